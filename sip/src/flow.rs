@@ -1,0 +1,66 @@
+//! Where octets come from and go to: a flow is what an answer leaves by (RFC 3261 §18.2.2, RFC 3581, RFC 5626).
+
+use std::fmt;
+use std::net::SocketAddr;
+
+/// The transport of a flow or of a URI.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Transport {
+    /// RFC 3261 §18: unreliable, one message a datagram.
+    Udp,
+    /// Reliable stream.
+    Tcp,
+    /// TLS over TCP.
+    Tls,
+}
+
+impl Transport {
+    /// Whether the transport retransmits by itself, so that transaction timers A, E and G stay off.
+    pub const fn is_reliable(self) -> bool {
+        match self {
+            Self::Udp => false,
+            Self::Tcp | Self::Tls => true,
+        }
+    }
+
+    /// The name as it stands in a Via header.
+    pub const fn via_name(self) -> &'static str {
+        match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+            Self::Tls => "TLS",
+        }
+    }
+
+    /// The value of a URI's `transport` parameter.
+    pub const fn uri_name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.uri_name())
+    }
+}
+
+/// One way to one peer: a socket of ours, the local address the packet came to, the peer, and for a
+/// stream the connection. Plain data; the shell maps it to descriptors.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Flow {
+    /// The transport.
+    pub transport: Transport,
+    /// Index of the listener (the position in the configured listeners).
+    pub listener: u16,
+    /// The connection's number, unique while the process lives; 0 on UDP, and 0 on a stream means "reuse a
+    /// connection to `peer` or open one".
+    pub connection: u32,
+    /// Our address as the peer sees the packet's destination (IP_PKTINFO on UDP).
+    pub local: SocketAddr,
+    /// The peer's address and port.
+    pub peer: SocketAddr,
+}

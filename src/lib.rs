@@ -1,0 +1,13 @@
+//! Trunkline's daemon. See `ARCHITECTURE.md` for the map.
+
+pub mod api;
+pub mod calls;
+pub mod cli;
+pub mod config;
+pub mod directory;
+pub mod engine;
+pub mod journal;
+pub mod listener;
+pub mod media;
+pub mod store;
+pub mod telemetry;
