@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Microseconds since the Unix epoch, taken from a clock that never steps back within one process.
 ///
 /// Plain data, so that a call which holds moments can be written down and read again.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(
+    Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
 pub struct Moment(u64);
 
 impl Moment {
@@ -47,7 +49,10 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -55,6 +60,9 @@ impl Sub<Duration> for Moment {
     type Output = Self;
 
     fn sub(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)),
+        )
     }
 }

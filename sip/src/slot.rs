@@ -1,1 +1,513 @@
-//! slot
+//! Tags, branches and Call-IDs of our own: what they carry, how they are minted and how they are told from forged ones.
+//!
+//! Each carries the node, one of 1,024 virtual slots, 64 random bits and a short keyed MAC, so that whatever comes
+//! back finds the shard that made it (RFC 3261 §8.1.1.7, §19.3). Which thread serves a slot is the shell's affair
+//! and unknown here.
+
+use std::fmt;
+use std::hash::Hasher;
+use std::ops::Deref;
+
+use siphasher::sip::SipHasher24;
+use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24x128};
+
+use crate::entropy::Entropy;
+use crate::wire::Message;
+
+/// One of the virtual slots that a table of the shell maps to threads.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Slot(u16);
+
+impl Slot {
+    /// How many slots there are.
+    pub const COUNT: u16 = 1024;
+
+    /// The slot of that index, if it is below [`Slot::COUNT`].
+    pub const fn new(index: u16) -> Option<Self> {
+        if index < Self::COUNT {
+            Some(Self(index))
+        } else {
+            None
+        }
+    }
+
+    /// The index, below [`Slot::COUNT`].
+    pub const fn index(self) -> u16 {
+        self.0
+    }
+
+    const fn of_hash(hash: u64) -> Self {
+        Self((hash % Self::COUNT as u64) as u16)
+    }
+}
+
+/// The number of a node in a cluster that shares one secret.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Node(pub u8);
+
+/// What a tag, branch or Call-ID of ours says once its MAC has been checked.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TagKey {
+    /// The node that minted it.
+    pub node: Node,
+    /// The slot it belongs to.
+    pub slot: Slot,
+    /// Its random part.
+    pub bits: u64,
+}
+
+/// Hex digits of node, slot, random part and MAC.
+const NODE: usize = 2;
+const SLOT: usize = 3;
+const BITS: usize = 16;
+const MAC: usize = 8;
+const SIGNED: usize = NODE + SLOT + BITS;
+const MINTED: usize = SIGNED + MAC;
+
+/// The magic cookie of RFC 3261 §8.1.1.7.
+const COOKIE: &[u8] = b"z9hG4bK";
+
+/// A From- or To-tag of ours: 29 lower-case hex digits.
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+pub struct Tag([u8; MINTED]);
+
+/// A Call-ID of ours: 29 lower-case hex digits, without a host.
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+pub struct CallId([u8; MINTED]);
+
+/// A Via branch of ours: the magic cookie and 29 lower-case hex digits.
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+pub struct Branch([u8; COOKIE.len() + MINTED]);
+
+impl Tag {
+    /// The random part.
+    pub fn bits(&self) -> u64 {
+        read_hex(&self.0[NODE + SLOT..SIGNED]).expect("a tag is minted from hex digits")
+    }
+}
+
+macro_rules! token {
+    ($name:ident) => {
+        impl $name {
+            /// The token as octets.
+            pub const fn as_bytes(&self) -> &[u8] {
+                &self.0
+            }
+
+            /// The token as text.
+            pub fn as_str(&self) -> &str {
+                std::str::from_utf8(&self.0).expect("minted from ASCII")
+            }
+        }
+
+        impl Deref for $name {
+            type Target = [u8];
+
+            fn deref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+token!(Tag);
+token!(CallId);
+token!(Branch);
+
+/// Keeps what is minted for one purpose from passing for another.
+#[derive(Copy, Clone)]
+enum Domain {
+    Tag = 1,
+    Branch = 2,
+    CallId = 3,
+    CallIdSlot = 4,
+    Stateless = 5,
+    Transaction = 6,
+}
+
+/// Mints and recognises tokens of this node. Cheap to clone; all clones mint alike.
+#[derive(Clone)]
+pub struct Minter {
+    node: Node,
+    secret: [u8; 16],
+}
+
+impl fmt::Debug for Minter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Minter")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Minter {
+    /// For `node`, under a secret that the nodes of a cluster share.
+    pub const fn new(node: Node, secret: [u8; 16]) -> Self {
+        Self { node, secret }
+    }
+
+    /// The node this one mints for.
+    pub const fn node(&self) -> Node {
+        self.node
+    }
+
+    /// A new tag.
+    pub fn tag(&self, slot: Slot, entropy: &mut Entropy) -> Tag {
+        self.tag_of(slot, entropy.bits64())
+    }
+
+    /// The tag of this node with that slot and random part: what [`Minter::read_tag`] read, printed again.
+    pub fn tag_of(&self, slot: Slot, bits: u64) -> Tag {
+        Tag(self.mint(Domain::Tag, slot, bits))
+    }
+
+    /// What a tag carries; `None` unless it was minted under our secret.
+    pub fn read_tag(&self, tag: &[u8]) -> Option<TagKey> {
+        self.read(Domain::Tag, tag)
+    }
+
+    /// A new branch.
+    pub fn branch(&self, slot: Slot, entropy: &mut Entropy) -> Branch {
+        self.branch_of(slot, entropy.bits64())
+    }
+
+    /// The branch of this node with that slot and random part.
+    pub fn branch_of(&self, slot: Slot, bits: u64) -> Branch {
+        let mut branch = [0; COOKIE.len() + MINTED];
+        branch[..COOKIE.len()].copy_from_slice(COOKIE);
+        branch[COOKIE.len()..].copy_from_slice(&self.mint(Domain::Branch, slot, bits));
+        Branch(branch)
+    }
+
+    /// What a branch carries; `None` unless it was minted under our secret.
+    pub fn read_branch(&self, branch: &[u8]) -> Option<TagKey> {
+        self.read(Domain::Branch, branch.strip_prefix(COOKIE)?)
+    }
+
+    /// A new Call-ID, which [`Minter::slot_of_call_id`] leads back to `slot`.
+    pub fn call_id(&self, slot: Slot, entropy: &mut Entropy) -> CallId {
+        CallId(self.mint(Domain::CallId, slot, entropy.bits64()))
+    }
+
+    /// The slot of a Call-ID: the one it carries if this node minted it, else a keyed hash.
+    pub fn slot_of_call_id(&self, call_id: &[u8]) -> Slot {
+        match self.read(Domain::CallId, call_id) {
+            Some(key) if key.node == self.node => key.slot,
+            Some(_) | None => Slot::of_hash(self.hash64(Domain::CallIdSlot, &[call_id])),
+        }
+    }
+
+    /// The slot whose shard a message belongs to: a response to that of our branch, a request to that of our To-tag,
+    /// all else to that of its Call-ID.
+    pub fn dispatch(&self, message: &Message<'_>) -> Slot {
+        let ours = if message.is_request() {
+            message.to_tag().and_then(|tag| self.read_tag(tag))
+        } else {
+            message
+                .top_via()
+                .branch
+                .and_then(|branch| self.read_branch(branch))
+        };
+        match ours {
+            Some(key) if key.node == self.node => key.slot,
+            Some(_) | None => self.slot_of_call_id(message.call_id()),
+        }
+    }
+
+    /// The To-tag of an answer that nothing is kept of: the same for each retransmission of the request, and found
+    /// again in the ACK of an INVITE (RFC 3261 §8.2.7).
+    pub fn stateless_tag(&self, request: &Message<'_>) -> Tag {
+        let via = request.top_via();
+        let bits = self.hash64(
+            Domain::Stateless,
+            &[
+                request.call_id(),
+                request.from_tag().unwrap_or_default(),
+                &request.cseq().number.to_be_bytes(),
+                via.branch.unwrap_or(via.head),
+            ],
+        );
+        self.tag_of(self.slot_of_call_id(request.call_id()), bits)
+    }
+
+    /// Whether `request`, an ACK, carries the tag of such an answer to its INVITE.
+    pub fn is_stateless_tag(&self, request: &Message<'_>) -> bool {
+        request
+            .to_tag()
+            .is_some_and(|tag| *tag == *self.stateless_tag(request))
+    }
+
+    /// 128 bits of keyed hash over parts that may hold anything.
+    pub(crate) fn hash128(&self, parts: &[&[u8]]) -> u128 {
+        let mut hasher = SipHasher24x128::new_with_key(&self.secret);
+        write_parts(&mut hasher, Domain::Transaction, parts);
+        hasher.finish128().as_u128()
+    }
+
+    /// For hash tables over what peers choose.
+    pub(crate) fn hasher(&self) -> SipHasher24 {
+        SipHasher24::new_with_key(&self.secret)
+    }
+
+    fn hash64(&self, domain: Domain, parts: &[&[u8]]) -> u64 {
+        let mut hasher = self.hasher();
+        write_parts(&mut hasher, domain, parts);
+        hasher.finish()
+    }
+
+    fn mint(&self, domain: Domain, slot: Slot, bits: u64) -> [u8; MINTED] {
+        let mut token = [0; MINTED];
+        write_hex(&mut token[..NODE], u64::from(self.node.0));
+        write_hex(&mut token[NODE..NODE + SLOT], u64::from(slot.0));
+        write_hex(&mut token[NODE + SLOT..SIGNED], bits);
+        let mac = self.mac(domain, &token[..SIGNED]);
+        write_hex(&mut token[SIGNED..], u64::from(mac));
+        token
+    }
+
+    fn read(&self, domain: Domain, token: &[u8]) -> Option<TagKey> {
+        if token.len() != MINTED {
+            return None;
+        }
+        let (signed, mac) = token.split_at(SIGNED);
+        if read_hex(mac)? != u64::from(self.mac(domain, signed)) {
+            return None;
+        }
+        Some(TagKey {
+            node: Node(u8::try_from(read_hex(&signed[..NODE])?).ok()?),
+            slot: Slot::new(u16::try_from(read_hex(&signed[NODE..NODE + SLOT])?).ok()?)?,
+            bits: read_hex(&signed[NODE + SLOT..])?,
+        })
+    }
+
+    fn mac(&self, domain: Domain, signed: &[u8]) -> u32 {
+        (self.hash64(domain, &[signed]) >> 32) as u32
+    }
+}
+
+/// Each part behind its length, so that no two lists of parts read alike.
+fn write_parts(hasher: &mut impl Hasher, domain: Domain, parts: &[&[u8]]) {
+    hasher.write_u8(domain as u8);
+    for part in parts {
+        hasher.write_u32(part.len() as u32);
+        hasher.write(part);
+    }
+}
+
+fn write_hex(out: &mut [u8], mut value: u64) {
+    for digit in out.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(value & 15) as usize];
+        value >>= 4;
+    }
+}
+
+/// Lower case alone, so that a token has one spelling.
+fn read_hex(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0, |value, digit| {
+        let nibble = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(value << 4 | u64::from(nibble))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minter(node: u8) -> Minter {
+        Minter::new(Node(node), [7; 16])
+    }
+
+    fn entropy() -> Entropy {
+        Entropy::from_seed([1; 32])
+    }
+
+    fn slot(index: u16) -> Slot {
+        Slot::new(index).expect("below COUNT")
+    }
+
+    #[test]
+    fn slots_end_at_their_count() {
+        assert_eq!(Slot::new(1023).map(Slot::index), Some(1023));
+        assert_eq!(Slot::new(1024), None);
+    }
+
+    #[test]
+    fn a_tag_is_read_back_as_minted() {
+        for index in [0, 1, 511, 1023] {
+            let tag = minter(3).tag(slot(index), &mut entropy());
+            let key = TagKey {
+                node: Node(3),
+                slot: slot(index),
+                bits: tag.bits(),
+            };
+            assert_eq!(minter(3).read_tag(&tag), Some(key));
+            assert_eq!(minter(3).tag_of(slot(index), tag.bits()), tag);
+        }
+    }
+
+    #[test]
+    fn one_changed_digit_makes_a_token_foreign() {
+        let branch = minter(3).branch(slot(9), &mut entropy());
+        for at in 0..branch.len() {
+            let mut forged = branch.to_vec();
+            forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
+            assert_eq!(minter(3).read_branch(&forged), None, "digit {at}");
+        }
+    }
+
+    #[test]
+    fn foreign_spellings_are_refused() {
+        let tag = minter(3).tag(slot(9), &mut entropy());
+        let cases: [(&str, Vec<u8>); 4] = [
+            ("empty", vec![]),
+            ("short", tag[1..].to_vec()),
+            ("long", [&tag[..], b"0"].concat()),
+            ("upper case", tag.to_ascii_uppercase()),
+        ];
+        for (name, spelling) in cases {
+            assert_eq!(minter(3).read_tag(&spelling), None, "{name}");
+        }
+        assert_eq!(
+            Minter::new(Node(3), [8; 16]).read_tag(&tag),
+            None,
+            "another secret"
+        );
+    }
+
+    #[test]
+    fn a_token_serves_one_purpose() {
+        let tag = minter(3).tag(slot(9), &mut entropy());
+        assert_eq!(minter(3).read_branch(&[COOKIE, &tag].concat()), None);
+    }
+
+    #[test]
+    fn our_call_ids_lead_home_and_others_to_a_hash() {
+        let call_id = minter(3).call_id(slot(77), &mut entropy());
+        assert_eq!(minter(3).slot_of_call_id(&call_id), slot(77));
+        let slots: std::collections::HashSet<_> = (0..4096)
+            .map(|n: u32| minter(3).slot_of_call_id(n.to_string().as_bytes()))
+            .collect();
+        assert!(
+            slots.len() > 900,
+            "4096 Call-IDs meet most of 1024 slots, not {}",
+            slots.len()
+        );
+    }
+
+    fn message(first: &str, branch: &str, call_id: &str, to: &str) -> Vec<u8> {
+        let number = if first.starts_with("ACK") {
+            "7 ACK"
+        } else {
+            "7 INVITE"
+        };
+        format!(
+            "{first}\r\nVia: SIP/2.0/UDP 192.0.2.1;branch={branch}\r\nFrom: <sip:a@b>;tag=from\r\n\
+             To: <sip:c@d>{to}\r\nCall-ID: {call_id}\r\nCSeq: {number}\r\nContent-Length: 0\r\n\r\n"
+        )
+        .into_bytes()
+    }
+
+    fn lexed(octets: &[u8]) -> Message<'_> {
+        crate::wire::lex(octets, crate::wire::Framing::Datagram).expect("the message is in order")
+    }
+
+    #[test]
+    fn messages_go_where_our_tokens_say_and_else_by_call_id() {
+        let minter = minter(3);
+        let branch = minter.branch(slot(40), &mut entropy());
+        let tag = minter.tag(slot(41), &mut entropy());
+        let foreign = Minter::new(Node(4), [7; 16]).tag(slot(41), &mut entropy());
+        let by_call_id = minter.slot_of_call_id(b"x@y");
+        let (invite, ok) = ("INVITE sip:c@d SIP/2.0", "SIP/2.0 200 OK");
+        let cases = [
+            (
+                "our branch",
+                message(ok, branch.as_str(), "x@y", ";tag=theirs"),
+                slot(40),
+            ),
+            (
+                "another's branch",
+                message(ok, "z9hG4bKx", "x@y", ";tag=theirs"),
+                by_call_id,
+            ),
+            (
+                "our tag",
+                message(invite, "z9hG4bKx", "x@y", &format!(";tag={tag}")),
+                slot(41),
+            ),
+            ("no tag", message(invite, "z9hG4bKx", "x@y", ""), by_call_id),
+            (
+                "another node's tag",
+                message(invite, "z9hG4bKx", "x@y", &format!(";tag={foreign}")),
+                by_call_id,
+            ),
+            (
+                "our branch in a request",
+                message(invite, branch.as_str(), "x@y", ""),
+                by_call_id,
+            ),
+        ];
+        for (name, octets, expected) in cases {
+            assert_eq!(minter.dispatch(&lexed(&octets)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_ack_of_a_stateless_answer_is_known_by_its_tag() {
+        let minter = minter(3);
+        let invite = message("INVITE sip:c@d SIP/2.0", "z9hG4bKx", "x@y", "");
+        let tag = minter.stateless_tag(&lexed(&invite));
+        assert_eq!(tag, minter.stateless_tag(&lexed(&invite)));
+        assert!(minter.read_tag(&tag).is_some(), "it is a tag of ours");
+        let to = format!(";tag={tag}");
+        let cases = [
+            (
+                "its ACK",
+                message("ACK sip:c@d SIP/2.0", "z9hG4bKx", "x@y", &to),
+                true,
+            ),
+            (
+                "of another branch",
+                message("ACK sip:c@d SIP/2.0", "z9hG4bKy", "x@y", &to),
+                false,
+            ),
+            (
+                "of another call",
+                message("ACK sip:c@d SIP/2.0", "z9hG4bKx", "y@y", &to),
+                false,
+            ),
+            (
+                "without tag",
+                message("ACK sip:c@d SIP/2.0", "z9hG4bKx", "x@y", ""),
+                false,
+            ),
+        ];
+        for (name, octets, expected) in cases {
+            assert_eq!(minter.is_stateless_tag(&lexed(&octets)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        assert_ne!(
+            minter(3).hash128(&[b"ab", b"c"]),
+            minter(3).hash128(&[b"a", b"bc"])
+        );
+    }
+}

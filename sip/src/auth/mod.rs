@@ -1,1 +1,56 @@
-//! auth
+//! Digest authentication, as server and as client (RFC 3261 §22, RFC 7616, RFC 8760).
+//!
+//! A stranger costs no memory: a nonce proves itself, and only who has proved a password enters the window of used
+//! nonces. Who has which password is the caller's business.
+
+mod algorithm;
+pub mod client;
+mod nonce;
+mod response;
+mod secret;
+mod verify;
+mod window;
+
+pub use algorithm::Algorithm;
+pub use nonce::{LIFETIME, Nonce, NonceState, Nonces};
+pub use secret::{Ha1, Secret};
+pub use verify::{Part, Policy, Verdict, verify};
+pub use window::NonceWindow;
+
+pub use crate::header::auth::{Challenge, Credentials};
+use crate::header::text;
+use crate::wire::print::Head;
+use crate::wire::{HeaderName, Message};
+
+/// Writes one WWW-Authenticate line for each algorithm, `qop="auth"`.
+pub fn challenge(
+    head: &mut Head<'_>,
+    realm: &str,
+    nonce: &str,
+    stale: bool,
+    algorithms: &[Algorithm],
+) {
+    let realm = text::escape_pairs(realm.as_bytes());
+    for algorithm in algorithms {
+        let challenge = Challenge {
+            realm: &realm,
+            nonce: nonce.as_bytes(),
+            opaque: None,
+            algorithm: Some(algorithm.as_str().as_bytes()),
+            qop: Some(b"auth"),
+            stale,
+        };
+        head.fmt("WWW-Authenticate", format_args!("{challenge}"));
+    }
+}
+
+/// The credentials of the first Authorization for that realm which can be read.
+pub fn credentials<'m>(message: &Message<'m>, realm: &str) -> Option<Credentials<'m>> {
+    message
+        .all(HeaderName::Authorization)
+        .filter_map(|value| Credentials::parse(value).ok())
+        .find(|credentials| *text::unescape_pairs(credentials.realm) == *realm.as_bytes())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,363 @@
-//! dialog
+//! Dialogs (RFC 3261 §12): their identity, CSeq numbers, remote target and route set, and what hangs on them: session
+//! timers, reliable provisional answers, the SDP of the built-in echo agent.
+//!
+//! A dialog is a plain value that can be written down and read again. It sends nothing and knows neither transactions
+//! nor calls.
+
+mod route_set;
+pub mod sdp;
+
+pub mod session_timer;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::header::name_addr::NameAddr;
+use crate::header::text;
+use crate::header::uri::{Scheme, Uri};
+use crate::wire::print::Head;
+use crate::wire::{HeaderName, Message, Method};
+
+/// One dialog, early or confirmed. All its text lies in one buffer of exactly its size.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Stored", try_from = "Stored")]
+pub struct Dialog {
+    text: Box<[u8]>, // Call-ID, local address, remote address, remote target, route set
+    ends: [u16; PARTS],
+    local_tag: u16, // octets at the end of the local address
+    remote_tag: u16,
+    local_seq: u32,
+    remote_seq: Option<u32>,
+    confirmed: bool,
+}
+
+const PARTS: usize = 5;
+const CALL_ID: usize = 0;
+const LOCAL: usize = 1;
+const REMOTE: usize = 2;
+const TARGET: usize = 3;
+const ROUTES: usize = 4;
+
+/// A request whose CSeq isn't above the last one: to be answered with 500 (RFC 3261 §12.2.2).
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a CSeq that isn't above the last one")]
+pub struct OutOfOrder;
+
+impl Dialog {
+    /// The dialog that an answer of ours to `invite` makes, under our To-tag (RFC 3261 §12.1.1). `None` if the INVITE has no
+    /// Contact, From or Record-Route that can be used.
+    pub fn uas(invite: &Message<'_>, local_tag: &[u8]) -> Option<Self> {
+        let parts = Parts {
+            call_id: invite.call_id(),
+            local: Address::read(invite.to(), Some(local_tag))?,
+            remote: Address::read(invite.from(), invite.from_tag())?,
+            target: contact(invite)?,
+            routes: &route_set::as_recorded(invite)?,
+        };
+        Self::new(&parts, 0, Some(invite.cseq().number))
+    }
+
+    /// The dialog that a peer's answer to an INVITE of ours to `request_uri` makes; without a Contact that can be used,
+    /// `request_uri` stays the target (RFC 3261 §12.1.2). `None` if From, To or Record-Route can't be used.
+    pub fn uac(request_uri: &[u8], response: &Message<'_>) -> Option<Self> {
+        let parts = Parts {
+            call_id: response.call_id(),
+            local: Address::read(response.from(), response.from_tag())?,
+            remote: Address::read(response.to(), response.to_tag())?,
+            target: contact(response).unwrap_or(request_uri),
+            routes: &route_set::reversed(response)?,
+        };
+        let mut dialog = Self::new(&parts, response.cseq().number, None)?;
+        dialog.confirmed = is_success(response);
+        Some(dialog)
+    }
+
+    fn new(parts: &Parts<'_>, local_seq: u32, remote_seq: Option<u32>) -> Option<Self> {
+        let (text, ends) = join([
+            parts.call_id,
+            &parts.local.text,
+            &parts.remote.text,
+            parts.target,
+            parts.routes,
+        ])?;
+        Some(Self {
+            text,
+            ends,
+            local_tag: parts.local.tag,
+            remote_tag: parts.remote.tag,
+            local_seq,
+            remote_seq,
+            confirmed: false,
+        })
+    }
+
+    /// Takes the CSeq of a request in this dialog. ACK and CANCEL carry that of their INVITE and always pass.
+    pub fn receive_request(&mut self, request: &Message<'_>) -> Result<(), OutOfOrder> {
+        if matches!(request.method(), Method::Ack | Method::Cancel) {
+            return Ok(());
+        }
+        let number = request.cseq().number;
+        if self.remote_seq.is_some_and(|last| number <= last) {
+            return Err(OutOfOrder);
+        }
+        self.remote_seq = Some(number);
+        Ok(())
+    }
+
+    /// Takes the Contact of a target refresh: an INVITE or UPDATE in this dialog, or an answer to one (RFC 3261 §12.2). While
+    /// the dialog is early, the 2xx also brings the final route set (§13.2.2.4).
+    pub fn refresh_target(&mut self, message: &Message<'_>) {
+        let target = contact(message).unwrap_or(self.part(TARGET));
+        let routes = (!self.confirmed && is_success(message) && message.method() == Method::Invite)
+            .then(|| route_set::reversed(message))
+            .flatten();
+        let routes = routes.as_deref().unwrap_or(self.part(ROUTES));
+        if target == self.part(TARGET) && routes == self.part(ROUTES) {
+            return;
+        }
+        let parts = [
+            self.part(CALL_ID),
+            self.part(LOCAL),
+            self.part(REMOTE),
+            target,
+            routes,
+        ];
+        if let Some((text, ends)) = join(parts) {
+            (self.text, self.ends) = (text, ends);
+        }
+    }
+
+    /// The INVITE was answered with a 2xx.
+    pub const fn confirm(&mut self) {
+        self.confirmed = true;
+    }
+
+    /// Whether it was; else the dialog is early.
+    pub const fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
+    /// Leaves out CSeq numbers, for a dialog in which more may have been sent than is known here. A gap is no error
+    /// (RFC 3261 §12.2.2).
+    pub const fn skip(&mut self, numbers: u32) {
+        self.local_seq += numbers;
+    }
+
+    /// Writes what every request in this dialog begins with: Max-Forwards, Route, From, To, Call-ID and a new CSeq, whose
+    /// number is returned. It goes to [`Self::next_hop`] with [`Self::request_uri`].
+    pub fn begin(&mut self, method: &str, head: &mut Head<'_>) -> u32 {
+        self.local_seq += 1; // from below 2^31, and one a request
+        self.lines(self.local_seq, method, head);
+        self.local_seq
+    }
+
+    /// The same for the ACK to a 2xx of the INVITE with that CSeq number.
+    pub fn ack_head(&self, cseq: u32, head: &mut Head<'_>) {
+        self.lines(cseq, "ACK", head);
+    }
+
+    fn lines(&self, cseq: u32, method: &str, head: &mut Head<'_>) {
+        head.number("Max-Forwards", 70);
+        route_set::write(self.part(ROUTES), self.remote_target(), head);
+        head.line("From", self.part(LOCAL));
+        head.line("To", self.part(REMOTE));
+        head.line("Call-ID", self.call_id());
+        head.fmt("CSeq", format_args!("{cseq} {method}"));
+    }
+
+    /// The Request-URI of requests in this dialog: the remote target, or the first route if that is a strict one
+    /// (RFC 3261 §12.2.1.1).
+    pub fn request_uri(&self) -> &[u8] {
+        match route_set::first(self.part(ROUTES)) {
+            Some(route) if route_set::is_strict(route) => without_headers(route),
+            Some(_) | None => without_headers(self.remote_target()),
+        }
+    }
+
+    /// The URI of where requests in this dialog go next: the first route, else the remote target.
+    pub fn next_hop(&self) -> &[u8] {
+        route_set::first(self.part(ROUTES)).unwrap_or(self.remote_target())
+    }
+
+    /// Whether there is a route set.
+    pub fn has_route(&self) -> bool {
+        !self.part(ROUTES).is_empty()
+    }
+
+    /// The peer's Contact.
+    pub fn remote_target(&self) -> &[u8] {
+        self.part(TARGET)
+    }
+
+    /// The Call-ID.
+    pub fn call_id(&self) -> &[u8] {
+        self.part(CALL_ID)
+    }
+
+    /// Our tag.
+    pub fn local_tag(&self) -> &[u8] {
+        last(self.part(LOCAL), self.local_tag)
+    }
+
+    /// The peer's tag; empty if it speaks RFC 2543 and has none.
+    pub fn remote_tag(&self) -> &[u8] {
+        last(self.part(REMOTE), self.remote_tag)
+    }
+
+    /// The CSeq number of our last request; 0 before the first.
+    pub const fn local_seq(&self) -> u32 {
+        self.local_seq
+    }
+
+    fn part(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[usize::from(start)..usize::from(self.ends[index])]
+    }
+}
+
+struct Parts<'a> {
+    call_id: &'a [u8],
+    local: Address,
+    remote: Address,
+    target: &'a [u8],
+    routes: &'a [u8],
+}
+
+/// A From or To value without its display name, the tag at its end.
+struct Address {
+    text: Vec<u8>,
+    tag: u16,
+}
+
+impl Address {
+    fn read(value: &[u8], tag: Option<&[u8]>) -> Option<Self> {
+        let uri = NameAddr::parse(value).ok()?.uri;
+        let tag = tag.unwrap_or_default();
+        let mut text = Vec::with_capacity(uri.len() + tag.len() + 8);
+        for piece in [b"<", uri, b">"] {
+            text.extend_from_slice(piece);
+        }
+        if !tag.is_empty() {
+            text.extend_from_slice(b";tag=");
+            text.extend_from_slice(tag);
+        }
+        Some(Self {
+            text,
+            tag: u16::try_from(tag.len()).ok()?,
+        })
+    }
+}
+
+// None past 64 KiB, which no message that we accept reaches by itself.
+fn join(parts: [&[u8]; PARTS]) -> Option<(Box<[u8]>, [u16; PARTS])> {
+    let mut ends = [0; PARTS];
+    let mut end = 0;
+    for (index, part) in parts.iter().enumerate() {
+        end += part.len();
+        ends[index] = u16::try_from(end).ok()?;
+    }
+    Some((parts.concat().into_boxed_slice(), ends))
+}
+
+/// The URI of the first Contact, if requests can be sent to it.
+fn contact<'m>(message: &Message<'m>) -> Option<&'m [u8]> {
+    let uri = NameAddr::parse(message.elements(HeaderName::Contact).next()?)
+        .ok()?
+        .uri;
+    let is_sip = matches!(Uri::parse(uri).ok()?.scheme, Scheme::Sip | Scheme::Sips);
+    is_sip.then_some(uri)
+}
+
+fn is_success(message: &Message<'_>) -> bool {
+    (200..300).contains(&message.status())
+}
+
+// Headers of a URI may not stand in a Request-URI (RFC 3261 §19.1.1). A user part may hold a question mark.
+fn without_headers(uri: &[u8]) -> &[u8] {
+    let host_at = memchr::memchr(b'@', uri).unwrap_or(0);
+    let end = memchr::memchr(b'?', &uri[host_at..]).map_or(uri.len(), |at| host_at + at);
+    &uri[..end]
+}
+
+fn last(text: &[u8], length: u16) -> &[u8] {
+    &text[text.len() - usize::from(length)..]
+}
+
+/// A dialog as it is written down.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    call_id: Vec<u8>,
+    local: Vec<u8>,
+    local_tag: Vec<u8>,
+    remote: Vec<u8>,
+    remote_tag: Vec<u8>,
+    target: Vec<u8>,
+    routes: Vec<u8>,
+    local_seq: u32,
+    remote_seq: Option<u32>,
+    confirmed: bool,
+}
+
+impl From<Dialog> for Stored {
+    fn from(dialog: Dialog) -> Self {
+        Self {
+            call_id: dialog.call_id().into(),
+            local: dialog.part(LOCAL).into(),
+            local_tag: dialog.local_tag().into(),
+            remote: dialog.part(REMOTE).into(),
+            remote_tag: dialog.remote_tag().into(),
+            target: dialog.remote_target().into(),
+            routes: dialog.part(ROUTES).into(),
+            local_seq: dialog.local_seq,
+            remote_seq: dialog.remote_seq,
+            confirmed: dialog.confirmed,
+        }
+    }
+}
+
+/// What was written down isn't a dialog.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not a dialog")]
+struct NotADialog;
+
+impl TryFrom<Stored> for Dialog {
+    type Error = NotADialog;
+
+    fn try_from(stored: Stored) -> Result<Self, NotADialog> {
+        let address = |text: Vec<u8>, tag: &[u8]| {
+            let tag = text.ends_with(tag).then_some(tag.len()).ok_or(NotADialog)?;
+            let tag = u16::try_from(tag).map_err(|_| NotADialog)?;
+            Ok(Address { text, tag })
+        };
+        let parts = Parts {
+            call_id: &stored.call_id,
+            local: address(stored.local, &stored.local_tag)?,
+            remote: address(stored.remote, &stored.remote_tag)?,
+            target: &stored.target,
+            routes: &stored.routes,
+        };
+        let dialog = Self::new(&parts, stored.local_seq, stored.remote_seq).ok_or(NotADialog)?;
+        Ok(Self {
+            confirmed: stored.confirmed,
+            ..dialog
+        })
+    }
+}
+
+impl fmt::Debug for Dialog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialog")
+            .field("call_id", &text::Octets(self.call_id()))
+            .field("local_tag", &text::Octets(self.local_tag()))
+            .field("remote_tag", &text::Octets(self.remote_tag()))
+            .field("target", &text::Octets(self.remote_target()))
+            .field("local_seq", &self.local_seq)
+            .field("remote_seq", &self.remote_seq)
+            .field("confirmed", &self.confirmed)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

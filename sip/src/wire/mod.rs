@@ -1,1 +1,20 @@
-//! wire
+//! Octets and messages: the bounded lexer, the framer of streams, the printer, and `rsip` behind them.
+//!
+//! `rsip` never sees raw network octets; nothing outside this folder sees `rsip`.
+
+pub mod fault;
+pub mod frame;
+pub mod invite;
+pub mod lex;
+pub mod message;
+pub mod method;
+pub mod name;
+mod normalise;
+pub mod print;
+
+pub use crate::header::cseq::CSeq;
+pub use fault::{Fault, Malformed};
+pub use lex::{Framing, lex};
+pub use message::{Header, Message};
+pub use method::Method;
+pub use name::HeaderName;

@@ -1,0 +1,124 @@
+//! Answering a challenge (RFC 3261 §22.2, §22.3; RFC 7616 §3.4; RFC 8760 §2.4).
+
+use super::algorithm::Algorithm;
+use super::response::{Answer, Count, Protection};
+use super::secret::Ha1;
+use crate::header::auth::{Challenge, Credentials};
+use crate::header::text;
+use crate::wire::{HeaderName, Message};
+
+/// The request that is to be sent again, with credentials.
+#[derive(Copy, Clone, Debug)]
+pub struct Asking<'a> {
+    /// The method, as in the start line.
+    pub method: &'a str,
+    /// The Request-URI, octet for octet as it is sent.
+    pub uri: &'a [u8],
+    /// The body, which `auth-int` covers.
+    pub body: &'a [u8],
+}
+
+/// Who asks.
+#[derive(Copy, Clone)]
+pub struct Login<'a> {
+    /// The user name.
+    pub user: &'a str,
+    /// The password.
+    pub password: &'a str,
+}
+
+/// The challenge of a 401 or 407 that can be answered, and the header to answer it in. The peer lists the one it likes best first
+/// (RFC 8760 §2.4).
+pub fn challenge<'m>(response: &Message<'m>) -> Option<(HeaderName, Challenge<'m>)> {
+    let (asked_in, answered_in) = match response.status() {
+        401 => (HeaderName::WwwAuthenticate, HeaderName::Authorization),
+        407 => (
+            HeaderName::ProxyAuthenticate,
+            HeaderName::ProxyAuthorization,
+        ),
+        _ => return None,
+    };
+    response
+        .all(asked_in)
+        .filter_map(|value| Challenge::parse(value).ok())
+        .find(is_answerable)
+        .map(|challenge| (answered_in, challenge))
+}
+
+fn is_answerable(challenge: &Challenge<'_>) -> bool {
+    Algorithm::read(challenge.algorithm).is_some() && protection(challenge, "", "", b"").is_some()
+}
+
+/// The value of the Authorization header that answers a challenge. `nc` counts the answers to this nonce from 1 on; `cnonce` is fresh
+/// randomness, free of quotes. `None` if the challenge wants an algorithm or a quality of protection that isn't spoken here.
+pub fn answer(
+    challenge: &Challenge<'_>,
+    asking: &Asking<'_>,
+    login: &Login<'_>,
+    nc: u32,
+    cnonce: &str,
+) -> Option<String> {
+    let algorithm = Algorithm::read(challenge.algorithm)?;
+    let nc = format!("{nc:08x}");
+    let protection = protection(challenge, &nc, cnonce, asking.body)?;
+    let computed = Answer {
+        nonce: challenge.nonce,
+        method: asking.method.as_bytes(),
+        uri: asking.uri,
+        protection,
+    };
+    let realm = text::unescape_pairs(challenge.realm);
+    let ha1 = Ha1::of_octets(
+        algorithm,
+        login.user.as_bytes(),
+        &realm,
+        login.password.as_bytes(),
+    );
+    let count = protection.count();
+    let credentials = Credentials {
+        username: &text::escape_pairs(login.user.as_bytes()),
+        realm: challenge.realm,
+        nonce: challenge.nonce,
+        uri: asking.uri,
+        response: computed.response(&ha1).hex().as_bytes(),
+        algorithm: challenge.algorithm,
+        cnonce: count.map(|count| count.cnonce),
+        qop: count.map(|count| count.qop),
+        nc: count.map(|count| count.nc),
+        opaque: challenge.opaque,
+        userhash: false,
+    }
+    .to_string();
+    Some(credentials)
+}
+
+// `auth` before `auth-int`: what stands between may rewrite a body.
+fn protection<'a>(
+    challenge: &Challenge<'_>,
+    nc: &'a str,
+    cnonce: &'a str,
+    body: &'a [u8],
+) -> Option<Protection<'a>> {
+    let count = |qop: &'static str| Count {
+        qop: qop.as_bytes(),
+        nc: nc.as_bytes(),
+        cnonce: cnonce.as_bytes(),
+    };
+    if challenge.qop.is_none() {
+        Some(Protection::None)
+    } else if challenge.offers("auth") {
+        Some(Protection::Auth(count("auth")))
+    } else if challenge.offers("auth-int") {
+        Some(Protection::AuthInt(count("auth-int"), body))
+    } else {
+        None
+    }
+}
+
+impl std::fmt::Debug for Login<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}

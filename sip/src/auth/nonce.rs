@@ -1,0 +1,237 @@
+//! Nonces that need no memory until one is used: what they say is proved by their MAC (RFC 7616 §3.3, §5.4).
+//!
+//! 32 octets in URL-safe base64: milliseconds since the epoch (6), a tag of the issuer's choice (2), random bits (8) and
+//! the first half of an HMAC-SHA-256 over those.
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::secret::Secret;
+use crate::entropy::Entropy;
+use crate::moment::Moment;
+
+const SIGNED: usize = 16;
+const OCTETS: usize = 32;
+const DIGITS: usize = 43;
+
+/// How long a nonce may be used unless configured otherwise.
+pub const LIFETIME: Duration = Duration::from_secs(300);
+
+/// Issues nonces and knows its own again. One key a node, cloned to every shard.
+#[derive(Clone)]
+pub struct Nonces {
+    keyed: Hmac<Sha256>,
+    lifetime: Duration,
+    decoy: Secret,
+}
+
+/// What a nonce turned out to be.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum NonceState {
+    /// Ours, and within its lifetime.
+    Fresh,
+    /// Ours, but too old, or from a clock ahead of this one.
+    Stale,
+    /// Not issued under this key: another node's, or made up.
+    Foreign,
+}
+
+/// A nonce as text.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub struct Nonce([u8; DIGITS]);
+
+impl Nonces {
+    /// Under that key; nonces are good for `lifetime`.
+    pub fn new(secret: [u8; 32], lifetime: Duration) -> Self {
+        let keyed = Hmac::new_from_slice(&secret).expect("HMAC takes a key of any length");
+        Self {
+            decoy: Secret::decoy(&key_of_decoy(&keyed)),
+            keyed,
+            lifetime,
+        }
+    }
+
+    /// The secret of nobody: nothing hashes to it, and none but this node knows it.
+    pub const fn decoy(&self) -> &Secret {
+        &self.decoy
+    }
+
+    /// A new nonce. `tag` comes along in the open, for instance the slot of whoever issued it.
+    pub fn issue(&self, tag: u16, entropy: &mut Entropy, now: Moment) -> Nonce {
+        let mut octets = [0; OCTETS];
+        octets[..6].copy_from_slice(&now.as_millis().to_be_bytes()[2..]);
+        octets[6..8].copy_from_slice(&tag.to_be_bytes());
+        octets[8..SIGNED].copy_from_slice(&entropy.bits64().to_be_bytes());
+        let mac = self.mac(&octets[..SIGNED]).finalize().into_bytes();
+        octets[SIGNED..].copy_from_slice(&mac[..OCTETS - SIGNED]);
+        let mut digits = [0; DIGITS];
+        URL_SAFE_NO_PAD
+            .encode_slice(octets, &mut digits)
+            .expect("32 octets are 43 digits of base64");
+        Nonce(digits)
+    }
+
+    /// Whether that nonce is ours and may still be used.
+    pub fn check(&self, nonce: &[u8], now: Moment) -> NonceState {
+        let Some(read) = Issued::read(nonce) else {
+            return NonceState::Foreign;
+        };
+        let is_ours = self
+            .mac(&read.octets[..SIGNED])
+            .verify_truncated_left(&read.octets[SIGNED..])
+            .is_ok();
+        if !is_ours {
+            NonceState::Foreign
+        } else if read.at <= now && now.since(read.at) <= self.lifetime {
+            NonceState::Fresh
+        } else {
+            NonceState::Stale
+        }
+    }
+
+    fn mac(&self, signed: &[u8]) -> Hmac<Sha256> {
+        self.keyed.clone().chain_update(signed)
+    }
+}
+
+impl Nonce {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("base64 is ASCII")
+    }
+
+    /// The text as octets.
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+// No nonce has these octets in front of its MAC: they are too many.
+fn key_of_decoy(keyed: &Hmac<Sha256>) -> [u8; 32] {
+    keyed
+        .clone()
+        .chain_update(b"the secret of nobody")
+        .finalize()
+        .into_bytes()
+        .into()
+}
+
+/// What a nonce says, unproved.
+pub(super) struct Issued {
+    octets: [u8; OCTETS],
+    /// When it was issued, to the millisecond.
+    pub(super) at: Moment,
+}
+
+impl Issued {
+    /// Takes a nonce apart; `None` if it doesn't have the form of ours.
+    pub(super) fn read(nonce: &[u8]) -> Option<Self> {
+        if nonce.len() != DIGITS {
+            return None;
+        }
+        let mut octets = [0; OCTETS];
+        URL_SAFE_NO_PAD.decode_slice(nonce, &mut octets).ok()?;
+        let [a, b, c, d, e, f, ..] = octets;
+        let millis = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        Some(Self {
+            octets,
+            at: Moment::from_micros(millis * 1000),
+        })
+    }
+
+    /// 64 bits of the MAC: once proved, nobody can have chosen them.
+    pub(super) const fn fingerprint(&self) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.octets;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Nonces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nonces")
+            .field("lifetime", &self.lifetime)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: Moment = Moment::from_secs(1_790_000_000);
+
+    fn nonces(key: u8) -> Nonces {
+        Nonces::new([key; 32], LIFETIME)
+    }
+
+    #[test]
+    fn a_nonce_lives_as_long_as_it_should() {
+        let nonce = nonces(1).issue(7, &mut Entropy::from_seed([1; 32]), NOW);
+        let millisecond = Duration::from_millis(1);
+        for (name, checker, at, state) in [
+            ("at once", 1, NOW, NonceState::Fresh),
+            ("on its last day", 1, NOW + LIFETIME, NonceState::Fresh),
+            (
+                "past it",
+                1,
+                NOW + LIFETIME + millisecond,
+                NonceState::Stale,
+            ),
+            (
+                "before it was made",
+                1,
+                NOW - millisecond,
+                NonceState::Stale,
+            ),
+            ("another node", 2, NOW, NonceState::Foreign),
+        ] {
+            assert_eq!(nonces(checker).check(nonce.as_bytes(), at), state, "{name}");
+        }
+    }
+
+    #[test]
+    fn nonces_differ_and_carry_their_tag() {
+        let mut entropy = Entropy::from_seed([1; 32]);
+        let (one, other) = (
+            nonces(1).issue(0x0102, &mut entropy, NOW),
+            nonces(1).issue(0x0102, &mut entropy, NOW),
+        );
+        assert_ne!(one, other);
+        assert_eq!(Issued::read(one.as_bytes()).unwrap().octets[6..8], [1, 2]);
+        assert_eq!(Issued::read(one.as_bytes()).unwrap().at, NOW);
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_nonce_is_foreign(index in 0..DIGITS, octet in any::<u8>()) {
+            let mut changed = nonces(1).issue(7, &mut Entropy::from_seed([1; 32]), NOW).0;
+            prop_assume!(changed[index] != octet);
+            changed[index] = octet;
+            prop_assert_eq!(nonces(1).check(&changed, NOW), NonceState::Foreign);
+        }
+
+        #[test]
+        fn no_octets_panic(octets in proptest::collection::vec(any::<u8>(), 0..60)) {
+            prop_assert_eq!(nonces(1).check(&octets, NOW), NonceState::Foreign);
+        }
+    }
+}

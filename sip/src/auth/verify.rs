@@ -1,0 +1,175 @@
+//! Whether an answer to a challenge of ours is right (RFC 3261 §22, RFC 7616 §3.4.6, §3.6).
+//!
+//! The order matters: the response is computed before anything is said about the nonce, so that `stale` is told only to
+//! those who know the password, and the window is entered by nobody else.
+
+use subtle::ConstantTimeEq;
+
+use super::algorithm::{Algorithm, unhex};
+use super::nonce::{NonceState, Nonces};
+use super::response::{Answer, Count, Protection};
+use super::secret::Secret;
+use super::window::NonceWindow;
+use crate::header::auth::Credentials;
+use crate::header::uri::Uri;
+use crate::moment::Moment;
+use crate::wire::Message;
+
+/// What this side accepts.
+#[derive(Copy, Clone, Debug)]
+pub struct Policy<'a> {
+    /// The algorithms that were on offer.
+    pub algorithms: &'a [Algorithm],
+    /// Whether an answer without `qop` is accepted, once a nonce.
+    pub allow_rfc2069: bool,
+}
+
+/// The outcome.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Who knows the password, for the first time with this nonce and count.
+    Ok,
+    /// Who knows the password, but the nonce has expired, was used up, or isn't ours: challenge with `stale=true`.
+    Stale,
+    /// Refused: challenge again, and count a failed attempt.
+    Wrong(Part),
+}
+
+/// What was wrong with an answer. For logs and counters, never for the peer.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Part {
+    /// The response doesn't follow from the password.
+    Password,
+    /// It was made for another user part than the request asks for.
+    Uri,
+    /// An algorithm that wasn't offered.
+    Algorithm,
+    /// `qop`, `nc` or `cnonce` is missing or unreadable, or the response isn't a hash.
+    Malformed,
+}
+
+/// Judges the credentials of `request` against the secret of their user. For a user name that nobody has, judge them against
+/// [`Nonces::decoy`], so that the time it takes tells nothing.
+pub fn verify(
+    credentials: &Credentials<'_>,
+    request: &Message<'_>,
+    secret: &Secret,
+    nonces: &Nonces,
+    window: &NonceWindow,
+    policy: Policy<'_>,
+    now: Moment,
+) -> Verdict {
+    let claim = match Claim::read(credentials, &Asked::of(request), policy) {
+        Ok(claim) => claim,
+        Err(part) => return Verdict::Wrong(part),
+    };
+    let knows_password = claim.is_right(secret);
+    let state = nonces.check(credentials.nonce, now);
+    if !knows_password {
+        return Verdict::Wrong(Part::Password);
+    }
+    match state {
+        NonceState::Fresh if window.accept(credentials.nonce, claim.nc, now) => Verdict::Ok,
+        NonceState::Fresh | NonceState::Stale | NonceState::Foreign => Verdict::Stale,
+    }
+}
+
+/// The parts of a request that its credentials cover.
+struct Asked<'a> {
+    method: &'a [u8],
+    uri: &'a [u8],
+    body: &'a [u8],
+}
+
+impl<'a> Asked<'a> {
+    fn of(request: &Message<'a>) -> Self {
+        Self {
+            method: request.method_token(),
+            uri: request.request_uri(),
+            body: request.body(),
+        }
+    }
+}
+
+/// Credentials that could be right.
+struct Claim<'a> {
+    answer: Answer<'a>,
+    algorithm: Algorithm,
+    response: &'a [u8],
+    nc: u32,
+}
+
+impl<'a> Claim<'a> {
+    fn read(
+        credentials: &Credentials<'a>,
+        asked: &Asked<'a>,
+        policy: Policy<'_>,
+    ) -> Result<Self, Part> {
+        let algorithm = Algorithm::read(credentials.algorithm)
+            .filter(|algorithm| policy.algorithms.contains(algorithm))
+            .ok_or(Part::Algorithm)?;
+        if !is_same_user(credentials.uri, asked.uri) {
+            return Err(Part::Uri);
+        }
+        let protection = protection(credentials, asked.body, policy).ok_or(Part::Malformed)?;
+        // Without a count a nonce can be used but once.
+        let nc = match protection.count() {
+            None => 1,
+            Some(_) => credentials.nonce_count().ok_or(Part::Malformed)?,
+        };
+        Ok(Self {
+            answer: Answer {
+                nonce: credentials.nonce,
+                method: asked.method,
+                uri: credentials.uri,
+                protection,
+            },
+            algorithm,
+            response: credentials.response,
+            nc,
+        })
+    }
+
+    fn is_right(&self, secret: &Secret) -> bool {
+        let right = self.answer.response(&secret.ha1(self.algorithm));
+        unhex(self.response, right.octets().len())
+            .is_some_and(|sent| bool::from(sent.octets().ct_eq(right.octets())))
+    }
+}
+
+fn protection<'a>(
+    credentials: &Credentials<'a>,
+    body: &'a [u8],
+    policy: Policy<'_>,
+) -> Option<Protection<'a>> {
+    let Some(qop) = credentials.qop else {
+        return policy.allow_rfc2069.then_some(Protection::None);
+    };
+    let count = Count {
+        qop,
+        nc: credentials.nc?,
+        cnonce: credentials.cnonce?,
+    };
+    if qop.eq_ignore_ascii_case(b"auth") {
+        Some(Protection::Auth(count))
+    } else if qop.eq_ignore_ascii_case(b"auth-int") {
+        Some(Protection::AuthInt(count, body))
+    } else {
+        None
+    }
+}
+
+// The URI is hashed as sent, and what stands between may have changed its host; but whom it asks for is what the
+// password was given for (RFC 7616 §3.4.6 leaves to the server what counts as the same resource). Some clients, sipp
+// among them, hash the host alone: that names nobody else, and the nonce can be used only once.
+fn is_same_user(hashed: &[u8], asked: &[u8]) -> bool {
+    if hashed == asked {
+        return true;
+    }
+    match (Uri::parse(hashed), Uri::parse(asked)) {
+        (Ok(hashed), Ok(asked)) => {
+            hashed.user.is_none() || hashed.user_unescaped() == asked.user_unescaped()
+        }
+        (Ok(_), Err(_)) | (Err(_), Ok(_)) | (Err(_), Err(_)) => false,
+    }
+}

@@ -1,0 +1,60 @@
+//! Route sets: taken from Record-Route, written as Route, loose and strict (RFC 3261 §12.1, §12.2.1.1, §16.12.1.1).
+//!
+//! A set is kept as the text of its Route header, without display names: `<sip:p1;lr>,<sip:p2;lr>`.
+
+use crate::header::name_addr::NameAddr;
+use crate::header::text;
+use crate::header::uri::Uri;
+use crate::wire::print::Head;
+use crate::wire::{HeaderName, Message};
+
+/// In the order of the Record-Route headers: for who answers. `None` if one of them is unreadable.
+pub(super) fn as_recorded(message: &Message<'_>) -> Option<Vec<u8>> {
+    joined(message.elements(HeaderName::RecordRoute))
+}
+
+/// In the reverse order: for who asked.
+pub(super) fn reversed(message: &Message<'_>) -> Option<Vec<u8>> {
+    let elements: Vec<_> = message.elements(HeaderName::RecordRoute).collect();
+    joined(elements.into_iter().rev())
+}
+
+fn joined<'m>(elements: impl Iterator<Item = &'m [u8]>) -> Option<Vec<u8>> {
+    let mut routes = Vec::new();
+    for element in elements {
+        let route = NameAddr::parse(element).ok()?;
+        route.parse_uri().ok()?;
+        if !routes.is_empty() {
+            routes.push(b',');
+        }
+        for piece in [b"<", route.uri, b">", route.params] {
+            routes.extend_from_slice(piece);
+        }
+    }
+    Some(routes)
+}
+
+/// The URI of the first route.
+pub(super) fn first(routes: &[u8]) -> Option<&[u8]> {
+    let behind = routes.strip_prefix(b"<")?;
+    Some(&behind[..memchr::memchr(b'>', behind)?])
+}
+
+/// Whether a route is a strict one, which wants to be the Request-URI (RFC 2543).
+pub(super) fn is_strict(route: &[u8]) -> bool {
+    Uri::parse(route).is_ok_and(|uri| !uri.is_loose())
+}
+
+/// Writes the Route header, if the set isn't empty. A strict first route is the Request-URI instead, and the target goes
+/// to the end.
+pub(super) fn write(routes: &[u8], target: &[u8], head: &mut Head<'_>) {
+    match first(routes) {
+        None => {}
+        Some(route) if !is_strict(route) => head.line("Route", routes),
+        Some(_) => {
+            let rest = text::find_outside(routes, b',').map_or(&b""[..], |at| &routes[at + 1..]);
+            let comma: &[u8] = if rest.is_empty() { b"" } else { b"," };
+            head.line("Route", &[rest, comma, b"<", target, b">"].concat());
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Offers as phones and gateways send them, and octets at random.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const LOCAL: &str = "203.0.113.7:20000";
+
+fn local() -> SocketAddr {
+    LOCAL.parse().unwrap()
+}
+
+fn answer(offer: &str) -> Result<EchoAnswer, NoMatch> {
+    answer_echo(offer.as_bytes(), local(), 17, 3)
+}
+
+fn audio(remote: &str, payload: u8, telephone_event: Option<u8>, direction: Direction) -> Audio {
+    Audio {
+        remote: remote.parse().unwrap(),
+        payload,
+        telephone_event,
+        direction,
+    }
+}
+
+const HEAD: &str =
+    "v=0\r\no=alice 1 1 IN IP4 192.0.2.1\r\ns=call\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\n";
+
+#[test]
+fn an_offer_of_asterisk_is_answered_in_full() {
+    let offer = format!(
+        "{HEAD}m=audio 10500 RTP/AVP 8 0 101\r\na=rtpmap:8 PCMA/8000\r\na=rtpmap:0 PCMU/8000\r\n\
+         a=rtpmap:101 telephone-event/8000\r\na=fmtp:101 0-16\r\na=ptime:20\r\na=maxptime:150\r\na=sendrecv\r\n"
+    );
+    let answer = answer(&offer).unwrap();
+    assert_eq!(
+        answer.audio,
+        Some(audio("192.0.2.1:10500", 8, Some(101), Direction::SendRecv))
+    );
+    assert_eq!(
+        String::from_utf8(answer.body).unwrap(),
+        "v=0\r\no=- 17 3 IN IP4 203.0.113.7\r\ns=-\r\nc=IN IP4 203.0.113.7\r\nt=0 0\r\n\
+         m=audio 20000 RTP/AVP 8 101\r\na=rtpmap:8 PCMA/8000\r\na=rtpmap:101 telephone-event/8000\r\n\
+         a=fmtp:101 0-15\r\na=sendrecv\r\n"
+    );
+}
+
+#[test]
+fn streams_that_cannot_be_echoed_are_switched_off_in_their_place() {
+    let offer = format!(
+        "{HEAD}m=video 5002 RTP/AVP 96\r\nm=audio 6000/2 RTP/SAVP 0\r\nm=audio 5000 RTP/AVPF 18 0\r\nc=IN IP4 192.0.2.9\r\n\
+         a=rtpmap:97 telephone-event/8000\r\nm=audio 5004 RTP/AVP 0\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\n"
+    );
+    let answer = answer(&offer).unwrap();
+    // 97 isn't among the formats of its line.
+    assert_eq!(
+        answer.audio,
+        Some(audio("192.0.2.9:5000", 0, None, Direction::SendRecv))
+    );
+    let body = String::from_utf8(answer.body).unwrap();
+    let lines: Vec<_> = body.lines().filter(|line| line.starts_with("m=")).collect();
+    assert_eq!(
+        lines,
+        [
+            "m=video 0 RTP/AVP 96",
+            "m=audio 0 RTP/SAVP 0",
+            "m=audio 20000 RTP/AVPF 0",
+            "m=audio 0 RTP/AVP 0",
+            "m=application 0 UDP/DTLS/SCTP webrtc-datachannel",
+        ]
+    );
+}
+
+#[test]
+fn directions_are_mirrored() {
+    for (name, session, media, direction) in [
+        ("unsaid", "", "", Direction::SendRecv),
+        ("hold", "", "a=sendonly\r\n", Direction::RecvOnly),
+        (
+            "hold for the session",
+            "a=sendonly\r\n",
+            "",
+            Direction::RecvOnly,
+        ),
+        (
+            "the section has the last word",
+            "a=sendonly\r\n",
+            "a=sendrecv\r\n",
+            Direction::SendRecv,
+        ),
+        ("listening", "", "a=recvonly\r\n", Direction::SendOnly),
+        ("inactive", "", "a=inactive\r\n", Direction::Inactive),
+        (
+            "hold of old",
+            "",
+            "c=IN IP4 0.0.0.0\r\n",
+            Direction::RecvOnly,
+        ),
+        (
+            "both ways of hold",
+            "",
+            "c=IN IP4 0.0.0.0\r\na=sendonly\r\n",
+            Direction::RecvOnly,
+        ),
+        (
+            "held and listening",
+            "",
+            "c=IN IP4 0.0.0.0\r\na=recvonly\r\n",
+            Direction::Inactive,
+        ),
+    ] {
+        let answer = answer(&format!("{HEAD}{session}m=audio 5000 RTP/AVP 0\r\n{media}")).unwrap();
+        assert_eq!(answer.audio.unwrap().direction, direction, "{name}");
+        let line = format!("a={}\r\n", direction.as_str());
+        assert!(
+            String::from_utf8(answer.body).unwrap().ends_with(&line),
+            "{name}"
+        );
+        assert_eq!(
+            direction.sends(),
+            matches!(direction, Direction::SendRecv | Direction::SendOnly)
+        );
+    }
+}
+
+#[test]
+fn an_offer_without_what_we_speak_is_refused() {
+    for (name, offer) in [
+        ("G.729 alone", format!("{HEAD}m=audio 5000 RTP/AVP 18\r\n")),
+        ("SRTP alone", format!("{HEAD}m=audio 5000 RTP/SAVP 0\r\n")),
+        ("video alone", format!("{HEAD}m=video 5000 RTP/AVP 0\r\n")),
+        ("no address", "v=0\r\nm=audio 5000 RTP/AVP 0\r\n".into()),
+        (
+            "a host name",
+            "v=0\r\nc=IN IP4 phone.example.com\r\nm=audio 5000 RTP/AVP 0\r\n".into(),
+        ),
+        (
+            "the other family",
+            "v=0\r\nc=IN IP6 2001:db8::1\r\nm=audio 5000 RTP/AVP 0\r\n".into(),
+        ),
+        (
+            "a port that is none",
+            format!("{HEAD}m=audio 65536 RTP/AVP 0\r\n"),
+        ),
+        ("a line cut short", format!("{HEAD}m=audio 5000\r\n")),
+        (
+            "too many streams",
+            format!("{HEAD}{}", "m=audio 5000 RTP/AVP 0\r\n".repeat(33)),
+        ),
+    ] {
+        assert!(answer(&offer).is_err(), "{name}");
+    }
+    let most = format!("{HEAD}{}", "m=audio 5000 RTP/AVP 0\r\n".repeat(32));
+    assert!(answer(&most).is_ok());
+}
+
+#[test]
+fn streams_switched_off_by_the_peer_stay_so() {
+    let answer = answer(&format!("{HEAD}m=audio 0 RTP/AVP 0\r\n")).unwrap();
+    assert_eq!(answer.audio, None);
+    assert!(answer.body.ends_with(b"m=audio 0 RTP/AVP 0\r\n"));
+}
+
+#[test]
+fn line_ends_and_times_are_taken_as_they_come() {
+    let offer = "v=0\no=- 1 1 IN IP4 192.0.2.1\ns=-\nc=IN IP4 192.0.2.1/127\nt=2873397496 2873404696\nm=audio 5000 RTP/AVP 0\n";
+    let answer = answer(offer).unwrap();
+    assert_eq!(
+        answer.audio.unwrap().remote,
+        "192.0.2.1:5000".parse().unwrap()
+    );
+    assert!(
+        String::from_utf8(answer.body)
+            .unwrap()
+            .contains("\r\nt=2873397496 2873404696\r\n")
+    );
+}
+
+#[test]
+fn ipv6_speaks_with_ipv6() {
+    let offer = b"v=0\r\nc=IN IP6 2001:db8::1\r\nt=0 0\r\nm=audio 5000 RTP/AVP 0\r\n";
+    let answer = answer_echo(offer, "[2001:db8::7]:20000".parse().unwrap(), 1, 1).unwrap();
+    assert_eq!(
+        answer.audio.unwrap().remote,
+        "[2001:db8::1]:5000".parse().unwrap()
+    );
+    assert!(
+        String::from_utf8(answer.body)
+            .unwrap()
+            .contains("c=IN IP6 2001:db8::7\r\n")
+    );
+}
+
+#[test]
+fn our_own_offer_is_answered_and_the_answer_read() {
+    let offer = offer_echo(local(), 5, 1);
+    let theirs: SocketAddr = "192.0.2.1:7000".parse().unwrap();
+    let answer = answer_echo(&offer, theirs, 9, 1).unwrap();
+    assert_eq!(
+        answer.audio,
+        Some(audio(LOCAL, 0, Some(101), Direction::SendRecv))
+    );
+    let read = read_answer(&answer.body);
+    assert_eq!(
+        read,
+        Some(audio("192.0.2.1:7000", 0, Some(101), Direction::SendRecv))
+    );
+    assert_eq!(read_answer(&reject(&offer, theirs)), None);
+}
+
+#[test]
+fn a_rejection_switches_every_stream_off() {
+    let offer =
+        format!("{HEAD}m=audio 5000 RTP/AVP 0 8\r\na=sendrecv\r\nm=video 5002 RTP/AVP 96\r\n");
+    let body = String::from_utf8(reject(offer.as_bytes(), local())).unwrap();
+    assert!(
+        body.ends_with("t=0 0\r\nm=audio 0 RTP/AVP 0 8\r\nm=video 0 RTP/AVP 96\r\n"),
+        "{body}"
+    );
+    let unreadable = String::from_utf8(reject(b"m=audio\r\n", local())).unwrap();
+    assert!(unreadable.ends_with("t=0 0\r\n"));
+}
+
+fn sdp_like() -> impl Strategy<Value = Vec<u8>> {
+    let line = prop_oneof![
+        Just("m=audio 5000 RTP/AVP 0 8 101\r\n".to_owned()),
+        Just("m=audio 0 RTP/AVP 0\r\n".to_owned()),
+        Just("c=IN IP4 192.0.2.1\r\n".to_owned()),
+        Just("a=rtpmap:101 telephone-event/8000\r\n".to_owned()),
+        "[acmt]=[ -~]{0,20}\r?\n",
+        "m=[a-z]{0,5} [0-9]{0,6} [A-Z/]{0,8} [0-9 ]{0,8}\n",
+    ];
+    proptest::collection::vec(line, 0..40).prop_map(|lines| lines.concat().into_bytes())
+}
+
+proptest! {
+    #[test]
+    fn no_octets_panic(octets in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = (answer_echo(&octets, local(), 1, 1), read_answer(&octets), reject(&octets, local()));
+    }
+
+    #[test]
+    fn an_answer_has_a_line_for_each_of_the_offer(offer in sdp_like()) {
+        let count = |body: &[u8]| body.split(|octet| *octet == b'\n').filter(|line| line.starts_with(b"m=")).count();
+        if let Ok(answer) = answer_echo(&offer, local(), 1, 1) {
+            prop_assert_eq!(count(&answer.body), count(&offer));
+            let theirs = Description::read(&answer.body).map_err(|fault| TestCaseError::fail(fault.what))?;
+            prop_assert_eq!(theirs.media.iter().any(|media| media.port != 0), answer.audio.is_some());
+            prop_assert_eq!(count(&reject(&offer, local())), count(&offer));
+        }
+    }
+}

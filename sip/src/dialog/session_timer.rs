@@ -1,0 +1,356 @@
+//! Session timers: who refreshes, how often, and when a session counts as gone (RFC 4028 §7 to §10). Pure arithmetic; whoever
+//! holds the timer asks it for the next moment.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::header::session_expires::{Refresher, SessionExpires, min_se};
+use crate::moment::Moment;
+use crate::wire::print::Head;
+use crate::wire::{HeaderName, Message};
+
+/// The least interval there is, in seconds (RFC 4028 §4).
+pub const LEAST: u32 = 90;
+
+/// What was agreed for one dialog.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SessionTimer {
+    interval: u32,
+    we_refresh: bool,
+}
+
+/// The peer asks for a shorter interval than we take: 422 with this Min-SE (RFC 4028 §9).
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a session interval below {min_se} s")]
+pub struct TooBrief {
+    /// The least that we take, in seconds.
+    pub min_se: u32,
+}
+
+impl SessionTimer {
+    /// What we agree to when answering an INVITE or UPDATE with a 2xx: `min_se` is the least that we take and `ours` what we
+    /// like best, both in seconds. `None` if the peer neither asks for a timer nor knows what one is.
+    pub fn for_uas(
+        request: &Message<'_>,
+        min_se: u32,
+        ours: u32,
+    ) -> Result<Option<Self>, TooBrief> {
+        let knows_timers = request.has_token(HeaderName::Supported, "timer");
+        let asked = request
+            .first(HeaderName::SessionExpires)
+            .and_then(SessionExpires::parse);
+        let least = least_of(request).max(min_se);
+        let Some(asked) = asked else {
+            let ours = Self::new(ours.max(least), true);
+            return Ok(knows_timers.then_some(ours));
+        };
+        // Who doesn't know timers would not understand a 422: a proxy asked, and gets what it asked for.
+        if knows_timers && asked.seconds < min_se {
+            return Err(TooBrief { min_se });
+        }
+        // The interval may be cut, down to what both can take, but never raised.
+        let interval = asked.seconds.min(ours.max(least));
+        let we_refresh = !knows_timers || asked.refresher != Some(Refresher::Uac);
+        Ok(Some(Self::new(interval, we_refresh)))
+    }
+
+    /// What the peer agreed to in its 2xx, `asked` being the interval in our request. `None` if it wants no timer, which also
+    /// ends one that ran (RFC 4028 §7.2).
+    pub fn for_uac(response: &Message<'_>, asked: Option<u32>) -> Option<Self> {
+        let agreed = SessionExpires::parse(response.first(HeaderName::SessionExpires)?)?;
+        let we_refresh = agreed.refresher != Some(Refresher::Uas);
+        // An interval may not be raised by the peer; to refresh too often does no harm, to give up too early would.
+        let interval = match asked {
+            Some(asked) if we_refresh => agreed.seconds.min(asked),
+            Some(_) | None => agreed.seconds,
+        };
+        Some(Self::new(interval, we_refresh))
+    }
+
+    fn new(interval: u32, we_refresh: bool) -> Self {
+        Self {
+            interval: interval.max(LEAST),
+            we_refresh,
+        }
+    }
+
+    /// Whether the refreshes are ours to send.
+    pub const fn we_refresh(&self) -> bool {
+        self.we_refresh
+    }
+
+    /// The interval in seconds, 90 at least.
+    pub const fn interval(&self) -> u32 {
+        self.interval
+    }
+
+    /// When to act, if the last refresh was at `since`: to send one, at half the interval; or to hang up because the peer hasn't
+    /// sent one, 32 seconds or a third of the interval before the end, whichever is less (RFC 4028 §7.2, §10).
+    pub fn due(&self, since: Moment) -> Moment {
+        let interval = Duration::from_secs(u64::from(self.interval));
+        let wait = if self.we_refresh {
+            interval / 2
+        } else {
+            interval - (interval / 3).min(Duration::from_secs(32))
+        };
+        since + wait
+    }
+
+    /// Writes Session-Expires for a refresh of ours, which keeps the roles as they are.
+    pub fn request_lines(&self, head: &mut Head<'_>) {
+        self.line(
+            if self.we_refresh {
+                Refresher::Uac
+            } else {
+                Refresher::Uas
+            },
+            head,
+        );
+    }
+
+    /// Writes Session-Expires, and Require where the peer has to act on it, for our 2xx (RFC 4028 §9).
+    pub fn response_lines(&self, head: &mut Head<'_>) {
+        if self.we_refresh {
+            self.line(Refresher::Uas, head);
+        } else {
+            self.line(Refresher::Uac, head);
+            head.line("Require", b"timer");
+        }
+    }
+
+    fn line(&self, refresher: Refresher, head: &mut Head<'_>) {
+        let value = SessionExpires {
+            seconds: self.interval,
+            refresher: Some(refresher),
+        };
+        head.fmt("Session-Expires", format_args!("{value}"));
+    }
+}
+
+fn least_of(request: &Message<'_>) -> u32 {
+    request
+        .first(HeaderName::MinSe)
+        .and_then(min_se)
+        .unwrap_or(LEAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Framing, lex};
+
+    fn with(start: &str, lines: &str) -> Vec<u8> {
+        format!(
+            "{start}\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
+             Call-ID: x\r\nCSeq: 1 INVITE\r\n{lines}Content-Length: 0\r\n\r\n"
+        )
+        .into_bytes()
+    }
+
+    fn uas(lines: &str) -> Result<Option<SessionTimer>, TooBrief> {
+        let octets = with("INVITE sip:c@d SIP/2.0", lines);
+        SessionTimer::for_uas(&lex(&octets, Framing::Datagram).unwrap(), 120, 1800)
+    }
+
+    fn uac(lines: &str, asked: Option<u32>) -> Option<SessionTimer> {
+        let octets = with("SIP/2.0 200 OK", lines);
+        SessionTimer::for_uac(&lex(&octets, Framing::Datagram).unwrap(), asked)
+    }
+
+    #[test]
+    fn the_answerer_agrees_by_table_2_of_the_rfc() {
+        let timer = |interval, we_refresh| {
+            Ok(Some(SessionTimer {
+                interval,
+                we_refresh,
+            }))
+        };
+        for (name, lines, agreed) in [
+            ("no timers", "", Ok(None)),
+            (
+                "knows, doesn't ask",
+                "Supported: 100rel, timer\r\n",
+                timer(1800, true),
+            ),
+            (
+                "asks, names nobody",
+                "k: timer\r\nx: 600\r\n",
+                timer(600, true),
+            ),
+            (
+                "will refresh itself",
+                "Supported: timer\r\nSession-Expires: 600;refresher=uac\r\n",
+                timer(600, false),
+            ),
+            (
+                "wants us to",
+                "Supported: timer\r\nSession-Expires: 600;refresher=uas\r\n",
+                timer(600, true),
+            ),
+            ("a proxy asks", "Session-Expires: 600\r\n", timer(600, true)),
+            (
+                "a proxy can't name the peer",
+                "Session-Expires: 600;refresher=uac\r\n",
+                timer(600, true),
+            ),
+            (
+                "asks for more",
+                "Supported: timer\r\nSession-Expires: 7200\r\n",
+                timer(1800, true),
+            ),
+            (
+                "can't take ours",
+                "Supported: timer\r\nSession-Expires: 7200\r\nMin-SE: 3600\r\n",
+                timer(3600, true),
+            ),
+            (
+                "no interval, a minimum",
+                "Supported: timer\r\nMin-SE: 3600\r\n",
+                timer(3600, true),
+            ),
+            (
+                "just enough",
+                "Supported: timer\r\nSession-Expires: 120\r\n",
+                timer(120, true),
+            ),
+            (
+                "too brief",
+                "Supported: timer\r\nSession-Expires: 119\r\n",
+                Err(TooBrief { min_se: 120 }),
+            ),
+            (
+                "too brief, from a proxy",
+                "Session-Expires: 100\r\n",
+                timer(100, true),
+            ),
+            (
+                "illegally brief, from a proxy",
+                "Session-Expires: 5\r\n",
+                timer(90, true),
+            ),
+            (
+                "unreadable",
+                "Supported: timer\r\nSession-Expires: soon\r\n",
+                timer(1800, true),
+            ),
+        ] {
+            assert_eq!(uas(lines), agreed, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_asker_takes_what_the_answer_says() {
+        let timer = |interval, we_refresh| {
+            Some(SessionTimer {
+                interval,
+                we_refresh,
+            })
+        };
+        for (name, lines, asked, agreed) in [
+            ("none", "", Some(1800), None),
+            (
+                "ours to refresh",
+                "Session-Expires: 1800;refresher=uac\r\n",
+                Some(1800),
+                timer(1800, true),
+            ),
+            (
+                "theirs to refresh",
+                "Session-Expires: 1800;refresher=uas\r\n",
+                Some(1800),
+                timer(1800, false),
+            ),
+            (
+                "unsaid",
+                "Session-Expires: 1800\r\n",
+                Some(1800),
+                timer(1800, true),
+            ),
+            (
+                "cut",
+                "Session-Expires: 300;refresher=uac\r\n",
+                Some(1800),
+                timer(300, true),
+            ),
+            (
+                "raised, ours",
+                "Session-Expires: 9000;refresher=uac\r\n",
+                Some(1800),
+                timer(1800, true),
+            ),
+            (
+                "raised, theirs",
+                "Session-Expires: 9000;refresher=uas\r\n",
+                Some(1800),
+                timer(9000, false),
+            ),
+            (
+                "unasked",
+                "Session-Expires: 900;refresher=uas\r\n",
+                None,
+                timer(900, false),
+            ),
+            (
+                "a second",
+                "Session-Expires: 1;refresher=uac\r\n",
+                Some(1800),
+                timer(90, true),
+            ),
+            ("unreadable", "Session-Expires: x\r\n", Some(1800), None),
+        ] {
+            assert_eq!(uac(lines, asked), agreed, "{name}");
+        }
+    }
+
+    #[test]
+    fn refreshes_and_ends_are_due_as_the_rfc_has_it() {
+        let since = Moment::from_secs(1_790_000_000);
+        for (interval, we_refresh, millis) in [
+            (1800, true, 900_000),
+            (1800, false, 1_768_000),
+            (90, true, 45_000),
+            (90, false, 60_000),
+            (95, true, 47_500),
+            (96, false, 64_000),
+            (97, false, 65_000),
+            (u32::MAX, true, u64::from(u32::MAX) * 500),
+        ] {
+            let due = SessionTimer {
+                interval,
+                we_refresh,
+            }
+            .due(since);
+            assert_eq!(
+                due.since(since),
+                Duration::from_millis(millis),
+                "{interval}, {we_refresh}"
+            );
+        }
+    }
+
+    #[test]
+    fn both_sides_read_the_roles_that_were_written() {
+        for we_refresh in [true, false] {
+            let timer = SessionTimer {
+                interval: 600,
+                we_refresh,
+            };
+            let theirs = SessionTimer {
+                interval: 600,
+                we_refresh: !we_refresh,
+            };
+            let (mut request, mut response) = (Vec::new(), Vec::new());
+            timer.request_lines(&mut Head::new(&mut request));
+            timer.response_lines(&mut Head::new(&mut response));
+            let request = format!(
+                "Supported: timer\r\n{}",
+                String::from_utf8(request).unwrap()
+            );
+            let response = String::from_utf8(response).unwrap();
+            assert_eq!(uas(&request), Ok(Some(theirs)), "{request}");
+            assert_eq!(uac(&response, Some(600)), Some(theirs), "{response}");
+            assert_eq!(response.contains("Require: timer"), !we_refresh);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Requests that we send (RFC 3261 §8.1, §17.1), CANCEL (§9.1) and the ACK of a 2xx (§13.2.2.4).
+
+use std::fmt::Write as _;
+
+use crate::flow::Flow;
+use crate::moment::Moment;
+use crate::slot::{Branch, Slot};
+use crate::transaction::client_invite::ClientInvite;
+use crate::transaction::client_other::{ClientOther, Fired, Heard};
+use crate::transaction::io::{Io, Shared};
+use crate::transaction::sketch;
+use crate::transaction::table::Entry;
+use crate::transaction::timer::{Timer, Tx};
+use crate::wire::{HeaderName, Message, Method, print};
+
+use super::{ClientTx, Endpoint, Event, Owner, Received, Request, TableFull};
+
+/// A client transaction of either kind.
+#[derive(Debug)]
+pub(super) enum Client {
+    Invite(ClientInvite),
+    Other(ClientOther),
+}
+
+impl Client {
+    fn is_answered(&self) -> bool {
+        match self {
+            Self::Invite(invite) => invite.is_answered(),
+            Self::Other(other) => other.is_answered(),
+        }
+    }
+}
+
+/// An entry's machine and what it works with.
+fn parts<'a>(
+    tx: ClientTx,
+    entry: &'a mut Entry<Client>,
+    shared: &'a mut Shared,
+    now: Moment,
+) -> (&'a mut Client, Io<'a>) {
+    let flow = entry.flow();
+    let Entry {
+        running, machine, ..
+    } = entry;
+    (
+        machine,
+        Io {
+            tx: Tx::Client(tx),
+            flow,
+            now,
+            running,
+            shared,
+        },
+    )
+}
+
+impl Endpoint {
+    /// Sends a request in a new transaction. Its Via, with the branch, is the endpoint's. An ACK has no
+    /// transaction: that is [`Endpoint::ack`].
+    ///
+    /// # Errors
+    /// As many are alive as may be; nothing was sent.
+    pub fn request(
+        &mut self,
+        flow: Flow,
+        request: &Request<'_>,
+        owner: Owner,
+        now: Moment,
+    ) -> Result<ClientTx, TableFull> {
+        if self.clients.is_full() {
+            return Err(TableFull);
+        }
+        let (slot, bits) = (self.slot_of(request), self.entropy.bits64());
+        let branch = self.minter.branch_of(slot, bits);
+        let printed = self.print_request(flow, request, &branch);
+        let machine = if request.method == Method::Invite {
+            Client::Invite(ClientInvite::new(printed.into()))
+        } else if flow.transport.is_reliable() {
+            Client::Other(ClientOther::new(request.method, Box::default()))
+        } else {
+            Client::Other(ClientOther::new(request.method, printed.into()))
+        };
+        let tx = ClientTx(
+            self.clients
+                .insert(u128::from(bits), flow, owner, machine)?,
+        );
+        self.start_client(tx, now);
+        Ok(tx)
+    }
+
+    fn start_client(&mut self, tx: ClientTx, now: Moment) {
+        let Some(entry) = self.clients.entry_mut(tx.0) else {
+            return;
+        };
+        match parts(tx, entry, &mut self.shared, now) {
+            (Client::Invite(invite), mut io) => {
+                self.counts.client_invite += 1;
+                invite.start(&mut io);
+            }
+            (Client::Other(other), mut io) => {
+                self.counts.client_other += 1;
+                other.start(&mut io);
+            }
+        }
+    }
+
+    /// Asks the peer to end an INVITE of ours that it has not answered. Waits for a 1xx; `head` holds further
+    /// header lines, such as Reason. If no final response comes within 64*T1 of the CANCEL: [`Event::Timeout`].
+    pub fn cancel(&mut self, tx: ClientTx, head: &[u8], now: Moment) {
+        let Some(entry) = self.clients.entry_mut(tx.0) else {
+            return;
+        };
+        if let (Client::Invite(invite), mut io) = parts(tx, entry, &mut self.shared, now) {
+            invite.cancel(head, &mut io);
+        }
+    }
+
+    /// Acknowledges a 2xx of an INVITE of ours. Kept while the transaction stands (64*T1), and sent again for each
+    /// repetition of the 2xx with that To-tag, which then is [`Received::Handled`].
+    pub fn ack(
+        &mut self,
+        tx: ClientTx,
+        to_tag: &[u8],
+        flow: Flow,
+        request: &Request<'_>,
+        _now: Moment,
+    ) {
+        self.ack_stateless(flow, request);
+        let Some(entry) = self.clients.entry_mut(tx.0) else {
+            return;
+        };
+        let sent = self.shared.outbox.last();
+        if let (Client::Invite(invite), Some(sent)) = (&mut entry.machine, sent) {
+            invite.keep_ack(to_tag, flow, sent);
+        }
+    }
+
+    /// Sends an ACK that nothing is kept of.
+    pub fn ack_stateless(&mut self, flow: Flow, request: &Request<'_>) {
+        let slot = self.slot_of(request);
+        let branch = self.minter.branch(slot, &mut self.entropy);
+        self.print_request(flow, request, &branch);
+    }
+
+    /// Whether that request is still alive, answered or not.
+    pub fn client_exists(&self, tx: ClientTx) -> bool {
+        self.clients.entry(tx.0).is_some()
+    }
+
+    /// The slot of our tag in From, for answers must come to the shard of the dialog; else that of the Call-ID.
+    fn slot_of(&self, request: &Request<'_>) -> Slot {
+        let tag = sketch::header_in(request.head, "From").and_then(sketch::tag_in);
+        match tag.and_then(|tag| self.minter.read_tag(tag)) {
+            Some(key) => key.slot,
+            None => {
+                let call_id = sketch::header_in(request.head, "Call-ID").unwrap_or_default();
+                self.minter.slot_of_call_id(call_id)
+            }
+        }
+    }
+
+    fn print_request(&mut self, flow: Flow, request: &Request<'_>, branch: &Branch) -> &[u8] {
+        let Flow {
+            transport,
+            listener,
+            ..
+        } = flow;
+        let sent_by = self
+            .sent_by
+            .get(usize::from(listener))
+            .map_or("", String::as_str);
+        // RFC 3581 is about UDP; a connection brings the answer back by itself.
+        let rport = if transport.is_reliable() {
+            ""
+        } else {
+            ";rport"
+        };
+        let protocol = transport.via_name();
+        self.via.clear();
+        write!(
+            self.via,
+            "SIP/2.0/{protocol} {sent_by};branch={branch}{rport}"
+        )
+        .expect("writing to memory does not fail");
+        let Request {
+            token,
+            uri,
+            head,
+            body,
+            ..
+        } = *request;
+        let via = &self.via;
+        self.shared
+            .outbox
+            .print(flow, |out| print::request(out, token, uri, via, head, body))
+    }
+
+    pub(super) fn receive_response<'m>(
+        &mut self,
+        message: Message<'m>,
+        now: Moment,
+    ) -> Received<'m> {
+        let branch = message
+            .top_via()
+            .branch
+            .and_then(|branch| self.minter.read_branch(branch));
+        let branch = branch.filter(|key| key.node == self.minter.node());
+        // With a second Via it is someone else's, who would have it forwarded (§8.1.3.3).
+        let forwarded = message.elements(HeaderName::Via).nth(1).is_some();
+        let Some(branch) = branch.filter(|_| !forwarded) else {
+            return self.drop_message();
+        };
+        let Some(tx) = self.clients.find(u128::from(branch.bits)).map(ClientTx) else {
+            return self.stray(message);
+        };
+        let Some(entry) = self.clients.entry_mut(tx.0) else {
+            return Received::Handled;
+        };
+        let owner = entry.owner;
+        let method = message.method();
+        let heard = match parts(tx, entry, &mut self.shared, now) {
+            (Client::Invite(invite), mut io) if method == Method::Invite => {
+                invite.handle_response(&message, &mut io)
+            }
+            (Client::Invite(invite), mut io) if method == Method::Cancel => {
+                invite.handle_cancel_response(message.status(), &mut io);
+                return Received::Handled;
+            }
+            (Client::Other(other), mut io) if method == other.method() => {
+                other.handle_response(message.status(), &mut io)
+            }
+            (Client::Invite(_) | Client::Other(_), _) => return self.drop_message(),
+        };
+        match heard {
+            Heard::New => Received::Response { tx, owner, message },
+            Heard::Last => {
+                self.end_client(tx);
+                Received::Response { tx, owner, message }
+            }
+            Heard::Stray => Received::StrayAnswer(message),
+            Heard::Absorbed => {
+                self.stats.retransmissions_received += 1;
+                Received::Handled
+            }
+        }
+    }
+
+    /// A response with a branch of ours whose transaction is gone. A 2xx to an INVITE has set up a call.
+    fn stray<'m>(&mut self, message: Message<'m>) -> Received<'m> {
+        if message.method() == Method::Invite && (200..300).contains(&message.status()) {
+            Received::StrayAnswer(message)
+        } else {
+            self.drop_message()
+        }
+    }
+
+    pub(super) fn client_timeout(&mut self, tx: ClientTx, timer: Timer, now: Moment) {
+        let Some(entry) = self.clients.entry_mut(tx.0) else {
+            return;
+        };
+        let owner = entry.owner;
+        let fired = match parts(tx, entry, &mut self.shared, now) {
+            (Client::Invite(invite), mut io) => invite.handle_timeout(timer, &mut io),
+            (Client::Other(other), mut io) => other.handle_timeout(timer, &mut io),
+        };
+        match fired {
+            Fired::Waits => {}
+            Fired::Ended => self.end_client(tx),
+            Fired::TimedOut => {
+                self.end_client(tx);
+                self.events.push_back(Event::Timeout { tx, owner });
+            }
+        }
+    }
+
+    /// A transport failure ends what has no final response yet (§17.1.4); the rest runs out by itself.
+    ///
+    /// A request that left by "a connection to that peer" knows no number: any connection may have been that one.
+    pub(super) fn fail_clients(&mut self, lost: &Flow) {
+        let mut failed = self.clients.on_flow(lost);
+        if lost.connection != 0 {
+            failed.extend(self.clients.on_flow(&Flow {
+                connection: 0,
+                ..*lost
+            }));
+        }
+        for handle in failed {
+            let Some(entry) = self.clients.entry(handle) else {
+                continue;
+            };
+            if !entry.machine.is_answered() {
+                let (tx, owner) = (ClientTx(handle), entry.owner);
+                self.end_client(tx);
+                self.events.push_back(Event::TransportError { tx, owner });
+            }
+        }
+    }
+
+    fn end_client(&mut self, tx: ClientTx) {
+        let Some(entry) = self.clients.remove(tx.0) else {
+            return;
+        };
+        self.shared.stop(entry.running);
+        match entry.machine {
+            Client::Invite(_) => self.counts.client_invite -= 1,
+            Client::Other(_) => self.counts.client_other -= 1,
+        }
+    }
+}

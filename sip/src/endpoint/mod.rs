@@ -1,0 +1,308 @@
+//! The face of the protocol: messages in, transactions matched, messages and events out (RFC 3261 §17, §18).
+//!
+//! An endpoint serves one shard. It knows no sockets, no clock and no dialogs: flows and moments are inputs, what is to
+//! be sent waits in [`Endpoint::transmits`], what has happened to a transaction in [`Endpoint::poll_event`]. Nothing is
+//! kept for a request until [`Endpoint::accept`].
+
+mod client;
+mod receive;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::entropy::Entropy;
+use crate::flow::Flow;
+use crate::moment::Moment;
+use crate::slot::Minter;
+use crate::transaction::io::{Outbox, Shared};
+use crate::transaction::table::Table;
+use crate::transaction::timer::{Alarm, Times};
+use crate::transaction::tombstone::Tombstones;
+use crate::wheel::Wheel;
+use crate::wire::Message;
+
+pub use crate::transaction::table::{ClientTx, Owner, ServerTx, TableFull};
+pub use crate::transaction::timer::Tx;
+pub use crate::transaction::{Request, Response};
+
+use client::Client;
+use server::{Merged, Server};
+
+/// How many timers and tombstones one call of [`Endpoint::handle_timeout`] serves, so that what it sends stays bounded.
+const TIMEOUTS_PER_TURN: usize = 1024;
+/// Tombstones for each transaction that may be alive: they stand longer, and weigh less.
+const TOMBSTONES_PER_TRANSACTION: usize = 4;
+
+/// What an endpoint is told once.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Mints tags and branches, and knows them again.
+    pub minter: Minter,
+    /// RFC 3261 §17.1.1.1: the round-trip estimate, 500 ms.
+    pub t1: Duration,
+    /// The longest interval between retransmissions, 4 s.
+    pub t2: Duration,
+    /// How long a message may stay in the network, 5 s.
+    pub t4: Duration,
+    /// The value of the Server header of every response; none if empty.
+    pub server: String,
+    /// By [`Flow::listener`]: `host:port` of our Via.
+    pub sent_by: Vec<String>,
+    /// Most transactions alive on either side. An INVITE that was answered with 2xx stays alive as a client
+    /// transaction for 64*T1: this must hold that many seconds' worth of calls.
+    pub max_transactions: usize,
+}
+
+/// What became of a message received.
+#[derive(Debug)]
+pub enum Received<'m> {
+    /// It concerned nobody but the endpoint.
+    Handled,
+    /// A request that belongs to no transaction: [`Endpoint::accept`] it or answer it with
+    /// [`Endpoint::respond_stateless`].
+    Request(Message<'m>),
+    /// The ACK of a 2xx. Once its call is found: [`Endpoint::acknowledged`].
+    Ack(Message<'m>),
+    /// A CANCEL, answered with 200. Its INVITE still wants its 487.
+    Cancel {
+        /// The INVITE.
+        invite: ServerTx,
+        /// Who accepted the INVITE.
+        owner: Owner,
+        /// The CANCEL.
+        message: Message<'m>,
+    },
+    /// A response to a request of ours: every provisional and final one, the 2xx of each fork of an INVITE, and each
+    /// repetition of a 2xx for which no [`Endpoint::ack`] is kept.
+    Response {
+        /// The request.
+        tx: ClientTx,
+        /// Who sent it.
+        owner: Owner,
+        /// The response.
+        message: Message<'m>,
+    },
+    /// A 2xx to an INVITE of ours whose transaction has failed or ended: ACK and BYE are due.
+    StrayAnswer(Message<'m>),
+}
+
+/// What happened without a message.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// No final response came in time (RFC 3261 §17.1.1.2, §17.1.2.2), or none to a cancelled INVITE (§9.1).
+    Timeout {
+        /// The request, which is gone.
+        tx: ClientTx,
+        /// Who sent it.
+        owner: Owner,
+    },
+    /// The flow broke before a final response came (§17.1.4).
+    TransportError {
+        /// The request, which is gone.
+        tx: ClientTx,
+        /// Who sent it.
+        owner: Owner,
+    },
+    /// No ACK came for a 2xx within 64*T1 (§13.3.1.4).
+    NoAck {
+        /// The INVITE, which is gone.
+        tx: ServerTx,
+        /// Who accepted it.
+        owner: Owner,
+    },
+}
+
+/// What is alive.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// INVITEs received.
+    pub server_invite: usize,
+    /// Other requests received.
+    pub server_other: usize,
+    /// INVITEs sent.
+    pub client_invite: usize,
+    /// Other requests sent.
+    pub client_other: usize,
+    /// Finished server transactions whose retransmissions are still to be known.
+    pub tombstones: usize,
+    /// Timers running.
+    pub timers: usize,
+}
+
+/// What has happened since the start.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub struct Stats {
+    /// Messages that the lexer refused.
+    pub malformed: u64,
+    /// Messages that were ignored: responses to nothing of ours, requests out of place.
+    pub dropped: u64,
+    /// Requests and responses received again.
+    pub retransmissions_received: u64,
+    /// Messages sent again.
+    pub retransmissions_sent: u64,
+    /// Responses sent for the first time, by class: index 1 for 1xx to 6 for 6xx.
+    pub responses_sent: [u64; 7],
+}
+
+/// The transactions of one shard.
+#[derive(Debug)]
+pub struct Endpoint {
+    minter: Minter,
+    entropy: Entropy,
+    server: Box<str>,
+    sent_by: Vec<String>,
+    /// What the Via of a request is printed into.
+    via: String,
+    /// What is cut from is printed into.
+    scratch: Vec<u8>,
+    /// When the last input came.
+    latest: Moment,
+    clients: Table<Client>,
+    servers: Table<Server>,
+    tombstones: Tombstones,
+    merged: Merged,
+    shared: Shared,
+    events: VecDeque<Event>,
+    counts: Counts,
+    stats: Stats,
+}
+
+impl Endpoint {
+    /// An endpoint without transactions.
+    pub fn new(config: Config, entropy: Entropy) -> Self {
+        let Config {
+            minter,
+            t1,
+            t2,
+            t4,
+            server,
+            sent_by,
+            max_transactions,
+        } = config;
+        let times = Times { t1, t2, t4 };
+        let max_tombstones = max_transactions.saturating_mul(TOMBSTONES_PER_TRANSACTION);
+        Self {
+            entropy,
+            server: server.into(),
+            sent_by,
+            via: String::new(),
+            scratch: Vec::new(),
+            latest: Moment::default(),
+            clients: Table::new(minter.clone(), max_transactions),
+            servers: Table::new(minter.clone(), max_transactions),
+            tombstones: Tombstones::new(times, max_tombstones),
+            merged: Merged::default(),
+            shared: Shared {
+                outbox: Outbox::default(),
+                wheel: Wheel::new(Moment::default()),
+                times,
+            },
+            events: VecDeque::new(),
+            counts: Counts::default(),
+            stats: Stats::default(),
+            minter,
+        }
+    }
+
+    /// Mints and reads the tokens of this node.
+    pub fn minter(&self) -> &Minter {
+        &self.minter
+    }
+
+    /// The shard's randomness.
+    pub fn entropy(&mut self) -> &mut Entropy {
+        &mut self.entropy
+    }
+
+    /// From now on `owner` is told about that transaction.
+    pub fn set_owner(&mut self, tx: impl Into<Tx>, owner: Owner) {
+        let current = match tx.into() {
+            Tx::Client(tx) => self.clients.entry_mut(tx.0).map(|entry| &mut entry.owner),
+            Tx::Server(tx) => self.servers.entry_mut(tx.0).map(|entry| &mut entry.owner),
+        };
+        if let Some(current) = current {
+            *current = owner;
+        }
+    }
+
+    /// `host:port` that we are known by on that flow's listener, for Via and Contact.
+    pub fn sent_by(&self, flow: &Flow) -> &str {
+        self.sent_by
+            .get(usize::from(flow.listener))
+            .map_or("", String::as_str)
+    }
+
+    /// Serves what is due at `now`, a bounded number: while [`Endpoint::next_timeout`] isn't later than `now`, send
+    /// what waits and call again.
+    pub fn handle_timeout(&mut self, now: Moment) {
+        self.latest = now;
+        for _ in 0..TIMEOUTS_PER_TURN {
+            let Some(Alarm { tx, timer }) = self.shared.wheel.pop(now) else {
+                break;
+            };
+            match tx {
+                Tx::Client(tx) => self.client_timeout(tx, timer, now),
+                Tx::Server(tx) => self.server_timeout(tx, timer, now),
+            }
+        }
+        for _ in 0..TIMEOUTS_PER_TURN {
+            let Some(fallen) = self.tombstones.sweep(now) else {
+                break;
+            };
+            self.merged.remove(fallen.merged);
+        }
+    }
+
+    /// When to call [`Endpoint::handle_timeout`] next.
+    pub fn next_timeout(&self) -> Option<Moment> {
+        let sweep = self.tombstones.next_sweep();
+        self.shared
+            .wheel
+            .next_deadline()
+            .into_iter()
+            .chain(sweep)
+            .min()
+    }
+
+    /// The connection is closed, could not be opened, or on UDP the peer is unreachable. Unanswered requests fail with
+    /// [`Event::TransportError`]; responses go on over a new connection (§18.2.2).
+    pub fn handle_flow_lost(&mut self, lost: &Flow, now: Moment) {
+        self.fail_clients(lost);
+        self.move_servers(lost, now);
+    }
+
+    /// What happened since the last call, in order.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What is to be sent, in order. Stays until [`Endpoint::clear_transmits`].
+    pub fn transmits(&self) -> impl Iterator<Item = (Flow, &[u8])> {
+        self.shared.outbox.messages()
+    }
+
+    /// Everything in [`Endpoint::transmits`] has been handed on.
+    pub fn clear_transmits(&mut self) {
+        self.shared.outbox.clear();
+    }
+
+    /// What is alive.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            tombstones: self.tombstones.len(),
+            timers: self.shared.wheel.len(),
+            ..self.counts
+        }
+    }
+
+    /// What has happened since the start.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            retransmissions_sent: self.shared.outbox.retransmissions(),
+            ..self.stats
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What comes in: lexing, and which side of the endpoint a message is for (RFC 3261 §18.1.2, §18.2.1).
+
+use crate::flow::Flow;
+use crate::moment::Moment;
+use crate::wire::{Framing, Malformed, Message, Method, lex};
+
+use super::{Endpoint, Received, Response};
+
+impl Endpoint {
+    /// Takes one datagram. What isn't a message is answered with 400 or the like if it is enough of a request for that,
+    /// and dropped otherwise; line ends alone keep a NAT open and mean nothing.
+    pub fn receive<'m>(&mut self, octets: &'m [u8], flow: Flow, now: Moment) -> Received<'m> {
+        if octets
+            .iter()
+            .all(|octet| matches!(octet, b'\r' | b'\n' | 0))
+        {
+            return Received::Handled;
+        }
+        match lex(octets, Framing::Datagram) {
+            Ok(message) => self.receive_message(message, flow, now),
+            Err(malformed) => {
+                self.receive_malformed(&malformed, &flow);
+                Received::Handled
+            }
+        }
+    }
+
+    /// Takes a message that the caller has lexed.
+    pub fn receive_message<'m>(
+        &mut self,
+        message: Message<'m>,
+        flow: Flow,
+        now: Moment,
+    ) -> Received<'m> {
+        self.latest = now;
+        if !message.is_request() {
+            return self.receive_response(message, now);
+        }
+        match message.method() {
+            Method::Ack => self.receive_ack(message, now),
+            Method::Cancel => self.receive_cancel(message, flow, now),
+            Method::Invite
+            | Method::Bye
+            | Method::Options
+            | Method::Register
+            | Method::Prack
+            | Method::Update
+            | Method::Info
+            | Method::Refer
+            | Method::Notify
+            | Method::Subscribe
+            | Method::Message
+            | Method::Publish
+            | Method::Other => self.receive_request(message, flow, now),
+        }
+    }
+
+    /// Takes what the caller couldn't lex.
+    pub fn receive_malformed(&mut self, malformed: &Malformed<'_>, flow: &Flow) {
+        self.stats.malformed += 1;
+        match &malformed.answer {
+            Some(request) => {
+                self.respond_stateless(request, flow, &Response::bare(malformed.status));
+            }
+            None => self.stats.dropped += 1,
+        }
+    }
+
+    pub(super) fn drop_message<'m>(&mut self) -> Received<'m> {
+        self.stats.dropped += 1;
+        Received::Handled
+    }
+}

@@ -1,0 +1,541 @@
+//! Requests that we answer (RFC 3261 §8.2, §17.2) and what is left of them (RFC 6026 §7.1).
+
+use std::net::SocketAddr;
+
+use hashbrown::HashTable;
+
+use crate::flow::{Flow, Transport};
+use crate::moment::Moment;
+use crate::slot::Slot;
+use crate::transaction::io::{Io, Shared};
+use crate::transaction::key::{merged_key, server_key};
+use crate::transaction::server_invite::{Acked, Expired, ServerInvite};
+use crate::transaction::server_other::{ServerOther, Stands};
+use crate::transaction::sketch::RequestSketch;
+use crate::transaction::table::Entry;
+use crate::transaction::timer::{Timer, Tx};
+use crate::transaction::tombstone::{Lasting, ToTag, Tombstone};
+use crate::wire::{Message, Method, print};
+
+use super::{Endpoint, Event, Owner, Received, Response, ServerTx, TableFull};
+
+/// A server transaction of either kind.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Under which merged requests meet; 0 for a request inside a dialog.
+    merged: u64,
+    /// That of our tag, if we have to choose one.
+    slot: Slot,
+    /// Where a lost connection is opened anew (§18.2.2).
+    sent_by_port: u16,
+    /// Of the last response.
+    status: u16,
+    tag: ToTag,
+    machine: Machine,
+}
+
+#[derive(Debug)]
+enum Machine {
+    Invite(ServerInvite),
+    Other(ServerOther),
+}
+
+impl Machine {
+    fn wants_tag(&self) -> bool {
+        match self {
+            Self::Invite(invite) => invite.wants_tag(),
+            Self::Other(other) => other.wants_tag(),
+        }
+    }
+}
+
+/// Requests without To-tag by what merged ones have in common (§8.2.2.2).
+#[derive(Debug, Default)]
+pub(super) struct Merged(HashTable<MergedKey>);
+
+#[derive(Debug)]
+struct MergedKey {
+    merged: u64,
+    /// The lower half of the transaction's key.
+    key: u64,
+}
+
+impl Merged {
+    /// Whether a request has come by another path, in another transaction than that of `key`.
+    fn is_elsewhere(&self, merged: u64, key: u128) -> bool {
+        self.0
+            .find(merged, |known| known.merged == merged)
+            .is_some_and(|known| known.key != key as u64)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn insert(&mut self, merged: u64, key: u128) {
+        let known = MergedKey {
+            merged,
+            key: key as u64,
+        };
+        self.0
+            .entry(merged, |known| known.merged == merged, |known| known.merged)
+            .or_insert(known);
+    }
+
+    pub(super) fn remove(&mut self, merged: u64) {
+        if let Ok(known) = self.0.find_entry(merged, |known| known.merged == merged) {
+            known.remove();
+        }
+        if self.0.is_empty() && self.0.capacity() > 1024 {
+            self.0 = HashTable::new();
+        }
+    }
+}
+
+/// An entry's machine and what it works with.
+fn parts<'a>(
+    tx: ServerTx,
+    entry: &'a mut Entry<Server>,
+    shared: &'a mut Shared,
+    now: Moment,
+) -> (&'a mut Server, Io<'a>) {
+    let flow = entry.flow();
+    let Entry {
+        running, machine, ..
+    } = entry;
+    (
+        machine,
+        Io {
+            tx: Tx::Server(tx),
+            flow,
+            now,
+            running,
+            shared,
+        },
+    )
+}
+
+impl Endpoint {
+    /// Takes on a request that [`Endpoint::receive`] has handed out. An INVITE is answered with 100 at once; any other
+    /// request must be answered within 64*T1, when its sender gives up.
+    ///
+    /// # Errors
+    /// As many are alive as may be: answer 503 with [`Endpoint::respond_stateless`].
+    pub fn accept(
+        &mut self,
+        request: &Message<'_>,
+        flow: Flow,
+        owner: Owner,
+        now: Moment,
+    ) -> Result<ServerTx, TableFull> {
+        if self.servers.is_full() {
+            return Err(TableFull);
+        }
+        let key = server_key(request, &self.minter);
+        let merged = match request.to_tag() {
+            Some(_) => 0,
+            None => merged_key(request, &self.minter),
+        };
+        let sketch = RequestSketch::of(request, &flow, &mut self.scratch);
+        let server = Server {
+            merged,
+            slot: self.minter.slot_of_call_id(request.call_id()),
+            sent_by_port: sent_by_port(request, flow.transport),
+            status: 0,
+            tag: ToTag::None,
+            machine: if request.method() == Method::Invite {
+                Machine::Invite(ServerInvite::new(sketch))
+            } else {
+                Machine::Other(ServerOther::new(sketch))
+            },
+        };
+        let tx = ServerTx(self.servers.insert(key, flow, owner, server)?);
+        if merged != 0 {
+            self.merged.insert(merged, key);
+        }
+        self.start_server(tx, now);
+        Ok(tx)
+    }
+
+    fn start_server(&mut self, tx: ServerTx, now: Moment) {
+        let Some(entry) = self.servers.entry_mut(tx.0) else {
+            return;
+        };
+        let (server, mut io) = parts(tx, entry, &mut self.shared, now);
+        match &mut server.machine {
+            Machine::Invite(invite) => {
+                self.counts.server_invite += 1;
+                self.stats.responses_sent[1] += 1;
+                invite.start(&self.server, &mut io);
+            }
+            Machine::Other(other) => {
+                self.counts.server_other += 1;
+                other.start(&mut io);
+            }
+        }
+    }
+
+    /// Sends a response. A 2xx to an INVITE is sent again (T1 doubling to T2) until [`Endpoint::acknowledged`]; after
+    /// 64*T1 without that: [`Event::NoAck`]. After a final response, nothing.
+    ///
+    /// The final response to any other request ends its transaction if it came on a stream, or if `head` and `body` are
+    /// empty: then it is printed again for a retransmission. Only one with more to it is kept.
+    pub fn respond(&mut self, tx: ServerTx, response: &Response<'_>, now: Moment) {
+        let Some(entry) = self.servers.entry_mut(tx.0) else {
+            return;
+        };
+        let (server, mut io) = parts(tx, entry, &mut self.shared, now);
+        let Server {
+            slot,
+            status,
+            tag,
+            machine,
+            ..
+        } = server;
+        if response.status > 100 && machine.wants_tag() {
+            match response.to_tag {
+                Some(chosen) => *tag = ToTag::new(chosen, &self.minter),
+                None if *tag == ToTag::None => {
+                    *tag = ToTag::Ours {
+                        slot: *slot,
+                        bits: self.entropy.bits64(),
+                    };
+                }
+                None => {}
+            }
+        }
+        let sent = io.shared.outbox.len();
+        let stands = tag.with(&self.minter, |tag| match machine {
+            Machine::Invite(invite) => {
+                invite.respond(response, tag, &self.server, &mut io);
+                Stands::Alive
+            }
+            Machine::Other(other) => other.respond(response, tag, &self.server, &mut io),
+        });
+        if io.shared.outbox.len() > sent {
+            *status = response.status;
+            self.count_response(response.status);
+        }
+        self.settle(tx, stands, now);
+    }
+
+    /// Answers a request that nothing is kept of. Without `to_tag` the To-tag is [`Minter::stateless_tag`], so
+    /// that the ACK of an INVITE is absorbed. An ACK is never answered.
+    ///
+    /// [`Minter::stateless_tag`]: crate::slot::Minter::stateless_tag
+    pub fn respond_stateless(
+        &mut self,
+        request: &Message<'_>,
+        flow: &Flow,
+        response: &Response<'_>,
+    ) {
+        if request.method() == Method::Ack {
+            return;
+        }
+        let ours = self.minter.stateless_tag(request);
+        let tag = response
+            .to_tag
+            .or((response.status > 100).then_some(&ours[..]));
+        self.print_response(request, *flow, response, tag);
+    }
+
+    fn print_response(
+        &mut self,
+        request: &Message<'_>,
+        flow: Flow,
+        response: &Response<'_>,
+        tag: Option<&[u8]>,
+    ) {
+        let Response {
+            status,
+            reason,
+            head,
+            body,
+            ..
+        } = *response;
+        let server = &self.server;
+        self.shared.outbox.print(flow, |out| {
+            print::response(out, request, &flow, status, reason, tag, server, head, body);
+        });
+        self.count_response(status);
+    }
+
+    fn count_response(&mut self, status: u16) {
+        if let Some(count) = self.stats.responses_sent.get_mut(usize::from(status / 100)) {
+            *count += 1;
+        }
+    }
+
+    /// The ACK of that INVITE's 2xx has come: the 2xx isn't sent again.
+    pub fn acknowledged(&mut self, tx: ServerTx) {
+        let Some(entry) = self.servers.entry(tx.0) else {
+            return;
+        };
+        if let Machine::Invite(invite) = &entry.machine.machine
+            && invite.acknowledged()
+        {
+            self.settle(tx, Stands::Buried(Lasting::Patience), self.latest);
+        }
+    }
+
+    /// Whether that transaction is still alive: unanswered, or its answer still in transit.
+    pub fn server_exists(&self, tx: ServerTx) -> bool {
+        self.servers.entry(tx.0).is_some()
+    }
+
+    fn settle(&mut self, tx: ServerTx, stands: Stands, now: Moment) {
+        match stands {
+            Stands::Alive => {}
+            Stands::Ended => self.end_server(tx),
+            Stands::Buried(lasting) => self.bury(tx, lasting, now),
+        }
+    }
+
+    fn end_server(&mut self, tx: ServerTx) {
+        if let Some(server) = self.take_server(tx) {
+            self.merged.remove(server.machine.merged);
+        }
+    }
+
+    fn bury(&mut self, tx: ServerTx, lasting: Lasting, now: Moment) {
+        let Some(entry) = self.take_server(tx) else {
+            return;
+        };
+        let key = entry.key();
+        let Server {
+            merged,
+            status,
+            tag,
+            ..
+        } = entry.machine;
+        let yielded = self
+            .tombstones
+            .raise(Tombstone::new(key, merged, status, tag), lasting, now);
+        if let Some(yielded) = yielded {
+            self.merged.remove(yielded.merged);
+        }
+    }
+
+    fn take_server(&mut self, tx: ServerTx) -> Option<Entry<Server>> {
+        let entry = self.servers.remove(tx.0)?;
+        self.shared.stop(entry.running);
+        match entry.machine.machine {
+            Machine::Invite(_) => self.counts.server_invite -= 1,
+            Machine::Other(_) => self.counts.server_other -= 1,
+        }
+        Some(entry)
+    }
+
+    pub(super) fn receive_request<'m>(
+        &mut self,
+        message: Message<'m>,
+        flow: Flow,
+        now: Moment,
+    ) -> Received<'m> {
+        let key = server_key(&message, &self.minter);
+        if let Some(tx) = self.servers.find(key).map(ServerTx) {
+            self.answer_again(tx, now);
+            return Received::Handled;
+        }
+        if let Some(tombstone) = self.tombstones.find(key, now) {
+            let (status, tag) = (tombstone.status, tombstone.tag.clone());
+            self.answer_from_tombstone(&message, flow, status, &tag);
+            return Received::Handled;
+        }
+        if message.to_tag().is_none()
+            && self
+                .merged
+                .is_elsewhere(merged_key(&message, &self.minter), key)
+        {
+            self.respond_stateless(&message, &flow, &Response::bare(482));
+            return Received::Handled;
+        }
+        Received::Request(message)
+    }
+
+    fn answer_again(&mut self, tx: ServerTx, now: Moment) {
+        self.stats.retransmissions_received += 1;
+        let Some(entry) = self.servers.entry_mut(tx.0) else {
+            return;
+        };
+        let (server, mut io) = parts(tx, entry, &mut self.shared, now);
+        match &mut server.machine {
+            Machine::Invite(invite) => invite.handle_retransmission(&self.server, &mut io),
+            Machine::Other(other) => other.handle_retransmission(&mut io),
+        }
+    }
+
+    /// An INVITE that was acknowledged is absorbed (§17.2.1, RFC 6026 §7.1); anything else gets its answer once more.
+    fn answer_from_tombstone(
+        &mut self,
+        message: &Message<'_>,
+        flow: Flow,
+        status: u16,
+        tag: &ToTag,
+    ) {
+        self.stats.retransmissions_received += 1;
+        if message.method() == Method::Invite {
+            return;
+        }
+        let (minter, server) = (&self.minter, &self.server);
+        let outbox = &mut self.shared.outbox;
+        tag.with(minter, |tag| {
+            outbox.print_again(flow, |out| {
+                print::response(out, message, &flow, status, None, tag, server, b"", b"");
+            });
+        });
+    }
+
+    pub(super) fn receive_ack<'m>(&mut self, message: Message<'m>, now: Moment) -> Received<'m> {
+        let key = server_key(&message, &self.minter);
+        if let Some(tx) = self.servers.find(key).map(ServerTx) {
+            return self.ack_of(tx, message, now);
+        }
+        match self
+            .tombstones
+            .find(key, now)
+            .map(|tombstone| tombstone.status)
+        {
+            Some(300..) => Received::Handled,
+            None if self.minter.is_stateless_tag(&message) => Received::Handled,
+            Some(_) | None => Received::Ack(message),
+        }
+    }
+
+    /// An ACK with the branch of its INVITE: of a refusal, or of a 2xx by a peer older than RFC 3261.
+    fn ack_of<'m>(&mut self, tx: ServerTx, message: Message<'m>, now: Moment) -> Received<'m> {
+        let Some(entry) = self.servers.entry_mut(tx.0) else {
+            return Received::Handled;
+        };
+        let (server, io) = parts(tx, entry, &mut self.shared, now);
+        let acked = match &mut server.machine {
+            Machine::Invite(invite) => invite.handle_ack(&io),
+            Machine::Other(_) => Acked::Absorbed(Stands::Alive),
+        };
+        match acked {
+            Acked::Passed => Received::Ack(message),
+            Acked::Absorbed(stands) => {
+                self.settle(tx, stands, now);
+                Received::Handled
+            }
+        }
+    }
+
+    /// A CANCEL is answered hop by hop: 200 if its INVITE is known, with that one's tag, else 481 (§9.2). It can't be
+    /// challenged, so that it has to come from where its INVITE came from (§22.1).
+    pub(super) fn receive_cancel<'m>(
+        &mut self,
+        message: Message<'m>,
+        flow: Flow,
+        now: Moment,
+    ) -> Received<'m> {
+        let key = server_key(&message, &self.minter);
+        let Some(tx) = self.servers.find(key).map(ServerTx) else {
+            self.cancel_finished(&message, flow, key, now);
+            return Received::Handled;
+        };
+        let Some(entry) = self.servers.entry_mut(tx.0) else {
+            return Received::Handled;
+        };
+        if entry.flow().peer.ip().to_canonical() != flow.peer.ip().to_canonical() {
+            self.respond_stateless(&message, &flow, &Response::bare(481));
+            return Received::Handled;
+        }
+        let owner = entry.owner;
+        let Server {
+            slot, tag, machine, ..
+        } = &mut entry.machine;
+        if machine.wants_tag() && *tag == ToTag::None {
+            *tag = ToTag::Ours {
+                slot: *slot,
+                bits: self.entropy.bits64(),
+            };
+        }
+        let first = match machine {
+            Machine::Invite(invite) => invite.cancel(),
+            Machine::Other(_) => false,
+        };
+        let tag = tag.clone();
+        self.confirm_cancel(&message, flow, &tag);
+        if first {
+            Received::Cancel {
+                invite: tx,
+                owner,
+                message,
+            }
+        } else {
+            Received::Handled
+        }
+    }
+
+    fn cancel_finished(&mut self, message: &Message<'_>, flow: Flow, key: u128, now: Moment) {
+        match self
+            .tombstones
+            .find(key, now)
+            .map(|tombstone| tombstone.tag.clone())
+        {
+            Some(tag) => self.confirm_cancel(message, flow, &tag),
+            None => self.respond_stateless(message, &flow, &Response::bare(481)),
+        }
+    }
+
+    fn confirm_cancel(&mut self, message: &Message<'_>, flow: Flow, tag: &ToTag) {
+        let minter = self.minter.clone();
+        tag.with(&minter, |tag| {
+            self.print_response(message, flow, &Response::bare(200), tag)
+        });
+    }
+
+    pub(super) fn server_timeout(&mut self, tx: ServerTx, timer: Timer, now: Moment) {
+        let Some(entry) = self.servers.entry_mut(tx.0) else {
+            return;
+        };
+        let owner = entry.owner;
+        let (server, mut io) = parts(tx, entry, &mut self.shared, now);
+        let expired = match &mut server.machine {
+            Machine::Invite(invite) => invite.handle_timeout(timer, &mut io),
+            Machine::Other(_) => Expired::Ended,
+        };
+        match expired {
+            Expired::Waits => {}
+            Expired::Ended => self.end_server(tx),
+            Expired::NoAck => {
+                self.end_server(tx);
+                self.events.push_back(Event::NoAck { tx, owner });
+            }
+        }
+    }
+
+    /// A response whose connection is gone leaves by a new one, to the source's address and the port of sent-by
+    /// (§18.2.2). One that couldn't be opened isn't tried again by itself.
+    pub(super) fn move_servers(&mut self, lost: &Flow, now: Moment) {
+        if !lost.transport.is_reliable() || lost.connection == 0 {
+            return;
+        }
+        for handle in self.servers.on_flow(lost) {
+            let Some(entry) = self.servers.entry(handle) else {
+                continue;
+            };
+            let mut flow = entry.flow();
+            flow.connection = 0;
+            flow.peer = SocketAddr::new(flow.peer.ip(), entry.machine.sent_by_port);
+            self.servers.move_to(handle, flow);
+            let Some(entry) = self.servers.entry_mut(handle) else {
+                continue;
+            };
+            let (server, mut io) = parts(ServerTx(handle), entry, &mut self.shared, now);
+            if let Machine::Invite(invite) = &mut server.machine {
+                invite.handle_moved(&mut io);
+            }
+        }
+    }
+}
+
+fn sent_by_port(request: &Message<'_>, transport: Transport) -> u16 {
+    let usual = match transport {
+        Transport::Udp | Transport::Tcp => 5060,
+        Transport::Tls => 5061,
+    };
+    request.top_via().port.unwrap_or(usual)
+}

@@ -1,0 +1,463 @@
+//! `sip:`, `sips:` and `tel:` URIs, read without a copy (RFC 3261 §19.1, RFC 5118, RFC 3966).
+//!
+//! Strict where two readers could disagree about the host, lenient in the user part, where phone systems write what
+//! they like. Any other scheme is kept whole and unread.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use super::params::{self, Params};
+use super::text;
+use crate::flow::Transport;
+
+/// The scheme of a URI.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Scheme {
+    /// `sip:`
+    Sip,
+    /// `sips:`
+    Sips,
+    /// `tel:`
+    Tel,
+    /// Any other: only [`Uri::raw`] says something.
+    Other,
+}
+
+/// Where a URI points.
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+pub enum Host<'a> {
+    /// A host name, as sent; empty where the scheme has no host.
+    Name(&'a [u8]),
+    /// An IPv4 address.
+    V4(Ipv4Addr),
+    /// An IPv6 address, which stood in brackets.
+    V6(Ipv6Addr),
+}
+
+/// A URI. All of it borrows; [`Uri::raw`] is the whole text.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub struct Uri<'a> {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The user part as sent, escapes and user parameters included; the number of a `tel:` URI. `None` where empty.
+    pub user: Option<&'a [u8]>,
+    /// The password, which nobody should send.
+    pub password: Option<&'a [u8]>,
+    /// The host.
+    pub host: Host<'a>,
+    /// The port, if one stands there.
+    pub port: Option<u16>,
+    /// `;a=b;c`, from the first semicolon on, or nothing.
+    pub params: &'a [u8],
+    /// What follows the question mark, or nothing.
+    pub headers: &'a [u8],
+    /// The URI as it was sent.
+    pub raw: &'a [u8],
+}
+
+/// Why a URI can't be read.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UriFault {
+    /// No colon, or what stands before it is no scheme.
+    #[error("no scheme")]
+    Scheme,
+    /// A blank, a control character, a quote or an angle bracket.
+    #[error("an octet that no URI may hold")]
+    Octet,
+    /// No host, or neither name, IPv4 address nor bracketed IPv6 address.
+    #[error("no valid host")]
+    Host,
+    /// Not a number from 1 to 65535.
+    #[error("no valid port")]
+    Port,
+    /// A `tel:` URI without a number.
+    #[error("no valid telephone number")]
+    Number,
+    /// An `@` among the parameters.
+    #[error("no valid parameters")]
+    Params,
+}
+
+/// The longest host name that DNS knows.
+const LONGEST_NAME: usize = 255;
+
+impl<'a> Uri<'a> {
+    /// Reads a whole URI: nothing may stand before or behind it.
+    pub fn parse(raw: &'a [u8]) -> Result<Self, UriFault> {
+        let colon = memchr::memchr(b':', raw).ok_or(UriFault::Scheme)?;
+        let scheme = Scheme::read(&raw[..colon])?;
+        let rest = &raw[colon + 1..];
+        if !rest.iter().copied().all(is_uri_octet) {
+            return Err(UriFault::Octet);
+        }
+        match scheme {
+            Scheme::Sip | Scheme::Sips => Self::sip(scheme, rest, raw),
+            Scheme::Tel => Self::tel(rest, raw),
+            Scheme::Other => Ok(Self::hostless(scheme, raw)),
+        }
+    }
+
+    fn sip(scheme: Scheme, rest: &'a [u8], raw: &'a [u8]) -> Result<Self, UriFault> {
+        // A user part may hold `;`, `?` and `:`, but never a bare `@`, so the first one ends it.
+        let (userinfo, rest) = match memchr::memchr(b'@', rest) {
+            Some(at) => (Some(&rest[..at]), &rest[at + 1..]),
+            None => (None, rest),
+        };
+        let (rest, headers) = cut(rest, b'?');
+        let params_at = memchr::memchr(b';', rest).unwrap_or(rest.len());
+        let (hostport, params) = rest.split_at(params_at);
+        if memchr::memchr(b'@', params).is_some() {
+            return Err(UriFault::Params);
+        }
+        let (host, port) = host_and_port(hostport)?;
+        let (user, password) = match userinfo {
+            Some(userinfo) => user_and_password(userinfo),
+            None => (None, None),
+        };
+        Ok(Self {
+            scheme,
+            user,
+            password,
+            host,
+            port,
+            params,
+            headers: headers.unwrap_or_default(),
+            raw,
+        })
+    }
+
+    fn tel(rest: &'a [u8], raw: &'a [u8]) -> Result<Self, UriFault> {
+        let params_at = memchr::memchr(b';', rest).unwrap_or(rest.len());
+        let (number, params) = rest.split_at(params_at);
+        if number.is_empty() || !number.iter().copied().all(is_number_octet) {
+            return Err(UriFault::Number);
+        }
+        Ok(Self {
+            user: Some(number),
+            params,
+            ..Self::hostless(Scheme::Tel, raw)
+        })
+    }
+
+    const fn hostless(scheme: Scheme, raw: &'a [u8]) -> Self {
+        Self {
+            scheme,
+            user: None,
+            password: None,
+            host: Host::Name(b""),
+            port: None,
+            params: b"",
+            headers: b"",
+            raw,
+        }
+    }
+
+    /// The URI's parameters in order.
+    pub const fn params(&self) -> Params<'a> {
+        Params::new(self.params)
+    }
+
+    /// The value of a URI parameter: `Some(None)` if it stands there without one.
+    pub fn param(&self, name: &str) -> Option<Option<&'a [u8]>> {
+        params::find(self.params, name)
+    }
+
+    /// The transport the URI asks for; `sips:` asks for TLS whatever its parameter says (RFC 3261 §26.2.2). `None` where it
+    /// leaves the choice, or names one that isn't spoken here.
+    pub fn transport(&self) -> Option<Transport> {
+        if self.scheme == Scheme::Sips {
+            return Some(Transport::Tls);
+        }
+        let asked = self.param("transport")??;
+        [Transport::Udp, Transport::Tcp, Transport::Tls]
+            .into_iter()
+            .find(|transport| asked.eq_ignore_ascii_case(transport.uri_name().as_bytes()))
+    }
+
+    /// Whether a route by this URI is a loose one (`lr`, RFC 3261 §16.12).
+    pub fn is_loose(&self) -> bool {
+        self.param("lr").is_some()
+    }
+
+    /// The user part with its escapes resolved; empty if there is none.
+    pub fn user_unescaped(&self) -> Cow<'a, [u8]> {
+        unescape(self.user.unwrap_or_default())
+    }
+
+    /// The headers behind the question mark, name and value unescaped.
+    pub fn header_fields(&self) -> impl Iterator<Item = (Cow<'a, [u8]>, Cow<'a, [u8]>)> {
+        self.headers
+            .split(|octet| *octet == b'&')
+            .filter(|field| !field.is_empty())
+            .map(|field| {
+                let (name, value) = cut(field, b'=');
+                (unescape(name), unescape(value.unwrap_or_default()))
+            })
+    }
+
+    /// The socket address, where the host is an address; the port defaults to the transport's.
+    pub fn socket_addr(&self) -> Option<SocketAddr> {
+        let ip = match self.host {
+            Host::V4(address) => IpAddr::V4(address),
+            Host::V6(address) => IpAddr::V6(address),
+            Host::Name(_) => return None,
+        };
+        Some(SocketAddr::new(ip, self.port_or_default()))
+    }
+
+    /// The port, or 5061 for TLS and 5060 for the rest (RFC 3261 §19.1.2).
+    pub fn port_or_default(&self) -> u16 {
+        self.port.unwrap_or(match self.transport() {
+            Some(Transport::Tls) => 5061,
+            Some(Transport::Udp | Transport::Tcp) | None => 5060,
+        })
+    }
+}
+
+impl Scheme {
+    fn read(scheme: &[u8]) -> Result<Self, UriFault> {
+        match scheme {
+            [b'a'..=b'z' | b'A'..=b'Z', rest @ ..] if rest.iter().all(is_scheme_octet) => {}
+            _ => return Err(UriFault::Scheme),
+        }
+        Ok(if scheme.eq_ignore_ascii_case(b"sip") {
+            Self::Sip
+        } else if scheme.eq_ignore_ascii_case(b"sips") {
+            Self::Sips
+        } else if scheme.eq_ignore_ascii_case(b"tel") {
+            Self::Tel
+        } else {
+            Self::Other
+        })
+    }
+
+    /// The scheme in lower case; nothing for any other.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sip => "sip",
+            Self::Sips => "sips",
+            Self::Tel => "tel",
+            Self::Other => "",
+        }
+    }
+}
+
+impl<'a> Host<'a> {
+    /// Reads a host: a name, an IPv4 address or an IPv6 address in brackets.
+    pub fn parse(host: &'a [u8]) -> Result<Self, UriFault> {
+        if let [b'[', address @ .., b']'] = host {
+            let address = address_of(address).or_else(|| with_three_colons(address));
+            return address.map(Host::V6).ok_or(UriFault::Host);
+        }
+        if let Some(address) = address_of(host) {
+            return Ok(Host::V4(address));
+        }
+        let is_name = (1..=LONGEST_NAME).contains(&host.len())
+            && host.iter().copied().all(is_name_octet)
+            && host.iter().any(u8::is_ascii_alphanumeric);
+        if is_name {
+            Ok(Host::Name(host))
+        } else {
+            Err(UriFault::Host)
+        }
+    }
+
+    /// The address, if it is one.
+    pub const fn address(&self) -> Option<IpAddr> {
+        match self {
+            Host::Name(_) => None,
+            Host::V4(address) => Some(IpAddr::V4(*address)),
+            Host::V6(address) => Some(IpAddr::V6(*address)),
+        }
+    }
+}
+
+/// Cuts `host[:port]`, the port from 1 to 65535.
+pub fn host_and_port(hostport: &[u8]) -> Result<(Host<'_>, Option<u16>), UriFault> {
+    let host_end = match hostport {
+        [b'[', ..] => memchr::memchr(b']', hostport).ok_or(UriFault::Host)? + 1,
+        _ => memchr::memchr(b':', hostport).unwrap_or(hostport.len()),
+    };
+    let host = Host::parse(&hostport[..host_end])?;
+    let port = match &hostport[host_end..] {
+        [] => None,
+        [b':', digits @ ..] => Some(port(digits).ok_or(UriFault::Port)?),
+        _ => return Err(UriFault::Host),
+    };
+    Ok((host, port))
+}
+
+fn port(digits: &[u8]) -> Option<u16> {
+    u16::try_from(text::number(digits)?)
+        .ok()
+        .filter(|port| *port != 0)
+}
+
+fn address_of<A: FromStr>(text: &[u8]) -> Option<A> {
+    const LONGEST_ADDRESS: usize = 45; // ffff:…:255.255.255.255
+    if text.len() > LONGEST_ADDRESS {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The grammar of RFC 3261 allowed three colons before an IPv4 part, and some print them (RFC 5118 §4.10).
+fn with_three_colons(text: &[u8]) -> Option<Ipv6Addr> {
+    let at = memchr::memmem::find(text, b":::")?;
+    address_of(&[&text[..at], &text[at + 1..]].concat())
+}
+
+fn user_and_password(userinfo: &[u8]) -> (Option<&[u8]>, Option<&[u8]>) {
+    let (user, password) = cut(userinfo, b':');
+    ((!user.is_empty()).then_some(user), password)
+}
+
+fn cut(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
+    match memchr::memchr(separator, text) {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    }
+}
+
+// Octets past ASCII pass: phone systems put UTF-8 and Latin-1 into user parts without escaping it.
+const fn is_uri_octet(octet: u8) -> bool {
+    octet > b' ' && octet != 0x7f && !matches!(octet, b'<' | b'>' | b'"')
+}
+
+const fn is_scheme_octet(octet: &u8) -> bool {
+    octet.is_ascii_alphanumeric() || matches!(octet, b'+' | b'-' | b'.')
+}
+
+// The underscore isn't in the grammar of host names but in many a host's name.
+const fn is_name_octet(octet: u8) -> bool {
+    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_')
+}
+
+const fn is_number_octet(octet: u8) -> bool {
+    octet.is_ascii_hexdigit() || matches!(octet, b'+' | b'*' | b'#' | b'-' | b'.' | b'(' | b')')
+}
+
+/// Resolves `%hh`; a percent sign that isn't followed by two hex digits stays as it is.
+pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'%', text).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, behind @ ..] = rest {
+        let escaped = match behind {
+            [high, low, ..] if *first == b'%' => hex_octet(*high, *low),
+            _ => None,
+        };
+        plain.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() {
+            &behind[2..]
+        } else {
+            behind
+        };
+    }
+    Cow::Owned(plain)
+}
+
+fn hex_octet(high: u8, low: u8) -> Option<u8> {
+    let high = char::from(high).to_digit(16)?;
+    let low = char::from(low).to_digit(16)?;
+    u8::try_from(high * 16 + low).ok()
+}
+
+/// Prints text with everything escaped that may not stand in a user part or in the headers of a URI.
+#[derive(Copy, Clone, Debug)]
+pub struct Escaped<'a>(pub &'a [u8]);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        escape_where(f, self.0, |octet| {
+            let mark = matches!(
+                octet,
+                b'-' | b'_' | b'.' | b'!' | b'~' | b'*' | b'\'' | b'(' | b')'
+            );
+            !octet.is_ascii_alphanumeric() && !mark && octet != b'+'
+        })
+    }
+}
+
+fn escape_where(
+    f: &mut fmt::Formatter<'_>,
+    text: &[u8],
+    is_escaped: impl Fn(u8) -> bool,
+) -> fmt::Result {
+    for octet in text {
+        if is_escaped(*octet) {
+            write!(f, "%{octet:02X}")?;
+        } else {
+            fmt::Write::write_char(f, char::from(*octet))?;
+        }
+    }
+    Ok(())
+}
+
+// Only what could break out of the URI or isn't ASCII is escaped anew: the rest stands as sent.
+struct AsSent<'a>(&'a [u8]);
+
+impl fmt::Display for AsSent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        escape_where(f, self.0, |octet| !octet.is_ascii() || !is_uri_octet(octet))
+    }
+}
+
+impl fmt::Display for Host<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Name(name) => AsSent(name).fmt(f),
+            Host::V4(address) => address.fmt(f),
+            Host::V6(address) => write!(f, "[{address}]"),
+        }
+    }
+}
+
+impl fmt::Display for Uri<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.scheme == Scheme::Other {
+            return AsSent(self.raw).fmt(f);
+        }
+        write!(f, "{}:", self.scheme.as_str())?;
+        if let Some(user) = self.user {
+            AsSent(user).fmt(f)?;
+        }
+        if self.scheme != Scheme::Tel {
+            if let Some(password) = self.password {
+                write!(f, ":{}", AsSent(password))?;
+            }
+            if self.user.is_some() || self.password.is_some() {
+                f.write_str("@")?;
+            }
+            self.host.fmt(f)?;
+        }
+        if let Some(port) = self.port {
+            write!(f, ":{port}")?;
+        }
+        AsSent(self.params).fmt(f)?;
+        if !self.headers.is_empty() {
+            write!(f, "?{}", AsSent(self.headers))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Host<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for Uri<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::Octets(self.raw).fmt(f)
+    }
+}
+
+#[cfg(test)]
+#[path = "uri_tests.rs"]
+mod tests;

@@ -1,0 +1,269 @@
+//! The client transaction of an INVITE (RFC 3261 §17.1.1, Accepted of RFC 6026 §7.2), its CANCEL (§9.1) and the ACKs
+//! of its 2xx (§13.2.2.4), which are the user agent's but are repeated here.
+
+use crate::flow::Flow;
+use crate::wire::Message;
+
+use super::client_other::{Fired, Heard};
+use super::io::Io;
+use super::sketch::InviteSketch;
+use super::timer::Timer;
+
+/// ACKs kept for forks beyond this many are not; their 2xx then reach the user again.
+const MAX_ACKS: usize = 8;
+
+#[derive(Debug)]
+pub(crate) struct ClientInvite(State);
+
+#[derive(Debug)]
+enum State {
+    /// `cancel` holds further header lines for the CANCEL that waits for a 1xx.
+    Calling {
+        request: Box<[u8]>,
+        sent: u8,
+        cancel: Option<Box<[u8]>>,
+    },
+    Proceeding {
+        sketch: InviteSketch,
+        cancel: Cancel,
+    },
+    Completed {
+        ack: Box<[u8]>,
+    },
+    Accepted {
+        acks: Vec<Ack>,
+    },
+}
+
+#[derive(Debug)]
+enum Cancel {
+    NotAsked,
+    Sent { request: Box<[u8]>, sent: u8 },
+    Proceeding { request: Box<[u8]> },
+    Answered,
+}
+
+/// The ACK of one fork's 2xx.
+#[derive(Debug)]
+struct Ack {
+    to_tag: Box<[u8]>,
+    flow: Flow,
+    request: Box<[u8]>,
+}
+
+impl ClientInvite {
+    /// Keeps the request on every transport: its CANCEL and ACK are made from it.
+    pub(crate) fn new(request: Box<[u8]>) -> Self {
+        Self(State::Calling {
+            request,
+            sent: 1,
+            cancel: None,
+        })
+    }
+
+    /// After the request was sent for the first time.
+    pub(crate) fn start(&mut self, io: &mut Io<'_>) {
+        io.limit(Timer::B);
+        if !io.is_reliable() {
+            io.retransmit_later(Timer::A, 1);
+        }
+    }
+
+    /// Whether a final response came.
+    pub(crate) fn is_answered(&self) -> bool {
+        match self.0 {
+            State::Calling { .. } | State::Proceeding { .. } => false,
+            State::Completed { .. } | State::Accepted { .. } => true,
+        }
+    }
+
+    pub(crate) fn handle_response(&mut self, response: &Message<'_>, io: &mut Io<'_>) -> Heard {
+        match (&mut self.0, response.status()) {
+            (
+                State::Calling {
+                    request, cancel, ..
+                },
+                ..200,
+            ) => {
+                let (sketch, wanted) = (InviteSketch::of(request), cancel.take());
+                self.proceed(sketch, wanted, io)
+            }
+            (State::Proceeding { .. }, ..200) => Heard::New,
+            (State::Calling { .. } | State::Proceeding { .. }, 200..300) => self.accept(io),
+            (State::Calling { request, .. }, _) => {
+                let sketch = InviteSketch::of(request);
+                self.complete(&sketch, response, io)
+            }
+            (State::Proceeding { sketch, .. }, _) => {
+                let sketch = std::mem::take(sketch);
+                self.complete(&sketch, response, io)
+            }
+            (State::Accepted { acks }, 200..300) => acknowledge_again(acks, response, io),
+            (State::Completed { .. }, 200..300) => Heard::Stray,
+            (State::Completed { ack }, 300..) => {
+                io.resend(ack);
+                Heard::Absorbed
+            }
+            (State::Completed { .. } | State::Accepted { .. }, _) => Heard::Absorbed,
+        }
+    }
+
+    fn proceed(
+        &mut self,
+        sketch: InviteSketch,
+        cancel: Option<Box<[u8]>>,
+        io: &mut Io<'_>,
+    ) -> Heard {
+        io.stop();
+        let cancel = cancel.map_or(Cancel::NotAsked, |head| send_cancel(&sketch, &head, io));
+        self.0 = State::Proceeding { sketch, cancel };
+        Heard::New
+    }
+
+    fn accept(&mut self, io: &mut Io<'_>) -> Heard {
+        io.stop();
+        io.limit(Timer::M);
+        self.0 = State::Accepted { acks: Vec::new() };
+        Heard::New
+    }
+
+    fn complete(
+        &mut self,
+        sketch: &InviteSketch,
+        response: &Message<'_>,
+        io: &mut Io<'_>,
+    ) -> Heard {
+        io.stop();
+        let reliable = io.is_reliable();
+        let ack = io.send(|out| sketch.print_ack(out, response.to()));
+        if reliable {
+            return Heard::Last;
+        }
+        self.0 = State::Completed { ack: ack.into() };
+        io.limit(Timer::D);
+        Heard::New
+    }
+
+    /// Asks for the end of a call that nobody has answered; nothing once it was, or was asked before.
+    pub(crate) fn cancel(&mut self, head: &[u8], io: &mut Io<'_>) {
+        match &mut self.0 {
+            State::Calling { cancel, .. } => {
+                cancel.get_or_insert_with(|| head.into());
+            }
+            State::Proceeding {
+                sketch,
+                cancel: cancel @ Cancel::NotAsked,
+            } => {
+                *cancel = send_cancel(sketch, head, io);
+            }
+            State::Proceeding { .. } | State::Completed { .. } | State::Accepted { .. } => {}
+        }
+    }
+
+    /// A final response ends the CANCEL's retransmission; F goes on, for the INVITE's own answer is still to come.
+    pub(crate) fn handle_cancel_response(&mut self, status: u16, io: &mut Io<'_>) {
+        let State::Proceeding { cancel, .. } = &mut self.0 else {
+            return;
+        };
+        match (&mut *cancel, status) {
+            (Cancel::Sent { request, .. }, ..200) => {
+                *cancel = Cancel::Proceeding {
+                    request: std::mem::take(request),
+                };
+            }
+            (Cancel::Sent { .. } | Cancel::Proceeding { .. }, 200..) => {
+                io.stop_retransmitting();
+                *cancel = Cancel::Answered;
+            }
+            (Cancel::NotAsked | Cancel::Proceeding { .. } | Cancel::Answered, _) => {}
+        }
+    }
+
+    /// Keeps the ACK of a 2xx that was just sent, for the repetitions of that 2xx.
+    pub(crate) fn keep_ack(&mut self, to_tag: &[u8], flow: Flow, request: &[u8]) {
+        let State::Accepted { acks } = &mut self.0 else {
+            return;
+        };
+        let ack = Ack {
+            to_tag: to_tag.into(),
+            flow,
+            request: request.into(),
+        };
+        match acks.iter().position(|kept| *kept.to_tag == *to_tag) {
+            Some(at) => acks[at] = ack,
+            None if acks.len() < MAX_ACKS => {
+                acks.reserve_exact(1);
+                acks.push(ack);
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> Fired {
+        if timer.retransmits() {
+            self.retransmit(io);
+            return Fired::Waits;
+        }
+        match self.0 {
+            State::Calling { .. } | State::Proceeding { .. } => Fired::TimedOut,
+            State::Completed { .. } | State::Accepted { .. } => Fired::Ended,
+        }
+    }
+
+    fn retransmit(&mut self, io: &mut Io<'_>) {
+        match &mut self.0 {
+            State::Calling { request, sent, .. } => {
+                *sent = sent.saturating_add(1);
+                io.resend(request);
+                io.retransmit_later(Timer::A, *sent);
+            }
+            State::Proceeding {
+                cancel: Cancel::Sent { request, sent },
+                ..
+            } => {
+                *sent = sent.saturating_add(1);
+                io.resend(request);
+                io.retransmit_later(Timer::E, *sent);
+            }
+            State::Proceeding {
+                cancel: Cancel::Proceeding { request },
+                ..
+            } => {
+                io.resend(request);
+                io.retransmit_later(Timer::E, u8::MAX);
+            }
+            State::Proceeding {
+                cancel: Cancel::NotAsked | Cancel::Answered,
+                ..
+            }
+            | State::Completed { .. }
+            | State::Accepted { .. } => {}
+        }
+    }
+}
+
+/// F is the time that the INVITE may still take (§9.1).
+fn send_cancel(sketch: &InviteSketch, head: &[u8], io: &mut Io<'_>) -> Cancel {
+    let mut request = Box::default();
+    let reliable = io.is_reliable();
+    let printed = io.send(|out| sketch.print_cancel(out, head));
+    if !reliable {
+        request = printed.into();
+        io.retransmit_later(Timer::E, 1);
+    }
+    io.limit(Timer::F);
+    Cancel::Sent { request, sent: 1 }
+}
+
+fn acknowledge_again(acks: &[Ack], response: &Message<'_>, io: &mut Io<'_>) -> Heard {
+    match acks
+        .iter()
+        .find(|ack| Some(&*ack.to_tag) == response.to_tag())
+    {
+        Some(ack) => {
+            io.shared.outbox.repeat(ack.flow, &ack.request);
+            Heard::Absorbed
+        }
+        None => Heard::New,
+    }
+}

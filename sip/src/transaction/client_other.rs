@@ -1,0 +1,122 @@
+//! The client transaction of every request but INVITE and ACK (RFC 3261 §17.1.2).
+
+use crate::wire::Method;
+
+use super::io::Io;
+use super::timer::Timer;
+
+/// What a client transaction makes of a response.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    /// A repetition, or nothing that concerns its user.
+    Absorbed,
+    /// For its user; the transaction goes on.
+    New,
+    /// For its user; the transaction has ended.
+    Last,
+    /// A 2xx of a fork whose INVITE has failed already: someone must end that call.
+    Stray,
+}
+
+/// What a client transaction makes of a timer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Fired {
+    /// It goes on.
+    Waits,
+    /// It has ended, and its user knows the outcome.
+    Ended,
+    /// It has ended without an answer.
+    TimedOut,
+}
+
+#[derive(Debug)]
+pub(crate) struct ClientOther {
+    method: Method,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Trying { request: Box<[u8]>, sent: u8 },
+    Proceeding { request: Box<[u8]> },
+    Completed,
+}
+
+impl ClientOther {
+    pub(crate) fn new(method: Method, request: Box<[u8]>) -> Self {
+        Self {
+            method,
+            state: State::Trying { request, sent: 1 },
+        }
+    }
+
+    pub(crate) fn method(&self) -> Method {
+        self.method
+    }
+
+    /// After the request was sent for the first time.
+    pub(crate) fn start(&mut self, io: &mut Io<'_>) {
+        io.limit(Timer::F);
+        if !io.is_reliable() {
+            io.retransmit_later(Timer::E, 1);
+        }
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        match self.state {
+            State::Trying { .. } | State::Proceeding { .. } => false,
+            State::Completed => true,
+        }
+    }
+
+    pub(crate) fn handle_response(&mut self, status: u16, io: &mut Io<'_>) -> Heard {
+        match (&mut self.state, status) {
+            (State::Completed, _) => Heard::Absorbed,
+            (State::Trying { request, .. }, ..200) => {
+                self.state = State::Proceeding {
+                    request: std::mem::take(request),
+                };
+                Heard::New
+            }
+            (State::Proceeding { .. }, ..200) => Heard::New,
+            (State::Trying { .. } | State::Proceeding { .. }, _) => self.complete(io),
+        }
+    }
+
+    fn complete(&mut self, io: &mut Io<'_>) -> Heard {
+        io.stop();
+        self.state = State::Completed;
+        if io.is_reliable() {
+            return Heard::Last;
+        }
+        io.limit(Timer::K);
+        Heard::New
+    }
+
+    pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> Fired {
+        if timer.retransmits() {
+            self.retransmit(io);
+            return Fired::Waits;
+        }
+        match self.state {
+            State::Trying { .. } | State::Proceeding { .. } => Fired::TimedOut,
+            State::Completed => Fired::Ended,
+        }
+    }
+
+    /// In Proceeding the interval is T2 (§17.1.2.2).
+    fn retransmit(&mut self, io: &mut Io<'_>) {
+        match &mut self.state {
+            State::Trying { request, sent } => {
+                *sent = sent.saturating_add(1);
+                io.resend(request);
+                io.retransmit_later(Timer::E, *sent);
+            }
+            State::Proceeding { request } => {
+                io.resend(request);
+                io.retransmit_later(Timer::E, u8::MAX);
+            }
+            State::Completed => {}
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The hands of a machine: what it sends goes into one arena, and its timers onto the shard's wheel.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::flow::Flow;
+use crate::moment::Moment;
+use crate::wheel::{TimerId, Wheel};
+
+use super::timer::{Alarm, Running, Timer, Times, Tx};
+
+/// An arena of more octets than this is given back once it was sent.
+const KEPT_WHEN_SENT: usize = 1 << 20;
+
+/// What waits to be sent, printed one behind the other.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    octets: Vec<u8>,
+    messages: Vec<(Flow, Range<usize>)>,
+    retransmissions: u64,
+}
+
+impl Outbox {
+    /// Prints one message; returns its octets for those who must keep them.
+    pub(crate) fn print(&mut self, flow: Flow, print: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
+        let start = self.octets.len();
+        print(&mut self.octets);
+        let message = start..self.octets.len();
+        self.messages.push((flow, message.clone()));
+        &self.octets[message]
+    }
+
+    /// Prints a message that was sent before.
+    pub(crate) fn print_again(&mut self, flow: Flow, print: impl FnOnce(&mut Vec<u8>)) {
+        self.retransmissions += 1;
+        self.print(flow, print);
+    }
+
+    /// Sends kept octets once more.
+    pub(crate) fn repeat(&mut self, flow: Flow, message: &[u8]) {
+        self.print_again(flow, |out| out.extend_from_slice(message));
+    }
+
+    /// How many messages wait.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// The message printed last, unless it was sent.
+    pub(crate) fn last(&self) -> Option<&[u8]> {
+        let (_, message) = self.messages.last()?;
+        Some(&self.octets[message.clone()])
+    }
+
+    pub(crate) fn retransmissions(&self) -> u64 {
+        self.retransmissions
+    }
+
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (Flow, &[u8])> {
+        self.messages
+            .iter()
+            .map(|(flow, message)| (*flow, &self.octets[message.clone()]))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.messages.clear();
+        self.octets.clear();
+        if self.octets.capacity() > KEPT_WHEN_SENT {
+            *self = Self {
+                retransmissions: self.retransmissions,
+                ..Self::default()
+            };
+        }
+    }
+}
+
+/// What the machines of a shard share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) outbox: Outbox,
+    pub(crate) wheel: Wheel<Alarm>,
+    pub(crate) times: Times,
+}
+
+impl Shared {
+    /// The wheel and the timers of a transaction that has ended.
+    pub(crate) fn stop(&mut self, running: Running) {
+        for timer in [running.retransmit, running.limit].into_iter().flatten() {
+            self.wheel.cancel(timer);
+        }
+    }
+}
+
+/// One transaction's view of what it shares.
+#[derive(Debug)]
+pub(crate) struct Io<'a> {
+    pub(crate) tx: Tx,
+    pub(crate) flow: Flow,
+    pub(crate) now: Moment,
+    pub(crate) running: &'a mut Running,
+    pub(crate) shared: &'a mut Shared,
+}
+
+impl Io<'_> {
+    pub(crate) fn is_reliable(&self) -> bool {
+        self.flow.transport.is_reliable()
+    }
+
+    /// Starts the timer that ends a state, in place of the one that ran.
+    pub(crate) fn limit(&mut self, timer: Timer) {
+        let id = self.schedule(timer, self.length(timer, 0));
+        if let Some(before) = self.running.limit.replace(id) {
+            self.shared.wheel.cancel(before);
+        }
+    }
+
+    /// Starts the timer of the next retransmission after `sent` transmissions.
+    pub(crate) fn retransmit_later(&mut self, timer: Timer, sent: u8) {
+        self.stop_retransmitting();
+        let id = self.schedule(timer, self.length(timer, sent));
+        self.running.retransmit = Some(id);
+    }
+
+    pub(crate) fn stop_retransmitting(&mut self) {
+        if let Some(before) = self.running.retransmit.take() {
+            self.shared.wheel.cancel(before);
+        }
+    }
+
+    /// Stops both timers: the state has no end of its own.
+    pub(crate) fn stop(&mut self) {
+        self.shared.stop(std::mem::take(self.running));
+    }
+
+    pub(crate) fn send(&mut self, print: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
+        self.shared.outbox.print(self.flow, print)
+    }
+
+    pub(crate) fn resend(&mut self, message: &[u8]) {
+        self.shared.outbox.repeat(self.flow, message);
+    }
+
+    fn length(&self, timer: Timer, sent: u8) -> Duration {
+        timer.length(sent, self.shared.times, self.flow.transport)
+    }
+
+    fn schedule(&mut self, timer: Timer, length: Duration) -> TimerId {
+        self.shared
+            .wheel
+            .schedule(self.now + length, Alarm { tx: self.tx, timer })
+    }
+}

@@ -1,0 +1,55 @@
+//! By what a request finds its server transaction (RFC 3261 §17.2.3) and merged requests meet (§8.2.2.2): keyed hashes,
+//! so that a peer cannot choose where in a table it falls.
+
+use crate::slot::Minter;
+use crate::wire::{Message, Method};
+
+const COOKIE: &[u8] = b"z9hG4bK";
+
+/// The key of the server transaction that `request` belongs to. An ACK and a CANCEL have that of their INVITE.
+///
+/// Call-ID and CSeq stand in it beside branch and sent-by: they cost an honest peer nothing, and one that
+/// uses a branch twice is served all the same.
+pub(crate) fn server_key(request: &Message<'_>, minter: &Minter) -> u128 {
+    let via = request.top_via();
+    let joins_invite = matches!(request.method(), Method::Ack | Method::Cancel);
+    let method = if joins_invite {
+        b"INVITE"
+    } else {
+        request.method_token()
+    };
+    let number = request.cseq().number.to_be_bytes();
+    match via.branch.filter(|branch| has_cookie(branch)) {
+        Some(branch) => {
+            let port = via.port.unwrap_or(0).to_be_bytes();
+            minter.hash128(&[method, branch, via.host, &port, request.call_id(), &number])
+        }
+        None => minter.hash128(&[
+            method,
+            request.request_uri(),
+            request.from_tag().unwrap_or_default(),
+            request.call_id(),
+            &number,
+            via.head,
+            via.params,
+        ]),
+    }
+}
+
+/// Equal for requests that reached us by several paths. Never 0.
+pub(crate) fn merged_key(request: &Message<'_>, minter: &Minter) -> u64 {
+    let number = request.cseq().number.to_be_bytes();
+    let hash = minter.hash128(&[
+        request.method_token(),
+        request.from_tag().unwrap_or_default(),
+        request.call_id(),
+        &number,
+    ]);
+    hash as u64 | 1
+}
+
+fn has_cookie(branch: &[u8]) -> bool {
+    branch
+        .get(..COOKIE.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(COOKIE))
+}

@@ -1,0 +1,183 @@
+//! The server transaction of an INVITE (RFC 3261 §17.2.1, Accepted of RFC 6026 §7.1) and the retransmission of its 2xx
+//! (RFC 3261 §13.3.1.4), which is the user agent's but is done here.
+
+use super::Response;
+use super::io::Io;
+use super::server_other::Stands;
+use super::sketch::RequestSketch;
+use super::timer::Timer;
+use super::tombstone::Lasting;
+
+#[derive(Debug)]
+pub(crate) struct ServerInvite(State);
+
+#[derive(Debug)]
+enum State {
+    /// `last` is the last provisional response above 100, where the transport may have lost it.
+    Proceeding {
+        sketch: RequestSketch,
+        last: Box<[u8]>,
+        cancelled: bool,
+    },
+    Completed {
+        answer: Box<[u8]>,
+        sent: u8,
+    },
+    Accepted {
+        answer: Box<[u8]>,
+        sent: u8,
+    },
+}
+
+/// What a server INVITE makes of an ACK.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Acked {
+    /// It was for a refusal, or is out of place.
+    Absorbed(Stands),
+    /// It is for a 2xx: the user's.
+    Passed,
+}
+
+/// What fires in a server INVITE.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Expired {
+    Waits,
+    Ended,
+    /// A 2xx was not acknowledged in time.
+    NoAck,
+}
+
+impl ServerInvite {
+    pub(crate) fn new(sketch: RequestSketch) -> Self {
+        Self(State::Proceeding {
+            sketch,
+            last: Box::default(),
+            cancelled: false,
+        })
+    }
+
+    /// 100 at once: its user may take longer than 200 ms (§17.2.1).
+    pub(crate) fn start(&mut self, server: &str, io: &mut Io<'_>) {
+        if let State::Proceeding { sketch, .. } = &self.0 {
+            io.send(|out| sketch.print(out, &Response::bare(100), None, server));
+        }
+    }
+
+    /// Whether a tag of ours is missing in its response.
+    pub(crate) fn wants_tag(&self) -> bool {
+        match &self.0 {
+            State::Proceeding { sketch, .. } => !sketch.is_tagged(),
+            State::Completed { .. } | State::Accepted { .. } => false,
+        }
+    }
+
+    pub(crate) fn handle_retransmission(&mut self, server: &str, io: &mut Io<'_>) {
+        match &self.0 {
+            State::Proceeding { sketch, last, .. } if last.is_empty() => {
+                io.send(|out| sketch.print(out, &Response::bare(100), None, server));
+            }
+            State::Proceeding { last: kept, .. } | State::Completed { answer: kept, .. } => {
+                if !kept.is_empty() {
+                    io.resend(kept);
+                }
+            }
+            // RFC 6026 §7.1: the 2xx is repeated by its own timer alone.
+            State::Accepted { .. } => {}
+        }
+    }
+
+    /// True if this CANCEL is the first, and comes before the answer (§9.2).
+    pub(crate) fn cancel(&mut self) -> bool {
+        match &mut self.0 {
+            State::Proceeding { cancelled, .. } => !std::mem::replace(cancelled, true),
+            State::Completed { .. } | State::Accepted { .. } => false,
+        }
+    }
+
+    /// Sends a response; nothing after the final one.
+    pub(crate) fn respond(
+        &mut self,
+        response: &Response<'_>,
+        tag: Option<&[u8]>,
+        server: &str,
+        io: &mut Io<'_>,
+    ) {
+        let State::Proceeding { sketch, last, .. } = &mut self.0 else {
+            return;
+        };
+        let reliable = io.is_reliable();
+        let printed = io.send(|out| sketch.print(out, response, tag, server));
+        match response.status {
+            ..=100 => {}
+            101..200 if reliable => {}
+            101..200 => *last = printed.into(),
+            200..300 => {
+                self.0 = State::Accepted {
+                    answer: printed.into(),
+                    sent: 1,
+                };
+                io.limit(Timer::L);
+                io.retransmit_later(Timer::Answer, 1);
+            }
+            300.. => {
+                let answer = if reliable {
+                    Box::default()
+                } else {
+                    printed.into()
+                };
+                self.0 = State::Completed { answer, sent: 1 };
+                io.limit(Timer::H);
+                if !reliable {
+                    io.retransmit_later(Timer::G, 1);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn handle_ack(&mut self, io: &Io<'_>) -> Acked {
+        match self.0 {
+            State::Proceeding { .. } => Acked::Absorbed(Stands::Alive),
+            // Timer I is zero on a reliable transport.
+            State::Completed { .. } if io.is_reliable() => Acked::Absorbed(Stands::Ended),
+            State::Completed { .. } => Acked::Absorbed(Stands::Buried(Lasting::T4)),
+            State::Accepted { .. } => Acked::Passed,
+        }
+    }
+
+    /// Its user has matched the ACK of the 2xx: whether that ends the transaction but for L.
+    pub(crate) fn acknowledged(&self) -> bool {
+        match self.0 {
+            State::Accepted { .. } => true,
+            State::Proceeding { .. } | State::Completed { .. } => false,
+        }
+    }
+
+    /// The connection it used is gone: a 2xx that may have been lost with it goes out by the new one at once.
+    pub(crate) fn handle_moved(&mut self, io: &mut Io<'_>) {
+        if let State::Accepted { answer, .. } = &self.0 {
+            io.resend(answer);
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> Expired {
+        match &mut self.0 {
+            State::Completed { answer, sent } if timer.retransmits() => {
+                repeat(answer, sent, Timer::G, io);
+                Expired::Waits
+            }
+            State::Accepted { answer, sent } if timer.retransmits() => {
+                repeat(answer, sent, Timer::Answer, io);
+                Expired::Waits
+            }
+            State::Proceeding { .. } => Expired::Waits,
+            State::Completed { .. } => Expired::Ended,
+            State::Accepted { .. } => Expired::NoAck,
+        }
+    }
+}
+
+fn repeat(answer: &[u8], sent: &mut u8, timer: Timer, io: &mut Io<'_>) {
+    *sent = sent.saturating_add(1);
+    io.resend(answer);
+    io.retransmit_later(timer, *sent);
+}

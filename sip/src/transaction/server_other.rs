@@ -1,0 +1,93 @@
+//! The server transaction of every request but INVITE, ACK and CANCEL (RFC 3261 §17.2.2).
+
+use super::Response;
+use super::io::Io;
+use super::sketch::RequestSketch;
+use super::timer::Timer;
+use super::tombstone::Lasting;
+
+/// What becomes of a server transaction.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Stands {
+    /// It goes on.
+    Alive,
+    /// It has ended, but its retransmissions are still to be known.
+    Buried(Lasting),
+    /// It has ended, and nothing of it is expected any more.
+    Ended,
+}
+
+#[derive(Debug)]
+pub(crate) struct ServerOther(State);
+
+#[derive(Debug)]
+enum State {
+    /// Trying until a provisional response was sent, then Proceeding. `last` is that response where the transport may
+    /// have lost it.
+    Unanswered {
+        sketch: RequestSketch,
+        last: Box<[u8]>,
+    },
+    /// Kept alive only for an answer that its status alone could not print again.
+    Completed { answer: Box<[u8]> },
+}
+
+impl ServerOther {
+    pub(crate) fn new(sketch: RequestSketch) -> Self {
+        Self(State::Unanswered {
+            sketch,
+            last: Box::default(),
+        })
+    }
+
+    /// The peer gives up after its timer F, and no answer is of use to it then (RFC 4320 §4).
+    pub(crate) fn start(&mut self, io: &mut Io<'_>) {
+        io.limit(Timer::F);
+    }
+
+    /// Whether a tag of ours is missing in its response.
+    pub(crate) fn wants_tag(&self) -> bool {
+        match &self.0 {
+            State::Unanswered { sketch, .. } => !sketch.is_tagged(),
+            State::Completed { .. } => false,
+        }
+    }
+
+    pub(crate) fn handle_retransmission(&mut self, io: &mut Io<'_>) {
+        let (State::Unanswered { last: kept, .. } | State::Completed { answer: kept }) = &self.0;
+        if !kept.is_empty() {
+            io.resend(kept);
+        }
+    }
+
+    /// Sends a response; nothing after the final one.
+    pub(crate) fn respond(
+        &mut self,
+        response: &Response<'_>,
+        tag: Option<&[u8]>,
+        server: &str,
+        io: &mut Io<'_>,
+    ) -> Stands {
+        let State::Unanswered { sketch, last } = &mut self.0 else {
+            return Stands::Alive;
+        };
+        let reliable = io.is_reliable();
+        let printed = io.send(|out| sketch.print(out, response, tag, server));
+        match response.status {
+            200.. if reliable => Stands::Ended,
+            200.. if response.is_bare() => Stands::Buried(Lasting::Patience),
+            200.. => {
+                self.0 = State::Completed {
+                    answer: printed.into(),
+                };
+                io.limit(Timer::J);
+                Stands::Alive
+            }
+            ..200 if reliable => Stands::Alive,
+            ..200 => {
+                *last = printed.into();
+                Stands::Alive
+            }
+        }
+    }
+}

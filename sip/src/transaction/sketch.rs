@@ -1,0 +1,395 @@
+//! What is kept of a message so that others can be made from it: of an INVITE sent, for its CANCEL and the ACK of a
+//! refusal (RFC 3261 §9.1, §17.1.1.3); of a request received, for its responses (§8.2.6.2).
+//!
+//! Both are cut from what `wire::print` has printed, where every header stands on one line under its full name.
+
+use std::io::Write as _;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::flow::Flow;
+use crate::wire::{Message, print};
+
+use super::Response;
+
+const LINE_END: &[u8] = b"\r\n";
+
+/// Large enough for what is kept of most messages, so that it is allocated once, at its size.
+type Scratch = SmallVec<[u8; 1024]>;
+
+/// What CANCEL and ACK have in common with their INVITE.
+#[derive(Debug, Default)]
+pub(crate) struct InviteSketch {
+    /// The start line from the space behind the method on, then header lines, the To line last.
+    octets: Box<[u8]>,
+    to: usize,
+    cseq: u32,
+}
+
+impl InviteSketch {
+    /// Of a printed INVITE.
+    pub(crate) fn of(invite: &[u8]) -> Self {
+        let mut kept = Scratch::new();
+        let mut to: &[u8] = b"";
+        let mut cseq = 0;
+        let mut via = false;
+        let start = lines(invite).next().unwrap_or_default();
+        push_line(&mut kept, start.strip_prefix(b"INVITE").unwrap_or(start));
+        for line in header_lines(invite) {
+            if is_header(line, "Route") || is_header(line, "From") || is_header(line, "Call-ID") {
+                push_line(&mut kept, line);
+            } else if is_header(line, "Via") && !via {
+                via = true;
+                push_line(&mut kept, line);
+            } else if is_header(line, "To") {
+                to = line;
+            } else if is_header(line, "CSeq") {
+                cseq = number_in(line);
+            }
+        }
+        push_line(&mut kept, b"Max-Forwards: 70");
+        let at = kept.len();
+        push_line(&mut kept, to);
+        Self {
+            octets: Box::from(&kept[..]),
+            to: at,
+            cseq,
+        }
+    }
+
+    /// The CANCEL, with further header lines.
+    pub(crate) fn print_cancel(&self, out: &mut Vec<u8>, head: &[u8]) {
+        out.extend_from_slice(b"CANCEL");
+        out.extend_from_slice(&self.octets);
+        self.print_end(out, "CANCEL", head);
+    }
+
+    /// The ACK of a refusal whose To header has the value `to`.
+    pub(crate) fn print_ack(&self, out: &mut Vec<u8>, to: &[u8]) {
+        out.extend_from_slice(b"ACK");
+        out.extend_from_slice(&self.octets[..self.to]);
+        print::Head::new(out).line("To", to);
+        self.print_end(out, "ACK", b"");
+    }
+
+    fn print_end(&self, out: &mut Vec<u8>, method: &str, head: &[u8]) {
+        push(out, format_args!("CSeq: {} {method}\r\n", self.cseq));
+        out.extend_from_slice(head);
+        out.extend_from_slice(b"Content-Length: 0\r\n\r\n");
+    }
+}
+
+/// What responses have in common with their request.
+#[derive(Debug)]
+pub(crate) struct RequestSketch {
+    /// The header lines that are copied, in the order of [`print::response`].
+    octets: Box<[u8]>,
+    record_route: Range<usize>,
+    /// The end of the To value, where a tag goes.
+    to_end: usize,
+    tagged: bool,
+}
+
+impl RequestSketch {
+    /// Of a request that came by `flow`; `scratch` is printed into and left as it was.
+    pub(crate) fn of(request: &Message<'_>, flow: &Flow, scratch: &mut Vec<u8>) -> Self {
+        let start = scratch.len();
+        // 183, because whatever any response copies is copied into that one.
+        print::response(scratch, request, flow, 183, None, None, "", b"", b"");
+        let sketch = Self::cut(&scratch[start..], request.to_tag().is_some());
+        scratch.truncate(start);
+        sketch
+    }
+
+    fn cut(response: &[u8], tagged: bool) -> Self {
+        let mut kept = Scratch::new();
+        let mut record_route: Option<Range<usize>> = None;
+        let mut to_end = 0;
+        for line in header_lines(response).filter(|line| !is_header(line, "Content-Length")) {
+            let start = kept.len();
+            push_line(&mut kept, line);
+            if is_header(line, "Record-Route") {
+                record_route.get_or_insert(start..start).end = kept.len();
+            } else if is_header(line, "To") {
+                to_end = kept.len() - LINE_END.len();
+            }
+        }
+        Self {
+            octets: Box::from(&kept[..]),
+            record_route: record_route.unwrap_or_default(),
+            to_end,
+            tagged,
+        }
+    }
+
+    /// Whether the request came with a To-tag, so that its responses get none from us.
+    pub(crate) fn is_tagged(&self) -> bool {
+        self.tagged
+    }
+
+    /// Prints a response; `tag` goes into its To header unless the request had one, or it is a 100.
+    pub(crate) fn print(
+        &self,
+        out: &mut Vec<u8>,
+        response: &Response<'_>,
+        tag: Option<&[u8]>,
+        server: &str,
+    ) {
+        let reason = response
+            .reason
+            .unwrap_or_else(|| print::reason_phrase(response.status));
+        push(out, format_args!("SIP/2.0 {} ", response.status));
+        out.extend(reason.bytes().map(|octet| {
+            if octet.is_ascii_control() {
+                b' '
+            } else {
+                octet
+            }
+        }));
+        out.extend_from_slice(LINE_END);
+        let Range { start, end } = self.record_route;
+        let below = if (101..300).contains(&response.status) {
+            start
+        } else {
+            end
+        };
+        out.extend_from_slice(&self.octets[..start]);
+        out.extend_from_slice(&self.octets[below..self.to_end]);
+        if let Some(tag) = tag.filter(|_| !self.tagged && response.status > 100) {
+            out.extend_from_slice(b";tag=");
+            out.extend(tag.iter().filter(|octet| !octet.is_ascii_control()));
+        }
+        out.extend_from_slice(&self.octets[self.to_end..]);
+        out.extend_from_slice(response.head);
+        if !server.is_empty() {
+            print::Head::new(out).line("Server", server.as_bytes());
+        }
+        print::Head::new(out).number("Content-Length", response.body.len() as u64);
+        out.extend_from_slice(LINE_END);
+        out.extend_from_slice(response.body);
+    }
+}
+
+/// The value of the first header of that name in printed header lines.
+pub(crate) fn header_in<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
+    let line = lines(head).find(|line| is_header(line, name))?;
+    Some(line[name.len() + 1..].trim_ascii())
+}
+
+/// The tag parameter of a From or To value, which stands behind the address.
+pub(crate) fn tag_in(value: &[u8]) -> Option<&[u8]> {
+    let address = value
+        .iter()
+        .rposition(|octet| *octet == b'>')
+        .map_or(0, |at| at + 1);
+    let params = value[address..]
+        .split(|octet| *octet == b';')
+        .skip(1)
+        .map(<[u8]>::trim_ascii);
+    params
+        .filter(|param| {
+            param
+                .get(..4)
+                .is_some_and(|name| name.eq_ignore_ascii_case(b"tag="))
+        })
+        .map(|param| &param[4..])
+        .next()
+}
+
+fn lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
+    message
+        .split(|octet| *octet == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+fn header_lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
+    lines(message).skip(1).take_while(|line| !line.is_empty())
+}
+
+fn is_header(line: &[u8], name: &str) -> bool {
+    line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// The number at the start of a CSeq line's value; 0 where there is none.
+fn number_in(line: &[u8]) -> u32 {
+    let digits = line.iter().skip_while(|octet| !octet.is_ascii_digit());
+    let digits = digits.take_while(|octet| octet.is_ascii_digit());
+    digits.fold(0, |number: u32, digit| {
+        number
+            .wrapping_mul(10)
+            .wrapping_add(u32::from(digit - b'0'))
+    })
+}
+
+fn push_line(out: &mut Scratch, line: &[u8]) {
+    out.extend_from_slice(line);
+    out.extend_from_slice(LINE_END);
+}
+
+fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text)
+        .expect("writing to memory does not fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::Transport;
+    use crate::wire::{Framing, lex};
+
+    const FLOW: Flow = Flow {
+        transport: Transport::Udp,
+        listener: 0,
+        connection: 0,
+        local: std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5060),
+        peer: std::net::SocketAddr::new(
+            std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+            40_000,
+        ),
+    };
+
+    fn invite(routes: &str, to: &str) -> Vec<u8> {
+        format!(
+            "INVITE sip:c@d SIP/2.0\r\nv: SIP/2.0/UDP 192.0.2.1;rport;branch=z9hG4bKx, SIP/2.0/TCP a\r\n\
+             {routes}Via: SIP/2.0/UDP b;branch=z9hG4bKy\r\nf: \"A;\r\n B\" <sip:a@b>;tag=from\r\n\
+             t: {to}\r\ni: x@y\r\nCSeq: 7  INVITE\r\nContent-Type: a/b\r\nContent-Length: 2\r\n\r\nhi"
+        )
+        .into_bytes()
+    }
+
+    #[test]
+    fn a_response_is_what_the_printer_makes_of_the_request() {
+        let route = "Record-Route: <sip:p;lr>\r\nRecord-Route: <sip:q;lr>\r\n";
+        let answers = [
+            ("trying", Response::bare(100)),
+            (
+                "ringing",
+                Response {
+                    head: b"Contact: <sip:we>\r\n",
+                    ..Response::bare(180)
+                },
+            ),
+            (
+                "answer",
+                Response {
+                    body: b"v=0",
+                    head: b"Content-Type: x/y\r\n",
+                    ..Response::bare(200)
+                },
+            ),
+            (
+                "refusal",
+                Response {
+                    reason: Some("Not Now"),
+                    ..Response::bare(486)
+                },
+            ),
+        ];
+        for (routes, to) in [
+            ("", "<sip:c@d>"),
+            (route, "<sip:c@d>"),
+            (route, "<sip:c@d>;tag=t"),
+        ] {
+            let octets = invite(routes, to);
+            let request = lex(&octets, Framing::Datagram).expect("the request is in order");
+            let sketch = RequestSketch::of(&request, &FLOW, &mut Vec::new());
+            for (name, answer) in &answers {
+                let tag = (answer.status > 100).then_some(&b"ours"[..]);
+                let (mut made, mut expected) = (Vec::new(), Vec::new());
+                sketch.print(&mut made, answer, tag, "we");
+                let Response {
+                    status,
+                    reason,
+                    head,
+                    body,
+                    ..
+                } = *answer;
+                print::response(
+                    &mut expected,
+                    &request,
+                    &FLOW,
+                    status,
+                    reason,
+                    tag,
+                    "we",
+                    head,
+                    body,
+                );
+                assert_eq!(
+                    String::from_utf8_lossy(&made),
+                    String::from_utf8_lossy(&expected),
+                    "{name} to {routes}{to}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_reason_phrase_and_a_tag_stay_on_their_lines() {
+        let octets = invite("", "<sip:c@d>");
+        let request = lex(&octets, Framing::Datagram).expect("the request is in order");
+        let mut made = Vec::new();
+        let response = Response {
+            reason: Some("No\r\nX: y"),
+            ..Response::bare(486)
+        };
+        let sketch = RequestSketch::of(&request, &FLOW, &mut Vec::new());
+        sketch.print(&mut made, &response, Some(b"a\r\nZ: z"), "");
+        assert!(made.starts_with(b"SIP/2.0 486 No  X: y\r\nVia"));
+        let printed = lex(&made, Framing::Stream).expect("what we print is in order");
+        assert_eq!((printed.other("X"), printed.other("Z")), (None, None));
+    }
+
+    #[test]
+    fn cancel_and_ack_share_what_they_must_with_their_invite() {
+        let mut invite = Vec::new();
+        let head = b"Route: <sip:p;lr>\r\nMax-Forwards: 69\r\nFrom: <sip:a@b>;tag=from\r\n\
+            Route: <sip:q;lr>\r\nTo: <sip:c@d>\r\nCall-ID: x@y\r\nCSeq: 4711 INVITE\r\n\
+            Via: SIP/2.0/UDP below\r\nContact: <sip:we>\r\nContent-Type: x/y\r\n";
+        print::request(
+            &mut invite,
+            "INVITE",
+            b"sip:c@d",
+            "SIP/2.0/UDP a;branch=z9hG4bKx",
+            head,
+            b"v=0",
+        );
+        let sketch = InviteSketch::of(&invite);
+        let common = "sip:c@d SIP/2.0\r\nVia: SIP/2.0/UDP a;branch=z9hG4bKx\r\nRoute: <sip:p;lr>\r\n\
+            From: <sip:a@b>;tag=from\r\nRoute: <sip:q;lr>\r\nCall-ID: x@y\r\nMax-Forwards: 70\r\n";
+        let printed = |print: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            print(&mut out);
+            String::from_utf8(out).expect("all of it is text")
+        };
+        assert_eq!(
+            printed(&|out| sketch.print_cancel(out, b"Reason: SIP;cause=200\r\n")),
+            format!(
+                "CANCEL {common}To: <sip:c@d>\r\nCSeq: 4711 CANCEL\r\n\
+                 Reason: SIP;cause=200\r\nContent-Length: 0\r\n\r\n"
+            )
+        );
+        assert_eq!(
+            printed(&|out| sketch.print_ack(out, b"<sip:c@d>;\r\n tag=t")),
+            format!(
+                "ACK {common}To: <sip:c@d>;   tag=t\r\nCSeq: 4711 ACK\r\nContent-Length: 0\r\n\r\n"
+            )
+        );
+    }
+
+    #[test]
+    fn a_tag_is_read_behind_the_address() {
+        let cases: [(&[u8], Option<&[u8]>); 6] = [
+            (b"<sip:a@b>;tag=x", Some(b"x")),
+            (b"<sip:a@b;tag=no>;p=q; TAG=x;r", Some(b"x")),
+            (b"\";tag=no\" <sip:a@b>;tag=x", Some(b"x")),
+            (b"sip:a@b;tag=x", Some(b"x")),
+            (b"<sip:a@b;tag=no>", None),
+            (b"", None),
+        ];
+        for (value, tag) in cases {
+            assert_eq!(tag_in(value), tag, "{}", String::from_utf8_lossy(value));
+        }
+    }
+}

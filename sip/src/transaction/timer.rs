@@ -1,0 +1,183 @@
+//! The timers of RFC 3261 §17 and RFC 6026 by their letters, how long each runs, and the two that a transaction has
+//! running at most: one that retransmits, one that ends its state.
+
+use std::time::Duration;
+
+use crate::flow::Transport;
+use crate::wheel::TimerId;
+
+use super::table::{ClientTx, ServerTx};
+
+/// The base values of RFC 3261 §17.1.1.1.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Times {
+    /// The round-trip estimate.
+    pub(crate) t1: Duration,
+    /// The longest interval between retransmissions of a non-INVITE request or of a response to an INVITE.
+    pub(crate) t2: Duration,
+    /// How long a message may stay in the network.
+    pub(crate) t4: Duration,
+}
+
+impl Times {
+    /// `64*T1`: how long a transaction waits for its peer.
+    pub(crate) fn patience(self) -> Duration {
+        self.t1 * 64
+    }
+}
+
+/// What fires in a transaction.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Timer {
+    /// INVITE retransmission (RFC 3261 §17.1.1.2).
+    A,
+    /// INVITE transaction timeout.
+    B,
+    /// Wait for retransmitted responses to an INVITE.
+    D,
+    /// Non-INVITE retransmission (§17.1.2.2), that of a CANCEL too.
+    E,
+    /// Non-INVITE transaction timeout; started with a CANCEL, what its INVITE may still take (§9.1).
+    F,
+    /// Retransmission of a final response to an INVITE other than 2xx (§17.2.1).
+    G,
+    /// Wait for the ACK of such a response.
+    H,
+    /// Wait for retransmitted INVITEs and ACKs once that ACK came.
+    I,
+    /// Wait for retransmitted non-INVITE requests (§17.2.2).
+    J,
+    /// Wait for retransmitted responses to a non-INVITE request (§17.1.2.2).
+    K,
+    /// Wait for retransmitted INVITEs after a 2xx (RFC 6026 §7.1), and for its ACK (RFC 3261 §13.3.1.4).
+    L,
+    /// Wait for retransmitted and forked 2xx (RFC 6026 §7.2).
+    M,
+    /// Retransmission of a 2xx by its user agent (RFC 3261 §13.3.1.4), which has no letter.
+    Answer,
+}
+
+impl Timer {
+    /// How long it runs; for one that retransmits, after `sent` transmissions so far.
+    pub(crate) fn length(self, sent: u8, times: Times, transport: Transport) -> Duration {
+        let doubled = times.t1 * (1 << sent.saturating_sub(1).min(7));
+        let unless_reliable = |length| {
+            if transport.is_reliable() {
+                Duration::ZERO
+            } else {
+                length
+            }
+        };
+        match self {
+            Self::A => doubled,
+            Self::E | Self::G | Self::Answer => doubled.min(times.t2),
+            Self::B | Self::F | Self::H | Self::L | Self::M => times.patience(),
+            // D is "at least 32 seconds" on an unreliable transport: 64*T1 with the default T1.
+            Self::D | Self::J => unless_reliable(times.patience()),
+            Self::I | Self::K => unless_reliable(times.t4),
+        }
+    }
+
+    /// Whether it repeats, in contrast to ending a state.
+    pub(crate) fn retransmits(self) -> bool {
+        match self {
+            Self::A | Self::E | Self::G | Self::Answer => true,
+            Self::B
+            | Self::D
+            | Self::F
+            | Self::H
+            | Self::I
+            | Self::J
+            | Self::K
+            | Self::L
+            | Self::M => false,
+        }
+    }
+}
+
+/// A transaction of either side.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Tx {
+    /// One that we started.
+    Client(ClientTx),
+    /// One that a peer started.
+    Server(ServerTx),
+}
+
+impl From<ClientTx> for Tx {
+    fn from(tx: ClientTx) -> Self {
+        Self::Client(tx)
+    }
+}
+
+impl From<ServerTx> for Tx {
+    fn from(tx: ServerTx) -> Self {
+        Self::Server(tx)
+    }
+}
+
+/// What the wheel says when a timer fires.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Alarm {
+    pub(crate) tx: Tx,
+    pub(crate) timer: Timer,
+}
+
+/// The timers of one transaction.
+#[derive(Copy, Clone, Default, Debug)]
+pub(crate) struct Running {
+    pub(crate) retransmit: Option<TimerId>,
+    pub(crate) limit: Option<TimerId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: Times = Times {
+        t1: Duration::from_millis(500),
+        t2: Duration::from_secs(4),
+        t4: Duration::from_secs(5),
+    };
+
+    #[test]
+    fn lengths_are_those_of_the_table_in_rfc_3261() {
+        let cases = [
+            (Timer::B, 32_000, 32_000),
+            (Timer::D, 32_000, 0),
+            (Timer::F, 32_000, 32_000),
+            (Timer::H, 32_000, 32_000),
+            (Timer::I, 5_000, 0),
+            (Timer::J, 32_000, 0),
+            (Timer::K, 5_000, 0),
+            (Timer::L, 32_000, 32_000),
+            (Timer::M, 32_000, 32_000),
+        ];
+        for (timer, unreliable, reliable) in cases {
+            let length = |transport| timer.length(0, TIMES, transport).as_millis();
+            assert_eq!(length(Transport::Udp), unreliable, "{timer:?} on UDP");
+            assert_eq!(length(Transport::Tcp), reliable, "{timer:?} on TCP");
+            assert_eq!(length(Transport::Tls), reliable, "{timer:?} on TLS");
+        }
+    }
+
+    #[test]
+    fn intervals_double_and_all_but_invites_stop_at_t2() {
+        let intervals = |timer: Timer| -> Vec<_> {
+            (1..=6)
+                .map(|sent| timer.length(sent, TIMES, Transport::Udp).as_millis())
+                .collect()
+        };
+        assert_eq!(
+            intervals(Timer::A),
+            [500, 1_000, 2_000, 4_000, 8_000, 16_000]
+        );
+        for timer in [Timer::E, Timer::G, Timer::Answer] {
+            assert_eq!(
+                intervals(timer),
+                [500, 1_000, 2_000, 4_000, 4_000, 4_000],
+                "{timer:?}"
+            );
+        }
+    }
+}

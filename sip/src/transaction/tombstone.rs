@@ -1,0 +1,353 @@
+//! What is left of a finished server transaction: enough to know its retransmissions, and to answer them by printing
+//! the same status and To-tag once more (RFC 3261 §17.2, RFC 6026 §7.1).
+//!
+//! 64 octets each, in the order in which they expire, bounded; the oldest yields when there is no room.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hashbrown::HashTable;
+
+use crate::flow::Transport;
+use crate::moment::Moment;
+use crate::slot::{Minter, Slot};
+
+use super::timer::{Timer, Times};
+
+/// How long a tombstone stands, by the timer that its transaction had last.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Lasting {
+    /// Timer I: an INVITE refused, its ACK received.
+    T4,
+    /// Timers J and L: anything answered, and an INVITE accepted.
+    Patience,
+}
+
+/// A To-tag in few octets: ours is known by its slot and random part.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum ToTag {
+    /// The request carried one, or no answer with a tag was sent.
+    #[default]
+    None,
+    Ours {
+        slot: Slot,
+        bits: u64,
+    },
+    Other(Box<[u8]>),
+}
+
+impl ToTag {
+    pub(crate) fn new(tag: &[u8], minter: &Minter) -> Self {
+        match minter.read_tag(tag) {
+            Some(key) if key.node == minter.node() => Self::Ours {
+                slot: key.slot,
+                bits: key.bits,
+            },
+            Some(_) | None => Self::Other(tag.into()),
+        }
+    }
+
+    /// Hands the tag as it was to `print`.
+    pub(crate) fn with<R>(&self, minter: &Minter, print: impl FnOnce(Option<&[u8]>) -> R) -> R {
+        match self {
+            Self::None => print(None),
+            Self::Ours { slot, bits } => print(Some(&minter.tag_of(*slot, *bits))),
+            Self::Other(tag) => print(Some(tag)),
+        }
+    }
+}
+
+/// A finished server transaction.
+#[derive(Debug)]
+pub(crate) struct Tombstone {
+    pub(crate) key: u128,
+    /// The hash under which merged requests meet; 0 if there is none.
+    pub(crate) merged: u64,
+    pub(crate) status: u16,
+    pub(crate) tag: ToTag,
+    deadline: Moment,
+}
+
+impl Tombstone {
+    /// Of the transaction with `key`; when it falls is decided when it is raised.
+    pub(crate) fn new(key: u128, merged: u64, status: u16, tag: ToTag) -> Self {
+        Self {
+            key,
+            merged,
+            status,
+            tag,
+            deadline: Moment::default(),
+        }
+    }
+}
+
+/// All tombstones of a shard.
+#[derive(Debug)]
+pub(crate) struct Tombstones {
+    t4: Ring,
+    patience: Ring,
+    by_key: HashTable<Place>,
+    max: usize,
+}
+
+/// Tombstones that stand equally long, so that the first in is the first out.
+#[derive(Debug)]
+struct Ring {
+    lasts: Duration,
+    queue: VecDeque<Tombstone>,
+    /// The number of the first in the queue; they count on and wrap.
+    first: u32,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Place {
+    lasting: Lasting,
+    number: u32,
+}
+
+impl Tombstones {
+    pub(crate) fn new(times: Times, max: usize) -> Self {
+        let ring = |timer: Timer| Ring {
+            lasts: timer.length(0, times, Transport::Udp),
+            queue: VecDeque::new(),
+            first: 0,
+        };
+        Self {
+            t4: ring(Timer::I),
+            patience: ring(Timer::L),
+            by_key: HashTable::new(),
+            max: max.max(1),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Raises a tombstone; returns the one that had to yield for it, if any.
+    pub(crate) fn raise(
+        &mut self,
+        mut tombstone: Tombstone,
+        lasting: Lasting,
+        now: Moment,
+    ) -> Option<Tombstone> {
+        let yielded = if self.len() >= self.max {
+            self.yield_oldest()
+        } else {
+            None
+        };
+        let ring = self.ring_mut(lasting);
+        tombstone.deadline = now + ring.lasts;
+        let key = tombstone.key;
+        let number = ring.first.wrapping_add(ring.queue.len() as u32);
+        ring.queue.push_back(tombstone);
+        let (t4, patience) = (&self.t4, &self.patience);
+        self.by_key
+            .insert_unique(key as u64, Place { lasting, number }, |place| {
+                ring_of(t4, patience, place.lasting).at(place.number).key as u64
+            });
+        yielded
+    }
+
+    /// The tombstone of that key, if it still stands at `now`.
+    pub(crate) fn find(&self, key: u128, now: Moment) -> Option<&Tombstone> {
+        let place = self
+            .by_key
+            .find(key as u64, |place| self.at(*place).key == key)?;
+        Some(self.at(*place)).filter(|tombstone| tombstone.deadline > now)
+    }
+
+    /// Takes one that has fallen by `now`; `None` once there are no more.
+    pub(crate) fn sweep(&mut self, now: Moment) -> Option<Tombstone> {
+        let lasting = [Lasting::T4, Lasting::Patience]
+            .into_iter()
+            .find(|&lasting| {
+                self.ring(lasting)
+                    .queue
+                    .front()
+                    .is_some_and(|front| front.deadline <= now)
+            })?;
+        self.take_first(lasting)
+    }
+
+    /// When to sweep next: in the second after a tombstone has fallen, for none of them is in a hurry.
+    pub(crate) fn next_sweep(&self) -> Option<Moment> {
+        let first = |ring: &Ring| ring.queue.front().map(|front| front.deadline);
+        let earliest = first(&self.t4)
+            .into_iter()
+            .chain(first(&self.patience))
+            .min()?;
+        Some(Moment::from_secs(earliest.as_secs() + 1))
+    }
+
+    fn yield_oldest(&mut self) -> Option<Tombstone> {
+        self.take_first(Lasting::T4)
+            .or_else(|| self.take_first(Lasting::Patience))
+    }
+
+    fn take_first(&mut self, lasting: Lasting) -> Option<Tombstone> {
+        let number = self.ring(lasting).first;
+        let key = self.ring(lasting).queue.front()?.key;
+        let place = Place { lasting, number };
+        if let Ok(found) = self.by_key.find_entry(key as u64, |at| *at == place) {
+            found.remove();
+        }
+        let ring = self.ring_mut(lasting);
+        ring.first = number.wrapping_add(1);
+        let taken = ring.queue.pop_front();
+        self.shrink(lasting);
+        taken
+    }
+
+    /// After a flood the storage goes back, in steps so large that steady traffic never pays for it.
+    fn shrink(&mut self, lasting: Lasting) {
+        let queue = &mut self.ring_mut(lasting).queue;
+        if queue.capacity() > 1024 && queue.len() < queue.capacity() / 8 {
+            queue.shrink_to(queue.capacity() / 4);
+        }
+        if self.by_key.capacity() > 1024 && self.by_key.len() < self.by_key.capacity() / 8 {
+            let (t4, patience) = (&self.t4, &self.patience);
+            self.by_key.shrink_to(self.by_key.capacity() / 4, |place| {
+                ring_of(t4, patience, place.lasting).at(place.number).key as u64
+            });
+        }
+    }
+
+    fn at(&self, place: Place) -> &Tombstone {
+        self.ring(place.lasting).at(place.number)
+    }
+
+    fn ring(&self, lasting: Lasting) -> &Ring {
+        ring_of(&self.t4, &self.patience, lasting)
+    }
+
+    fn ring_mut(&mut self, lasting: Lasting) -> &mut Ring {
+        match lasting {
+            Lasting::T4 => &mut self.t4,
+            Lasting::Patience => &mut self.patience,
+        }
+    }
+}
+
+fn ring_of<'r>(t4: &'r Ring, patience: &'r Ring, lasting: Lasting) -> &'r Ring {
+    match lasting {
+        Lasting::T4 => t4,
+        Lasting::Patience => patience,
+    }
+}
+
+impl Ring {
+    fn at(&self, number: u32) -> &Tombstone {
+        &self.queue[number.wrapping_sub(self.first) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entropy::Entropy;
+    use crate::slot::Node;
+
+    const START: Moment = Moment::from_secs(1_750_000_000);
+
+    fn tombstones(max: usize) -> Tombstones {
+        let times = Times {
+            t1: Duration::from_millis(500),
+            t2: Duration::from_secs(4),
+            t4: Duration::from_secs(5),
+        };
+        Tombstones::new(times, max)
+    }
+
+    fn raise(
+        tombstones: &mut Tombstones,
+        key: u128,
+        lasting: Lasting,
+        now: Moment,
+    ) -> Option<u128> {
+        tombstones
+            .raise(Tombstone::new(key, 0, 200, ToTag::None), lasting, now)
+            .map(|yielded| yielded.key)
+    }
+
+    fn after(secs: u64) -> Moment {
+        START + Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn one_is_within_64_octets() {
+        assert!(size_of::<Tombstone>() <= 64);
+    }
+
+    #[test]
+    fn each_stands_for_its_timer() {
+        let mut tombstones = tombstones(8);
+        raise(&mut tombstones, 1, Lasting::T4, START);
+        raise(&mut tombstones, 2, Lasting::Patience, START);
+        let standing = |secs, tombstones: &Tombstones| {
+            [1, 2].map(|key| tombstones.find(key, after(secs)).is_some())
+        };
+        assert_eq!(standing(4, &tombstones), [true, true]);
+        assert_eq!(standing(5, &tombstones), [false, true]);
+        assert_eq!(standing(31, &tombstones), [false, true]);
+        assert_eq!(standing(32, &tombstones), [false, false]);
+        assert_eq!(tombstones.next_sweep(), Some(after(6)));
+        assert_eq!(tombstones.sweep(after(6)).map(|fallen| fallen.key), Some(1));
+        assert!(tombstones.sweep(after(6)).is_none());
+        assert_eq!(tombstones.next_sweep(), Some(after(33)));
+        assert_eq!(
+            tombstones.sweep(after(33)).map(|fallen| fallen.key),
+            Some(2)
+        );
+        assert_eq!((tombstones.len(), tombstones.next_sweep()), (0, None));
+    }
+
+    #[test]
+    fn the_oldest_yields_and_the_number_stays_bounded() {
+        let mut tombstones = tombstones(100);
+        for key in 0..10_000 {
+            let lasting = if key % 3 == 0 {
+                Lasting::T4
+            } else {
+                Lasting::Patience
+            };
+            let yielded = raise(&mut tombstones, key, lasting, START);
+            assert_eq!(yielded.is_some(), key >= 100);
+        }
+        assert_eq!(tombstones.len(), 100);
+        assert!(tombstones.find(9_998, START).is_some());
+        assert!(tombstones.find(0, START).is_none());
+    }
+
+    #[test]
+    fn storage_goes_back_after_a_flood() {
+        let mut tombstones = tombstones(100_000);
+        for key in 0..50_000 {
+            raise(&mut tombstones, key, Lasting::Patience, START);
+        }
+        while tombstones.sweep(after(32)).is_some() {}
+        assert!(tombstones.patience.queue.capacity() <= 4096);
+        assert!(tombstones.by_key.capacity() <= 4096);
+        raise(&mut tombstones, 1, Lasting::Patience, after(40));
+        assert!(tombstones.find(1, after(41)).is_some());
+    }
+
+    #[test]
+    fn tags_come_back_as_they_were() {
+        let minter = Minter::new(Node(2), [4; 16]);
+        let slot = Slot::new(17).expect("below COUNT");
+        let ours = minter.tag(slot, &mut Entropy::from_seed([0; 32]));
+        let elsewhere = Minter::new(Node(3), [4; 16]).tag_of(slot, 5);
+        for tag in [&ours[..], &elsewhere[..], b"as83kd9bs"] {
+            ToTag::new(tag, &minter).with(&minter, |back| assert_eq!(back, Some(tag)));
+        }
+        assert_eq!(
+            ToTag::new(&ours, &minter),
+            ToTag::Ours {
+                slot,
+                bits: ours.bits()
+            }
+        );
+        ToTag::None.with(&minter, |back| assert_eq!(back, None));
+    }
+}

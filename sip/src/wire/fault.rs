@@ -1,0 +1,110 @@
+//! What may be wrong with a message, and what the answer to it is made from (RFC 3261 §7.3, §18.3, §21.4.1).
+
+use super::{HeaderName, Message};
+
+/// What is wrong with a message.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum Fault {
+    /// No octets but line ends.
+    #[error("the message is empty")]
+    Empty,
+    /// Over 64 KiB.
+    #[error("the message is too large")]
+    TooLarge,
+    /// The header isn't closed by a blank line.
+    #[error("no blank line ends the header")]
+    NoBlankLine,
+    /// A carriage return or a line feed stands alone, or there is a NUL.
+    #[error("a control character breaks a line")]
+    Control,
+    /// Neither a request line nor a status line.
+    #[error("the first line is no start line")]
+    StartLine,
+    /// Not SIP/2.0.
+    #[error("the SIP version is not 2.0")]
+    Version,
+    /// The request line is over 8 KiB.
+    #[error("the Request-URI is too long")]
+    UriTooLong,
+    /// A line without a name or a colon.
+    #[error("a header line has no name")]
+    HeaderLine,
+    /// Over 200 lines.
+    #[error("there are too many header lines")]
+    TooManyLines,
+    /// Over 8 KiB.
+    #[error("a header line is too long")]
+    LineTooLong,
+    /// Over 70.
+    #[error("there are too many Vias")]
+    TooManyVias,
+    /// A header that every message has.
+    #[error("{} is missing", .0.as_str())]
+    Missing(HeaderName),
+    /// A header that may stand only once.
+    #[error("{} stands twice", .0.as_str())]
+    Duplicate(HeaderName),
+    /// A value that can't be read.
+    #[error("{} cannot be read", .0.as_str())]
+    Unreadable(HeaderName),
+    /// CSeq names another method than the request line.
+    #[error("CSeq names another method")]
+    CSeqMethod,
+    /// Content-Length is larger than what came.
+    #[error("the body is shorter than Content-Length says")]
+    BodyShort,
+}
+
+impl Fault {
+    /// The status of an answer to a request with this fault.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Version => 505,
+            Self::UriTooLong => 414,
+            Self::TooLarge | Self::LineTooLong | Self::TooManyLines | Self::TooManyVias => 513,
+            Self::Empty
+            | Self::NoBlankLine
+            | Self::Control
+            | Self::StartLine
+            | Self::HeaderLine
+            | Self::Missing(_)
+            | Self::Duplicate(_)
+            | Self::Unreadable(_)
+            | Self::CSeqMethod
+            | Self::BodyShort => 400,
+        }
+    }
+}
+
+/// A message that is refused.
+#[derive(Debug)]
+pub struct Malformed<'m> {
+    /// What is wrong; the first fault, if there are several.
+    pub fault: Fault,
+    /// The status of the answer.
+    pub status: u16,
+    /// What the answer is made from: its values may be empty, but its top Via can be read. `None` if the message is to
+    /// be dropped: a response, an ACK, or nothing that an answer would reach its sender by.
+    pub answer: Option<Box<Message<'m>>>,
+}
+
+impl<'m> Malformed<'m> {
+    /// Refused without an answer.
+    pub(super) const fn dropped(fault: Fault) -> Self {
+        Self {
+            fault,
+            status: fault.status(),
+            answer: None,
+        }
+    }
+
+    /// Refused with an answer, where there may be one.
+    pub(super) fn refused(fault: Fault, message: Message<'m>) -> Self {
+        let answerable = message.is_request() && message.method_token() != b"ACK";
+        Self {
+            fault,
+            status: fault.status(),
+            answer: answerable.then(|| Box::new(message)),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Messages out of a stream (RFC 3261 §18.3): cut by Content-Length, keep-alives between them, bounded. The buffer grows
+//! with what has come, never with what a length promises, and is given back when nothing waits. It knows of a message
+//! where it ends and nothing else.
+
+use super::HeaderName;
+use super::lex::{MAX_MESSAGE, content_length};
+use crate::header::text;
+
+/// What a stream holds next.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Frame<'s> {
+    /// A whole message.
+    Message(&'s [u8]),
+    /// A double line end, to be answered with a single one (RFC 5626 §3.5.1).
+    Ping,
+}
+
+/// Why a stream can't be read any further.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameFault {
+    /// A message of more than 64 KiB.
+    #[error("a message on the stream is too large")]
+    TooLarge,
+    /// What comes is no message: another protocol, TLS without being asked for it.
+    #[error("the stream doesn't carry SIP")]
+    NotSip,
+    /// Without Content-Length the end of the message can't be found.
+    #[error("a message on the stream has no usable Content-Length")]
+    NoLength,
+}
+
+/// The largest buffer that a stream at rest keeps.
+const KEPT: usize = 4_096;
+
+/// Cuts a stream into messages. Octets go in by [`Framer::push`], frames come out of [`Framer::next_frame`].
+#[derive(Debug, Default)]
+pub struct Framer {
+    octets: Vec<u8>,
+    /// Octets of frames that were given out.
+    used: usize,
+    /// How far the end of the header has been looked for, behind `used`.
+    searched: usize,
+    /// The length of the message that begins at `used`, once its header is whole.
+    length: Option<usize>,
+}
+
+impl Framer {
+    /// An empty one.
+    pub const fn new() -> Self {
+        Self {
+            octets: Vec::new(),
+            used: 0,
+            searched: 0,
+            length: None,
+        }
+    }
+
+    /// Takes in what the stream has brought. What was given out before is forgotten.
+    pub fn push(&mut self, octets: &[u8]) {
+        self.octets.drain(..self.used);
+        self.used = 0;
+        self.octets.extend_from_slice(octets);
+    }
+
+    /// Whether a message has begun and not ended, so that its sender owes the rest.
+    pub fn is_within_message(&self) -> bool {
+        self.octets[self.used..]
+            .iter()
+            .any(|octet| !matches!(octet, b'\r' | b'\n'))
+    }
+
+    /// Octets that wait for the rest of their message.
+    pub const fn len(&self) -> usize {
+        self.octets.len() - self.used
+    }
+
+    /// Whether nothing waits.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next frame, if it is complete.
+    ///
+    /// # Errors
+    /// The stream can't be read any further and is to be closed.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FrameFault> {
+        loop {
+            match &self.octets[self.used..] {
+                [b'\r', b'\n', b'\r', b'\n', ..] => {
+                    self.used += 4;
+                    return Ok(Some(Frame::Ping));
+                }
+                [] => {
+                    self.give_back();
+                    return Ok(None);
+                }
+                // Half a keep-alive, or an empty line before a message.
+                [b'\r'] | [b'\r', b'\n'] | [b'\r', b'\n', b'\r'] => return Ok(None),
+                [b'\r', b'\n', ..] => self.used += 2,
+                [first, ..] if !text::is_token_octet(*first) => return Err(FrameFault::NotSip),
+                _ => return self.message(),
+            }
+        }
+    }
+
+    fn give_back(&mut self) {
+        if self.octets.capacity() > KEPT {
+            self.octets = Vec::new();
+            self.used = 0;
+        }
+    }
+
+    fn message(&mut self) -> Result<Option<Frame<'_>>, FrameFault> {
+        if self.length.is_none() {
+            self.length = self.find_length()?;
+        }
+        let Some(length) = self.length.filter(|length| *length <= self.len()) else {
+            return Ok(None);
+        };
+        let start = self.used;
+        self.used += length;
+        self.searched = 0;
+        self.length = None;
+        Ok(Some(Frame::Message(&self.octets[start..start + length])))
+    }
+
+    /// The length of the message, header and body, if its header is whole.
+    fn find_length(&mut self) -> Result<Option<usize>, FrameFault> {
+        let rest = &self.octets[self.used..];
+        let from = self.searched.saturating_sub(3);
+        let Some(blank_line) = memchr::memmem::find(&rest[from..], b"\r\n\r\n") else {
+            self.searched = rest.len();
+            return if rest.len() > MAX_MESSAGE {
+                Err(FrameFault::TooLarge)
+            } else {
+                Ok(None)
+            };
+        };
+        let header = from + blank_line + 4;
+        let body = body_length(&rest[..header]).ok_or(FrameFault::NoLength)?;
+        if body > MAX_MESSAGE || header + body > MAX_MESSAGE {
+            return Err(FrameFault::TooLarge);
+        }
+        Ok(Some(header + body))
+    }
+}
+
+/// Content-Length of a header; all of them must agree.
+fn body_length(header: &[u8]) -> Option<usize> {
+    let mut found = None;
+    let mut lines = header.split(|octet| *octet == b'\n').peekable();
+    while let Some(line) = lines.next() {
+        let Some(colon) = memchr::memchr(b':', line) else {
+            continue;
+        };
+        if HeaderName::from_bytes(line[..colon].trim_ascii_end()) != HeaderName::ContentLength {
+            continue;
+        }
+        let mut value = text::trim(&line[colon + 1..]);
+        while let Some(fold) = lines.next_if(|line| matches!(line, [b' ' | b'\t', ..])) {
+            match (value, text::trim(fold)) {
+                ([], digits) => value = digits,
+                (_, []) => {}
+                _ => return None,
+            }
+        }
+        let length = content_length(value)?;
+        if found.is_some_and(|held| held != length) {
+            return None;
+        }
+        found = Some(length);
+    }
+    found
+}
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

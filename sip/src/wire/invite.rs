@@ -1,0 +1,216 @@
+//! The INVITE that starts a call, as `rsip` reads it: the facts of admission and routing come from here.
+//!
+//! What identifies the request is compared with the lexer's reading; two readings are no request. Where
+//! `rsip` refuses what the lexer accepts (IPv6, `tel:`, …) its request is built from our parts. Values are read
+//! through [`crate::header`].
+
+use rsip::common::uri::{Host as RsipHost, HostWithPort};
+
+use super::message::elements;
+use super::{CSeq, Message, normalise};
+use crate::header::name_addr::NameAddr;
+use crate::header::uri::{Host, Scheme, Uri};
+use crate::header::via::Via;
+
+/// An INVITE in the hands of `rsip`.
+#[derive(Clone, Debug)]
+pub struct Invite {
+    request: rsip::Request,
+    /// The Request-URI as `rsip` prints it.
+    uri: String,
+    built_from_parts: bool,
+}
+
+/// The two readings of a request differ in this.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("two readings of the request differ in {0}")]
+pub struct Difference(pub &'static str);
+
+/// Reads an INVITE that the lexer has accepted.
+///
+/// # Errors
+/// `rsip` reads another request than the lexer, or the Request-URI can't be read at all.
+pub fn read(message: &Message<'_>) -> Result<Invite, Difference> {
+    let uri = Uri::parse(message.request_uri()).map_err(|_| Difference("Request-URI"))?;
+    let parsed = is_for_rsip(&uri)
+        .then(|| rsip::Request::try_from(normalise::request_text(message)))
+        .and_then(Result::ok);
+    let built_from_parts = parsed.is_none();
+    let request = parsed.unwrap_or_else(|| from_parts(message));
+    let invite = Invite {
+        uri: request.uri.to_string(),
+        request,
+        built_from_parts,
+    };
+    invite.compare(message, &uri)?;
+    Ok(invite)
+}
+
+/// `rsip` takes part of an IPv6 address or of a URI with headers for the whole, and a `tel:` number for a host.
+const fn is_for_rsip(uri: &Uri<'_>) -> bool {
+    matches!(uri.scheme, Scheme::Sip | Scheme::Sips)
+        && !matches!(uri.host, Host::V6(_))
+        && uri.headers.is_empty()
+}
+
+/// `rsip`'s request out of what the lexer has found. The whole URI stands where `rsip` keeps the host: a scheme that it
+/// doesn't know it would print with two slashes.
+fn from_parts(message: &Message<'_>) -> rsip::Request {
+    let uri = String::from_utf8_lossy(message.request_uri());
+    let headers: Vec<rsip::Header> = normalise::lines(message)
+        .map(|(name, value)| normalise::header(name, value))
+        .collect();
+    rsip::Request {
+        method: rsip::Method::Invite,
+        uri: HostWithPort {
+            host: RsipHost::Domain(uri.as_ref().into()),
+            port: None,
+        }
+        .into(),
+        version: rsip::Version::V2,
+        headers: headers.into(),
+        body: Vec::new(),
+    }
+}
+
+impl Invite {
+    /// Whether `rsip` refused the request and its value was built from the lexer's parts.
+    pub const fn built_from_parts(&self) -> bool {
+        self.built_from_parts
+    }
+
+    /// The value of a header, such as `X-PLATFORM-AGENT-ID`; blank counts as absent.
+    pub fn header(&self, name: &str) -> Option<String> {
+        self.value(name)
+            .map(|value| value.trim().to_owned())
+            .filter(|value| !value.is_empty())
+    }
+
+    /// The user part of the Request-URI, unescaped; the number of a `tel:` URI.
+    pub fn request_uri_user(&self) -> Option<String> {
+        user_of(self.uri.as_bytes())
+    }
+
+    /// The user part of To.
+    pub fn to_user(&self) -> Option<String> {
+        user_of(self.address("To")?.uri)
+    }
+
+    /// The user part of From.
+    pub fn from_user(&self) -> Option<String> {
+        user_of(self.address("From")?.uri)
+    }
+
+    /// The display name of From, without quotes.
+    pub fn from_display(&self) -> Option<String> {
+        let display = self.address("From")?.display_text()?;
+        Some(String::from_utf8_lossy(&display).into_owned()).filter(|name| !name.is_empty())
+    }
+
+    /// The users of P-Asserted-Identity (RFC 3325), in their order.
+    pub fn asserted_identities(&self) -> Vec<String> {
+        self.values("P-Asserted-Identity")
+            .flat_map(|list| elements(list.as_bytes()))
+            .filter_map(|element| user_of(NameAddr::parse(element).ok()?.uri))
+            .collect()
+    }
+
+    /// Whether the caller wants to stay unknown: a From at `anonymous.invalid` or named `anonymous`, or Privacy that
+    /// asks for it (RFC 3323, RFC 3325).
+    pub fn is_anonymous(&self) -> bool {
+        let hides = |word: &str| {
+            ["id", "user", "header"]
+                .iter()
+                .any(|wish| word.trim().eq_ignore_ascii_case(wish))
+        };
+        let asks = self
+            .values("Privacy")
+            .any(|wishes| wishes.split([';', ',']).any(hides));
+        asks || self
+            .address("From")
+            .and_then(|from| from.parse_uri().ok())
+            .is_some_and(|uri| is_nobody(&uri))
+    }
+
+    /// What identifies a request must read the same both ways.
+    fn compare(&self, message: &Message<'_>, uri: &Uri<'_>) -> Result<(), Difference> {
+        let theirs = Uri::parse(self.uri.as_bytes());
+        check(
+            theirs.is_ok_and(|theirs| is_same(&theirs, uri)),
+            "Request-URI",
+        )?;
+        let call_id = self.value("Call-ID").map(str::as_bytes);
+        check(call_id == Some(message.call_id()), "Call-ID")?;
+        let cseq = self
+            .value("CSeq")
+            .and_then(|cseq| CSeq::parse(cseq.as_bytes()).ok());
+        check(
+            cseq == Some((message.cseq(), message.cseq_method_token())),
+            "CSeq",
+        )?;
+        check(self.tag("From") == message.from_tag(), "From")?;
+        check(self.tag("To") == message.to_tag(), "To")?;
+        let via = self
+            .value("Via")
+            .and_then(|via| Via::parse(via.as_bytes()).ok());
+        check(
+            via.is_some_and(|via| via.branch == message.top_via().branch),
+            "Via",
+        )
+    }
+
+    fn tag(&self, name: &str) -> Option<&[u8]> {
+        self.address(name)?.tag()
+    }
+
+    fn address(&self, name: &str) -> Option<NameAddr<'_>> {
+        NameAddr::parse(self.value(name)?.as_bytes()).ok()
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        self.values(name).next()
+    }
+
+    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.request
+            .headers
+            .iter()
+            .map(normalise::parts)
+            .filter(|(found, _)| found.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+}
+
+fn is_same(theirs: &Uri<'_>, ours: &Uri<'_>) -> bool {
+    let same_host = match (theirs.host, ours.host) {
+        (Host::Name(theirs), Host::Name(ours)) => theirs.eq_ignore_ascii_case(ours),
+        (theirs, ours) => theirs == ours,
+    };
+    same_host
+        && theirs.scheme == ours.scheme
+        && theirs.port == ours.port
+        && theirs.user == ours.user
+}
+
+fn is_nobody(uri: &Uri<'_>) -> bool {
+    let at_nowhere =
+        matches!(uri.host, Host::Name(name) if name.eq_ignore_ascii_case(b"anonymous.invalid"));
+    at_nowhere
+        || uri
+            .user
+            .is_some_and(|user| user.eq_ignore_ascii_case(b"anonymous"))
+}
+
+fn check(same: bool, what: &'static str) -> Result<(), Difference> {
+    if same { Ok(()) } else { Err(Difference(what)) }
+}
+
+fn user_of(uri: &[u8]) -> Option<String> {
+    let uri = Uri::parse(uri).ok()?;
+    uri.user?;
+    Some(String::from_utf8_lossy(&uri.user_unescaped()).into_owned())
+}
+
+#[cfg(test)]
+#[path = "invite_tests.rs"]
+mod tests;

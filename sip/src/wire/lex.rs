@@ -1,0 +1,418 @@
+//! The lexer: one bounded pass over a message, no allocation for up to 24 header lines.
+//!
+//! It applies RFC 3261 §7.3 and §18.3: a blank line is required, Content-Length is checked, headers that
+//! may stand once stand once. What is malformed comes with as much as an answer needs, or with nothing. It knows no
+//! header's meaning beyond what every message is identified by.
+
+use super::fault::{Fault, Malformed};
+use super::message::{self, Line, Lines, Message, Span, StartLine};
+use super::name::Names;
+use super::{CSeq, HeaderName, Method};
+use crate::header::name_addr::NameAddr;
+use crate::header::text;
+use crate::header::via::Via;
+
+/// The longest message.
+pub const MAX_MESSAGE: usize = 65_535;
+/// The most header lines.
+pub const MAX_LINES: usize = 200;
+/// The longest line, folds included.
+pub const MAX_LINE: usize = 8_192;
+/// The most Vias.
+pub const MAX_VIAS: usize = 70;
+
+/// How the octets came.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Framing {
+    /// A datagram: Content-Length may be absent, and what is behind the body is ignored.
+    Datagram,
+    /// A stream: Content-Length says where the message ends.
+    Stream,
+}
+
+/// Reads one message.
+///
+/// # Errors
+/// What is wrong with it, and what its answer is made from.
+pub fn lex(octets: &[u8], framing: Framing) -> Result<Message<'_>, Malformed<'_>> {
+    let octets = without_leading_lines(octets);
+    if octets.is_empty() {
+        return Err(Malformed::dropped(Fault::Empty));
+    }
+    if octets.len() > MAX_MESSAGE {
+        return Err(Malformed::dropped(Fault::TooLarge));
+    }
+    let mut lexer = Lexer {
+        octets,
+        at: 0,
+        fault: None,
+        lines: Lines::new(),
+        present: Names::default(),
+        repeated: Names::default(),
+    };
+    let start = lexer.start_line().map_err(Malformed::dropped)?;
+    lexer.header_lines();
+    lexer.finish(start, framing)
+}
+
+/// RFC 3261 §7.5: empty lines before the start line are ignored.
+fn without_leading_lines(mut octets: &[u8]) -> &[u8] {
+    while let Some(rest) = octets.strip_prefix(b"\r\n") {
+        octets = rest;
+    }
+    octets
+}
+
+/// Content-Length: digits alone. What is past 32 bits is as unreadable as a word.
+pub(super) fn content_length(value: &[u8]) -> Option<usize> {
+    usize::try_from(text::number(value)?).ok()
+}
+
+struct Lexer<'m> {
+    octets: &'m [u8],
+    at: usize,
+    /// The first fault; the lexer goes on, so that an answer can be made.
+    fault: Option<Fault>,
+    lines: Lines,
+    present: Names,
+    repeated: Names,
+}
+
+impl<'m> Lexer<'m> {
+    fn note(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+
+    /// The line that begins here, without its end; moves behind it. `None` if it has no end. A line feed ends a line that
+    /// is broken by a lone carriage return or has none at its end: where the message goes on doesn't matter much then.
+    fn line(&mut self) -> Option<(usize, usize)> {
+        let start = self.at;
+        let end = start + memchr::memchr2(b'\r', b'\n', &self.octets[start..])?;
+        if self.octets[end..].starts_with(b"\r\n") {
+            self.at = end + 2;
+            return Some((start, end));
+        }
+        self.note(Fault::Control);
+        let feed = end + memchr::memchr(b'\n', &self.octets[end..])?;
+        self.at = feed + 1;
+        let line = &self.octets[start..feed];
+        Some((
+            start,
+            start + line.strip_suffix(b"\r").unwrap_or(line).len(),
+        ))
+    }
+
+    fn start_line(&mut self) -> Result<StartLine, Fault> {
+        let (start, end) = self.line().ok_or(Fault::NoBlankLine)?;
+        let line = &self.octets[start..end];
+        let is_response = line
+            .get(..4)
+            .is_some_and(|name| name.eq_ignore_ascii_case(b"SIP/"));
+        if is_response {
+            self.status_line(start, end)
+        } else {
+            self.request_line(start, end)
+        }
+    }
+
+    /// RFC 3261 §7.1. Whatever has a method and a version after a space is enough of a request for an answer.
+    fn request_line(&mut self, start: usize, end: usize) -> Result<StartLine, Fault> {
+        let line = &self.octets[start..end];
+        let method = token_length(line);
+        if method == 0 || line.get(method) != Some(&b' ') {
+            return Err(Fault::StartLine);
+        }
+        let uri = method + 1;
+        let version = uri + memchr::memrchr(b' ', &line[uri..]).ok_or(Fault::StartLine)?;
+        if version - uri > MAX_LINE {
+            self.note(Fault::UriTooLong);
+        }
+        if uri == version || !line[uri..version].iter().all(is_uri_octet) {
+            self.note(Fault::StartLine);
+        }
+        self.version(&line[version + 1..]);
+        Ok(StartLine::Request {
+            method: Method::from_token(&line[..method]),
+            token: Span::new(start, start + method),
+            uri: Span::new(start + uri, start + version),
+        })
+    }
+
+    /// Another version of SIP is told so (505); another protocol isn't spoken to in versions.
+    fn version(&mut self, version: &[u8]) {
+        if version.eq_ignore_ascii_case(b"SIP/2.0") {
+            return;
+        }
+        let is_sip = version
+            .get(..4)
+            .is_some_and(|name| name.eq_ignore_ascii_case(b"SIP/"));
+        self.note(if is_sip {
+            Fault::Version
+        } else {
+            Fault::StartLine
+        });
+    }
+
+    /// RFC 3261 §7.2: three digits. The reason phrase may hold anything, or be absent with its space.
+    fn status_line(&mut self, start: usize, end: usize) -> Result<StartLine, Fault> {
+        let line = &self.octets[start..end];
+        let (version, rest) = line.split_at_checked(8).ok_or(Fault::StartLine)?;
+        let (code, reason) = rest.split_at_checked(3).ok_or(Fault::StartLine)?;
+        if !version.eq_ignore_ascii_case(b"SIP/2.0 ") || !matches!(reason, [] | [b' ', ..]) {
+            return Err(Fault::StartLine);
+        }
+        let status = text::number(code)
+            .and_then(|code| u16::try_from(code).ok())
+            .filter(|code| (100..700).contains(code))
+            .ok_or(Fault::StartLine)?;
+        Ok(StartLine::Response {
+            status,
+            reason: Span::new((start + 12).min(end), end),
+        })
+    }
+
+    /// Indexes the header lines up to the blank line.
+    fn header_lines(&mut self) {
+        for _ in 0..=MAX_LINES {
+            let Some((start, mut end)) = self.line() else {
+                return self.note(Fault::NoBlankLine);
+            };
+            if start == end {
+                return self.check_nul();
+            }
+            while matches!(self.octets.get(self.at), Some(b' ' | b'\t')) {
+                let Some((_, folded_end)) = self.line() else {
+                    return self.note(Fault::NoBlankLine);
+                };
+                end = folded_end;
+            }
+            if end - start > MAX_LINE {
+                self.note(Fault::LineTooLong);
+            } else {
+                self.header_line(start, end);
+            }
+        }
+        self.note(Fault::TooManyLines);
+    }
+
+    /// A NUL may only stand escaped in a quoted string (RFC 3261 §25.1, quoted-pair).
+    fn check_nul(&mut self) {
+        let head = &self.octets[..self.at];
+        if memchr::memchr_iter(0, head).any(|at| at == 0 || head[at - 1] != b'\\') {
+            self.note(Fault::Control);
+        }
+    }
+
+    /// RFC 3261 §7.3.1: a name, blanks, a colon, the value between blanks and folds.
+    fn header_line(&mut self, start: usize, end: usize) {
+        let line = &self.octets[start..end];
+        let (raw_name, mut rest) = line.split_at(token_length(line));
+        while let [b' ' | b'\t', behind @ ..] = rest {
+            rest = behind;
+        }
+        let (false, [b':', behind @ ..]) = (raw_name.is_empty(), rest) else {
+            return self.note(Fault::HeaderLine);
+        };
+        let behind_colon = end - behind.len();
+        let blanks = blanks_before(behind);
+        let value = text::trim(&behind[blanks..]);
+        let value_start = behind_colon + blanks;
+        let name = HeaderName::from_bytes(raw_name);
+        if self.present.insert(name) {
+            self.repeated.insert(name);
+        }
+        self.lines.push(Line {
+            name,
+            raw_name: Span::new(start, start + raw_name.len()),
+            value: Span::new(value_start, value_start + value.len()),
+        });
+    }
+
+    fn finish(mut self, start: StartLine, framing: Framing) -> Result<Message<'m>, Malformed<'m>> {
+        let body = self.body(framing);
+        let Some(top_via) = self.top_via() else {
+            let fault = self.fault.unwrap_or(Fault::Missing(HeaderName::Via));
+            return Err(Malformed::dropped(fault));
+        };
+        let call_id = self.call_id();
+        let (cseq, cseq_token) = self.cseq(&start);
+        let from = self.single(HeaderName::From);
+        let to = self.single(HeaderName::To);
+        let from_tag = self.tag(HeaderName::From, from);
+        let to_tag = self.tag(HeaderName::To, to);
+        self.check_max_forwards();
+        let fault = self.fault;
+        let message = Message {
+            octets: &self.octets[..body.end()],
+            start,
+            lines: self.lines,
+            present: self.present,
+            body,
+            top_via,
+            call_id,
+            cseq,
+            cseq_token,
+            from,
+            to,
+            from_tag,
+            to_tag,
+        };
+        match fault {
+            None => Ok(message),
+            Some(fault) => Err(Malformed::refused(fault, message)),
+        }
+    }
+
+    /// The body, as Content-Length has it (RFC 3261 §18.3).
+    fn body(&mut self, framing: Framing) -> Span {
+        let rest = Span::new(self.at, self.octets.len());
+        match (self.declared_length(), framing) {
+            (Ok(Some(length)), _) if length <= self.octets.len() - self.at => {
+                return Span::new(self.at, self.at + length);
+            }
+            (Ok(Some(_)), _) => self.note(Fault::BodyShort),
+            (Ok(None), Framing::Stream) => self.note(Fault::Missing(HeaderName::ContentLength)),
+            (Ok(None), Framing::Datagram) => {}
+            (Err(fault), _) => self.note(fault),
+        }
+        rest
+    }
+
+    fn declared_length(&self) -> Result<Option<usize>, Fault> {
+        let mut held = None;
+        for value in self.values(HeaderName::ContentLength) {
+            let length = content_length(value)
+                .ok_or(const { Fault::Unreadable(HeaderName::ContentLength) })?;
+            if held.is_some_and(|held| held != length) {
+                return Err(Fault::Duplicate(HeaderName::ContentLength));
+            }
+            held = Some(length);
+        }
+        Ok(held)
+    }
+
+    fn values(&self, name: HeaderName) -> impl Iterator<Item = &'m [u8]> + '_ {
+        message::values(self.octets, &self.lines, self.present, name)
+    }
+
+    /// The value of a header that stands exactly once; empty if it is missing.
+    fn single(&mut self, name: HeaderName) -> &'m [u8] {
+        if !self.present.contains(name) {
+            self.note(Fault::Missing(name));
+        } else if self.repeated.contains(name) {
+            self.note(Fault::Duplicate(name));
+        }
+        self.values(name).next().unwrap_or_default()
+    }
+
+    /// The first of all Vias. The others have to be readable as well: they are what an answer finds back by.
+    fn top_via(&mut self) -> Option<Via<'m>> {
+        let mut vias = self
+            .values(HeaderName::Via)
+            .flat_map(message::elements)
+            .map(|via| Via::parse(via).ok());
+        let top = vias.next();
+        let mut below = 0;
+        let readable = vias
+            .take(MAX_VIAS)
+            .inspect(|_| below += 1)
+            .all(|via| via.is_some());
+        match top {
+            None => self.note(Fault::Missing(HeaderName::Via)),
+            Some(Some(_)) if readable && below == MAX_VIAS => self.note(Fault::TooManyVias),
+            Some(Some(_)) if readable => {}
+            Some(_) => self.note(Fault::Unreadable(HeaderName::Via)),
+        }
+        top.flatten()
+    }
+
+    fn call_id(&mut self) -> &'m [u8] {
+        let call_id = self.single(HeaderName::CallId);
+        if call_id.is_empty() || call_id.iter().any(|octet| text::is_blank(*octet)) {
+            self.note(Fault::Unreadable(HeaderName::CallId));
+        }
+        call_id
+    }
+
+    /// What can't be read is number 0 of no method: an answer repeats it as it came.
+    fn cseq(&mut self, start: &StartLine) -> (CSeq, &'m [u8]) {
+        let value = self.single(HeaderName::CSeq);
+        let Ok((cseq, token)) = CSeq::parse(value) else {
+            self.note(Fault::Unreadable(HeaderName::CSeq));
+            let none = CSeq {
+                number: 0,
+                method: Method::Other,
+            };
+            return (none, b"");
+        };
+        if let StartLine::Request { token: method, .. } = start
+            && method.of(self.octets) != token
+        {
+            self.note(Fault::CSeqMethod);
+        }
+        (cseq, token)
+    }
+
+    fn tag(&mut self, name: HeaderName, value: &'m [u8]) -> Option<&'m [u8]> {
+        let Ok(address) = NameAddr::parse(value) else {
+            self.note(Fault::Unreadable(name));
+            return None;
+        };
+        let tag = address.tag()?;
+        if tag.iter().any(|octet| !is_tag_octet(*octet)) {
+            self.note(Fault::Unreadable(name));
+        }
+        Some(tag)
+    }
+
+    /// RFC 3261 §20.22: 0 to 255. A request without it comes from an implementation of RFC 2543.
+    fn check_max_forwards(&mut self) {
+        const NAME: HeaderName = HeaderName::MaxForwards;
+        let Some(hops) = self.values(NAME).next() else {
+            return;
+        };
+        if self.repeated.contains(NAME) {
+            self.note(Fault::Duplicate(NAME));
+        } else if text::number(hops).is_none_or(|hops| hops > 255) {
+            self.note(Fault::Unreadable(NAME));
+        }
+    }
+}
+
+fn token_length(line: &[u8]) -> usize {
+    line.iter()
+        .position(|octet| !IS_TOKEN[usize::from(*octet)])
+        .unwrap_or(line.len())
+}
+
+/// The octets of a token (RFC 3261 §25.1): each header line is looked up in it, octet for octet.
+static IS_TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut octet = 0;
+    while octet < 128 {
+        table[octet as usize] = text::is_token_octet(octet);
+        octet += 1;
+    }
+    table
+};
+
+fn blanks_before(value: &[u8]) -> usize {
+    value
+        .iter()
+        .take_while(|octet| text::is_blank(**octet))
+        .count()
+}
+
+/// What no Request-URI may hold breaks the request line; the rest is for whoever reads URIs.
+const fn is_uri_octet(octet: &u8) -> bool {
+    *octet > b' ' && !matches!(octet, b'<' | b'>' | b'"' | 0x7f)
+}
+
+/// Tags are tokens. Others are about that do no harm, unless two readers could find different ends in them.
+const fn is_tag_octet(octet: u8) -> bool {
+    octet >= b' ' && !matches!(octet, b'<' | b'>' | b'"' | 0x7f)
+}
+
+#[cfg(test)]
+#[path = "lex_tests.rs"]
+mod tests;

@@ -1,0 +1,93 @@
+//! What `rsip` is given to read, and its headers by their names: full names, one line a header, one Via a line, no body.
+//!
+//! `rsip` 0.4.0 doesn't know compact forms, refuses folds and blanks before the colon, and loses the second
+//! of two Vias on a line; none of that reaches it. Credentials stay out: its parser for them is quadratic.
+
+use std::borrow::Cow;
+
+use rsip::headers::UntypedHeader;
+
+use super::message::{elements, unfold};
+use super::{HeaderName, Message};
+
+/// A request for `rsip` to parse.
+pub(super) fn request_text(message: &Message<'_>) -> String {
+    let mut text = String::with_capacity(message.raw().len() + 64);
+    text.push_str("INVITE ");
+    text.push_str(&String::from_utf8_lossy(message.request_uri()));
+    text.push_str(" SIP/2.0\r\n");
+    for (name, value) in lines(message) {
+        text.push_str(name);
+        text.push_str(": ");
+        text.push_str(&value);
+        text.push_str("\r\n");
+    }
+    text.push_str("\r\n");
+    text
+}
+
+/// The headers of a message by their full names, each on one line. Octets that are no UTF-8 become U+FFFD.
+pub(super) fn lines<'a>(
+    message: &'a Message<'_>,
+) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + 'a {
+    let known = message.headers().filter(|header| {
+        !matches!(
+            header.name,
+            HeaderName::Authorization | HeaderName::ProxyAuthorization
+        )
+    });
+    known.flat_map(|header| {
+        let name = match header.name.as_str() {
+            "" => std::str::from_utf8(header.raw_name).unwrap_or_default(),
+            canonical => canonical,
+        };
+        let (whole, list) = match header.name == HeaderName::Via {
+            true => (None, header.value),
+            false => (Some(header.value), &b""[..]),
+        };
+        let values = whole.into_iter().chain(elements(list));
+        values.map(move |value| (name, one_line(value)))
+    })
+}
+
+fn one_line(value: &[u8]) -> Cow<'_, str> {
+    match unfold(value) {
+        Cow::Borrowed(value) => String::from_utf8_lossy(value),
+        Cow::Owned(value) => Cow::Owned(String::from_utf8_lossy(&value).into_owned()),
+    }
+}
+
+macro_rules! typed_headers {
+    ($($variant:ident = $name:literal),+ $(,)?) => {
+        /// A header as `rsip` holds it when it has parsed it.
+        pub(super) fn header(name: &str, value: Cow<'_, str>) -> rsip::Header {
+            $(if name.eq_ignore_ascii_case($name) {
+                return rsip::headers::$variant::new(value).into();
+            })+
+            rsip::Header::Other(name.to_owned(), value.into_owned())
+        }
+
+        /// The name and the value of a header.
+        pub(super) fn parts(header: &rsip::Header) -> (&str, &str) {
+            match header {
+                $(rsip::Header::$variant(typed) => ($name, typed.value()),)+
+                rsip::Header::Other(name, value) => (name, value),
+            }
+        }
+    };
+}
+
+typed_headers! {
+    Via = "Via", From = "From", To = "To", CallId = "Call-ID", CSeq = "CSeq", Contact = "Contact",
+    MaxForwards = "Max-Forwards", ContentLength = "Content-Length", ContentType = "Content-Type", Route = "Route",
+    RecordRoute = "Record-Route", Allow = "Allow", Supported = "Supported", UserAgent = "User-Agent", Server = "Server",
+    Accept = "Accept", AcceptEncoding = "Accept-Encoding", AcceptLanguage = "Accept-Language", AlertInfo = "Alert-Info",
+    AuthenticationInfo = "Authentication-Info", Authorization = "Authorization", CallInfo = "Call-Info",
+    ContentDisposition = "Content-Disposition", ContentEncoding = "Content-Encoding",
+    ContentLanguage = "Content-Language", Date = "Date", ErrorInfo = "Error-Info", Event = "Event", Expires = "Expires",
+    InReplyTo = "In-Reply-To", MimeVersion = "MIME-Version", MinExpires = "Min-Expires", Organization = "Organization",
+    Priority = "Priority", ProxyAuthenticate = "Proxy-Authenticate", ProxyAuthorization = "Proxy-Authorization",
+    ProxyRequire = "Proxy-Require", ReplyTo = "Reply-To", Require = "Require", RetryAfter = "Retry-After",
+    Subject = "Subject", SubscriptionState = "Subscription-State", Timestamp = "Timestamp",
+    Unsupported = "Unsupported", Warning = "Warning", WwwAuthenticate = "WWW-Authenticate",
+}

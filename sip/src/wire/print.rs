@@ -1,0 +1,323 @@
+//! The printer: messages into one growing buffer (RFC 3261 §7, §8.2.6). It copies what it is given, body octets
+//! untouched; whatever stands in a line can't end it, as line ends and NUL become spaces. It decides nothing.
+
+use std::fmt::{self, Write};
+use std::net::IpAddr;
+
+use super::message::unfold;
+use super::{HeaderName, Message};
+use crate::flow::Flow;
+
+/// Header lines on their way into a buffer.
+#[derive(Debug)]
+pub struct Head<'b> {
+    out: &'b mut Vec<u8>,
+}
+
+impl<'b> Head<'b> {
+    /// Appends to `out`.
+    pub const fn new(out: &'b mut Vec<u8>) -> Self {
+        Self { out }
+    }
+
+    /// One line.
+    pub fn line(&mut self, name: &str, value: &[u8]) {
+        self.name(name);
+        self.value(value);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// One line from format arguments.
+    pub fn fmt(&mut self, name: &str, value: fmt::Arguments<'_>) {
+        self.name(name);
+        // Writing into a vector can't fail.
+        let _ = Scrubbed(self.out).write_fmt(value);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// One line with a number.
+    pub fn number(&mut self, name: &str, value: u64) {
+        self.name(name);
+        decimal(self.out, value);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Complete lines, each with its line end, that another `Head` made.
+    pub fn raw(&mut self, lines: &[u8]) {
+        self.out.extend_from_slice(lines);
+    }
+
+    fn name(&mut self, name: &str) {
+        scrub(self.out, name.as_bytes());
+        self.out.extend_from_slice(b": ");
+    }
+
+    fn value(&mut self, value: &[u8]) {
+        scrub(self.out, value);
+    }
+}
+
+/// Line ends and NUL become spaces; a NUL that is escaped ends nothing and stays, as what is repeated has to be the same.
+fn scrub(out: &mut Vec<u8>, value: &[u8]) {
+    if memchr::memchr3(b'\r', b'\n', 0, value).is_none() {
+        return out.extend_from_slice(value);
+    }
+    let mut before = 0;
+    out.extend(value.iter().map(|octet| {
+        let breaks = matches!(octet, b'\r' | b'\n') || (*octet == 0 && before != b'\\');
+        before = *octet;
+        if breaks { b' ' } else { *octet }
+    }));
+}
+
+struct Scrubbed<'b>(&'b mut Vec<u8>);
+
+impl Write for Scrubbed<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        scrub(self.0, text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Decimal digits of a number.
+fn decimal(out: &mut Vec<u8>, number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(rest % 10).expect("a remainder of ten");
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Prints an answer to `request` (RFC 3261 §8.2.6): its Vias, the first with the source as we saw it
+/// (RFC 3581 §4), From, To with our tag, Call-ID and CSeq; Record-Route where a dialog may come of it; then
+/// `head`, `Server`, and the body.
+#[expect(clippy::too_many_arguments, reason = "what a response is made of")]
+pub fn response(
+    out: &mut Vec<u8>,
+    request: &Message<'_>,
+    flow: &Flow,
+    status: u16,
+    reason: Option<&str>,
+    to_tag: Option<&[u8]>,
+    server: &str,
+    head: &[u8],
+    body: &[u8],
+) {
+    out.extend_from_slice(b"SIP/2.0 ");
+    decimal(out, u64::from(status));
+    out.push(b' ');
+    scrub(out, reason.unwrap_or(reason_phrase(status)).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    vias(out, request, flow);
+    let mut lines = Head::new(out);
+    if (101..300).contains(&status) {
+        for route in request.all(HeaderName::RecordRoute) {
+            lines.line("Record-Route", &unfold(route));
+        }
+    }
+    repeated(&mut lines, request, HeaderName::From);
+    to(&mut lines, request, to_tag);
+    repeated(&mut lines, request, HeaderName::CallId);
+    repeated(&mut lines, request, HeaderName::CSeq);
+    lines.raw(head);
+    if !server.is_empty() {
+        lines.line("Server", server.as_bytes());
+    }
+    end(out, body);
+}
+
+/// A malformed request may lack what is repeated: so does its answer.
+fn repeated(lines: &mut Head<'_>, request: &Message<'_>, name: HeaderName) {
+    if let Some(value) = request.first(name) {
+        lines.line(name.as_str(), &unfold(value));
+    }
+}
+
+fn to(lines: &mut Head<'_>, request: &Message<'_>, tag: Option<&[u8]>) {
+    let Some(value) = request.first(HeaderName::To) else {
+        return;
+    };
+    lines.name("To");
+    lines.value(&unfold(value));
+    if let Some(tag) = tag.filter(|_| request.to_tag().is_none()) {
+        lines.out.extend_from_slice(b";tag=");
+        lines.value(tag);
+    }
+    lines.out.extend_from_slice(b"\r\n");
+}
+
+fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
+    for (at, line) in request.all(HeaderName::Via).enumerate() {
+        if at > 0 {
+            Head::new(out).line("Via", &unfold(line));
+            continue;
+        }
+        out.extend_from_slice(b"Via: ");
+        top_via(out, request, flow);
+        for below in super::message::elements(line).skip(1) {
+            out.extend_from_slice(b", ");
+            scrub(out, &unfold(below));
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// RFC 3261 §18.2.1, RFC 3581 §4: `received` where sent-by isn't the source or `rport` was asked for.
+fn top_via(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
+    let via = request.top_via();
+    scrub(out, &unfold(via.head));
+    for param in via.parameters() {
+        if param.is("received") || param.is("rport") {
+            continue;
+        }
+        out.push(b';');
+        scrub(out, param.name);
+        if let Some(value) = param.value {
+            out.push(b'=');
+            scrub(out, value);
+        }
+    }
+    let source = flow.peer.ip().to_canonical();
+    if via.rport.is_some() || !via.names(source) {
+        out.extend_from_slice(b";received=");
+        address(out, source);
+    }
+    if via.rport.is_some() {
+        out.extend_from_slice(b";rport=");
+        decimal(out, u64::from(flow.peer.port()));
+    }
+}
+
+fn address(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => {
+            for (at, octet) in v4.octets().into_iter().enumerate() {
+                if at > 0 {
+                    out.push(b'.');
+                }
+                decimal(out, u64::from(octet));
+            }
+        }
+        IpAddr::V6(v6) => {
+            // Writing into a vector can't fail.
+            let _ = write!(Scrubbed(out), "{v6}");
+        }
+    }
+}
+
+/// Prints a request: `via` as the first line, then `head`, Content-Length and the body.
+pub fn request(out: &mut Vec<u8>, method: &str, uri: &[u8], via: &str, head: &[u8], body: &[u8]) {
+    scrub(out, method.as_bytes());
+    out.push(b' ');
+    scrub(out, uri);
+    out.extend_from_slice(b" SIP/2.0\r\n");
+    let mut lines = Head::new(out);
+    lines.line("Via", via.as_bytes());
+    lines.raw(head);
+    end(out, body);
+}
+
+fn end(out: &mut Vec<u8>, body: &[u8]) {
+    Head::new(out).number("Content-Length", body.len() as u64);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(body);
+}
+
+/// The reason phrase that goes with a status code.
+pub const fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        100 => "Trying",
+        180 => "Ringing",
+        181 => "Call Is Being Forwarded",
+        182 => "Queued",
+        183 => "Session Progress",
+        199 => "Early Dialog Terminated",
+        200 => "OK",
+        202 => "Accepted",
+        204 => "No Notification",
+        300 => "Multiple Choices",
+        301 => "Moved Permanently",
+        302 => "Moved Temporarily",
+        305 => "Use Proxy",
+        380 => "Alternative Service",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        407 => "Proxy Authentication Required",
+        408 => "Request Timeout",
+        410 => "Gone",
+        412 => "Conditional Request Failed",
+        413 => "Request Entity Too Large",
+        414 => "Request-URI Too Long",
+        415 => "Unsupported Media Type",
+        416 => "Unsupported URI Scheme",
+        420 => "Bad Extension",
+        421 => "Extension Required",
+        422 => "Session Interval Too Small",
+        423 => "Interval Too Brief",
+        428 => "Use Identity Header",
+        433 => "Anonymity Disallowed",
+        436 => "Bad Identity Info",
+        437 => "Unsupported Credential",
+        438 => "Invalid Identity Header",
+        439 => "First Hop Lacks Outbound Support",
+        440 => "Max-Breadth Exceeded",
+        469 => "Bad Info Package",
+        470 => "Consent Needed",
+        480 => "Temporarily Unavailable",
+        481 => "Call/Transaction Does Not Exist",
+        482 => "Loop Detected",
+        483 => "Too Many Hops",
+        484 => "Address Incomplete",
+        485 => "Ambiguous",
+        486 => "Busy Here",
+        487 => "Request Terminated",
+        488 => "Not Acceptable Here",
+        489 => "Bad Event",
+        491 => "Request Pending",
+        493 => "Undecipherable",
+        494 => "Security Agreement Required",
+        500 => "Server Internal Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Server Time-out",
+        505 => "Version Not Supported",
+        513 => "Message Too Large",
+        555 => "Push Notification Service Not Supported",
+        580 => "Precondition Failure",
+        600 => "Busy Everywhere",
+        603 => "Decline",
+        604 => "Does Not Exist Anywhere",
+        606 => "Not Acceptable",
+        607 => "Unwanted",
+        608 => "Rejected",
+        _ => class_phrase(status / 100),
+    }
+}
+
+const fn class_phrase(class: u16) -> &'static str {
+    match class {
+        1 => "Progress",
+        2 => "Success",
+        3 => "Redirection",
+        4 => "Request Failure",
+        5 => "Server Failure",
+        _ => "Global Failure",
+    }
+}
+
+#[cfg(test)]
+#[path = "print_tests.rs"]
+mod tests;

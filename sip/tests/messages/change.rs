@@ -1,0 +1,92 @@
+//! Changes of messages at random, in places and by octets that mean something.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// One change of a message.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Put(prop::sample::Index, Vec<u8>),
+    Insert(prop::sample::Index, Vec<u8>),
+    Cut(prop::sample::Index, usize),
+    /// The piece from one place again at another.
+    Copy(prop::sample::Index, usize, prop::sample::Index),
+}
+
+/// Octets that mean something somewhere.
+fn telling() -> impl Strategy<Value = Vec<u8>> {
+    let words: Vec<&[u8]> = vec![
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b"\0",
+        b"\r\n ",
+        b"\r\n\r\n",
+        b"\"",
+        b"\\",
+        b"<",
+        b">",
+        b";",
+        b",",
+        b":",
+        b"@",
+        b"%00",
+        b"%0d%0a",
+        b"[",
+        b"]",
+        b"=",
+        b"/",
+        b" ",
+        b"\t",
+        b"SIP/2.0",
+        b"tag=",
+        b";branch=",
+        b"l: 0\r\n",
+        b"99999999999",
+        b"-1",
+    ];
+    prop_oneof![
+        prop::sample::select(words).prop_map(<[u8]>::to_vec),
+        vec(any::<u8>(), 1..4),
+    ]
+}
+
+pub(crate) fn change() -> impl Strategy<Value = Change> {
+    use prop::sample::Index;
+    prop_oneof![
+        (any::<Index>(), telling()).prop_map(|(at, octets)| Change::Put(at, octets)),
+        (any::<Index>(), telling()).prop_map(|(at, octets)| Change::Insert(at, octets)),
+        (any::<Index>(), 1..40_usize).prop_map(|(at, length)| Change::Cut(at, length)),
+        (any::<Index>(), 1..120_usize, any::<Index>())
+            .prop_map(|(at, length, to)| Change::Copy(at, length, to)),
+    ]
+}
+
+pub(crate) fn changed(mut octets: Vec<u8>, changes: &[Change]) -> Vec<u8> {
+    for change in changes {
+        let size = octets.len() + 1;
+        match change {
+            Change::Put(at, put) => {
+                let at = at.index(size);
+                let end = (at + put.len()).min(octets.len());
+                octets.splice(at..end, put.iter().copied());
+            }
+            Change::Insert(at, put) => {
+                let at = at.index(size);
+                octets.splice(at..at, put.iter().copied());
+            }
+            Change::Cut(at, length) => {
+                let at = at.index(size);
+                let end = (at + length).min(octets.len());
+                octets.drain(at..end);
+            }
+            Change::Copy(at, length, to) => {
+                let at = at.index(size);
+                let piece = octets[at..(at + length).min(octets.len())].to_vec();
+                let to = to.index(size);
+                octets.splice(to..to, piece);
+            }
+        }
+    }
+    octets
+}

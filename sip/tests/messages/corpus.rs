@@ -1,0 +1,218 @@
+//! The messages of `fixtures/messages` and those of RFC 4475 and RFC 5118, with what is expected of each: the tables of
+//! `fixtures/messages/README.md`.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// One message and its row.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    /// `own`, `rfc4475` or `rfc5118`.
+    pub(crate) set: &'static str,
+    pub(crate) name: String,
+    pub(crate) octets: Vec<u8>,
+    /// What the lexer makes of it as a datagram.
+    pub(crate) lexer: Lexed,
+    /// How the INVITE comes to be read by `rsip`: `read`, `parts`, `differs`, or `-` for anything else.
+    pub(crate) rsip: String,
+    /// What the daemon answers over UDP: one status a message that it holds, none for silence.
+    pub(crate) udp: Vec<u16>,
+    /// The same over TCP, and what becomes of the connection.
+    pub(crate) tcp: (Vec<u16>, Stream),
+}
+
+/// What the lexer makes of a message.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Lexed {
+    Valid,
+    /// Refused, with an answer of this status.
+    Answered(u16),
+    /// Refused without an answer.
+    Dropped,
+}
+
+/// What becomes of a connection that has brought a message.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Stream {
+    /// It serves the next message.
+    Open,
+    /// It waits for octets that don't come.
+    Waits,
+    /// It is closed.
+    Closed,
+}
+
+const SETS: [&str; 3] = ["own", "rfc4475", "rfc5118"];
+
+/// Every message that is there, in the order of the tables.
+pub(crate) fn cases() -> Vec<Case> {
+    let tables = fs::read_to_string(own().join("README.md")).expect("the tables are readable");
+    let mut found = Vec::new();
+    for set in SETS {
+        let Some(folder) = folder(set) else {
+            continue;
+        };
+        let rows = rows(&tables, set);
+        assert!(!rows.is_empty(), "no table for {set}");
+        let named: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+        for name in names_in(&folder) {
+            assert!(named.contains(&&*name), "{set}: {name} has no row");
+        }
+        found.extend(rows.iter().map(|row| case(set, &folder, row)));
+    }
+    found
+}
+
+fn workspace() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    match package.ends_with("sip") {
+        true => package.parent().expect("the package lies in the workspace"),
+        false => package,
+    }
+}
+
+fn own() -> PathBuf {
+    workspace().join("fixtures/messages")
+}
+
+/// The RFCs' messages aren't ours to ship: they lie beside the workspace, or where `TRUNKLINE_TORTURE` says, or nowhere.
+fn folder(set: &str) -> Option<PathBuf> {
+    if set == "own" {
+        return Some(own());
+    }
+    let beside = std::env::var_os("TRUNKLINE_TORTURE")
+        .map_or_else(|| workspace().join("../shared/torture"), PathBuf::from);
+    let folder = beside.join(set);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    // Straight to the stream: what goes through eprintln! is only shown for tests that fail.
+    let told = writeln!(
+        std::io::stderr(),
+        "SKIPPED the messages of {set}: no {}",
+        folder.display()
+    );
+    told.expect("standard error can be written");
+    None
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("the folder is readable");
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    let messages = paths.filter(|path| {
+        path.extension()
+            .is_some_and(|end| end == "sip" || end == "dat")
+    });
+    messages
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .collect()
+}
+
+/// The cells of the rows below a set's heading.
+fn rows<'t>(tables: &'t str, set: &str) -> Vec<Vec<&'t str>> {
+    let below = tables
+        .lines()
+        .skip_while(|line| *line != format!("## {set}"))
+        .skip(1);
+    let table = below
+        .take_while(|line| !line.starts_with("## "))
+        .filter(|line| line.starts_with('|'));
+    // The first two lines are the table's head.
+    table
+        .skip(2)
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect()
+}
+
+fn case(set: &'static str, folder: &Path, row: &[&str]) -> Case {
+    let [name, lexer, rsip, udp, tcp, _why] = row else {
+        panic!("{set}: not six cells: {row:?}");
+    };
+    let octets = match set {
+        "own" => written_out(&read(&folder.join(format!("{name}.sip")))),
+        _ => read(&folder.join(format!("{name}.dat"))),
+    };
+    let udp: Vec<u16> = statuses(udp);
+    let tcp = match *tcp {
+        "same" => (udp.clone(), Stream::Open),
+        other => (statuses(other), end_of(other)),
+    };
+    Case {
+        set,
+        name: (*name).to_owned(),
+        octets,
+        lexer: lexed(lexer),
+        rsip: (*rsip).to_owned(),
+        udp,
+        tcp,
+    }
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn lexed(cell: &str) -> Lexed {
+    match cell {
+        "valid" => Lexed::Valid,
+        "dropped" => Lexed::Dropped,
+        status => Lexed::Answered(status.parse().expect("a status")),
+    }
+}
+
+/// `401`, `405, 401`, `401, closed`; `silence` is none.
+fn statuses(cell: &str) -> Vec<u16> {
+    let words = cell.split(", ");
+    words
+        .filter(|word| !["silence", "closed", "waits"].contains(word))
+        .map(|word| word.parse().expect("a status"))
+        .collect()
+}
+
+fn end_of(cell: &str) -> Stream {
+    match cell.rsplit(", ").next() {
+        Some("closed") => Stream::Closed,
+        Some("waits") => Stream::Waits,
+        _ => Stream::Open,
+    }
+}
+
+/// The octets of a message in the notation of RFC 4475 §2.1: each line ends in CRLF, `<hex>` holds octets in
+/// hexadecimal, `<repeat count=n>` what stands there so many times.
+fn written_out(text: &[u8]) -> Vec<u8> {
+    let mut text = std::str::from_utf8(text).expect("the notation is text");
+    let mut octets = Vec::new();
+    while let Some(at) = text
+        .find("<hex>")
+        .into_iter()
+        .chain(text.find("<repeat count="))
+        .min()
+    {
+        octets.extend(lines(&text[..at]));
+        text = &text[at..];
+        if let Some((hex, behind)) = inside(text, "<hex>", "</hex>") {
+            octets.extend(
+                hex.split_whitespace()
+                    .map(|octet| u8::from_str_radix(octet, 16).expect("hexadecimal")),
+            );
+            text = behind;
+        } else {
+            let (inner, behind) =
+                inside(text, "<repeat count=", "</repeat>").expect("a closed tag");
+            let (count, once) = inner.split_once('>').expect("a count");
+            octets.extend(lines(once).repeat(count.parse().expect("a count")));
+            text = behind;
+        }
+    }
+    octets.extend(lines(text));
+    octets
+}
+
+fn inside<'t>(text: &'t str, open: &str, close: &str) -> Option<(&'t str, &'t str)> {
+    text.strip_prefix(open)?.split_once(close)
+}
+
+fn lines(text: &str) -> Vec<u8> {
+    text.replace('\n', "\r\n").into_bytes()
+}
