@@ -1,0 +1,239 @@
+//! A country and its numbering plan: how a number is dialled from within it.
+//!
+//! The plans are libphonenumber's, by way of the `phonenumber` crate, of which only the data is used: its parser strips a national
+//! prefix twice (a Russian 8 800 number loses both eights) and takes a mutex for each expression. Each country's expressions are
+//! compiled once, when the country is first named, and are then read without a lock.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use phonenumber::metadata::DATABASE;
+use regex::{Regex, RegexBuilder};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+const LETTERS: usize = 26;
+static PLANS: [OnceLock<Plan>; LETTERS * LETTERS] = [const { OnceLock::new() }; LETTERS * LETTERS];
+
+/// A country by its ISO 3166 alpha-2 code, one whose numbering plan is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Country([u8; 2]);
+
+/// The text is no ISO 3166 alpha-2 code, or one without telephones of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a country: two letters of ISO 3166, such as DE, of a country with a numbering plan")]
+pub struct NotACountry;
+
+impl Country {
+    /// Reads two letters, in either case, and compiles the country's plan if nobody has yet, which takes milliseconds (the first
+    /// country of all tens of them): whoever holds a country has its plan at hand, so that no call waits for it.
+    pub fn parse(text: &str) -> Result<Self, NotACountry> {
+        let [first, second] = text.as_bytes() else {
+            return Err(NotACountry);
+        };
+        let code = [first.to_ascii_uppercase(), second.to_ascii_uppercase()];
+        let name = std::str::from_utf8(&code).map_err(|_| NotACountry)?;
+        phonenumber::country::Id::from_str(name).map_err(|_| NotACountry)?;
+        let country = Self(code);
+        country.plan();
+        Ok(country)
+    }
+
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("parse accepts ASCII letters alone")
+    }
+
+    /// The numbering plan.
+    pub fn plan(self) -> &'static Plan {
+        let [first, second] = self.0.map(|letter| usize::from(letter - b'A'));
+        PLANS[first * LETTERS + second].get_or_init(|| Plan::read(self))
+    }
+}
+
+/// How numbers are dialled within a country.
+#[derive(Debug)]
+pub struct Plan {
+    code: String,
+    /// What is dialled before a country code, anchored at the start.
+    international: Option<Regex>,
+    /// What is dialled before an area code, carrier selection included, anchored at the start.
+    national: Option<Regex>,
+    /// What takes the matched prefix's place where it isn't simply dropped (Argentina, Brazil, Mexico …).
+    rewrite: Option<String>,
+    /// Every national significant number, anchored on both sides.
+    general: Regex,
+}
+
+impl Plan {
+    fn read(country: Country) -> Self {
+        let data = DATABASE
+            .by_id(country.as_str())
+            .expect("every country that parses has metadata");
+        let starts = |pattern: &str| compile(&format!("^(?:{pattern})"));
+        Self {
+            code: data.country_code().to_string(),
+            international: data
+                .international_prefix()
+                .map(|pattern| starts(pattern.as_str())),
+            national: data
+                .national_prefix_for_parsing()
+                .map(|pattern| pattern.as_str())
+                .or_else(|| data.national_prefix())
+                .map(starts),
+            rewrite: data.national_prefix_transform_rule().map(delimit_groups),
+            general: compile(&format!(
+                "^(?:{})$",
+                data.descriptors().general().national_number().as_str()
+            )),
+        }
+    }
+
+    /// The country calling code, without plus sign.
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// Whether the digits are a complete national number: area code included, national prefix not.
+    pub fn is_national(&self, digits: &str) -> bool {
+        self.general.is_match(digits)
+    }
+
+    /// What follows the country's international prefix, if the digits begin with it.
+    pub fn after_international<'d>(&self, digits: &'d str) -> Option<&'d str> {
+        let prefix = self.international.as_ref()?.find(digits)?;
+        Some(&digits[prefix.end()..])
+    }
+
+    /// The national number without its prefix, if the digits begin with one.
+    pub fn after_national(&self, digits: &str) -> Option<String> {
+        let groups = self.national.as_ref()?.captures(digits)?;
+        let rest = &digits[groups.get(0)?.end()..];
+        let mut number = String::new();
+        // The rule applies when the expression's last group took part; else the match is a bare prefix (libphonenumber's rule).
+        if let (Some(rule), Some(_)) = (
+            &self.rewrite,
+            groups.get(groups.len() - 1).filter(|_| groups.len() > 1),
+        ) {
+            groups.expand(rule, &mut number);
+        }
+        number.push_str(rest);
+        Some(number)
+    }
+}
+
+fn compile(pattern: &str) -> Regex {
+    // The data's expressions hold white space for legibility. Only ASCII digits are ever matched.
+    let built = RegexBuilder::new(pattern)
+        .ignore_whitespace(true)
+        .unicode(false)
+        .build();
+    built.expect("libphonenumber's expressions are within what the regex crate reads")
+}
+
+/// `9$1` → `9${1}`, since the regex crate would read `$15` as group 15.
+fn delimit_groups(rule: &str) -> String {
+    let mut delimited = String::with_capacity(rule.len() + 4);
+    let mut rest = rule.chars();
+    while let Some(letter) = rest.next() {
+        match (letter, letter == '$') {
+            (_, true) => delimited.extend([
+                "${",
+                rest.next().map(String::from).unwrap_or_default().as_str(),
+                "}",
+            ]),
+            (letter, false) => delimited.push(letter),
+        }
+    }
+    delimited
+}
+
+impl FromStr for Country {
+    type Err = NotACountry;
+
+    fn from_str(text: &str) -> Result<Self, NotACountry> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for Country {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Country {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Country {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Country {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        Self::parse(&text).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_countries_with_a_plan_are_read() {
+        let cases = [
+            ("capitals", "DE", true),
+            ("small letters", "us", true),
+            ("three letters", "DEU", false),
+            ("one letter", "D", false),
+            ("a region that isn't one", "ZZ", false),
+            ("a name that isn't ASCII", "é", false),
+            ("nothing", "", false),
+        ];
+        for (name, text, accepted) in cases {
+            assert_eq!(Country::parse(text).is_ok(), accepted, "{name}");
+        }
+    }
+
+    /// Every expression in the data compiles, and each country's own example is one of its numbers.
+    #[test]
+    fn every_plan_loads() {
+        let letters = || (b'A'..=b'Z').map(char::from);
+        let codes =
+            letters().flat_map(|first| letters().map(move |second| format!("{first}{second}")));
+        let countries: Vec<Country> = codes
+            .filter_map(|code| Country::parse(&code).ok())
+            .collect();
+        assert!(countries.len() > 200, "{}", countries.len());
+        for country in countries {
+            let plan = country.plan();
+            let data = DATABASE.by_id(country.as_str()).unwrap();
+            let examples = [data.descriptors().fixed_line(), data.descriptors().mobile()];
+            for example in examples
+                .into_iter()
+                .flatten()
+                .filter_map(|descriptor| descriptor.example())
+            {
+                assert!(plan.is_national(example), "{country}: {example}");
+            }
+        }
+    }
+
+    #[test]
+    fn json_is_the_code_in_capitals() {
+        assert_eq!(
+            serde_json::to_string(&Country::parse("de").unwrap()).unwrap(),
+            "\"DE\""
+        );
+        assert_eq!(
+            serde_json::from_str::<Country>("\"GB\"").unwrap().as_str(),
+            "GB"
+        );
+        assert!(serde_json::from_str::<Country>("\"XX\"").is_err());
+    }
+}

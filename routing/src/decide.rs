@@ -1,0 +1,147 @@
+//! The four steps that find an agent for an inbound call.
+//!
+//! (a) the agent that the header names; (b) the agent that holds the dialled number; (c) the trunk's numbers in their order, the first whose
+//! agent is available; (d) the org's first available agent, oldest first. In (a) and (b) an agent at its limit ends the search: a
+//! caller who asked for one department isn't given another. Any other defect is noted and the next step is tried.
+
+use uuid::Uuid;
+
+use crate::decision::{At, Decision, Found, Looked, Outcome, State, Step};
+use crate::directory::{Agent, Org};
+use crate::facts::{Dialled, Facts, caller, dialled};
+
+/// Looks that a step lists one by one; those beyond are counted.
+const LISTED: usize = 20;
+/// Characters of a header that the trail keeps.
+const HEADER_KEPT: usize = 128;
+
+/// Decides which agent takes the call. `busy` says whether an agent is at its limit.
+pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision {
+    let dialled = dialled(facts, org);
+    let mut search = Search {
+        org,
+        busy,
+        trail: Vec::new(),
+    };
+    let outcome = search
+        .header(facts.agent_header.as_deref())
+        .or_else(|| search.assigned_number(&dialled))
+        .or_else(|| search.trunk_numbers())
+        .or_else(|| search.first_available())
+        .unwrap_or(Outcome::NoAgent);
+    Decision {
+        outcome,
+        caller: caller(facts, org),
+        dialled,
+        trail: search.trail,
+    }
+}
+
+struct Search<'o> {
+    org: &'o Org,
+    busy: &'o dyn Fn(Uuid) -> bool,
+    trail: Vec<Looked>,
+}
+
+impl<'o> Search<'o> {
+    fn header(&mut self, value: Option<&str>) -> Option<Outcome> {
+        let Some(value) = value.map(str::trim).filter(|value| !value.is_empty()) else {
+            return self.pass(Step::Header, At::Nothing, Found::Nothing);
+        };
+        let at = At::Header(value.chars().take(HEADER_KEPT).collect());
+        match Uuid::try_parse(value) {
+            Ok(id) => self.asked_for(Step::Header, at, self.org.agent(id)),
+            Err(_) => self.pass(Step::Header, at, Found::NotAnId),
+        }
+    }
+
+    fn assigned_number(&mut self, dialled: &Dialled) -> Option<Outcome> {
+        match dialled.e164 {
+            Some(number) => self.asked_for(
+                Step::AssignedNumber,
+                At::Number(number),
+                self.org.holder(&number),
+            ),
+            None => self.pass(Step::AssignedNumber, At::Nothing, Found::Nothing),
+        }
+    }
+
+    fn trunk_numbers(&mut self) -> Option<Outcome> {
+        let org = self.org;
+        let numbers = org.trunk.iter().flat_map(|trunk| &trunk.numbers);
+        self.first(
+            Step::TrunkNumbers,
+            numbers.map(|number| (At::Number(*number), org.holder(number))),
+        )
+    }
+
+    fn first_available(&mut self) -> Option<Outcome> {
+        self.first(
+            Step::FirstAvailable,
+            self.org
+                .agents
+                .iter()
+                .map(|agent| (At::Agents, Some(agent))),
+        )
+    }
+
+    /// The caller asked for this agent: it takes the call, or it is at its limit and nobody does, or the next step is tried.
+    fn asked_for(&mut self, step: Step, at: At, agent: Option<&Agent>) -> Option<Outcome> {
+        let Some(agent) = agent else {
+            return self.pass(step, at, Found::Nothing);
+        };
+        let state = State::of(agent, self.busy);
+        self.note(step, at, Found::agent(agent, state));
+        match state {
+            State::Available => Some(Outcome::Agent { id: agent.id, step }),
+            State::AtLimit => Some(Outcome::AgentBusy { id: agent.id }),
+            State::Disabled | State::NotInbound => None,
+        }
+    }
+
+    /// The first agent that is available.
+    fn first(
+        &mut self,
+        step: Step,
+        looks: impl Iterator<Item = (At, Option<&'o Agent>)>,
+    ) -> Option<Outcome> {
+        let mut unlisted = 0;
+        let listed_before = self.trail.len();
+        for (at, agent) in looks {
+            let state = agent.map(|agent| State::of(agent, self.busy));
+            let found = agent
+                .zip(state)
+                .map_or(Found::Nothing, |(agent, state)| Found::agent(agent, state));
+            if let (Some(agent), Some(State::Available)) = (agent, state) {
+                self.further(step, unlisted);
+                self.note(step, at, found);
+                return Some(Outcome::Agent { id: agent.id, step });
+            }
+            if self.trail.len() - listed_before < LISTED {
+                self.note(step, at, found);
+            } else {
+                unlisted += 1;
+            }
+        }
+        if self.trail.len() == listed_before {
+            return self.pass(step, At::Nothing, Found::Nothing);
+        }
+        self.further(step, unlisted);
+        None
+    }
+
+    fn further(&mut self, step: Step, unlisted: u32) {
+        if unlisted > 0 {
+            self.note(step, At::Nothing, Found::Further(unlisted));
+        }
+    }
+
+    fn note(&mut self, step: Step, at: At, found: Found) {
+        self.trail.push(Looked { step, at, found });
+    }
+
+    fn pass(&mut self, step: Step, at: At, found: Found) -> Option<Outcome> {
+        self.note(step, at, found);
+        None
+    }
+}

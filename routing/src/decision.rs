@@ -1,0 +1,134 @@
+//! The decision about one call and why it came out so: stored with the call, shown by the API, read by people.
+//!
+//! Written by [`crate::decide()`] alone. The JSON form is stored, so its names stay.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::facts::{Caller, Dialled};
+use crate::{Agent, E164};
+
+/// Who takes the call, and the trail that led there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    pub outcome: Outcome,
+    pub dialled: Dialled,
+    pub caller: Caller,
+    /// In the order it was looked at.
+    pub trail: Vec<Looked>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The agent takes the call, found by this step.
+    Agent { id: Uuid, step: Step },
+    /// The agent that was asked for is at its limit, and no other is a substitute: 480.
+    AgentBusy { id: Uuid },
+    /// No step found an agent: 480.
+    NoAgent,
+}
+
+/// The four steps, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// (a) the agent that the header names
+    Header,
+    /// (b) the agent that holds the dialled number
+    AssignedNumber,
+    /// (c) the first available agent among those that hold the trunk's numbers
+    TrunkNumbers,
+    /// (d) the org's first available agent
+    FirstAvailable,
+}
+
+/// One look: which step, at what, and what was there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Looked {
+    pub step: Step,
+    pub at: At,
+    pub found: Found,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum At {
+    /// The header's value, cut at a bound.
+    Header(String),
+    Number(E164),
+    /// The org's agents, oldest first.
+    Agents,
+    /// There was nothing to look at: no header, no number, no trunk.
+    Nothing,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    Nothing,
+    /// The header's value isn't an agent id.
+    NotAnId,
+    Agent {
+        id: Uuid,
+        name: Box<str>,
+        state: State,
+    },
+    /// So many more were looked at and passed; none is listed.
+    Further(u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Enabled, inbound, below its limit.
+    Available,
+    Disabled,
+    NotInbound,
+    AtLimit,
+}
+
+impl Found {
+    pub(crate) fn agent(agent: &Agent, state: State) -> Self {
+        Self::Agent {
+            id: agent.id,
+            name: agent.name.clone(),
+            state,
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn of(agent: &Agent, busy: &dyn Fn(Uuid) -> bool) -> Self {
+        match (agent.enabled, agent.inbound) {
+            (false, _) => Self::Disabled,
+            (true, false) => Self::NotInbound,
+            (true, true) if busy(agent.id) => Self::AtLimit,
+            (true, true) => Self::Available,
+        }
+    }
+}
+
+impl Decision {
+    /// The agent that takes the call.
+    pub fn agent(&self) -> Option<Uuid> {
+        match self.outcome {
+            Outcome::Agent { id, .. } => Some(id),
+            Outcome::AgentBusy { .. } | Outcome::NoAgent => None,
+        }
+    }
+
+    /// The trail and the outcome, a sentence each.
+    pub fn sentences(&self) -> Vec<String> {
+        let looks = self.trail.iter().map(Looked::to_string);
+        looks.chain([self.outcome.to_string()]).collect()
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.sentences().join("\n"))
+    }
+}

@@ -1,0 +1,395 @@
+//! Reading a phone number as phone systems write it, down to E.164.
+//!
+//! `+` and digits, which nearly all are, cost one scan. Everything else is cleaned of visual separators (RFC 3966 §5.1.1) and then
+//! read in each way it can be meant; a reading that is a number of the org beats one that isn't.
+
+use crate::{Country, E164};
+
+/// Digits beyond this are no number, whatever stands before the country code.
+const MOST_DIGITS: usize = 32;
+
+/// Reduces what a peer sent to E.164, or to nothing if it is no number.
+///
+/// Read are: `+` and digits; an international prefix, `00` or the country's own; the country's national form; the country's code
+/// without plus; digits that with a plus before them are `held`. A `tel:` scheme, parameters, and spaces, dots, hyphens, slashes
+/// and parentheses are passed over. `country` is the one whose national form and prefixes apply.
+pub fn reduce(raw: &str, country: Option<Country>, held: &dyn Fn(&E164) -> bool) -> Option<E164> {
+    if let Ok(number) = E164::parse(raw) {
+        return Some(number);
+    }
+    let written = Written::read(raw)?;
+    if written.global {
+        return international(&written.digits);
+    }
+    let as_is = international(&written.digits).filter(|number| held(number));
+    as_is.or_else(|| choose(&readings(&written.digits, country), held))
+}
+
+/// A number as it was written, without its decoration.
+struct Written {
+    digits: String,
+    /// It began with a plus sign, or its context is a global one.
+    global: bool,
+}
+
+impl Written {
+    fn read(raw: &str) -> Option<Self> {
+        let raw = raw.trim();
+        let number = match raw.split_at_checked(4) {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("tel:") => rest,
+            Some(_) | None => raw,
+        };
+        let (number, parameters) = number.split_once(';').unwrap_or((number, ""));
+        match number.strip_prefix('+') {
+            // `+49 (0)30 …`: the zero in parentheses is what is dialled inside the country only.
+            Some(digits) => Some(Self {
+                digits: strip_separators(&digits.replacen("(0)", "", 1))?,
+                global: true,
+            }),
+            None => Self::read_local(number, parameters),
+        }
+    }
+
+    /// A local number may name the global number that it continues (RFC 3966 §5.1.5).
+    fn read_local(number: &str, parameters: &str) -> Option<Self> {
+        let digits = strip_separators(number)?;
+        let context = parameters.split(';').find_map(|parameter| {
+            let (name, value) = parameter.split_once('=')?;
+            name.eq_ignore_ascii_case("phone-context")
+                .then_some(value)?
+                .strip_prefix('+')
+        });
+        match context.and_then(strip_separators) {
+            Some(context) => Some(Self {
+                digits: context + &digits,
+                global: true,
+            }),
+            None => Some(Self {
+                digits,
+                global: false,
+            }),
+        }
+    }
+}
+
+fn strip_separators(text: &str) -> Option<String> {
+    let mut digits = String::with_capacity(MOST_DIGITS);
+    for letter in text.chars() {
+        match letter {
+            '0'..='9' if digits.len() < MOST_DIGITS => digits.push(letter),
+            ' ' | '\u{a0}' | '-' | '.' | '(' | ')' | '/' => {}
+            _ => return None,
+        }
+    }
+    (!digits.is_empty()).then_some(digits)
+}
+
+/// One way to understand digits without a plus sign.
+struct Reading {
+    number: E164,
+    /// Taken even if nobody holds it: the prefix says it is international, or the plan knows such a number.
+    sure: bool,
+}
+
+/// The likeliest first.
+fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
+    let plan = country.map(Country::plan);
+    let mut readings = Vec::new();
+    let mut push = |number: Option<E164>, sure: bool| {
+        readings.extend(number.map(|number| Reading { number, sure }))
+    };
+    if let Some(rest) = plan.and_then(|plan| plan.after_international(digits)) {
+        push(international(rest), true);
+    }
+    if let Some(rest) = digits.strip_prefix("00") {
+        push(international(rest), true);
+    }
+    let Some(plan) = plan else { return readings };
+    let mut push_national = |national: &str| {
+        push(
+            international(&[plan.code(), national].concat()),
+            plan.is_national(national),
+        )
+    };
+    if let Some(national) = plan.after_national(digits) {
+        push_national(&national);
+    }
+    push_national(digits);
+    if let Some(national) = digits.strip_prefix(plan.code()) {
+        push_national(national);
+    }
+    readings
+}
+
+fn choose(readings: &[Reading], held: &dyn Fn(&E164) -> bool) -> Option<E164> {
+    let ours = readings.iter().find(|reading| held(&reading.number));
+    ours.or_else(|| readings.iter().find(|reading| reading.sure))
+        .map(|reading| reading.number)
+}
+
+fn international(digits: &str) -> Option<E164> {
+    E164::parse(&["+", digits].concat()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(raw: &str, country: &str, held: &[&str]) -> Option<String> {
+        let country = (!country.is_empty()).then(|| Country::parse(country).unwrap());
+        let held = |number: &E164| held.contains(&number.as_str());
+        reduce(raw, country, &held).map(|number| number.to_string())
+    }
+
+    #[test]
+    fn what_phone_systems_write_reduces() {
+        let cases = [
+            ("canonical", "+493012345678", "", Some("+493012345678")),
+            (
+                "separators",
+                "+49 (30) 1234-5678",
+                "",
+                Some("+493012345678"),
+            ),
+            (
+                "dots and slash",
+                "+49.30/12.34.56.78",
+                "",
+                Some("+493012345678"),
+            ),
+            ("tel URI", "tel:+49-30-12345678", "", Some("+493012345678")),
+            (
+                "TEL in capitals, parameters",
+                "TEL:+493012345678;isub=12",
+                "",
+                Some("+493012345678"),
+            ),
+            (
+                "user part with parameters",
+                "+493012345678;npdi;rn=+4930",
+                "",
+                Some("+493012345678"),
+            ),
+            (
+                "trunk zero in parentheses",
+                "+49 (0)30 12345678",
+                "",
+                Some("+493012345678"),
+            ),
+            (
+                "phone-context",
+                "tel:30-12345678;phone-context=+49",
+                "",
+                Some("+493012345678"),
+            ),
+            (
+                "phone-context that is a host",
+                "030 12345678;phone-context=pbx.example",
+                "DE",
+                Some("+493012345678"),
+            ),
+            (
+                "00 without a country",
+                "00493012345678",
+                "",
+                Some("+493012345678"),
+            ),
+            (
+                "00 within Germany",
+                "0044 20 7946 0018",
+                "DE",
+                Some("+442079460018"),
+            ),
+            (
+                "011 within the US",
+                "011 44 20 7946 0018",
+                "US",
+                Some("+442079460018"),
+            ),
+            (
+                "00 within the US all the same",
+                "00442079460018",
+                "US",
+                Some("+442079460018"),
+            ),
+            (
+                "0011 within Australia",
+                "0011442079460018",
+                "AU",
+                Some("+442079460018"),
+            ),
+            (
+                "010 within Japan",
+                "010442079460018",
+                "JP",
+                Some("+442079460018"),
+            ),
+            (
+                "810 within Russia",
+                "810442079460018",
+                "RU",
+                Some("+442079460018"),
+            ),
+            (
+                "national, Germany",
+                "030 12345678",
+                "DE",
+                Some("+493012345678"),
+            ),
+            (
+                "national, lower-case country",
+                "03012345678",
+                "de",
+                Some("+493012345678"),
+            ),
+            ("national, UK", "020 7946 0018", "GB", Some("+442079460018")),
+            (
+                "national, France",
+                "01 42 68 53 00",
+                "FR",
+                Some("+33142685300"),
+            ),
+            (
+                "national, US with its 1",
+                "1 212 736 5000",
+                "US",
+                Some("+12127365000"),
+            ),
+            (
+                "national, US without",
+                "(212) 736-5000",
+                "US",
+                Some("+12127365000"),
+            ),
+            (
+                "national, Italy keeps its zero",
+                "06 6982 1234",
+                "IT",
+                Some("+390669821234"),
+            ),
+            (
+                "national, Russia strips one eight",
+                "8 800 555 35 35",
+                "RU",
+                Some("+78005553535"),
+            ),
+            (
+                "national, Spain has no prefix",
+                "912 345 678",
+                "ES",
+                Some("+34912345678"),
+            ),
+            (
+                "national, Brazil with a carrier",
+                "0 15 11 2345 6789",
+                "BR",
+                Some("+551123456789"),
+            ),
+            (
+                "national, Argentine mobile",
+                "011 15 2345 6789",
+                "AR",
+                Some("+5491123456789"),
+            ),
+            (
+                "country code without plus",
+                "493012345678",
+                "DE",
+                Some("+493012345678"),
+            ),
+            ("national without a country", "03012345678", "", None),
+            (
+                "country code without plus or country",
+                "493012345678",
+                "",
+                None,
+            ),
+            ("an extension", "201", "DE", None),
+            ("emergency", "112", "DE", None),
+            ("a feature code", "*21#", "DE", None),
+            ("a name", "alice", "DE", None),
+            ("digits and letters", "0800-FLOWERS", "US", None),
+            ("nothing", "", "DE", None),
+            ("separators alone", " - ", "DE", None),
+            ("plus alone", "+", "DE", None),
+            ("plus in the middle", "49+3012345678", "DE", None),
+            ("too long", "+1234567890123456", "DE", None),
+            (
+                "far too long",
+                "1234567890123456789012345678901234567890",
+                "DE",
+                None,
+            ),
+            ("arabic digits", "+٤٩٣٠١٢٣٤٥٦٧٨", "", None),
+        ];
+        for (name, raw, country, expected) in cases {
+            assert_eq!(
+                read(raw, country, &[]).as_deref(),
+                expected,
+                "{name}: {raw:?} from {country:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_held_number_is_the_likelier_reading() {
+        let cases = [
+            (
+                "digits that are held",
+                "493012345678",
+                "",
+                "+493012345678",
+                Some("+493012345678"),
+            ),
+            (
+                "digits that aren't",
+                "493012345678",
+                "",
+                "+493012345679",
+                None,
+            ),
+            (
+                "held beats the national form",
+                "3021234567",
+                "US",
+                "+3021234567",
+                Some("+3021234567"),
+            ),
+            (
+                "the national form otherwise",
+                "3022345678",
+                "US",
+                "+3021234567",
+                Some("+13022345678"),
+            ),
+            (
+                "a number that the plan doesn't know",
+                "030 1",
+                "DE",
+                "+49301",
+                None,
+            ),
+            (
+                "held though the plan doesn't know it",
+                "055 5000000",
+                "DE",
+                "+49555000000",
+                Some("+49555000000"),
+            ),
+            (
+                "a carrier code or Switzerland: as held",
+                "0041 44 668 18 00",
+                "BR",
+                "+41446681800",
+                Some("+41446681800"),
+            ),
+        ];
+        for (name, raw, country, held, expected) in cases {
+            assert_eq!(
+                read(raw, country, &[held]).as_deref(),
+                expected,
+                "{name}: {raw:?} from {country:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A decision in words, for whoever asks why a call went where it went.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::decision::{At, Found, Looked, Outcome, State, Step};
+
+impl Display for Looked {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match &self.found {
+            Found::Nothing => self.nothing(out),
+            Found::NotAnId => write!(out, "{}, which is no agent id.", Subject(self)),
+            Found::Agent { id, name, state } => write!(
+                out,
+                "{} agent {name:?} ({id}), which {state}.",
+                Subject(self)
+            ),
+            Found::Further(count) => write!(
+                out,
+                "{count} more {} passed over as well.",
+                self.kind(*count)
+            ),
+        }
+    }
+}
+
+impl Looked {
+    fn nothing(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match (&self.at, self.step) {
+            (At::Header(value), _) => write!(
+                out,
+                "The agent header says {value:?}, which is no agent of this org."
+            ),
+            (At::Number(number), Step::TrunkNumbers) => {
+                write!(out, "The trunk's number {number} is assigned to no agent.")
+            }
+            (At::Number(number), _) => {
+                write!(out, "The dialled number {number} is assigned to no agent.")
+            }
+            (At::Nothing | At::Agents, Step::Header) => {
+                out.write_str("The call names no agent in a header.")
+            }
+            (At::Nothing | At::Agents, Step::AssignedNumber) => {
+                out.write_str("What was dialled is no phone number.")
+            }
+            (At::Nothing | At::Agents, Step::TrunkNumbers) => {
+                out.write_str("The trunk lists no numbers.")
+            }
+            (At::Nothing | At::Agents, Step::FirstAvailable) => {
+                out.write_str("The org has no agents.")
+            }
+        }
+    }
+
+    fn kind(&self, count: u32) -> &'static str {
+        match (self.step, count) {
+            (Step::FirstAvailable, 1) => "agent was",
+            (Step::FirstAvailable, _) => "agents were",
+            (Step::Header | Step::AssignedNumber | Step::TrunkNumbers, 1) => "number was",
+            (Step::Header | Step::AssignedNumber | Step::TrunkNumbers, _) => "numbers were",
+        }
+    }
+}
+
+/// The beginning of a sentence about what was found.
+struct Subject<'l>(&'l Looked);
+
+impl Display for Subject<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match (&self.0.at, self.0.step, &self.0.found) {
+            (At::Header(value), _, Found::NotAnId) => {
+                write!(out, "The agent header says {value:?}")
+            }
+            (At::Header(_), _, _) => out.write_str("The agent header names"),
+            (At::Number(number), Step::TrunkNumbers, _) => {
+                write!(out, "The trunk's number {number} is assigned to")
+            }
+            (At::Number(number), _, _) => write!(out, "The dialled number {number} is assigned to"),
+            (At::Agents | At::Nothing, _, _) => {
+                out.write_str("Among the org's agents, oldest first, is")
+            }
+        }
+    }
+}
+
+impl Display for State {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Available => "is available",
+            Self::Disabled => "is disabled",
+            Self::NotInbound => "doesn't take inbound calls",
+            Self::AtLimit => "is at its limit",
+        })
+    }
+}
+
+impl Display for Outcome {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent { id, step } => write!(out, "Agent {id} takes the call: {step}."),
+            Self::AgentBusy { id } => write!(
+                out,
+                "Agent {id} was asked for and no other is a substitute: the call is refused."
+            ),
+            Self::NoAgent => out.write_str("No agent is available: the call is refused."),
+        }
+    }
+}
+
+impl Display for Step {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Header => "the header names it",
+            Self::AssignedNumber => "it holds the dialled number",
+            Self::TrunkNumbers => "it is the first available one on the trunk's number list",
+            Self::FirstAvailable => "it is the org's first available one",
+        })
+    }
+}

@@ -1,0 +1,253 @@
+//! The four steps, case by case, and the sentences that explain them.
+
+use crate::world::{RECEPTION, SALES, SUPPORT, World, foreign_id};
+use trunkline_routing::{At, Decision, Found, Looked, Outcome, State, Step, decide};
+
+fn chosen(world: &World) -> Outcome {
+    world.decide().outcome
+}
+
+#[test]
+fn each_step_chooses_when_those_before_it_find_nobody() {
+    let world = World::new(&[RECEPTION, SALES, SUPPORT]).listing(&["+4930100", "+4930200"]);
+    let cases = [
+        (
+            "(a) the header's agent",
+            world
+                .clone()
+                .header(SUPPORT.to_string())
+                .assigned("+4930100", SALES)
+                .dialled("+4930100"),
+            (SUPPORT, Step::Header),
+        ),
+        (
+            "(b) the dialled number's",
+            world
+                .clone()
+                .assigned("+4930100", SALES)
+                .dialled("+4930100"),
+            (SALES, Step::AssignedNumber),
+        ),
+        (
+            "(b) though the trunk doesn't list it",
+            world
+                .clone()
+                .assigned("+4930900", SALES)
+                .dialled("+4930900"),
+            (SALES, Step::AssignedNumber),
+        ),
+        (
+            "(c) the list's first",
+            world
+                .clone()
+                .assigned("+4930200", SALES)
+                .dialled("+4930999"),
+            (SALES, Step::TrunkNumbers),
+        ),
+        (
+            "(c) in the list's order",
+            world
+                .clone()
+                .assigned("+4930200", SALES)
+                .assigned("+4930100", SUPPORT)
+                .dialled("s"),
+            (SUPPORT, Step::TrunkNumbers),
+        ),
+        (
+            "(c) passing one at its limit",
+            world
+                .clone()
+                .assigned("+4930100", SALES)
+                .assigned("+4930200", SUPPORT)
+                .busy(SALES),
+            (SUPPORT, Step::TrunkNumbers),
+        ),
+        (
+            "(d) the oldest",
+            world.clone(),
+            (RECEPTION, Step::FirstAvailable),
+        ),
+        (
+            "(d) passing a disabled one",
+            world.clone().disabled(RECEPTION),
+            (SALES, Step::FirstAvailable),
+        ),
+        (
+            "(d) passing an outbound one",
+            world.clone().outbound(RECEPTION),
+            (SALES, Step::FirstAvailable),
+        ),
+        (
+            "(d) passing one at its limit",
+            world.clone().busy(RECEPTION),
+            (SALES, Step::FirstAvailable),
+        ),
+    ];
+    for (name, world, (id, step)) in cases {
+        assert_eq!(chosen(&world), Outcome::Agent { id, step }, "{name}");
+    }
+}
+
+#[test]
+fn a_defect_is_noted_and_the_next_step_tried() {
+    let world = World::new(&[RECEPTION, SALES])
+        .assigned("+4930100", SALES)
+        .dialled("+4930100");
+    let next = Outcome::Agent {
+        id: SALES,
+        step: Step::AssignedNumber,
+    };
+    let cases = [
+        ("no id", world.clone().header("reception"), Found::NotAnId),
+        (
+            "another org's",
+            world.clone().header(foreign_id().to_string()),
+            Found::Nothing,
+        ),
+        (
+            "disabled",
+            world
+                .clone()
+                .header(RECEPTION.to_string())
+                .disabled(RECEPTION),
+            agent("agent 1", State::Disabled),
+        ),
+        (
+            "outbound",
+            world
+                .clone()
+                .header(RECEPTION.to_string())
+                .outbound(RECEPTION),
+            agent("agent 1", State::NotInbound),
+        ),
+        (
+            "disabled and at its limit",
+            world
+                .clone()
+                .header(RECEPTION.to_string())
+                .disabled(RECEPTION)
+                .busy(RECEPTION),
+            agent("agent 1", State::Disabled),
+        ),
+    ];
+    for (name, world, found) in cases {
+        let decision = world.decide();
+        assert_eq!(decision.outcome, next, "{name}");
+        assert_eq!(decision.trail[0].found, found, "{name}");
+    }
+}
+
+fn agent(name: &str, state: State) -> Found {
+    Found::Agent {
+        id: RECEPTION,
+        name: name.into(),
+        state,
+    }
+}
+
+#[test]
+fn an_agent_asked_for_and_at_its_limit_ends_the_search() {
+    let world = World::new(&[RECEPTION, SALES])
+        .assigned("+4930100", RECEPTION)
+        .listing(&["+4930100"])
+        .busy(RECEPTION);
+    let cases = [
+        ("by header", world.clone().header(RECEPTION.to_string())),
+        ("by number", world.clone().dialled("+4930100")),
+    ];
+    for (name, world) in cases {
+        assert_eq!(
+            chosen(&world),
+            Outcome::AgentBusy { id: RECEPTION },
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn nobody_is_nobody() {
+    let cases = [
+        ("no agents", World::new(&[])),
+        (
+            "all busy",
+            World::new(&[SALES, SUPPORT]).busy(SALES).busy(SUPPORT),
+        ),
+        (
+            "a number whose agent is gone",
+            World::new(&[])
+                .assigned("+4930100", SALES)
+                .dialled("+4930100"),
+        ),
+    ];
+    for (name, world) in cases {
+        assert_eq!(chosen(&world), Outcome::NoAgent, "{name}");
+    }
+}
+
+#[test]
+fn the_trail_reads_as_sentences() {
+    let world = World::new(&[RECEPTION, SALES])
+        .header("reception")
+        .dialled("+493010")
+        .assigned("+4930200", RECEPTION)
+        .listing(&["+4930100", "+4930200"])
+        .busy(RECEPTION);
+    let expected = [
+        "The agent header says \"reception\", which is no agent id.".to_owned(),
+        "What was dialled is no phone number.".to_owned(),
+        "The trunk's number +4930100 is assigned to no agent.".to_owned(),
+        format!(
+            "The trunk's number +4930200 is assigned to agent \"agent 1\" ({RECEPTION}), which is at its limit."
+        ),
+        format!(
+            "Among the org's agents, oldest first, is agent \"agent 1\" ({RECEPTION}), which is at its limit."
+        ),
+        format!(
+            "Among the org's agents, oldest first, is agent \"agent 2\" ({SALES}), which is available."
+        ),
+        format!("Agent {SALES} takes the call: it is the org's first available one."),
+    ];
+    assert_eq!(world.decide().sentences(), expected);
+}
+
+#[test]
+fn control_characters_of_a_header_are_escaped_and_its_length_is_bounded() {
+    let decision = World::new(&[RECEPTION])
+        .header(format!("a\u{1b}[31m{}", "x".repeat(9000)))
+        .decide();
+    let sentence = &decision.sentences()[0];
+    assert!(sentence.contains("\\u{1b}[31m"), "{sentence}");
+    assert!(sentence.len() < 300, "{}", sentence.len());
+}
+
+#[test]
+fn an_org_of_thousands_leaves_a_short_trail() {
+    let ids: Vec<_> = (1..=5000).map(uuid::Uuid::from_u128).collect();
+    let mut world = World::new(&ids);
+    for id in &ids[..4999] {
+        world = world.busy(*id);
+    }
+    let decision = world.decide();
+    assert_eq!(decision.agent(), Some(ids[4999]));
+    assert!(decision.trail.len() < 30, "{}", decision.trail.len());
+    let counted = Looked {
+        step: Step::FirstAvailable,
+        at: At::Nothing,
+        found: Found::Further(4979),
+    };
+    assert!(decision.trail.contains(&counted), "{:?}", decision.trail);
+}
+
+#[test]
+fn the_stored_form_stays() {
+    let world = World::new(&[RECEPTION])
+        .header(RECEPTION.to_string())
+        .dialled("+493012345678")
+        .disabled(RECEPTION);
+    let stored = format!(
+        r#"{{"outcome":"no_agent","dialled":{{"raw":"+493012345678","e164":"+493012345678"}},"caller":{{"raw":"","e164":null}},"trail":[{{"step":"header","at":{{"header":"{RECEPTION}"}},"found":{{"agent":{{"id":"{RECEPTION}","name":"agent 1","state":"disabled"}}}}}},{{"step":"assigned_number","at":{{"number":"+493012345678"}},"found":"nothing"}},{{"step":"trunk_numbers","at":"nothing","found":"nothing"}},{{"step":"first_available","at":"agents","found":{{"agent":{{"id":"{RECEPTION}","name":"agent 1","state":"disabled"}}}}}}]}}"#
+    );
+    let decision = decide(&world.facts, &world.org, &|_| false);
+    assert_eq!(serde_json::to_string(&decision).unwrap(), stored);
+    assert_eq!(serde_json::from_str::<Decision>(&stored).unwrap(), decision);
+}

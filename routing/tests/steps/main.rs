@@ -1,0 +1,5 @@
+//! The four steps from outside the crate: case by case, and against a reference.
+
+mod cases;
+mod model;
+mod world;
