@@ -1,1 +1,224 @@
-//! api
+//! The REST API: routes, credentials, errors. Handlers hold no SQL and no SIP.
+//!
+//! A folder per area, a file per resource; `request` wraps every answer, `caller` says who asks.
+
+mod api_keys;
+mod body;
+mod caller;
+mod client;
+mod credentials;
+mod email;
+mod error;
+mod handoff_analytics;
+mod health;
+mod jwks;
+mod language;
+mod page;
+mod partner;
+mod path;
+mod phone;
+mod query;
+mod quota;
+mod request;
+mod server;
+mod shape;
+mod time;
+pub mod token;
+mod widget;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tower_http::catch_panic::CatchPanicLayer;
+use trunkline_sip::moment::Moment;
+
+use crate::calls::live::LiveCalls;
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::engine;
+use crate::integrations::Booking;
+use crate::store::Store;
+
+pub use error::ApiError;
+pub use health::database_answers;
+pub use server::{Server, bind};
+
+/// All scopes of org keys; a key made without naming any holds all.
+pub const SCOPES: [&str; 9] = [
+    "widget:write",
+    "handoff:read",
+    "handoff:write",
+    "phone:read",
+    "phone:write",
+    "calls:read",
+    "calls:write",
+    "webhooks:write",
+    "keys:write",
+];
+
+/// What handlers reach. Clones share it.
+#[derive(Clone)]
+pub struct Api(Arc<Inner>);
+
+/// What the API works with.
+#[derive(Debug)]
+pub struct Deps {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// What is stored.
+    pub store: Store,
+    /// What routing knows.
+    pub directory: Arc<Directory>,
+    /// The calls that are up.
+    pub live: Arc<LiveCalls>,
+    /// The shards; `None` where none run and no call can be up.
+    pub engine: Option<engine::Handle>,
+    /// What has been measured.
+    pub metrics: PrometheusHandle,
+    /// The dashboard's base address, without a slash at the end.
+    pub dashboard_url: String,
+    /// Tells the time.
+    pub clock: fn() -> Moment,
+}
+
+struct Inner {
+    deps: Deps,
+    credentials: credentials::Credentials,
+    quotas: quota::Quotas,
+    booking: Option<Booking>,
+    draining: AtomicBool,
+}
+
+impl Api {
+    /// An API over what is stored and the calls that are up.
+    pub fn new(deps: Deps) -> Self {
+        let booking = deps.config.integrations.booking.as_ref();
+        let booking = booking.map(Booking::new);
+        Self(Arc::new(Inner {
+            deps,
+            credentials: credentials::Credentials::default(),
+            quotas: quota::Quotas::default(),
+            booking,
+            draining: AtomicBool::new(false),
+        }))
+    }
+
+    /// From now on `/readyz` says that no new calls are taken.
+    pub fn drain(&self) {
+        self.0.draining.store(true, Ordering::Relaxed);
+        crate::telemetry::metrics::ready(false);
+    }
+
+    fn is_draining(&self) -> bool {
+        self.0.draining.load(Ordering::Relaxed)
+    }
+
+    fn config(&self) -> &Config {
+        &self.0.deps.config
+    }
+
+    fn store(&self) -> &Store {
+        &self.0.deps.store
+    }
+
+    fn directory(&self) -> &Directory {
+        &self.0.deps.directory
+    }
+
+    fn live(&self) -> &LiveCalls {
+        &self.0.deps.live
+    }
+
+    fn engine(&self) -> Option<&engine::Handle> {
+        self.0.deps.engine.as_ref()
+    }
+
+    fn credentials(&self) -> &credentials::Credentials {
+        &self.0.credentials
+    }
+
+    fn booking(&self) -> Option<&Booking> {
+        self.0.booking.as_ref()
+    }
+
+    fn dashboard_url(&self) -> &str {
+        &self.0.deps.dashboard_url
+    }
+
+    fn quotas(&self) -> &quota::Quotas {
+        &self.0.quotas
+    }
+
+    fn now(&self) -> Moment {
+        (self.0.deps.clock)()
+    }
+
+    fn rendered_metrics(&self) -> String {
+        self.0.deps.metrics.render()
+    }
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api")
+            .field("draining", &self.is_draining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answer to what leaves nothing to show.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Success {
+    success: bool,
+}
+
+impl Success {
+    pub(crate) const DONE: Self = Self { success: true };
+}
+
+/// Every route.
+pub fn router(api: Api) -> Router {
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::rendered))
+        .route("/.well-known/jwks.json", get(jwks::show))
+        .nest("/handoff-analytics", handoff_analytics::router())
+        .nest("/api-keys", api_keys::router())
+        .nest("/partner/v1", partner::router())
+        .nest("/phone", phone::router())
+        .nest("/widget", widget::router())
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(DefaultBodyLimit::max(body::LONGEST))
+        .layer(CatchPanicLayer::custom(
+            |_: Box<dyn std::any::Any + Send>| panicked(),
+        ))
+        .layer(axum::middleware::from_fn_with_state(
+            api.clone(),
+            request::follow,
+        ))
+        .with_state(api)
+}
+
+async fn unknown_path() -> ApiError {
+    ApiError::NotFound("There is no such path".to_owned())
+}
+
+async fn unknown_method() -> Response {
+    error::refusal(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "This path does not take this method; see Allow",
+    )
+}
+
+/// The panic's text went to standard error by the panic hook; `request` makes the body.
+fn panicked() -> Response {
+    axum::response::IntoResponse::into_response(StatusCode::INTERNAL_SERVER_ERROR)
+}

@@ -1,1 +1,578 @@
-//! calls
+//! The back-to-back user agent, pure: messages, time and answers from outside come in, transmits and
+//! effects go out. It knows no socket, no store, no clock.
+//!
+//! [`Calls`] holds the calls of one shard. A new INVITE goes through [`admission`] and `setup`; what
+//! the runtime answers through `answer`; what happens inside a call through `in_dialog` and
+//! `reoffer`; its end through `hangup`.
+
+pub mod admission;
+mod answer;
+mod attempt;
+mod call;
+mod context;
+mod crossing;
+mod echo;
+mod effect;
+mod hangup;
+mod in_dialog;
+pub mod limits;
+pub mod live;
+mod provisional;
+pub mod record;
+mod refusal;
+mod reoffer;
+mod session;
+mod setup;
+pub mod target;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use slab::Slab;
+use trunkline_sip::endpoint::{ClientTx, Endpoint, Event, Owner, Received};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::uri::{Scheme, Uri};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+use uuid::Uuid;
+
+pub use call::{CallKey, Side};
+pub use context::{Config, Core, place_of};
+pub use effect::{AuthFailure, EchoMedia, Effect};
+pub use refusal::Reason;
+
+use call::Call;
+use context::{CallTimer, Cx, TagOwner};
+
+use crate::directory::view::View;
+
+/// Lost connections that are remembered before the calls are searched for them.
+const MAX_LOST: usize = 1_024;
+
+/// The calls of one shard.
+#[derive(Debug)]
+pub struct Calls {
+    slab: Slab<Slot>,
+    generation: u32,
+    core: Core,
+    /// The call that is being worked on, so that a panic can be pinned on it.
+    current: Option<CallKey>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    call: Box<Call>,
+}
+
+impl Calls {
+    /// No calls yet.
+    pub fn new(core: Core) -> Self {
+        Self {
+            slab: Slab::new(),
+            generation: 0,
+            core,
+            current: None,
+        }
+    }
+
+    /// Live calls.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Whether no call is left.
+    pub fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// What is left over besides calls: dialog tags and timers.
+    pub fn left_over(&self) -> (usize, usize) {
+        (self.core.tags.len(), self.core.timers.len())
+    }
+
+    /// From now on new calls get 503 and OPTIONS says so.
+    pub fn drain(&mut self) {
+        self.core.draining = true;
+    }
+
+    /// Whether there is room to record further calls; without it new ones get 503.
+    pub fn set_overloaded(&mut self, overloaded: bool) {
+        self.core.overloaded = overloaded;
+    }
+
+    /// Refuses a new INVITE that has waited too long.
+    pub fn shed(&mut self, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_>) {
+        admission::turn_away(&mut self.core, endpoint, flow, invite, Reason::Overload);
+    }
+
+    /// Whether a new INVITE goes before those of strangers when there is no time for all.
+    pub fn expects(&self, view: &View, flow: &Flow, invite: &Message<'_>, now: Moment) -> bool {
+        admission::is_expected(&self.core, view, flow, invite, now)
+    }
+
+    /// Takes the effects that have gathered.
+    pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.core.effects.drain(..)
+    }
+
+    /// When a timer of a call is next due.
+    pub fn next_timeout(&self) -> Option<Moment> {
+        self.core.timers.next_deadline()
+    }
+
+    /// Works on what the endpoint made of a message.
+    pub fn handle(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &Arc<View>,
+        flow: Flow,
+        received: Received<'_>,
+        now: Moment,
+    ) {
+        match received {
+            Received::Handled => {}
+            Received::Request(message) => self.request(endpoint, view, flow, &message, now),
+            Received::Ack(message) => {
+                if let Some((key, side, _)) = self.dialog_of(&message) {
+                    self.with(key, endpoint, now, |call, cx| {
+                        call.on_ack(cx, side, &message)
+                    });
+                }
+            }
+            Received::Cancel {
+                invite,
+                owner,
+                message,
+            } => {
+                self.with_owner(owner, endpoint, now, |call, cx| {
+                    call.on_cancel(cx, invite, &message)
+                });
+            }
+            // The call goes on, and had acknowledged it for as long as it may be repeated.
+            Received::StrayAnswer(message) if self.is_agreed(&message) => {}
+            Received::StrayAnswer(message) => {
+                let mut cx = Cx {
+                    core: &mut self.core,
+                    endpoint,
+                    now,
+                };
+                hangup::refuse_late_answer(&mut cx, flow, None, &message);
+            }
+            Received::Response { tx, owner, message } => {
+                self.response(endpoint, flow, tx, owner, &message, now)
+            }
+        }
+    }
+
+    /// Works on what the endpoint says of its own accord.
+    pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: Event, now: Moment) {
+        match event {
+            Event::Timeout { owner: NOBODY, .. } | Event::TransportError { owner: NOBODY, .. } => {
+                self.core.late_byes = self.core.late_byes.saturating_sub(1);
+            }
+            Event::Timeout { tx, owner } => {
+                self.with_owner(owner, endpoint, now, |call, cx| {
+                    call.on_no_answer(cx, tx, 408)
+                });
+            }
+            Event::TransportError { tx, owner } => {
+                self.with_owner(owner, endpoint, now, |call, cx| {
+                    call.on_no_answer(cx, tx, 503)
+                });
+            }
+            Event::NoAck { tx, owner } => {
+                self.with_owner(owner, endpoint, now, |call, cx| call.on_no_ack(cx, tx));
+            }
+        }
+    }
+
+    /// A connection is gone: the next request inside a call opens a new one to the peer's Contact.
+    pub fn handle_flow_lost(&mut self, lost: &Flow) {
+        if lost.connection == 0 || self.slab.is_empty() {
+            return;
+        }
+        self.core.lost.insert(lost.connection);
+        if self.core.lost.len() > MAX_LOST {
+            for (_, slot) in &mut self.slab {
+                slot.call.leave_connections(&self.core.lost);
+            }
+            self.core.lost.clear();
+        }
+    }
+
+    /// Runs the timers that are due.
+    pub fn handle_timeout(&mut self, endpoint: &mut Endpoint, now: Moment) {
+        while let Some((key, timer)) = self.core.timers.pop(now) {
+            self.with(key, endpoint, now, |call, cx| match timer {
+                CallTimer::Deadline => call.on_deadline(cx),
+                CallTimer::Contact => call.on_contact(cx, None),
+                CallTimer::Attempt => call.on_attempt_silent(cx),
+                CallTimer::Reliable => call.on_reliable_timer(cx),
+                CallTimer::Exchange => call.on_exchange_late(cx),
+                CallTimer::Session(side) => call.on_session_timer(cx, side),
+            });
+        }
+    }
+
+    /// The answer to [`Effect::Resolve`].
+    pub fn handle_resolved(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        targets: Vec<target::Target>,
+        now: Moment,
+    ) {
+        self.with(key, endpoint, now, |call, cx| call.on_resolved(cx, targets));
+    }
+
+    /// The answer to [`Effect::FindContact`].
+    pub fn handle_contact(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        contact: Option<Uuid>,
+        now: Moment,
+    ) {
+        self.with(key, endpoint, now, |call, cx| call.on_contact(cx, contact));
+    }
+
+    /// The answer to [`Effect::OpenEcho`]: our RTP address, or `None` if no port was free.
+    pub fn handle_echo_open(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        local: Option<std::net::SocketAddr>,
+        now: Moment,
+    ) {
+        self.with(key, endpoint, now, |call, cx| call.on_echo_open(cx, local));
+        let alive = self
+            .slab
+            .get(key.index as usize)
+            .is_some_and(|slot| slot.generation == key.generation);
+        if !alive && local.is_some() {
+            self.core.effects.push(Effect::CloseEcho { call: key });
+        }
+    }
+
+    /// The caller's media has been silent for too long.
+    pub fn handle_echo_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
+        self.with(key, endpoint, now, |call, cx| {
+            call.hang_up(cx, Reason::MediaSilent)
+        });
+    }
+
+    /// Ends a call from outside (draining deadline, API).
+    pub fn hang_up(&mut self, endpoint: &mut Endpoint, key: CallKey, reason: Reason, now: Moment) {
+        self.with(key, endpoint, now, |call, cx| call.hang_up(cx, reason));
+    }
+
+    /// Ends the call of this id; false if it isn't up. It looks at every call, which a rare request may.
+    pub fn hang_up_by_id(
+        &mut self,
+        endpoint: &mut Endpoint,
+        id: Uuid,
+        reason: Reason,
+        now: Moment,
+    ) -> bool {
+        let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
+        let up = calls.find(|call| call.id == id && call.phase != call::Phase::Over);
+        let Some(key) = up.map(|call| call.key) else {
+            return false;
+        };
+        self.hang_up(endpoint, key, reason, now);
+        true
+    }
+
+    /// Ends every call (the draining deadline has passed).
+    pub fn hang_up_all(&mut self, endpoint: &mut Endpoint, reason: Reason, now: Moment) {
+        let keys: Vec<CallKey> = self.slab.iter().map(|(_, slot)| slot.call.key).collect();
+        for key in keys {
+            self.hang_up(endpoint, key, reason, now);
+        }
+    }
+
+    /// After a panic: ends the call that was being worked on, on both legs, and forgets it.
+    pub fn abort_current(&mut self, endpoint: &mut Endpoint, now: Moment) {
+        let Some(key) = self.current.take() else {
+            return;
+        };
+        self.hang_up(endpoint, key, Reason::Internal, now);
+        self.current = None;
+        if self
+            .slab
+            .get(key.index as usize)
+            .is_some_and(|slot| slot.generation == key.generation)
+        {
+            self.forget(endpoint, key);
+        }
+    }
+
+    fn request(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &Arc<View>,
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) {
+        if message.to_tag().is_some() {
+            return match self.dialog_of(message) {
+                Some((key, side, fork)) => {
+                    self.with(key, endpoint, now, |call, cx| {
+                        call.on_request(cx, side, fork, flow, message)
+                    });
+                }
+                // It is sent again, and by then the answer that it has overtaken is in.
+                None if !flow.transport.is_reliable() && self.is_ahead(message) => {}
+                None => self.core.stateless(endpoint, message, flow, 481, |_| {}),
+            };
+        }
+        // An INVITE's is judged once its sender is known, so that the refusal leaves a record.
+        if message.method() != Method::Invite
+            && let Some(status) = uri_refusal(message)
+        {
+            return self.core.stateless(endpoint, message, flow, status, |_| {});
+        }
+        match message.method() {
+            Method::Invite => self.invite(endpoint, view, flow, message, now),
+            Method::Options => self.core.answer_options(endpoint, message, flow),
+            Method::Bye
+            | Method::Prack
+            | Method::Update
+            | Method::Info
+            | Method::Notify
+            | Method::Cancel => {
+                self.core.stateless(endpoint, message, flow, 481, |_| {});
+            }
+            Method::Register
+            | Method::Refer
+            | Method::Subscribe
+            | Method::Message
+            | Method::Publish => {
+                self.core.method_not_allowed(endpoint, message, flow, 405);
+            }
+            Method::Other => self.core.method_not_allowed(endpoint, message, flow, 501),
+            Method::Ack => {}
+        }
+    }
+
+    fn invite(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &Arc<View>,
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) {
+        let Some(admitted) = admission::admit(&mut self.core, endpoint, view, flow, message, now)
+        else {
+            return;
+        };
+        let key = self.reserve();
+        let mut cx = Cx {
+            core: &mut self.core,
+            endpoint,
+            now,
+        };
+        let Some(call) = setup::start(&mut cx, key, flow, message, admitted) else {
+            return;
+        };
+        self.slab.insert(Slot {
+            generation: key.generation,
+            call: Box::new(call),
+        });
+        self.with(key, endpoint, now, |call, cx| call.advance(cx));
+    }
+
+    fn reserve(&mut self) -> CallKey {
+        self.generation = self.generation.wrapping_add(1);
+        let index =
+            u32::try_from(self.slab.vacant_key()).expect("the node's call limit is below 2^32");
+        CallKey {
+            index,
+            generation: self.generation,
+        }
+    }
+
+    fn response(
+        &mut self,
+        endpoint: &mut Endpoint,
+        flow: Flow,
+        tx: ClientTx,
+        owner: Owner,
+        message: &Message<'_>,
+        now: Moment,
+    ) {
+        if owner == NOBODY && message.status() >= 200 {
+            self.core.late_byes = self.core.late_byes.saturating_sub(1);
+        }
+        let key = key_of(owner);
+        let known = self.with(key, endpoint, now, |call, cx| {
+            call.on_response(cx, flow, tx, message)
+        });
+        if !known && message.method() == Method::Invite && (200..300).contains(&message.status()) {
+            let mut cx = Cx {
+                core: &mut self.core,
+                endpoint,
+                now,
+            };
+            hangup::refuse_late_answer(&mut cx, flow, Some(tx), message);
+        }
+    }
+
+    /// The call and leg that a message's To-tag (and for forks its From-tag) names.
+    fn dialog_of(&self, message: &Message<'_>) -> Option<(CallKey, Side, u8)> {
+        let tag = self.core.minter.read_tag(message.to_tag()?)?;
+        let found = self.core.tags.get(&tag.bits)?;
+        let call = &self
+            .slab
+            .get(found.key.index as usize)
+            .filter(|slot| slot.generation == found.key.generation)?
+            .call;
+        match found.side {
+            Side::Caller => {
+                let same = call.caller.dialogs.iter().any(|held| {
+                    held.fork == found.fork
+                        && Some(held.dialog.remote_tag()) == message.from_tag().or(Some(b""))
+                        && held.dialog.call_id() == message.call_id()
+                });
+                same.then_some((found.key, Side::Caller, found.fork))
+            }
+            Side::Agent => {
+                let call::Speaker::Runtime(leg) = &call.speaker else {
+                    return None;
+                };
+                let fork = leg.fork_of(message.from_tag()?)?;
+                let same = leg.dialog_ref(fork)?.call_id() == message.call_id();
+                same.then_some((found.key, Side::Agent, fork))
+            }
+        }
+    }
+
+    /// Whether an answer is that of a dialog in a call that is up.
+    fn is_agreed(&self, answer: &Message<'_>) -> bool {
+        let found = answer
+            .from_tag()
+            .and_then(|tag| self.core.minter.read_tag(tag))
+            .and_then(|tag| self.core.tags.get(&tag.bits))
+            .and_then(|found| self.slab.get(found.key.index as usize));
+        let peer = answer.to_tag().unwrap_or_default();
+        found.is_some_and(|slot| {
+            let call = &slot.call;
+            let is_up = matches!(call.phase, call::Phase::Answered | call::Phase::Confirmed);
+            is_up && call.has_dialog(answer.call_id(), peer)
+        })
+    }
+
+    /// Whether a request of the runtime may have overtaken the answer that makes its dialog.
+    fn is_ahead(&self, message: &Message<'_>) -> bool {
+        let tag = message
+            .to_tag()
+            .and_then(|tag| self.core.minter.read_tag(tag));
+        let found = tag.and_then(|tag| self.core.tags.get(&tag.bits));
+        let Some(TagOwner { key, side, .. }) = found else {
+            return false;
+        };
+        let slot = self.slab.get(key.index as usize);
+        *side == Side::Agent
+            && slot.is_some_and(|slot| {
+                slot.generation == key.generation && slot.call.phase == call::Phase::Setup
+            })
+    }
+
+    fn with_owner(
+        &mut self,
+        owner: Owner,
+        endpoint: &mut Endpoint,
+        now: Moment,
+        act: impl FnOnce(&mut Call, &mut Cx<'_>),
+    ) {
+        self.with(key_of(owner), endpoint, now, act);
+    }
+
+    /// Lets `act` work on a call and forgets the call once it is done. False if there is no such call.
+    fn with(
+        &mut self,
+        key: CallKey,
+        endpoint: &mut Endpoint,
+        now: Moment,
+        act: impl FnOnce(&mut Call, &mut Cx<'_>),
+    ) -> bool {
+        let Some(slot) = self
+            .slab
+            .get_mut(key.index as usize)
+            .filter(|slot| slot.generation == key.generation)
+        else {
+            return false;
+        };
+        self.current = Some(key);
+        act(
+            &mut slot.call,
+            &mut Cx {
+                core: &mut self.core,
+                endpoint,
+                now,
+            },
+        );
+        let done = slot.call.is_done();
+        self.current = None;
+        if done {
+            self.forget(endpoint, key);
+        }
+        true
+    }
+
+    fn forget(&mut self, endpoint: &mut Endpoint, key: CallKey) {
+        let mut slot = self.slab.remove(key.index as usize);
+        // Both sides know of the end: what they haven't acknowledged by now, they won't.
+        for ack in slot.call.awaited.drain(..) {
+            endpoint.acknowledged(ack.server);
+        }
+        self.core.release(&mut slot.call);
+        if self.slab.is_empty() {
+            self.core.lost = HashSet::new();
+        }
+    }
+}
+
+/// The status for a Request-URI that nobody here is meant by (RFC 3261 §8.2.2.1).
+fn uri_refusal(message: &Message<'_>) -> Option<u16> {
+    match Uri::parse(message.request_uri()) {
+        Ok(uri) => (uri.scheme == Scheme::Other).then_some(416),
+        Err(_) => Some(400),
+    }
+}
+
+/// A call's key as the endpoint carries it.
+pub(crate) const fn owner_of(key: CallKey) -> Owner {
+    Owner((key.index as u64) << 32 | key.generation as u64)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of 64 bits")]
+const fn key_of(owner: Owner) -> CallKey {
+    CallKey {
+        index: (owner.0 >> 32) as u32,
+        generation: owner.0 as u32,
+    }
+}
+
+/// Whether a message carries an SDP body.
+pub(crate) fn has_sdp(message: &Message<'_>) -> bool {
+    !message.body().is_empty()
+        && message.first(HeaderName::ContentType).is_none_or(|value| {
+            value.len() >= 9
+                && (value[..9].eq_ignore_ascii_case(b"multipart") || media_is_sdp(value))
+        })
+}
+
+fn media_is_sdp(content_type: &[u8]) -> bool {
+    let media = content_type
+        .split(|octet| *octet == b';')
+        .next()
+        .unwrap_or_default();
+    media.trim_ascii().eq_ignore_ascii_case(b"application/sdp")
+}
+
+/// A server transaction that no call owns: refusals.
+pub(crate) const NOBODY: Owner = Owner(u64::MAX);

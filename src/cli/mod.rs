@@ -1,1 +1,242 @@
-//! cli
+//! The command line: one file a command. Tables for people, `--json` for programs.
+//!
+//! Exit codes: 0 done; 1 the command could not do what was asked; 2 nothing was begun, because the command line, the
+//! configuration, a port or the database stands against it. With 2 nothing on disk has changed.
+
+mod agent;
+mod config;
+mod dedication;
+mod key;
+mod number;
+mod org;
+mod output;
+mod outset;
+mod partner;
+mod quickstart;
+mod route_test;
+mod serve;
+mod sockets;
+mod trunk;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use ipnet::IpNet;
+use trunkline_routing::E164;
+
+use crate::config::{Config, Given, Sources};
+use crate::engine::clock::now;
+use crate::store;
+
+/// A SIP-aware telephony control plane: one daemon between a phone system and its AI agents.
+#[derive(Debug, Parser)]
+#[command(
+    name = "trunkline",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(flatten)]
+    settings: Settings,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Configuration")]
+struct Settings {
+    /// The TOML file; without it `trunkline.toml`, if there is one.
+    #[arg(long, global = true, value_name = "FILE", env = "TRUNKLINE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where the database and keys are kept: the same as `--set data_dir=DIR`.
+    #[arg(long, global = true, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// One setting, as `sip.udp=127.0.0.1:5070`; stands above file and environment.
+    #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Command),
+    Quickstart(quickstart::Command),
+    RouteTest(route_test::Command),
+    /// Reads and judges the configuration.
+    #[command(subcommand)]
+    Config(config::Command),
+    /// Orgs: the tenants.
+    #[command(subcommand)]
+    Org(org::Command),
+    /// API keys of an org.
+    #[command(subcommand)]
+    Key(key::Command),
+    /// Phone numbers of an org.
+    #[command(subcommand)]
+    Number(number::Command),
+    /// Phone agents of an org.
+    #[command(subcommand)]
+    Agent(agent::Command),
+    /// The org's inbound trunk, which its PBX calls through.
+    #[command(subcommand)]
+    Trunk(trunk::Command),
+    /// Partners: resellers that make orgs.
+    #[command(subcommand)]
+    Partner(partner::Command),
+}
+
+/// Why a command failed, as a sentence for standard error.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Nothing was begun.
+    #[error("{0}")]
+    Outset(String),
+    /// The command could not do what was asked.
+    #[error("{0}")]
+    Command(String),
+}
+
+impl Failure {
+    const fn code(&self) -> u8 {
+        match self {
+            Self::Outset(_) => 2,
+            Self::Command(_) => 1,
+        }
+    }
+}
+
+impl From<store::Error> for Failure {
+    fn from(error: store::Error) -> Self {
+        Self::Command(error.to_string())
+    }
+}
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("trunkline: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    let config = cli.settings.load()?;
+    match cli.command {
+        Command::Serve(command) => command.run(&config),
+        Command::Quickstart(command) => command.run(&config),
+        Command::RouteTest(command) => outset::block_on(command.run(&config)),
+        Command::Config(command) => command.run(&config),
+        Command::Org(command) => outset::block_on(command.run(&config)),
+        Command::Key(command) => outset::block_on(command.run(&config)),
+        Command::Number(command) => outset::block_on(command.run(&config)),
+        Command::Agent(command) => outset::block_on(command.run(&config)),
+        Command::Trunk(command) => outset::block_on(command.run(&config)),
+        Command::Partner(command) => outset::block_on(command.run(&config)),
+    }
+}
+
+impl Settings {
+    fn load(self) -> Result<Config, Failure> {
+        let mut flags: Vec<Given> = self
+            .set
+            .into_iter()
+            .map(|(key, value)| Given {
+                flag: format!("--set {key}"),
+                key,
+                value,
+            })
+            .collect();
+        flags.extend(self.data_dir.map(|value| Given {
+            key: "data_dir".to_owned(),
+            value,
+            flag: "--data-dir".to_owned(),
+        }));
+        let sources = Sources::of_process(self.config.as_deref(), flags)
+            .map_err(|fault| Failure::Outset(fault.to_string()))?;
+        Config::load(&sources).map_err(|faults| Failure::Outset(correct(&faults)))
+    }
+}
+
+fn correct(faults: &crate::config::Faults) -> String {
+    match faults.0.as_slice() {
+        [fault] => format!("correct the configuration: {fault}"),
+        many => format!(
+            "correct the configuration, which has {} faults:\n{faults}",
+            many.len()
+        ),
+    }
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        Some(_) | None => Err("expected KEY=VALUE, as sip.udp=127.0.0.1:5070".to_owned()),
+    }
+}
+
+/// A number on the command line.
+fn e164(text: &str) -> Result<E164, String> {
+    E164::parse(text).map_err(|_| format!("{text:?} is no E.164 number such as +442071838750"))
+}
+
+/// A network or an address on the command line.
+fn network(text: &str) -> Result<IpNet, String> {
+    text.parse::<IpNet>()
+        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        .map_err(|_| format!("{text:?} is no address and no CIDR block"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_become_settings() {
+        let cli = Cli::try_parse_from([
+            "trunkline",
+            "org",
+            "list",
+            "--data-dir",
+            "/tmp/x",
+            "--set",
+            "sip.node=4",
+        ])
+        .unwrap();
+        let config = cli.settings.load().unwrap();
+        assert_eq!(
+            (config.data_dir, config.sip.node),
+            (PathBuf::from("/tmp/x"), 4)
+        );
+    }
+
+    #[test]
+    fn a_faulty_configuration_is_exit_code_2() {
+        let cli = Cli::try_parse_from([
+            "trunkline",
+            "org",
+            "list",
+            "--set",
+            "sip.node=400",
+            "--set",
+            "sip.shards=x",
+        ])
+        .unwrap();
+        let failure = cli.settings.load().unwrap_err();
+        assert_eq!(failure.code(), 2);
+        assert!(failure.to_string().contains("2 faults"), "{failure}");
+    }
+}

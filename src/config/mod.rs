@@ -1,1 +1,147 @@
-//! config
+//! The configuration: one TOML file, the environment and flags, read into one value with every fault reported at once.
+//! One file a section. Nothing here opens a socket or a database, and nothing on disk is changed.
+
+mod database;
+mod fault;
+mod host;
+mod http;
+mod integrations;
+mod limits;
+mod log;
+mod media;
+mod phone;
+mod secret;
+mod secrets;
+mod section;
+mod sip;
+mod sources;
+#[cfg(test)]
+mod tests;
+mod widget;
+
+use std::path::PathBuf;
+
+pub use database::{Database, DatabaseUrl};
+pub use fault::{Fault, Faults, Origin};
+pub use host::{HostPort, NotAHost};
+pub use http::Http;
+pub use integrations::{Booking, Integrations};
+pub use limits::Limits;
+pub use log::{Log, LogFormat};
+pub use media::Media;
+pub use phone::{DefaultRuntime, Phone, Voice};
+pub use secret::Secret;
+pub use secrets::Secrets;
+pub use sip::{Listener, Sip};
+pub use sources::{DEFAULT_FILE, Given, Sources};
+pub use widget::Widget;
+
+use section::Section;
+use sources::Merged;
+
+/// The sections, as their names stand in the file.
+const SECTIONS: [&str; 10] = [
+    "database",
+    "secrets",
+    "http",
+    "sip",
+    "media",
+    "phone",
+    "widget",
+    "integrations",
+    "limits",
+    "log",
+];
+
+/// Everything the operator can set, with its defaults filled in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the database, keys and the journal are kept unless told otherwise.
+    pub data_dir: PathBuf,
+    /// `[database]`
+    pub database: Database,
+    /// `[secrets]`
+    pub secrets: Secrets,
+    /// `[http]`
+    pub http: Http,
+    /// `[sip]`
+    pub sip: Sip,
+    /// `[media]`
+    pub media: Media,
+    /// `[phone]`
+    pub phone: Phone,
+    /// `[widget]`
+    pub widget: Widget,
+    /// `[integrations.…]`
+    pub integrations: Integrations,
+    /// `[limits]`
+    pub limits: Limits,
+    /// `[log]`
+    pub log: Log,
+}
+
+impl Config {
+    /// Reads the sources; later ones override earlier ones key by key.
+    ///
+    /// # Errors
+    /// All faults of all sections together.
+    pub fn load(sources: &Sources) -> Result<Self, Faults> {
+        let (merged, syntax) = Merged::new(sources);
+        let mut faults: Vec<Fault> = syntax.into_iter().collect();
+        let config = Self::read(&merged, &mut faults);
+        if faults.is_empty() {
+            Ok(config)
+        } else {
+            Err(Faults(faults))
+        }
+    }
+
+    fn read(merged: &Merged, faults: &mut Vec<Fault>) -> Self {
+        let mut root = merged.values();
+        let mut sections = SECTIONS.map(|name| Section::take(name, &mut root, merged));
+        let mut top = Section::top(root, merged);
+        top.know(&SECTIONS);
+        let data_dir = PathBuf::from(
+            top.text("data_dir")
+                .unwrap_or_else(|| "trunkline-data".to_owned()),
+        );
+        let [
+            database,
+            secrets,
+            http,
+            sip,
+            media,
+            phone,
+            widget,
+            integrations,
+            limits,
+            log,
+        ] = &mut sections;
+        let sip = Sip::read(sip);
+        let config = Self {
+            database: Database::read(database, &data_dir),
+            secrets: Secrets::read(secrets),
+            http: Http::read(http),
+            media: Media::read(media, sip.media_address()),
+            phone: Phone::read(phone),
+            widget: Widget::read(widget),
+            integrations: Integrations::read(integrations),
+            limits: Limits::read(limits),
+            log: Log::read(log),
+            sip,
+            data_dir,
+        };
+        if matches!(config.database.url, DatabaseUrl::Postgres(_))
+            && config.secrets.master_key.is_none()
+            && secrets.faults.is_empty()
+        {
+            secrets.refuse_key("master_key", "PostgreSQL needs one, so that all nodes accept the same tokens; `openssl rand -hex 32` makes a good one");
+        }
+        faults.extend(
+            std::iter::once(top)
+                .chain(sections)
+                .flat_map(Section::finish),
+        );
+        config
+    }
+}

@@ -1,1 +1,83 @@
-//! directory
+//! The live, in-memory view of every org that routing and digest read, following the change feed.
+//!
+//! Shards read it without a lock; an edit anywhere is seen within a second. While the database is away the view stays as it was.
+
+mod book;
+mod follow;
+pub mod settings;
+pub mod view;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use trunkline_sip::moment::Moment;
+
+use crate::store::{self, Store};
+use book::Book;
+use settings::Runtime;
+use view::View;
+
+/// What the configuration adds to the rows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Defaults {
+    /// The digest realm, which passwords are hashed with.
+    pub realm: String,
+    /// The runtime of agents without one.
+    pub runtime: Runtime,
+}
+
+/// The newest view.
+#[derive(Debug)]
+pub struct Directory {
+    view: ArcSwap<View>,
+    current: AtomicBool,
+    /// The change that the view has come to.
+    read: watch::Sender<i64>,
+}
+
+impl Directory {
+    /// Reads everything, and follows it on the current runtime for as long as somebody holds the directory.
+    ///
+    /// # Errors
+    /// The store can't be read.
+    pub async fn start(
+        store: Store,
+        defaults: Defaults,
+        clock: fn() -> Moment,
+    ) -> Result<Arc<Self>, store::Error> {
+        let signal = store.feed().follow().await;
+        let book = Book::read(&store, defaults).await?;
+        let directory = Arc::new(Self {
+            view: ArcSwap::from_pointee(book.view()),
+            current: AtomicBool::new(true),
+            read: watch::Sender::new(book.seq()),
+        });
+        tokio::spawn(follow::follow(
+            store,
+            Arc::downgrade(&directory),
+            book,
+            signal,
+            clock,
+        ));
+        Ok(directory)
+    }
+
+    /// The newest view.
+    pub fn load(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// Waits until the view shows the change of this number, and with it all before.
+    pub async fn reaches(&self, seq: i64) {
+        let mut read = self.read.subscribe();
+        // The sender lives as long as the directory does.
+        let _ = read.wait_for(|read| *read >= seq).await;
+    }
+
+    /// Whether the change feed could be read when it was looked at last.
+    pub fn is_current(&self) -> bool {
+        self.current.load(Ordering::Relaxed)
+    }
+}

@@ -1,1 +1,451 @@
-//! engine
+//! The shell around the core: shards, their clocks and inboxes, and the way from a message to its shard.
+//!
+//! Here the core meets sockets, time and the store; what a message means is decided in `calls` and in the
+//! endpoint.
+
+mod bound;
+pub mod clock;
+mod contacts;
+mod handle;
+mod inbox;
+mod lanes;
+mod memory;
+mod observe;
+mod outside;
+mod recording;
+mod resolve;
+mod shard;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::sync::mpsc;
+use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces, Part};
+use trunkline_sip::endpoint::{self, Endpoint};
+use trunkline_sip::entropy::Entropy;
+use trunkline_sip::slot::{Minter, Node};
+
+pub use bound::{Bound, Listening};
+pub use handle::Handle;
+pub use recording::{Recording, RecordingFault};
+
+use crate::calls::limits::Limits;
+use crate::calls::live::LiveCalls;
+use crate::calls::record::Fact;
+use crate::calls::{self, AuthFailure, Calls, Core, Reason};
+use crate::config::{Config, DefaultRuntime};
+use crate::directory::Directory;
+use crate::directory::view::Runtime;
+use crate::journal::Journal;
+use crate::listener::Lost;
+use crate::listener::connections::Connections;
+use crate::listener::tcp;
+use crate::listener::udp::{Batch, UdpSocket};
+use crate::media::{self, EchoMedia};
+use crate::store::{NewAuthFailure, Store};
+
+use bound::Sorted;
+use contacts::Contacts;
+use inbox::{Arrived, Inbox, Input, Outlet, Switch};
+use lanes::Lanes;
+use observe::Observer;
+use outside::Outside;
+use resolve::Resolver;
+use shard::Shard;
+
+/// Nonces that are remembered as used; beyond, the oldest go first.
+const NONCES: usize = 1_000_000;
+/// Failed log-ins that may wait to be written.
+const AUTH_FAILURES: usize = 1_024;
+/// How long the echo agent hears nothing before it hangs up.
+const SILENCE: Duration = Duration::from_secs(60);
+/// A shunned caller tries again after this many seconds.
+const RETRY_AFTER: u32 = 5;
+
+/// What the engine works with.
+#[derive(Debug)]
+pub struct Deps {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// Contacts, failed log-ins, the installation's keys.
+    pub store: Store,
+    /// The live view.
+    pub directory: Arc<Directory>,
+    /// Where facts go.
+    pub journal: Journal<Fact>,
+    /// Where the calls that are up are shown.
+    pub live: Arc<LiveCalls>,
+    /// This node's number.
+    pub node: u8,
+    /// Serves what isn't a shard's: streams, names, the store.
+    pub runtime: runtime::Handle,
+}
+
+/// The running shards.
+#[derive(Debug)]
+pub struct Engine {
+    handle: Handle,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    _streams: tcp::TcpListeners,
+}
+
+impl Engine {
+    /// Starts the shards on sockets that are bound already.
+    ///
+    /// # Errors
+    /// The machine refuses sockets, ports for media, or threads.
+    pub fn start(deps: Deps, bound: Vec<Bound>) -> io::Result<Self> {
+        let bound = Sorted::new(bound, deps.config.sip.shards);
+        let config = &deps.config;
+        let node = Node(deps.node);
+        let minter = minter(&deps.store, deps.node);
+        let shards = bound.udp.len();
+        let (inboxes, outlets): (Vec<Inbox>, Vec<Outlet>) =
+            (0..shards).map(|_| Inbox::new()).unzip();
+        let switch = Switch::new(minter.clone(), inboxes);
+        let limits = Limits::new(config.limits.max_calls);
+        let media = start_media(config, &switch)?;
+        let (streams, connections) = start_streams(config, &deps.runtime, &switch, bound.tcp)?;
+        let outside = Outside {
+            inbox: switch.shards()[0].clone(),
+            journal: deps.journal.clone(),
+            contacts: Contacts::start(deps.store.clone(), &deps.runtime),
+            resolver: Resolver::from_system(),
+            media,
+            auth_failures: record_auth_failures(deps.store.clone(), &deps.runtime),
+            runtime: deps.runtime.clone(),
+            media_ip: config.media.ip,
+            facts: Vec::new(),
+            ended: Vec::new(),
+            unprojected: VecDeque::new(),
+            projected: deps.journal.projected(),
+            live: Arc::clone(&deps.live),
+            shard: 0,
+        };
+        let window = Arc::new(NonceWindow::new(config.sip.nonce_lifetime, NONCES));
+        deps.runtime
+            .spawn(sweep(Arc::downgrade(&window), Arc::downgrade(&deps.live)));
+        let shared = Shared {
+            calls: Arc::new(calls_config(config, deps.node, &bound.addresses)),
+            // The window knows what was used on this node since its start: another node's nonces, or those of the time
+            // before, could be used twice.
+            nonces: Arc::new(Nonces::new(rand::random(), config.sip.nonce_lifetime)),
+            window,
+            sent_by: sent_by(config, &bound.addresses),
+            minter,
+            switch: switch.clone(),
+            limits: Arc::clone(&limits),
+            connections,
+            outside,
+            deps,
+        };
+        let mut threads = Vec::with_capacity(shards);
+        for (index, (sockets, outlet)) in bound.udp.into_iter().zip(outlets).enumerate() {
+            threads.push(shared.spawn(index, sockets, outlet)?);
+        }
+        Ok(Self {
+            handle: Handle {
+                switch,
+                limits,
+                node,
+            },
+            threads,
+            _streams: streams,
+        })
+    }
+
+    /// The way in for whoever asks from outside.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// How many calls are up.
+    pub fn calls(&self) -> usize {
+        self.handle.limits.calls()
+    }
+
+    /// From now on new calls and OPTIONS get 503.
+    pub async fn drain(&self) {
+        for inbox in self.handle.switch.shards() {
+            inbox.send(Input::Drain).await;
+        }
+    }
+
+    /// Ends every call.
+    pub async fn hang_up_all(&self) {
+        for inbox in self.handle.switch.shards() {
+            inbox.send(Input::HangUpAll(Reason::Draining)).await;
+        }
+    }
+
+    /// Stops the shards and waits for their threads.
+    pub async fn stop(self) {
+        for inbox in self.handle.switch.shards() {
+            inbox.send(Input::Stop).await;
+        }
+        let joined = tokio::task::spawn_blocking(move || {
+            for thread in self.threads {
+                if thread.join().is_err() {
+                    tracing::error!("a shard's thread had panicked");
+                }
+            }
+        });
+        if joined.await.is_err() {
+            tracing::error!("the shards could not be waited for");
+        }
+    }
+}
+
+/// What each shard gets a share of.
+struct Shared {
+    deps: Deps,
+    calls: Arc<calls::Config>,
+    nonces: Arc<Nonces>,
+    window: Arc<NonceWindow>,
+    sent_by: Vec<String>,
+    minter: Minter,
+    switch: Switch,
+    limits: Arc<Limits>,
+    connections: Connections,
+    outside: Outside,
+}
+
+impl Shared {
+    fn spawn(
+        &self,
+        index: usize,
+        sockets: Vec<(u16, std::net::UdpSocket)>,
+        outlet: Outlet,
+    ) -> io::Result<std::thread::JoinHandle<()>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let sockets = {
+            let _inside = runtime.enter();
+            let adopt = |(listener, socket)| UdpSocket::new(socket, listener);
+            sockets
+                .into_iter()
+                .map(adopt)
+                .collect::<io::Result<Vec<_>>>()?
+        };
+        let shard = self.shard(index, sockets);
+        std::thread::Builder::new()
+            .name(format!("shard-{index}"))
+            .spawn(move || runtime.block_on(shard.run(outlet)))
+    }
+
+    fn shard(&self, index: usize, sockets: Vec<UdpSocket>) -> Shard {
+        let now = clock::now();
+        let sip = &self.deps.config.sip;
+        let endpoint = Endpoint::new(
+            endpoint::Config {
+                minter: self.minter.clone(),
+                t1: sip.t1,
+                t2: sip.t2,
+                t4: sip.t4,
+                server: concat!("Trunkline/", env!("CARGO_PKG_VERSION")).into(),
+                sent_by: self.sent_by.clone(),
+                max_transactions: (self.deps.config.limits.max_transactions / sip.shards).max(1),
+            },
+            Entropy::from_seed(rand::random()),
+        );
+        let core = Core::new(
+            Arc::clone(&self.calls),
+            self.minter.clone(),
+            (Arc::clone(&self.nonces), Arc::clone(&self.window)),
+            Arc::clone(&self.limits),
+            Arc::clone(&self.deps.live),
+            now,
+        );
+        let mut outside = self.outside.clone();
+        outside.inbox = self.switch.shards()[index].clone();
+        outside.shard = index;
+        Shard {
+            index,
+            sockets,
+            connections: self.connections.clone(),
+            endpoint,
+            calls: Calls::new(core),
+            directory: Arc::clone(&self.deps.directory),
+            switch: self.switch.clone(),
+            outside,
+            observer: Observer::new(index, now),
+            lanes: Lanes::default(),
+            pressed: false,
+            sheds_left: 0,
+            batch: Batch::new(),
+            lost: Vec::new(),
+            foreign: self.switch.shards().iter().map(|_| Vec::new()).collect(),
+        }
+    }
+}
+
+fn minter(store: &Store, node: u8) -> Minter {
+    let mut secret = [0; 16];
+    secret.copy_from_slice(&store.keyring().derive("sip tags")[..16]);
+    Minter::new(Node(node), secret)
+}
+
+fn sent_by(config: &Config, addresses: &[std::net::SocketAddr]) -> Vec<String> {
+    let listeners = config.sip.listeners.iter().zip(addresses);
+    listeners
+        .map(|(listener, bound)| config.sip.sent_by(listener, *bound))
+        .collect()
+}
+
+fn calls_config(config: &Config, node: u8, addresses: &[std::net::SocketAddr]) -> calls::Config {
+    let sip = &config.sip;
+    let algorithms = if sip.digest_sha256 {
+        vec![Algorithm::Md5, Algorithm::Sha256]
+    } else {
+        vec![Algorithm::Md5]
+    };
+    let default_runtime = match &config.phone.default_runtime {
+        DefaultRuntime::Echo => Runtime::Echo,
+        DefaultRuntime::Sip(uri) => Runtime::Sip {
+            uri: uri.clone(),
+            fallbacks: Vec::new(),
+        },
+    };
+    calls::Config {
+        header_prefix: sip.header_prefix.clone(),
+        realm: sip.realm.clone(),
+        algorithms,
+        allow_rfc2069: sip.digest_allow_rfc2069,
+        default_runtime: Arc::new(default_runtime),
+        setup_timeout: sip.setup_timeout,
+        max_duration: sip.max_duration,
+        session_expires: sip.session_expires_s,
+        min_se: sip.min_se_s,
+        listeners: sip
+            .listeners
+            .iter()
+            .zip(addresses)
+            .map(|(listener, bound)| (listener.transport, *bound))
+            .collect(),
+        retry_after: RETRY_AFTER,
+        node: Node(node),
+    }
+}
+
+fn start_media(config: &Config, switch: &Switch) -> io::Result<EchoMedia> {
+    let settings = media::Settings {
+        ports: config.media.rtp_ports.clone(),
+        ip: config.media.bind,
+        silence: SILENCE,
+        workers: 1,
+    };
+    let switch = switch.clone();
+    EchoMedia::new(
+        &settings,
+        Entropy::from_seed(rand::random()),
+        clock::now,
+        move |key| {
+            let (shard, call) = outside::call_of_media(key);
+            if let Some(inbox) = switch.shards().get(shard) {
+                inbox.offer(Input::EchoSilent(call));
+            }
+        },
+    )
+}
+
+fn start_streams(
+    config: &Config,
+    runtime: &runtime::Handle,
+    switch: &Switch,
+    listeners: Vec<(u16, std::net::TcpListener)>,
+) -> io::Result<(tcp::TcpListeners, Connections)> {
+    let settings = tcp::Settings {
+        accepted: config.limits.max_connections,
+        accepted_per_source: config.limits.max_connections_per_source,
+        ..tcp::Settings::default()
+    };
+    let _inside = runtime.enter();
+    tcp::TcpListeners::start(listeners, settings, Streams(switch.clone()), clock::now)
+}
+
+/// What the streams bring goes to the shard of its slot.
+#[derive(Clone, Debug)]
+struct Streams(Switch);
+
+impl tcp::Sink for Streams {
+    async fn deliver(&self, received: tcp::Received) {
+        let tcp::Received {
+            flow,
+            octets,
+            received_at,
+        } = received;
+        let inbox = self.0.inbox_for(&octets);
+        inbox
+            .send(Input::Messages(vec![Arrived {
+                flow,
+                octets: Vec::from(octets).into(),
+                received_at,
+            }]))
+            .await;
+    }
+
+    async fn lost(&self, lost: Lost) {
+        for inbox in self.0.shards() {
+            inbox.send(Input::Lost(lost.flow)).await;
+        }
+    }
+}
+
+/// Forgets expired nonces once a second and gives back what a load has left behind, so that memory follows the
+/// load down.
+async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>) {
+    let mut turns = tokio::time::interval(Duration::from_secs(1));
+    let mut was_busy = false;
+    loop {
+        turns.tick().await;
+        let (Some(window), Some(live)) = (window.upgrade(), live.upgrade()) else {
+            return;
+        };
+        window.sweep(clock::now());
+        let busy = !live.is_empty() || !window.is_empty();
+        if was_busy && !busy {
+            memory::give_back();
+        }
+        was_busy = busy;
+    }
+}
+
+/// The task that writes failed log-ins down; a flood of them is cut.
+fn record_auth_failures(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<AuthFailure> {
+    let (sender, mut failures) = mpsc::channel::<AuthFailure>(AUTH_FAILURES);
+    runtime.spawn(async move {
+        let mut batch = Vec::new();
+        while failures.recv_many(&mut batch, AUTH_FAILURES).await > 0 {
+            let noted: Vec<NewAuthFailure> = batch.drain(..).map(noted).collect();
+            if let Err(error) = store.auth_failures().record(&noted).await {
+                tracing::warn!(%error, "failed log-ins were not recorded");
+            }
+        }
+    });
+    sender
+}
+
+fn noted(failure: AuthFailure) -> NewAuthFailure {
+    NewAuthFailure {
+        org: failure.org,
+        trunk: failure.trunk,
+        username: failure.username,
+        source: failure.source.ip(),
+        part: part_name(failure.part),
+        at: failure.at,
+    }
+}
+
+/// The name of the wrong part as the API has it.
+const fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::Password => "password",
+        Part::Uri => "uri",
+        Part::Algorithm => "algorithm",
+        Part::Malformed => "malformed",
+    }
+}

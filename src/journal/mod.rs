@@ -1,1 +1,323 @@
-//! journal
+//! The journal: facts of calls, appended and synced to disk, then projected into the store.
+//!
+//! Shards append without waiting; one thread writes and syncs in batches; a projector hands what is synced to whoever
+//! keeps it, as often as it takes, and deletes what is kept. So the journal is also the spool while the database is away.
+//! What [`Journal::synced`] has passed survives kill -9 and the machine's fall. Knows nothing of what a fact says.
+//!
+//! A fact may be projected more than once, also across a restart: projecting must be idempotent.
+
+mod frame;
+mod projector;
+mod queue;
+mod segment;
+mod writer;
+
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+pub use projector::{Project, Projector, Replayed, Retry};
+
+use queue::Queue;
+use segment::{Directory, Segment};
+use writer::Writer;
+
+/// Whose facts: the node, and which of its starts.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Origin {
+    /// The node's number.
+    pub node: u8,
+    /// The number of its start.
+    pub boot: i64,
+}
+
+/// How many facts this process had appended up to and with some fact.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Position(u64);
+
+/// The journal takes no facts: too many wait, be it for a slow disk or a full one.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the journal is full")]
+pub struct Full;
+
+/// The journal has closed: the fact was never made safe.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the journal has closed")]
+pub struct Closed;
+
+/// Sizes and times of a journal.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Facts that may wait to be written.
+    pub queue_facts: usize,
+    /// How long facts are gathered before they are written and synced together.
+    pub gather: Duration,
+    /// When a segment is this long, another is begun.
+    pub segment_octets: u64,
+    /// What all segments may take on disk.
+    pub spool_octets: u64,
+    /// How long the writer waits after the disk failed.
+    pub disk_retry: Duration,
+    /// How long synced facts are gathered before they are projected, so that a short call costs one row.
+    pub window: Duration,
+    /// How long the projector waits when projecting failed: at first, and at most.
+    pub project_retry: (Duration, Duration),
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            queue_facts: 65_536,
+            gather: Duration::from_millis(5),
+            segment_octets: 8 << 20,
+            spool_octets: 4 << 30,
+            disk_retry: Duration::from_millis(250),
+            window: Duration::from_millis(100),
+            project_retry: (Duration::from_millis(100), Duration::from_secs(5)),
+        }
+    }
+}
+
+/// Why a journal can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("{} is used by another process", .0.display())]
+    InUse(PathBuf),
+    /// The directory can't be read or written.
+    #[error("the journal in {} cannot be opened", path.display())]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What the writer has made safe.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Synced {
+    /// The segment that is written.
+    segment: u64,
+    /// Its synced length; segments before it are complete.
+    octets: u64,
+    /// The last fact in it.
+    position: Position,
+}
+
+/// What handle, writer and projector share.
+struct Shared {
+    /// Octets of all segments on disk.
+    spooled: AtomicU64,
+    is_failing: AtomicBool,
+    /// Held as long as anybody writes or deletes.
+    _lock: File,
+}
+
+/// A handle to append by; clones share it, and when the last is dropped the journal ends what it began and closes.
+pub struct Journal<T> {
+    appender: Arc<Appender<T>>,
+    synced: watch::Receiver<Synced>,
+    projected: watch::Receiver<Position>,
+}
+
+impl<T> Clone for Journal<T> {
+    fn clone(&self) -> Self {
+        Self {
+            appender: Arc::clone(&self.appender),
+            synced: self.synced.clone(),
+            projected: self.projected.clone(),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Journal<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let synced = self.synced.borrow().position;
+        f.debug_struct("Journal")
+            .field("synced", &synced)
+            .field("projected", &*self.projected.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
+    /// Opens the journal in `directory`, makes it if there is none, cuts what a fall left unfinished, and starts the
+    /// writer. The projector must be run for facts to get anywhere.
+    ///
+    /// # Errors
+    /// The directory can't be used, or another process uses it.
+    pub fn open(
+        directory: &Path,
+        origin: Origin,
+        settings: Settings,
+    ) -> Result<(Self, Projector<T>), OpenError> {
+        let failed = |source| OpenError::Io {
+            path: directory.to_owned(),
+            source,
+        };
+        describe();
+        let lock = lock(directory)?;
+        let (left, spooled) = left_behind(directory).map_err(failed)?;
+        let number = left.last().map_or(1, |last| last.number + 1);
+        let shared = Arc::new(Shared {
+            spooled: AtomicU64::new(spooled),
+            is_failing: AtomicBool::new(false),
+            _lock: lock,
+        });
+        let queue = Arc::new(Queue::new(settings.queue_facts));
+        let (synced_to, synced) = watch::channel(Synced {
+            segment: number,
+            octets: 0,
+            position: Position(0),
+        });
+        let (projected_to, projected) = watch::channel(Position(0));
+
+        let disk = Directory(directory.to_owned());
+        let first = Segment { number, origin };
+        let writer = Writer::new(
+            disk,
+            first,
+            Arc::clone(&queue),
+            Arc::clone(&shared),
+            synced_to,
+            settings.clone(),
+        );
+        writer.map_err(failed)?.start().map_err(failed)?;
+        let projector = Projector::new(
+            directory.to_owned(),
+            origin,
+            left,
+            shared.clone(),
+            settings,
+            synced.clone(),
+            projected_to,
+        );
+        let appender = Arc::new(Appender { queue, shared });
+        Ok((
+            Self {
+                appender,
+                synced,
+                projected,
+            },
+            projector,
+        ))
+    }
+}
+
+impl<T> Journal<T> {
+    /// Takes all of `facts`, in order, and returns the position of the last. Never waits for the disk.
+    ///
+    /// # Errors
+    /// The queue has no room for them; they are left where they are, to be tried again.
+    pub fn append(&self, facts: &mut Vec<T>) -> Result<Position, Full> {
+        self.appender.queue.push(facts)
+    }
+
+    /// Whether there is room for the facts of new calls; if not, what room is left is for those of calls in progress.
+    pub fn has_reserve(&self) -> bool {
+        self.appender.queue.has_reserve()
+    }
+
+    /// Whether the disk refuses what is written.
+    pub fn is_failing(&self) -> bool {
+        self.appender.shared.is_failing.load(Ordering::Relaxed)
+    }
+
+    /// How many facts wait to be written.
+    pub fn depth(&self) -> usize {
+        self.appender.queue.depth()
+    }
+
+    /// Octets of all segments on disk.
+    pub fn spooled_octets(&self) -> u64 {
+        self.appender.shared.spooled.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the fact at `position` survives the machine's fall: until it may be acknowledged.
+    ///
+    /// # Errors
+    /// The journal has closed without it.
+    pub async fn synced(&self, position: Position) -> Result<(), Closed> {
+        let mut synced = self.synced.clone();
+        synced
+            .wait_for(|synced| synced.position >= position)
+            .await
+            .map(drop)
+            .map_err(|_| Closed)
+    }
+
+    /// The last fact that the store has, with all before it.
+    pub fn projected(&self) -> watch::Receiver<Position> {
+        self.projected.clone()
+    }
+}
+
+/// Closes the queue with the last handle.
+struct Appender<T> {
+    queue: Arc<Queue<T>>,
+    shared: Arc<Shared>,
+}
+
+impl<T> Drop for Appender<T> {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+fn describe() {
+    use metrics::{describe_counter, describe_gauge};
+    describe_counter!(
+        "trunkline_journal_errors_total",
+        "Writes to the journal that the disk refused"
+    );
+    describe_counter!(
+        "trunkline_journal_refused_facts_total",
+        "Facts that could not be written down"
+    );
+    describe_counter!(
+        "trunkline_journal_project_errors_total",
+        "Times that the store did not take facts"
+    );
+    describe_gauge!(
+        "trunkline_journal_unprojected_facts",
+        "Synced facts that the store is being handed"
+    );
+    describe_gauge!("trunkline_journal_octets", "Size of the journal on disk");
+}
+
+/// Two processes in one directory would delete each other's facts.
+fn lock(directory: &Path) -> Result<File, OpenError> {
+    let failed = |source| OpenError::Io {
+        path: directory.to_owned(),
+        source,
+    };
+    fs::create_dir_all(directory).map_err(failed)?;
+    let file = File::create(directory.join("lock")).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(directory.to_owned())),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// The segments of earlier starts, and their octets.
+fn left_behind(directory: &Path) -> io::Result<(Vec<Segment>, u64)> {
+    let segments = segment::list(directory)?;
+    let mut octets = 0;
+    for segment in &segments {
+        octets += segment::cut_torn_tail(&segment.path(directory))?;
+    }
+    Ok((segments, octets))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,145 @@
-//! media
+//! The echo runtime's media: what a caller says comes back (RFC 3550, RFC 4733).
+//!
+//! Owns the RTP sockets, the threads that serve them and who is heard on which. Knows nothing of SIP or SDP: a call
+//! is a number, and what it negotiated comes through [`EchoMedia::update`].
+
+mod ports;
+mod rtp;
+mod session;
+mod worker;
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_sip::entropy::Entropy;
+use trunkline_sip::moment::Moment;
+
+use ports::Ports;
+use session::Session;
+use worker::Worker;
+
+/// What the media is configured with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The UDP ports to be used, even ones first (RFC 3550 §11). Each call takes one.
+    pub ports: RangeInclusive<u16>,
+    /// The address to bind.
+    pub ip: IpAddr,
+    /// How long a call that should be heard may be silent before that is reported.
+    pub silence: Duration,
+    /// Threads that serve the sockets, at least 1.
+    pub workers: usize,
+}
+
+/// A handle on the echo; clones share it, and the last one dropped ends it.
+#[derive(Clone)]
+pub struct EchoMedia {
+    ports: Arc<Ports>,
+    /// Dropped with the last handle, which stops the workers.
+    _running: Arc<Running>,
+}
+
+impl EchoMedia {
+    /// Binds a first stock of sockets and starts the threads. `on_silence` is called by them with the key of a call
+    /// that has not been heard for [`Settings::silence`], once until it is heard again.
+    ///
+    /// # Errors
+    /// The address is not this machine's, no port of the range is free, or the machine refuses sockets or threads.
+    pub fn new(
+        settings: &Settings,
+        entropy: Entropy,
+        clock: impl Fn() -> Moment + Copy + Send + 'static,
+        on_silence: impl Fn(u64) + Clone + Send + 'static,
+    ) -> io::Result<Self> {
+        describe();
+        let polls = (0..settings.workers.max(1))
+            .map(|_| mio::Poll::new())
+            .collect::<io::Result<Vec<_>>>()?;
+        let ports = Arc::new(Ports::new(settings, &polls, entropy)?);
+        ports.fill()?;
+        if ports.bound() == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "no port of the range is free",
+            ));
+        }
+        let running = Arc::new(Running(Arc::clone(&ports)));
+        for (index, poll) in polls.into_iter().enumerate() {
+            Worker::new(index, poll, Arc::clone(&ports), settings.silence)
+                .start(clock, on_silence.clone())?;
+        }
+        Ok(Self {
+            ports,
+            _running: running,
+        })
+    }
+
+    /// Takes a port for the call `key`; what arrives there is discarded until [`EchoMedia::update`]. `None` when all
+    /// ports are taken. A call that has one already gets the same.
+    pub fn open(&self, key: u64) -> Option<SocketAddr> {
+        self.ports.open(key)
+    }
+
+    /// What the call `key` has negotiated: where its peer listens, the audio payload type, and that of
+    /// telephone-events. Nothing is sent before something is heard, and then to where it came from. A remote port of 0
+    /// or an unspecified address is a peer on hold: it is neither sent to nor missed.
+    pub fn update(
+        &self,
+        key: u64,
+        remote: SocketAddr,
+        payload: u8,
+        telephone_event: Option<u8>,
+        now: Moment,
+    ) {
+        self.ports.with_session(key, |session| {
+            session.negotiate(remote, payload, telephone_event, now)
+        });
+    }
+
+    /// Gives the port of the call `key` back.
+    pub fn close(&self, key: u64) {
+        self.ports.close(key);
+    }
+
+    /// How many calls hold a port.
+    pub fn open_calls(&self) -> usize {
+        self.ports.open_calls()
+    }
+}
+
+impl fmt::Debug for EchoMedia {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EchoMedia")
+            .field("open_calls", &self.open_calls())
+            .finish_non_exhaustive()
+    }
+}
+
+fn describe() {
+    use metrics::{describe_counter, describe_gauge};
+    describe_counter!(
+        "trunkline_media_packets_total",
+        "RTP packets received by the echo, by their fate"
+    );
+    describe_gauge!("trunkline_media_calls", "Calls that hold an RTP port");
+    describe_gauge!(
+        "trunkline_media_sockets",
+        "RTP sockets bound, in use or in stock"
+    );
+}
+
+/// Stops the workers when dropped.
+struct Running(Arc<Ports>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,171 @@
-//! store
+//! Everything that is kept: all SQL stands here, one file an aggregate, for SQLite and PostgreSQL alike.
+//!
+//! A method of an aggregate takes the org first, so that a query across tenants can't be written by accident; what isn't of one
+//! org (partners, nodes, the change feed) says so by its type. Knows nothing of HTTP, SIP messages or sockets.
+
+mod agent_config;
+mod agents;
+mod auth_failures;
+mod calls;
+mod column;
+mod contacts;
+mod dedications;
+mod destinations;
+mod error;
+pub mod feed;
+mod handoffs;
+mod identify;
+mod inbound_trunks;
+mod keyring;
+mod logins;
+mod migrate;
+mod nodes;
+mod numbers;
+mod open;
+mod org_keys;
+mod orgs;
+mod outbound_trunks;
+mod page;
+mod partners;
+mod password;
+mod pool;
+mod projection;
+mod secrets;
+mod snapshot;
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use trunkline_sip::moment::Moment;
+use uuid::{NoContext, Timestamp, Uuid};
+
+pub use agent_config::AgentConfig;
+pub use agents::{Agent, AgentChange, AgentKind, Agents, NewAgent};
+pub use auth_failures::{AuthFailure, AuthFailures, NewAuthFailure};
+pub use calls::{Call, CallFilter, Calls};
+pub use contacts::{Contact, Contacts};
+pub use dedications::{Dedication, Dedications};
+pub use destinations::{Destination, DestinationChange, Destinations, NewDestination};
+pub use error::{Broke, Error, Kind, Refused, Wrong};
+pub use feed::Change;
+pub use handoffs::{Handoff, HandoffFilter, Handoffs, NewHandoff, Reason, Sentiment};
+pub use identify::ContactDetails;
+pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, InboundTrunks, Synced};
+pub use keyring::{Keyring, SigningPair};
+pub use logins::{Access, LoginLink, Logins, NewLogin, Role};
+pub use nodes::Nodes;
+pub use numbers::{Number, Numbers};
+pub use open::{OpenFault, Options};
+pub use org_keys::{OrgKey, OrgKeys};
+pub use orgs::{NewBooking, NewOrg, Org, Orgs};
+pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunks};
+pub use page::{Page, Position};
+pub use partners::{NewPartner, Partner, PartnerKey, Partners};
+pub use password::Password;
+pub use snapshot::{OldCredentials, OrgRows};
+
+use pool::{Pool, Writing};
+
+/// The open store. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pool: Pool,
+    keyring: Keyring,
+    /// Counts the commits of this process that have a row in the change feed.
+    changed: watch::Sender<u64>,
+}
+
+impl Store {
+    /// Opens the database, making it if there is none, and brings its schema up to date.
+    ///
+    /// # Errors
+    /// A sentence that says what to do; nothing was changed then.
+    pub async fn open(options: &Options, now: Moment) -> Result<Self, OpenFault> {
+        let (pool, keyring) = open::open(options, now).await?;
+        Ok(Self(Arc::new(Inner {
+            pool,
+            keyring,
+            changed: watch::Sender::new(0),
+        })))
+    }
+
+    /// The installation's keys.
+    pub fn keyring(&self) -> &Keyring {
+        &self.0.keyring
+    }
+
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    /// [`Broke`] if it does not.
+    pub async fn check(&self) -> Result<(), Error> {
+        let mut reading = self.0.pool.read().await?;
+        let (_,): (i64,) = pool::fetch_one!(
+            reading,
+            "SELECT COALESCE(MAX(version), 0) FROM schema_migrations"
+        )?;
+        Ok(())
+    }
+
+    /// Closes every connection, waiting for what is under way.
+    pub async fn close(&self) {
+        self.0.pool.close().await;
+    }
+
+    /// The change feed.
+    pub fn feed(&self) -> feed::Feed<'_> {
+        feed::Feed(self)
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.0.changed.subscribe()
+    }
+
+    /// A transaction that edits one org; edits of the same org take turns, so that what was checked still holds at the commit.
+    async fn edit(&self, org: Uuid) -> Result<Writing, Error> {
+        let mut writing = self.0.pool.write().await?;
+        let sql = match writing {
+            Writing::Sqlite(_) => "SELECT id FROM orgs WHERE id = $1",
+            Writing::Postgres(_) => "SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
+        };
+        let row: Option<(Uuid,)> = pool::fetch_optional!(writing, sql, org)?;
+        row.ok_or(Wrong::Absent(Kind::Org))?;
+        Ok(writing)
+    }
+
+    /// Commits a write together with its rows in the change feed, and wakes the readers of this process.
+    async fn commit(
+        &self,
+        mut writing: Writing,
+        changes: &[Change],
+        now: Moment,
+    ) -> Result<(), Error> {
+        feed::append(&mut writing, changes, now).await?;
+        writing.commit().await?;
+        self.0
+            .changed
+            .send_modify(|commits| *commits = commits.wrapping_add(1));
+        Ok(())
+    }
+}
+
+/// A new id: UUIDv7, so that ids sort by their time.
+fn new_id(now: Moment) -> Uuid {
+    let nanos =
+        u32::try_from(now.as_micros() % 1_000_000 * 1_000).expect("below a thousand million");
+    Uuid::new_v7(Timestamp::from_unix(NoContext, now.as_secs(), nanos))
+}
+
+/// Applies one field of a change.
+fn set<V>(field: &mut V, value: Option<V>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}

@@ -1,0 +1,331 @@
+//! JSON bodies, read field by field: a missing, unknown or wrong field is a fault named by its path, and all faults are
+//! answered together. Query parameters of a request with a body are unknown fields as well: none takes any.
+//!
+//! Taking a body never refuses a request: whoever lacks the scope, or asks for what isn't theirs, is told that first.
+
+use std::convert::Infallible;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts as _, Request};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse as _;
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+use super::query::Query;
+use super::shape::Shape;
+
+/// The longest body, in octets.
+pub(super) const LONGEST: usize = 1 << 20;
+
+/// The body of one request, not judged yet.
+#[derive(Debug)]
+pub(super) struct Body {
+    query: Query,
+    content_type: Option<String>,
+    octets: Result<Bytes, Cut>,
+}
+
+/// Why a body did not arrive whole.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Cut {
+    TooLong,
+    Broken,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = Infallible;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Infallible> {
+        let (mut parts, body) = request.into_parts();
+        let query = Query::from_request_parts(&mut parts, state).await?;
+        let request = Request::from_parts(parts, body);
+        let content_type = request
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let octets = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| {
+                if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE {
+                    Cut::TooLong
+                } else {
+                    Cut::Broken
+                }
+            });
+        Ok(Self {
+            query,
+            content_type,
+            octets,
+        })
+    }
+}
+
+impl Body {
+    /// The fields of the object that the body holds; one that is empty and names no type holds `{}`.
+    ///
+    /// # Errors
+    /// 413, 415, or 400 for what is no JSON object.
+    pub(super) fn fields(self) -> Result<Fields, ApiError> {
+        let octets = self.octets.map_err(|cut| match cut {
+            Cut::TooLong => ApiError::TooLarge,
+            Cut::Broken => ApiError::bad("the body did not arrive whole"),
+        })?;
+        let mut faults = self.query.faults();
+        let map = match self.content_type.as_deref() {
+            None if octets.is_empty() => Map::new(),
+            Some(content_type) if is_json(content_type) => object(&octets).map_err(|fault| {
+                faults.push(fault);
+                ApiError::BadRequest(std::mem::take(&mut faults))
+            })?,
+            Some(_) | None => return Err(ApiError::MediaType),
+        };
+        Ok(Fields {
+            faults,
+            ..Fields::of(map, String::new())
+        })
+    }
+
+    /// For requests that say all in their path.
+    ///
+    /// # Errors
+    /// As [`fields`](Self::fields), and 400 for any field.
+    pub(super) fn empty(self) -> Result<(), ApiError> {
+        self.fields()?.done(|| Some(()))
+    }
+}
+
+fn object(octets: &[u8]) -> Result<Map<String, Value>, String> {
+    match serde_json::from_slice(octets) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err("the body is no JSON object".to_owned()),
+        Err(error) => Err(format!("the body is not well-formed JSON: {error}")),
+    }
+}
+
+/// `application/json` or another type of that syntax (RFC 6839 §3.1), in UTF-8 (RFC 8259 §8.1).
+fn is_json(content_type: &str) -> bool {
+    let mut parts = content_type.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let utf8 = parts.all(|parameter| {
+        let charset = parameter
+            .split_once('=')
+            .filter(|(name, _)| name.eq_ignore_ascii_case("charset"));
+        charset.is_none_or(|(_, charset)| charset.trim_matches('"').eq_ignore_ascii_case("utf-8"))
+    });
+    let json = essence == "application/json"
+        || (essence.starts_with("application/") && essence.ends_with("+json"));
+    json && utf8
+}
+
+/// The fields of an object that haven't been read yet.
+#[derive(Debug)]
+pub(super) struct Fields {
+    map: Map<String, Value>,
+    /// What stands before a field's name in a fault: nothing, or `create.`.
+    path: String,
+    null_is_absent: bool,
+    faults: Vec<String>,
+}
+
+impl Fields {
+    pub(super) fn of(map: Map<String, Value>, path: String) -> Self {
+        Self {
+            map,
+            path,
+            null_is_absent: false,
+            faults: Vec::new(),
+        }
+    }
+
+    /// For what is made by the fields of its change: there is nothing yet that `null` could clear.
+    pub(super) fn take_null_as_absent(&mut self) {
+        self.null_is_absent = true;
+    }
+
+    /// A field that must be there. Absent or wrong, it is `None` and a fault is noted.
+    pub(super) fn required<S: Shape>(&mut self, name: &str, shape: S) -> Option<S::Read> {
+        match self.map.remove(name) {
+            Some(value) => self.read(name, value, &shape),
+            None => {
+                self.refuse(name, "is required");
+                None
+            }
+        }
+    }
+
+    /// A field that may be absent, or `null`, which is the same.
+    pub(super) fn optional<S: Shape>(&mut self, name: &str, shape: S) -> Option<S::Read> {
+        let value = self.map.remove(name).filter(|value| !value.is_null())?;
+        self.read(name, value, &shape)
+    }
+
+    /// A field of an update that always has a value: absent leaves it as it is.
+    pub(super) fn change<S: Shape>(&mut self, name: &str, shape: S) -> Option<S::Read> {
+        let value = self.map.remove(name)?;
+        if self.null_is_absent && value.is_null() {
+            return None;
+        }
+        self.read(name, value, &shape)
+    }
+
+    /// A field of an update that may be empty: absent leaves it as it is, `null` clears it.
+    pub(super) fn clearable<S: Shape>(&mut self, name: &str, shape: S) -> Option<Option<S::Read>> {
+        let value = self.map.remove(name)?;
+        if value.is_null() {
+            return (!self.null_is_absent).then_some(None);
+        }
+        self.read(name, value, &shape).map(Some)
+    }
+
+    /// Whether a field was given that hasn't been read yet.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.map.contains_key(name)
+    }
+
+    /// Whether a field that hasn't been read yet was given, and not as `null`.
+    pub(super) fn has_value(&self, name: &str) -> bool {
+        self.map.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    fn read<S: Shape>(&mut self, name: &str, value: Value, shape: &S) -> Option<S::Read> {
+        let path = format!("{}{name}", self.path);
+        shape.read(value, &path, &mut self.faults)
+    }
+
+    /// Notes a fault of the field `name`, or one that lies between fields under the name of one of them.
+    pub(super) fn refuse(&mut self, name: &str, fault: impl std::fmt::Display) {
+        self.faults.push(format!("{}{name}: {fault}", self.path));
+    }
+
+    /// Notes a fault of every field that is left.
+    pub(super) fn refuse_rest(&mut self, fault: &str) {
+        for name in std::mem::take(&mut self.map).keys() {
+            self.refuse(name, fault);
+        }
+    }
+
+    /// Ends the reading: what is left is unknown. `build` finds every required field where there was no fault.
+    ///
+    /// # Errors
+    /// 400 with every fault.
+    pub(super) fn done<T>(self, build: impl FnOnce() -> Option<T>) -> Result<T, ApiError> {
+        let faults = self.faults();
+        if faults.is_empty() {
+            Ok(build().expect("what is missing is a fault"))
+        } else {
+            Err(ApiError::BadRequest(faults))
+        }
+    }
+
+    /// Ends the reading with every fault.
+    pub(super) fn faults(mut self) -> Vec<String> {
+        let path = &self.path;
+        let unknown = self.map.keys();
+        self.faults
+            .extend(unknown.map(|name| format!("{path}{name}: is no field of this request")));
+        self.faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::shape::{Count, Switch, Text};
+    use super::*;
+
+    fn fields(value: Value) -> Fields {
+        Fields::of(value.as_object().unwrap().clone(), String::new())
+    }
+
+    #[test]
+    fn the_body_of_json_is_told_by_its_type() {
+        for (content_type, json) in [
+            ("application/json", true),
+            ("Application/JSON; charset=UTF-8", true),
+            ("application/json;charset=\"utf-8\"; q=1", true),
+            ("application/merge-patch+json", true),
+            ("application/json; charset=latin1", false),
+            ("text/json", false),
+            ("text/plain", false),
+            ("application/x-www-form-urlencoded", false),
+            ("", false),
+        ] {
+            assert_eq!(is_json(content_type), json, "{content_type}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_an_object_or_refused() {
+        let json = Some("application/json");
+        for (content_type, octets, status) in [
+            (None, "", None),
+            (json, "{}", None),
+            (json, "", Some(StatusCode::BAD_REQUEST)),
+            (json, "[]", Some(StatusCode::BAD_REQUEST)),
+            (json, "{\"a\":", Some(StatusCode::BAD_REQUEST)),
+            (None, "{}", Some(StatusCode::UNSUPPORTED_MEDIA_TYPE)),
+            (
+                Some("text/plain"),
+                "{}",
+                Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            ),
+        ] {
+            let body = Body {
+                query: Query::default(),
+                content_type: content_type.map(str::to_owned),
+                octets: Ok(Bytes::from_static(octets.as_bytes())),
+            };
+            let refused = body
+                .empty()
+                .err()
+                .map(|error| error.into_response().status());
+            assert_eq!(refused, status, "{content_type:?} {octets}");
+        }
+        let cut = Body {
+            query: Query::default(),
+            content_type: None,
+            octets: Err(Cut::TooLong),
+        };
+        assert!(matches!(cut.empty(), Err(ApiError::TooLarge)));
+    }
+
+    #[test]
+    fn absent_null_and_given_are_told_apart() {
+        let given = json!({"null": null, "given": 7});
+        for (name, optional, change, clearable) in [
+            ("absent", None, None, None),
+            ("null", None, None, Some(None)),
+            ("given", Some(7), Some(7), Some(Some(7))),
+        ] {
+            let count = || Count::new(1..=9);
+            let fields = || fields(given.clone());
+            assert_eq!(fields().optional(name, count()), optional, "{name}");
+            assert_eq!(fields().change(name, count()), change, "{name}");
+            assert_eq!(fields().clearable(name, count()), clearable, "{name}");
+            let mut new = fields();
+            new.take_null_as_absent();
+            assert_eq!(new.change(name, count()), optional, "{name}");
+            let mut new = fields();
+            new.take_null_as_absent();
+            assert_eq!(new.clearable(name, count()), optional.map(Some), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_fault_is_named_by_its_path() {
+        let mut fields = fields(json!({"name": "", "on": 1, "colour": "red", "gone": null}));
+        let name = fields.required("name", Text::line(1..=9));
+        let size = fields.required("size", Count::new(1..=9));
+        let on = fields.optional("on", Switch);
+        let gone = fields.change("gone", Switch);
+        assert_eq!((name.as_deref(), size, on, gone), (None, None, None, None));
+        let fault = fields.done(|| Some(())).unwrap_err().to_string();
+        assert_eq!(
+            fault,
+            "name: must not be empty; size: is required; on: expected true or false, not a number; \
+             gone: expected true or false, not null; colour: is no field of this request"
+        );
+    }
+}

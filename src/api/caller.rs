@@ -1,0 +1,119 @@
+//! Who is asking: an org by its key. The token's signature is checked, then that the key's row still exists.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use uuid::Uuid;
+
+use super::credentials::{KnownOrg, presented};
+use super::error::ApiError;
+use super::quota::{Policy, Tally};
+use super::{Api, token};
+use crate::store::{Error, Wrong};
+
+/// The org whose key came with the request, and what the key may do.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) org: Uuid,
+    known: Arc<KnownOrg>,
+}
+
+impl Caller {
+    /// Whether the key has the scope.
+    pub(super) fn may(&self, scope: &str) -> bool {
+        self.known.key.scopes.iter().any(|held| held == scope)
+    }
+
+    /// # Errors
+    /// 403 that names the scope, if the key lacks it.
+    pub(super) fn needs(&self, scope: &str) -> Result<(), ApiError> {
+        if self.may(scope) {
+            Ok(())
+        } else {
+            Err(ApiError::Forbidden(format!(
+                "This API key lacks the scope {scope}"
+            )))
+        }
+    }
+}
+
+impl FromRequestParts<Api> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        let token = credential(
+            parts,
+            "An API key is required: Authorization: Bearer <API key>",
+        )?;
+        let now = api.now();
+        let look_up = api
+            .credentials()
+            .orgs
+            .or_look_up(presented(token), now, async || look_up(api, token).await);
+        let known = look_up
+            .await?
+            .ok_or(ApiError::Unauthorized("The API key has been revoked"))?;
+        let org = known.key.org_id;
+        let limit = known.requests_per_minute;
+        let limit = limit.unwrap_or(api.config().limits.requests_per_minute);
+        Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, now))?;
+        api.credentials().uses.note_org_key(known.key.id, now);
+        Ok(Self { org, known })
+    }
+}
+
+async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
+    let claims = token::read(api.store().keyring(), token)
+        .ok_or(ApiError::Unauthorized("The API key is invalid"))?;
+    let Some(key) = api.store().org_keys().by_id(claims.org, claims.sub).await? else {
+        return Ok(None);
+    };
+    match api.store().orgs().by_id(claims.org).await {
+        Ok(org) => Ok(Some(KnownOrg {
+            key,
+            requests_per_minute: org.requests_per_minute,
+        })),
+        Err(Error::Wrong(Wrong::Absent(_))) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The credential that came with the request; `required` says which is missing.
+pub(super) fn credential<'r>(
+    parts: &'r Parts,
+    required: &'static str,
+) -> Result<&'r str, ApiError> {
+    let value = parts.headers.get(AUTHORIZATION);
+    let value = value.ok_or(ApiError::Unauthorized(required))?;
+    let credential = value.to_str().ok().and_then(bearer);
+    credential.ok_or(ApiError::Unauthorized(
+        "The Authorization header is no Bearer credential",
+    ))
+}
+
+/// The credential of `Bearer <credential>`; the scheme's name ignores case (RFC 9110 §11.1).
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, credential) = value.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| credential.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bearer_credential_is_found() {
+        for (value, credential) in [
+            ("Bearer a.b.c", Some("a.b.c")),
+            ("bearer  x ", Some("x")),
+            ("Basic eDp5", None),
+            ("Bearer", None),
+        ] {
+            assert_eq!(bearer(value), credential, "{value}");
+        }
+    }
+}

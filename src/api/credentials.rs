@@ -1,0 +1,284 @@
+//! Keys that were looked up lately, and when each was used.
+//!
+//! A look-up is believed for a minute; the change feed ends that at once for a key that was revoked on this node, and within a
+//! second for one revoked elsewhere. So a request costs neither a signature's check nor a query.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use sha2::{Digest as _, Sha256};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::Api;
+use super::error::ApiError;
+use crate::store::{Change, Error, OrgKey, Partner, PartnerKey, Store};
+
+/// How long a look-up is believed.
+const BELIEVED: Duration = Duration::from_secs(60);
+/// How often the uses of keys are written down, and old look-ups dropped.
+const WRITTEN_EVERY: Duration = Duration::from_secs(30);
+
+/// SHA-256 of a credential as it was presented.
+pub(super) type Presented = [u8; 32];
+
+/// What is known of credentials.
+#[derive(Debug, Default)]
+pub(super) struct Credentials {
+    pub(super) orgs: Believed<KnownOrg>,
+    pub(super) partners: Believed<KnownPartner>,
+    pub(super) uses: Uses,
+}
+
+/// An org's key that exists.
+#[derive(Debug)]
+pub(super) struct KnownOrg {
+    pub(super) key: OrgKey,
+    /// Requests a minute, where the org has a limit of its own.
+    pub(super) requests_per_minute: Option<u32>,
+}
+
+/// A partner's key that exists, and the partner, active or not.
+#[derive(Debug)]
+pub(super) struct KnownPartner {
+    pub(super) key: PartnerKey,
+    pub(super) partner: Partner,
+}
+
+/// What look-ups gave. Only what was found is kept, so there are no more entries than keys, and a stranger makes none.
+#[derive(Debug)]
+pub(super) struct Believed<K> {
+    known: DashMap<Presented, (Arc<K>, Moment)>,
+    /// Counts what was forgotten, for look-ups that were under way meanwhile.
+    forgotten: AtomicU64,
+}
+
+/// When each key was used last, until it is written down.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    orgs: DashMap<Uuid, Moment>,
+    partners: DashMap<Uuid, Moment>,
+}
+
+/// The credential as it is looked for.
+pub(super) fn presented(credential: &str) -> Presented {
+    Sha256::digest(credential).into()
+}
+
+impl Credentials {
+    /// Forgets what has changed.
+    pub(super) fn forget(&self, change: Change) {
+        match change {
+            Change::OrgKey { key, .. } => self.orgs.forget(|known| known.key.id == key),
+            Change::Org(org) => self.orgs.forget(|known| known.key.org_id == org),
+            Change::Partner(partner) => self.partners.forget(|known| known.partner.id == partner),
+        }
+    }
+
+    fn forget_all(&self) {
+        self.orgs.forget(|_| true);
+        self.partners.forget(|_| true);
+    }
+}
+
+impl<K> Default for Believed<K> {
+    fn default() -> Self {
+        Self {
+            known: DashMap::new(),
+            forgotten: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<K> Believed<K> {
+    /// What is believed of the credential, or else what `look_up` finds.
+    pub(super) async fn or_look_up(
+        &self,
+        presented: Presented,
+        now: Moment,
+        look_up: impl AsyncFnOnce() -> Result<Option<K>, ApiError>,
+    ) -> Result<Option<Arc<K>>, ApiError> {
+        if let Some(known) = self.get(&presented, now) {
+            return Ok(Some(known));
+        }
+        let forgotten = self.forgotten.load(Ordering::SeqCst);
+        let Some(found) = look_up().await? else {
+            return Ok(None);
+        };
+        let found = Arc::new(found);
+        self.known
+            .insert(presented, (Arc::clone(&found), now + BELIEVED));
+        // What was read may be from before a change that was forgotten while we read.
+        if self.forgotten.load(Ordering::SeqCst) != forgotten {
+            self.known.remove(&presented);
+        }
+        Ok(Some(found))
+    }
+
+    fn get(&self, presented: &Presented, now: Moment) -> Option<Arc<K>> {
+        let entry = self.known.get(presented)?;
+        let (known, until) = entry.value();
+        (now < *until).then(|| Arc::clone(known))
+    }
+
+    fn forget(&self, which: impl Fn(&K) -> bool) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        self.known.retain(|_, (known, _)| !which(known));
+    }
+
+    fn drop_old(&self, now: Moment) {
+        self.known.retain(|_, (_, until)| now < *until);
+    }
+}
+
+impl Uses {
+    pub(super) fn note_org_key(&self, key: Uuid, now: Moment) {
+        self.orgs.insert(key, now);
+    }
+
+    pub(super) fn note_partner_key(&self, key: Uuid, now: Moment) {
+        self.partners.insert(key, now);
+    }
+
+    /// Writes the uses down; what can't be written now stays for the next time.
+    async fn write(&self, store: &Store) -> Result<(), Error> {
+        let (orgs, partners) = (listed(&self.orgs), listed(&self.partners));
+        store.org_keys().note_uses(&orgs).await?;
+        remove(&self.orgs, &orgs);
+        store.partners().note_key_uses(&partners).await?;
+        remove(&self.partners, &partners);
+        Ok(())
+    }
+}
+
+fn listed(uses: &DashMap<Uuid, Moment>) -> Vec<(Uuid, Moment)> {
+    uses.iter()
+        .map(|entry| (*entry.key(), *entry.value()))
+        .collect()
+}
+
+/// What has been used again since stays.
+fn remove(uses: &DashMap<Uuid, Moment>, written: &[(Uuid, Moment)]) {
+    for (key, at) in written {
+        uses.remove_if(key, |_, last| last == at);
+    }
+}
+
+/// Forgets keys as the change feed reports them, for as long as the API serves.
+pub(super) async fn follow(api: Api) {
+    let mut signal = api.store().feed().follow().await;
+    let mut seq = None;
+    loop {
+        match seq {
+            // What was cached before the position is known may be stale.
+            None => {
+                seq = api.store().feed().position().await.ok();
+                api.credentials().forget_all();
+            }
+            Some(at) => {
+                if let Ok(changes) = api.store().feed().since(at).await {
+                    if changes.missed {
+                        api.credentials().forget_all();
+                    }
+                    for change in changes.changes {
+                        api.credentials().forget(change);
+                    }
+                    seq = Some(changes.seq);
+                }
+            }
+        }
+        signal.wait().await;
+    }
+}
+
+/// Writes the uses of keys down now and then, for as long as the API serves.
+pub(super) async fn write_uses(api: Api) {
+    let mut turns = tokio::time::interval(WRITTEN_EVERY);
+    loop {
+        turns.tick().await;
+        api.write_uses().await;
+    }
+}
+
+impl Api {
+    /// Revokes a key of the org: for good, and on this node at once.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(super) async fn revoke_key(&self, org: Uuid, key: Uuid) -> Result<(), ApiError> {
+        self.store().org_keys().revoke(org, key, self.now()).await?;
+        self.credentials().forget(Change::OrgKey { org, key });
+        Ok(())
+    }
+
+    /// Writes down when keys were used, which is otherwise done twice a minute.
+    pub async fn write_uses(&self) {
+        let (credentials, now) = (self.credentials(), self.now());
+        credentials.orgs.drop_old(now);
+        credentials.partners.drop_old(now);
+        if let Err(error) = credentials.uses.write(self.store()).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "the uses of keys could not be written down yet");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Presented = [7; 32];
+
+    fn at(secs: u64) -> Moment {
+        Moment::from_secs(1_000 + secs)
+    }
+
+    async fn ask(believed: &Believed<u32>, secs: u64, stored: Option<u32>) -> Option<u32> {
+        let found = believed
+            .or_look_up(KEY, at(secs), async || Ok(stored))
+            .await;
+        found.unwrap().map(|found| *found)
+    }
+
+    #[tokio::test]
+    async fn a_look_up_is_believed_for_a_minute() {
+        let believed = Believed::default();
+        for (name, secs, stored, expected) in [
+            ("absent", 0, None, None),
+            ("absence isn't believed", 0, Some(1), Some(1)),
+            ("believed", 59, Some(2), Some(1)),
+            ("looked up again", 60, Some(2), Some(2)),
+        ] {
+            assert_eq!(ask(&believed, secs, stored).await, expected, "{name}");
+        }
+        believed.drop_old(at(119));
+        assert_eq!(believed.known.len(), 1);
+        believed.drop_old(at(120));
+        assert_eq!(believed.known.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_forgotten_is_looked_up_again() {
+        let believed = Believed::default();
+        ask(&believed, 0, Some(1)).await;
+        believed.forget(|known| *known == 9);
+        assert_eq!(ask(&believed, 0, None).await, Some(1));
+        believed.forget(|known| *known == 1);
+        assert_eq!(ask(&believed, 0, None).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_look_up_that_a_change_overtakes_is_not_believed() {
+        let believed = Believed::default();
+        let overtaken = believed
+            .or_look_up(KEY, at(0), async || {
+                believed.forget(|_| true);
+                Ok(Some(1))
+            })
+            .await;
+        assert_eq!(overtaken.unwrap().as_deref(), Some(&1));
+        assert_eq!(ask(&believed, 0, None).await, None);
+    }
+}

@@ -1,0 +1,256 @@
+//! What a request is answered when it isn't answered as asked: `{statusCode, message, error}`, below `/partner/v1` without `error`.
+//!
+//! A 500 carries the request's id and nothing of its cause, which is logged once under that id (see `request`).
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::store::{Error, Kind, Refused, Wrong};
+
+/// Why a request isn't answered as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The request is wrong; every fault with its path.
+    #[error("{}", listed(.0))]
+    BadRequest(Vec<String>),
+    /// No credential, or none that is good.
+    #[error("{0}")]
+    Unauthorized(&'static str),
+    /// The credential doesn't allow it.
+    #[error("{0}")]
+    Forbidden(String),
+    /// There is no such thing for this credential.
+    #[error("{0}")]
+    NotFound(String),
+    /// What is stored stands against it.
+    #[error("{0}")]
+    Conflict(String),
+    /// The body is longer than any may be.
+    #[error("A body may have at most 1 MiB")]
+    TooLarge,
+    /// The body is of a type that isn't read here.
+    #[error("A body must be JSON in UTF-8: Content-Type: application/json")]
+    MediaType,
+    /// The credential has asked too often.
+    #[error("Too many requests: {limit} a minute are allowed; try again in {wait_s} s")]
+    TooMany {
+        /// Requests a minute.
+        limit: u32,
+        /// Seconds until the next one may pass.
+        wait_s: u64,
+    },
+    /// A third party that has to be asked can't be.
+    #[error("{0}")]
+    BadGateway(String),
+    /// Something of ours broke.
+    #[error("{0}")]
+    Broke(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// The body of every refusal.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    status_code: u16,
+    message: &'a str,
+    /// The standard reason phrase; the partner API has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'static str>,
+}
+
+/// What a refusal says, on its way to `request`.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal(pub(super) Arc<str>);
+
+/// The cause of a 500 on its way to the log.
+#[derive(Clone, Debug)]
+pub(super) struct Cause(pub(super) Arc<str>);
+
+/// Faults that one answer names at most.
+const MOST_FAULTS: usize = 50;
+
+impl ApiError {
+    /// There is no such thing, or none that this credential may see: the same answer for both.
+    pub fn absent(kind: Kind) -> Self {
+        Self::NotFound(format!("There is no such {kind}"))
+    }
+
+    /// What the store says of the values in the field of this name.
+    pub(super) fn in_field(field: &'static str) -> impl Fn(Error) -> Self {
+        move |error: Error| match error {
+            Error::Wrong(Wrong::Entries(faults)) => {
+                let named = |(place, fault)| format!("{field}[{place}]: {fault}");
+                Self::BadRequest(faults.into_iter().map(named).collect())
+            }
+            Error::Wrong(wrong @ (Wrong::Unknown { .. } | Wrong::NoVerifiedNumber)) => {
+                Self::bad(format!("{field}: {wrong}"))
+            }
+            Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => Self::from(error),
+        }
+    }
+
+    /// One fault of the request.
+    pub fn bad(fault: impl Into<String>) -> Self {
+        Self::BadRequest(vec![fault.into()])
+    }
+}
+
+impl From<crate::store::Error> for ApiError {
+    fn from(error: crate::store::Error) -> Self {
+        match error {
+            Error::Wrong(Wrong::Absent(kind)) => Self::absent(kind),
+            Error::Wrong(wrong) => Self::bad(wrong.to_string()),
+            Error::Refused(refused) => Self::from(refused),
+            Error::Broke(broke) => Self::Broke(Box::new(broke)),
+        }
+    }
+}
+
+impl From<Refused> for ApiError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::ExternalIdTaken(_)
+            | Refused::NumberExists(_)
+            | Refused::NumberVerifiedElsewhere(_)
+            | Refused::NumberHeld { .. }
+            | Refused::TrunkExists
+            | Refused::TrunkInUse { .. }
+            | Refused::NameTaken(_) => Self::Conflict(sentence(&refused.to_string())),
+            // The operator's own affairs, which no request can bring about.
+            Refused::NetworkDedicated { .. } | Refused::NodeServed { .. } => {
+                Self::Broke(Box::new(refused))
+            }
+        }
+    }
+}
+
+/// With a capital where it begins.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    chars
+        .next()
+        .map(|first| first.to_uppercase().chain(chars).collect())
+        .unwrap_or_default()
+}
+
+impl ApiError {
+    const fn status(&self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::BadGateway(_) => StatusCode::BAD_GATEWAY,
+            Self::Broke(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = refusal(self.status(), &self.to_string());
+        match &self {
+            Self::Unauthorized(_) => {
+                let bearer = HeaderValue::from_static("Bearer");
+                let headers = response.headers_mut();
+                headers.insert(header::WWW_AUTHENTICATE, bearer);
+            }
+            Self::TooMany { wait_s, .. } => {
+                let headers = response.headers_mut();
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(*wait_s));
+            }
+            Self::Broke(cause) => {
+                let cause = Cause(chain(&**cause).into());
+                response.extensions_mut().insert(cause);
+            }
+            Self::BadRequest(_)
+            | Self::Forbidden(_)
+            | Self::NotFound(_)
+            | Self::Conflict(_)
+            | Self::TooLarge
+            | Self::MediaType
+            | Self::BadGateway(_) => {}
+        }
+        response
+    }
+}
+
+/// The error and what lies beneath it, in one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<_> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
+/// An answer that says no. `request`, which knows the path, makes its body.
+pub(super) fn refusal(status: StatusCode, message: &str) -> Response {
+    let mut response = status.into_response();
+    response.extensions_mut().insert(Refusal(message.into()));
+    response
+}
+
+/// Gives a refusal of a request for `path` its body.
+pub(super) fn with_body(mut response: Response, path: &str, message: &str) -> Response {
+    let status = response.status();
+    let reason = status.canonical_reason().unwrap_or("Error");
+    let body = Json(Body {
+        status_code: status.as_u16(),
+        message,
+        error: (!is_partners(path)).then_some(reason),
+    });
+    let (parts, body) = body.into_response().into_parts();
+    *response.body_mut() = body;
+    // That of the body which wasn't there yet.
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    response.headers_mut().extend(parts.headers);
+    response
+}
+
+fn is_partners(path: &str) -> bool {
+    path.strip_prefix("/partner/v1")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// All faults in one sentence; beyond a bound their number.
+fn listed(faults: &[String]) -> String {
+    let shown = faults.len().min(MOST_FAULTS);
+    let mut text = faults[..shown].join("; ");
+    if faults.len() > shown {
+        text.push_str(&format!("; and {} more", faults.len() - shown));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_named_up_to_a_bound() {
+        let faults: Vec<_> = (0..53).map(|at| format!("f{at}: is wrong")).collect();
+        let text = listed(&faults);
+        assert!(text.starts_with("f0: is wrong; f1: is wrong; "), "{text}");
+        assert!(text.ends_with("f49: is wrong; and 3 more"), "{text}");
+        assert_eq!(listed(&faults[..1]), "f0: is wrong");
+    }
+
+    #[test]
+    fn the_partner_api_is_known_by_its_path() {
+        for (path, partners) in [
+            ("/partner/v1", true),
+            ("/partner/v1/orgs", true),
+            ("/partner/v10", false),
+            ("/phone/partner/v1", false),
+        ] {
+            assert_eq!(is_partners(path), partners, "{path}");
+        }
+    }
+}

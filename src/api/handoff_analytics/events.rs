@@ -1,0 +1,166 @@
+//! `/handoff-analytics/events`: conversations that an agent gave to a human. A runtime reports them here.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use trunkline_sip::moment::Moment;
+
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::page::{Page, Paging};
+use crate::api::query::Query;
+use crate::api::shape::{Choice, ListOf, Text};
+use crate::api::time::{self, written};
+use crate::api::{Api, ApiError};
+use crate::store::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment};
+
+const READ: &str = "handoff:read";
+const WRITE: &str = "handoff:write";
+
+/// How far back a list goes that names no `start_date`.
+const USUAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A handoff as the API shows it: these fields and no other.
+#[derive(Debug, Serialize)]
+pub(super) struct HandoffView {
+    session_id: String,
+    summary: String,
+    explanation: Option<String>,
+    reasons: Vec<Reason>,
+    sentiment: Option<Sentiment>,
+    created_at: String,
+}
+
+impl From<Handoff> for HandoffView {
+    fn from(handoff: Handoff) -> Self {
+        Self {
+            session_id: handoff.session_id,
+            summary: handoff.summary,
+            explanation: handoff.explanation,
+            reasons: handoff.reasons,
+            sentiment: handoff.sentiment,
+            created_at: written(handoff.created_at),
+        }
+    }
+}
+
+/// What a list is narrowed by, as it was asked for, and the window that came of it. The cursor carries both, so that a walk sees
+/// one window however long it takes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Filters {
+    reason: Option<Reason>,
+    start_date: Option<Moment>,
+    end_date: Option<Moment>,
+    window: Option<(Moment, Moment)>,
+}
+
+/// Filters are the same if they were asked for in the same words.
+impl PartialEq for Filters {
+    fn eq(&self, other: &Self) -> bool {
+        (self.reason, self.start_date, self.end_date)
+            == (other.reason, other.start_date, other.end_date)
+    }
+}
+
+impl Filters {
+    fn read(query: &mut Query) -> Self {
+        Self {
+            reason: query.read("reason", |text| REASON.meaning(text)),
+            start_date: query.read("start_date", time::start),
+            end_date: query.read("end_date", time::end),
+            window: None,
+        }
+    }
+
+    /// The window, which is made up once for a whole walk.
+    fn window(&mut self, now: Moment) -> (Moment, Moment) {
+        let start = self.start_date.unwrap_or(now - USUAL_WINDOW);
+        let end = self.end_date.unwrap_or(now);
+        *self.window.get_or_insert((start, end))
+    }
+}
+
+/// `GET /handoff-analytics/events?reason&start_date&end_date&limit&cursor`: newest first. Both dates are inclusive; without them
+/// the list covers the last 30 days.
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    mut query: Query,
+) -> Result<Json<Page<HandoffView>>, ApiError> {
+    caller.needs(READ)?;
+    let given = Filters::read(&mut query);
+    let mut paging = Paging::read(&mut query, "handoffs", given);
+    let (from, to) = paging.filters.window(api.now());
+    if from > to {
+        query.refuse(
+            "start_date: lies after end_date; they are 30 days before now, and now, unless given",
+        );
+    }
+    query.finish()?;
+    let filter = HandoffFilter {
+        reason: paging.filters.reason,
+        from,
+        to,
+    };
+    let handoffs = api.store().handoffs();
+    let page = handoffs
+        .list(caller.org, filter, paging.after, paging.limit)
+        .await?;
+    Ok(Json(paging.page(page, HandoffView::from)))
+}
+
+/// `POST /handoff-analytics/events {session_id, summary, explanation, reasons, sentiment}`: 201. Without reasons the handoff
+/// counts as implied by the AI.
+pub(super) async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<(StatusCode, Json<HandoffView>), ApiError> {
+    caller.needs(WRITE)?;
+    let new = reported(body.fields()?)?;
+    let handoffs = api.store().handoffs();
+    let handoff = handoffs.record(caller.org, new, api.now()).await?;
+    Ok((StatusCode::CREATED, Json(handoff.into())))
+}
+
+fn reported(mut fields: Fields) -> Result<NewHandoff, ApiError> {
+    let session_id = fields.required("session_id", Text::line(1..=255));
+    let summary = fields.optional("summary", Text::lines(0..=16_384));
+    let explanation = fields.optional("explanation", Text::lines(0..=16_384));
+    let reasons = fields.optional("reasons", ListOf::new(REASON, 0..=REASONS.len()));
+    let sentiment = fields.optional("sentiment", SENTIMENT);
+    fields.done(|| {
+        Some(NewHandoff {
+            session_id: session_id?,
+            summary: summary.unwrap_or_default(),
+            explanation,
+            reasons: reasons.unwrap_or_default(),
+            sentiment,
+        })
+    })
+}
+
+const REASON: Choice<Reason> = Choice(&REASONS);
+const REASONS: [(&str, Reason); 7] = [
+    named(Reason::AiImpliedHandoff),
+    named(Reason::BasedOnInstructions),
+    named(Reason::InstructionsNotClear),
+    named(Reason::InsufficientKnowledge),
+    named(Reason::InsufficientTools),
+    named(Reason::ProhibitedTopic),
+    named(Reason::UserRequestedHumanAssistance),
+];
+
+const fn named(reason: Reason) -> (&'static str, Reason) {
+    (reason.as_str(), reason)
+}
+
+const SENTIMENT: Choice<Sentiment> = Choice(&[
+    ("angry", Sentiment::Angry),
+    ("happy", Sentiment::Happy),
+    ("neutral", Sentiment::Neutral),
+]);

@@ -1,0 +1,79 @@
+//! Whether the process lives, whether it takes calls, and what it has counted.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::Api;
+use crate::store::Store;
+use crate::telemetry::metrics;
+
+/// How long the database may take to answer before it counts as away.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// `GET /healthz`: the process answers.
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+#[derive(Serialize)]
+struct ReadyView {
+    status: &'static str,
+    database: &'static str,
+}
+
+/// `GET /readyz`: 200 while new calls are taken, 503 while draining.
+///
+/// A database that is away makes the node `degraded`, not unready: it goes on placing and answering calls.
+pub(super) async fn readyz(State(api): State<Api>) -> Response {
+    let database = if database_answers(api.store()).await {
+        "ok"
+    } else {
+        "unavailable"
+    };
+    let (code, status) = match (api.is_draining(), database) {
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        (false, "ok") => (StatusCode::OK, "ready"),
+        (false, _) => (StatusCode::OK, "degraded"),
+    };
+    (code, Json(ReadyView { status, database })).into_response()
+}
+
+/// Whether the database answers soon; said in the metrics too.
+pub async fn database_answers(store: &Store) -> bool {
+    let answers = match tokio::time::timeout(ANSWERS_WITHIN, store.check()).await {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the database does not answer"
+            );
+            false
+        }
+        Err(_) => {
+            tracing::warn!(
+                timeout_s = ANSWERS_WITHIN.as_secs(),
+                "the database does not answer in time"
+            );
+            false
+        }
+    };
+    metrics::database_up(answers);
+    answers
+}
+
+/// `GET /metrics`: Prometheus' text format.
+pub(super) async fn rendered(State(api): State<Api>) -> Response {
+    (
+        [(
+            header::CONTENT_TYPE,
+            "text/plain; version=0.0.4; charset=utf-8",
+        )],
+        api.rendered_metrics(),
+    )
+        .into_response()
+}

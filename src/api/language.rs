@@ -1,0 +1,15 @@
+//! The language codes that contacts and orgs may have.
+
+use super::shape::Choice;
+
+macro_rules! codes {
+    ($($code:literal),* $(,)?) => { Choice(&[$(($code, $code)),*]) };
+}
+
+/// One of the codes of the API's document.
+pub(super) const LANGUAGE: Choice<&str> = codes![
+    "en", "fr", "de", "nl", "pl", "pt", "es", "it", "ru", "ja", "ko", "zh", "ar", "tr", "sv", "da",
+    "no", "fi", "el", "cs", "hu", "th", "vi", "id", "he", "hi", "uk", "ro", "bg", "hr", "sk", "sl",
+    "sr", "et", "lv", "lt", "is", "ga", "ms", "tl", "fa", "bn", "ta", "te", "ur", "sw", "zu", "af",
+    "sq", "hy", "az", "eu", "be", "bs", "ca", "cy", "ku", "ckb", "kmr",
+];

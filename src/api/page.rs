@@ -1,0 +1,159 @@
+//! Paging of lists: newest first, the id as tie-break. A cursor carries its list, its place and the filters it was made under.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::query::Query;
+use crate::store::{self, Position};
+
+/// The longest cursor that is looked at.
+const LONGEST: usize = 2048;
+/// Items of a page when `limit` is absent.
+const DEFAULT_LIMIT: u32 = 50;
+/// What is said of a cursor that can't be read.
+pub(super) const NO_CURSOR: &str = "is no cursor of this list";
+
+/// A page of a list.
+#[derive(Debug, Serialize)]
+pub(super) struct Page<T> {
+    pub(super) items: Vec<T>,
+    /// The cursor of the next page; `null` on the last one.
+    pub(super) next: Option<String>,
+    /// What the filters match, all pages together.
+    pub(super) total: u64,
+}
+
+/// Which page of which list is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Paging<F = ()> {
+    /// The list's name.
+    pub(super) list: &'static str,
+    /// What narrows the list: as given, or as the cursor has it.
+    pub(super) filters: F,
+    /// Where the page before ended.
+    pub(super) after: Option<Position>,
+    /// Items on a page, 1 to 100.
+    pub(super) limit: u32,
+}
+
+/// Where a page ends: the next one starts below it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Cursor<F> {
+    list: String,
+    at: Moment,
+    id: Uuid,
+    filters: F,
+}
+
+impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
+    /// Reads `limit` and `cursor` of the list of this name. A cursor may come with the filters that it was made under, or
+    /// without any.
+    pub(super) fn read(query: &mut Query, list: &'static str, given: F) -> Self {
+        let limit = read_limit(query);
+        let cursor = query.read("cursor", |text| Cursor::<F>::decode(list, text));
+        let Some(cursor) = cursor else {
+            return Self {
+                list,
+                filters: given,
+                after: None,
+                limit,
+            };
+        };
+        if given != F::default() && given != cursor.filters {
+            query.refuse("cursor: was made under other filters; give the same ones, or none");
+        }
+        Self {
+            list,
+            filters: cursor.filters,
+            after: Some(Position {
+                at: cursor.at,
+                id: cursor.id,
+            }),
+            limit,
+        }
+    }
+
+    /// The cursor of the page that starts below `place`.
+    pub(super) fn next(&self, place: Position) -> String {
+        let cursor = Cursor {
+            list: self.list.to_owned(),
+            at: place.at,
+            id: place.id,
+            filters: self.filters.clone(),
+        };
+        cursor.encode()
+    }
+
+    /// What the store gave, as it is shown.
+    pub(super) fn page<T, V>(&self, stored: store::Page<T>, view: impl Fn(T) -> V) -> Page<V> {
+        Page {
+            items: stored.items.into_iter().map(view).collect(),
+            next: stored.next.map(|place| self.next(place)),
+            total: stored.total,
+        }
+    }
+}
+
+impl<F: Serialize + DeserializeOwned> Cursor<F> {
+    /// The cursor as a client carries it.
+    fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).expect("filters are plain values"))
+    }
+
+    /// Reads what `encode` made for this list.
+    fn decode(list: &str, text: &str) -> Result<Self, String> {
+        let octets = (text.len() <= LONGEST)
+            .then(|| URL_SAFE_NO_PAD.decode(text).ok())
+            .flatten();
+        octets
+            .and_then(|octets| serde_json::from_slice::<Self>(&octets).ok())
+            .filter(|cursor| cursor.list == list)
+            .ok_or_else(|| NO_CURSOR.to_owned())
+    }
+}
+
+/// The parameter `limit`.
+pub(super) fn read_limit(query: &mut Query) -> u32 {
+    query.read("limit", limit).unwrap_or(DEFAULT_LIMIT)
+}
+
+fn limit(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|limit| (1..=100).contains(limit))
+        .ok_or_else(|| "expected a number from 1 to 100".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cursor() -> Cursor<Vec<String>> {
+        Cursor {
+            list: "shoes".to_owned(),
+            at: Moment::from_secs(7),
+            id: Uuid::from_u128(9),
+            filters: vec!["x".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_read_as_it_was_made() {
+        assert_eq!(Cursor::decode("shoes", &cursor().encode()), Ok(cursor()));
+    }
+
+    #[test]
+    fn what_is_no_cursor_of_the_list_is_refused() {
+        for text in ["", "x", "!!", "e30", &"A".repeat(5000)] {
+            assert!(
+                Cursor::<Vec<String>>::decode("shoes", text).is_err(),
+                "{text}"
+            );
+        }
+        assert!(Cursor::<Vec<String>>::decode("hats", &cursor().encode()).is_err());
+    }
+}

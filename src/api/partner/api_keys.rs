@@ -1,0 +1,60 @@
+//! `/partner/v1/orgs/{orgId}/api-keys`: keys of a partner's org, whoever made them.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::caller::PartnerCaller;
+use crate::api::body::Body;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::shape::{Text, shown};
+use crate::api::{Api, ApiError, SCOPES, Success, token};
+
+/// A key on the one occasion that it is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct NewKeyView {
+    api_key_id: Uuid,
+    api_key: String,
+}
+
+/// `POST /partner/v1/orgs/{orgId}/api-keys {name}`: 201 with a key that may do everything.
+pub(super) async fn create(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    body: Body,
+) -> Result<(StatusCode, Json<NewKeyView>), ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    let mut fields = body.fields()?;
+    let name = fields.optional("name", Text::line(1..=255));
+    fields.done(|| Some(()))?;
+    let name = name.as_deref().unwrap_or("Default");
+    let (keys, now) = (api.store().org_keys(), api.now());
+    let key = keys.create(org, name, &SCOPES, now).await?;
+    let api_key = token::mint(api.store().keyring(), key.id, org, &key.scopes, now);
+    let shown = NewKeyView {
+        api_key_id: key.id,
+        api_key,
+    };
+    Ok((StatusCode::CREATED, Json(shown)))
+}
+
+/// `DELETE /partner/v1/orgs/{orgId}/api-keys/{apiKeyId}`: for good, on this node at once.
+pub(super) async fn revoke(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    let given = named.text("apiKeyId").unwrap_or_default();
+    let key = given
+        .parse::<Uuid>()
+        .map_err(|_| ApiError::bad(format!("apiKeyId: {} is not an id", shown(given))))?;
+    query.finish()?;
+    api.revoke_key(org, key).await?;
+    Ok(Json(Success::DONE))
+}

@@ -1,0 +1,104 @@
+//! Who is asking: a partner by its key. The key, whether the partner is active, where the request comes from and how often are
+//! judged in this order; whose org it is about comes next.
+//!
+//! A key is found by its SHA-256. What the time of that search could show is a prefix of a hash, from which nothing follows.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use uuid::Uuid;
+
+use crate::api::caller::credential;
+use crate::api::credentials::{KnownPartner, presented};
+use crate::api::path::Named;
+use crate::api::quota::{Policy, Tally};
+use crate::api::{Api, ApiError, client};
+use crate::store::{Error, Org, Partner, Wrong};
+
+/// The partner whose key came with the request.
+#[derive(Clone, Debug)]
+pub(super) struct PartnerCaller {
+    known: Arc<KnownPartner>,
+    tally: Tally,
+}
+
+impl FromRequestParts<Api> for PartnerCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        let key = credential(
+            parts,
+            "A partner key is required: Authorization: Bearer <partner key>",
+        )?;
+        let (hash, now) = (presented(key), api.now());
+        let look_up = async || {
+            let found = api.store().partners().by_key(hash).await?;
+            Ok(found.map(|(key, partner)| KnownPartner { key, partner }))
+        };
+        let partners = &api.credentials().partners;
+        let known = partners.or_look_up(hash, now, look_up).await?;
+        let known = known.ok_or(ApiError::Unauthorized(
+            "The partner key is invalid or has been revoked",
+        ))?;
+        admitted(api, parts, &known.partner)?;
+        let (partner, tally) = (&known.partner, Tally::of(parts));
+        let limit = partner.requests_per_minute;
+        let limit = limit.unwrap_or(api.config().limits.partner_requests_per_minute);
+        tally.note(api.quotas().take(Policy::Partner, partner.id, limit, now))?;
+        let uses = &api.credentials().uses;
+        uses.note_partner_key(known.key.id, now);
+        Ok(Self { known, tally })
+    }
+}
+
+/// # Errors
+/// 401 for an inactive partner; 403 for an address that isn't on its list.
+fn admitted(api: &Api, parts: &Parts, partner: &Partner) -> Result<(), ApiError> {
+    if !partner.active {
+        return Err(ApiError::Unauthorized("The partner account is inactive"));
+    }
+    let Some(networks) = &partner.allowed_networks else {
+        return Ok(());
+    };
+    let address = client::address(parts, &api.config().http.trusted_proxies);
+    if address.is_some_and(|address| client::within(networks, address)) {
+        Ok(())
+    } else {
+        let message = "Requests from this address are not allowed";
+        Err(ApiError::Forbidden(message.to_owned()))
+    }
+}
+
+impl PartnerCaller {
+    pub(super) fn id(&self) -> Uuid {
+        self.known.partner.id
+    }
+
+    /// Counts a login link too.
+    ///
+    /// # Errors
+    /// 429, if it is one too many.
+    pub(super) fn takes_login_link(&self, api: &Api) -> Result<(), ApiError> {
+        let limit = self.known.partner.login_links_per_minute;
+        let limit = limit.unwrap_or(api.config().limits.login_links_per_minute);
+        let taken = api
+            .quotas()
+            .take(Policy::LoginLinks, self.id(), limit, api.now());
+        self.tally.note(taken)
+    }
+
+    /// The org in the path.
+    ///
+    /// # Errors
+    /// The same 403 for another partner's org, for one that isn't there and for what is no id.
+    pub(super) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
+        let foreign = || ApiError::Forbidden("The org does not belong to this partner".to_owned());
+        let id = named.text("orgId").and_then(|text| text.parse().ok());
+        match api.store().orgs().by_id(id.ok_or_else(foreign)?).await {
+            Ok(org) if org.partner_id == Some(self.id()) => Ok(org),
+            Ok(_) | Err(Error::Wrong(Wrong::Absent(_))) => Err(foreign()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a new org is connected with: read from the body, and tried against the third party before the org is stored.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+use serde_json::Value;
+
+use crate::api::body::Fields;
+use crate::api::shape::{ListOf, Object, Shape, Text, object, shown};
+use crate::api::{Api, ApiError};
+use crate::integrations::{Booking, Fault, Keys};
+use crate::store::NewBooking;
+
+/// Connections that an org may have with one platform.
+const MOST: usize = 10;
+
+/// The object `integrations`: under the platform's key, one connection or a list of them.
+pub(super) struct Integrations<'k> {
+    /// The platform's key, if this deployment knows one.
+    pub(super) key: Option<&'k str>,
+}
+
+impl Shape for Integrations<'_> {
+    type Read = Vec<NewBooking>;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
+        object(value, path, faults, |fields| {
+            let key = self.key;
+            let bookings = key.and_then(|key| fields.optional(key, Connections));
+            fields.refuse_rest("is no integration of this deployment");
+            Some(bookings.unwrap_or_default())
+        })
+    }
+}
+
+/// One connection, or a list of them, no two of one name.
+struct Connections;
+
+impl Shape for Connections {
+    type Read = Vec<NewBooking>;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
+        let connection = Object(connection);
+        if !value.is_array() {
+            return Some(vec![connection.read(value, path, faults)?]);
+        }
+        let connections = ListOf::new(connection, 0..=MOST).read(value, path, faults)?;
+        let mut names = HashSet::new();
+        for (at, connection) in connections.iter().enumerate() {
+            if !names.insert(&*connection.name) {
+                let name = shown(&connection.name);
+                faults.push(format!(
+                    "{path}[{at}].name: {name} names another connection"
+                ));
+            }
+        }
+        Some(connections)
+    }
+}
+
+fn connection(fields: &mut Fields) -> Option<NewBooking> {
+    let app_key = fields.required("app_key", Text::line(1..=512));
+    let user_key = fields.required("user_key", Text::line(1..=512));
+    for (name, key) in [("app_key", &app_key), ("user_key", &user_key)] {
+        if key.as_deref().is_some_and(|key| !key.is_ascii()) {
+            fields.refuse(name, "must be ASCII");
+        }
+    }
+    let name = fields.optional("name", Text::line(1..=100));
+    let company = fields.optional("default_company_shortname", Text::line(1..=255));
+    Some(NewBooking {
+        name: name.unwrap_or_else(|| "Default".to_owned()),
+        app_key: app_key?,
+        user_key: user_key?,
+        default_company_shortname: company,
+    })
+}
+
+/// Tries the connections, all at once.
+///
+/// # Errors
+/// 400 that names each connection which the platform refuses; else 502 if one could not be tried.
+pub(super) async fn check(api: &Api, bookings: &[NewBooking]) -> Result<(), ApiError> {
+    let Some(platform) = api.booking().filter(|_| !bookings.is_empty()) else {
+        return Ok(());
+    };
+    let tried = bookings.iter().map(|booking| tried(platform, booking));
+    let (mut refused, mut unanswered) = (Vec::new(), None);
+    for (booking, outcome) in bookings.iter().zip(join_all(tried).await) {
+        let name = shown(&booking.name);
+        match outcome {
+            Ok(()) => {}
+            Err(fault @ (Fault::Rejected | Fault::UnknownCompany(_))) => {
+                refused.push(format!("integrations: the connection {name}: {fault}"));
+            }
+            Err(Fault::Unanswered(cause)) => unanswered = Some((name, cause)),
+        }
+    }
+    match (refused.is_empty(), unanswered) {
+        (false, _) => Err(ApiError::BadRequest(refused)),
+        (true, Some((name, cause))) => Err(ApiError::BadGateway(format!(
+            "The booking platform could not be asked about the connection {name}: {cause}. No org was made; try again later"
+        ))),
+        (true, None) => Ok(()),
+    }
+}
+
+async fn tried(platform: &Booking, booking: &NewBooking) -> Result<(), Fault> {
+    // What a header can't carry is no key that the platform gave out.
+    let keys = Keys::new(&booking.app_key, &booking.user_key).ok_or(Fault::Rejected)?;
+    let company = booking.default_company_shortname.as_deref();
+    platform.check(keys, company).await
+}

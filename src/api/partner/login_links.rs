@@ -1,0 +1,83 @@
+//! `POST /partner/v1/orgs/{orgId}/login-links`: a link that logs a person into the dashboard with the org selected, once and within
+//! a quarter of an hour.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::caller::PartnerCaller;
+use crate::api::body::{Body, Fields};
+use crate::api::email::EMAIL;
+use crate::api::path::Named;
+use crate::api::shape::{ID, ListOf, Text};
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::store::{Error, LoginLink, NewLogin, Wrong};
+
+/// How long a link is good.
+const LIFETIME: Duration = Duration::from_secs(15 * 60);
+
+/// A link on the one occasion that it is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct LinkView {
+    url: String,
+    expires_at: String,
+}
+
+/// `POST /partner/v1/orgs/{orgId}/login-links {email, name, role_ids}`: 201. An account is made where the address has none, under
+/// `name` or the part before the at sign; a member keeps the roles that it has, a new one gets `role_ids`, or else the usual role.
+pub(super) async fn create(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    body: Body,
+) -> Result<(StatusCode, Json<LinkView>), ApiError> {
+    caller.takes_login_link(&api)?;
+    let org = caller.owned(&api, &named).await?.id;
+    let login = described(body.fields()?)?;
+    let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
+    let now = api.now();
+    let link = LoginLink {
+        token_hash: Sha256::digest(&token).into(),
+        expires_at: now + LIFETIME,
+    };
+    let logins = api.store().logins();
+    let created = logins.create_link(org, &login, &link, now).await;
+    created.map_err(|error| refused(&login, error))?;
+    let shown = LinkView {
+        url: format!("{}/partner-login?token={token}", api.dashboard_url()),
+        expires_at: written(link.expires_at),
+    };
+    Ok((StatusCode::CREATED, Json(shown)))
+}
+
+/// Names the role that isn't the org's by its place.
+fn refused(login: &NewLogin, error: Error) -> ApiError {
+    let place = match &error {
+        Error::Wrong(Wrong::Unknown { id, .. }) => login.roles.iter().position(|role| role == id),
+        Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => None,
+    };
+    match place {
+        Some(at) => ApiError::bad(format!("role_ids[{at}]: {error}")),
+        None => error.into(),
+    }
+}
+
+fn described(mut fields: Fields) -> Result<NewLogin, ApiError> {
+    let email = fields.required("email", EMAIL);
+    let name = fields.optional("name", Text::line(1..=255));
+    let roles = fields.optional("role_ids", ListOf::new(ID, 0..=100));
+    fields.done(|| {
+        Some(NewLogin {
+            email: email?,
+            name,
+            roles: roles.unwrap_or_default(),
+        })
+    })
+}

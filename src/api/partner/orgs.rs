@@ -1,0 +1,162 @@
+//! `/partner/v1/orgs`: a partner's orgs. `external_id` is the partner's own id for one, so that making it can be tried again safely.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::caller::PartnerCaller;
+use super::integrations::{self, Integrations};
+use crate::api::body::{Body, Fields};
+use crate::api::language::LANGUAGE;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::shape::{Text, shown};
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::store::{Error, NewOrg, Org, Refused, Wrong};
+
+/// Orgs on a page when `limit` is absent.
+const USUAL_LIMIT: u32 = 50;
+
+/// A new org.
+#[derive(Debug, Serialize)]
+pub(super) struct NewOrgView {
+    id: Uuid,
+    name: String,
+    widget_token: String,
+    external_id: Option<String>,
+}
+
+/// An org.
+#[derive(Debug, Serialize)]
+pub(super) struct OrgView {
+    #[serde(flatten)]
+    org: NewOrgView,
+    created_at: String,
+}
+
+/// A page of orgs, newest first.
+#[derive(Debug, Serialize)]
+pub(super) struct Orgs {
+    data: Vec<OrgView>,
+    /// How many there are in all.
+    total: u64,
+}
+
+impl From<Org> for NewOrgView {
+    fn from(org: Org) -> Self {
+        Self {
+            id: org.id,
+            name: org.name,
+            widget_token: org.widget_token,
+            external_id: org.external_id,
+        }
+    }
+}
+
+impl From<Org> for OrgView {
+    fn from(org: Org) -> Self {
+        Self {
+            created_at: written(org.created_at),
+            org: org.into(),
+        }
+    }
+}
+
+/// `POST /partner/v1/orgs {name, external_id, website, language, ai_instructions, integrations}`: 201; 409 if the partner has an
+/// org of that external id, which is found out before integrations are tried and again when the org is stored; 400 if a third
+/// party refuses credentials, 502 if it can't be asked. Then there is no org.
+pub(super) async fn create(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    body: Body,
+) -> Result<(StatusCode, Json<NewOrgView>), ApiError> {
+    let new = described(&api, body.fields()?)?;
+    if let Some(external_id) = &new.external_id {
+        is_free(&api, caller.id(), external_id).await?;
+    }
+    integrations::check(&api, &new.bookings).await?;
+    let orgs = api.store().orgs();
+    let org = orgs.create(Some(caller.id()), &new, api.now()).await?;
+    Ok((StatusCode::CREATED, Json(org.into())))
+}
+
+/// `GET /partner/v1/orgs?limit&offset`
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    mut query: Query,
+) -> Result<Json<Orgs>, ApiError> {
+    let limit = query.read("limit", |text| number(text, 1, 100));
+    let offset = query.read("offset", |text| number(text, 0, u32::MAX));
+    query.finish()?;
+    let (limit, offset) = (limit.unwrap_or(USUAL_LIMIT), offset.unwrap_or(0));
+    let orgs = api.store().orgs();
+    let (orgs, total) = orgs.of_partner(caller.id(), limit, offset.into()).await?;
+    let data = orgs.into_iter().map(OrgView::from).collect();
+    Ok(Json(Orgs { data, total }))
+}
+
+/// `GET /partner/v1/orgs/by-external-id/{externalId}`
+pub(super) async fn by_external_id(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    query: Query,
+) -> Result<Json<OrgView>, ApiError> {
+    query.finish()?;
+    let external_id = named.text("externalId").unwrap_or_default();
+    let found = api.store().orgs();
+    match found.by_external_id(caller.id(), external_id).await {
+        Ok(org) => Ok(Json(org.into())),
+        // A text that can't be stored is nobody's id.
+        Err(Error::Wrong(Wrong::Absent(_) | Wrong::Text)) => Err(ApiError::NotFound(format!(
+            "There is no org with the external id {}",
+            shown(external_id)
+        ))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn described(api: &Api, mut fields: Fields) -> Result<NewOrg, ApiError> {
+    let name = fields.required("name", Text::line(1..=255));
+    let external_id = fields.optional("external_id", Text::line(1..=255));
+    let website = fields.optional("website", Text::line(0..=2048));
+    let language = fields.optional("language", LANGUAGE);
+    let ai_instructions = fields.optional("ai_instructions", Text::lines(0..=65_536));
+    let booking = api.config().integrations.booking.as_ref();
+    let key = booking.map(|booking| &*booking.key);
+    let bookings = fields.optional("integrations", Integrations { key });
+    fields.done(|| {
+        Some(NewOrg {
+            name: name?,
+            external_id,
+            website,
+            language: language.unwrap_or("en").to_owned(),
+            ai_instructions,
+            bookings: bookings.unwrap_or_default(),
+        })
+    })
+}
+
+async fn is_free(api: &Api, partner: Uuid, external_id: &str) -> Result<(), ApiError> {
+    match api
+        .store()
+        .orgs()
+        .by_external_id(partner, external_id)
+        .await
+    {
+        Ok(_) => Err(Refused::ExternalIdTaken(external_id.to_owned()).into()),
+        Err(Error::Wrong(Wrong::Absent(_))) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn number(text: &str, least: u32, most: u32) -> Result<u32, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| format!("expected a number from {least} to {most}"))
+}

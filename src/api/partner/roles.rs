@@ -1,0 +1,50 @@
+//! `GET /partner/v1/orgs/{orgId}/roles`: what a new member of the org can be made.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::caller::PartnerCaller;
+use crate::api::page::{Page, Paging};
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::store::{Access, Role};
+
+/// A role.
+#[derive(Debug, Serialize)]
+pub(super) struct RoleView {
+    id: Uuid,
+    name: String,
+    /// `write`: everything; `read`: sees everything, changes nothing.
+    access: Access,
+    created_at: String,
+}
+
+impl From<Role> for RoleView {
+    fn from(role: Role) -> Self {
+        Self {
+            id: role.id,
+            name: role.name,
+            access: role.access,
+            created_at: written(role.created_at),
+        }
+    }
+}
+
+/// `GET /partner/v1/orgs/{orgId}/roles?limit&cursor`
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    mut query: Query,
+) -> Result<Json<Page<RoleView>>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    let paging = Paging::read(&mut query, "roles", ());
+    query.finish()?;
+    let logins = api.store().logins();
+    let page = logins.roles(org, paging.after, paging.limit).await?;
+    Ok(Json(paging.page(page, RoleView::from)))
+}

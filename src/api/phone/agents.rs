@@ -1,0 +1,203 @@
+//! `/phone`: phone agents.
+//!
+//! An `inbound` agent answers calls and may dial; an `outbound` one only dials. `runtime` is what speaks for the agent; `null`
+//! is the deployment's default. A change is live for the next call; calls that are up go on as they began.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use super::runtime::RUNTIME;
+use super::voices::VoiceId;
+use super::{CALLS_AT_ONCE, READ, WRITE};
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::page::{Page, Paging};
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::shape::{Choice, ListOf, NAME, NUMBER, Switch, Text};
+use crate::api::time::written;
+use crate::api::{Api, ApiError, Success};
+use crate::config::Voice;
+use crate::directory::settings::Runtime;
+use crate::store::{Agent, AgentChange, AgentKind, Kind, NewAgent};
+
+/// A phone agent as the API shows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct AgentView {
+    id: Uuid,
+    name: String,
+    r#type: AgentKind,
+    language: String,
+    first_message: String,
+    use_org_knowledgebase: bool,
+    voice_id: Option<String>,
+    handoff_phone_number: Option<E164>,
+    #[serde(rename = "actionIds")]
+    action_ids: Vec<String>,
+    enabled: bool,
+    /// `null`: no limit.
+    max_concurrent_calls: Option<u32>,
+    /// `null`: the deployment's default.
+    runtime: Option<Runtime>,
+    outbound_trunk_id: Option<Uuid>,
+    created_at: String,
+    updated_at: String,
+}
+
+impl From<Agent> for AgentView {
+    fn from(agent: Agent) -> Self {
+        Self {
+            id: agent.id,
+            name: agent.name,
+            r#type: agent.kind,
+            language: agent.language,
+            first_message: agent.first_message,
+            use_org_knowledgebase: agent.use_org_knowledgebase,
+            voice_id: agent.voice_id,
+            handoff_phone_number: agent.handoff_phone_number,
+            action_ids: agent.action_ids,
+            enabled: agent.enabled,
+            max_concurrent_calls: agent.max_concurrent_calls,
+            runtime: agent.runtime,
+            outbound_trunk_id: agent.outbound_trunk_id,
+            created_at: written(agent.created_at),
+            updated_at: written(agent.updated_at),
+        }
+    }
+}
+
+const TYPE: Choice<AgentKind> = Choice(&[
+    ("inbound", AgentKind::Inbound),
+    ("outbound", AgentKind::Outbound),
+]);
+const LANGUAGE: Text = Text::line(1..=35);
+const FIRST_MESSAGE: Text = Text::lines(0..=5_000);
+const ACTION_IDS: ListOf<Text> = ListOf::new(Text::line(1..=255), 0..=100);
+
+/// `POST /phone`: makes an agent. 201, or 400.
+pub(crate) async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<(StatusCode, Json<AgentView>), ApiError> {
+    caller.needs(WRITE)?;
+    let new = new_agent(body.fields()?, &api.config().phone.voices)?;
+    let agents = api.store().agents();
+    let agent = agents.create(caller.org, &new, api.now()).await?;
+    Ok((StatusCode::CREATED, Json(agent.into())))
+}
+
+/// `GET /phone?limit&cursor`: the org's agents, newest first.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    mut query: Query,
+) -> Result<Json<Page<AgentView>>, ApiError> {
+    caller.needs(READ)?;
+    let paging = Paging::read(&mut query, "agents", ());
+    query.finish()?;
+    let agents = api.store().agents();
+    let page = agents.page(caller.org, paging.after, paging.limit).await?;
+    Ok(Json(paging.page(page, AgentView::from)))
+}
+
+/// `GET /phone/{agent_id}`
+pub(crate) async fn one(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<AgentView>, ApiError> {
+    caller.needs(READ)?;
+    let agent = find(&api, &caller, &named).await?;
+    query.finish()?;
+    Ok(Json(agent.into()))
+}
+
+/// `PATCH /phone/{agent_id}`: what isn't named stays; `null` clears what may be empty.
+pub(crate) async fn update(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<AgentView>, ApiError> {
+    caller.needs(WRITE)?;
+    let agent = find(&api, &caller, &named).await?;
+    let change = change(body.fields()?, &api.config().phone.voices)?;
+    let agents = api.store().agents();
+    let changed = agents
+        .update(caller.org, agent.id, &change, api.now())
+        .await?;
+    Ok(Json(changed.into()))
+}
+
+/// `DELETE /phone/{agent_id}`: frees its numbers; calls that are up go on.
+pub(crate) async fn delete(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    caller.needs(WRITE)?;
+    let agent = find(&api, &caller, &named).await?;
+    query.finish()?;
+    let agents = api.store().agents();
+    agents.delete(caller.org, agent.id, api.now()).await?;
+    Ok(Json(Success::DONE))
+}
+
+/// The agent that the path names.
+pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Agent, ApiError> {
+    let id = named.id("agent_id", Kind::Agent)?;
+    Ok(api.store().agents().by_id(caller.org, id).await?)
+}
+
+fn new_agent(mut fields: Fields, voices: &[Voice]) -> Result<NewAgent, ApiError> {
+    let name = fields.required("name", NAME);
+    let kind = fields.required("type", TYPE);
+    let language = fields.required("language", LANGUAGE);
+    let first_message = fields.required("first_message", FIRST_MESSAGE);
+    let use_org_knowledgebase = fields.required("use_org_knowledgebase", Switch);
+    let voice_id = fields.optional("voice_id", VoiceId(voices));
+    let handoff_phone_number = fields.optional("handoff_phone_number", NUMBER);
+    let action_ids = fields.optional("actionIds", ACTION_IDS);
+    let enabled = fields.optional("enabled", Switch);
+    let max_concurrent_calls = fields.optional("max_concurrent_calls", CALLS_AT_ONCE);
+    let runtime = fields.optional("runtime", RUNTIME);
+    fields.done(|| {
+        Some(NewAgent {
+            name: name?,
+            kind: kind?,
+            language: language?,
+            first_message: first_message?,
+            use_org_knowledgebase: use_org_knowledgebase?,
+            voice_id,
+            handoff_phone_number,
+            action_ids: action_ids.unwrap_or_default(),
+            enabled: enabled.unwrap_or(true),
+            max_concurrent_calls,
+            runtime,
+        })
+    })
+}
+
+fn change(mut fields: Fields, voices: &[Voice]) -> Result<AgentChange, ApiError> {
+    let change = AgentChange {
+        name: fields.change("name", NAME),
+        kind: fields.change("type", TYPE),
+        language: fields.change("language", LANGUAGE),
+        first_message: fields.change("first_message", FIRST_MESSAGE),
+        use_org_knowledgebase: fields.change("use_org_knowledgebase", Switch),
+        voice_id: fields.clearable("voice_id", VoiceId(voices)),
+        handoff_phone_number: fields.clearable("handoff_phone_number", NUMBER),
+        action_ids: fields.change("actionIds", ACTION_IDS),
+        enabled: fields.change("enabled", Switch),
+        max_concurrent_calls: fields.clearable("max_concurrent_calls", CALLS_AT_ONCE),
+        runtime: fields.clearable("runtime", RUNTIME),
+    };
+    fields.done(|| Some(change))
+}

@@ -1,0 +1,119 @@
+//! `/phone/sip/agents/{agent_id}/…`: the numbers that an agent answers, the trunk that it dials through, and all that it is given.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use super::destinations::DestinationView;
+use super::outbound_trunks::OutboundTrunkView;
+use super::{READ, WRITE, agents};
+use crate::api::body::Body;
+use crate::api::caller::Caller;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::shape::{ID, ListOf};
+use crate::api::{Api, ApiError};
+use crate::store::AgentConfig;
+
+/// What is assigned to an agent.
+#[derive(Debug, Serialize)]
+pub(crate) struct ConfigView {
+    agent_id: Uuid,
+    /// Oldest first.
+    inbound_numbers: Vec<InboundNumber>,
+    outbound_trunk: Option<OutboundTrunkView>,
+    /// Newest first.
+    transfer_destinations: Vec<DestinationView>,
+}
+
+/// A number that the agent answers.
+#[derive(Debug, Serialize)]
+struct InboundNumber {
+    id: Uuid,
+    phone_number: E164,
+}
+
+impl From<AgentConfig> for ConfigView {
+    fn from(config: AgentConfig) -> Self {
+        let numbers = config.numbers.into_iter();
+        let destinations = config.destinations.into_iter();
+        Self {
+            agent_id: config.agent.id,
+            inbound_numbers: numbers
+                .map(|number| InboundNumber {
+                    id: number.id,
+                    phone_number: number.number,
+                })
+                .collect(),
+            outbound_trunk: config.outbound_trunk.map(OutboundTrunkView::from),
+            transfer_destinations: destinations.map(DestinationView::from).collect(),
+        }
+    }
+}
+
+/// `GET /phone/sip/agents/{agent_id}/config`
+pub(crate) async fn config(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<ConfigView>, ApiError> {
+    caller.needs(READ)?;
+    let agent = agents::find(&api, &caller, &named).await?;
+    query.finish()?;
+    view(&api, &caller, agent.id).await
+}
+
+/// `PUT /phone/sip/agents/{agent_id}/inbound-numbers {phone_number_ids}`: replaces them; 400 for an id that is no verified number of
+/// the org, 409 for a number that another agent holds.
+pub(crate) async fn set_inbound_numbers(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<ConfigView>, ApiError> {
+    const FIELD: &str = "phone_number_ids";
+    caller.needs(WRITE)?;
+    let agent = agents::find(&api, &caller, &named).await?;
+    let mut fields = body.fields()?;
+    let ids = fields.required(FIELD, ListOf::new(ID, 0..=1_000));
+    let ids = fields.done(|| ids)?;
+    let numbers = api.store().numbers();
+    numbers
+        .assign(caller.org, agent.id, &ids, api.now())
+        .await
+        .map_err(ApiError::in_field(FIELD))?;
+    view(&api, &caller, agent.id).await
+}
+
+/// `PUT /phone/sip/agents/{agent_id}/outbound-trunk {trunk_id}`: `null` for none; 400 for an id that is no outbound trunk of the org.
+pub(crate) async fn set_outbound_trunk(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<ConfigView>, ApiError> {
+    const FIELD: &str = "trunk_id";
+    caller.needs(WRITE)?;
+    let agent = agents::find(&api, &caller, &named).await?;
+    let mut fields = body.fields()?;
+    let given = fields.has(FIELD);
+    let trunk = fields.clearable(FIELD, ID);
+    if !given {
+        fields.refuse(FIELD, "is required");
+    }
+    let trunk = fields.done(|| trunk)?;
+    let trunks = api.store().outbound_trunks();
+    trunks
+        .assign(caller.org, agent.id, trunk, api.now())
+        .await
+        .map_err(ApiError::in_field(FIELD))?;
+    view(&api, &caller, agent.id).await
+}
+
+async fn view(api: &Api, caller: &Caller, agent: Uuid) -> Result<Json<ConfigView>, ApiError> {
+    let config = api.store().agent_config(caller.org, agent).await?;
+    Ok(Json(config.into()))
+}

@@ -1,0 +1,265 @@
+//! `/phone/sip/transfer-destinations` and `/phone/sip/agents/{agent_id}/transfer-destinations`: whom callers may be handed to.
+//!
+//! Names are unique in the org, ignoring case. An agent reaches the destinations that are assigned to it and no others.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::sip_uri::SIP_URI;
+use super::{READ, WRITE, agents};
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::page::{Page, Paging};
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::shape::{Choice, ID, NAME, NUMBER, Object, Text};
+use crate::api::time::written;
+use crate::api::{Api, ApiError, Success};
+use crate::directory::settings::TransferTarget;
+use crate::store::{Destination, DestinationChange, Kind, NewDestination};
+
+/// A transfer destination as the API shows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct DestinationView {
+    id: Uuid,
+    name: String,
+    /// `phone` or `sip`.
+    r#type: &'static str,
+    /// An E.164 number or a SIP URI.
+    value: String,
+    created_at: String,
+    updated_at: String,
+}
+
+impl From<Destination> for DestinationView {
+    fn from(destination: Destination) -> Self {
+        Self {
+            id: destination.id,
+            name: destination.name,
+            r#type: destination.target.kind(),
+            value: destination.target.value().to_owned(),
+            created_at: written(destination.created_at),
+            updated_at: written(destination.updated_at),
+        }
+    }
+}
+
+/// `type`, which says what `value` is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Type {
+    Phone,
+    Sip,
+}
+const TYPE: Choice<Type> = Choice(&[("phone", Type::Phone), ("sip", Type::Sip)]);
+
+/// `POST /phone/sip/transfer-destinations {name, type, value}`: 201; 409 if the name is taken.
+pub(crate) async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<(StatusCode, Json<DestinationView>), ApiError> {
+    caller.needs(WRITE)?;
+    let mut fields = body.fields()?;
+    let new = new_destination(&mut fields);
+    let new = fields.done(|| new)?;
+    let destinations = api.store().destinations();
+    let made = destinations.create(caller.org, &new, api.now()).await?;
+    Ok((StatusCode::CREATED, Json(made.into())))
+}
+
+/// `GET /phone/sip/transfer-destinations?limit&cursor`, newest first.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    mut query: Query,
+) -> Result<Json<Page<DestinationView>>, ApiError> {
+    caller.needs(READ)?;
+    let paging = Paging::read(&mut query, "transfer-destinations", ());
+    query.finish()?;
+    let destinations = api.store().destinations();
+    let page = destinations
+        .page(caller.org, paging.after, paging.limit)
+        .await?;
+    Ok(Json(paging.page(page, DestinationView::from)))
+}
+
+/// `GET /phone/sip/transfer-destinations/{destination_id}`
+pub(crate) async fn one(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<DestinationView>, ApiError> {
+    caller.needs(READ)?;
+    let destination = find(&api, &caller, &named).await?;
+    query.finish()?;
+    Ok(Json(destination.into()))
+}
+
+/// `PATCH /phone/sip/transfer-destinations/{destination_id}`: what isn't named stays; another `type` needs its `value`.
+pub(crate) async fn update(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<DestinationView>, ApiError> {
+    caller.needs(WRITE)?;
+    let destination = find(&api, &caller, &named).await?;
+    let change = change(body.fields()?, &destination.target)?;
+    let destinations = api.store().destinations();
+    let changed = destinations
+        .update(caller.org, destination.id, &change, api.now())
+        .await?;
+    Ok(Json(changed.into()))
+}
+
+/// `DELETE /phone/sip/transfer-destinations/{destination_id}`: no agent has it any more.
+pub(crate) async fn delete(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    caller.needs(WRITE)?;
+    let destination = find(&api, &caller, &named).await?;
+    query.finish()?;
+    let destinations = api.store().destinations();
+    destinations
+        .delete(caller.org, destination.id, api.now())
+        .await?;
+    Ok(Json(Success::DONE))
+}
+
+/// `GET /phone/sip/agents/{agent_id}/transfer-destinations?limit&cursor`: those that the agent has, newest first.
+pub(crate) async fn of_agent(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    mut query: Query,
+) -> Result<Json<Page<DestinationView>>, ApiError> {
+    caller.needs(READ)?;
+    let agent = agents::find(&api, &caller, &named).await?;
+    let paging = Paging::read(&mut query, "agent-transfer-destinations", ());
+    query.finish()?;
+    let destinations = api.store().destinations();
+    let page = destinations
+        .of_agent(caller.org, agent.id, paging.after, paging.limit)
+        .await?;
+    Ok(Json(paging.page(page, DestinationView::from)))
+}
+
+/// What to assign.
+enum Assigned {
+    There(Uuid),
+    New(NewDestination),
+}
+
+/// `POST /phone/sip/agents/{agent_id}/transfer-destinations {destination_id}` or `{create: {name, type, value}}`: answers the
+/// destination, with 201 where it was made. Assigning twice is once.
+pub(crate) async fn assign(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<(StatusCode, Json<DestinationView>), ApiError> {
+    caller.needs(WRITE)?;
+    let agent = agents::find(&api, &caller, &named).await?.id;
+    let assigned = assigned(body.fields()?)?;
+    let (destinations, now) = (api.store().destinations(), api.now());
+    let (status, destination) = match assigned {
+        Assigned::There(id) => {
+            let there = destinations.assign(caller.org, agent, id, now).await;
+            let there = there.map_err(ApiError::in_field("destination_id"))?;
+            (StatusCode::OK, there)
+        }
+        Assigned::New(new) => {
+            let made = destinations
+                .create_for(caller.org, agent, &new, now)
+                .await?;
+            (StatusCode::CREATED, made)
+        }
+    };
+    Ok((status, Json(destination.into())))
+}
+
+/// `DELETE /phone/sip/agents/{agent_id}/transfer-destinations/{destination_id}`: 404 for one that the agent doesn't have.
+pub(crate) async fn unassign(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    caller.needs(WRITE)?;
+    let agent = agents::find(&api, &caller, &named).await?;
+    let destination = find(&api, &caller, &named).await?;
+    let destinations = api.store().destinations();
+    let assigned = destinations
+        .is_assigned(caller.org, agent.id, destination.id)
+        .await?;
+    if !assigned {
+        return Err(ApiError::absent(Kind::Destination));
+    }
+    query.finish()?;
+    destinations
+        .unassign(caller.org, agent.id, destination.id, api.now())
+        .await?;
+    Ok(Json(Success::DONE))
+}
+
+async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Destination, ApiError> {
+    let id = named.id("destination_id", Kind::Destination)?;
+    Ok(api.store().destinations().by_id(caller.org, id).await?)
+}
+
+fn new_destination(fields: &mut Fields) -> Option<NewDestination> {
+    let name = fields.required("name", NAME);
+    let target = match fields.required("type", TYPE) {
+        Some(kind) => value(fields, kind),
+        None => {
+            fields.required("value", Text::line(1..=500));
+            None
+        }
+    };
+    Some(NewDestination {
+        name: name?,
+        target: target?,
+    })
+}
+
+fn value(fields: &mut Fields, kind: Type) -> Option<TransferTarget> {
+    match kind {
+        Type::Phone => fields.required("value", NUMBER).map(TransferTarget::Phone),
+        Type::Sip => fields.required("value", SIP_URI).map(TransferTarget::Sip),
+    }
+}
+
+fn change(mut fields: Fields, target: &TransferTarget) -> Result<DestinationChange, ApiError> {
+    let name = fields.change("name", NAME);
+    let current = match target {
+        TransferTarget::Phone(_) => Type::Phone,
+        TransferTarget::Sip(_) => Type::Sip,
+    };
+    let kind = fields.change("type", TYPE).unwrap_or(current);
+    let target = if kind != current || fields.has("value") {
+        value(&mut fields, kind)
+    } else {
+        None
+    };
+    fields.done(|| Some(DestinationChange { name, target }))
+}
+
+fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
+    let (there, new) = (
+        fields.has_value("destination_id"),
+        fields.has_value("create"),
+    );
+    if there == new {
+        fields.refuse("destination_id", "give either destination_id or create");
+    }
+    let id = fields.optional("destination_id", ID);
+    let new = fields.optional("create", Object(new_destination));
+    fields.done(|| id.map(Assigned::There).or(new.map(Assigned::New)))
+}

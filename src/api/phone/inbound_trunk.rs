@@ -1,0 +1,273 @@
+//! `/phone/sip/inbound-trunk`: what the org's PBX logs in to. An org has one.
+//!
+//! `phone_numbers` are verified numbers of the org, in the order in which routing tries them. `auth_password` is shown to keys
+//! that hold `phone:write`. A change is live for the next call.
+
+use std::net::IpAddr;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use ipnet::IpNet;
+use serde::Serialize;
+use trunkline_routing::{Country, E164};
+use uuid::Uuid;
+
+use super::{CALLS_AT_ONCE, READ, WRITE};
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::shape::{Choice, ListOf, NAME, NUMBER, Parsed, Switch};
+use crate::api::time::written;
+use crate::api::{Api, ApiError, Success};
+use crate::config::HostPort;
+use crate::directory::settings::ReferFormat;
+use crate::store::{InboundTrunk, InboundTrunkChange, Kind};
+
+/// An inbound trunk as the API shows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct TrunkView {
+    id: Uuid,
+    name: String,
+    sip_endpoint: String,
+    auth_username: String,
+    /// `null` for keys that only read.
+    auth_password: Option<String>,
+    phone_numbers: Vec<E164>,
+    krisp_enabled: bool,
+    agent_id_header: String,
+    allowed_addresses: Vec<IpNet>,
+    default_country: Option<String>,
+    refer_to_format: ReferFormat,
+    refer_host: Option<String>,
+    refer_headers_in_uri: bool,
+    bridge_when_refer_fails: bool,
+    max_concurrent_calls: Option<u32>,
+    created_at: String,
+    updated_at: String,
+}
+
+/// What a sync did.
+#[derive(Debug, Serialize)]
+pub(crate) struct SyncedView {
+    #[serde(flatten)]
+    trunk: TrunkView,
+    /// Verified numbers that were not listed.
+    added: Vec<E164>,
+    /// Listed numbers that were no longer verified.
+    removed: Vec<E164>,
+}
+
+impl TrunkView {
+    fn new(api: &Api, caller: &Caller, trunk: InboundTrunk) -> Self {
+        let sip = &api.config().sip;
+        Self {
+            id: trunk.id,
+            name: trunk.name,
+            sip_endpoint: sip.endpoint(),
+            auth_username: trunk.username,
+            auth_password: caller
+                .may(WRITE)
+                .then(|| trunk.password.reveal().to_owned()),
+            phone_numbers: trunk.numbers,
+            krisp_enabled: trunk.krisp_enabled,
+            agent_id_header: format!("{}-AGENT-ID", sip.header_prefix),
+            allowed_addresses: trunk.allowed_addresses,
+            default_country: trunk
+                .default_country
+                .map(|country| country.as_str().to_owned()),
+            refer_to_format: trunk.refer_to_format,
+            refer_host: trunk.refer_host,
+            refer_headers_in_uri: trunk.refer_headers_in_uri,
+            bridge_when_refer_fails: trunk.bridge_when_refer_fails,
+            max_concurrent_calls: trunk.max_concurrent_calls,
+            created_at: written(trunk.created_at),
+            updated_at: written(trunk.updated_at),
+        }
+    }
+}
+
+/// At most so many numbers in one request; a trunk may list more.
+const MOST: usize = 1_000;
+const NUMBERS: &str = "phone_numbers";
+const SOME_NUMBERS: ListOf<Parsed<E164>> = ListOf::new(NUMBER, 1..=MOST);
+const NETWORKS: ListOf<Parsed<IpNet>> = ListOf::new(
+    Parsed::new("an IP address or a CIDR block", |text| {
+        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+        let network = text.parse::<IpNet>().ok().or_else(address);
+        network.map(|network| network.trunc())
+    }),
+    0..=100,
+);
+const COUNTRY: Parsed<Country> = Parsed::new("an ISO 3166 country code such as GB", |text| {
+    text.parse().ok()
+});
+const REFER_TO: Choice<ReferFormat> =
+    Choice(&[("sip", ReferFormat::Sip), ("tel", ReferFormat::Tel)]);
+const HOST: Parsed<String> = Parsed::new("a host or host:port", |text| {
+    text.parse::<HostPort>().ok().map(|host| host.to_string())
+});
+
+/// `POST /phone/sip/inbound-trunk`: 201; without `phone_numbers` it lists every verified number. 409 if the org has a trunk.
+pub(crate) async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<(StatusCode, Json<TrunkView>), ApiError> {
+    caller.needs(WRITE)?;
+    let mut fields = body.fields()?;
+    fields.take_null_as_absent();
+    let numbers = fields.change(NUMBERS, SOME_NUMBERS);
+    let settings = settings(fields, numbers)?;
+    let trunks = api.store().inbound_trunks();
+    let trunk = trunks
+        .create(caller.org, &settings, api.now())
+        .await
+        .map_err(ApiError::in_field(NUMBERS))?;
+    Ok((
+        StatusCode::CREATED,
+        Json(TrunkView::new(&api, &caller, trunk)),
+    ))
+}
+
+/// `GET /phone/sip/inbound-trunk`
+pub(crate) async fn show(
+    State(api): State<Api>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<TrunkView>, ApiError> {
+    caller.needs(READ)?;
+    let trunk = find(&api, &caller).await?;
+    query.finish()?;
+    Ok(Json(TrunkView::new(&api, &caller, trunk)))
+}
+
+/// `PATCH /phone/sip/inbound-trunk`: what isn't named stays; `null` clears what may be empty; `phone_numbers` replaces the list.
+pub(crate) async fn update(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<TrunkView>, ApiError> {
+    caller.needs(WRITE)?;
+    find(&api, &caller).await?;
+    let mut fields = body.fields()?;
+    let numbers = fields.change(NUMBERS, ListOf::new(NUMBER, 0..=MOST));
+    let change = settings(fields, numbers)?;
+    let trunks = api.store().inbound_trunks();
+    let trunk = trunks
+        .update(caller.org, &change, api.now())
+        .await
+        .map_err(ApiError::in_field(NUMBERS))?;
+    Ok(Json(TrunkView::new(&api, &caller, trunk)))
+}
+
+/// `DELETE /phone/sip/inbound-trunk`: its credentials stop working.
+pub(crate) async fn delete(
+    State(api): State<Api>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    caller.needs(WRITE)?;
+    find(&api, &caller).await?;
+    query.finish()?;
+    let trunks = api.store().inbound_trunks();
+    trunks.delete(caller.org, api.now()).await?;
+    Ok(Json(Success::DONE))
+}
+
+/// `POST /phone/sip/inbound-trunk/phone-numbers {phone_numbers}`: lists more; one that is listed changes nothing.
+pub(crate) async fn add_numbers(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<TrunkView>, ApiError> {
+    caller.needs(WRITE)?;
+    find(&api, &caller).await?;
+    let mut fields = body.fields()?;
+    let numbers = fields.required(NUMBERS, SOME_NUMBERS);
+    let numbers = fields.done(|| numbers)?;
+    let trunks = api.store().inbound_trunks();
+    let trunk = trunks
+        .add_numbers(caller.org, &numbers, api.now())
+        .await
+        .map_err(ApiError::in_field(NUMBERS))?;
+    Ok(Json(TrunkView::new(&api, &caller, trunk)))
+}
+
+/// `DELETE /phone/sip/inbound-trunk/phone-numbers/{phone_number}`: 404 for a number that isn't listed.
+pub(crate) async fn remove_number(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<TrunkView>, ApiError> {
+    caller.needs(WRITE)?;
+    let trunk = find(&api, &caller).await?;
+    let number = named
+        .text("phone_number")
+        .and_then(|text| E164::parse(text).ok())
+        .filter(|number| trunk.numbers.contains(number))
+        .ok_or_else(|| ApiError::absent(Kind::Number))?;
+    query.finish()?;
+    let trunks = api.store().inbound_trunks();
+    let trunk = trunks.remove_number(caller.org, &number, api.now()).await?;
+    Ok(Json(TrunkView::new(&api, &caller, trunk)))
+}
+
+/// `POST /phone/sip/inbound-trunk/sync`: lists every verified number and takes off what is no longer verified.
+pub(crate) async fn sync(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<SyncedView>, ApiError> {
+    caller.needs(WRITE)?;
+    find(&api, &caller).await?;
+    body.empty()?;
+    let trunks = api.store().inbound_trunks();
+    let synced = trunks.sync(caller.org, api.now()).await?;
+    Ok(Json(SyncedView {
+        trunk: TrunkView::new(&api, &caller, synced.trunk),
+        added: synced.added,
+        removed: synced.removed,
+    }))
+}
+
+/// `POST /phone/sip/inbound-trunk/rotate-credentials`: new ones; the old ones work for 24 hours more.
+pub(crate) async fn rotate_credentials(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<TrunkView>, ApiError> {
+    caller.needs(WRITE)?;
+    find(&api, &caller).await?;
+    body.empty()?;
+    let trunks = api.store().inbound_trunks();
+    let trunk = trunks.rotate_credentials(caller.org, api.now()).await?;
+    Ok(Json(TrunkView::new(&api, &caller, trunk)))
+}
+
+/// The org's trunk.
+pub(super) async fn find(api: &Api, caller: &Caller) -> Result<InboundTrunk, ApiError> {
+    Ok(api.store().inbound_trunks().of_org(caller.org).await?)
+}
+
+/// The fields that a new trunk and a change have in common.
+fn settings(
+    mut fields: Fields,
+    numbers: Option<Vec<E164>>,
+) -> Result<InboundTrunkChange, ApiError> {
+    let settings = InboundTrunkChange {
+        numbers,
+        name: fields.change("name", NAME),
+        krisp_enabled: fields.change("krisp_enabled", Switch),
+        allowed_addresses: fields.change("allowed_addresses", NETWORKS),
+        default_country: fields.clearable("default_country", COUNTRY),
+        refer_to_format: fields.change("refer_to_format", REFER_TO),
+        refer_host: fields.clearable("refer_host", HOST),
+        refer_headers_in_uri: fields.change("refer_headers_in_uri", Switch),
+        bridge_when_refer_fails: fields.change("bridge_when_refer_fails", Switch),
+        max_concurrent_calls: fields.clearable("max_concurrent_calls", CALLS_AT_ONCE),
+    };
+    fields.done(|| Some(settings))
+}

@@ -1,0 +1,108 @@
+//! Telephony: `/phone`.
+
+mod agents;
+mod assignments;
+mod auth_failures;
+mod calls;
+mod destinations;
+mod inbound_trunk;
+mod numbers;
+mod outbound_trunks;
+mod route_test;
+mod runtime;
+mod sip_uri;
+mod voices;
+
+use axum::Router;
+use axum::routing::{delete, get, post, put};
+
+use super::Api;
+use super::shape::Count;
+
+/// Sees agents, numbers, trunks and destinations.
+const READ: &str = "phone:read";
+/// Changes them.
+const WRITE: &str = "phone:write";
+/// The field `max_concurrent_calls`.
+const CALLS_AT_ONCE: Count = Count::new(1..=1_000_000);
+
+pub(super) fn router() -> Router<Api> {
+    Router::new()
+        .route("/", get(agents::list).post(agents::create))
+        .route(
+            "/{agent_id}",
+            get(agents::one)
+                .patch(agents::update)
+                .delete(agents::delete),
+        )
+        .route("/voices", get(voices::list))
+        .route("/numbers", get(numbers::list).post(numbers::create))
+        .route("/numbers/{number_id}", delete(numbers::delete))
+        .nest("/sip", sip())
+        .route("/calls", get(calls::list))
+        .route("/calls/{call_id}", get(calls::one))
+        .route("/calls/{call_id}/routing", get(calls::routing))
+        .route("/calls/{call_id}/hangup", post(calls::hang_up))
+}
+
+fn sip() -> Router<Api> {
+    Router::new()
+        .route(
+            "/inbound-trunk",
+            get(inbound_trunk::show)
+                .post(inbound_trunk::create)
+                .patch(inbound_trunk::update)
+                .delete(inbound_trunk::delete),
+        )
+        .route(
+            "/inbound-trunk/phone-numbers",
+            post(inbound_trunk::add_numbers),
+        )
+        .route(
+            "/inbound-trunk/phone-numbers/{phone_number}",
+            delete(inbound_trunk::remove_number),
+        )
+        .route("/inbound-trunk/sync", post(inbound_trunk::sync))
+        .route(
+            "/inbound-trunk/rotate-credentials",
+            post(inbound_trunk::rotate_credentials),
+        )
+        .route("/inbound-trunk/auth-failures", get(auth_failures::list))
+        .route("/route-test", post(route_test::decide))
+        .route(
+            "/outbound-trunks",
+            get(outbound_trunks::list).post(outbound_trunks::create),
+        )
+        .route(
+            "/outbound-trunks/{trunk_id}",
+            get(outbound_trunks::one)
+                .patch(outbound_trunks::rename)
+                .delete(outbound_trunks::delete),
+        )
+        .route(
+            "/transfer-destinations",
+            get(destinations::list).post(destinations::create),
+        )
+        .route(
+            "/transfer-destinations/{destination_id}",
+            get(destinations::one)
+                .patch(destinations::update)
+                .delete(destinations::delete),
+        )
+        .nest("/agents/{agent_id}", of_agent())
+}
+
+fn of_agent() -> Router<Api> {
+    Router::new()
+        .route("/config", get(assignments::config))
+        .route("/inbound-numbers", put(assignments::set_inbound_numbers))
+        .route("/outbound-trunk", put(assignments::set_outbound_trunk))
+        .route(
+            "/transfer-destinations",
+            get(destinations::of_agent).post(destinations::assign),
+        )
+        .route(
+            "/transfer-destinations/{destination_id}",
+            delete(destinations::unassign),
+        )
+}

@@ -1,0 +1,95 @@
+//! `/phone/numbers`: the org's phone numbers.
+//!
+//! A number is unverified until the operator verifies it, or verified at once where `phone.auto_verify_numbers` is on; it is
+//! verified in one org only. Routing, trunks and assignments know verified numbers alone.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use super::{READ, WRITE};
+use crate::api::body::Body;
+use crate::api::caller::Caller;
+use crate::api::page::{Page, Paging};
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::shape::NUMBER;
+use crate::api::time::written;
+use crate::api::{Api, ApiError, Success};
+use crate::store::{Kind, Number};
+
+/// A phone number as the API shows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct NumberView {
+    id: Uuid,
+    phone_number: E164,
+    verified: bool,
+    verified_at: Option<String>,
+    /// The agent that answers it.
+    agent_id: Option<Uuid>,
+    created_at: String,
+}
+
+impl From<Number> for NumberView {
+    fn from(number: Number) -> Self {
+        Self {
+            id: number.id,
+            phone_number: number.number,
+            verified: number.verified_at.is_some(),
+            verified_at: number.verified_at.map(written),
+            agent_id: number.agent_id,
+            created_at: written(number.created_at),
+        }
+    }
+}
+
+/// `POST /phone/numbers {phone_number}`: 201; 409 if the org has it, or if it would be verified here and is elsewhere.
+pub(crate) async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<(StatusCode, Json<NumberView>), ApiError> {
+    caller.needs(WRITE)?;
+    let mut fields = body.fields()?;
+    let number = fields.required("phone_number", NUMBER);
+    let number = fields.done(|| number)?;
+    let verified = api.config().phone.auto_verify_numbers;
+    let numbers = api.store().numbers();
+    let made = numbers
+        .create(caller.org, number, verified, api.now())
+        .await?;
+    Ok((StatusCode::CREATED, Json(made.into())))
+}
+
+/// `GET /phone/numbers?limit&cursor`: the org's numbers, verified or not, newest first.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    mut query: Query,
+) -> Result<Json<Page<NumberView>>, ApiError> {
+    caller.needs(READ)?;
+    let paging = Paging::read(&mut query, "numbers", ());
+    query.finish()?;
+    let numbers = api.store().numbers();
+    let page = numbers.page(caller.org, paging.after, paging.limit).await?;
+    Ok(Json(paging.page(page, NumberView::from)))
+}
+
+/// `DELETE /phone/numbers/{number_id}`: ends its assignment too. A trunk lists it until it is synced, without effect.
+pub(crate) async fn delete(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    caller.needs(WRITE)?;
+    let id = named.id("number_id", Kind::Number)?;
+    let numbers = api.store().numbers();
+    numbers.by_id(caller.org, id).await?;
+    query.finish()?;
+    numbers.delete(caller.org, id, api.now()).await?;
+    Ok(Json(Success::DONE))
+}

@@ -1,0 +1,251 @@
+//! `/phone/sip/outbound-trunks`: the carriers and PBXs that agents dial through.
+//!
+//! A trunk leads to a `host`, or with `to_registered` to the PBX that has registered with the org's inbound trunk. Its password is
+//! never returned. Only the name can be changed.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use trunkline_routing::E164;
+use trunkline_sip::flow::Transport;
+use uuid::Uuid;
+
+use super::{CALLS_AT_ONCE, READ, WRITE};
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::page::{Page, Paging};
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::shape::{Choice, Count, NAME, NUMBER, Parsed, Switch, Text};
+use crate::api::time::written;
+use crate::api::{Api, ApiError, Success};
+use crate::calls::target::default_port;
+use crate::config::HostPort;
+use crate::store::{Kind, NewOutboundTrunk, OutboundTrunk, Password};
+
+/// An outbound trunk as the API shows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct OutboundTrunkView {
+    id: Uuid,
+    name: String,
+    /// `null` under `to_registered`, like `port`.
+    host: Option<String>,
+    port: Option<u16>,
+    transport: &'static str,
+    username: Option<String>,
+    caller_number: E164,
+    to_registered: bool,
+    from_host: Option<String>,
+    p_asserted_identity: bool,
+    register: bool,
+    max_concurrent_calls: Option<u32>,
+    calls_per_second: Option<u32>,
+    created_at: String,
+    updated_at: String,
+}
+
+impl From<OutboundTrunk> for OutboundTrunkView {
+    fn from(trunk: OutboundTrunk) -> Self {
+        let settings = trunk.settings;
+        let to_registered = settings.peer.is_none();
+        let (host, port) = settings.peer.unzip();
+        Self {
+            id: trunk.id,
+            name: settings.name,
+            host,
+            port,
+            transport: settings.transport.uri_name(),
+            username: settings.credentials.map(|(username, _)| username),
+            caller_number: settings.caller_number,
+            to_registered,
+            from_host: settings.from_host,
+            p_asserted_identity: settings.p_asserted_identity,
+            register: settings.register,
+            max_concurrent_calls: settings.max_concurrent_calls,
+            calls_per_second: settings.calls_per_second,
+            created_at: written(trunk.created_at),
+            updated_at: written(trunk.updated_at),
+        }
+    }
+}
+
+const HOST: Parsed<String> = Parsed::new("a host name or an IP address", |text| {
+    let host = text.parse::<HostPort>().ok();
+    host.filter(|host| host.port.is_none())
+        .map(|host| host.to_string())
+});
+const PORT: Count = Count::new(1..=65_535);
+const TRANSPORT: Choice<Transport> = Choice(&[
+    ("udp", Transport::Udp),
+    ("tcp", Transport::Tcp),
+    ("tls", Transport::Tls),
+]);
+const CREDENTIAL: Text = Text::line(1..=255);
+const CALLS_PER_SECOND: Count = Count::new(1..=10_000);
+
+/// `POST /phone/sip/outbound-trunks`: 201, or 400.
+pub(crate) async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<(StatusCode, Json<OutboundTrunkView>), ApiError> {
+    caller.needs(WRITE)?;
+    let new = new_trunk(body.fields()?)?;
+    let trunks = api.store().outbound_trunks();
+    let trunk = trunks.create(caller.org, &new, api.now()).await?;
+    Ok((StatusCode::CREATED, Json(trunk.into())))
+}
+
+/// `GET /phone/sip/outbound-trunks?limit&cursor`, newest first.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    mut query: Query,
+) -> Result<Json<Page<OutboundTrunkView>>, ApiError> {
+    caller.needs(READ)?;
+    let paging = Paging::read(&mut query, "outbound-trunks", ());
+    query.finish()?;
+    let trunks = api.store().outbound_trunks();
+    let page = trunks.page(caller.org, paging.after, paging.limit).await?;
+    Ok(Json(paging.page(page, OutboundTrunkView::from)))
+}
+
+/// `GET /phone/sip/outbound-trunks/{trunk_id}`
+pub(crate) async fn one(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<OutboundTrunkView>, ApiError> {
+    caller.needs(READ)?;
+    let trunk = find(&api, &caller, &named).await?;
+    query.finish()?;
+    Ok(Json(trunk.into()))
+}
+
+/// `PATCH /phone/sip/outbound-trunks/{trunk_id} {name}`
+pub(crate) async fn rename(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<OutboundTrunkView>, ApiError> {
+    caller.needs(WRITE)?;
+    let trunk = find(&api, &caller, &named).await?;
+    let mut fields = body.fields()?;
+    let name = fields.change("name", NAME);
+    let name = fields.done(|| Some(name))?.unwrap_or(trunk.settings.name);
+    let trunks = api.store().outbound_trunks();
+    let renamed = trunks
+        .rename(caller.org, trunk.id, &name, api.now())
+        .await?;
+    Ok(Json(renamed.into()))
+}
+
+/// `DELETE /phone/sip/outbound-trunks/{trunk_id}`: 409 with their names while agents dial through it.
+pub(crate) async fn delete(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    caller.needs(WRITE)?;
+    let trunk = find(&api, &caller, &named).await?;
+    query.finish()?;
+    let trunks = api.store().outbound_trunks();
+    trunks.delete(caller.org, trunk.id, api.now()).await?;
+    Ok(Json(Success::DONE))
+}
+
+async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<OutboundTrunk, ApiError> {
+    let id = named.id("trunk_id", Kind::OutboundTrunk)?;
+    Ok(api.store().outbound_trunks().by_id(caller.org, id).await?)
+}
+
+fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError> {
+    let name = fields.required("name", NAME);
+    let to_registered = fields.optional("to_registered", Switch).unwrap_or(false);
+    let transport = fields.optional("transport", TRANSPORT);
+    let transport = transport.unwrap_or(Transport::Udp);
+    let peer = peer(&mut fields, to_registered, transport);
+    let credentials = credentials(&mut fields);
+    let caller_number = fields.required("caller_number", NUMBER);
+    let from_host = fields.optional("from_host", HOST);
+    let p_asserted_identity = fields.optional("p_asserted_identity", Switch);
+    let register = fields.optional("register", Switch).unwrap_or(false);
+    let max_concurrent_calls = fields.optional("max_concurrent_calls", CALLS_AT_ONCE);
+    let calls_per_second = fields.optional("calls_per_second", CALLS_PER_SECOND);
+    if register && (to_registered || matches!(credentials, Given::Neither)) {
+        fields.refuse("register", "needs a host, a username and a password");
+    }
+    fields.done(|| {
+        Some(NewOutboundTrunk {
+            name: name?,
+            peer: if to_registered { None } else { Some(peer?) },
+            transport,
+            credentials: credentials.pair(),
+            caller_number: caller_number?,
+            from_host,
+            p_asserted_identity: p_asserted_identity.unwrap_or(false),
+            register,
+            max_concurrent_calls,
+            calls_per_second,
+        })
+    })
+}
+
+/// Host and port; none under `to_registered`.
+fn peer(fields: &mut Fields, to_registered: bool, transport: Transport) -> Option<(String, u16)> {
+    if to_registered {
+        for name in ["host", "port"] {
+            if fields.has_value(name) {
+                fields.refuse(name, "is the registered PBX's under to_registered");
+            }
+        }
+    }
+    let host = if to_registered {
+        fields.optional("host", HOST)
+    } else {
+        fields.required("host", HOST)
+    };
+    let port = fields.optional("port", PORT);
+    let port = port.and_then(|port| u16::try_from(port).ok());
+    Some((host?, port.unwrap_or_else(|| default_port(transport))))
+}
+
+/// What came of `username` and `password`.
+enum Given {
+    Both(String, Password),
+    Neither,
+    /// A fault was noted.
+    Wrong,
+}
+
+impl Given {
+    fn pair(self) -> Option<(String, Password)> {
+        match self {
+            Self::Both(username, password) => Some((username, password)),
+            Self::Neither | Self::Wrong => None,
+        }
+    }
+}
+
+fn credentials(fields: &mut Fields) -> Given {
+    let given = ["username", "password"].map(|name| fields.has_value(name));
+    let username = fields.optional("username", CREDENTIAL);
+    let password = fields.optional("password", CREDENTIAL);
+    match (given, username, password) {
+        (_, Some(username), Some(password)) => Given::Both(username, Password::new(password)),
+        ([false, false], ..) => Given::Neither,
+        ([true, true], ..) => Given::Wrong,
+        ([true, false], ..) => {
+            fields.refuse("password", "is required with username");
+            Given::Wrong
+        }
+        ([false, true], ..) => {
+            fields.refuse("username", "is required with password");
+            Given::Wrong
+        }
+    }
+}

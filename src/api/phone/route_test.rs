@@ -1,0 +1,81 @@
+//! `/phone/sip/route-test`: who would take a call, and why, decided by the function that decides live calls. Nothing is placed.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use trunkline_routing::{Decision, Facts, Org, decide as decided};
+use uuid::Uuid;
+
+use super::READ;
+use super::calls::DecisionView;
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::shape::{ID, ListOf, Text};
+use crate::api::{Api, ApiError};
+use crate::store::Kind;
+
+/// How long the live view may take to show what was changed before the question came.
+const CATCH_UP: Duration = Duration::from_secs(1);
+
+/// What is asked.
+struct Question {
+    facts: Facts,
+    /// Agents that are taken to be at their limit, beside those that are.
+    busy: Vec<Uuid>,
+}
+
+/// `POST /phone/sip/route-test {to, from, agent_id, busy}`: the dialled and the calling number as a PBX would send them, the value of
+/// the header that selects an agent, and the ids of agents to be taken as busy; all but `to` are optional. Answers the decision
+/// with its trail, as `GET /phone/calls/{call_id}/routing` does for a call.
+pub(crate) async fn decide(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<DecisionView>, ApiError> {
+    caller.needs(READ)?;
+    let question = question(body.fields()?)?;
+    // While the database is away, what is known decides, as it does for calls.
+    if let Ok(latest) = api.store().feed().position().await {
+        let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
+    }
+    let decision = answer(&api, caller.org, &question);
+    let decision = decision.ok_or_else(|| ApiError::absent(Kind::Org))?;
+    Ok(Json(decision.into()))
+}
+
+/// `None` if the org was deleted just now.
+fn answer(api: &Api, org: Uuid, question: &Question) -> Option<Decision> {
+    let view = api.directory().load();
+    let org = &view.org(org)?.routing;
+    let busy = |agent: Uuid| question.busy.contains(&agent) || is_full(api, org, agent);
+    Some(decided(&question.facts, org, &busy))
+}
+
+/// Whether an agent is at its limit on this node.
+fn is_full(api: &Api, org: &Org, agent: Uuid) -> bool {
+    let agent = org.agents.iter().find(|known| known.id == agent);
+    let limit = agent.and_then(|agent| Some((agent.id, agent.max_concurrent_calls?)));
+    limit
+        .zip(api.engine())
+        .is_some_and(|((agent, most), engine)| engine.live(agent) >= most)
+}
+
+fn question(mut fields: Fields) -> Result<Question, ApiError> {
+    const NUMBER: Text = Text::line(1..=255);
+    let to = fields.required("to", NUMBER);
+    let from = fields.optional("from", NUMBER);
+    let agent_header = fields.optional("agent_id", NUMBER);
+    let busy = fields.optional("busy", ListOf::new(ID, 0..=1_000));
+    fields.done(|| {
+        Some(Question {
+            facts: Facts {
+                agent_header,
+                request_user: Some(to?),
+                from_user: from,
+                ..Facts::default()
+            },
+            busy: busy.unwrap_or_default(),
+        })
+    })
+}

@@ -1,0 +1,116 @@
+//! The field `runtime` of an agent: what speaks for it.
+
+use uuid::Uuid;
+
+use super::sip_uri::is_sip_uri;
+use crate::api::body::Fields;
+use crate::api::shape::{Choice, ListOf, Object, Parsed};
+use crate::directory::settings::Runtime;
+
+/// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks.
+pub(super) const RUNTIME: Object<Runtime> = Object(read);
+
+/// A SIP URI that may hold `{agent_id}` and `{org_id}`.
+const TEMPLATE: Parsed<Box<str>> = Parsed::new(
+    "a SIP URI, in which {agent_id} and {org_id} may stand",
+    |text| is_template(text).then(|| text.into()),
+);
+
+#[derive(Copy, Clone, Debug)]
+enum Type {
+    Echo,
+    Sip,
+}
+
+fn read(fields: &mut Fields) -> Option<Runtime> {
+    let kind = fields.required("type", Choice(&[("echo", Type::Echo), ("sip", Type::Sip)]));
+    let addressed = fields.has("uri") || fields.has("fallbacks");
+    let needed = matches!(kind, Some(Type::Sip));
+    let uri = if needed {
+        fields.required("uri", TEMPLATE)
+    } else {
+        fields.optional("uri", TEMPLATE)
+    };
+    let fallbacks = fields.optional("fallbacks", ListOf::new(TEMPLATE, 0..=5));
+    match kind? {
+        Type::Sip => Some(Runtime::Sip {
+            uri: uri?,
+            fallbacks: fallbacks.unwrap_or_default(),
+        }),
+        Type::Echo if addressed => {
+            fields.refuse("type", "an echo runtime has neither uri nor fallbacks");
+            None
+        }
+        Type::Echo => Some(Runtime::Echo),
+    }
+}
+
+fn is_template(text: &str) -> bool {
+    let id = Uuid::nil().hyphenated().to_string();
+    let filled = text.replace("{agent_id}", &id).replace("{org_id}", &id);
+    !filled.contains(['{', '}']) && is_sip_uri(&filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::shape::Shape as _;
+
+    fn read(value: Value) -> Result<Runtime, String> {
+        let mut faults = Vec::new();
+        let runtime = RUNTIME.read(value, "runtime", &mut faults);
+        runtime.ok_or_else(|| faults.join("; "))
+    }
+
+    #[test]
+    fn runtimes_are_read() {
+        let sip = |uri: &str, fallbacks: &[&str]| Runtime::Sip {
+            uri: uri.into(),
+            fallbacks: fallbacks.iter().map(|uri| (*uri).into()).collect(),
+        };
+        for (value, runtime) in [
+            (json!({"type": "echo"}), Runtime::Echo),
+            (
+                json!({"type": "sip", "uri": "sip:{agent_id}@{org_id}.example.com"}),
+                sip("sip:{agent_id}@{org_id}.example.com", &[]),
+            ),
+            (
+                json!({"type": "sip", "uri": "sip:a", "fallbacks": ["sips:b"]}),
+                sip("sip:a", &["sips:b"]),
+            ),
+        ] {
+            assert_eq!(read(value), Ok(runtime));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let not = "is not a SIP URI, in which {agent_id} and {org_id} may stand";
+        for (value, fault) in [
+            (json!({}), "runtime.type: is required".to_owned()),
+            (
+                json!({"type": "rtp"}),
+                "runtime.type: \"rtp\" is none of echo, sip".to_owned(),
+            ),
+            (
+                json!({"type": "sip"}),
+                "runtime.uri: is required".to_owned(),
+            ),
+            (
+                json!({"type": "echo", "uri": "sip:a"}),
+                "runtime.type: an echo runtime has neither uri nor fallbacks".to_owned(),
+            ),
+            (
+                json!({"type": "sip", "uri": "sip:{call_id}@b", "fallbacks": ["x"], "fallback": 1}),
+                format!(
+                    "runtime.uri: \"sip:{{call_id}}@b\" {not}; runtime.fallbacks[0]: \"x\" {not}; \
+                     runtime.fallback: is no field of this request"
+                ),
+            ),
+        ] {
+            assert_eq!(read(value), Err(fault));
+        }
+    }
+}

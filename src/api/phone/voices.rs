@@ -1,0 +1,70 @@
+//! `/phone/voices`: the voices that agents may have, as the operator lists them.
+
+use axum::Json;
+use axum::extract::State;
+use serde_json::Value;
+
+use super::READ;
+use crate::api::caller::Caller;
+use crate::api::page::{self, Page};
+use crate::api::query::Query;
+use crate::api::shape::{Shape, shown};
+use crate::api::{Api, ApiError};
+use crate::config::Voice;
+
+/// `GET /phone/voices?limit&cursor`, in the operator's order. The cursor is the last voice seen.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    mut query: Query,
+) -> Result<Json<Page<Voice>>, ApiError> {
+    caller.needs(READ)?;
+    let voices = &api.config().phone.voices;
+    let limit = page::read_limit(&mut query) as usize;
+    let start = query.read("cursor", |last| {
+        let place = voices.iter().position(|voice| *voice.id == *last);
+        place.map_or_else(|| Err(page::NO_CURSOR.to_owned()), |place| Ok(place + 1))
+    });
+    query.finish()?;
+    let rest = &voices[start.unwrap_or(0)..];
+    let items = &rest[..rest.len().min(limit)];
+    let more = items.len() < rest.len();
+    Ok(Json(Page {
+        next: items
+            .last()
+            .filter(|_| more)
+            .map(|voice| voice.id.to_string()),
+        items: items.to_vec(),
+        total: voices.len() as u64,
+    }))
+}
+
+/// The id of one of these voices.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct VoiceId<'a>(pub(super) &'a [Voice]);
+
+impl Shape for VoiceId<'_> {
+    type Read = String;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<String> {
+        let known = |id: &str| self.0.iter().any(|voice| *voice.id == *id);
+        match value {
+            Value::String(id) if known(&id) => Some(id),
+            Value::String(id) => {
+                let id = shown(&id);
+                faults.push(format!(
+                    "{path}: {id} is none of the voices that GET /phone/voices lists"
+                ));
+                None
+            }
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => {
+                faults.push(format!("{path}: expected the id of a voice"));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Query parameters, read one by one: an unknown, repeated or wrong one is a fault named by its parameter, and all
+//! faults are answered together.
+
+use std::convert::Infallible;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+use super::error::ApiError;
+
+/// The parameters of one request that haven't been read yet.
+#[derive(Debug, Default)]
+pub(super) struct Query {
+    pairs: Vec<(String, String)>,
+    faults: Vec<String>,
+}
+
+/// As with a body, taking them refuses nothing.
+impl<S: Send + Sync> FromRequestParts<S> for Query {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        let pairs =
+            axum::extract::Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        Ok(match pairs {
+            Ok(pairs) => Self {
+                pairs: pairs.0,
+                faults: Vec::new(),
+            },
+            Err(_) => Self {
+                pairs: Vec::new(),
+                faults: vec![
+                    "the query string is not application/x-www-form-urlencoded".to_owned(),
+                ],
+            },
+        })
+    }
+}
+
+impl Query {
+    /// The parameter `name`, read by `parse`, whose error says what was expected.
+    pub(super) fn read<T>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let place = self.pairs.iter().position(|(key, _)| key == name)?;
+        let (_, value) = self.pairs.remove(place);
+        if self.pairs.iter().any(|(key, _)| key == name) {
+            self.pairs.retain(|(key, _)| key != name);
+            self.faults.push(format!("{name}: is given more than once"));
+            return None;
+        }
+        parse(&value)
+            .map_err(|fault| self.faults.push(format!("{name}: {fault}")))
+            .ok()
+    }
+
+    /// Notes a fault that lies between parameters.
+    pub(super) fn refuse(&mut self, fault: impl Into<String>) {
+        self.faults.push(fault.into());
+    }
+
+    /// Ends the reading: what is left is unknown.
+    ///
+    /// # Errors
+    /// 400 with every fault.
+    pub(super) fn finish(self) -> Result<(), ApiError> {
+        let faults = self.faults();
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(ApiError::BadRequest(faults))
+        }
+    }
+
+    /// Ends the reading with every fault.
+    pub(super) fn faults(mut self) -> Vec<String> {
+        let unknown = self.pairs.iter();
+        self.faults
+            .extend(unknown.map(|(key, _)| format!("{key}: is no parameter of this endpoint")));
+        self.faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_is_named_by_its_parameter() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let pairs = vec![
+            pair("limit", "x"),
+            pair("a", "1"),
+            pair("a", "2"),
+            pair("b", "3"),
+            pair("colour", "red"),
+        ];
+        let mut query = Query {
+            pairs,
+            faults: Vec::new(),
+        };
+        let limit = query.read("limit", |text| {
+            text.parse::<u32>()
+                .map_err(|_| "expected a number".to_owned())
+        });
+        let a = query.read("a", |text| Ok(text.to_owned()));
+        let b = query.read("b", |text| Ok(text.to_owned()));
+        let absent = query.read("absent", |text| Ok(text.to_owned()));
+        assert_eq!(
+            (limit, a, b.as_deref(), absent),
+            (None, None, Some("3"), None)
+        );
+        let fault = query.finish().unwrap_err().to_string();
+        assert_eq!(
+            fault,
+            "limit: expected a number; a: is given more than once; colour: is no parameter of this endpoint"
+        );
+    }
+}

@@ -1,0 +1,304 @@
+//! How often a credential may ask: so many requests in any minute, a burst of all of them included. Each node counts for itself.
+//!
+//! A window slides in steps of a second. What is left is told with every answer (`RateLimit`, `RateLimit-Policy`:
+//! draft-ietf-httpapi-ratelimit-headers).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use dashmap::DashMap;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::error::ApiError;
+
+/// Seconds that a window covers.
+const WINDOW_S: u64 = 60;
+/// Requests after which windows at rest are looked for and dropped; more where there are more windows.
+const SWEPT_EVERY: usize = 1024;
+
+/// What is counted.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Policy {
+    /// All requests of an org's keys.
+    Org,
+    /// All requests of a partner's keys.
+    Partner,
+    /// Login links that a partner asks for.
+    LoginLinks,
+    /// All requests with the token of one visitor.
+    Visitor,
+}
+
+impl Policy {
+    /// Its name in the answer's fields.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Org => "org",
+            Self::Partner => "partner",
+            Self::LoginLinks => "login-links",
+            Self::Visitor => "visitor",
+        }
+    }
+}
+
+/// Every window that isn't at rest. An entry needs a credential that is good, and goes a minute after its last request.
+#[derive(Debug)]
+pub(super) struct Quotas {
+    windows: DashMap<(Policy, Uuid), Box<Window>>,
+    /// Requests until the next sweep.
+    until_sweep: AtomicUsize,
+}
+
+/// The requests of the last minute.
+#[derive(Debug)]
+struct Window {
+    /// Those of each second, at the second's place in the minute.
+    counts: [u32; WINDOW_S as usize],
+    /// Their sum.
+    sum: u32,
+    /// The second that was written last.
+    second: u64,
+}
+
+/// What came of one request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Taken {
+    policy: Policy,
+    limit: u32,
+    /// Requests that are left in the window.
+    left: u32,
+    /// Seconds until the first of those that were counted leaves the window.
+    reset_s: u64,
+    passed: bool,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            windows: DashMap::new(),
+            until_sweep: AtomicUsize::new(SWEPT_EVERY),
+        }
+    }
+}
+
+impl Quotas {
+    /// Counts a request of `whom`, unless it is one too many.
+    pub(super) fn take(&self, policy: Policy, whom: Uuid, limit: u32, now: Moment) -> Taken {
+        if self.until_sweep.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.sweep(now);
+        }
+        let mut window = self.windows.entry((policy, whom)).or_default();
+        window.take(policy, limit, now.as_secs())
+    }
+
+    /// Drops the windows that count nothing any more: so seldom that it costs each request next to nothing.
+    fn sweep(&self, now: Moment) {
+        self.windows
+            .retain(|_, window| now.as_secs() < window.second + WINDOW_S);
+        let next = self.windows.len().max(SWEPT_EVERY);
+        self.until_sweep.store(next, Ordering::Relaxed);
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            counts: [0; WINDOW_S as usize],
+            sum: 0,
+            second: 0,
+        }
+    }
+}
+
+impl Window {
+    fn take(&mut self, policy: Policy, limit: u32, now: u64) -> Taken {
+        self.advance(now);
+        let passed = self.sum < limit;
+        if passed {
+            self.sum += 1;
+            self.counts[place(self.second)] += 1;
+        }
+        Taken {
+            policy,
+            limit,
+            left: limit.saturating_sub(self.sum),
+            reset_s: self.reset_s(),
+            passed,
+        }
+    }
+
+    /// Forgets the seconds that have left the window. A clock that goes backwards stands still here.
+    fn advance(&mut self, now: u64) {
+        let gone = now.saturating_sub(self.second).min(WINDOW_S);
+        for second in 1..=gone {
+            let place = place(self.second + second);
+            self.sum -= self.counts[place];
+            self.counts[place] = 0;
+        }
+        self.second = self.second.max(now);
+    }
+
+    fn reset_s(&self) -> u64 {
+        let oldest = (1..=WINDOW_S).find(|step| self.counts[place(self.second + step)] > 0);
+        oldest.unwrap_or(WINDOW_S)
+    }
+}
+
+const fn place(second: u64) -> usize {
+    (second % WINDOW_S) as usize
+}
+
+impl Taken {
+    /// # Errors
+    /// 429, if the request was one too many.
+    fn verdict(self) -> Result<(), ApiError> {
+        if self.passed {
+            Ok(())
+        } else {
+            Err(ApiError::TooMany {
+                limit: self.limit,
+                wait_s: self.reset_s,
+            })
+        }
+    }
+}
+
+/// What was counted for one request, on its way to the fields of the answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally(Arc<Mutex<Vec<Taken>>>);
+
+impl Tally {
+    /// The one that `request` gave to this request.
+    pub(super) fn of(parts: &Parts) -> Self {
+        parts.extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+
+    /// Notes what came of the request.
+    ///
+    /// # Errors
+    /// 429, if it was one too many.
+    pub(super) fn note(&self, taken: Taken) -> Result<(), ApiError> {
+        let mut noted = self.0.lock().expect("nothing panics while it is held");
+        noted.push(taken);
+        taken.verdict()
+    }
+
+    /// Writes the fields, if anything was counted.
+    pub(super) fn write(&self, headers: &mut HeaderMap) {
+        let noted = self.0.lock().expect("nothing panics while it is held");
+        if noted.is_empty() {
+            return;
+        }
+        let policies = noted
+            .iter()
+            .map(|taken| format!("\"{}\";q={};w={WINDOW_S}", taken.policy.name(), taken.limit));
+        let rests = noted.iter().map(|taken| {
+            format!(
+                "\"{}\";r={};t={}",
+                taken.policy.name(),
+                taken.left,
+                taken.reset_s
+            )
+        });
+        headers.insert(
+            HeaderName::from_static("ratelimit-policy"),
+            list(policies.collect()),
+        );
+        headers.insert(HeaderName::from_static("ratelimit"), list(rests.collect()));
+    }
+}
+
+fn list(items: Vec<String>) -> HeaderValue {
+    HeaderValue::from_str(&items.join(", ")).expect("names and numbers are visible ASCII")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whom() -> Uuid {
+        Uuid::from_u128(1)
+    }
+
+    fn take(quotas: &Quotas, at: u64) -> (bool, u32, u64) {
+        let taken = quotas.take(Policy::Org, whom(), 3, Moment::from_secs(at));
+        (taken.passed, taken.left, taken.reset_s)
+    }
+
+    #[test]
+    fn a_burst_of_the_whole_limit_passes_and_no_more_in_a_minute() {
+        let quotas = Quotas::default();
+        let start = 1_000;
+        for (name, at, expected) in [
+            ("the first", 0, (true, 2, 60)),
+            ("at once", 0, (true, 1, 60)),
+            ("later", 20, (true, 0, 40)),
+            ("one too many", 20, (false, 0, 40)),
+            ("it isn't counted", 59, (false, 0, 1)),
+            ("two have left", 60, (true, 1, 20)),
+            ("a clock that went back", 10, (true, 0, 20)),
+            ("full again", 79, (false, 0, 1)),
+            ("one has left", 80, (true, 0, 40)),
+            ("after a rest", 100_000, (true, 2, 60)),
+        ] {
+            assert_eq!(take(&quotas, start + at), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn whoever_keeps_the_pace_is_never_refused() {
+        let quotas = Quotas::default();
+        for turn in 0..100 {
+            assert!(take(&quotas, turn * 20).0, "{turn}");
+        }
+    }
+
+    #[test]
+    fn each_counts_for_himself_and_by_policy() {
+        let quotas = Quotas::default();
+        let now = Moment::from_secs(1);
+        for (policy, whom) in [
+            (Policy::Org, 1),
+            (Policy::Org, 2),
+            (Policy::Partner, 1),
+            (Policy::LoginLinks, 1),
+        ] {
+            let taken = quotas.take(policy, Uuid::from_u128(whom), 1, now);
+            assert!(taken.passed, "{policy:?} {whom}");
+        }
+    }
+
+    #[test]
+    fn windows_at_rest_are_dropped() {
+        let quotas = Quotas::default();
+        for whom in 0..20 * SWEPT_EVERY {
+            // A minute apart, so that one window counts at a time.
+            let now = Moment::from_secs(60 * whom as u64);
+            quotas.take(Policy::Org, Uuid::from_u128(whom as u128), 1, now);
+        }
+        let kept = quotas.windows.len();
+        assert!(kept <= SWEPT_EVERY, "{kept}");
+    }
+
+    #[test]
+    fn what_is_left_is_told() {
+        let quotas = Quotas::default();
+        let tally = Tally::default();
+        let mut headers = HeaderMap::new();
+        tally.write(&mut headers);
+        assert!(headers.is_empty());
+        let now = Moment::from_secs(7);
+        for (policy, limit) in [(Policy::Partner, 100), (Policy::LoginLinks, 30)] {
+            let taken = quotas.take(policy, whom(), limit, now);
+            tally.note(taken).unwrap();
+        }
+        tally.write(&mut headers);
+        let told = r#""partner";r=99;t=60, "login-links";r=29;t=60"#;
+        assert_eq!(headers["ratelimit"], told);
+        let policies = r#""partner";q=100;w=60, "login-links";q=30;w=60"#;
+        assert_eq!(headers["ratelimit-policy"], policies);
+    }
+}

@@ -1,0 +1,92 @@
+//! What every request gets, whatever it asks: an id, a log span, a count, and an answer that never shows our insides.
+
+use std::time::Duration;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use super::Api;
+use super::error::{Cause, Refusal, with_body};
+use super::quota::Tally;
+use crate::telemetry::metrics;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The outermost layer.
+pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    let began = api.now();
+    let id = request_id(request.headers().get(REQUEST_ID));
+    let method = method_name(request.method());
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("none", MatchedPath::as_str)
+        .to_owned();
+    let span =
+        tracing::info_span!("request", request.id = %id, http.method = method, http.route = route);
+    let path = request.uri().path().to_owned();
+    let tally = Tally::default();
+    request.extensions_mut().insert(tally.clone());
+    let response = next.run(request).instrument(span.clone()).await;
+    let mut response = answered(response, &path, &id, &span);
+    tally.write(response.headers_mut());
+    let took: Duration = api.now().since(began);
+    metrics::http_request(method, &route, response.status().as_u16(), took);
+    span.in_scope(|| {
+        tracing::debug!(
+            http.status = response.status().as_u16(),
+            took_us = took.as_micros() as u64,
+            "request answered"
+        )
+    });
+    let value = HeaderValue::from_str(&id).expect("an id holds visible ASCII alone");
+    response.headers_mut().insert(REQUEST_ID, value);
+    response
+}
+
+/// Gives a refusal its body. The cause of a 500 is logged once, and its body has the request's id instead.
+fn answered(response: Response, path: &str, id: &str, span: &tracing::Span) -> Response {
+    if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
+        let cause = response.extensions().get::<Cause>();
+        let cause = cause.map_or("a handler failed", |cause| &*cause.0);
+        span.in_scope(|| tracing::error!(cause, "request failed"));
+        let message = format!("Something broke on our side; quote the request id {id}");
+        return with_body(response, path, &message);
+    }
+    match response.extensions().get::<Refusal>().cloned() {
+        Some(Refusal(message)) => with_body(response, path, &message),
+        None => response,
+    }
+}
+
+/// The caller's own id where it is sane (1 to 128 of `A-Z a-z 0-9 . _ -`), else a new one.
+fn request_id(given: Option<&HeaderValue>) -> String {
+    let sane = |id: &&str| {
+        (1..=128).contains(&id.len())
+            && id
+                .bytes()
+                .all(|octet| octet.is_ascii_alphanumeric() || b"._-".contains(&octet))
+    };
+    given
+        .and_then(|value| value.to_str().ok())
+        .filter(sane)
+        .map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
+}
+
+/// A bounded set of names, so that a stranger can't make metrics grow.
+fn method_name(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "OTHER",
+    }
+}

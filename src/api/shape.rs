@@ -1,0 +1,448 @@
+//! What a field of a body may hold, and the words in which a wrong value is refused.
+//!
+//! A fault shows the value only where it can be no secret.
+
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use super::body::Fields;
+
+/// One kind of value.
+pub(super) trait Shape {
+    /// What it is read into.
+    type Read;
+
+    /// Reads a value, or notes what is wrong with it under its path.
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read>;
+}
+
+/// A text, its length counted in characters.
+#[derive(Clone, Debug)]
+pub(super) struct Text {
+    length: RangeInclusive<usize>,
+    lines: bool,
+}
+
+/// `true` or `false`.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Switch;
+
+/// A whole number.
+#[derive(Clone, Debug)]
+pub(super) struct Count(RangeInclusive<u32>);
+
+/// One of a few words.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
+
+/// A text that stands for a value: the parser, and what a text must be, with its article.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Parsed<T> {
+    what: &'static str,
+    parse: fn(&str) -> Option<T>,
+}
+
+/// A list, each entry of one shape.
+#[derive(Clone, Debug)]
+pub(super) struct ListOf<S> {
+    entry: S,
+    length: RangeInclusive<usize>,
+}
+
+/// An object whose fields are the client's own.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Free {
+    /// Octets that it may have as JSON.
+    most: usize,
+}
+
+/// An object, read by a function that leaves its faults with the fields.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Object<T>(pub(super) fn(&mut Fields) -> Option<T>);
+
+/// What people call a thing.
+pub(super) const NAME: Text = Text::line(1..=200);
+/// A phone number.
+pub(super) const NUMBER: Parsed<E164> =
+    Parsed::new("an E.164 number", |text| E164::parse(text).ok());
+/// The id of something.
+pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", |text| text.parse().ok());
+
+impl Text {
+    /// A text in one line, without control characters.
+    pub(super) const fn line(length: RangeInclusive<usize>) -> Self {
+        Self {
+            length,
+            lines: false,
+        }
+    }
+
+    /// A text that may have several lines.
+    pub(super) const fn lines(length: RangeInclusive<usize>) -> Self {
+        Self {
+            length,
+            lines: true,
+        }
+    }
+
+    fn fault(&self, text: &str) -> Option<String> {
+        let (least, most) = (*self.length.start(), *self.length.end());
+        let length = text.chars().count();
+        let allowed =
+            |char: char| !char.is_control() || (self.lines && matches!(char, '\n' | '\r' | '\t'));
+        if least > 0 && text.trim().is_empty() {
+            Some("must not be empty".to_owned())
+        } else if !self.length.contains(&length) {
+            Some(format!(
+                "expected {least} to {most} characters, not {length}"
+            ))
+        } else if !text.chars().all(allowed) {
+            Some("must not hold control characters".to_owned())
+        } else {
+            None
+        }
+    }
+}
+
+impl Count {
+    pub(super) const fn new(range: RangeInclusive<u32>) -> Self {
+        Self(range)
+    }
+}
+
+impl<T> Parsed<T> {
+    pub(super) const fn new(what: &'static str, parse: fn(&str) -> Option<T>) -> Self {
+        Self { what, parse }
+    }
+}
+
+impl<S> ListOf<S> {
+    pub(super) const fn new(entry: S, length: RangeInclusive<usize>) -> Self {
+        Self { entry, length }
+    }
+}
+
+impl Free {
+    pub(super) const fn new(most: usize) -> Self {
+        Self { most }
+    }
+}
+
+impl Shape for Text {
+    type Read = String;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<String> {
+        let text = text(value, path, faults)?;
+        match self.fault(&text) {
+            None => Some(text),
+            Some(fault) => refuse(path, fault, faults),
+        }
+    }
+}
+
+impl Shape for Switch {
+    type Read = bool;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<bool> {
+        value
+            .as_bool()
+            .or_else(|| another(path, "true or false", kind(&value), faults))
+    }
+}
+
+impl Shape for Count {
+    type Read = u32;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<u32> {
+        let Self(range) = self;
+        let count = value
+            .as_u64()
+            .and_then(|count| u32::try_from(count).ok())
+            .filter(|count| range.contains(count));
+        count.or_else(|| {
+            let (least, most) = (range.start(), range.end());
+            let fault = format!("expected a whole number from {least} to {most}");
+            refuse(path, fault, faults)
+        })
+    }
+}
+
+impl<T: Copy> Choice<T> {
+    /// What the word means, or that it is none of those known.
+    pub(super) fn meaning(&self, text: &str) -> Result<T, String> {
+        let Self(words) = self;
+        let found = words.iter().find(|(word, _)| *word == text);
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+            let known: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+            format!("{} is none of {}", shown(text), known.join(", "))
+        })
+    }
+}
+
+impl<T: Copy> Shape for Choice<T> {
+    type Read = T;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<T> {
+        let text = text(value, path, faults)?;
+        match self.meaning(&text) {
+            Ok(meaning) => Some(meaning),
+            Err(fault) => refuse(path, fault, faults),
+        }
+    }
+}
+
+impl<T> Shape for Parsed<T> {
+    type Read = T;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<T> {
+        let text = text(value, path, faults)?;
+        (self.parse)(&text).or_else(|| {
+            refuse(
+                path,
+                format_args!("{} is not {}", shown(&text), self.what),
+                faults,
+            )
+        })
+    }
+}
+
+impl<S: Shape> Shape for ListOf<S> {
+    type Read = Vec<S::Read>;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Vec<S::Read>> {
+        let found = kind(&value);
+        let Value::Array(entries) = value else {
+            return another(path, "a list", found, faults);
+        };
+        if !self.length.contains(&entries.len()) {
+            let (least, most) = (self.length.start(), self.length.end());
+            let fault = format!("expected {least} to {most} entries, not {}", entries.len());
+            return refuse(path, fault, faults);
+        }
+        let read: Vec<_> = entries
+            .into_iter()
+            .enumerate()
+            .map(|(at, entry)| self.entry.read(entry, &format!("{path}[{at}]"), faults))
+            .collect();
+        read.into_iter().collect()
+    }
+}
+
+impl<T> Shape for Object<T> {
+    type Read = T;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<T> {
+        let Self(reader) = self;
+        object(value, path, faults, reader)
+    }
+}
+
+/// Reads an object by a function that leaves its faults with the fields.
+pub(super) fn object<T>(
+    value: Value,
+    path: &str,
+    faults: &mut Vec<String>,
+    reader: impl FnOnce(&mut Fields) -> Option<T>,
+) -> Option<T> {
+    let kind = kind(&value);
+    let Value::Object(map) = value else {
+        return another(path, "an object", kind, faults);
+    };
+    let mut fields = Fields::of(map, format!("{path}."));
+    let read = reader(&mut fields);
+    let found = fields.faults();
+    let sound = found.is_empty();
+    faults.extend(found);
+    read.filter(|_| sound)
+}
+
+impl Shape for Free {
+    type Read = Map<String, Value>;
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
+        let (found, length) = (kind(&value), value.to_string().len());
+        let Value::Object(map) = value else {
+            return another(path, "an object", found, faults);
+        };
+        if length > self.most {
+            let most = self.most / 1024;
+            let fault = format_args!("expected at most {most} KiB, not {length} octets");
+            return refuse(path, fault, faults);
+        }
+        Some(map)
+    }
+}
+
+fn text(value: Value, path: &str, faults: &mut Vec<String>) -> Option<String> {
+    let found = kind(&value);
+    match value {
+        Value::String(text) => Some(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            another(path, "a text", found, faults)
+        }
+    }
+}
+
+fn another<T>(path: &str, wanted: &str, found: &str, faults: &mut Vec<String>) -> Option<T> {
+    refuse(path, format_args!("expected {wanted}, not {found}"), faults)
+}
+
+fn refuse<T>(path: &str, fault: impl std::fmt::Display, faults: &mut Vec<String>) -> Option<T> {
+    faults.push(format!("{path}: {fault}"));
+    None
+}
+
+const fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a truth value",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The text in quotes, cut where it is long.
+pub(super) fn shown(text: &str) -> String {
+    const ENOUGH: usize = 64;
+    match text.char_indices().nth(ENOUGH) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read<S: Shape>(shape: &S, value: Value) -> Result<S::Read, String> {
+        let mut faults = Vec::new();
+        match shape.read(value, "x", &mut faults) {
+            Some(read) if faults.is_empty() => Ok(read),
+            _ => Err(faults.join("; ")),
+        }
+    }
+
+    fn fault<S: Shape>(shape: &S, value: Value) -> String {
+        read(shape, value).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn texts_are_measured_in_characters() {
+        let name = Text::line(1..=3);
+        for (text, expected) in [
+            ("é中😀", ""),
+            ("", "x: must not be empty"),
+            (" \t", "x: must not be empty"),
+            ("abcd", "x: expected 1 to 3 characters, not 4"),
+            ("a\nb", "x: must not hold control characters"),
+            ("a\0", "x: must not hold control characters"),
+        ] {
+            assert_eq!(fault(&name, json!(text)), expected, "{text:?}");
+        }
+        assert_eq!(fault(&Text::lines(0..=9), json!("")), "");
+        assert_eq!(fault(&Text::lines(0..=9), json!("a\r\n\tb")), "");
+        assert_eq!(
+            fault(&Text::lines(0..=9), json!("a\0")),
+            "x: must not hold control characters"
+        );
+    }
+
+    #[test]
+    fn another_type_is_refused_by_its_name() {
+        for (value, found) in [
+            (json!(null), "null"),
+            (json!(1), "a number"),
+            (json!([]), "a list"),
+            (json!({}), "an object"),
+        ] {
+            assert_eq!(
+                fault(&Text::line(1..=3), value.clone()),
+                format!("x: expected a text, not {found}")
+            );
+            assert_eq!(
+                fault(&Switch, value),
+                format!("x: expected true or false, not {found}")
+            );
+        }
+        assert_eq!(
+            fault(&ListOf::new(Switch, 0..=1), json!("a")),
+            "x: expected a list, not a text"
+        );
+    }
+
+    #[test]
+    fn counts_are_whole_and_in_range() {
+        let count = Count::new(1..=9);
+        for (value, whole) in [
+            (json!(1), true),
+            (json!(9), true),
+            (json!(0), false),
+            (json!(10), false),
+            (json!(-1), false),
+            (json!(1.5), false),
+            (json!(1e30), false),
+            (json!("1"), false),
+        ] {
+            assert_eq!(read(&count, value.clone()).is_ok(), whole, "{value}");
+        }
+    }
+
+    #[test]
+    fn lists_name_the_place_of_each_fault() {
+        let even = Parsed::new("an even number", |text| {
+            text.parse::<u32>().ok().filter(|number| number % 2 == 0)
+        });
+        let list = ListOf::new(even, 1..=3);
+        assert_eq!(read(&list, json!(["2", "4"])), Ok(vec![2, 4]));
+        assert_eq!(
+            fault(&list, json!(["1", "2", 3])),
+            "x[0]: \"1\" is not an even number; x[2]: expected a text, not a number"
+        );
+        assert_eq!(fault(&list, json!([])), "x: expected 1 to 3 entries, not 0");
+    }
+
+    #[test]
+    fn objects_lead_the_path_on() {
+        let object = Object(|fields| fields.required("size", Count::new(1..=2)));
+        assert_eq!(read(&object, json!({"size": 2})), Ok(2));
+        assert_eq!(
+            fault(&object, json!({"size": 3, "y": 1})),
+            "x.size: expected a whole number from 1 to 2; x.y: is no field of this request"
+        );
+        assert_eq!(
+            fault(&object, json!({"size": 1, "y": 1})),
+            "x.y: is no field of this request"
+        );
+    }
+
+    #[test]
+    fn a_clients_own_objects_are_bounded() {
+        let free = Free::new(1024);
+        assert!(read(&free, json!({"a": {"b": [1, null]}})).is_ok());
+        assert_eq!(
+            fault(&free, json!({"a": "x".repeat(1017)})),
+            "x: expected at most 1 KiB, not 1025 octets"
+        );
+        assert_eq!(fault(&free, json!([])), "x: expected an object, not a list");
+    }
+
+    #[test]
+    fn a_word_is_one_of_those_known() {
+        let choice = Choice(&[("in", 1), ("out", 2)]);
+        assert_eq!(read(&choice, json!("out")), Ok(2));
+        assert_eq!(fault(&choice, json!("IN")), "x: \"IN\" is none of in, out");
+    }
+
+    #[test]
+    fn what_is_shown_of_a_value_is_short() {
+        assert_eq!(shown("a\"b"), r#""a\"b""#);
+        assert_eq!(shown(&"é".repeat(70)), format!("\"{}\"…", "é".repeat(64)));
+    }
+}

@@ -1,0 +1,125 @@
+//! `POST /widget/authenticate-user` and `…-by-external-id`: an org's backend says who a visitor is and gets a token for it.
+//!
+//! The external-id variant finds the contact by that id alone; the plain one by e-mail or phone, and never one that has an external
+//! id. Either makes the contact if there is none. Of each detail: absent leaves it, `null` clears it, a value replaces it.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::email::EMAIL;
+use crate::api::language::LANGUAGE;
+use crate::api::shape::{Free, ID, ListOf, Object, Text};
+use crate::api::{Api, ApiError, token};
+use crate::store::{Contact, ContactDetails};
+
+/// Both variants mint identities.
+const SCOPE: &str = "widget:write";
+
+/// Octets that an object of the caller's own may have as JSON.
+const LARGEST_OBJECT: usize = 16 * 1024;
+
+/// Who the visitor is.
+#[derive(Debug, Serialize)]
+pub(super) struct Identity {
+    token: String,
+    contact: ContactId,
+}
+
+#[derive(Debug, Serialize)]
+struct ContactId {
+    id: Uuid,
+}
+
+/// `POST /widget/authenticate-user`: at least one of `email` and `phone`.
+pub(super) async fn by_addresses(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<Identity>, ApiError> {
+    caller.needs(SCOPE)?;
+    let mut fields = body.fields()?;
+    let (email, phone) = (fields.has_value("email"), fields.has_value("phone"));
+    let details = details(&mut fields);
+    if !email && !phone {
+        fields.refuse("email", "is required where there is no phone");
+    }
+    fields.done(|| Some(()))?;
+    let contacts = api.store().contacts();
+    let contact = contacts
+        .identify_by_addresses(caller.org, &details, api.now())
+        .await?;
+    Ok(identity(&api, &contact))
+}
+
+/// `POST /widget/authenticate-user-by-external-id`: `external_id`, and any detail.
+pub(super) async fn by_external_id(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<Identity>, ApiError> {
+    caller.needs(SCOPE)?;
+    let mut fields = body.fields()?;
+    let external_id = fields.required("external_id", Text::line(1..=255));
+    let details = details(&mut fields);
+    let external_id = fields.done(|| external_id)?;
+    let contacts = api.store().contacts();
+    let contact = contacts
+        .identify_by_external_id(caller.org, &external_id, &details, api.now())
+        .await?;
+    Ok(identity(&api, &contact))
+}
+
+fn identity(api: &Api, contact: &Contact) -> Json<Identity> {
+    let token = token::mint_contact(
+        api.store().keyring(),
+        contact.id,
+        contact.org_id,
+        api.config().widget.token_lifetime,
+        api.now(),
+    );
+    Json(Identity {
+        token,
+        contact: ContactId { id: contact.id },
+    })
+}
+
+fn details(fields: &mut Fields) -> ContactDetails {
+    ContactDetails {
+        email: fields.clearable("email", EMAIL),
+        phone: fields.clearable("phone", Text::line(1..=64)),
+        name: fields.clearable("name", Text::line(0..=255)),
+        avatar_url: fields.clearable("avatar_url", Text::line(0..=2048)),
+        language: fields
+            .clearable("language", LANGUAGE)
+            .map(|code| code.map(str::to_owned)),
+        chat_context: fields.clearable("chat_context", Text::lines(0..=16_384)),
+        custom_data: fields.clearable("customData", Free::new(LARGEST_OBJECT)),
+        mcp_access: fields.clearable("mcp_access", Object(mcp_access)),
+        http_action_overrides: fields.clearable("http_action_overrides", Object(overrides)),
+    }
+}
+
+fn mcp_access(fields: &mut Fields) -> Option<Map<String, Value>> {
+    let server_ids = fields.optional("server_ids", ListOf::new(ID, 0..=100));
+    let account_id = fields.optional("account_id", Text::line(0..=255));
+    let server_ids = server_ids.map(|ids| {
+        let texts = ids.into_iter().map(|id| Value::from(id.to_string()));
+        ("server_ids".to_owned(), texts.collect())
+    });
+    let account_id = account_id.map(|id| ("account_id".to_owned(), Value::from(id)));
+    Some(server_ids.into_iter().chain(account_id).collect())
+}
+
+fn overrides(fields: &mut Fields) -> Option<Map<String, Value>> {
+    let mut read = |name: &str| {
+        let values = fields.optional(name, Free::new(LARGEST_OBJECT))?;
+        Some((name.to_owned(), Value::Object(values)))
+    };
+    let names = ["query_params", "path_params", "body_params", "headers"];
+    Some(names.into_iter().filter_map(&mut read).collect())
+}

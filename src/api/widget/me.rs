@@ -1,0 +1,82 @@
+//! `GET /widget/me`: whose the widget token is, so that the widget's own server can check one.
+//!
+//! Whoever holds the token sees this, the visitor's browser included: personal connections, overrides and the chat's context, which
+//! the org keeps with the contact, are not shown.
+
+use axum::Json;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::api::caller::credential;
+use crate::api::query::Query;
+use crate::api::quota::{Policy, Tally};
+use crate::api::time::written;
+use crate::api::{Api, ApiError, token};
+use crate::store::{Contact, Error, Wrong};
+
+/// The contact whose token came with the request.
+#[derive(Debug)]
+pub(super) struct Visitor(Contact);
+
+impl FromRequestParts<Api> for Visitor {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        let invalid = ApiError::Unauthorized("The widget token is invalid or has ended");
+        let token = credential(
+            parts,
+            "A widget token is required: Authorization: Bearer <token>",
+        )?;
+        let Some(claims) = token::read_contact(api.store().keyring(), token, api.now()) else {
+            return Err(invalid);
+        };
+        let limit = api.config().limits.requests_per_minute;
+        let quotas = api.quotas();
+        Tally::of(parts).note(quotas.take(Policy::Visitor, claims.sub, limit, api.now()))?;
+        match api.store().contacts().by_id(claims.org, claims.sub).await {
+            Ok(contact) => Ok(Self(contact)),
+            Err(Error::Wrong(Wrong::Absent(_))) => Err(invalid),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A contact as its own token shows it.
+#[derive(Debug, Serialize)]
+pub(super) struct ContactView {
+    id: Uuid,
+    external_id: Option<String>,
+    email: Option<String>,
+    phone: Option<String>,
+    name: Option<String>,
+    avatar_url: Option<String>,
+    language: Option<String>,
+    #[serde(rename = "customData")]
+    custom_data: Option<Map<String, Value>>,
+    created_at: String,
+    updated_at: String,
+}
+
+/// `GET /widget/me`
+pub(super) async fn show(
+    Visitor(contact): Visitor,
+    query: Query,
+    State(_): State<Api>,
+) -> Result<Json<ContactView>, ApiError> {
+    query.finish()?;
+    Ok(Json(ContactView {
+        id: contact.id,
+        external_id: contact.external_id,
+        email: contact.email,
+        phone: contact.phone,
+        name: contact.name,
+        avatar_url: contact.avatar_url,
+        language: contact.language,
+        custom_data: contact.custom_data,
+        created_at: written(contact.created_at),
+        updated_at: written(contact.updated_at),
+    }))
+}

@@ -1,0 +1,267 @@
+//! Who is calling? The digest user of an org's trunk, a source address dedicated to an org, or one that a
+//! trunk allows for its own numbers. Everybody else is a stranger: a stateless 401 and no memory.
+//!
+//! What is found wrong after this is refused statefully and recorded.
+
+use std::sync::Arc;
+
+use trunkline_routing::Facts;
+use trunkline_sip::auth::{self, NonceState, Nonces, Policy, Verdict};
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::auth::Credentials;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
+use trunkline_sip::wire::invite::{self, Difference, Invite};
+
+use super::context::Core;
+use super::effect::{AuthFailure, Effect};
+use super::refusal::Reason;
+use crate::directory::view::{OrgView, Source, View};
+
+/// A caller who has proved who it is.
+pub(crate) struct Admitted {
+    pub(crate) org: Arc<OrgView>,
+    /// The INVITE as `rsip` reads it, or how that differs from the lexer's reading.
+    pub(crate) invite: Result<Invite, Difference>,
+}
+
+/// Lets an INVITE in, or answers it.
+pub(crate) fn admit(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    view: &View,
+    flow: Flow,
+    message: &Message<'_>,
+    now: Moment,
+) -> Option<Admitted> {
+    if let Some(reason) = core.closed() {
+        turn_away(core, endpoint, flow, message, reason);
+        return None;
+    }
+    let config = Arc::clone(&core.config);
+    match auth::credentials(message, &config.realm) {
+        Some(credentials) => by_digest(core, endpoint, view, flow, message, &credentials, now),
+        None => by_source(view, flow, message, &config.header_prefix).or_else(|| {
+            challenge(core, endpoint, flow, message, false, now);
+            None
+        }),
+    }
+}
+
+/// Whether an INVITE is worth more than a stranger's when there is no time for all: it answers a challenge that was
+/// ours and is still good, so that its sender can be reached, or comes from an address that an org has named. Nothing
+/// that a guess at a user name could be told by.
+pub(crate) fn is_expected(
+    core: &Core,
+    view: &View,
+    flow: &Flow,
+    invite: &Message<'_>,
+    now: Moment,
+) -> bool {
+    answers_us(&core.nonces, &core.config.realm, invite, now).unwrap_or_else(|| {
+        let source = view.by_source(flow.peer.ip().to_canonical());
+        !matches!(source, Source::Unknown)
+    })
+}
+
+/// Whether there are credentials for our realm, and whether their nonce is good.
+fn answers_us(nonces: &Nonces, realm: &str, invite: &Message<'_>, now: Moment) -> Option<bool> {
+    let credentials = auth::credentials(invite, realm)?;
+    Some(nonces.check(credentials.nonce, now) == NonceState::Fresh)
+}
+
+/// A stateless 503: this node takes no new calls.
+pub(crate) fn turn_away(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    flow: Flow,
+    message: &Message<'_>,
+    reason: Reason,
+) {
+    let retry_after = u64::from(core.config.retry_after);
+    core.effects.push(Effect::Turned {
+        reason: reason.code(),
+    });
+    core.stateless(endpoint, message, flow, 503, |head| {
+        head.number("Retry-After", retry_after)
+    });
+}
+
+fn by_digest(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    view: &View,
+    flow: Flow,
+    message: &Message<'_>,
+    credentials: &Credentials<'_>,
+    now: Moment,
+) -> Option<Admitted> {
+    let config = Arc::clone(&core.config);
+    let login = view
+        .login(&credentials.username_unescaped())
+        .filter(|login| login.expires_at.is_none_or(|end| now < end));
+    let secret = login.map_or(core.nonces.decoy(), |login| &*login.secret);
+    let policy = Policy {
+        algorithms: &config.algorithms,
+        allow_rfc2069: config.allow_rfc2069,
+    };
+    let verdict = auth::verify(
+        credentials,
+        message,
+        secret,
+        &core.nonces,
+        &core.window,
+        policy,
+        now,
+    );
+    match (login, verdict) {
+        (Some(login), Verdict::Ok) => {
+            let org = Arc::clone(view.org(login.org)?);
+            return Some(Admitted {
+                org,
+                invite: invite::read(message),
+            });
+        }
+        (Some(login), Verdict::Wrong(part)) => {
+            tracing::debug!(org.id = %login.org, source = %flow.peer, ?part, "log-in refused");
+            let username = String::from_utf8_lossy(credentials.username).into();
+            let failure = AuthFailure {
+                org: login.org,
+                trunk: login.trunk,
+                username,
+                source: flow.peer,
+                at: now,
+                part,
+            };
+            core.effects.push(Effect::AuthFailure(failure));
+            challenge(core, endpoint, flow, message, false, now);
+        }
+        // A stranger's stale nonce looks the same as a customer's.
+        (_, Verdict::Stale) => challenge(core, endpoint, flow, message, true, now),
+        (None, Verdict::Ok | Verdict::Wrong(_)) => {
+            challenge(core, endpoint, flow, message, false, now)
+        }
+    }
+    None
+}
+
+fn by_source(view: &View, flow: Flow, message: &Message<'_>, prefix: &str) -> Option<Admitted> {
+    match view.by_source(flow.peer.ip().to_canonical()) {
+        Source::Unknown => None,
+        Source::Dedicated(org) => Some(Admitted {
+            org: Arc::clone(view.org(org)?),
+            invite: invite::read(message),
+        }),
+        Source::Allowed(orgs) => {
+            let invite = invite::read(message).ok()?;
+            let facts = facts_of(&invite, prefix);
+            let org = orgs
+                .iter()
+                .filter_map(|org| view.org(*org))
+                .find(|org| lists(org, &facts))?;
+            Some(Admitted {
+                org: Arc::clone(org),
+                invite: Ok(invite),
+            })
+        }
+    }
+}
+
+/// Whether the dialled number is on the trunk's own list.
+fn lists(org: &OrgView, facts: &Facts) -> bool {
+    let dialled = trunkline_routing::facts::dialled(facts, &org.routing);
+    let Some(number) = dialled.e164 else {
+        return false;
+    };
+    org.routing
+        .trunk
+        .as_ref()
+        .is_some_and(|trunk| trunk.numbers.contains(&number))
+}
+
+/// What routing looks at.
+pub(crate) fn facts_of(invite: &Invite, prefix: &str) -> Facts {
+    Facts {
+        agent_header: invite.header(&format!("{prefix}-AGENT-ID")),
+        request_user: invite.request_uri_user(),
+        to_user: invite.to_user(),
+        from_user: invite.from_user(),
+        asserted: invite.asserted_identities(),
+        anonymous: invite.is_anonymous(),
+    }
+}
+
+fn challenge(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    flow: Flow,
+    message: &Message<'_>,
+    stale: bool,
+    now: Moment,
+) {
+    let config = Arc::clone(&core.config);
+    let slot = core.minter.dispatch(message);
+    let nonce = core.nonces.issue(slot.index(), endpoint.entropy(), now);
+    core.stateless(endpoint, message, flow, 401, |head| {
+        auth::challenge(
+            head,
+            &config.realm,
+            nonce.as_str(),
+            stale,
+            &config.algorithms,
+        );
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use trunkline_sip::entropy::Entropy;
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    const NOW: Moment = Moment::from_secs(1_790_000_000);
+    const LIFETIME: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn only_a_nonce_of_ours_that_is_good_sets_an_invite_apart() {
+        let nonces = Nonces::new([1; 32], LIFETIME);
+        let mut entropy = Entropy::from_seed([2; 32]);
+        let fresh = nonces.issue(0, &mut entropy, NOW).to_string();
+        let old = nonces
+            .issue(0, &mut entropy, NOW - LIFETIME * 2)
+            .to_string();
+        let foreign = Nonces::new([3; 32], LIFETIME)
+            .issue(0, &mut entropy, NOW)
+            .to_string();
+        let digest = |realm: &str, nonce: &str| {
+            format!(
+                "Authorization: Digest username=\"u\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"sip:b\", response=\"0\"\r\n"
+            )
+        };
+        let cases = [
+            ("no credentials", String::new(), None),
+            (
+                "no digest",
+                "Authorization: Basic eA==\r\n".to_owned(),
+                None,
+            ),
+            ("another realm", digest("elsewhere", &fresh), None),
+            ("a nonce made up", digest("us", "made-up"), Some(false)),
+            ("another node's nonce", digest("us", &foreign), Some(false)),
+            ("an old nonce", digest("us", &old), Some(false)),
+            ("a good nonce", digest("us", &fresh), Some(true)),
+        ];
+        for (case, line, expected) in cases {
+            let octets = format!(
+                "INVITE sip:b SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a>;tag=1\r\nTo: <sip:b>\r\n\
+                 Call-ID: x\r\nCSeq: 1 INVITE\r\n{line}\r\n"
+            );
+            let invite = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
+            assert_eq!(answers_us(&nonces, "us", &invite, NOW), expected, "{case}");
+        }
+    }
+}

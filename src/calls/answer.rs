@@ -1,0 +1,404 @@
+//! The runtime's final answer to the INVITE: the call is up, the next target is tried, or the caller is
+//! refused (RFC 3261 §13.2.2, §13.3.1).
+
+use std::collections::VecDeque;
+
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use super::call::{AwaitedAck, Call, Delayed, Held, Phase, Purpose, Setup, Side, Speaker, Won};
+use super::context::{CallTimer, Cx, allows};
+use super::crossing::{self, Place, Refusal};
+use super::hangup::{self, End};
+use super::record::{Fact, HangupBy, Status};
+use super::refusal::Reason;
+use super::target;
+use super::{has_sdp, setup};
+
+/// Redirections that one call follows.
+const MAX_REDIRECTS: u8 = 3;
+/// Contacts of one redirection that are tried.
+const MAX_CONTACTS: usize = 8;
+
+impl Call {
+    /// An answer to a request of ours.
+    pub(crate) fn on_response(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        client: ClientTx,
+        message: &Message<'_>,
+    ) {
+        if self
+            .setup
+            .as_deref()
+            .is_some_and(|setup| setup.client == Some(client))
+        {
+            return match message.status() {
+                100..=199 => self.on_runtime_provisional(cx, message),
+                200..=299 => self.on_runtime_accepted(cx, flow, client, message),
+                status => self.on_runtime_refused(cx, status, message),
+            };
+        }
+        if message.status() < 200 {
+            return;
+        }
+        if let Some(pending) = self.take_pending(client) {
+            return self.on_in_dialog_answer(cx, flow, pending, message);
+        }
+        let accepted = message.method() == Method::Invite && message.status() < 300;
+        if accepted && !self.awaits(client) && !self.is_winner(message) {
+            hangup::refuse_late_answer(cx, flow, Some(client), message);
+        }
+    }
+
+    /// Whether the 2xx is known and its ACK still waits for the other side.
+    fn awaits(&self, client: ClientTx) -> bool {
+        self.awaited.iter().any(|ack| {
+            ack.delayed
+                .as_ref()
+                .is_some_and(|delayed| delayed.client == client)
+        })
+    }
+
+    fn is_winner(&self, message: &Message<'_>) -> bool {
+        let Speaker::Runtime(leg) = &self.speaker else {
+            return false;
+        };
+        self.phase != Phase::Setup && leg.fork_of(message.to_tag().unwrap_or_default()).is_some()
+    }
+
+    /// The runtime's 2xx: the first one wins.
+    pub(crate) fn on_runtime_accepted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        client: ClientTx,
+        message: &Message<'_>,
+    ) {
+        let Some(fork) = self.fork_for(cx, message) else {
+            hangup::refuse_late_answer(cx, flow, Some(client), message);
+            return self.refuse(cx, Reason::RuntimeRefused);
+        };
+        let Some(setup) = self.setup.as_deref_mut() else {
+            return;
+        };
+        let agreed = setup.caller_offered || setup.agreed.contains(&fork);
+        let waits = setup.unacknowledged.is_some();
+        if waits && setup.held.is_some() {
+            // Another fork's: repeated until the first has won.
+            return;
+        }
+        if let Speaker::Runtime(leg) = &mut self.speaker {
+            leg.flow = flow;
+        }
+        let acknowledged = agreed || !has_sdp(message);
+        if acknowledged {
+            self.send_ack(cx, Side::Agent, fork, client, 1, None);
+        }
+        let won = Won {
+            client,
+            flow,
+            fork,
+            acknowledged,
+        };
+        match self.setup.as_deref_mut().filter(|_| waits) {
+            Some(setup) => {
+                let answer = message.raw().into();
+                setup.held = Some(Held { won, answer });
+            }
+            None => self.take_answer(cx, won, message),
+        }
+    }
+
+    /// The runtime's 2xx becomes the caller's.
+    pub(crate) fn take_answer(&mut self, cx: &mut Cx<'_>, won: Won, message: &Message<'_>) {
+        let Some(setup) = self.setup.take() else {
+            return;
+        };
+        cx.release_setup(&setup);
+        self.keep_only(won.fork);
+        self.open_runtime_leg(cx, won.flow, message);
+        let delayed = (!won.acknowledged).then(|| Delayed {
+            client: won.client,
+            fork: won.fork,
+            cseq: 1,
+            offer: message.body().into(),
+        });
+        self.accept_caller(cx, won.fork, &setup, message, delayed);
+    }
+
+    fn keep_only(&mut self, fork: u8) {
+        self.caller.dialogs.retain(|held| held.fork == fork);
+        if let Speaker::Runtime(leg) = &mut self.speaker {
+            leg.dialogs.retain(|held| held.fork == fork);
+        }
+    }
+
+    fn open_runtime_leg(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
+        let asked = cx.core.config.session_expires;
+        let Speaker::Runtime(leg) = &mut self.speaker else {
+            return;
+        };
+        leg.flow = flow;
+        leg.dialogs
+            .iter_mut()
+            .for_each(|held| held.dialog.confirm());
+        leg.abilities.update = allows(message, "UPDATE");
+        leg.session = SessionTimer::for_uac(message, Some(asked));
+    }
+
+    /// 200 to the caller, and the call is up.
+    fn accept_caller(
+        &mut self,
+        cx: &mut Cx<'_>,
+        fork: u8,
+        setup: &Setup,
+        answer: &Message<'_>,
+        delayed: Option<Delayed>,
+    ) {
+        let write_crossing = |head: &mut Head<'_>, prefix: &str| {
+            crossing::copy_headers(head, answer, Place::Response, prefix);
+        };
+        let runtime_call_id = String::from_utf8_lossy(answer.call_id()).into();
+        self.remember_sdp(Side::Agent, setup.invite().body());
+        self.answer_caller(
+            cx,
+            fork,
+            &setup.invite(),
+            answer.body(),
+            delayed,
+            runtime_call_id,
+            write_crossing,
+        );
+    }
+
+    /// 200 to the caller's INVITE, whoever speaks for the agent.
+    #[expect(clippy::too_many_arguments, reason = "what a 200 is made of")]
+    pub(crate) fn answer_caller(
+        &mut self,
+        cx: &mut Cx<'_>,
+        fork: u8,
+        invite: &Message<'_>,
+        body: &[u8],
+        delayed: Option<Delayed>,
+        runtime_call_id: Box<str>,
+        more: impl FnOnce(&mut Head<'_>, &str),
+    ) {
+        let config = std::sync::Arc::clone(&cx.core.config);
+        let contact = cx.contact(&self.caller.flow);
+        self.caller.session = SessionTimer::for_uas(invite, config.min_se, config.session_expires)
+            .unwrap_or_default();
+        self.remember_sdp(Side::Caller, body);
+        let session = self.caller.session;
+        let Some(dialog) = self.caller.dialog(fork) else {
+            return;
+        };
+        dialog.confirm();
+        let dialog = &*dialog;
+        let write = |head: &mut Head<'_>| {
+            Self::own_lines(head, &contact);
+            if let Some(session) = &session {
+                session.response_lines(head);
+            }
+            more(head, &config.header_prefix);
+        };
+        cx.respond(self.invite, 200, Some(dialog.local_tag()), write, body);
+        self.awaited.push(AwaitedAck {
+            from: Side::Caller,
+            cseq: invite.cseq().number,
+            server: self.invite,
+            delayed,
+        });
+        self.phase = Phase::Answered;
+        self.answered = Some(cx.now);
+        cx.core.fact(Fact::Answered {
+            call: self.id,
+            org: self.org,
+            at: cx.now,
+            runtime_call_id,
+        });
+        let mut deadline = self.deadline.take();
+        cx.cancel_timer(&mut deadline);
+        self.deadline = Some(cx.schedule(self.key, config.max_duration, CallTimer::Deadline));
+        self.start_session(cx, Side::Caller);
+        self.start_session(cx, Side::Agent);
+    }
+
+    /// ACK to a 2xx of ours on `side`, with the SDP answer where it waited for one.
+    pub(crate) fn send_ack(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        fork: u8,
+        client: ClientTx,
+        cseq: u32,
+        content: Option<(&[u8], &[u8])>,
+    ) {
+        let Some(leg) = self.leg(side) else { return };
+        let leg_flow = leg.flow;
+        let Some(dialog) = leg.dialog_ref(fork) else {
+            return;
+        };
+        let flow = cx.next_flow(dialog, leg_flow);
+        let (lines, body) = content.unwrap_or_default();
+        let write = |head: &mut Head<'_>| {
+            dialog.ack_head(cseq, head);
+            head.raw(lines);
+        };
+        cx.with_head(write, |cx, head| {
+            let request = Request {
+                method: Method::Ack,
+                token: "ACK",
+                uri: dialog.request_uri(),
+                head,
+                body,
+            };
+            cx.endpoint
+                .ack(client, dialog.remote_tag(), flow, &request, cx.now);
+        });
+    }
+
+    fn on_runtime_refused(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) {
+        match crossing::refusal(status) {
+            Refusal::FailOver => self.attempt_failed(cx),
+            Refusal::Redirect => self.on_redirect(cx, message),
+            Refusal::Brief => self.on_brief(cx, message),
+            Refusal::Unavailable => self.refuse(cx, Reason::RuntimeRefused),
+            Refusal::Same => self.pass_refusal(cx, status, message),
+        }
+    }
+
+    /// The runtime's own no, told to the caller as it was said.
+    fn pass_refusal(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) {
+        let (reason, record) = match status {
+            486 | 600 => (Reason::Declined, Status::Busy),
+            480 => (Reason::Declined, Status::NoAnswer),
+            415 | 488 | 606 => (Reason::NoCommonMedia, Status::Failed),
+            _ => (Reason::Declined, Status::Failed),
+        };
+        let prefix = cx.core.config.header_prefix.clone();
+        let phrase = String::from_utf8_lossy(message.reason()).into_owned();
+        let more = |head: &mut Head<'_>| {
+            setup::refusal_lines(head, reason);
+            crossing::copy_headers(head, message, Place::Response, &prefix);
+        };
+        let end = End {
+            status: record,
+            sip_code: status,
+            reason: Some(reason),
+            by: HangupBy::Agent,
+        };
+        self.refuse_with(cx, end, Some(&phrase), more, message.body());
+    }
+
+    /// A 3xx is followed only within the runtime's configured hosts.
+    fn on_redirect(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+        let Some(setup) = self.setup.as_deref_mut() else {
+            return;
+        };
+        setup.redirects += 1;
+        let mut places: VecDeque<_> = message
+            .elements(HeaderName::Contact)
+            .take(MAX_CONTACTS)
+            .filter_map(|contact| redirection(contact, &setup.hosts))
+            .collect();
+        if setup.redirects > MAX_REDIRECTS || places.is_empty() {
+            return self.refuse(cx, Reason::RuntimeRefused);
+        }
+        // They stand in for the one that redirects: what was to be tried after it still is.
+        places.extend(setup.targets.drain(..).map(target::Place::Known));
+        places.append(&mut setup.names);
+        setup.names = places;
+        self.attempt_failed(cx);
+    }
+
+    /// 422: asked again with the runtime's Min-SE, once (RFC 4028 §7.3).
+    fn on_brief(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+        let min_se = message.number(HeaderName::MinSe);
+        let Some(setup) = self.setup.as_deref_mut() else {
+            return;
+        };
+        match (min_se, setup.min_se) {
+            (Some(min_se), None) => {
+                setup.min_se = Some(min_se);
+                setup.targets.extend(setup.current.take());
+                setup.targets.rotate_right(1);
+                self.attempt_failed(cx);
+            }
+            _ => self.refuse(cx, Reason::RuntimeRefused),
+        }
+    }
+
+    /// A transaction of ours ended in silence (408) or on a broken way (503).
+    pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, client: ClientTx, status: u16) {
+        if self
+            .setup
+            .as_deref()
+            .is_some_and(|setup| setup.client == Some(client))
+        {
+            return self.attempt_failed(cx);
+        }
+        let Some(pending) = self.take_pending(client) else {
+            return;
+        };
+        self.end_exchange(cx, &pending);
+        // The peer may be well, and only the connection gone. What has become of an offer nobody knows then.
+        let broken = status == 503 && pending.connected && !pending.offers;
+        match pending.purpose {
+            Purpose::Relay(server) => {
+                cx.respond(server, status, None, |_| {}, b"");
+                if !broken {
+                    self.hang_up(cx, Reason::DialogGone);
+                }
+            }
+            Purpose::Refresh if broken => self.refresh_again(cx, pending.side),
+            Purpose::Refresh => self.hang_up(cx, Reason::DialogGone),
+            Purpose::Own if broken && pending.method == Method::Bye => {
+                self.send_bye_again(cx, &pending);
+            }
+            Purpose::Own | Purpose::Again => {}
+        }
+    }
+
+    /// Keeps the SDP that was agreed on for a leg where a refresh of ours may need it again.
+    pub(crate) fn remember_sdp(&mut self, side: Side, body: &[u8]) {
+        let Some(leg) = self.leg(side) else { return };
+        if !leg.keeps_sdp() {
+            leg.sdp = None;
+        } else if !body.is_empty() {
+            leg.sdp = Some(body.into());
+        }
+    }
+}
+
+impl Cx<'_> {
+    /// Cancels the timers of a set-up that is over.
+    pub(crate) fn release_setup(&mut self, setup: &Setup) {
+        let reliable = setup.unacknowledged.as_ref().map(|sent| sent.timer);
+        for timer in [setup.attempt_timer, setup.contact_timer, reliable]
+            .into_iter()
+            .flatten()
+        {
+            self.core.timers.cancel(timer);
+        }
+    }
+}
+
+/// A Contact of a redirection that is within the runtime's own hosts.
+fn redirection(contact: &[u8], hosts: &[String]) -> Option<target::Place> {
+    let uri = NameAddr::parse(contact).ok()?.uri;
+    let within = hosts.contains(&target::host_of(uri)?);
+    let place = target::place(std::str::from_utf8(uri).ok()?)?;
+    within.then_some(place)
+}
+
+/// The dialog of a 2xx that nobody waits for.
+pub(crate) fn dialog_of_answer(message: &Message<'_>) -> Option<Dialog> {
+    Dialog::uac(b"sip:invalid", message)
+}

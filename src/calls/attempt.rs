@@ -1,0 +1,250 @@
+//! The attempts at the runtime: the contact is looked up while the runtime's host is resolved; then the
+//! targets are tried in their order, the next one only after a transport failure, 408, 503, or four seconds
+//! of silence.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Method};
+use uuid::Uuid;
+
+use super::call::{Call, ContactState, Setup, Side, Speaker};
+use super::context::{CallTimer, Cx, TagOwner};
+use super::crossing;
+use super::effect::Effect;
+use super::owner_of;
+use super::record::Fact;
+use super::refusal::Reason;
+use super::target::{Place, Target};
+
+/// How long a target may be silent while another waits.
+const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
+
+impl Call {
+    /// Goes on with the set-up as far as it can now.
+    pub(crate) fn advance(&mut self, cx: &mut Cx<'_>) {
+        let Some(setup) = self.setup.as_deref_mut() else {
+            return;
+        };
+        let waits =
+            setup.client.is_some() || setup.resolving || setup.contact == ContactState::Pending;
+        if waits || matches!(self.speaker, Speaker::Echo(_)) {
+            return;
+        }
+        if setup.targets.is_empty() {
+            match setup.names.pop_front() {
+                Some(Place::Known(target)) => setup.targets.push_back(target),
+                Some(Place::Name(wanted)) => {
+                    setup.resolving = true;
+                    return cx.core.effects.push(Effect::Resolve {
+                        call: self.key,
+                        wanted,
+                    });
+                }
+                None => return self.refuse(cx, Reason::RuntimeUnreachable),
+            }
+        }
+        self.attempt(cx);
+    }
+
+    /// The resolver has answered; nothing found is an empty list.
+    pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, targets: Vec<Target>) {
+        let Some(setup) = self.setup.as_deref_mut().filter(|setup| setup.resolving) else {
+            return;
+        };
+        setup.resolving = false;
+        setup.targets.extend(targets);
+        self.advance(cx);
+    }
+
+    /// The contact is known, or its look-up took too long.
+    pub(crate) fn on_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
+        let Some(setup) = self
+            .setup
+            .as_deref_mut()
+            .filter(|setup| setup.contact == ContactState::Pending)
+        else {
+            return;
+        };
+        setup.contact = ContactState::Known(contact);
+        let mut timer = setup.contact_timer.take();
+        cx.cancel_timer(&mut timer);
+        if let Some(contact) = contact {
+            cx.core.fact(Fact::Contact {
+                call: self.id,
+                org: self.org,
+                contact,
+            });
+        }
+        self.advance(cx);
+    }
+
+    /// Sends the INVITE to the next target.
+    fn attempt(&mut self, cx: &mut Cx<'_>) {
+        let Some(setup) = self.setup.as_deref_mut() else {
+            return;
+        };
+        let Some(target) = setup.targets.pop_front() else {
+            return;
+        };
+        let Some(flow) = cx.flow_to(&target) else {
+            return self.advance(cx);
+        };
+        let tag = cx.mint_tag(
+            self.slot,
+            TagOwner {
+                key: self.key,
+                side: Side::Agent,
+                fork: 0,
+            },
+        );
+        self.tags.push(tag.bits());
+        setup.local_tag = tag.as_bytes().into();
+        setup.provisional_seen = false;
+        if let Speaker::Runtime(leg) = &mut self.speaker {
+            leg.flow = flow;
+        }
+        let client = self.send_invite(cx, flow, &target);
+        let more = self.more_targets();
+        let Some(setup) = self.setup.as_deref_mut() else {
+            return;
+        };
+        setup.client = client;
+        setup.current = Some(target);
+        if setup.client.is_none() {
+            return self.advance(cx);
+        }
+        if more {
+            setup.attempt_timer = Some(cx.schedule(self.key, ATTEMPT_PATIENCE, CallTimer::Attempt));
+        }
+    }
+
+    fn more_targets(&self) -> bool {
+        self.setup
+            .as_deref()
+            .is_some_and(|setup| !setup.targets.is_empty() || !setup.names.is_empty())
+    }
+
+    fn send_invite(&self, cx: &mut Cx<'_>, flow: Flow, target: &Target) -> Option<ClientTx> {
+        let setup = self.setup.as_deref()?;
+        let invite = setup.invite();
+        let config = Arc::clone(&cx.core.config);
+        let call_id = cx.core.minter.call_id(self.slot, cx.endpoint.entropy());
+        let contact = cx.contact(&flow);
+        let owner = owner_of(self.key);
+        let write = |head: &mut Head<'_>| {
+            let hops = invite
+                .number(HeaderName::MaxForwards)
+                .unwrap_or(70)
+                .min(255);
+            head.number("Max-Forwards", u64::from(hops.saturating_sub(1)));
+            head.line("From", &from_value(invite.from(), &setup.local_tag));
+            head.line("To", &without_tag(invite.to()));
+            head.line("Call-ID", call_id.as_bytes());
+            head.line("CSeq", b"1 INVITE");
+            Self::own_invite_lines(head, &contact, self.caller.abilities.reliable);
+            let interval = setup.min_se.map_or(config.session_expires, |min| {
+                min.max(config.session_expires)
+            });
+            head.number("Session-Expires", u64::from(interval));
+            head.number("Min-SE", u64::from(setup.min_se.unwrap_or(config.min_se)));
+            self.context_lines(head, setup, &config.header_prefix);
+            crossing::copy_headers(
+                head,
+                &invite,
+                crossing::Place::Invite,
+                &config.header_prefix,
+            );
+        };
+        cx.with_head(write, |cx, head| {
+            let request = Request {
+                method: Method::Invite,
+                token: "INVITE",
+                uri: target.uri.as_bytes(),
+                head,
+                body: invite.body(),
+            };
+            cx.endpoint.request(flow, &request, owner, cx.now).ok()
+        })
+    }
+
+    /// 100rel is offered to the runtime only if the caller has it.
+    fn own_invite_lines(head: &mut Head<'_>, contact: &str, reliable: bool) {
+        head.line("Contact", contact.as_bytes());
+        head.line("Allow", super::context::ALLOW);
+        head.line(
+            "Supported",
+            if reliable { b"timer, 100rel" } else { b"timer" },
+        );
+    }
+
+    fn context_lines(&self, head: &mut Head<'_>, setup: &Setup, prefix: &str) {
+        let mut line = |name: &str, value: std::fmt::Arguments<'_>| {
+            head.fmt(&format!("{prefix}-{name}"), value);
+        };
+        line("SESSION-ID", format_args!("{}", self.session));
+        line("AGENT-ID", format_args!("{}", self.agent));
+        if let ContactState::Known(Some(contact)) = setup.contact {
+            line("CONTACT-ID", format_args!("{contact}"));
+        }
+        line("SESSION-TOKEN", format_args!("{}", setup.session_token));
+        if setup.krisp {
+            line("KRISP-ENABLED", format_args!("true"));
+        }
+    }
+
+    /// The target has said nothing while another waits.
+    pub(crate) fn on_attempt_silent(&mut self, cx: &mut Cx<'_>) {
+        let Some(setup) = self.setup.as_deref_mut() else {
+            return;
+        };
+        setup.attempt_timer = None;
+        if setup.provisional_seen {
+            return;
+        }
+        if let Some(client) = setup.client.take() {
+            cx.endpoint.cancel(client, b"", cx.now);
+        }
+        self.advance(cx);
+    }
+
+    /// The transaction of the attempt has ended without a usable answer.
+    pub(crate) fn attempt_failed(&mut self, cx: &mut Cx<'_>) {
+        let Some(setup) = self.setup.as_deref_mut() else {
+            return;
+        };
+        setup.client = None;
+        let mut timer = setup.attempt_timer.take();
+        cx.cancel_timer(&mut timer);
+        // Its early dialogs are over with it (RFC 3261 §12.3); those towards the caller stay until the call has its answer.
+        if let Speaker::Runtime(leg) = &mut self.speaker {
+            leg.dialogs.clear();
+        }
+        self.advance(cx);
+    }
+}
+
+/// The caller's identity with our own tag.
+fn from_value(from: &[u8], tag: &[u8]) -> Vec<u8> {
+    [&without_tag(from)[..], b";tag=", tag].concat()
+}
+
+/// A From or To value without its parameters: what is left is display name and URI in angle brackets.
+fn without_tag(value: &[u8]) -> Vec<u8> {
+    let Ok(address) = NameAddr::parse(value) else {
+        return b"<sip:unknown@invalid>".to_vec();
+    };
+    let mut out = Vec::with_capacity(value.len() + 2);
+    if let Some(display) = address.display {
+        out.extend_from_slice(display);
+        out.push(b' ');
+    }
+    out.push(b'<');
+    out.extend_from_slice(address.uri);
+    out.push(b'>');
+    out
+}

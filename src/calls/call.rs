@@ -1,0 +1,372 @@
+//! One call as data: its legs, its set-up while it lasts, what is in flight between the legs.
+//!
+//! Plain values only: no instant of a clock, no handle, no channel. Leg 0 faces the caller, leg 1 the
+//! agent's runtime; with the built-in echo agent leg 1 has no dialog.
+
+use std::collections::{HashSet, VecDeque};
+
+use smallvec::SmallVec;
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::endpoint::{ClientTx, ServerTx};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::Slot;
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::Method;
+use uuid::Uuid;
+
+use super::hangup::Farewell;
+use super::limits::Permit;
+use super::target::{Place, Target};
+
+/// Where a call stands in this shard's slab.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CallKey {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Which leg.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Side {
+    /// The PBX.
+    Caller,
+    /// The agent's runtime.
+    Agent,
+}
+
+impl Side {
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Caller => Self::Agent,
+            Self::Agent => Self::Caller,
+        }
+    }
+}
+
+/// How far a call has come.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// The runtime has not accepted yet.
+    Setup,
+    /// Our 2xx is out, the caller's ACK is not in.
+    Answered,
+    /// Acknowledged.
+    Confirmed,
+    /// Over; what is left waits for the answers to our BYEs.
+    Over,
+}
+
+/// One dialog of a leg: every fork or attempt of the runtime has a pair of them with the same number.
+#[derive(Debug)]
+pub(crate) struct ForkDialog {
+    pub(crate) fork: u8,
+    pub(crate) dialog: Dialog,
+}
+
+/// What a peer said that it can do.
+#[derive(Copy, Clone, Default, Debug)]
+pub(crate) struct Abilities {
+    pub(crate) update: bool,
+    pub(crate) reliable: bool,
+    pub(crate) requires_reliable: bool,
+}
+
+/// One side of the call.
+#[derive(Debug)]
+pub(crate) struct Leg {
+    /// The way to the peer for the next request.
+    pub(crate) flow: Flow,
+    pub(crate) dialogs: SmallVec<[ForkDialog; 1]>,
+    pub(crate) abilities: Abilities,
+    pub(crate) session: Option<SessionTimer>,
+    pub(crate) session_timer: Option<TimerId>,
+    /// The SDP last sent on this leg, for a refresh of our own.
+    pub(crate) sdp: Option<Box<[u8]>>,
+}
+
+impl Leg {
+    pub(crate) fn new(flow: Flow) -> Self {
+        Self {
+            flow,
+            dialogs: SmallVec::new(),
+            abilities: Abilities::default(),
+            session: None,
+            session_timer: None,
+            sdp: None,
+        }
+    }
+
+    /// Whether a refresh of ours may have to repeat the SDP that was agreed on: the peer has a session timer and no
+    /// UPDATE (RFC 4028 §7.4).
+    pub(crate) const fn keeps_sdp(&self) -> bool {
+        !self.abilities.update && self.session.is_some()
+    }
+
+    pub(crate) fn dialog(&mut self, fork: u8) -> Option<&mut Dialog> {
+        self.dialogs
+            .iter_mut()
+            .find(|held| held.fork == fork)
+            .map(|held| &mut held.dialog)
+    }
+
+    pub(crate) fn dialog_ref(&self, fork: u8) -> Option<&Dialog> {
+        self.dialogs
+            .iter()
+            .find(|held| held.fork == fork)
+            .map(|held| &held.dialog)
+    }
+
+    pub(crate) fn fork_of(&self, remote_tag: &[u8]) -> Option<u8> {
+        self.dialogs
+            .iter()
+            .find(|held| held.dialog.remote_tag() == remote_tag)
+            .map(|held| held.fork)
+    }
+}
+
+/// Who speaks for the agent.
+#[derive(Debug)]
+pub(crate) enum Speaker {
+    /// A runtime over SIP: leg 1.
+    Runtime(Leg),
+    /// The built-in echo agent.
+    Echo(Echo),
+}
+
+/// The built-in agent's side of the call.
+#[derive(Debug, Default)]
+pub(crate) struct Echo {
+    /// Our RTP address once the media is open.
+    pub(crate) local: Option<std::net::SocketAddr>,
+    /// `sess-version` of our last SDP.
+    pub(crate) version: u64,
+    /// Our own offer waits for its answer in the caller's ACK.
+    pub(crate) offered: bool,
+}
+
+/// The contact look-up.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ContactState {
+    /// The answer is awaited.
+    Pending,
+    /// Known, or known to be unknown.
+    Known(Option<Uuid>),
+}
+
+/// A provisional answer that waits for its turn (RFC 3262 §3 allows one unacknowledged at a time).
+#[derive(Debug)]
+pub(crate) struct Provisional {
+    pub(crate) status: u16,
+    pub(crate) fork: u8,
+    /// The runtime's RSeq where it asks for a PRACK of its own.
+    pub(crate) runtime_rseq: Option<u32>,
+    pub(crate) has_sdp: bool,
+    /// Crossing header lines.
+    pub(crate) head: Box<[u8]>,
+    pub(crate) body: Box<[u8]>,
+}
+
+/// A reliable provisional that the caller has not acknowledged.
+#[derive(Debug)]
+pub(crate) struct Unacknowledged {
+    pub(crate) answer: Provisional,
+    pub(crate) rseq: u32,
+    pub(crate) sent: Moment,
+    pub(crate) interval_ms: u32,
+    pub(crate) timer: TimerId,
+}
+
+/// The runtime's 2xx that won.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Won {
+    pub(crate) client: ClientTx,
+    pub(crate) flow: Flow,
+    pub(crate) fork: u8,
+    /// Its ACK is out: it needs none of the caller's words.
+    pub(crate) acknowledged: bool,
+}
+
+/// The runtime's 2xx while a reliable provisional waits for its PRACK (RFC 3262 §5).
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) won: Won,
+    pub(crate) answer: Box<[u8]>,
+}
+
+/// What is needed until the runtime has answered, and no longer.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    /// The caller's INVITE as received.
+    pub(crate) invite: Box<[u8]>,
+    /// Addresses to try, in order.
+    pub(crate) targets: VecDeque<Target>,
+    pub(crate) current: Option<Target>,
+    /// Configured URIs that have not become targets yet.
+    pub(crate) names: VecDeque<Place>,
+    /// The hosts that a redirection may name.
+    pub(crate) hosts: SmallVec<[String; 1]>,
+    pub(crate) resolving: bool,
+    pub(crate) contact: ContactState,
+    pub(crate) session_token: Box<str>,
+    pub(crate) krisp: bool,
+    /// The INVITE transaction of the attempt that runs.
+    pub(crate) client: Option<ClientTx>,
+    pub(crate) local_tag: Box<[u8]>,
+    pub(crate) provisional_seen: bool,
+    pub(crate) redirects: u8,
+    pub(crate) min_se: Option<u32>,
+    /// To-tags of the runtime's forks, over all attempts.
+    pub(crate) forks: u8,
+    pub(crate) caller_offered: bool,
+    /// The forks in which an SDP answer has crossed before the 2xx (in a reliable provisional or a PRACK).
+    pub(crate) agreed: SmallVec<[u8; 1]>,
+    /// Our last RSeq in each fork: to the caller each is another user agent, and counts by itself (RFC 3262 §3).
+    pub(crate) rseqs: SmallVec<[(u8, u32); 1]>,
+    pub(crate) runtime_rseqs: SmallVec<[(u8, u32); 1]>,
+    pub(crate) unacknowledged: Option<Unacknowledged>,
+    pub(crate) queued: VecDeque<Provisional>,
+    /// The runtime's 2xx that waits for the caller's PRACK.
+    pub(crate) held: Option<Held>,
+    pub(crate) rang: bool,
+    pub(crate) attempt_timer: Option<TimerId>,
+    pub(crate) contact_timer: Option<TimerId>,
+}
+
+/// A client transaction of ours inside the call, and what its answer is for.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) client: ClientTx,
+    /// The leg that it went out on.
+    pub(crate) side: Side,
+    pub(crate) fork: u8,
+    pub(crate) method: Method,
+    /// CSeq number of our request.
+    pub(crate) cseq: u32,
+    /// CSeq number of the request that it relays.
+    pub(crate) theirs: u32,
+    /// Whether an offer/answer exchange rides on it.
+    pub(crate) offers: bool,
+    pub(crate) had_sdp: bool,
+    /// It went over a connection that was there already.
+    pub(crate) connected: bool,
+    /// The SDP in it, where the peer's next refresh by us will need it again.
+    pub(crate) sdp: Option<Box<[u8]>>,
+    /// The session that the requester on the other leg gets once this is accepted.
+    pub(crate) renewal: Option<SessionTimer>,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a pending request is for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Relays a request of the other leg; its answer goes back there.
+    Relay(ServerTx),
+    /// Our own session refresh (RFC 4028).
+    Refresh,
+    /// Our own PRACK or BYE: the answer only ends the wait.
+    Own,
+    /// Our BYE once more, after the connection broke with the first.
+    Again,
+}
+
+/// A 2xx that we sent and that has not been acknowledged.
+#[derive(Debug)]
+pub(crate) struct AwaitedAck {
+    /// Who owes us the ACK.
+    pub(crate) from: Side,
+    /// CSeq of the INVITE that is acknowledged.
+    pub(crate) cseq: u32,
+    pub(crate) server: ServerTx,
+    /// With a delayed offer: the 2xx on the other leg whose ACK waits for the SDP answer in this one.
+    pub(crate) delayed: Option<Delayed>,
+}
+
+/// A 2xx with an offer that we received and have not acknowledged, since the answer is still to come.
+#[derive(Debug)]
+pub(crate) struct Delayed {
+    pub(crate) client: ClientTx,
+    pub(crate) fork: u8,
+    /// Our CSeq on that leg.
+    pub(crate) cseq: u32,
+    /// The offer, to be rejected if no answer comes.
+    pub(crate) offer: Box<[u8]>,
+}
+
+/// One call.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) key: CallKey,
+    pub(crate) id: Uuid,
+    pub(crate) session: Uuid,
+    pub(crate) org: Uuid,
+    pub(crate) agent: Uuid,
+    pub(crate) slot: Slot,
+    pub(crate) phase: Phase,
+    pub(crate) answered: Option<Moment>,
+    pub(crate) setup: Option<Box<Setup>>,
+    /// The caller's INVITE transaction while it lives.
+    pub(crate) invite: ServerTx,
+    pub(crate) caller: Leg,
+    pub(crate) speaker: Speaker,
+    /// Keys into the tag index, to be freed with the call.
+    pub(crate) tags: SmallVec<[u64; 2]>,
+    pub(crate) pending: SmallVec<[Pending; 1]>,
+    pub(crate) awaited: SmallVec<[AwaitedAck; 1]>,
+    /// The agent hung up before the caller's ACK: BYE is owed (RFC 3261 §15).
+    pub(crate) bye_owed: Option<Farewell>,
+    pub(crate) permit: Option<Permit>,
+    /// A re-INVITE of ours waits for its final answer.
+    pub(crate) exchange: Option<TimerId>,
+    /// The set-up deadline, then the longest duration.
+    pub(crate) deadline: Option<TimerId>,
+}
+
+impl Call {
+    pub(crate) fn leg(&mut self, side: Side) -> Option<&mut Leg> {
+        match (side, &mut self.speaker) {
+            (Side::Caller, _) => Some(&mut self.caller),
+            (Side::Agent, Speaker::Runtime(leg)) => Some(leg),
+            (Side::Agent, Speaker::Echo(_)) => None,
+        }
+    }
+
+    /// Whether a leg has a dialog with that peer.
+    pub(crate) fn has_dialog(&self, call_id: &[u8], remote_tag: &[u8]) -> bool {
+        let runtime = match &self.speaker {
+            Speaker::Runtime(leg) => Some(leg),
+            Speaker::Echo(_) => None,
+        };
+        let legs = [Some(&self.caller), runtime];
+        legs.into_iter().flatten().any(|leg| {
+            leg.dialogs.iter().any(|held| {
+                held.dialog.call_id() == call_id && held.dialog.remote_tag() == remote_tag
+            })
+        })
+    }
+
+    /// The legs forget connections that are gone.
+    pub(crate) fn leave_connections(&mut self, lost: &HashSet<u32>) {
+        for side in [Side::Caller, Side::Agent] {
+            if let Some(leg) = self.leg(side)
+                && lost.contains(&leg.flow.connection)
+            {
+                leg.flow.connection = 0;
+            }
+        }
+    }
+
+    /// Whether nothing is awaited any more and the call may be forgotten.
+    pub(crate) fn is_done(&self) -> bool {
+        self.phase == Phase::Over && self.pending.is_empty() && self.bye_owed.is_none()
+    }
+
+    pub(crate) fn take_pending(&mut self, client: ClientTx) -> Option<Pending> {
+        let at = self
+            .pending
+            .iter()
+            .position(|pending| pending.client == client)?;
+        Some(self.pending.remove(at))
+    }
+}

@@ -1,0 +1,502 @@
+//! What every call of a shard shares: configuration, tag index, timers, wishes, and the stateless answers.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces};
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::endpoint::{Endpoint, Response, ServerTx};
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::{Minter, Node, Slot, Tag};
+use trunkline_sip::wheel::{TimerId, Wheel};
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message};
+use uuid::Uuid;
+
+use super::call::{Call, CallKey, Side, Speaker};
+use super::crossing::lacking_options;
+use super::effect::Effect;
+use super::limits::Limits;
+use super::live::LiveCalls;
+use super::record::Fact;
+use super::refusal::Reason;
+use super::target::{self, Place, Target};
+use crate::directory::view::Runtime;
+
+/// What the methods that we answer are called.
+pub(crate) const ALLOW: &[u8] = b"INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, MESSAGE";
+
+/// What the operator decided, the same for all shards.
+#[derive(Debug)]
+pub struct Config {
+    /// `X-PLATFORM`: the prefix of the context headers.
+    pub header_prefix: Box<str>,
+    /// The digest realm.
+    pub realm: Box<str>,
+    /// Offered algorithms, in this order.
+    pub algorithms: Vec<Algorithm>,
+    /// Whether credentials without `qop` are taken (RFC 2069).
+    pub allow_rfc2069: bool,
+    /// Speaks for agents without a runtime of their own.
+    pub default_runtime: Arc<Runtime>,
+    /// Every INVITE has its final answer within this time.
+    pub setup_timeout: Duration,
+    /// No call is longer.
+    pub max_duration: Duration,
+    /// The session interval that we ask for, in seconds (RFC 4028).
+    pub session_expires: u32,
+    /// The smallest session interval that we take, in seconds.
+    pub min_se: u32,
+    /// The listeners by `Flow::listener`: transport and bound address.
+    pub listeners: Vec<(Transport, SocketAddr)>,
+    /// How many seconds a shunned caller waits before it tries again (`Retry-After`).
+    pub retry_after: u32,
+    /// This node.
+    pub node: Node,
+}
+
+/// Who owns a local tag.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct TagOwner {
+    pub(crate) key: CallKey,
+    pub(crate) side: Side,
+    pub(crate) fork: u8,
+}
+
+/// A timer of a call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CallTimer {
+    /// The set-up deadline, then the longest duration.
+    Deadline,
+    /// The contact look-up has taken too long.
+    Contact,
+    /// A target has been silent and another waits.
+    Attempt,
+    /// A reliable provisional is sent again (RFC 3262 §3).
+    Reliable,
+    /// A re-INVITE of ours has waited long enough for its final answer.
+    Exchange,
+    /// Refresh or expiry of the session on one leg (RFC 4028).
+    Session(Side),
+}
+
+/// What the calls of one shard share.
+#[derive(Debug)]
+pub struct Core {
+    pub(crate) config: Arc<Config>,
+    pub(crate) minter: Minter,
+    pub(crate) nonces: Arc<Nonces>,
+    pub(crate) window: Arc<NonceWindow>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) live: Arc<LiveCalls>,
+    pub(crate) tags: HashMap<u64, TagOwner>,
+    pub(crate) timers: Wheel<(CallKey, CallTimer)>,
+    pub(crate) effects: Vec<Effect>,
+    /// Connections that are gone and that legs may still name.
+    pub(crate) lost: HashSet<u32>,
+    /// BYEs that no call owns and that have no answer yet.
+    pub(crate) late_byes: u32,
+    pub(crate) draining: bool,
+    /// There is no room to record further calls.
+    pub(crate) overloaded: bool,
+    scratch: Vec<u8>,
+}
+
+impl Core {
+    /// An empty core. `nonces`, `window`, `limits` and `live` are shared by all shards.
+    pub fn new(
+        config: Arc<Config>,
+        minter: Minter,
+        (nonces, window): (Arc<Nonces>, Arc<NonceWindow>),
+        limits: Arc<Limits>,
+        live: Arc<LiveCalls>,
+        now: Moment,
+    ) -> Self {
+        Self {
+            config,
+            minter,
+            nonces,
+            window,
+            limits,
+            live,
+            tags: HashMap::new(),
+            timers: Wheel::new(now),
+            effects: Vec::new(),
+            lost: HashSet::new(),
+            late_byes: 0,
+            draining: false,
+            overloaded: false,
+            scratch: Vec::with_capacity(4096),
+        }
+    }
+
+    /// Why new calls are refused now, if they are.
+    pub(crate) fn closed(&self) -> Option<Reason> {
+        match (self.draining, self.overloaded || self.limits.is_full()) {
+            (true, _) => Some(Reason::Draining),
+            (false, true) => Some(Reason::Overload),
+            (false, false) => None,
+        }
+    }
+
+    /// Keeps a fact and shows it to whoever lists live calls.
+    pub(crate) fn fact(&mut self, fact: Fact) {
+        self.live.note(&fact);
+        self.effects.push(Effect::Fact(fact));
+    }
+
+    /// Answers a request for which nothing is kept.
+    pub(crate) fn stateless(
+        &mut self,
+        endpoint: &mut Endpoint,
+        message: &Message<'_>,
+        flow: Flow,
+        status: u16,
+        head: impl FnOnce(&mut Head<'_>),
+    ) {
+        let tag = endpoint.minter().stateless_tag(message);
+        let mut lines = std::mem::take(&mut self.scratch);
+        lines.clear();
+        head(&mut Head::new(&mut lines));
+        let answer = Response {
+            status,
+            reason: None,
+            to_tag: Some(tag.as_bytes()),
+            head: &lines,
+            body: b"",
+        };
+        endpoint.respond_stateless(message, &flow, &answer);
+        self.scratch = lines;
+    }
+
+    /// OPTIONS outside a call: what we can do, or that we are going (RFC 3261 §11).
+    pub(crate) fn answer_options(
+        &mut self,
+        endpoint: &mut Endpoint,
+        message: &Message<'_>,
+        flow: Flow,
+    ) {
+        let retry_after = u64::from(self.config.retry_after);
+        if self.draining {
+            return self.stateless(endpoint, message, flow, 503, |head| {
+                head.number("Retry-After", retry_after)
+            });
+        }
+        if let Some(lacking) = lacking_options(message) {
+            return self.stateless(endpoint, message, flow, 420, |head| {
+                head.line("Unsupported", &lacking)
+            });
+        }
+        self.stateless(endpoint, message, flow, 200, |head| {
+            head.line("Allow", ALLOW);
+            head.line("Accept", b"application/sdp");
+            head.line("Supported", b"100rel, timer");
+        });
+    }
+
+    /// 405 for a method that we know and don't serve, 501 for one that we don't know.
+    pub(crate) fn method_not_allowed(
+        &mut self,
+        endpoint: &mut Endpoint,
+        message: &Message<'_>,
+        flow: Flow,
+        status: u16,
+    ) {
+        self.stateless(endpoint, message, flow, status, |head| {
+            head.line("Allow", ALLOW)
+        });
+    }
+
+    /// Frees what a finished call holds.
+    pub(crate) fn release(&mut self, call: &mut Call) {
+        for tag in call.tags.drain(..) {
+            self.tags.remove(&tag);
+        }
+        let setup = call.setup.as_ref().map(|setup| {
+            [
+                setup.attempt_timer,
+                setup.contact_timer,
+                setup.unacknowledged.as_ref().map(|sent| sent.timer),
+            ]
+        });
+        let mut timers = vec![call.deadline, call.exchange, call.caller.session_timer];
+        timers.extend(setup.into_iter().flatten());
+        match &call.speaker {
+            Speaker::Runtime(leg) => timers.push(leg.session_timer),
+            Speaker::Echo(echo) => {
+                if echo.local.is_some() {
+                    self.effects.push(Effect::CloseEcho { call: call.key });
+                }
+            }
+        }
+        for timer in timers.into_iter().flatten() {
+            self.timers.cancel(timer);
+        }
+    }
+}
+
+/// The hands of a call while it works on one input.
+pub(crate) struct Cx<'a> {
+    pub(crate) core: &'a mut Core,
+    pub(crate) endpoint: &'a mut Endpoint,
+    pub(crate) now: Moment,
+}
+
+/// A random id that sorts by time (UUIDv7) and carries node and slot in its random part, so that a request about the
+/// call finds the shard.
+fn placed_id(node: Node, slot: Slot, mut random: [u8; 16], now: Moment) -> Uuid {
+    let [high, low] = slot.index().to_be_bytes();
+    random[..3].copy_from_slice(&[node.0, high, low]);
+    let mut counter = [0; 10];
+    counter.copy_from_slice(&random[..10]);
+    // The first two octets share a field with the version; the node and slot go behind the variant.
+    counter.rotate_right(3);
+    uuid::Builder::from_unix_timestamp_millis(now.as_millis(), &counter).into_uuid()
+}
+
+/// The node and the slot that an id of a call carries; `None` for one that was made elsewhere.
+pub fn place_of(id: Uuid) -> Option<(Node, Slot)> {
+    let octets = id.as_bytes();
+    let slot = Slot::new(u16::from_be_bytes([octets[10], octets[11]]))?;
+    Some((Node(octets[9]), slot))
+}
+
+impl Cx<'_> {
+    /// A new local tag, known to the index.
+    pub(crate) fn mint_tag(&mut self, slot: Slot, owner: TagOwner) -> Tag {
+        let tag = self.core.minter.tag(slot, self.endpoint.entropy());
+        self.core.tags.insert(tag.bits(), owner);
+        tag
+    }
+
+    /// An id for something of this node that lives in `slot`.
+    pub(crate) fn mint_id(&mut self, slot: Slot) -> Uuid {
+        let random = self.endpoint.entropy().bits128().to_be_bytes();
+        placed_id(self.core.config.node, slot, random, self.now)
+    }
+
+    /// Writes head lines into a buffer that is used again, and hands them to `send`.
+    pub(crate) fn with_head<T>(
+        &mut self,
+        write: impl FnOnce(&mut Head<'_>),
+        send: impl FnOnce(&mut Self, &[u8]) -> T,
+    ) -> T {
+        let mut lines = std::mem::take(&mut self.core.scratch);
+        lines.clear();
+        write(&mut Head::new(&mut lines));
+        let sent = send(self, &lines);
+        self.core.scratch = lines;
+        sent
+    }
+
+    /// Answers a server transaction.
+    pub(crate) fn respond(
+        &mut self,
+        tx: ServerTx,
+        status: u16,
+        to_tag: Option<&[u8]>,
+        write: impl FnOnce(&mut Head<'_>),
+        body: &[u8],
+    ) {
+        self.respond_as(tx, (status, None), to_tag, write, body);
+    }
+
+    /// Answers a server transaction with a reason phrase of its own.
+    pub(crate) fn respond_as(
+        &mut self,
+        tx: ServerTx,
+        (status, reason): (u16, Option<&str>),
+        to_tag: Option<&[u8]>,
+        write: impl FnOnce(&mut Head<'_>),
+        body: &[u8],
+    ) {
+        self.with_head(write, |cx, head| {
+            cx.endpoint.respond(
+                tx,
+                &Response {
+                    status,
+                    reason,
+                    to_tag,
+                    head,
+                    body,
+                },
+                cx.now,
+            );
+        });
+    }
+
+    /// Our Contact on a flow.
+    pub(crate) fn contact(&self, flow: &Flow) -> String {
+        let host = self.endpoint.sent_by(flow);
+        match flow.transport {
+            Transport::Udp => format!("<sip:trunkline@{host}>"),
+            Transport::Tcp | Transport::Tls => {
+                format!(
+                    "<sip:trunkline@{host};transport={}>",
+                    flow.transport.uri_name()
+                )
+            }
+        }
+    }
+
+    pub(crate) fn schedule(&mut self, key: CallKey, after: Duration, timer: CallTimer) -> TimerId {
+        self.core.timers.schedule(self.now + after, (key, timer))
+    }
+
+    pub(crate) fn cancel_timer(&mut self, timer: &mut Option<TimerId>) {
+        if let Some(timer) = timer.take() {
+            self.core.timers.cancel(timer);
+        }
+    }
+
+    /// A flow towards `target`, from the listener of ours that serves its transport and address family;
+    /// `None` if there is none.
+    pub(crate) fn flow_to(&self, target: &Target) -> Option<Flow> {
+        flow_to(
+            &self.core.config.listeners,
+            target.transport,
+            target.address,
+        )
+    }
+
+    /// Where the next request inside a dialog goes: the first route; a live connection; the observed source
+    /// if the Contact's host is private and the source isn't; the Contact.
+    pub(crate) fn next_flow(&self, dialog: &Dialog, mut leg: Flow) -> Flow {
+        if self.core.lost.contains(&leg.connection) {
+            leg.connection = 0;
+        }
+        if leg.transport.is_reliable() && leg.connection != 0 && !dialog.has_route() {
+            return leg;
+        }
+        let Some(Place::Known(target)) = std::str::from_utf8(dialog.next_hop())
+            .ok()
+            .and_then(target::place)
+        else {
+            return leg;
+        };
+        if target.transport == leg.transport && target.address == leg.peer {
+            return leg;
+        }
+        let behind_nat = is_private(target.address.ip()) && !is_private(leg.peer.ip());
+        if behind_nat && !dialog.has_route() {
+            return leg;
+        }
+        self.flow_to(&target).unwrap_or(leg)
+    }
+}
+
+fn flow_to(
+    listeners: &[(Transport, SocketAddr)],
+    transport: Transport,
+    peer: SocketAddr,
+) -> Option<Flow> {
+    let fits = |listener: &(Transport, SocketAddr)| {
+        listener.0 == transport && listener.1.is_ipv4() == peer.is_ipv4()
+    };
+    // A loopback listener can't reach the world, and the world's needn't reach a loopback-only peer.
+    let near = |listener: &(Transport, SocketAddr)| {
+        fits(listener)
+            && (listener.1.ip().is_unspecified()
+                || listener.1.ip().is_loopback() == peer.ip().is_loopback())
+    };
+    let at = listeners
+        .iter()
+        .position(near)
+        .or_else(|| listeners.iter().position(fits))?;
+    Some(Flow {
+        transport,
+        listener: u16::try_from(at).ok()?,
+        connection: 0,
+        local: listeners[at].1,
+        peer,
+    })
+}
+
+fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
+            v4.is_private() || v4.is_loopback() || v4.is_link_local() || shared
+        }
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
+impl Call {
+    /// `Contact`, `Allow` and `Supported` of our side on a leg.
+    pub(crate) fn own_lines(head: &mut Head<'_>, contact: &str) {
+        head.line("Contact", contact.as_bytes());
+        head.line("Allow", ALLOW);
+        head.line("Supported", b"100rel, timer");
+    }
+}
+
+/// Whether the peer's message lists a method in `Allow`.
+pub(crate) fn allows(message: &Message<'_>, method: &str) -> bool {
+    message.has_token(HeaderName::Allow, method)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_reached_from_a_listener_of_its_transport_and_family() {
+        let listeners = [
+            (Transport::Udp, "127.0.0.1:5060".parse().expect("address")),
+            (Transport::Udp, "192.0.2.1:5060".parse().expect("address")),
+            (Transport::Tcp, "0.0.0.0:5060".parse().expect("address")),
+            (Transport::Udp, "[::]:5060".parse().expect("address")),
+        ];
+        let cases = [
+            ("loopback", Transport::Udp, "127.0.0.9:5070", Some(0)),
+            ("the world", Transport::Udp, "198.51.100.7:5060", Some(1)),
+            ("a stream", Transport::Tcp, "198.51.100.7:5060", Some(2)),
+            ("six", Transport::Udp, "[2001:db8::1]:5060", Some(3)),
+            (
+                "a stream over six",
+                Transport::Tcp,
+                "[2001:db8::1]:5060",
+                None,
+            ),
+        ];
+        for (case, transport, peer, expected) in cases {
+            let flow = flow_to(&listeners, transport, peer.parse().expect("address"));
+            assert_eq!(flow.map(|flow| flow.listener), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn an_id_carries_its_place() {
+        let now = Moment::from_secs(1_800_000_000);
+        for (node, slot, random) in [(0, 0, 0xff), (255, 1023, 0), (7, 513, 0xa5)] {
+            let place = (Node(node), Slot::new(slot).expect("a slot"));
+            let id = placed_id(place.0, place.1, [random; 16], now);
+            assert_eq!(place_of(id), Some(place), "{id}");
+            assert_eq!(id.get_version_num(), 7, "{id}");
+        }
+        assert_eq!(place_of(Uuid::max()), None);
+    }
+
+    #[test]
+    fn private_hosts_are_told_from_public_ones() {
+        for (address, private) in [
+            ("10.1.2.3", true),
+            ("100.64.0.1", true),
+            ("100.128.0.1", false),
+            ("192.0.2.1", false),
+            ("::ffff:192.168.0.1", true),
+            ("fd00::1", true),
+            ("2001:db8::1", false),
+        ] {
+            assert_eq!(
+                is_private(address.parse().expect("address")),
+                private,
+                "{address}"
+            );
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What passes from one leg to the other, as data: headers, option tags, response codes.
+//!
+//! A back-to-back user agent owns Via, Call-ID, tags, CSeq, Contact, routes and Max-Forwards on each leg.
+//! Everything else crosses only where a row here says so. Bodies cross octet for octet.
+
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message};
+
+/// Headers that describe the body; they cross wherever a body does.
+const BODY: &[&str] = &[
+    "Content-Type",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Language",
+    "MIME-Version",
+];
+
+/// Headers of an INVITE that cross to the runtime, beside `X-` headers.
+const INVITE: &[&str] = &[
+    "Accept",
+    "Accept-Language",
+    "Alert-Info",
+    "Call-Info",
+    "Date",
+    "Diversion",
+    "History-Info",
+    "Organization",
+    "P-Asserted-Identity",
+    "P-Preferred-Identity",
+    "Priority",
+    "Privacy",
+    "Reason",
+    "Subject",
+    "User-to-User",
+];
+
+/// Headers of requests inside a call that cross, beside `X-` headers.
+const IN_DIALOG: &[&str] = &[
+    "Accept",
+    "Alert-Info",
+    "Call-Info",
+    "Date",
+    "Event",
+    "Info-Package",
+    "Priority",
+    "Privacy",
+    "Reason",
+    "Recv-Info",
+    "Subject",
+    "User-to-User",
+];
+
+/// Headers of a response that cross, beside `X-` headers.
+const RESPONSE: &[&str] = &[
+    "Accept",
+    "Alert-Info",
+    "Call-Info",
+    "Date",
+    "P-Asserted-Identity",
+    "Reason",
+    "Recv-Info",
+    "User-to-User",
+];
+
+/// What a message's place in the call lets cross.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// The INVITE that starts the call, towards the runtime.
+    Invite,
+    /// A request inside the call.
+    InDialog,
+    /// Any response.
+    Response,
+}
+
+impl Place {
+    const fn rows(self) -> &'static [&'static str] {
+        match self {
+            Self::Invite => INVITE,
+            Self::InDialog => IN_DIALOG,
+            Self::Response => RESPONSE,
+        }
+    }
+}
+
+/// Copies what crosses. `prefix` is the platform's own header prefix (`X-PLATFORM`): such headers are ours
+/// to set and never cross.
+pub(crate) fn copy_headers(head: &mut Head<'_>, message: &Message<'_>, place: Place, prefix: &str) {
+    let with_body = !message.body().is_empty();
+    for header in message.headers() {
+        let Some(name) = crossing_name(header.name, header.raw_name, place, with_body, prefix)
+        else {
+            continue;
+        };
+        head.line(name, &header.unfolded());
+    }
+}
+
+fn crossing_name<'m>(
+    name: HeaderName,
+    raw: &'m [u8],
+    place: Place,
+    with_body: bool,
+    prefix: &str,
+) -> Option<&'m str> {
+    let canonical = name.as_str();
+    let spelled = if canonical.is_empty() {
+        std::str::from_utf8(raw).ok()?
+    } else {
+        canonical
+    };
+    if is_extension(spelled) {
+        return (!is_platform(spelled, prefix)).then_some(spelled);
+    }
+    let listed = |rows: &[&str]| rows.iter().any(|row| row.eq_ignore_ascii_case(spelled));
+    (listed(place.rows()) || (with_body && listed(BODY))).then_some(spelled)
+}
+
+fn is_extension(name: &str) -> bool {
+    name.len() > 2 && name.as_bytes()[..2].eq_ignore_ascii_case(b"X-")
+}
+
+fn is_platform(name: &str, prefix: &str) -> bool {
+    let (name, prefix) = (name.as_bytes(), prefix.as_bytes());
+    name.len() > prefix.len()
+        && name[..prefix.len()].eq_ignore_ascii_case(prefix)
+        && name[prefix.len()] == b'-'
+}
+
+/// Option tags that we understand ourselves, so that a `Require` of them is no fault.
+pub(crate) const OUR_OPTIONS: &[&str] = &["100rel", "timer"];
+
+/// The value of `Unsupported` where a request requires what we lack (RFC 3261 §8.2.2.3).
+pub(crate) fn lacking_options(message: &Message<'_>) -> Option<Vec<u8>> {
+    let is_ours = |tag: &[u8]| {
+        OUR_OPTIONS
+            .iter()
+            .any(|ours| tag.eq_ignore_ascii_case(ours.as_bytes()))
+    };
+    let lacking: Vec<&[u8]> = message
+        .elements(HeaderName::Require)
+        .filter(|tag| !is_ours(tag))
+        .collect();
+    (!lacking.is_empty()).then(|| lacking.join(&b", "[..]))
+}
+
+/// What becomes of a runtime's final refusal of the first INVITE.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// The caller gets the same code.
+    Same,
+    /// The next target is tried; with none left the caller gets 480.
+    FailOver,
+    /// A redirection, followed within the runtime's own hosts.
+    Redirect,
+    /// A too brief session interval: asked again with the runtime's Min-SE.
+    Brief,
+    /// The runtime's own trouble: 480 `runtime_refused`.
+    Unavailable,
+}
+
+/// A runtime's status code, mapped.
+pub(crate) const fn refusal(status: u16) -> Refusal {
+    match status {
+        300..=399 => Refusal::Redirect,
+        408 | 503 => Refusal::FailOver,
+        422 => Refusal::Brief,
+        // What says something about the call itself, rather than about the way to the runtime.
+        415 | 480 | 486 | 488 | 600 | 603 | 606 | 607 | 608 => Refusal::Same,
+        _ => Refusal::Unavailable,
+    }
+}
+
+/// A peer's final refusal of a request inside the call, as the other side is told it.
+pub(crate) const fn in_dialog_refusal(status: u16) -> u16 {
+    match status {
+        // Never cross: a challenge, an extension or an interval is between us and that peer alone.
+        300..=399 | 401 | 407 | 420 | 422 => 488,
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_cross_by_the_table() {
+        let cases = [
+            (
+                "an extension header",
+                HeaderName::Other,
+                "x-ticket",
+                Place::Invite,
+                true,
+            ),
+            (
+                "ours as a caller sends it",
+                HeaderName::Other,
+                "X-Platform-Contact-Id",
+                Place::Invite,
+                false,
+            ),
+            (
+                "one that only begins like ours",
+                HeaderName::Other,
+                "X-Platformer",
+                Place::Invite,
+                true,
+            ),
+            (
+                "a compact content type without a body",
+                HeaderName::ContentType,
+                "c",
+                Place::Invite,
+                false,
+            ),
+            (
+                "user to user",
+                HeaderName::Other,
+                "user-to-user",
+                Place::Response,
+                true,
+            ),
+            (
+                "credentials",
+                HeaderName::Authorization,
+                "Authorization",
+                Place::Invite,
+                false,
+            ),
+            (
+                "a route",
+                HeaderName::Route,
+                "Route",
+                Place::InDialog,
+                false,
+            ),
+        ];
+        for (case, name, raw, place, crosses) in cases {
+            let crossed = crossing_name(name, raw.as_bytes(), place, false, "X-PLATFORM");
+            assert_eq!(crossed.is_some(), crosses, "{case}");
+        }
+        let with_body = crossing_name(
+            HeaderName::ContentType,
+            b"c",
+            Place::InDialog,
+            true,
+            "X-PLATFORM",
+        );
+        assert_eq!(with_body, Some("Content-Type"));
+    }
+
+    #[test]
+    fn challenges_never_cross() {
+        for status in [301, 302, 401, 407, 420, 422] {
+            assert_eq!(in_dialog_refusal(status), 488, "{status}");
+            assert_ne!(refusal(status), Refusal::Same, "{status}");
+        }
+        assert_eq!(refusal(486), Refusal::Same);
+        assert_eq!(refusal(500), Refusal::Unavailable);
+    }
+}

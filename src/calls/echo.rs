@@ -1,0 +1,180 @@
+//! The built-in echo agent: it answers at once with G.711, agrees to every change it can, and hears the
+//! caller hang up.
+
+use std::net::SocketAddr;
+
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::sdp::{self, Audio};
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::wire::Message;
+use trunkline_sip::wire::print::Head;
+
+use super::call::{Call, ForkDialog, Phase, Side, Speaker};
+use super::context::{Cx, TagOwner};
+use super::effect::{EchoMedia, Effect};
+use super::hangup::End;
+use super::has_sdp;
+use super::record::HangupBy;
+use super::refusal::Reason;
+use super::setup;
+
+impl Call {
+    /// Media is open, or no port was free: the echo agent answers or refuses.
+    pub(crate) fn on_echo_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
+        let Speaker::Echo(echo) = &mut self.speaker else {
+            return;
+        };
+        if self.phase != Phase::Setup {
+            return;
+        }
+        let Some(local) = local else {
+            return self.refuse(cx, Reason::NoMediaPort);
+        };
+        echo.local = Some(local);
+        let Some(setup) = self.setup.take() else {
+            return;
+        };
+        let (body, audio) = match self.echo_body(&setup.invite()) {
+            Ok(agreed) => agreed,
+            Err(what) => {
+                self.setup = Some(setup);
+                return self.refuse_media(cx, &what);
+            }
+        };
+        self.tell_media(cx, audio);
+        let tag = cx.mint_tag(
+            self.slot,
+            TagOwner {
+                key: self.key,
+                side: Side::Caller,
+                fork: 0,
+            },
+        );
+        self.tags.push(tag.bits());
+        let Some(dialog) = Dialog::uas(&setup.invite(), tag.as_bytes()) else {
+            self.setup = Some(setup);
+            return self.refuse(cx, Reason::BadRequest);
+        };
+        self.caller.dialogs.push(ForkDialog { fork: 0, dialog });
+        cx.release_setup(&setup);
+        let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
+        self.answer_caller(cx, 0, &setup.invite(), &body, None, Box::default(), content);
+    }
+
+    /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none.
+    fn echo_body(&mut self, message: &Message<'_>) -> Result<(Vec<u8>, Option<Audio>), String> {
+        let session = self.id.as_u64_pair().1 >> 2;
+        let Speaker::Echo(echo) = &mut self.speaker else {
+            return Err("no echo agent".into());
+        };
+        let Some(local) = echo.local else {
+            return Err("no media".into());
+        };
+        echo.version += 1;
+        if !has_sdp(message) {
+            echo.offered = true;
+            return Ok((sdp::offer_echo(local, session, echo.version), None));
+        }
+        let answer = sdp::answer_echo(message.body(), local, session, echo.version);
+        answer
+            .map(|answer| (answer.body, answer.audio))
+            .map_err(|no| no.to_string())
+    }
+
+    fn tell_media(&self, cx: &mut Cx<'_>, audio: Option<Audio>) {
+        let Some(audio) = audio else { return };
+        let media = EchoMedia {
+            remote: audio.remote,
+            payload: audio.payload,
+            telephone_event: audio.telephone_event,
+        };
+        cx.core.effects.push(Effect::UpdateEcho {
+            call: self.key,
+            media,
+        });
+    }
+
+    fn refuse_media(&mut self, cx: &mut Cx<'_>, what: &str) {
+        let reason = Reason::NoCommonMedia;
+        let end = End {
+            status: reason.unanswered(),
+            sip_code: reason.status(),
+            reason: Some(reason),
+            by: HangupBy::Platform,
+        };
+        let lines = |head: &mut Head<'_>| {
+            head.fmt("Warning", format_args!("304 trunkline \"{what}\""));
+            setup::refusal_lines(head, reason);
+        };
+        self.refuse_with(cx, end, None, lines, b"");
+    }
+
+    /// The caller's re-INVITE, answered here.
+    pub(crate) fn echo_reinvite(
+        &mut self,
+        cx: &mut Cx<'_>,
+        renewal: Option<SessionTimer>,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        match self.echo_body(message) {
+            Ok((body, audio)) => {
+                self.tell_media(cx, audio);
+                self.take_renewal(cx, Side::Caller, renewal);
+                self.remember_sdp(Side::Caller, &body);
+                let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
+                let cseq = message.cseq().number;
+                self.accept_reinvite(cx, Side::Caller, (server, cseq), &body, None, content);
+            }
+            Err(what) => reject_change(cx, server, &what),
+        }
+    }
+
+    /// The caller's UPDATE with an offer, answered here.
+    pub(crate) fn echo_update(
+        &mut self,
+        cx: &mut Cx<'_>,
+        renewal: Option<SessionTimer>,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        match self.echo_body(message) {
+            Ok((body, audio)) => {
+                self.tell_media(cx, audio);
+                self.take_renewal(cx, Side::Caller, renewal);
+                self.remember_sdp(Side::Caller, &body);
+                let (contact, session) = (cx.contact(&self.caller.flow), self.caller.session);
+                let write = |head: &mut Head<'_>| {
+                    Self::own_lines(head, &contact);
+                    if let Some(session) = &session {
+                        session.response_lines(head);
+                    }
+                    head.line("Content-Type", b"application/sdp");
+                };
+                cx.respond(server, 200, None, write, &body);
+            }
+            Err(what) => reject_change(cx, server, &what),
+        }
+    }
+
+    /// The caller's ACK may carry the answer to an offer of the echo agent.
+    pub(crate) fn echo_acknowledged(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+        let Speaker::Echo(echo) = &mut self.speaker else {
+            return;
+        };
+        if std::mem::take(&mut echo.offered) {
+            self.tell_media(cx, sdp::read_answer(message.body()));
+        }
+    }
+}
+
+fn reject_change(cx: &mut Cx<'_>, server: ServerTx, what: &str) {
+    cx.respond(
+        server,
+        488,
+        None,
+        |head| head.fmt("Warning", format_args!("304 trunkline \"{what}\"")),
+        b"",
+    );
+}

@@ -1,0 +1,89 @@
+//! What the calls of a shard ask of the world: the engine carries these out after each batch.
+
+use std::net::{IpAddr, SocketAddr};
+
+use trunkline_routing::E164;
+use trunkline_sip::auth::Part;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::CallKey;
+use super::record::Fact;
+use super::target::Unresolved;
+
+/// One wish.
+#[derive(Debug)]
+pub enum Effect {
+    /// Resolve a runtime's host (RFC 3263); answered by `Calls::handle_resolved`.
+    Resolve {
+        /// Who asks.
+        call: CallKey,
+        /// What is to be resolved.
+        wanted: Unresolved,
+    },
+    /// Find or make the contact with this number; answered by `Calls::handle_contact`.
+    FindContact {
+        /// Who asks.
+        call: CallKey,
+        /// The org.
+        org: Uuid,
+        /// The caller's number.
+        number: E164,
+    },
+    /// Open media for the built-in echo agent; answered by `Calls::handle_echo_open`.
+    OpenEcho {
+        /// Whose.
+        call: CallKey,
+        /// The address that the caller's packets came to, so that media is offered on the same interface.
+        near: IpAddr,
+    },
+    /// Where and how the caller wants its audio.
+    UpdateEcho {
+        /// Whose.
+        call: CallKey,
+        /// The agreed audio stream.
+        media: EchoMedia,
+    },
+    /// Close the echo agent's media.
+    CloseEcho {
+        /// Whose.
+        call: CallKey,
+    },
+    /// Keep a fact.
+    Fact(Fact),
+    /// Note a failed log-in with one of our user names.
+    AuthFailure(AuthFailure),
+    /// A call was refused before it could be recorded: a stranger, overload, draining.
+    Turned {
+        /// The stable reason.
+        reason: &'static str,
+    },
+}
+
+/// One audio stream of the echo agent.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct EchoMedia {
+    /// Where the caller listens.
+    pub remote: SocketAddr,
+    /// Payload type of the agreed codec: 0 PCMU, 8 PCMA.
+    pub payload: u8,
+    /// Payload type of telephone-event, where agreed.
+    pub telephone_event: Option<u8>,
+}
+
+/// A failed log-in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuthFailure {
+    /// The org whose user name it was.
+    pub org: Uuid,
+    /// The org's trunk.
+    pub trunk: Uuid,
+    /// The user name.
+    pub username: Box<str>,
+    /// The packet's source.
+    pub source: SocketAddr,
+    /// When.
+    pub at: Moment,
+    /// Which part was wrong.
+    pub part: Part,
+}

@@ -1,0 +1,466 @@
+//! The end of a call: CANCEL, BYE from either side, our own refusals and deadlines, and the answers that
+//! come too late (RFC 3261 §9, §13.2.2.4, §15).
+
+use trunkline_sip::endpoint::{ClientTx, Request, ServerTx};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+
+use super::answer::dialog_of_answer;
+use super::call::{Call, Delayed, Held, Pending, Phase, Purpose, Side, Speaker};
+use super::context::Cx;
+use super::crossing::{self, Place};
+use super::record::{Ended, Fact, HangupBy, Status};
+use super::refusal::Reason;
+use super::{NOBODY, setup};
+
+/// BYEs to answers that came too late, of one shard, that may wait for their own answer. A peer that goes on answering what is
+/// long over gets its ACKs and hangs up by itself.
+const MAX_LATE_BYES: u32 = 256;
+
+/// How a call ended, for its record.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) status: Status,
+    pub(crate) sip_code: u16,
+    pub(crate) reason: Option<Reason>,
+    pub(crate) by: HangupBy,
+}
+
+/// What a BYE says besides the end.
+#[derive(Debug, Default)]
+pub(crate) struct Farewell {
+    lines: Box<[u8]>,
+    body: Box<[u8]>,
+}
+
+impl Farewell {
+    /// We end the call ourselves.
+    fn ours(reason: Reason) -> Self {
+        let mut lines = Vec::new();
+        let (cause, text) = (reason.status(), reason.sentence());
+        Head::new(&mut lines).fmt("Reason", format_args!("SIP;cause={cause};text=\"{text}\""));
+        Self {
+            lines: lines.into(),
+            body: Box::default(),
+        }
+    }
+
+    /// The other leg has hung up.
+    fn crossing(bye: &Message<'_>, prefix: &str) -> Self {
+        let mut lines = Vec::new();
+        crossing::copy_headers(&mut Head::new(&mut lines), bye, Place::InDialog, prefix);
+        Self {
+            lines: lines.into(),
+            body: bye.body().into(),
+        }
+    }
+}
+
+impl Call {
+    /// CANCEL of one of this call's INVITEs; the endpoint has answered it.
+    pub(crate) fn on_cancel(&mut self, cx: &mut Cx<'_>, invite: ServerTx, message: &Message<'_>) {
+        if invite != self.invite {
+            return self.cancel_reinvite(cx, invite, message);
+        }
+        if self.phase != Phase::Setup {
+            return;
+        }
+        self.cancel_runtime(cx, message.first(HeaderName::Reason));
+        self.end_setup(cx, canceled(), None, |_| {}, b"");
+    }
+
+    /// BYE from either side; what it says about the end crosses.
+    pub(crate) fn on_bye(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        fork: u8,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        cx.respond(server, 200, None, |_| {}, b"");
+        match (self.phase, side) {
+            (Phase::Over, Side::Caller) => {
+                self.forgive_acks(cx, side);
+                self.bye_owed = None;
+            }
+            (Phase::Over, Side::Agent) => {}
+            (Phase::Setup, Side::Caller) => {
+                self.cancel_runtime(cx, None);
+                self.end_setup(cx, canceled(), None, |_| {}, b"");
+            }
+            (Phase::Setup, Side::Agent) => {
+                let held = self.setup.as_deref().and_then(|setup| setup.held.as_ref());
+                if held.is_some_and(|held| held.won.fork == fork) {
+                    self.acknowledge_held(cx);
+                }
+                self.refuse(cx, Reason::RuntimeRefused);
+            }
+            (Phase::Answered | Phase::Confirmed, _) => {
+                self.forgive_acks(cx, side);
+                self.abandon(cx);
+                let by = if side == Side::Caller {
+                    HangupBy::Caller
+                } else {
+                    HangupBy::Agent
+                };
+                let farewell = Farewell::crossing(message, &cx.core.config.header_prefix);
+                self.send_bye(cx, side.other(), farewell);
+                self.end(
+                    cx,
+                    End {
+                        status: Status::Completed,
+                        sip_code: 200,
+                        reason: None,
+                        by,
+                    },
+                );
+            }
+        }
+    }
+
+    /// The set-up deadline, or the longest duration.
+    pub(crate) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
+        self.deadline = None;
+        match self.phase {
+            Phase::Setup => self.refuse(cx, Reason::SetupTimeout),
+            Phase::Answered | Phase::Confirmed => self.hang_up(cx, Reason::MaxDuration),
+            Phase::Over => {}
+        }
+    }
+
+    /// A 2xx of ours was never acknowledged.
+    pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
+        let Some(at) = self.awaited.iter().position(|ack| ack.server == server) else {
+            return;
+        };
+        let ack = self.awaited.remove(at);
+        if let Some(delayed) = &ack.delayed {
+            self.reject_offer(cx, ack.from.other(), delayed);
+        }
+        if let Some(farewell) = self.bye_owed.take() {
+            return self.send_bye(cx, Side::Caller, farewell);
+        }
+        self.hang_up(cx, Reason::NoAck);
+    }
+
+    /// Ends the call from here, whatever it is doing.
+    pub(crate) fn hang_up(&mut self, cx: &mut Cx<'_>, reason: Reason) {
+        match self.phase {
+            Phase::Setup => self.refuse(cx, reason),
+            Phase::Answered | Phase::Confirmed => {
+                self.abandon(cx);
+                for side in [Side::Caller, Side::Agent] {
+                    self.send_bye(cx, side, Farewell::ours(reason));
+                }
+                let status = if reason == Reason::NoAck {
+                    Status::Failed
+                } else {
+                    Status::Completed
+                };
+                self.end(
+                    cx,
+                    End {
+                        status,
+                        sip_code: 200,
+                        reason: Some(reason),
+                        by: HangupBy::Platform,
+                    },
+                );
+            }
+            Phase::Over => {}
+        }
+    }
+
+    /// Refuses a call that nobody has answered.
+    pub(crate) fn refuse(&mut self, cx: &mut Cx<'_>, reason: Reason) {
+        let end = End {
+            status: reason.unanswered(),
+            sip_code: reason.status(),
+            reason: Some(reason),
+            by: HangupBy::Platform,
+        };
+        self.refuse_with(
+            cx,
+            end,
+            None,
+            |head| setup::refusal_lines(head, reason),
+            b"",
+        );
+    }
+
+    /// Refuses a call that nobody has answered, in words of somebody else.
+    pub(crate) fn refuse_with(
+        &mut self,
+        cx: &mut Cx<'_>,
+        end: End,
+        phrase: Option<&str>,
+        lines: impl FnOnce(&mut Head<'_>),
+        body: &[u8],
+    ) {
+        if self.phase == Phase::Setup {
+            self.cancel_runtime(cx, None);
+            self.end_setup(cx, end, phrase, lines, body);
+        }
+    }
+
+    fn end_setup(
+        &mut self,
+        cx: &mut Cx<'_>,
+        end: End,
+        phrase: Option<&str>,
+        lines: impl FnOnce(&mut Head<'_>),
+        body: &[u8],
+    ) {
+        self.abandon(cx);
+        let fresh = cx.core.minter.tag(self.slot, cx.endpoint.entropy());
+        let tag = self
+            .caller
+            .dialogs
+            .last()
+            .map_or(fresh.as_bytes(), |held| held.dialog.local_tag());
+        cx.respond_as(self.invite, (end.sip_code, phrase), Some(tag), lines, body);
+        cx.endpoint.set_owner(self.invite, NOBODY);
+        self.end(cx, end);
+    }
+
+    /// CANCEL towards the runtime; the endpoint holds it back until a 1xx has come.
+    fn cancel_runtime(&mut self, cx: &mut Cx<'_>, reason: Option<&[u8]>) {
+        let Some(client) = self
+            .setup
+            .as_deref_mut()
+            .and_then(|setup| setup.client.take())
+        else {
+            return self.refuse_held(cx);
+        };
+        let mut lines = Vec::new();
+        if let Some(reason) = reason {
+            Head::new(&mut lines).line("Reason", reason);
+        }
+        cx.endpoint.cancel(client, &lines, cx.now);
+        self.refuse_held(cx);
+    }
+
+    /// A 2xx that was held for the caller's PRACK has nobody to go to.
+    fn refuse_held(&mut self, cx: &mut Cx<'_>) {
+        if let Some(fork) = self.acknowledge_held(cx) {
+            self.send_on_leg(
+                cx,
+                Side::Agent,
+                fork,
+                (Method::Bye, "BYE"),
+                (Purpose::Own, false, 0),
+                b"",
+                |_| {},
+            );
+        }
+    }
+
+    /// Lets go of a 2xx that was held; the number of its dialog, which stands.
+    fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
+        let Held { won, answer } = self.setup.as_deref_mut()?.held.take()?;
+        if !won.acknowledged {
+            let answer = lex(&answer, Framing::Datagram).expect("lexed when it came");
+            let delayed = Delayed {
+                client: won.client,
+                fork: won.fork,
+                cseq: 1,
+                offer: answer.body().into(),
+            };
+            self.reject_offer(cx, Side::Agent, &delayed);
+        }
+        Some(won.fork)
+    }
+
+    /// Nothing crosses any more: who waits for the other leg's answer is told so (RFC 3261 §15.1.2), a re-INVITE is taken
+    /// back, and an offer that nobody will answer is rejected. Whatever the answers are then, only their ACKs are owed.
+    fn abandon(&mut self, cx: &mut Cx<'_>) {
+        for pending in &mut self.pending {
+            let purpose = std::mem::replace(&mut pending.purpose, Purpose::Own);
+            if let Purpose::Relay(server) = purpose {
+                cx.respond(server, 487, None, |_| {}, b"");
+            }
+            if pending.method == Method::Invite {
+                cx.endpoint.cancel(pending.client, b"", cx.now);
+            }
+        }
+        for at in 0..self.awaited.len() {
+            let side = self.awaited[at].from.other();
+            if let Some(delayed) = self.awaited[at].delayed.take() {
+                self.reject_offer(cx, side, &delayed);
+            }
+        }
+    }
+
+    /// Who has hung up acknowledges nothing any more.
+    fn forgive_acks(&mut self, cx: &mut Cx<'_>, side: Side) {
+        for ack in self.awaited.iter().filter(|ack| ack.from == side) {
+            cx.endpoint.acknowledged(ack.server);
+        }
+        let other = side.other();
+        while let Some(at) = self.awaited.iter().position(|ack| ack.from == side) {
+            let ack = self.awaited.remove(at);
+            if let Some(delayed) = &ack.delayed {
+                self.reject_offer(cx, other, delayed);
+            }
+        }
+    }
+
+    /// BYE on one leg. The caller gets it only once its ACK is in or overdue (RFC 3261 §15).
+    pub(crate) fn send_bye(&mut self, cx: &mut Cx<'_>, side: Side, farewell: Farewell) {
+        let owes_ack = self
+            .awaited
+            .iter()
+            .any(|ack| ack.from == side && ack.server == self.invite);
+        if side == Side::Caller && owes_ack {
+            self.bye_owed = Some(farewell);
+            return;
+        }
+        let fork = match (side, &self.speaker) {
+            (Side::Caller, _) => self.caller.dialogs.first(),
+            (Side::Agent, Speaker::Runtime(leg)) => leg.dialogs.first(),
+            (Side::Agent, Speaker::Echo(_)) => None,
+        };
+        let Some(fork) = fork.map(|held| held.fork) else {
+            return;
+        };
+        let Farewell { lines, body } = farewell;
+        self.send_on_leg(
+            cx,
+            side,
+            fork,
+            (Method::Bye, "BYE"),
+            (Purpose::Own, false, 0),
+            &body,
+            |head| head.raw(&lines),
+        );
+    }
+
+    /// The connection broke with our BYE, or had been broken for long: a new one, and another BYE.
+    pub(crate) fn send_bye_again(&mut self, cx: &mut Cx<'_>, lost: &Pending) {
+        self.send_on_leg(
+            cx,
+            lost.side,
+            lost.fork,
+            (Method::Bye, "BYE"),
+            (Purpose::Again, false, 0),
+            b"",
+            |_| {},
+        );
+    }
+
+    /// The record is closed and what the call held is let go.
+    fn end(&mut self, cx: &mut Cx<'_>, end: End) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.phase = Phase::Over;
+        self.permit = None;
+        if let Some(setup) = self.setup.take() {
+            cx.release_setup(&setup);
+        }
+        let mut timers = [
+            self.deadline.take(),
+            self.exchange.take(),
+            self.caller.session_timer.take(),
+            None,
+        ];
+        if let Speaker::Runtime(leg) = &mut self.speaker {
+            timers[3] = leg.session_timer.take();
+        }
+        for timer in timers.into_iter().flatten() {
+            cx.core.timers.cancel(timer);
+        }
+        cx.core.fact(Fact::Ended(Box::new(Ended {
+            call: self.id,
+            org: self.org,
+            at: cx.now,
+            status: end.status,
+            sip_code: end.sip_code,
+            reason: end.reason.map(|reason| reason.code().into()),
+            hangup_by: end.by,
+        })));
+    }
+}
+
+const fn canceled() -> End {
+    End {
+        status: Status::Canceled,
+        sip_code: 487,
+        reason: Some(Reason::CallerCanceled),
+        by: HangupBy::Caller,
+    }
+}
+
+/// Numbers that a dialog which nobody remembers may have used up already.
+const FORGOTTEN: u32 = 10_000;
+
+/// A 2xx that comes for a call that is over, or of a fork that lost: ACK, then BYE (RFC 3261 §13.2.2.4). With the
+/// transaction that it belongs to, its repetitions get the same ACK and no further BYE.
+pub(crate) fn refuse_late_answer(
+    cx: &mut Cx<'_>,
+    flow: Flow,
+    client: Option<ClientTx>,
+    message: &Message<'_>,
+) {
+    let from_tag = message.from_tag().unwrap_or_default();
+    let Some(mut dialog) =
+        dialog_of_answer(message).filter(|_| cx.core.minter.read_tag(from_tag).is_some())
+    else {
+        return;
+    };
+    let target = cx.next_flow(&dialog, flow);
+    let uri = dialog.request_uri().to_vec();
+    let cseq = message.cseq().number;
+    let has_offer = super::has_sdp(message);
+    let body = if has_offer {
+        trunkline_sip::dialog::sdp::reject(message.body(), flow.local)
+    } else {
+        Vec::new()
+    };
+    let ack = |head: &mut Head<'_>| {
+        dialog.ack_head(cseq, head);
+        if has_offer {
+            head.line("Content-Type", b"application/sdp");
+        }
+    };
+    cx.with_head(ack, |cx, head| {
+        let request = Request {
+            method: Method::Ack,
+            token: "ACK",
+            uri: &uri,
+            head,
+            body: &body,
+        };
+        let tag = message.to_tag().unwrap_or_default();
+        match client {
+            Some(client) => cx.endpoint.ack(client, tag, target, &request, cx.now),
+            None => cx.endpoint.ack_stateless(target, &request),
+        }
+    });
+    if cx.core.late_byes >= MAX_LATE_BYES {
+        return;
+    }
+    dialog.skip(FORGOTTEN);
+    let bye = |head: &mut Head<'_>| {
+        dialog.begin("BYE", head);
+    };
+    cx.with_head(bye, |cx, head| {
+        let request = Request {
+            method: Method::Bye,
+            token: "BYE",
+            uri: &uri,
+            head,
+            body: b"",
+        };
+        // A full table loses this BYE; the peer's session timer or media time-out ends its side.
+        if cx
+            .endpoint
+            .request(target, &request, NOBODY, cx.now)
+            .is_ok()
+        {
+            cx.core.late_byes += 1;
+        }
+    });
+}

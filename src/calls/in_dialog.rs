@@ -1,0 +1,297 @@
+//! Requests inside a call: each is checked against its dialog, answered here or relayed to the other leg
+//! (RFC 3261 §12.2).
+
+use std::time::Duration;
+
+use trunkline_sip::endpoint::{Request, Response, ServerTx};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use super::call::{Call, Pending, Phase, Purpose, Side, Speaker};
+use super::context::{ALLOW, CallTimer, Cx};
+use super::crossing::{self, Place, lacking_options};
+use super::refusal::Reason;
+use super::{has_sdp, owner_of};
+
+/// Requests of one call that may be in flight at once.
+const MAX_PENDING: usize = 16;
+/// Answers of one call that may wait for their ACK at once.
+const MAX_AWAITED: usize = 8;
+/// How long a re-INVITE may be under way before it is cancelled. No person is asked; and while it lasts, nothing else can be
+/// agreed.
+const EXCHANGE_PATIENCE: Duration = Duration::from_secs(32);
+
+impl Call {
+    /// A request with the tags of this call.
+    pub(crate) fn on_request(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        fork: u8,
+        flow: Flow,
+        message: &Message<'_>,
+    ) {
+        let method = message.method();
+        let is_full = self.pending.len() >= MAX_PENDING
+            || (method == Method::Invite && self.awaited.len() >= MAX_AWAITED);
+        // Hanging up always works.
+        if is_full && method != Method::Bye {
+            return busy(cx, flow, message);
+        }
+        let Ok(server) = cx
+            .endpoint
+            .accept(message, flow, owner_of(self.key), cx.now)
+        else {
+            return busy(cx, flow, message);
+        };
+        let Some(leg) = self.leg(side) else { return };
+        let in_order = leg
+            .dialog(fork)
+            .is_some_and(|dialog| dialog.receive_request(message).is_ok());
+        if !in_order {
+            return cx.respond(server, 500, None, |head| head.number("Retry-After", 0), b"");
+        }
+        // One that has been sent before may come from anywhere.
+        leg.flow = flow;
+        if let Some(lacking) = lacking_options(message) {
+            return cx.respond(
+                server,
+                420,
+                None,
+                |head| head.line("Unsupported", &lacking),
+                b"",
+            );
+        }
+        if self.phase == Phase::Over && message.method() != Method::Bye {
+            return cx.respond(server, 481, None, |_| {}, b"");
+        }
+        match message.method() {
+            Method::Bye => self.on_bye(cx, side, fork, server, message),
+            Method::Invite => self.on_reinvite(cx, side, fork, server, message),
+            Method::Update => self.on_update(cx, side, fork, server, message),
+            Method::Prack if side == Side::Caller => self.on_prack(cx, fork, server, message),
+            Method::Info | Method::Message => self.relay(cx, side, fork, server, message),
+            Method::Options => cx.respond(server, 200, None, |head| head.line("Allow", ALLOW), b""),
+            Method::Prack | Method::Cancel | Method::Ack => {
+                cx.respond(server, 481, None, |_| {}, b"")
+            }
+            Method::Refer
+            | Method::Notify
+            | Method::Subscribe
+            | Method::Publish
+            | Method::Register => {
+                cx.respond(server, 405, None, |head| head.line("Allow", ALLOW), b"");
+            }
+            Method::Other => cx.respond(server, 501, None, |head| head.line("Allow", ALLOW), b""),
+        }
+    }
+
+    /// Hands a request to the other leg; the built-in agent takes everything.
+    fn relay(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        fork: u8,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        if matches!(self.speaker, Speaker::Echo(_)) {
+            return cx.respond(server, 200, None, |_| {}, b"");
+        }
+        let token = message.method().as_str();
+        let purpose = Purpose::Relay(server);
+        if !self.send_in_dialog(
+            cx,
+            side.other(),
+            fork,
+            (message.method(), token),
+            purpose,
+            Some(message),
+            |_| {},
+        ) {
+            cx.respond(server, 481, None, |_| {}, b"");
+        }
+    }
+
+    /// A request of ours on one leg, with what crosses of `content`. False if there is no such dialog or
+    /// no room.
+    #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
+    pub(crate) fn send_in_dialog(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        fork: u8,
+        (method, token): (Method, &'static str),
+        purpose: Purpose,
+        content: Option<&Message<'_>>,
+        extra: impl FnOnce(&mut Head<'_>),
+    ) -> bool {
+        let offers = content.is_some_and(has_sdp);
+        let body = content.map_or(&b""[..], Message::body);
+        let config = std::sync::Arc::clone(&cx.core.config);
+        let crossing = |head: &mut Head<'_>| {
+            extra(head);
+            if let Some(content) = content {
+                crossing::copy_headers(head, content, Place::InDialog, &config.header_prefix);
+            }
+        };
+        let theirs = content.map_or(0, |content| content.cseq().number);
+        self.send_on_leg(
+            cx,
+            side,
+            fork,
+            (method, token),
+            (purpose, offers, theirs),
+            body,
+            crossing,
+        )
+    }
+
+    /// A request of ours on one leg.
+    #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
+    pub(crate) fn send_on_leg(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        fork: u8,
+        (method, token): (Method, &'static str),
+        (purpose, offers, theirs): (Purpose, bool, u32),
+        body: &[u8],
+        lines: impl FnOnce(&mut Head<'_>),
+    ) -> bool {
+        let owner = owner_of(self.key);
+        let Some(leg) = self.leg(side) else {
+            return false;
+        };
+        let leg_flow = leg.flow;
+        let session = leg.session;
+        let sdp = (offers && leg.keeps_sdp()).then(|| body.into());
+        let Some(dialog) = leg.dialog(fork) else {
+            return false;
+        };
+        let flow = cx.next_flow(dialog, leg_flow);
+        let contact = cx.contact(&flow);
+        let uri = dialog.request_uri().to_vec();
+        let mut cseq = 0;
+        let write = |head: &mut Head<'_>| {
+            cseq = dialog.begin(token, head);
+            if matches!(method, Method::Invite | Method::Update) {
+                Self::own_lines(head, &contact);
+                if let Some(session) = &session {
+                    session.request_lines(head);
+                }
+            }
+            lines(head);
+        };
+        let client = cx.with_head(write, |cx, head| {
+            let request = Request {
+                method,
+                token,
+                uri: &uri,
+                head,
+                body,
+            };
+            cx.endpoint.request(flow, &request, owner, cx.now).ok()
+        });
+        let Some(client) = client else { return false };
+        if method == Method::Invite {
+            cx.cancel_timer(&mut self.exchange);
+            self.exchange = Some(cx.schedule(self.key, EXCHANGE_PATIENCE, CallTimer::Exchange));
+        }
+        let refreshes = matches!(method, Method::Invite | Method::Update);
+        self.pending.push(Pending {
+            client,
+            side,
+            fork,
+            method,
+            cseq,
+            theirs,
+            offers: offers || (refreshes && method == Method::Invite),
+            had_sdp: !body.is_empty(),
+            connected: flow.connection != 0,
+            sdp,
+            renewal: None,
+            purpose,
+        });
+        true
+    }
+
+    /// The final answer to a request of ours inside the call.
+    pub(crate) fn on_in_dialog_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: Pending,
+        message: &Message<'_>,
+    ) {
+        self.end_exchange(cx, &pending);
+        match (pending.purpose, pending.method) {
+            (Purpose::Own, Method::Invite) => self.settle_late(cx, &pending, message),
+            (Purpose::Own | Purpose::Again, _) => {}
+            (Purpose::Refresh, _) => self.on_refresh_answer(cx, flow, &pending, message),
+            (Purpose::Relay(server), Method::Invite) => {
+                self.on_reinvite_answer(cx, flow, &pending, server, message)
+            }
+            (Purpose::Relay(server), _) => {
+                self.relay_answer(cx, &pending, server, message);
+                self.mind_gone(cx, message);
+            }
+        }
+    }
+
+    /// The answer of one leg, told to the other.
+    pub(crate) fn relay_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        let status = crossing::in_dialog_refusal(message.status());
+        let refreshed = pending.method == Method::Update && status < 300;
+        let requester = pending.side.other();
+        if refreshed {
+            self.note_refresh(cx, pending, message);
+            self.take_renewal(cx, requester, pending.renewal);
+            self.remember_sdp(requester, message.body());
+        }
+        let prefix = cx.core.config.header_prefix.clone();
+        let Some(leg) = self.leg(requester) else {
+            return;
+        };
+        let contact = cx.contact(&leg.flow);
+        let session = leg.session.filter(|_| refreshed);
+        let write = |head: &mut Head<'_>| {
+            if refreshed {
+                Self::own_lines(head, &contact);
+            }
+            if let Some(session) = &session {
+                session.response_lines(head);
+            }
+            if status == 500 || status == 503 {
+                message
+                    .first(HeaderName::RetryAfter)
+                    .inspect(|after| head.line("Retry-After", after));
+            }
+            crossing::copy_headers(head, message, Place::Response, &prefix);
+        };
+        let phrase = String::from_utf8_lossy(message.reason());
+        let phrase = (status == message.status() && !phrase.is_empty()).then_some(&*phrase);
+        cx.respond_as(server, (status, phrase), None, write, message.body());
+    }
+
+    /// 481 and 408 say that the peer has lost the dialog (RFC 3261 §12.2.1.2).
+    pub(crate) fn mind_gone(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+        let early = self.phase == Phase::Setup;
+        if matches!(message.status(), 408 | 481) && !early && message.method() != Method::Prack {
+            self.hang_up(cx, Reason::DialogGone);
+        }
+    }
+}
+
+/// No room: the peer may try again.
+fn busy(cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
+    cx.endpoint
+        .respond_stateless(message, &flow, &Response::bare(503));
+}

@@ -1,0 +1,182 @@
+//! How many calls an agent, an org, a trunk and this node may have: permits, released by drop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use uuid::Uuid;
+
+/// What a permit is counted against.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Full {
+    /// The agent is at `max_concurrent_calls`.
+    Agent,
+    /// The trunk is.
+    Trunk,
+    /// The org is.
+    Org,
+    /// This node is.
+    Node,
+}
+
+/// One count to take: whose, and the most it may reach (`None`: no limit, still counted).
+#[derive(Copy, Clone, Debug)]
+pub struct Claim {
+    /// Agent, trunk or org.
+    pub id: Uuid,
+    /// The limit.
+    pub max: Option<u32>,
+}
+
+/// Live calls of every agent, trunk and org, shared by all shards.
+#[derive(Debug)]
+pub struct Limits {
+    counts: DashMap<Uuid, u32>,
+    calls: AtomicUsize,
+    max_calls: usize,
+}
+
+impl Limits {
+    /// Whether this node is at its limit.
+    pub fn is_full(&self) -> bool {
+        self.calls() >= self.max_calls
+    }
+
+    /// At most `max_calls` on this node.
+    pub fn new(max_calls: usize) -> Arc<Self> {
+        Arc::new(Self {
+            counts: DashMap::new(),
+            calls: AtomicUsize::new(0),
+            max_calls,
+        })
+    }
+
+    /// The live calls of an agent, trunk or org.
+    pub fn live(&self, id: Uuid) -> u32 {
+        self.counts.get(&id).map_or(0, |count| *count)
+    }
+
+    /// The live calls of this node.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Takes all counts of a call or none.
+    ///
+    /// # Errors
+    /// What is full; then nothing was taken.
+    pub fn acquire(
+        self: &Arc<Self>,
+        org: Claim,
+        trunk: Option<Claim>,
+        agent: Claim,
+    ) -> Result<Permit, Full> {
+        if self.calls.fetch_add(1, Ordering::Relaxed) >= self.max_calls {
+            self.calls.fetch_sub(1, Ordering::Relaxed);
+            return Err(Full::Node);
+        }
+        let mut permit = Permit {
+            limits: Arc::clone(self),
+            held: [None; 3],
+        };
+        let claims = [
+            (Some(org), Full::Org),
+            (trunk, Full::Trunk),
+            (Some(agent), Full::Agent),
+        ];
+        for (held, (claim, full)) in permit.held.iter_mut().zip(claims) {
+            let Some(claim) = claim else { continue };
+            if !self.take(claim) {
+                return Err(full);
+            }
+            *held = Some(claim.id);
+        }
+        Ok(permit)
+    }
+
+    fn take(&self, claim: Claim) -> bool {
+        let mut count = self.counts.entry(claim.id).or_insert(0);
+        if claim.max.is_some_and(|max| *count >= max) {
+            return false;
+        }
+        *count += 1;
+        true
+    }
+
+    fn release(&self, id: Uuid) {
+        if let Entry::Occupied(mut entry) = self.counts.entry(id) {
+            if *entry.get() <= 1 {
+                entry.remove();
+            } else {
+                *entry.get_mut() -= 1;
+            }
+        }
+    }
+}
+
+/// The counts that one call holds.
+#[derive(Debug)]
+pub struct Permit {
+    limits: Arc<Limits>,
+    held: [Option<Uuid>; 3],
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        for id in self.held.into_iter().flatten() {
+            self.limits.release(id);
+        }
+        self.limits.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(id: u128, max: Option<u32>) -> Claim {
+        Claim {
+            id: Uuid::from_u128(id),
+            max,
+        }
+    }
+
+    #[test]
+    fn a_refused_claim_takes_nothing() {
+        let limits = Limits::new(10);
+        let first = limits
+            .acquire(claim(1, None), Some(claim(2, None)), claim(3, Some(1)))
+            .expect("room");
+        let refused = limits.acquire(claim(1, None), Some(claim(2, None)), claim(3, Some(1)));
+        assert_eq!(refused.err(), Some(Full::Agent));
+        assert_eq!(
+            [1, 2, 3].map(|id| limits.live(Uuid::from_u128(id))),
+            [1, 1, 1]
+        );
+        assert_eq!(limits.calls(), 1);
+        drop(first);
+        assert_eq!(
+            [1, 2, 3].map(|id| limits.live(Uuid::from_u128(id))),
+            [0, 0, 0]
+        );
+        assert_eq!(limits.calls(), 0);
+    }
+
+    #[test]
+    fn each_limit_names_itself() {
+        let limits = Limits::new(1);
+        let org = limits.acquire(claim(1, Some(0)), None, claim(3, None));
+        assert_eq!(org.err(), Some(Full::Org));
+        let trunk = limits.acquire(claim(1, None), Some(claim(2, Some(0))), claim(3, None));
+        assert_eq!(trunk.err(), Some(Full::Trunk));
+        let held = limits
+            .acquire(claim(1, None), None, claim(3, None))
+            .expect("room");
+        assert_eq!(
+            limits.acquire(claim(1, None), None, claim(3, None)).err(),
+            Some(Full::Node)
+        );
+        drop(held);
+    }
+}

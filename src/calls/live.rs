@@ -1,0 +1,111 @@
+//! The calls that are up now, for whoever lists them: the shards write, the API reads. A call that is over stays
+//! until its end can be read from the store, so that no list misses it.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::record::{Fact, Started, Status};
+
+/// One live call as the API shows it.
+#[derive(Clone, Debug)]
+pub struct LiveCall {
+    /// What is known from its INVITE.
+    pub started: Arc<Started>,
+    /// `ringing` or `in_progress`.
+    pub status: Status,
+    /// The contact, once known.
+    pub contact: Option<Uuid>,
+    /// When the runtime began to ring.
+    pub ringing_at: Option<Moment>,
+    /// When the runtime answered.
+    pub answered_at: Option<Moment>,
+    /// Call-ID of the runtime's leg, once answered.
+    pub runtime_call_id: Option<Box<str>>,
+}
+
+/// All live calls of this node, by call id.
+#[derive(Debug, Default)]
+pub struct LiveCalls(DashMap<Uuid, LiveCall>);
+
+impl LiveCalls {
+    /// None yet.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One call, if it is live and of this org.
+    pub fn one(&self, org: Uuid, call: Uuid) -> Option<LiveCall> {
+        self.0
+            .get(&call)
+            .filter(|live| live.started.org == org)
+            .map(|live| live.clone())
+    }
+
+    /// The live calls of an org, in no order.
+    pub fn of_org(&self, org: Uuid) -> Vec<LiveCall> {
+        self.0
+            .iter()
+            .filter(|live| live.started.org == org)
+            .map(|live| live.value().clone())
+            .collect()
+    }
+
+    /// Follows a fact.
+    pub(crate) fn note(&self, fact: &Fact) {
+        match fact {
+            Fact::Started(started) => {
+                let live = LiveCall {
+                    started: Arc::clone(started),
+                    status: Status::Ringing,
+                    contact: None,
+                    ringing_at: None,
+                    answered_at: None,
+                    runtime_call_id: None,
+                };
+                self.0.insert(started.call, live);
+            }
+            Fact::Contact { call, contact, .. } => {
+                self.change(*call, |live| live.contact = Some(*contact))
+            }
+            Fact::Ringing { call, at, .. } => {
+                self.change(*call, |live| live.ringing_at = Some(*at))
+            }
+            Fact::Answered {
+                call,
+                at,
+                runtime_call_id,
+                ..
+            } => self.change(*call, |live| {
+                live.status = Status::InProgress;
+                live.answered_at = Some(*at);
+                live.runtime_call_id = Some(runtime_call_id.clone());
+            }),
+            // Shown as it was until its end is a row: see `forget`.
+            Fact::Ended(_) => {}
+        }
+    }
+
+    /// Forgets a call whose end is in the store.
+    pub fn forget(&self, call: Uuid) {
+        self.0.remove(&call);
+    }
+
+    fn change(&self, call: Uuid, change: impl FnOnce(&mut LiveCall)) {
+        if let Some(mut live) = self.0.get_mut(&call) {
+            change(&mut live);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The facts of a call, as the journal keeps them and the store projects them.
+//!
+//! A call writes two to four facts. Each names the call and the org, so that any one of them can be
+//! projected alone and twice over. Everything here is plain data; times are microseconds since the epoch.
+
+use serde::{Deserialize, Serialize};
+use trunkline_routing::{Decision, E164};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+/// Who began the call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// A PBX called an agent.
+    Inbound,
+    /// An agent called out through a trunk.
+    Outbound,
+}
+
+impl Direction {
+    /// The name as the API and the database have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Inbound => "inbound",
+            Self::Outbound => "outbound",
+        }
+    }
+}
+
+/// Where a call stands; one list for both directions.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Accepted, nothing sent yet.
+    Queued,
+    /// The callee is being called.
+    Ringing,
+    /// Answered.
+    InProgress,
+    /// Answered and ended.
+    Completed,
+    /// The callee was busy (486, 600).
+    Busy,
+    /// Nobody answered in time.
+    NoAnswer,
+    /// Something broke on the way.
+    Failed,
+    /// The caller gave up before the answer.
+    Canceled,
+    /// We refused the call.
+    Refused,
+    /// The caller was handed to somebody else.
+    Transferred,
+    /// This node died while the call was up.
+    Lost,
+}
+
+impl Status {
+    /// The name as the API and the database have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Ringing => "ringing",
+            Self::InProgress => "in_progress",
+            Self::Completed => "completed",
+            Self::Busy => "busy",
+            Self::NoAnswer => "no_answer",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+            Self::Refused => "refused",
+            Self::Transferred => "transferred",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// Who ended the call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HangupBy {
+    /// The PBX's side.
+    Caller,
+    /// The agent's runtime.
+    Agent,
+    /// Trunkline itself.
+    Platform,
+}
+
+impl HangupBy {
+    /// The name as the API and the database have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Agent => "agent",
+            Self::Platform => "platform",
+        }
+    }
+}
+
+/// A call has begun, or was refused: what is known from its INVITE.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Started {
+    /// The call.
+    pub call: Uuid,
+    /// The org.
+    pub org: Uuid,
+    /// The session that the runtime and a transfer carry.
+    pub session: Uuid,
+    /// The agent that was chosen.
+    pub agent: Option<Uuid>,
+    /// Who began.
+    pub direction: Direction,
+    /// The caller's number as sent.
+    pub from: Box<str>,
+    /// The dialled number as sent.
+    pub to: Box<str>,
+    /// The caller's number as E.164.
+    pub from_e164: Option<E164>,
+    /// The dialled number as E.164.
+    pub to_e164: Option<E164>,
+    /// Call-ID of the caller's leg.
+    pub caller_call_id: Box<str>,
+    /// When the INVITE came.
+    pub at: Moment,
+    /// The routing decision with its trail; absent when the call was refused before routing.
+    pub decision: Option<Box<Decision>>,
+}
+
+/// A call is over.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Ended {
+    /// The call.
+    pub call: Uuid,
+    /// The org.
+    pub org: Uuid,
+    /// When.
+    pub at: Moment,
+    /// The final status.
+    pub status: Status,
+    /// The SIP status code that ended the set-up; 200 for an answered call.
+    pub sip_code: u16,
+    /// A stable, machine-readable reason (`agent_busy`, `no_agent`, `runtime_unreachable`, …).
+    pub reason: Option<Box<str>>,
+    /// Who hung up.
+    pub hangup_by: HangupBy,
+}
+
+/// One fact.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "fact", rename_all = "snake_case")]
+pub enum Fact {
+    /// The call began.
+    Started(std::sync::Arc<Started>),
+    /// The contact is known.
+    Contact {
+        /// The call.
+        call: Uuid,
+        /// The org.
+        org: Uuid,
+        /// The contact.
+        contact: Uuid,
+    },
+    /// The runtime rings.
+    Ringing {
+        /// The call.
+        call: Uuid,
+        /// The org.
+        org: Uuid,
+        /// When.
+        at: Moment,
+    },
+    /// The runtime answered.
+    Answered {
+        /// The call.
+        call: Uuid,
+        /// The org.
+        org: Uuid,
+        /// When.
+        at: Moment,
+        /// Call-ID of the runtime's leg; empty for the built-in echo agent.
+        runtime_call_id: Box<str>,
+    },
+    /// The call is over.
+    Ended(Box<Ended>),
+}
+
+impl Fact {
+    /// The call it is about.
+    pub fn call(&self) -> Uuid {
+        match self {
+            Self::Started(started) => started.call,
+            Self::Ended(ended) => ended.call,
+            Self::Contact { call, .. }
+            | Self::Ringing { call, .. }
+            | Self::Answered { call, .. } => *call,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Why a call is refused or ended by us: a stable code for programs, a sentence for people, a SIP status.
+
+use super::record::Status;
+
+/// One reason. The codes are part of the interface and never change their meaning.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// No agent of the org can take the call.
+    NoAgent,
+    /// The agent that was meant is at its limit.
+    AgentBusy,
+    /// The trunk is at its limit.
+    TrunkBusy,
+    /// The org is at its limit.
+    OrgBusy,
+    /// This node is at its limit.
+    Overload,
+    /// This node is being shut down.
+    Draining,
+    /// A source address that may call a trunk's own numbers only called another.
+    NumberNotAllowed,
+    /// The INVITE requires an extension that we lack.
+    BadExtension,
+    /// The scheme of the Request-URI isn't spoken here.
+    BadScheme,
+    /// Max-Forwards was used up.
+    TooManyHops,
+    /// Its two readings differ, or a header that a call needs is missing.
+    BadRequest,
+    /// The session interval is below our Min-SE.
+    SessionTooBrief,
+    /// No runtime of the agent could be reached.
+    RuntimeUnreachable,
+    /// The runtime declined with a code that is its own trouble.
+    RuntimeRefused,
+    /// The runtime's or the caller's media can't match.
+    NoCommonMedia,
+    /// No RTP port was free.
+    NoMediaPort,
+    /// The runtime said that it is busy or declines.
+    Declined,
+    /// Nobody answered within the set-up deadline.
+    SetupTimeout,
+    /// The caller gave up.
+    CallerCanceled,
+    /// The caller never acknowledged the answer.
+    NoAck,
+    /// The peer stopped refreshing the session (RFC 4028).
+    SessionExpired,
+    /// The peer no longer knows the dialog.
+    DialogGone,
+    /// The longest allowed duration was reached.
+    MaxDuration,
+    /// The caller's media has been silent for too long.
+    MediaSilent,
+    /// Ended by the operator or the API.
+    Operator,
+    /// A fault of ours.
+    Internal,
+}
+
+impl Reason {
+    const ALL: [Self; 26] = [
+        Self::NoAgent,
+        Self::AgentBusy,
+        Self::TrunkBusy,
+        Self::OrgBusy,
+        Self::Overload,
+        Self::Draining,
+        Self::NumberNotAllowed,
+        Self::BadExtension,
+        Self::BadScheme,
+        Self::TooManyHops,
+        Self::BadRequest,
+        Self::SessionTooBrief,
+        Self::RuntimeUnreachable,
+        Self::RuntimeRefused,
+        Self::NoCommonMedia,
+        Self::NoMediaPort,
+        Self::Declined,
+        Self::SetupTimeout,
+        Self::CallerCanceled,
+        Self::NoAck,
+        Self::SessionExpired,
+        Self::DialogGone,
+        Self::MaxDuration,
+        Self::MediaSilent,
+        Self::Operator,
+        Self::Internal,
+    ];
+
+    /// The reason with this code.
+    pub fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.code() == code)
+    }
+
+    /// The stable code.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NoAgent => "no_agent",
+            Self::AgentBusy => "agent_busy",
+            Self::TrunkBusy => "trunk_busy",
+            Self::OrgBusy => "org_busy",
+            Self::Overload => "overload",
+            Self::Draining => "draining",
+            Self::NumberNotAllowed => "number_not_allowed",
+            Self::BadExtension => "bad_extension",
+            Self::BadScheme => "unsupported_uri_scheme",
+            Self::TooManyHops => "too_many_hops",
+            Self::BadRequest => "bad_request",
+            Self::SessionTooBrief => "session_interval_too_small",
+            Self::RuntimeUnreachable => "runtime_unreachable",
+            Self::RuntimeRefused => "runtime_refused",
+            Self::NoCommonMedia => "no_common_media",
+            Self::NoMediaPort => "no_media_port",
+            Self::Declined => "declined",
+            Self::SetupTimeout => "setup_timeout",
+            Self::CallerCanceled => "caller_canceled",
+            Self::NoAck => "no_ack",
+            Self::SessionExpired => "session_expired",
+            Self::DialogGone => "dialog_gone",
+            Self::MaxDuration => "max_duration",
+            Self::MediaSilent => "media_silent",
+            Self::Operator => "operator",
+            Self::Internal => "internal_error",
+        }
+    }
+
+    /// The sentence in `Warning: 399`.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::NoAgent => "No agent of this org is available for the call",
+            Self::AgentBusy => "The agent is at its limit of concurrent calls",
+            Self::TrunkBusy => "The trunk is at its limit of concurrent calls",
+            Self::OrgBusy => "The org is at its limit of concurrent calls",
+            Self::Overload => "This node is at its limit of calls",
+            Self::Draining => "This node is shutting down",
+            Self::NumberNotAllowed => {
+                "From this address only the trunk's own numbers may be called"
+            }
+            Self::BadExtension => "A required extension is not supported",
+            Self::BadScheme => "The scheme of the Request-URI is not supported",
+            Self::TooManyHops => "Max-Forwards has reached 0",
+            Self::BadRequest => "The request can be read in two ways or lacks what a call needs",
+            Self::SessionTooBrief => "The session interval is too small",
+            Self::RuntimeUnreachable => "The agent's runtime cannot be reached",
+            Self::RuntimeRefused => "The agent's runtime refused the call",
+            Self::NoCommonMedia => "The two sides have no media in common",
+            Self::NoMediaPort => "No media port is free",
+            Self::Declined => "The agent's runtime declined the call",
+            Self::SetupTimeout => "The call was not answered in time",
+            Self::CallerCanceled => "The caller gave up",
+            Self::NoAck => "The answer was never acknowledged",
+            Self::SessionExpired => "The session was not refreshed in time",
+            Self::DialogGone => "The peer no longer knows the call",
+            Self::MaxDuration => "The call reached its longest duration",
+            Self::MediaSilent => "No media came in for too long",
+            Self::Operator => "The call was ended on request",
+            Self::Internal => "Trunkline met a fault of its own",
+        }
+    }
+
+    /// The SIP status of a refusal for this reason. 503 is for this node as a whole, since peers shun
+    /// the server for it; an org's, trunk's, agent's or runtime's trouble is 480.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Overload | Self::Draining => 503,
+            Self::NumberNotAllowed => 403,
+            Self::BadExtension => 420,
+            Self::BadScheme => 416,
+            Self::TooManyHops => 483,
+            Self::BadRequest => 400,
+            Self::SessionTooBrief => 422,
+            Self::NoCommonMedia => 488,
+            Self::CallerCanceled => 487,
+            Self::Internal => 500,
+            // RFC 3262 §3: of a reliable provisional answer.
+            Self::NoAck => 504,
+            Self::NoAgent
+            | Self::AgentBusy
+            | Self::TrunkBusy
+            | Self::OrgBusy
+            | Self::RuntimeUnreachable
+            | Self::RuntimeRefused
+            | Self::NoMediaPort
+            | Self::Declined
+            | Self::SetupTimeout
+            | Self::SessionExpired
+            | Self::DialogGone
+            | Self::MaxDuration
+            | Self::MediaSilent
+            | Self::Operator => 480,
+        }
+    }
+
+    /// The status in the record of a call that never was answered.
+    pub const fn unanswered(self) -> Status {
+        match self {
+            Self::CallerCanceled => Status::Canceled,
+            Self::SetupTimeout => Status::NoAnswer,
+            Self::Declined
+            | Self::RuntimeUnreachable
+            | Self::RuntimeRefused
+            | Self::NoCommonMedia
+            | Self::NoMediaPort
+            | Self::NoAck
+            | Self::SessionExpired
+            | Self::DialogGone
+            | Self::MaxDuration
+            | Self::MediaSilent
+            | Self::Operator
+            | Self::Internal => Status::Failed,
+            Self::NoAgent
+            | Self::AgentBusy
+            | Self::TrunkBusy
+            | Self::OrgBusy
+            | Self::Overload
+            | Self::Draining
+            | Self::NumberNotAllowed
+            | Self::BadExtension
+            | Self::BadScheme
+            | Self::TooManyHops
+            | Self::BadRequest
+            | Self::SessionTooBrief => Status::Refused,
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Re-INVITE and UPDATE: one offer/answer exchange at a time crosses the bridge (RFC 3261 §14, RFC 3311);
+//! and the ACKs of every 2xx, with the SDP answer of a delayed offer.
+
+use trunkline_sip::dialog::sdp;
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use super::call::{AwaitedAck, Call, Delayed, Pending, Phase, Purpose, Side, Speaker};
+use super::context::Cx;
+use super::crossing::{self, Place};
+use super::has_sdp;
+use super::refusal::Reason;
+
+impl Call {
+    /// An INVITE inside the call.
+    pub(crate) fn on_reinvite(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        fork: u8,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        if self.phase == Phase::Setup {
+            return cx.respond(server, 491, None, |_| {}, b"");
+        }
+        if !self.may_offer(cx, side, fork, server) {
+            return;
+        }
+        let Some(renewal) = self.asked_session(cx, server, message) else {
+            return;
+        };
+        if let Some(dialog) = self.leg(side).and_then(|leg| leg.dialog(fork)) {
+            dialog.refresh_target(message);
+        }
+        if matches!(self.speaker, Speaker::Echo(_)) {
+            return self.echo_reinvite(cx, renewal, server, message);
+        }
+        self.relay_change(cx, side, fork, server, message, renewal);
+    }
+
+    /// An UPDATE. Without a body it only refreshes this leg's session and target.
+    pub(crate) fn on_update(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        fork: u8,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        let offers = has_sdp(message);
+        if offers && !self.may_offer(cx, side, fork, server) {
+            return;
+        }
+        let Some(renewal) = self.asked_session(cx, server, message) else {
+            return;
+        };
+        if let Some(dialog) = self.leg(side).and_then(|leg| leg.dialog(fork)) {
+            dialog.refresh_target(message);
+        }
+        if !offers {
+            self.take_renewal(cx, side, renewal);
+            return self.accept_refresh(cx, side, server);
+        }
+        if matches!(self.speaker, Speaker::Echo(_)) {
+            return self.echo_update(cx, renewal, server, message);
+        }
+        self.relay_change(cx, side, fork, server, message, renewal);
+    }
+
+    /// Hands an offer to the other leg. What was asked of this leg's session counts once it is accepted.
+    fn relay_change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        fork: u8,
+        server: ServerTx,
+        message: &Message<'_>,
+        renewal: Option<SessionTimer>,
+    ) {
+        let (method, purpose) = (message.method(), Purpose::Relay(server));
+        let sent = self.send_in_dialog(
+            cx,
+            side.other(),
+            fork,
+            (method, method.as_str()),
+            purpose,
+            Some(message),
+            |_| {},
+        );
+        match self.pending.last_mut().filter(|_| sent) {
+            Some(pending) => pending.renewal = renewal,
+            None => cx.respond(server, 503, None, |_| {}, b""),
+        }
+    }
+
+    fn accept_refresh(&mut self, cx: &mut Cx<'_>, side: Side, server: ServerTx) {
+        let Some(leg) = self.leg(side) else { return };
+        let (contact, session) = (cx.contact(&leg.flow), leg.session);
+        let write = |head: &mut Head<'_>| {
+            Self::own_lines(head, &contact);
+            if let Some(session) = &session {
+                session.response_lines(head);
+            }
+        };
+        cx.respond(server, 200, None, write, b"");
+    }
+
+    /// Whether an offer from `side` may begin now; if not it is answered.
+    fn may_offer(&mut self, cx: &mut Cx<'_>, side: Side, fork: u8, server: ServerTx) -> bool {
+        let Some(status) = self.untimely(side, fork) else {
+            return true;
+        };
+        let later = |head: &mut Head<'_>| {
+            if status == 500 {
+                head.number("Retry-After", 3);
+            }
+        };
+        cx.respond(server, status, None, later, b"");
+        false
+    }
+
+    /// Why an offer from `side` can't begin now: 500 while an offer of its own has no answer, 491 while anybody else's hasn't, or
+    /// while the answer may not have arrived (RFC 3261 §14.2, RFC 3311 §5.2).
+    fn untimely(&self, side: Side, fork: u8) -> Option<u16> {
+        let status = |its_own: bool| Some(if its_own { 500 } else { 491 });
+        let setup = self.setup.as_deref();
+        if let Some(setup) = setup.filter(|setup| !setup.agreed.contains(&fork)) {
+            return status(setup.caller_offered == (side == Side::Caller));
+        }
+        if let Some(pending) = self.pending.iter().find(|pending| pending.offers) {
+            let relayed = matches!(pending.purpose, Purpose::Relay(_));
+            return status(relayed && pending.side != side);
+        }
+        let owed = |ack: &&AwaitedAck| ack.delayed.is_some() || ack.from != side;
+        let ack = self.awaited.iter().find(owed)?;
+        status(ack.delayed.is_some() && ack.from != side)
+    }
+
+    /// The session interval that a refresh asks for; `None` if it was refused as too brief. Before the call is answered there is
+    /// no session to refresh.
+    fn asked_session(
+        &mut self,
+        cx: &mut Cx<'_>,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) -> Option<Option<SessionTimer>> {
+        if self.phase == Phase::Setup {
+            return Some(None);
+        }
+        let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
+        match SessionTimer::for_uas(message, min_se, ours) {
+            Ok(session) => Some(session),
+            Err(brief) => {
+                cx.respond(
+                    server,
+                    422,
+                    None,
+                    |head| head.number("Min-SE", u64::from(brief.min_se)),
+                    b"",
+                );
+                None
+            }
+        }
+    }
+
+    /// A refresh by the peer was accepted: its session begins anew.
+    pub(crate) fn take_renewal(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        renewal: Option<SessionTimer>,
+    ) {
+        if self.phase == Phase::Setup {
+            return;
+        }
+        if let Some(leg) = self.leg(side) {
+            leg.session = renewal;
+        }
+        self.start_session(cx, side);
+    }
+
+    /// The final answer to a re-INVITE that we relayed.
+    pub(crate) fn on_reinvite_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: &Pending,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        if message.status() >= 300 {
+            self.relay_answer(cx, pending, server, message);
+            return self.mind_gone(cx, message);
+        }
+        if let Some(leg) = self.leg(pending.side) {
+            leg.flow = flow;
+        }
+        self.note_refresh(cx, pending, message);
+        let delayed = (!pending.had_sdp && has_sdp(message)).then(|| Delayed {
+            client: pending.client,
+            fork: pending.fork,
+            cseq: pending.cseq,
+            offer: message.body().into(),
+        });
+        if delayed.is_none() {
+            self.send_ack(
+                cx,
+                pending.side,
+                pending.fork,
+                pending.client,
+                pending.cseq,
+                None,
+            );
+        }
+        let requester = pending.side.other();
+        self.take_renewal(cx, requester, pending.renewal);
+        self.remember_sdp(requester, message.body());
+        let prefix = cx.core.config.header_prefix.clone();
+        let more =
+            |head: &mut Head<'_>| crossing::copy_headers(head, message, Place::Response, &prefix);
+        self.accept_reinvite(
+            cx,
+            requester,
+            (server, pending.theirs),
+            message.body(),
+            delayed,
+            more,
+        );
+    }
+
+    /// 200 to a re-INVITE; its ACK is awaited.
+    pub(crate) fn accept_reinvite(
+        &mut self,
+        cx: &mut Cx<'_>,
+        requester: Side,
+        (server, cseq): (ServerTx, u32),
+        body: &[u8],
+        delayed: Option<Delayed>,
+        more: impl FnOnce(&mut Head<'_>),
+    ) {
+        let Some(leg) = self.leg(requester) else {
+            return;
+        };
+        let (contact, session) = (cx.contact(&leg.flow), leg.session);
+        let write = |head: &mut Head<'_>| {
+            Self::own_lines(head, &contact);
+            if let Some(session) = &session {
+                session.response_lines(head);
+            }
+            more(head);
+        };
+        cx.respond(server, 200, None, write, body);
+        self.awaited.push(AwaitedAck {
+            from: requester,
+            cseq,
+            server,
+            delayed,
+        });
+    }
+
+    /// A 2xx to a re-INVITE or UPDATE of ours refreshes target and session of its leg.
+    pub(crate) fn note_refresh(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        let asked = cx.core.config.session_expires;
+        let early = self.phase == Phase::Setup;
+        let Some(leg) = self.leg(pending.side) else {
+            return;
+        };
+        let asked = leg
+            .session
+            .as_ref()
+            .map(|session| session.interval().min(asked));
+        if let Some(dialog) = leg.dialog(pending.fork) {
+            dialog.refresh_target(message);
+        }
+        if early {
+            return;
+        }
+        leg.session = SessionTimer::for_uac(message, asked);
+        if let Some(sdp) = &pending.sdp {
+            self.remember_sdp(pending.side, sdp);
+        }
+        self.start_session(cx, pending.side);
+    }
+
+    /// The ACK to a 2xx of ours.
+    pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, side: Side, message: &Message<'_>) {
+        let cseq = message.cseq().number;
+        let Some(at) = self
+            .awaited
+            .iter()
+            .position(|ack| ack.from == side && ack.cseq == cseq)
+        else {
+            return;
+        };
+        let ack = self.awaited.remove(at);
+        cx.endpoint.acknowledged(ack.server);
+        match ack.delayed {
+            Some(delayed) if has_sdp(message) => {
+                let mut lines = Vec::new();
+                let prefix = cx.core.config.header_prefix.clone();
+                crossing::copy_headers(
+                    &mut Head::new(&mut lines),
+                    message,
+                    Place::InDialog,
+                    &prefix,
+                );
+                self.remember_sdp(side.other(), message.body());
+                let content = Some((&lines[..], message.body()));
+                self.send_ack(
+                    cx,
+                    side.other(),
+                    delayed.fork,
+                    delayed.client,
+                    delayed.cseq,
+                    content,
+                );
+            }
+            // Without an answer there is no media to go on with (RFC 3261 §13.2.2.4).
+            Some(delayed) => {
+                self.reject_offer(cx, side.other(), &delayed);
+                self.confirmed(cx);
+                return self.hang_up(cx, Reason::NoCommonMedia);
+            }
+            None => self.echo_acknowledged(cx, message),
+        }
+        if ack.server == self.invite {
+            self.confirmed(cx);
+        }
+    }
+
+    fn confirmed(&mut self, cx: &mut Cx<'_>) {
+        if self.phase == Phase::Answered {
+            self.phase = Phase::Confirmed;
+        }
+        if let Some(farewell) = self.bye_owed.take() {
+            self.send_bye(cx, Side::Caller, farewell);
+        }
+    }
+
+    /// ACK with every port 0: the answer to an offer that nobody answers any more.
+    pub(crate) fn reject_offer(&mut self, cx: &mut Cx<'_>, side: Side, delayed: &Delayed) {
+        let Some(leg) = self.leg(side) else { return };
+        let body = sdp::reject(&delayed.offer, leg.flow.local);
+        let content = Some((&b"Content-Type: application/sdp\r\n"[..], &body[..]));
+        self.send_ack(
+            cx,
+            side,
+            delayed.fork,
+            delayed.client,
+            delayed.cseq,
+            content,
+        );
+    }
+
+    /// A re-INVITE that nobody wants any more was answered: a 2xx is owed its ACK, an offer in it its rejection.
+    pub(crate) fn settle_late(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        let (side, fork, client, cseq) = (pending.side, pending.fork, pending.client, pending.cseq);
+        if message.status() >= 300 {
+            return;
+        }
+        if pending.had_sdp || !has_sdp(message) {
+            return self.send_ack(cx, side, fork, client, cseq, None);
+        }
+        let offer = message.body().into();
+        let delayed = Delayed {
+            client,
+            fork,
+            cseq,
+            offer,
+        };
+        self.reject_offer(cx, side, &delayed);
+    }
+
+    /// A re-INVITE of ours has no final answer yet: it is cancelled, and its answer then is the requester's.
+    pub(crate) fn on_exchange_late(&mut self, cx: &mut Cx<'_>) {
+        self.exchange = None;
+        for pending in &self.pending {
+            if pending.method == Method::Invite {
+                cx.endpoint.cancel(pending.client, b"", cx.now);
+            }
+        }
+    }
+
+    pub(crate) fn end_exchange(&mut self, cx: &mut Cx<'_>, pending: &Pending) {
+        if pending.method == Method::Invite {
+            cx.cancel_timer(&mut self.exchange);
+        }
+    }
+
+    /// A CANCEL of a re-INVITE goes on to where the re-INVITE went.
+    pub(crate) fn cancel_reinvite(
+        &mut self,
+        cx: &mut Cx<'_>,
+        invite: ServerTx,
+        message: &Message<'_>,
+    ) {
+        let relayed = self
+            .pending
+            .iter()
+            .find(|pending| pending.purpose == Purpose::Relay(invite));
+        let Some(client) = relayed.map(|pending| pending.client) else {
+            return;
+        };
+        let mut lines = Vec::new();
+        if let Some(reason) = message.first(HeaderName::Reason) {
+            Head::new(&mut lines).line("Reason", reason);
+        }
+        cx.endpoint.cancel(client, &lines, cx.now);
+    }
+}

@@ -1,0 +1,421 @@
+//! The start of a call: what an admitted INVITE must bring, routing, permits, the record, and the data that
+//! its set-up needs. The attempts at the runtime are in `attempt`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::uri::{Scheme, Uri};
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Framing, HeaderName, Message, lex};
+use uuid::Uuid;
+
+use super::admission::{self, Admitted, facts_of};
+use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker};
+use super::context::{CallTimer, Core, Cx, allows};
+use super::crossing::lacking_options;
+use super::effect::Effect;
+use super::limits::{Claim, Full, Permit};
+use super::record::{Direction, Ended, Fact, HangupBy, Started};
+use super::refusal::Reason;
+use super::target;
+use super::{NOBODY, has_sdp, owner_of};
+use crate::directory::view::{OrgView, Runtime};
+
+/// How long the contact look-up may take.
+const CONTACT_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Starts a call, or refuses it with a record.
+pub(crate) fn start(
+    cx: &mut Cx<'_>,
+    key: CallKey,
+    flow: Flow,
+    message: &Message<'_>,
+    admitted: Admitted,
+) -> Option<Call> {
+    let Ok(invite) = cx.endpoint.accept(message, flow, owner_of(key), cx.now) else {
+        admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
+        return None;
+    };
+    let newcomer = Newcomer::new(cx, key, flow, message, invite);
+    let org = admitted.org;
+    let Ok(read) = admitted.invite else {
+        let facts = Facts::default();
+        newcomer.refuse(cx, &org, &facts, None, Reason::BadRequest);
+        return None;
+    };
+    let facts = facts_of(&read, &cx.core.config.header_prefix);
+    let (decision, permit) = match newcomer.judge(cx, &org, &facts) {
+        Ok(chosen) => chosen,
+        Err(Judged { decision, reason }) => {
+            newcomer.refuse(cx, &org, &facts, decision.map(|decision| *decision), reason);
+            return None;
+        }
+    };
+    newcomer.begin(cx, &org, &facts, decision, permit)
+}
+
+/// Why an INVITE becomes no call.
+struct Judged {
+    decision: Option<Box<Decision>>,
+    reason: Reason,
+}
+
+impl Judged {
+    fn refused(decision: Decision, reason: Reason) -> Self {
+        Self {
+            decision: Some(Box::new(decision)),
+            reason,
+        }
+    }
+}
+
+/// An INVITE on its way to become a call.
+struct Newcomer<'a, 'm> {
+    key: CallKey,
+    flow: Flow,
+    message: &'a Message<'m>,
+    invite: ServerTx,
+    call: Uuid,
+    session: Uuid,
+}
+
+impl<'a, 'm> Newcomer<'a, 'm> {
+    fn new(
+        cx: &mut Cx<'_>,
+        key: CallKey,
+        flow: Flow,
+        message: &'a Message<'m>,
+        invite: ServerTx,
+    ) -> Self {
+        let slot = cx.core.minter.dispatch(message);
+        let (call, session) = (cx.mint_id(slot), cx.mint_id(slot));
+        Self {
+            key,
+            flow,
+            message,
+            invite,
+            call,
+            session,
+        }
+    }
+
+    /// Routing and permits: the decision with what it holds, or why not.
+    fn judge(
+        &self,
+        cx: &mut Cx<'_>,
+        org: &OrgView,
+        facts: &Facts,
+    ) -> Result<(Decision, Permit), Judged> {
+        self.acceptable(cx.core).map_err(|reason| Judged {
+            decision: None,
+            reason,
+        })?;
+        let mut full: SmallVec<[Uuid; 4]> = SmallVec::new();
+        loop {
+            let busy = |agent: Uuid| full.contains(&agent) || at_limit(cx.core, org, agent);
+            let decision = decide(facts, &org.routing, &busy);
+            let agent = match decision.outcome {
+                Outcome::Agent { id, .. } => id,
+                Outcome::AgentBusy { .. } => {
+                    return Err(Judged::refused(decision, Reason::AgentBusy));
+                }
+                Outcome::NoAgent => return Err(Judged::refused(decision, Reason::NoAgent)),
+            };
+            match cx
+                .core
+                .limits
+                .acquire(org_claim(org), trunk_claim(org), agent_claim(org, agent))
+            {
+                Ok(permit) => return Ok((decision, permit)),
+                // Another shard was faster: decide again with that agent full.
+                Err(Full::Agent) => full.push(agent),
+                Err(Full::Trunk) => return Err(Judged::refused(decision, Reason::TrunkBusy)),
+                Err(Full::Org) => return Err(Judged::refused(decision, Reason::OrgBusy)),
+                Err(Full::Node) => return Err(Judged::refused(decision, Reason::Overload)),
+            }
+        }
+    }
+
+    /// What RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 have us check in a new INVITE.
+    fn acceptable(&self, core: &Core) -> Result<(), Reason> {
+        let message = self.message;
+        if message.number(HeaderName::MaxForwards) == Some(0) {
+            return Err(Reason::TooManyHops);
+        }
+        if is_of_unknown_scheme(message) {
+            return Err(Reason::BadScheme);
+        }
+        if lacking_options(message).is_some() {
+            return Err(Reason::BadExtension);
+        }
+        // No usable Contact, From or Record-Route: no dialog could be made of it.
+        if Dialog::uas(message, b"").is_none() {
+            return Err(Reason::BadRequest);
+        }
+        let brief = trunkline_sip::dialog::session_timer::SessionTimer::for_uas(
+            message,
+            core.config.min_se,
+            core.config.session_expires,
+        );
+        brief.map(drop).map_err(|_| Reason::SessionTooBrief)
+    }
+
+    fn refuse(
+        self,
+        cx: &mut Cx<'_>,
+        org: &OrgView,
+        facts: &Facts,
+        decision: Option<Decision>,
+        reason: Reason,
+    ) {
+        let agent = decision
+            .as_ref()
+            .and_then(|decision| match decision.outcome {
+                Outcome::AgentBusy { id } => Some(id),
+                Outcome::Agent { .. } | Outcome::NoAgent => None,
+            });
+        let started = self.started(cx, org, facts, decision, agent);
+        cx.core.fact(Fact::Started(started));
+        cx.core.fact(Fact::Ended(Box::new(Ended {
+            call: self.call,
+            org: org.routing.id,
+            at: cx.now,
+            status: reason.unanswered(),
+            sip_code: reason.status(),
+            reason: Some(reason.code().into()),
+            hangup_by: HangupBy::Platform,
+        })));
+        cx.endpoint.set_owner(self.invite, NOBODY);
+        let slot = cx.core.minter.dispatch(self.message);
+        let tag = cx.core.minter.tag(slot, cx.endpoint.entropy());
+        let (min_se, retry_after) = (
+            u64::from(cx.core.config.min_se),
+            u64::from(cx.core.config.retry_after),
+        );
+        let lacking = lacking_options(self.message).unwrap_or_default();
+        cx.respond(
+            self.invite,
+            reason.status(),
+            Some(tag.as_bytes()),
+            |head| {
+                refusal_lines(head, reason);
+                match reason.status() {
+                    420 => head.line("Unsupported", &lacking),
+                    422 => head.number("Min-SE", min_se),
+                    503 => head.number("Retry-After", retry_after),
+                    _ => {}
+                }
+            },
+            b"",
+        );
+    }
+
+    fn started(
+        &self,
+        cx: &Cx<'_>,
+        org: &OrgView,
+        facts: &Facts,
+        decision: Option<Decision>,
+        agent: Option<Uuid>,
+    ) -> Arc<Started> {
+        let (dialled, caller) = match &decision {
+            Some(decision) => (decision.dialled.clone(), decision.caller.clone()),
+            None => (
+                facts::dialled(facts, &org.routing),
+                facts::caller(facts, &org.routing),
+            ),
+        };
+        Arc::new(Started {
+            call: self.call,
+            org: org.routing.id,
+            session: self.session,
+            agent,
+            direction: Direction::Inbound,
+            from: caller.raw.into(),
+            to: dialled.raw.into(),
+            from_e164: caller.e164,
+            to_e164: dialled.e164,
+            caller_call_id: String::from_utf8_lossy(self.message.call_id()).into(),
+            at: cx.now,
+            decision: decision.map(Box::new),
+        })
+    }
+
+    fn begin(
+        self,
+        cx: &mut Cx<'_>,
+        org: &OrgView,
+        facts: &Facts,
+        decision: Decision,
+        permit: Permit,
+    ) -> Option<Call> {
+        let Outcome::Agent { id: agent, .. } = decision.outcome else {
+            return None;
+        };
+        let number = decision.caller.e164.filter(|_| !facts.anonymous);
+        let started = self.started(cx, org, facts, Some(decision), Some(agent));
+        cx.core.fact(Fact::Started(started));
+        let contact = match number {
+            Some(number) => {
+                cx.core.effects.push(Effect::FindContact {
+                    call: self.key,
+                    org: org.routing.id,
+                    number,
+                });
+                ContactState::Pending
+            }
+            None => ContactState::Known(None),
+        };
+        let runtime = org
+            .runtimes
+            .get(&agent)
+            .unwrap_or(&cx.core.config.default_runtime)
+            .clone();
+        let mut caller = Leg::new(self.flow);
+        caller.abilities = abilities(self.message);
+        let speaker = match &*runtime {
+            Runtime::Sip { .. } => Speaker::Runtime(Leg::new(self.flow)),
+            Runtime::Echo => {
+                cx.core.effects.push(Effect::OpenEcho {
+                    call: self.key,
+                    near: self.flow.local.ip(),
+                });
+                Speaker::Echo(Echo::default())
+            }
+        };
+        let mut setup = Setup::new(self.message, contact, cx.endpoint.entropy().bits128());
+        setup.krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
+        setup.add_targets(&runtime, agent, org.routing.id);
+        if contact == ContactState::Pending {
+            setup.contact_timer = Some(cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
+        }
+        let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
+        Some(Call {
+            key: self.key,
+            id: self.call,
+            session: self.session,
+            org: org.routing.id,
+            agent,
+            slot: cx.core.minter.dispatch(self.message),
+            phase: Phase::Setup,
+            answered: None,
+            setup: Some(Box::new(setup)),
+            invite: self.invite,
+            caller,
+            speaker,
+            tags: SmallVec::new(),
+            pending: SmallVec::new(),
+            awaited: SmallVec::new(),
+            bye_owed: None,
+            exchange: None,
+            permit: Some(permit),
+            deadline: Some(deadline),
+        })
+    }
+}
+
+/// `Warning` and the machine-readable reason of a refusal.
+pub(crate) fn refusal_lines(head: &mut Head<'_>, reason: Reason) {
+    head.fmt(
+        "Warning",
+        format_args!("399 trunkline \"{}\"", reason.sentence()),
+    );
+    head.line("X-Trunkline-Reason", reason.code().as_bytes());
+}
+
+fn is_of_unknown_scheme(message: &Message<'_>) -> bool {
+    Uri::parse(message.request_uri()).is_ok_and(|uri| uri.scheme == Scheme::Other)
+}
+
+fn abilities(message: &Message<'_>) -> Abilities {
+    let requires_reliable = message.has_token(HeaderName::Require, "100rel");
+    Abilities {
+        update: allows(message, "UPDATE"),
+        reliable: requires_reliable || message.has_token(HeaderName::Supported, "100rel"),
+        requires_reliable,
+    }
+}
+
+fn at_limit(core: &Core, org: &OrgView, agent: Uuid) -> bool {
+    agent_claim(org, agent)
+        .max
+        .is_some_and(|max| core.limits.live(agent) >= max)
+}
+
+fn org_claim(org: &OrgView) -> Claim {
+    Claim {
+        id: org.routing.id,
+        max: org.routing.max_concurrent_calls,
+    }
+}
+
+fn trunk_claim(org: &OrgView) -> Option<Claim> {
+    org.routing.trunk.as_ref().map(|trunk| Claim {
+        id: trunk.id,
+        max: trunk.max_concurrent_calls,
+    })
+}
+
+fn agent_claim(org: &OrgView, agent: Uuid) -> Claim {
+    let max = org
+        .routing
+        .agents
+        .iter()
+        .find(|held| held.id == agent)
+        .and_then(|held| held.max_concurrent_calls);
+    Claim { id: agent, max }
+}
+
+impl Setup {
+    fn new(message: &Message<'_>, contact: ContactState, token: u128) -> Self {
+        Self {
+            invite: message.raw().into(),
+            targets: VecDeque::new(),
+            current: None,
+            names: VecDeque::new(),
+            hosts: SmallVec::new(),
+            resolving: false,
+            contact,
+            session_token: format!("{token:032x}").into(),
+            krisp: false,
+            client: None,
+            local_tag: Box::default(),
+            provisional_seen: false,
+            redirects: 0,
+            min_se: None,
+            forks: 0,
+            caller_offered: has_sdp(message),
+            agreed: SmallVec::new(),
+            rseqs: SmallVec::new(),
+            runtime_rseqs: SmallVec::new(),
+            unacknowledged: None,
+            queued: VecDeque::new(),
+            held: None,
+            rang: false,
+            attempt_timer: None,
+            contact_timer: None,
+        }
+    }
+
+    fn add_targets(&mut self, runtime: &Runtime, agent: Uuid, org: Uuid) {
+        let Runtime::Sip { uri, fallbacks } = runtime else {
+            return;
+        };
+        for template in std::iter::once(uri).chain(fallbacks) {
+            let uri = target::fill(template, agent, org);
+            self.hosts.extend(target::host_of(uri.as_bytes()));
+            self.names.extend(target::place(&uri));
+        }
+    }
+
+    /// The caller's INVITE, read again.
+    pub(crate) fn invite(&self) -> Message<'_> {
+        lex(&self.invite, Framing::Datagram).expect("these octets were lexed when the call began")
+    }
+}

@@ -1,0 +1,343 @@
+//! `trunkline agent`: phone agents and the runtimes that speak for them.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::org::OfOrg;
+use super::output::{Output, Shown, or_dash, time};
+use super::{Failure, now, outset};
+use crate::config::{Config, DefaultRuntime};
+use crate::directory::settings::Runtime;
+use crate::store::{Agent, AgentChange, AgentKind, NewAgent};
+
+/// Phone agents of an org.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Makes an agent.
+    #[command(
+        after_help = "Examples:\n  trunkline agent create --org Acme --name Sales --runtime echo\n  trunkline agent create --org Acme --name Sales --runtime 'sip:{agent_id}@runtime.example.com' --fallback sip:b.example.com --json"
+    )]
+    Create {
+        #[command(flatten)]
+        org: OfOrg,
+        /// Its name.
+        #[arg(long)]
+        name: String,
+        /// Which calls it is for.
+        #[arg(long = "type", value_enum, default_value_t = Type::Inbound)]
+        kind: Type,
+        #[command(flatten)]
+        runtime: RuntimeArgs,
+        #[command(flatten)]
+        limit: Limit,
+        /// The language it speaks, as a code.
+        #[arg(long, default_value = "en")]
+        language: String,
+        /// What it says first.
+        #[arg(long, default_value = "")]
+        first_message: String,
+        /// It takes no calls yet.
+        #[arg(long)]
+        disabled: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lists the org's agents, newest first.
+    List {
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Shows one agent.
+    Show {
+        /// The agent's id.
+        agent: Uuid,
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Changes what is named; everything else stays.
+    #[command(
+        after_help = "Examples:\n  trunkline agent update ID --org Acme --disabled\n  trunkline agent update ID --org Acme --max-concurrent-calls none\n  trunkline agent update ID --org Acme --runtime sip:a.example.com --fallback sip:b.example.com"
+    )]
+    Update {
+        /// The agent's id.
+        agent: Uuid,
+        #[command(flatten)]
+        org: OfOrg,
+        /// Its name.
+        #[arg(long)]
+        name: Option<String>,
+        #[command(flatten)]
+        runtime: RuntimeArgs,
+        #[command(flatten)]
+        limit: Limit,
+        /// It takes calls.
+        #[arg(long)]
+        enabled: bool,
+        /// It takes no calls; those under way go on.
+        #[arg(long, conflicts_with = "enabled")]
+        disabled: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Deletes an agent and frees its numbers.
+    Delete {
+        /// The agent's id.
+        agent: Uuid,
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// Which calls an agent is for.
+#[derive(Copy, Clone, Debug, clap::ValueEnum)]
+pub(super) enum Type {
+    /// It answers calls, and may dial.
+    Inbound,
+    /// It dials only.
+    Outbound,
+}
+
+/// What answers for the agent.
+#[derive(Debug, clap::Args)]
+pub(super) struct RuntimeArgs {
+    /// `echo`, a SIP URI (may hold {agent_id} and {org_id}), or `default` for phone.default_runtime.
+    #[arg(long, value_parser = runtime)]
+    runtime: Option<GivenRuntime>,
+    /// A SIP URI to try when the runtime can't be reached; may be given more than once.
+    #[arg(long, value_name = "URI", requires = "runtime", value_parser = sip_uri)]
+    fallback: Vec<Box<str>>,
+}
+
+/// `--runtime` as it was typed.
+#[derive(Clone, Debug)]
+enum GivenRuntime {
+    Default,
+    Named(DefaultRuntime),
+}
+
+/// How many calls at once.
+#[derive(Debug, clap::Args)]
+pub(super) struct Limit {
+    /// Calls at once, or `none` for no limit.
+    #[arg(long, value_name = "COUNT", value_parser = limit)]
+    max_concurrent_calls: Option<Max>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Max(Option<u32>);
+
+fn runtime(text: &str) -> Result<GivenRuntime, String> {
+    if text == "default" {
+        return Ok(GivenRuntime::Default);
+    }
+    text.parse()
+        .map(GivenRuntime::Named)
+        .map_err(|error| format!("{text:?} {error}"))
+}
+
+fn sip_uri(text: &str) -> Result<Box<str>, String> {
+    match text.parse::<DefaultRuntime>() {
+        Ok(DefaultRuntime::Sip(uri)) => Ok(uri),
+        Ok(DefaultRuntime::Echo) | Err(_) => Err(format!("{text:?} is no SIP URI")),
+    }
+}
+
+fn limit(text: &str) -> Result<Max, String> {
+    match text {
+        "none" => Ok(Max(None)),
+        count => count
+            .parse()
+            .ok()
+            .filter(|count| *count > 0)
+            .map(|count| Max(Some(count)))
+            .ok_or_else(|| "expected a number above 0, or none".to_owned()),
+    }
+}
+
+impl Limit {
+    /// `None`: not named; `Some(None)`: no limit.
+    pub(super) fn setting(&self) -> Option<Option<u32>> {
+        self.max_concurrent_calls.map(|max| max.0)
+    }
+}
+
+impl RuntimeArgs {
+    /// `None`: not named; `Some(None)`: as configured.
+    fn setting(self) -> Result<Option<Option<Runtime>>, Failure> {
+        let fallbacks = self.fallback;
+        match self.runtime {
+            None => Ok(None),
+            Some(GivenRuntime::Named(DefaultRuntime::Sip(uri))) => {
+                Ok(Some(Some(Runtime::Sip { uri, fallbacks })))
+            }
+            Some(GivenRuntime::Default | GivenRuntime::Named(DefaultRuntime::Echo))
+                if !fallbacks.is_empty() =>
+            {
+                Err(Failure::Command(
+                    "only a SIP runtime has fallbacks: leave --fallback out".to_owned(),
+                ))
+            }
+            Some(GivenRuntime::Default) => Ok(Some(None)),
+            Some(GivenRuntime::Named(DefaultRuntime::Echo)) => Ok(Some(Some(Runtime::Echo))),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct AgentView {
+    id: Uuid,
+    org_id: Uuid,
+    name: String,
+    r#type: &'static str,
+    language: String,
+    first_message: String,
+    enabled: bool,
+    max_concurrent_calls: Option<u32>,
+    runtime: Option<Runtime>,
+    created_at: String,
+}
+
+impl From<Agent> for AgentView {
+    fn from(agent: Agent) -> Self {
+        Self {
+            id: agent.id,
+            org_id: agent.org_id,
+            name: agent.name,
+            r#type: agent.kind.as_str(),
+            language: agent.language,
+            first_message: agent.first_message,
+            enabled: agent.enabled,
+            max_concurrent_calls: agent.max_concurrent_calls,
+            runtime: agent.runtime,
+            created_at: time(agent.created_at),
+        }
+    }
+}
+
+impl Shown for AgentView {
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "name",
+        "type",
+        "enabled",
+        "max calls",
+        "runtime",
+        "created",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let runtime = match &self.runtime {
+            None => "default".to_owned(),
+            Some(Runtime::Echo) => "echo".to_owned(),
+            Some(Runtime::Sip { uri, fallbacks }) => std::iter::once(uri)
+                .chain(fallbacks)
+                .map(|uri| &**uri)
+                .collect::<Vec<_>>()
+                .join(", else "),
+        };
+        let enabled = if self.enabled { "yes" } else { "no" };
+        vec![
+            self.id.to_string(),
+            self.name.clone(),
+            self.r#type.to_owned(),
+            enabled.to_owned(),
+            or_dash(self.max_concurrent_calls),
+            runtime,
+            self.created_at.clone(),
+        ]
+    }
+}
+
+/// An enabled inbound agent of which only the name matters.
+pub(super) fn named(name: impl Into<String>) -> NewAgent {
+    NewAgent {
+        name: name.into(),
+        kind: AgentKind::Inbound,
+        language: "en".to_owned(),
+        first_message: String::new(),
+        use_org_knowledgebase: false,
+        voice_id: None,
+        handoff_phone_number: None,
+        action_ids: Vec::new(),
+        enabled: true,
+        max_concurrent_calls: None,
+        runtime: None,
+    }
+}
+
+impl Command {
+    pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let store = outset::open_store(config).await?;
+        let agents = store.agents();
+        match self {
+            Self::Create {
+                org,
+                name,
+                kind,
+                runtime,
+                limit,
+                language,
+                first_message,
+                disabled,
+                output,
+            } => {
+                let kind = match kind {
+                    Type::Inbound => AgentKind::Inbound,
+                    Type::Outbound => AgentKind::Outbound,
+                };
+                let new = NewAgent {
+                    kind,
+                    language,
+                    first_message,
+                    enabled: !disabled,
+                    max_concurrent_calls: limit.setting().flatten(),
+                    runtime: runtime.setting()?.flatten(),
+                    ..named(name)
+                };
+                let org = org.id(&store).await?;
+                output.one(&AgentView::from(agents.create(org, &new, now()).await?));
+            }
+            Self::List { org, output } => {
+                let listed = agents.list(org.id(&store).await?).await?;
+                output.list(&listed.into_iter().map(AgentView::from).collect::<Vec<_>>());
+            }
+            Self::Show { agent, org, output } => {
+                let org = org.id(&store).await?;
+                output.one(&AgentView::from(agents.by_id(org, agent).await?));
+            }
+            Self::Update {
+                agent,
+                org,
+                name,
+                runtime,
+                limit,
+                enabled,
+                disabled,
+                output,
+            } => {
+                let change = AgentChange {
+                    name,
+                    enabled: (enabled || disabled).then_some(enabled),
+                    max_concurrent_calls: limit.setting(),
+                    runtime: runtime.setting()?,
+                    ..AgentChange::default()
+                };
+                let org = org.id(&store).await?;
+                output.one(&AgentView::from(
+                    agents.update(org, agent, &change, now()).await?,
+                ));
+            }
+            Self::Delete { agent, org, output } => {
+                agents.delete(org.id(&store).await?, agent, now()).await?;
+                output.done("The agent is deleted and its numbers are free.");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! `trunkline config check`: reads the configuration and says what it comes to. Opens nothing, changes nothing.
+
+use serde::Serialize;
+
+use super::Failure;
+use super::output::{Output, Shown};
+use crate::config::Config;
+
+/// Reads and judges the configuration.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Reports every fault with its line, or what is going to be used.
+    #[command(
+        after_help = "Examples:\n  trunkline config check\n  trunkline --config /etc/trunkline.toml config check --json"
+    )]
+    Check {
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// The settings that operators ask about first.
+#[derive(Debug, Serialize)]
+struct Summary {
+    data_dir: String,
+    database: String,
+    http_listen: String,
+    sip_listeners: Vec<String>,
+    sip_endpoint: String,
+    media: String,
+    shards: usize,
+}
+
+impl Shown for Summary {
+    const COLUMNS: &'static [&'static str] = &[
+        "data_dir",
+        "database",
+        "http_listen",
+        "sip_listeners",
+        "sip_endpoint",
+        "media",
+        "shards",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.data_dir.clone(),
+            self.database.clone(),
+            self.http_listen.clone(),
+            self.sip_listeners.join(", "),
+            self.sip_endpoint.clone(),
+            self.media.clone(),
+            self.shards.to_string(),
+        ]
+    }
+}
+
+impl Command {
+    /// The configuration has been read already: faults never get here.
+    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
+        let Self::Check { output } = self;
+        output.one(&Summary::of(config));
+        Ok(())
+    }
+}
+
+impl Summary {
+    fn of(config: &Config) -> Self {
+        let listener = |listener: &crate::config::Listener| {
+            let told = config.sip.sent_by(listener, listener.address);
+            format!(
+                "{} {} (advertised as {told})",
+                listener.transport, listener.address
+            )
+        };
+        let ports = &config.media.rtp_ports;
+        Self {
+            data_dir: config.data_dir.display().to_string(),
+            database: format!("{:?}", config.database.url),
+            http_listen: config.http.listen.to_string(),
+            sip_listeners: config.sip.listeners.iter().map(listener).collect(),
+            sip_endpoint: config.sip.endpoint(),
+            media: format!(
+                "{} ports {}-{}",
+                config.media.ip,
+                ports.start(),
+                ports.end()
+            ),
+            shards: config.sip.shards,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `trunkline trunk dedicate`: networks whose calls are one org's without credentials. The operator's word alone.
+
+use ipnet::IpNet;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::org::OfOrg;
+use super::output::{Output, Shown, time};
+use super::{Failure, network, now};
+use crate::store::{Dedication, Store};
+
+/// Networks dedicated to an org.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Takes every call from a network as the org's, without credentials.
+    #[command(after_help = "Example:\n  trunkline trunk dedicate 198.51.100.0/24 --org Acme")]
+    Dedicate {
+        /// The network, or one address.
+        #[arg(value_parser = network)]
+        network: IpNet,
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Ends a dedication.
+    Undedicate {
+        /// The network, or one address.
+        #[arg(value_parser = network)]
+        network: IpNet,
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lists the networks dedicated to the org.
+    Dedicated {
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct DedicationView {
+    network: IpNet,
+    org_id: Uuid,
+    created_at: String,
+}
+
+impl From<Dedication> for DedicationView {
+    fn from(dedication: Dedication) -> Self {
+        Self {
+            network: dedication.network,
+            org_id: dedication.org_id,
+            created_at: time(dedication.created_at),
+        }
+    }
+}
+
+impl Shown for DedicationView {
+    const COLUMNS: &'static [&'static str] = &["network", "org", "created"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.network.to_string(),
+            self.org_id.to_string(),
+            self.created_at.clone(),
+        ]
+    }
+}
+
+impl Command {
+    pub(super) async fn run(self, store: &Store) -> Result<(), Failure> {
+        let dedications = store.dedications();
+        match self {
+            Self::Dedicate {
+                network,
+                org,
+                output,
+            } => {
+                let dedication = dedications
+                    .create(org.id(store).await?, network, now())
+                    .await?;
+                output.one(&DedicationView::from(dedication));
+            }
+            Self::Undedicate {
+                network,
+                org,
+                output,
+            } => {
+                dedications
+                    .delete(org.id(store).await?, network, now())
+                    .await?;
+                output.done("The network is nobody's now.");
+            }
+            Self::Dedicated { org, output } => {
+                let listed = dedications.list(org.id(store).await?).await?;
+                output.list(
+                    &listed
+                        .into_iter()
+                        .map(DedicationView::from)
+                        .collect::<Vec<_>>(),
+                );
+            }
+        }
+        Ok(())
+    }
+}

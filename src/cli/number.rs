@@ -1,0 +1,212 @@
+//! `trunkline number`: phone numbers of an org. The operator says which are verified.
+
+use serde::Serialize;
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use super::org::OfOrg;
+use super::output::{Output, Shown, or_dash, time};
+use super::{Failure, e164, now, outset};
+use crate::config::Config;
+use crate::store::{Number, Numbers};
+
+/// Phone numbers of an org.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Adds a number to an org.
+    #[command(
+        after_help = "Examples:\n  trunkline number add +442071838750 --org Acme --verified\n  trunkline number add +442071838750 --org Acme --json"
+    )]
+    Add {
+        #[command(flatten)]
+        of: OfNumber,
+        /// The org has shown that the number is its own.
+        #[arg(long)]
+        verified: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lists the org's numbers, newest first.
+    List {
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Marks a number as verified.
+    Verify {
+        #[command(flatten)]
+        of: OfNumber,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Takes the verification back; ends the number's assignment too.
+    Unverify {
+        #[command(flatten)]
+        of: OfNumber,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Gives a verified number to an agent, beside those that it has.
+    #[command(
+        after_help = "Example:\n  trunkline number assign +442071838750 --org Acme --agent 0198c0de-0000-7000-8000-000000000001"
+    )]
+    Assign {
+        #[command(flatten)]
+        of: OfNumber,
+        /// The agent's id.
+        #[arg(long)]
+        agent: Uuid,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Takes a number from its agent.
+    Unassign {
+        #[command(flatten)]
+        of: OfNumber,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Removes a number from the org.
+    Remove {
+        #[command(flatten)]
+        of: OfNumber,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// A number and its org.
+#[derive(Debug, clap::Args)]
+pub(super) struct OfNumber {
+    /// The number as E.164: + and 7 to 15 digits.
+    #[arg(value_parser = e164)]
+    number: E164,
+    #[command(flatten)]
+    org: OfOrg,
+}
+
+#[derive(Debug, Serialize)]
+struct NumberView {
+    id: Uuid,
+    phone_number: E164,
+    verified: bool,
+    agent_id: Option<Uuid>,
+    created_at: String,
+}
+
+impl From<Number> for NumberView {
+    fn from(number: Number) -> Self {
+        Self {
+            id: number.id,
+            phone_number: number.number,
+            verified: number.verified_at.is_some(),
+            agent_id: number.agent_id,
+            created_at: time(number.created_at),
+        }
+    }
+}
+
+impl Shown for NumberView {
+    const COLUMNS: &'static [&'static str] = &["id", "number", "verified", "agent", "created"];
+
+    fn cells(&self) -> Vec<String> {
+        let verified = if self.verified { "yes" } else { "no" };
+        vec![
+            self.id.to_string(),
+            self.phone_number.as_str().to_owned(),
+            verified.to_owned(),
+            or_dash(self.agent_id),
+            self.created_at.clone(),
+        ]
+    }
+}
+
+impl Command {
+    pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let store = outset::open_store(config).await?;
+        let numbers = store.numbers();
+        let (number, output) = match self {
+            Self::List { org, output } => {
+                let listed = numbers.list(org.id(&store).await?).await?;
+                output.list(&listed.into_iter().map(NumberView::from).collect::<Vec<_>>());
+                return Ok(());
+            }
+            Self::Remove { of, output } => {
+                let org = of.org.id(&store).await?;
+                let number = numbers.by_number(org, &of.number).await?;
+                numbers.delete(org, number.id, now()).await?;
+                output.done("The number is removed.");
+                return Ok(());
+            }
+            Self::Add {
+                of,
+                verified,
+                output,
+            } => {
+                let verified = verified || config.phone.auto_verify_numbers;
+                let org = of.org.id(&store).await?;
+                (
+                    numbers.create(org, of.number, verified, now()).await?,
+                    output,
+                )
+            }
+            Self::Verify { of, output } => {
+                let org = of.org.id(&store).await?;
+                let id = numbers.by_number(org, &of.number).await?.id;
+                (numbers.verify(org, id, now()).await?, output)
+            }
+            Self::Unverify { of, output } => {
+                let org = of.org.id(&store).await?;
+                let id = numbers.by_number(org, &of.number).await?.id;
+                (numbers.unverify(org, id, now()).await?, output)
+            }
+            Self::Assign { of, agent, output } => {
+                let org = of.org.id(&store).await?;
+                (assign(numbers, org, &of.number, agent).await?, output)
+            }
+            Self::Unassign { of, output } => {
+                let org = of.org.id(&store).await?;
+                (unassign(numbers, org, &of.number).await?, output)
+            }
+        };
+        output.one(&NumberView::from(number));
+        Ok(())
+    }
+}
+
+/// Gives `agent` the number beside those that it has.
+pub(super) async fn assign(
+    numbers: Numbers<'_>,
+    org: Uuid,
+    number: &E164,
+    agent: Uuid,
+) -> Result<Number, Failure> {
+    let id = numbers.by_number(org, number).await?.id;
+    let mut ids: Vec<Uuid> = numbers
+        .of_agent(org, agent)
+        .await?
+        .iter()
+        .map(|held| held.id)
+        .collect();
+    if !ids.contains(&id) {
+        ids.push(id);
+    }
+    numbers.assign(org, agent, &ids, now()).await?;
+    Ok(numbers.by_id(org, id).await?)
+}
+
+async fn unassign(numbers: Numbers<'_>, org: Uuid, number: &E164) -> Result<Number, Failure> {
+    let number = numbers.by_number(org, number).await?;
+    let Some(agent) = number.agent_id else {
+        return Ok(number);
+    };
+    let held = numbers.of_agent(org, agent).await?;
+    let rest: Vec<Uuid> = held
+        .iter()
+        .map(|held| held.id)
+        .filter(|id| *id != number.id)
+        .collect();
+    numbers.assign(org, agent, &rest, now()).await?;
+    Ok(numbers.by_id(org, number.id).await?)
+}

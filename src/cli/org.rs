@@ -1,0 +1,164 @@
+//! `trunkline org`: tenants.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::output::{Output, Shown, or_dash, time};
+use super::{Failure, now, outset};
+use crate::config::Config;
+use crate::store::{NewOrg, Org, Store};
+
+/// Orgs: the tenants.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Makes an org.
+    #[command(
+        after_help = "Examples:\n  trunkline org create --name \"Acme Ltd\"\n  trunkline org create --name Acme --max-concurrent-calls 50 --json"
+    )]
+    Create {
+        /// Its display name.
+        #[arg(long)]
+        name: String,
+        /// Calls at once; without it there is no limit.
+        #[arg(long, value_name = "COUNT")]
+        max_concurrent_calls: Option<u32>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lists all orgs, newest first.
+    List {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Shows one org.
+    Show {
+        /// Its id or name.
+        org: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Limits the org's calls at once.
+    #[command(after_help = "Examples:\n  trunkline org limit Acme 50\n  trunkline org limit Acme")]
+    Limit {
+        /// Its id or name.
+        org: String,
+        /// Calls at once; without it there is no limit.
+        max_calls: Option<u32>,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct OrgView {
+    id: Uuid,
+    name: String,
+    partner_id: Option<Uuid>,
+    external_id: Option<String>,
+    max_concurrent_calls: Option<u32>,
+    created_at: String,
+}
+
+impl From<Org> for OrgView {
+    fn from(org: Org) -> Self {
+        Self {
+            id: org.id,
+            name: org.name,
+            partner_id: org.partner_id,
+            external_id: org.external_id,
+            max_concurrent_calls: org.max_concurrent_calls,
+            created_at: time(org.created_at),
+        }
+    }
+}
+
+impl Shown for OrgView {
+    const COLUMNS: &'static [&'static str] = &["id", "name", "partner", "max calls", "created"];
+
+    fn cells(&self) -> Vec<String> {
+        let (partner, max) = (or_dash(self.partner_id), or_dash(self.max_concurrent_calls));
+        vec![
+            self.id.to_string(),
+            self.name.clone(),
+            partner,
+            max,
+            self.created_at.clone(),
+        ]
+    }
+}
+
+impl Command {
+    pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let store = outset::open_store(config).await?;
+        let orgs = store.orgs();
+        match self {
+            Self::Create {
+                name,
+                max_concurrent_calls: max_calls,
+                output,
+            } => {
+                let mut org = orgs.create(None, &NewOrg::named(name), now()).await?;
+                if max_calls.is_some() {
+                    orgs.limit_calls(org.id, max_calls, now()).await?;
+                    org.max_concurrent_calls = max_calls;
+                }
+                output.one(&OrgView::from(org));
+            }
+            Self::List { output } => output.list(
+                &orgs
+                    .list()
+                    .await?
+                    .into_iter()
+                    .map(OrgView::from)
+                    .collect::<Vec<_>>(),
+            ),
+            Self::Show { org, output } => output.one(&OrgView::from(find(&store, &org).await?)),
+            Self::Limit {
+                org,
+                max_calls,
+                output,
+            } => {
+                let id = find(&store, &org).await?.id;
+                orgs.limit_calls(id, max_calls, now()).await?;
+                output.one(&OrgView::from(orgs.by_id(id).await?));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `--org`, as the commands of everything that belongs to an org take it.
+#[derive(Debug, clap::Args)]
+pub(super) struct OfOrg {
+    /// The org's id or name.
+    #[arg(long)]
+    org: String,
+}
+
+impl OfOrg {
+    pub(super) async fn id(&self, store: &Store) -> Result<Uuid, Failure> {
+        Ok(find(store, &self.org).await?.id)
+    }
+}
+
+/// The org that an operator means: by id, or by a name that only one org has.
+async fn find(store: &Store, org: &str) -> Result<Org, Failure> {
+    if let Ok(id) = org.parse::<Uuid>() {
+        return Ok(store.orgs().by_id(id).await?);
+    }
+    let mut named = store
+        .orgs()
+        .list()
+        .await?
+        .into_iter()
+        .filter(|known| known.name == org);
+    match (named.next(), named.next()) {
+        (Some(found), None) => Ok(found),
+        (Some(_), Some(_)) => Err(Failure::Command(format!(
+            "more than one org is called {org:?}: name it by its id (trunkline org list)"
+        ))),
+        (None, _) => Err(Failure::Command(format!(
+            "there is no org {org:?}: trunkline org list shows all"
+        ))),
+    }
+}

@@ -1,0 +1,141 @@
+//! How commands answer: a table or lines for people, JSON on one line for programs.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use trunkline_sip::moment::Moment;
+
+use crate::telemetry::redact;
+
+/// `--json`, as every command that answers takes it.
+#[derive(Copy, Clone, Debug, clap::Args)]
+pub(super) struct Output {
+    /// Answer with JSON on one line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Something that a command shows.
+pub(super) trait Shown: Serialize {
+    /// The heads of the table's columns.
+    const COLUMNS: &'static [&'static str];
+
+    /// One cell a column.
+    fn cells(&self) -> Vec<String>;
+}
+
+impl Output {
+    /// One thing: a line a column.
+    pub(super) fn one<T: Shown>(self, thing: &T) {
+        if self.json {
+            return print(&json(thing));
+        }
+        let width = T::COLUMNS
+            .iter()
+            .map(|column| column.len())
+            .max()
+            .unwrap_or(0);
+        let lines: Vec<_> = T::COLUMNS
+            .iter()
+            .zip(thing.cells())
+            .map(|(column, cell)| format!("{column:width$}  {}", plain(&cell)))
+            .collect();
+        print(&lines.join("\n"));
+    }
+
+    /// Many things: a table.
+    pub(super) fn list<T: Shown>(self, things: &[T]) {
+        if self.json {
+            return print(&json(&things));
+        }
+        print(&table(
+            T::COLUMNS,
+            &things.iter().map(T::cells).collect::<Vec<_>>(),
+        ));
+    }
+
+    /// What was done to the thing.
+    pub(super) fn done(self, sentence: &str) {
+        if self.json {
+            return print("{\"success\":true}");
+        }
+        print(sentence);
+    }
+}
+
+/// Writes to standard output; a reader that has gone away is no fault of the command.
+pub(super) fn print(text: &str) {
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("views are plain values")
+}
+
+/// A time as people read it.
+pub(super) fn time(moment: Moment) -> String {
+    let micros = i64::try_from(moment.as_micros()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_microsecond(micros)
+        .map_or_else(|_| "-".to_owned(), |time| format!("{time:.3}"))
+}
+
+/// What stands for an absent value in a table.
+pub(super) fn or_dash(text: Option<impl ToString>) -> String {
+    text.map_or_else(|| "-".to_owned(), |text| text.to_string())
+}
+
+/// Names come from users: no terminal control may pass.
+fn plain(text: &str) -> String {
+    redact::escape(text).into_owned()
+}
+
+fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| plain(cell)).collect())
+        .collect();
+    let widths: Vec<usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(index, column)| {
+            rows.iter()
+                .map(|row| row[index].chars().count())
+                .chain([column.len()])
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let line = |cells: Vec<&str>| {
+        let padded: Vec<_> = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        padded.join("  ").trim_end().to_owned()
+    };
+    let head = line(columns.to_vec()).to_uppercase();
+    let body = rows
+        .iter()
+        .map(|row| line(row.iter().map(String::as_str).collect()));
+    std::iter::once(head)
+        .chain(body)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_aligned_and_shows_no_controls() {
+        let rows = [
+            vec!["1".to_owned(), "a\u{1b}[2J".to_owned()],
+            vec!["12345".to_owned(), "b".to_owned()],
+        ];
+        assert_eq!(
+            table(&["id", "name"], &rows),
+            "ID     NAME\n1      a\\u{1b}[2J\n12345  b"
+        );
+    }
+}

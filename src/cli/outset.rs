@@ -1,0 +1,66 @@
+//! What a command needs before it begins: a runtime, and the store.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use super::{Failure, now};
+use crate::config::{Config, DatabaseUrl, DefaultRuntime};
+use crate::directory::settings::Runtime;
+use crate::directory::{Defaults, Directory};
+use crate::store::{Options, Store};
+
+/// Runs a command that waits for the store and nothing else.
+pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            Failure::Outset(format!(
+                "the system gives no event queue ({error}): raise the limit of open files"
+            ))
+        })?;
+    runtime.block_on(command)
+}
+
+/// Opens the configured store.
+pub(super) async fn open_store(config: &Config) -> Result<Store, Failure> {
+    Store::open(&options(config), now())
+        .await
+        .map_err(|fault| Failure::Outset(fault.to_string()))
+}
+
+/// Reads the directory and follows it for as long as it is held.
+pub(super) async fn open_directory(
+    config: &Config,
+    store: &Store,
+) -> Result<Arc<Directory>, Failure> {
+    let runtime = match &config.phone.default_runtime {
+        DefaultRuntime::Echo => Runtime::Echo,
+        DefaultRuntime::Sip(uri) => Runtime::Sip {
+            uri: uri.clone(),
+            fallbacks: Vec::new(),
+        },
+    };
+    let defaults = Defaults {
+        realm: config.sip.realm.to_string(),
+        runtime,
+    };
+    Ok(Directory::start(store.clone(), defaults, now).await?)
+}
+
+fn options(config: &Config) -> Options {
+    let url = match &config.database.url {
+        DatabaseUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
+        DatabaseUrl::Postgres(url) => url.expose().to_owned(),
+    };
+    Options {
+        data_dir: config.data_dir.clone(),
+        url: Some(url),
+        master_key: config
+            .secrets
+            .master_key
+            .as_ref()
+            .map(|key| key.expose().to_owned()),
+        max_connections: config.database.max_connections,
+    }
+}

@@ -1,0 +1,273 @@
+//! `trunkline partner`: resellers that make orgs, and their keys. A key is shown once, when it is made.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ipnet::IpNet;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use super::output::{Output, Shown, time};
+use super::{Failure, network, now, outset};
+use crate::config::Config;
+use crate::store::{NewPartner, Partner, PartnerKey, Store};
+
+/// Partners: resellers that make orgs.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Makes a partner.
+    #[command(
+        after_help = "Examples:\n  trunkline partner create --name Reseller\n  trunkline partner create --name Reseller --allow 198.51.100.0/24 --json"
+    )]
+    Create {
+        /// Its name.
+        #[arg(long)]
+        name: String,
+        /// A network that its requests may come from; may be given more than once. Without it any address may.
+        #[arg(long, value_name = "CIDR", value_parser = network)]
+        allow: Vec<IpNet>,
+        /// The default system prompt of its orgs.
+        #[arg(long)]
+        ai_instructions: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lists all partners, newest first.
+    List {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lets the partner's keys work.
+    Activate {
+        /// Its id.
+        partner: Uuid,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Stops the partner's keys from working.
+    Deactivate {
+        /// Its id.
+        partner: Uuid,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Keys of a partner.
+    #[command(subcommand)]
+    Key(KeyCommand),
+}
+
+/// Keys of a partner.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum KeyCommand {
+    /// Makes a key and shows it, this once.
+    #[command(after_help = "Example:\n  trunkline partner key create --partner ID --json")]
+    Create {
+        /// The partner's id.
+        #[arg(long)]
+        partner: Uuid,
+        /// What the key is called.
+        #[arg(long, default_value = "Default")]
+        name: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lists the partner's keys, newest first.
+    List {
+        /// The partner's id.
+        #[arg(long)]
+        partner: Uuid,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Revokes a key for good.
+    Revoke {
+        /// The key's id.
+        key: Uuid,
+        /// The partner's id.
+        #[arg(long)]
+        partner: Uuid,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct PartnerView {
+    id: Uuid,
+    name: String,
+    active: bool,
+    allowed_networks: Option<Vec<IpNet>>,
+    created_at: String,
+}
+
+impl From<Partner> for PartnerView {
+    fn from(partner: Partner) -> Self {
+        Self {
+            id: partner.id,
+            name: partner.name,
+            active: partner.active,
+            allowed_networks: partner.allowed_networks,
+            created_at: time(partner.created_at),
+        }
+    }
+}
+
+impl Shown for PartnerView {
+    const COLUMNS: &'static [&'static str] = &["id", "name", "active", "allowed from", "created"];
+
+    fn cells(&self) -> Vec<String> {
+        let allowed = match &self.allowed_networks {
+            None => "anywhere".to_owned(),
+            Some(networks) if networks.is_empty() => "nowhere".to_owned(),
+            Some(networks) => networks
+                .iter()
+                .map(IpNet::to_string)
+                .collect::<Vec<_>>()
+                .join(","),
+        };
+        let active = if self.active { "yes" } else { "no" };
+        vec![
+            self.id.to_string(),
+            self.name.clone(),
+            active.to_owned(),
+            allowed,
+            self.created_at.clone(),
+        ]
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct KeyView {
+    id: Uuid,
+    partner_id: Uuid,
+    name: String,
+    created_at: String,
+}
+
+/// A key on the one occasion that it is shown.
+#[derive(Debug, Serialize)]
+struct NewKeyView {
+    #[serde(flatten)]
+    key: KeyView,
+    partner_key: String,
+}
+
+impl From<PartnerKey> for KeyView {
+    fn from(key: PartnerKey) -> Self {
+        Self {
+            id: key.id,
+            partner_id: key.partner_id,
+            name: key.name,
+            created_at: time(key.created_at),
+        }
+    }
+}
+
+impl Shown for KeyView {
+    const COLUMNS: &'static [&'static str] = &["id", "name", "created"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.to_string(),
+            self.name.clone(),
+            self.created_at.clone(),
+        ]
+    }
+}
+
+impl Shown for NewKeyView {
+    const COLUMNS: &'static [&'static str] = &["id", "name", "created", "partner_key"];
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = self.key.cells();
+        cells.push(self.partner_key.clone());
+        cells
+    }
+}
+
+impl Command {
+    pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let store = outset::open_store(config).await?;
+        let partners = store.partners();
+        match self {
+            Self::Create {
+                name,
+                allow,
+                ai_instructions,
+                output,
+            } => {
+                let allowed_networks = (!allow.is_empty()).then_some(allow);
+                let new = NewPartner {
+                    name,
+                    ai_instructions,
+                    allowed_networks,
+                    ..NewPartner::default()
+                };
+                output.one(&PartnerView::from(partners.create(&new, now()).await?));
+            }
+            Self::List { output } => {
+                let listed = partners.list().await?;
+                output.list(
+                    &listed
+                        .into_iter()
+                        .map(PartnerView::from)
+                        .collect::<Vec<_>>(),
+                );
+            }
+            Self::Activate { partner, output } => {
+                partners.set_active(partner, true, now()).await?;
+                output.done("The partner's keys work.");
+            }
+            Self::Deactivate { partner, output } => {
+                partners.set_active(partner, false, now()).await?;
+                output.done("The partner's keys no longer work.");
+            }
+            Self::Key(command) => command.run(&store).await?,
+        }
+        Ok(())
+    }
+}
+
+impl KeyCommand {
+    async fn run(self, store: &Store) -> Result<(), Failure> {
+        match self {
+            Self::Create {
+                partner,
+                name,
+                output,
+            } => {
+                let (key, partner_key) = create_key(store, partner, &name).await?;
+                output.one(&NewKeyView {
+                    key: key.into(),
+                    partner_key,
+                });
+            }
+            Self::List { partner, output } => {
+                store.partners().by_id(partner).await?;
+                let keys = store.partners().keys(partner).await?;
+                output.list(&keys.into_iter().map(KeyView::from).collect::<Vec<_>>());
+            }
+            Self::Revoke {
+                key,
+                partner,
+                output,
+            } => {
+                store.partners().revoke_key(partner, key, now()).await?;
+                output.done("The key is revoked.");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a key: `tlp_` and 256 random bits, of which only the SHA-256 is kept.
+pub(super) async fn create_key(
+    store: &Store,
+    partner: Uuid,
+    name: &str,
+) -> Result<(PartnerKey, String), Failure> {
+    let key = format!("tlp_{}", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
+    let hash = Sha256::digest(&key).into();
+    let row = store.partners().add_key(partner, name, hash, now()).await?;
+    Ok((row, key))
+}

@@ -1,0 +1,219 @@
+//! `trunkline quickstart`: an org, a key, a number, an agent and a trunk in one go, printed ready to paste, and served.
+//!
+//! Each thing is looked for before it is made, so that a second run (or one after a crash in between) finds the first
+//! one's; only keys are always new, since an old one can't be shown again.
+
+mod paste;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use super::serve::{self, Reachable};
+use super::{Failure, agent, key, now, number, output, outset, partner};
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::store::{InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store};
+
+/// The name of the partner, the org and the keys that are made.
+const NAME: &str = "Quickstart";
+/// The agent's name.
+const AGENT: &str = "Echo";
+/// The number: one of those that the North American plan keeps for fiction.
+const NUMBER: &str = "+12025550123";
+
+/// How often the directory is looked at, and for how long.
+const DIRECTORY_LOOK: Duration = Duration::from_millis(5);
+const DIRECTORY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Makes everything that a first call needs, prints how to place it, and serves.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trunkline quickstart\n  trunkline quickstart --json --no-serve\n  trunkline quickstart --data-dir /tmp/try --set sip.udp=127.0.0.1:5070 --set sip.tcp=127.0.0.1:5070\n\nRun again on the same data directory it shows the same org and trunk, with new keys."
+)]
+pub(super) struct Command {
+    /// Print one JSON object on one line instead.
+    #[arg(long)]
+    json: bool,
+    /// Only print; don't serve.
+    #[arg(long)]
+    no_serve: bool,
+}
+
+/// What was made, as programs get it.
+#[derive(Debug, Serialize)]
+struct MadeView {
+    org_id: Uuid,
+    api_key: String,
+    partner_id: Uuid,
+    partner_key: String,
+    agent_id: Uuid,
+    phone_number: E164,
+    trunk: TrunkView,
+    http: String,
+    sip: String,
+}
+
+#[derive(Debug, Serialize)]
+struct TrunkView {
+    sip_endpoint: String,
+    auth_username: String,
+    auth_password: String,
+}
+
+impl Command {
+    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
+        let json = self.json;
+        if self.no_serve {
+            return outset::block_on(async {
+                let store = outset::open_store(config).await?;
+                let made = make(config, &store, &Reachable::configured(config)).await?;
+                print(config, &made, json)?;
+                store.close().await;
+                Ok(())
+            });
+        }
+        serve::run(config, async |store, directory, reachable| {
+            let made = make(config, store, reachable).await?;
+            admitted(directory, &made.trunk.auth_username).await;
+            print(config, &made, json)
+        })
+    }
+}
+
+/// Waits until calls under this user name are let in, so that whoever reads what is printed may call at once.
+async fn admitted(directory: &Directory, username: &str) {
+    let seen = async {
+        while directory.load().login(username.as_bytes()).is_none() {
+            tokio::time::sleep(DIRECTORY_LOOK).await;
+        }
+    };
+    if tokio::time::timeout(DIRECTORY_PATIENCE, seen)
+        .await
+        .is_err()
+    {
+        tracing::warn!("the directory hasn't seen the trunk yet: the first calls may be refused");
+    }
+}
+
+fn print(config: &Config, made: &MadeView, json: bool) -> Result<(), Failure> {
+    if json {
+        output::print(&output::json(made));
+    } else {
+        output::print(&paste::text(made, config)?);
+    }
+    Ok(())
+}
+
+async fn make(config: &Config, store: &Store, reachable: &Reachable) -> Result<MadeView, Failure> {
+    let partner_id = find_or_make_partner(store).await?;
+    let (_, partner_key) = partner::create_key(store, partner_id, NAME).await?;
+    let org = find_or_make_org(store, partner_id).await?.id;
+    let (_, api_key) = key::create(store, org, NAME, &[]).await?;
+    let agent_id = find_or_make_agent(store, org).await?;
+    let phone_number = find_or_make_number(store, org, agent_id).await?;
+    let trunk = find_or_make_trunk(store, org).await?;
+    let trunk = TrunkView {
+        sip_endpoint: config.sip.endpoint(),
+        auth_username: trunk.username,
+        auth_password: trunk.password.reveal().to_owned(),
+    };
+    let (http, sip) = (reachable.http.clone(), reachable.first_sip());
+    Ok(MadeView {
+        org_id: org,
+        api_key,
+        partner_id,
+        partner_key,
+        agent_id,
+        phone_number,
+        trunk,
+        http,
+        sip,
+    })
+}
+
+async fn find_or_make_partner(store: &Store) -> Result<Uuid, Failure> {
+    let known = store
+        .partners()
+        .list()
+        .await?
+        .into_iter()
+        .rfind(|partner| partner.name == NAME);
+    match known {
+        Some(partner) => Ok(partner.id),
+        None => {
+            let new = NewPartner {
+                name: NAME.to_owned(),
+                ..NewPartner::default()
+            };
+            Ok(store.partners().create(&new, now()).await?.id)
+        }
+    }
+}
+
+/// The external id makes it one org, whoever else runs this at the same time.
+async fn find_or_make_org(store: &Store, partner: Uuid) -> Result<Org, Failure> {
+    let orgs = store.orgs();
+    let new = NewOrg {
+        external_id: Some(NAME.to_owned()),
+        ..NewOrg::named(NAME)
+    };
+    match orgs.create(Some(partner), &new, now()).await {
+        Ok(org) => Ok(org),
+        Err(crate::store::Error::Refused(_)) => Ok(orgs.by_external_id(partner, NAME).await?),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn find_or_make_agent(store: &Store, org: Uuid) -> Result<Uuid, Failure> {
+    let known = store
+        .agents()
+        .list(org)
+        .await?
+        .into_iter()
+        .rfind(|agent| agent.name == AGENT);
+    match known {
+        Some(agent) => Ok(agent.id),
+        None => Ok(store
+            .agents()
+            .create(org, &agent::named(AGENT), now())
+            .await?
+            .id),
+    }
+}
+
+async fn find_or_make_number(store: &Store, org: Uuid, agent: Uuid) -> Result<E164, Failure> {
+    let number = E164::parse(NUMBER).expect("the number is E.164");
+    let numbers = store.numbers();
+    match numbers
+        .list(org)
+        .await?
+        .into_iter()
+        .find(|known| known.number == number)
+    {
+        // What the operator has made of it since stays.
+        Some(known) if known.agent_id.is_some() => Ok(number),
+        Some(known) => {
+            numbers.verify(org, known.id, now()).await?;
+            number::assign(numbers, org, &number, agent).await?;
+            Ok(number)
+        }
+        None => {
+            numbers.create(org, number, true, now()).await?;
+            number::assign(numbers, org, &number, agent).await?;
+            Ok(number)
+        }
+    }
+}
+
+async fn find_or_make_trunk(store: &Store, org: Uuid) -> Result<InboundTrunk, Failure> {
+    let trunks = store.inbound_trunks();
+    let new = InboundTrunkChange::default();
+    match trunks.create(org, &new, now()).await {
+        Ok(trunk) => Ok(trunk),
+        Err(crate::store::Error::Refused(_)) => Ok(trunks.of_org(org).await?),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,166 @@
+//! What a person pastes after `quickstart`: credentials, Asterisk, FreeSWITCH, and two commands that place a call.
+
+use std::path::PathBuf;
+
+use super::super::Failure;
+use super::MadeView;
+use crate::config::Config;
+
+/// The scenario of the `sipp` command, written into the data directory.
+const SIPP_SCENARIO: &str = include_str!("caller.xml");
+const SIPP_FILE: &str = "quickstart-caller.xml";
+
+/// The whole text.
+pub(super) fn text(made: &MadeView, config: &Config) -> Result<String, Failure> {
+    let sections = [
+        credentials(made, config),
+        pjsip(made),
+        freeswitch(made, config),
+        baresip(made),
+        sipp(made, &scenario(config)?),
+    ];
+    Ok(sections.join("\n\n"))
+}
+
+/// Writes the scenario where the printed command finds it.
+fn scenario(config: &Config) -> Result<PathBuf, Failure> {
+    let path = config.data_dir.join(SIPP_FILE);
+    std::fs::create_dir_all(&config.data_dir)
+        .and_then(|()| std::fs::write(&path, SIPP_SCENARIO))
+        .map_err(|error| {
+            Failure::Command(format!("{} can't be written: {error}", path.display()))
+        })?;
+    Ok(path)
+}
+
+fn credentials(made: &MadeView, config: &Config) -> String {
+    let MadeView {
+        org_id,
+        api_key,
+        partner_id,
+        partner_key,
+        agent_id,
+        phone_number,
+        trunk,
+        http,
+        sip,
+    } = made;
+    format!(
+        "\
+Trunkline is set up in {data_dir}.
+
+  org            {org_id}
+  API key        {api_key}
+  partner        {partner_id}
+  partner key    {partner_key}
+  agent          {agent_id}
+  phone number   {number}
+  SIP            {endpoint} (callers send to {sip})
+  user name      {username}
+  password       {password}
+  HTTP           {http}
+
+  curl -H 'Authorization: Bearer {api_key}' {http}/phone/calls",
+        data_dir = config.data_dir.display(),
+        number = phone_number.as_str(),
+        endpoint = trunk.sip_endpoint,
+        username = trunk.auth_username,
+        password = trunk.auth_password,
+    )
+}
+
+fn host(sip: &str) -> &str {
+    sip.rsplit_once(':').map_or(sip, |(host, _)| host)
+}
+
+fn pjsip(made: &MadeView) -> String {
+    let (sip, trunk) = (&made.sip, &made.trunk);
+    format!(
+        "\
+; Asterisk: pjsip.conf. Call with Dial(PJSIP/{number}@trunkline)
+[trunkline]
+type=endpoint
+context=from-trunkline
+disallow=all
+allow=ulaw,alaw
+aors=trunkline
+outbound_auth=trunkline
+from_domain={host}
+
+[trunkline]
+type=auth
+auth_type=userpass
+username={username}
+password={password}
+
+[trunkline]
+type=aor
+contact=sip:{sip}
+qualify_frequency=60
+
+[trunkline]
+type=identify
+endpoint=trunkline
+match={host}",
+        number = made.phone_number.as_str(),
+        host = host(sip),
+        username = trunk.auth_username,
+        password = trunk.auth_password,
+    )
+}
+
+fn freeswitch(made: &MadeView, config: &Config) -> String {
+    let trunk = &made.trunk;
+    format!(
+        "\
+<!-- FreeSWITCH: conf/sip_profiles/external/trunkline.xml. Call with bridge sofia/gateway/trunkline/{number} -->
+<include>
+  <gateway name=\"trunkline\">
+    <param name=\"username\" value=\"{username}\"/>
+    <param name=\"password\" value=\"{password}\"/>
+    <param name=\"realm\" value=\"{realm}\"/>
+    <param name=\"proxy\" value=\"{sip}\"/>
+    <param name=\"register\" value=\"false\"/>
+    <param name=\"caller-id-in-from\" value=\"true\"/>
+    <param name=\"ping\" value=\"30\"/>
+  </gateway>
+</include>",
+        number = made.phone_number.as_str(),
+        username = trunk.auth_username,
+        password = trunk.auth_password,
+        realm = xml(&config.sip.realm),
+        sip = made.sip,
+    )
+}
+
+/// The realm alone may hold what XML doesn't take: the rest is ours.
+fn xml(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('"', "&quot;")
+}
+
+fn baresip(made: &MadeView) -> String {
+    let (sip, trunk) = (&made.sip, &made.trunk);
+    let (user, password) = (&trunk.auth_username, &trunk.auth_password);
+    format!(
+        "\
+# baresip: calls the agent; what you say comes back
+baresip -e '/uanew <sip:{user}@{sip}>;auth_user={user};auth_pass={password};regint=0' -e '/dial sip:{number}@{sip}'",
+        number = made.phone_number.as_str(),
+    )
+}
+
+fn sipp(made: &MadeView, scenario: &std::path::Path) -> String {
+    let trunk = &made.trunk;
+    format!(
+        "\
+# sipp: one call of two seconds
+sipp -sf '{scenario}' -m 1 -s '{number}' -au '{user}' -ap '{password}' -auth_uri '{number}@{sip}' {sip}",
+        scenario = scenario.display(),
+        number = made.phone_number.as_str(),
+        user = trunk.auth_username,
+        password = trunk.auth_password,
+        sip = made.sip,
+    )
+}

@@ -1,0 +1,247 @@
+//! `trunkline serve`: the daemon. Takes its addresses, opens the store, starts what answers, and drains on SIGTERM.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::output::or_dash;
+use super::sockets::Sockets;
+use super::{Failure, now, outset};
+use crate::api::{self, Api, Server};
+use crate::calls::live::LiveCalls;
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::engine::{Deps, Engine, Recording};
+use crate::store::Store;
+use crate::telemetry::{self, metrics};
+
+/// How often a draining node looks whether its calls are over.
+const DRAIN_LOOK: Duration = Duration::from_millis(100);
+/// How long the last calls have to end once they were hung up.
+const LAST_BYES: Duration = Duration::from_secs(1);
+/// How often histograms fold what was recorded, and the database is asked whether it answers.
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+
+/// Serves SIP and HTTP until SIGTERM or SIGINT.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trunkline serve\n  trunkline --config /etc/trunkline.toml serve\n  TRUNKLINE__SIP__UDP=127.0.0.1:5070 trunkline serve"
+)]
+pub(super) struct Command {}
+
+impl Command {
+    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
+        run(config, async |_, _, _| Ok(()))
+    }
+}
+
+/// What others dial, once the sockets are bound.
+#[derive(Clone, Debug)]
+pub(super) struct Reachable {
+    /// The API's base address.
+    pub(super) http: String,
+    /// The dashboard's.
+    pub(super) dashboard: String,
+    /// Host and port for each SIP listener, in their order.
+    pub(super) sip: Vec<String>,
+}
+
+/// Runs the daemon; `ready` is called once everything answers, and its failure ends the daemon.
+pub(super) fn run(
+    config: &Config,
+    ready: impl AsyncFnOnce(&Store, &Directory, &Reachable) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    telemetry::start_logging(&config.log);
+    raise_descriptors();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .on_thread_start(yield_to_shards)
+        .build()
+        .map_err(|error| {
+            Failure::Outset(format!(
+                "the system gives no threads ({error}): raise its limits"
+            ))
+        })?;
+    runtime.block_on(serve(config, ready))
+}
+
+/// On a busy machine signalling goes before the database and the API: their threads, and those that they start, step
+/// back.
+fn yield_to_shards() {
+    // A system that refuses runs them all alike.
+    let _ = rustix::process::nice(5);
+}
+
+/// Takes all the descriptors that the system allows: each call of the echo agent and each connection holds one.
+fn raise_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
+async fn serve(
+    config: &Config,
+    ready: impl AsyncFnOnce(&Store, &Directory, &Reachable) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let broken = |error: std::io::Error| {
+        Failure::Outset(format!(
+            "the system gives no signals or sockets ({error}): raise its limits"
+        ))
+    };
+    let mut ends = Ends {
+        term: signal(SignalKind::terminate()).map_err(broken)?,
+        int: signal(SignalKind::interrupt()).map_err(broken)?,
+    };
+    let sockets = Sockets::bind(config)?;
+    let reachable = Reachable::new(config, &sockets).map_err(broken)?;
+    let store = outset::open_store(config).await?;
+    let handle = metrics::install();
+    let live = LiveCalls::new();
+    let recording = Recording::begin(&store, &config.data_dir, config.sip.node)
+        .await
+        .map_err(|fault| Failure::Outset(fault.to_string()))?;
+    let directory = outset::open_directory(config, &store).await?;
+    let config = Arc::new(config.clone());
+    let deps = Deps {
+        config: Arc::clone(&config),
+        store: store.clone(),
+        directory: Arc::clone(&directory),
+        journal: recording.journal.clone(),
+        live: live.clone(),
+        node: recording.run.node,
+        runtime: tokio::runtime::Handle::current(),
+    };
+    let engine = Engine::start(deps, sockets.sip).map_err(|error| {
+        Failure::Outset(format!(
+            "the system gives no ports for media or threads ({error}): set media.rtp_ports to a free range, or raise its limits"
+        ))
+    })?;
+    let api = Api::new(api::Deps {
+        config: Arc::clone(&config),
+        store: store.clone(),
+        directory: Arc::clone(&directory),
+        live: live.clone(),
+        engine: Some(engine.handle()),
+        metrics: handle.clone(),
+        dashboard_url: reachable.dashboard.clone(),
+        clock: now,
+    });
+    let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
+    let server = Server::start(api.clone(), http);
+    let upkeep = tokio::spawn(upkeep(handle, store.clone()));
+    metrics::ready(true);
+    for (listener, told) in config.sip.listeners.iter().zip(&reachable.sip) {
+        tracing::info!(transport = %listener.transport, address = %listener.address, advertised = told, "SIP listener");
+    }
+    tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
+    let outcome = match ready(&store, &directory, &reachable).await {
+        Ok(()) => {
+            ends.next().await;
+            api.drain();
+            engine.drain().await;
+            drain(&engine, config.limits.drain_timeout, &mut ends).await;
+            engine.hang_up_all().await;
+            tokio::time::timeout(LAST_BYES, emptied(&engine)).await.ok();
+            Ok(())
+        }
+        Err(failure) => Err(failure),
+    };
+    upkeep.abort();
+    server.stop().await;
+    engine.stop().await;
+    recording.end().await;
+    store.close().await;
+    tracing::info!("ended");
+    outcome
+}
+
+/// Keeps what is measured bounded and true.
+async fn upkeep(handle: PrometheusHandle, store: Store) {
+    let mut turns = tokio::time::interval(METRICS_UPKEEP);
+    loop {
+        turns.tick().await;
+        handle.run_upkeep();
+        api::database_answers(&store).await;
+    }
+}
+
+/// Waits until the calls in progress are over, the deadline has passed, or somebody insists.
+async fn drain(engine: &Engine, deadline: Duration, ends: &mut Ends) {
+    tracing::info!(
+        calls = engine.calls(),
+        deadline_s = deadline.as_secs(),
+        "draining: new calls are refused; a second signal ends at once"
+    );
+    tokio::select! {
+        () = emptied(engine) => {}
+        () = tokio::time::sleep(deadline) => tracing::warn!(calls = engine.calls(), "the drain deadline has passed"),
+        () = ends.next() => tracing::warn!(calls = engine.calls(), "ended without waiting for calls"),
+    }
+}
+
+/// Waits until no call is up.
+async fn emptied(engine: &Engine) {
+    while engine.calls() > 0 {
+        tokio::time::sleep(DRAIN_LOOK).await;
+    }
+}
+
+/// The signals that end the daemon.
+struct Ends {
+    term: Signal,
+    int: Signal,
+}
+
+impl Ends {
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
+}
+
+impl Reachable {
+    fn new(config: &Config, sockets: &Sockets) -> std::io::Result<Self> {
+        let bound = sockets.http.local_addr()?;
+        let http = config.http.base_url(bound);
+        let dashboard = config.http.dashboard_url(bound);
+        let sip = config
+            .sip
+            .listeners
+            .iter()
+            .zip(&sockets.sip)
+            .map(|(listener, bound)| config.sip.sent_by(listener, bound.address))
+            .collect();
+        Ok(Self {
+            http,
+            dashboard,
+            sip,
+        })
+    }
+
+    /// As configured, without a socket.
+    pub(super) fn configured(config: &Config) -> Self {
+        let sip = config
+            .sip
+            .listeners
+            .iter()
+            .map(|listener| config.sip.sent_by(listener, listener.address))
+            .collect();
+        Self {
+            http: config.http.base_url(config.http.listen),
+            dashboard: config.http.dashboard_url(config.http.listen),
+            sip,
+        }
+    }
+
+    /// Where a caller sends its INVITE.
+    pub(super) fn first_sip(&self) -> String {
+        or_dash(self.sip.first())
+    }
+}

@@ -1,0 +1,275 @@
+//! `trunkline trunk`: the org's inbound trunk, its credentials, and the networks that need none.
+
+use ipnet::IpNet;
+use serde::Serialize;
+use trunkline_routing::{Country, E164};
+use uuid::Uuid;
+
+use super::agent::Limit;
+use super::org::OfOrg;
+use super::output::{Output, Shown, or_dash, time};
+use super::{Failure, dedication, e164, network, now, outset};
+use crate::config::{Config, Sip};
+use crate::store::{InboundTrunk, InboundTrunkChange};
+
+/// The org's inbound trunk, which its PBX calls through.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Makes the org's trunk and shows its credentials.
+    #[command(
+        after_help = "Examples:\n  trunkline trunk create --org Acme\n  trunkline trunk create --org Acme --number +442071838750 --country GB --allow 198.51.100.7 --json"
+    )]
+    Create {
+        #[command(flatten)]
+        org: OfOrg,
+        /// A verified number to list; may be given more than once. Without it all verified numbers are listed.
+        #[arg(long, value_name = "NUMBER", value_parser = e164)]
+        number: Vec<E164>,
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Shows the trunk with its credentials.
+    Show {
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Changes what is named; everything else stays.
+    #[command(
+        after_help = "Example:\n  trunkline trunk update --org Acme --allow 198.51.100.0/24 --allow 203.0.113.9"
+    )]
+    Update {
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Puts a verified number at the end of the trunk's list.
+    AddNumber {
+        /// The number as E.164.
+        #[arg(value_parser = e164)]
+        number: E164,
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Takes a number off the trunk's list.
+    RemoveNumber {
+        /// The number as E.164.
+        #[arg(value_parser = e164)]
+        number: E164,
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lists every verified number, and no other.
+    Sync {
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Gives the trunk new credentials; the old ones work for 24 hours more.
+    Rotate {
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Deletes the trunk; its credentials stop working.
+    Delete {
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    #[command(flatten)]
+    Sources(dedication::Command),
+}
+
+/// What a trunk can be told.
+#[derive(Debug, clap::Args)]
+pub(super) struct Settings {
+    /// What it is called.
+    #[arg(long)]
+    name: Option<String>,
+    /// A network whose calls to the listed numbers need no credentials; may be given more than once.
+    #[arg(long, value_name = "CIDR", value_parser = network)]
+    allow: Vec<IpNet>,
+    /// No call is taken without credentials.
+    #[arg(long, conflicts_with = "allow")]
+    allow_none: bool,
+    /// The country (ISO 3166) in whose national form numbers may come.
+    #[arg(long, value_parser = country)]
+    country: Option<Country>,
+    /// Whether the runtime should suppress noise.
+    #[arg(long, value_name = "BOOL")]
+    krisp_enabled: Option<bool>,
+    #[command(flatten)]
+    limit: Limit,
+}
+
+fn country(text: &str) -> Result<Country, String> {
+    Country::parse(text).map_err(|error| error.to_string())
+}
+
+impl From<Settings> for InboundTrunkChange {
+    fn from(settings: Settings) -> Self {
+        Self {
+            name: settings.name,
+            krisp_enabled: settings.krisp_enabled,
+            allowed_addresses: (settings.allow_none || !settings.allow.is_empty())
+                .then_some(settings.allow),
+            default_country: settings.country.map(Some),
+            max_concurrent_calls: settings.limit.setting(),
+            ..Self::default()
+        }
+    }
+}
+
+/// A trunk as the API has it.
+#[derive(Debug, Serialize)]
+struct TrunkView {
+    id: Uuid,
+    name: String,
+    sip_endpoint: String,
+    auth_username: String,
+    auth_password: String,
+    phone_numbers: Vec<E164>,
+    krisp_enabled: bool,
+    agent_id_header: String,
+    allowed_addresses: Vec<IpNet>,
+    default_country: Option<String>,
+    max_concurrent_calls: Option<u32>,
+    created_at: String,
+}
+
+impl TrunkView {
+    fn new(trunk: InboundTrunk, sip: &Sip) -> Self {
+        Self {
+            id: trunk.id,
+            name: trunk.name,
+            sip_endpoint: sip.endpoint(),
+            auth_username: trunk.username,
+            auth_password: trunk.password.reveal().to_owned(),
+            phone_numbers: trunk.numbers,
+            krisp_enabled: trunk.krisp_enabled,
+            agent_id_header: format!("{}-AGENT-ID", sip.header_prefix),
+            allowed_addresses: trunk.allowed_addresses,
+            default_country: trunk
+                .default_country
+                .map(|country| country.as_str().to_owned()),
+            max_concurrent_calls: trunk.max_concurrent_calls,
+            created_at: time(trunk.created_at),
+        }
+    }
+}
+
+impl Shown for TrunkView {
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "name",
+        "sip_endpoint",
+        "auth_username",
+        "auth_password",
+        "phone_numbers",
+        "allowed_addresses",
+        "default_country",
+        "max calls",
+        "created",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let numbers: Vec<_> = self.phone_numbers.iter().map(E164::as_str).collect();
+        let allowed: Vec<_> = self
+            .allowed_addresses
+            .iter()
+            .map(IpNet::to_string)
+            .collect();
+        vec![
+            self.id.to_string(),
+            self.name.clone(),
+            self.sip_endpoint.clone(),
+            self.auth_username.clone(),
+            self.auth_password.clone(),
+            numbers.join(","),
+            allowed.join(","),
+            or_dash(self.default_country.as_ref()),
+            or_dash(self.max_concurrent_calls),
+            self.created_at.clone(),
+        ]
+    }
+}
+
+impl Command {
+    pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let store = outset::open_store(config).await?;
+        let trunks = store.inbound_trunks();
+        let (trunk, output) = match self {
+            Self::Create {
+                org,
+                number,
+                settings,
+                output,
+            } => {
+                let settings = InboundTrunkChange {
+                    numbers: (!number.is_empty()).then_some(number),
+                    ..settings.into()
+                };
+                let org = org.id(&store).await?;
+                (trunks.create(org, &settings, now()).await?, output)
+            }
+            Self::Show { org, output } => (trunks.of_org(org.id(&store).await?).await?, output),
+            Self::Update {
+                org,
+                settings,
+                output,
+            } => {
+                let change = settings.into();
+                (
+                    trunks.update(org.id(&store).await?, &change, now()).await?,
+                    output,
+                )
+            }
+            Self::AddNumber {
+                number,
+                org,
+                output,
+            } => {
+                let org = org.id(&store).await?;
+                (trunks.add_numbers(org, &[number], now()).await?, output)
+            }
+            Self::RemoveNumber {
+                number,
+                org,
+                output,
+            } => {
+                let org = org.id(&store).await?;
+                (trunks.remove_number(org, &number, now()).await?, output)
+            }
+            Self::Sync { org, output } => (
+                trunks.sync(org.id(&store).await?, now()).await?.trunk,
+                output,
+            ),
+            Self::Rotate { org, output } => {
+                let org = org.id(&store).await?;
+                (trunks.rotate_credentials(org, now()).await?, output)
+            }
+            Self::Delete { org, output } => {
+                trunks.delete(org.id(&store).await?, now()).await?;
+                output.done("The trunk is deleted; its credentials no longer work.");
+                return Ok(());
+            }
+            Self::Sources(command) => return command.run(&store).await,
+        };
+        output.one(&TrunkView::new(trunk, &config.sip));
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! A host as others should dial it, with or without a port.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::str::FromStr;
+
+/// `host` or `host:port`, where the host is a name, an IPv4 address or an IPv6 address (bracketed when printed).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct HostPort {
+    host: Box<str>,
+    /// The port, if one was given.
+    pub port: Option<u16>,
+}
+
+impl HostPort {
+    /// The host of `ip`, without a port.
+    pub fn of_ip(ip: IpAddr) -> Self {
+        Self {
+            host: bracketed(ip),
+            port: None,
+        }
+    }
+
+    /// The host, an IPv6 address in brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The host's address, if it is one and no name.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse()
+            .ok()
+    }
+
+    /// Host and port, as they stand in a Via or a URI.
+    pub fn with_port(&self, port: u16) -> String {
+        format!("{}:{port}", self.host)
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.host),
+            None => f.write_str(&self.host),
+        }
+    }
+}
+
+/// Why text is no host.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("is no host or host:port")]
+pub struct NotAHost;
+
+impl FromStr for HostPort {
+    type Err = NotAHost;
+
+    fn from_str(text: &str) -> Result<Self, NotAHost> {
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            return Ok(Self::of_ip(ip));
+        }
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Self {
+                host: bracketed(address.ip()),
+                port: Some(address.port()),
+            });
+        }
+        if let Some(inner) = text
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+        {
+            return inner
+                .parse::<Ipv6Addr>()
+                .map(|ip| Self::of_ip(ip.into()))
+                .map_err(|_| NotAHost);
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port.parse().map_err(|_| NotAHost)?)),
+            None => (text, None),
+        };
+        if is_name(host) {
+            Ok(Self {
+                host: host.into(),
+                port,
+            })
+        } else {
+            Err(NotAHost)
+        }
+    }
+}
+
+/// A host name of RFC 1123; one that looks like an IPv4 address but is none (`1.2.3.400`) is refused.
+fn is_name(host: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label
+                .bytes()
+                .all(|octet| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let last = host
+        .trim_end_matches('.')
+        .rsplit('.')
+        .next()
+        .unwrap_or_default();
+    host.len() <= 253
+        && host.trim_end_matches('.').split('.').all(label)
+        && !last.bytes().all(|octet| octet.is_ascii_digit())
+}
+
+fn bracketed(ip: IpAddr) -> Box<str> {
+    match ip {
+        IpAddr::V4(ip) => ip.to_string().into(),
+        IpAddr::V6(ip) => format!("[{ip}]").into(),
+    }
+}
+
+/// The address that this machine would send from: its first non-loopback one, or the loopback address if it has no
+/// route at all. Asks the routing table by connecting a UDP socket, which sends nothing.
+pub(super) fn own_address(v6: bool) -> IpAddr {
+    let (any, far, loopback): (IpAddr, IpAddr, IpAddr) = if v6 {
+        let far = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+        (
+            Ipv6Addr::UNSPECIFIED.into(),
+            far.into(),
+            Ipv6Addr::LOCALHOST.into(),
+        )
+    } else {
+        (
+            Ipv4Addr::UNSPECIFIED.into(),
+            Ipv4Addr::new(192, 0, 2, 1).into(),
+            Ipv4Addr::LOCALHOST.into(),
+        )
+    };
+    let source = || {
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect((far, 5060))?;
+        socket.local_addr()
+    };
+    source().map_or(loopback, |address| address.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_and_printed() {
+        for (text, printed) in [
+            ("sip.example.com", Some("sip.example.com")),
+            ("sip.example.com:5070", Some("sip.example.com:5070")),
+            ("192.0.2.7", Some("192.0.2.7")),
+            ("192.0.2.7:5062", Some("192.0.2.7:5062")),
+            ("2001:db8::1", Some("[2001:db8::1]")),
+            ("[2001:db8::1]", Some("[2001:db8::1]")),
+            ("[2001:db8::1]:5060", Some("[2001:db8::1]:5060")),
+            ("", None),
+            ("a b", None),
+            ("host:", None),
+            ("host:70000", None),
+            ("-bad.example", None),
+            ("1.2.3.400", None),
+            ("sip:host", None),
+        ] {
+            assert_eq!(
+                text.parse::<HostPort>()
+                    .ok()
+                    .map(|host| host.to_string())
+                    .as_deref(),
+                printed,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_port_is_added_behind_brackets() {
+        let host: HostPort = "2001:db8::1".parse().unwrap();
+        assert_eq!(host.with_port(5060), "[2001:db8::1]:5060");
+        assert_eq!(host.ip(), Some("2001:db8::1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,90 @@
+//! `[integrations.booking]`: the tour-booking platform that orgs are connected with.
+
+use std::time::Duration;
+
+use super::http::base_url;
+use super::section::Section;
+
+/// Services of third parties.
+#[derive(Clone, Debug)]
+pub struct Integrations {
+    /// The booking platform, if this deployment has one.
+    pub booking: Option<Booking>,
+}
+
+/// The booking platform, whose credentials are checked while an org is made.
+#[derive(Clone, Debug)]
+pub struct Booking {
+    /// Its name among an org's integrations.
+    pub key: Box<str>,
+    /// Its API, without a slash at the end.
+    pub base_url: Box<str>,
+    /// What is asked for to see whether credentials are good: the companies that they give access to.
+    pub probe_path: Box<str>,
+    /// The header that carries the application key.
+    pub app_key_header: Box<str>,
+    /// The header that carries the user key.
+    pub user_key_header: Box<str>,
+    /// How long a whole answer may take.
+    pub timeout: Duration,
+}
+
+impl Integrations {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        let mut booking = section.inner("booking", "integrations.booking");
+        let read = Booking::read(&mut booking);
+        section.faults.extend(booking.finish());
+        Self { booking: read }
+    }
+}
+
+impl Booking {
+    /// What is asked for.
+    pub fn probe(&self) -> String {
+        format!("{}{}", self.base_url, self.probe_path)
+    }
+
+    /// None without a base address, whatever else is said.
+    fn read(section: &mut Section<'_>) -> Option<Self> {
+        let address = base_url(section, "base_url");
+        let booking = Self {
+            key: section.text("key").as_deref().unwrap_or("booking").into(),
+            base_url: address.clone().unwrap_or_default(),
+            probe_path: probe_path(section),
+            app_key_header: header(section, "app_key_header", "X-API-App"),
+            user_key_header: header(section, "user_key_header", "X-API-User"),
+            timeout: Duration::from_secs(section.number("timeout_s", 1..=60).unwrap_or(10)),
+        };
+        if address.is_some() && booking.probe().parse::<axum::http::Uri>().is_err() {
+            section.refuse_key(
+                "base_url",
+                format!("{:?} is no address that can be asked", booking.probe()),
+            );
+        }
+        address.map(|_| booking)
+    }
+}
+
+fn probe_path(section: &mut Section<'_>) -> Box<str> {
+    let path = section.text("probe_path");
+    let path = path.unwrap_or_else(|| "/companies/".to_owned());
+    let visible = path.bytes().all(|octet| octet.is_ascii_graphic());
+    if !path.starts_with('/') || !visible || path.contains('#') {
+        section.refuse_key(
+            "probe_path",
+            format!("{path:?} is no path that begins with a slash"),
+        );
+    }
+    path.into()
+}
+
+/// A header's name (RFC 9110 §5.1).
+fn header(section: &mut Section<'_>, key: &'static str, usual: &str) -> Box<str> {
+    let name = section.text(key);
+    let name = name.unwrap_or_else(|| usual.to_owned());
+    let token = |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+    if !name.bytes().all(token) {
+        section.refuse_key(key, format!("{name:?} is no header's name"));
+    }
+    name.into()
+}

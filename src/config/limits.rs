@@ -1,0 +1,56 @@
+//! `[limits]`: bounds of the whole node.
+
+use std::time::Duration;
+
+use super::section::Section;
+
+/// What the node holds at most. Orgs, trunks and agents have limits of their own, kept with them.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Calls at once; an INVITE beyond is 503.
+    pub max_calls: usize,
+    /// Transactions at once, over all shards.
+    pub max_transactions: usize,
+    /// Stream connections at once.
+    pub max_connections: usize,
+    /// Stream connections at once from one address.
+    pub max_connections_per_source: usize,
+    /// Requests a minute of an org's keys together, unless the org has a limit of its own.
+    pub requests_per_minute: u32,
+    /// Requests a minute of a partner's keys together, unless the partner has a limit of its own.
+    pub partner_requests_per_minute: u32,
+    /// Login links a minute that a partner may ask for, unless it has a limit of its own.
+    pub login_links_per_minute: u32,
+    /// How long a draining node waits for its calls.
+    pub drain_timeout: Duration,
+}
+
+impl Limits {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        let max_calls = section.number("max_calls", 1..=1_000_000).unwrap_or(50_000);
+        Self {
+            max_calls,
+            max_transactions: section
+                .number("max_transactions", 1..=10_000_000)
+                .unwrap_or(500_000),
+            max_connections: section
+                .number("max_connections", 1..=1_000_000)
+                .unwrap_or(10_000),
+            max_connections_per_source: section
+                .number("max_connections_per_source", 1..=1_000_000)
+                .unwrap_or(200),
+            requests_per_minute: section
+                .number("requests_per_minute", 1..=1_000_000)
+                .unwrap_or(100),
+            partner_requests_per_minute: section
+                .number("partner_requests_per_minute", 1..=1_000_000)
+                .unwrap_or(100),
+            login_links_per_minute: section
+                .number("login_links_per_minute", 1..=1_000_000)
+                .unwrap_or(30),
+            drain_timeout: Duration::from_secs(
+                section.number("drain_timeout_s", 0..=86_400).unwrap_or(600),
+            ),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `[phone]`: agents, their voices and the runtime that speaks for them when an agent names none.
+
+use super::section::{Entry, Section};
+use figment::value::Value;
+use serde::Serialize;
+
+/// Defaults of telephony resources.
+#[derive(Clone, Debug)]
+pub struct Phone {
+    /// The runtime of agents without one.
+    pub default_runtime: DefaultRuntime,
+    /// Whether a number is verified as soon as an org names it.
+    pub auto_verify_numbers: bool,
+    /// The voices that agents may have.
+    pub voices: Vec<Voice>,
+}
+
+/// A runtime without fail-over, as one line of configuration gives it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DefaultRuntime {
+    /// The built-in agent that echoes audio.
+    Echo,
+    /// A SIP URI, in which `{agent_id}` and `{org_id}` stand for the call's.
+    Sip(Box<str>),
+}
+
+/// A voice on offer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Voice {
+    /// What `voice_id` names.
+    pub id: Box<str>,
+    /// For people.
+    pub name: Box<str>,
+    /// A language code.
+    pub language: Option<Box<str>>,
+    /// As the operator words it.
+    pub gender: Option<Box<str>>,
+}
+
+impl Phone {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            default_runtime: section
+                .parsed("default_runtime")
+                .unwrap_or(DefaultRuntime::Echo),
+            auto_verify_numbers: section.switch("auto_verify_numbers").unwrap_or(false),
+            voices: section.list("voices", voice).unwrap_or_default(),
+        }
+    }
+}
+
+impl std::str::FromStr for DefaultRuntime {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "echo" {
+            return Ok(Self::Echo);
+        }
+        let host = text
+            .strip_prefix("sips:")
+            .or_else(|| text.strip_prefix("sip:"))
+            .unwrap_or_default();
+        if host.is_empty()
+            || host.contains(|char: char| {
+                char.is_whitespace() || char.is_control() || char == '<' || char == '>'
+            })
+        {
+            return Err(
+                "is neither \"echo\" nor a SIP URI such as sip:{agent_id}@runtime.example.com",
+            );
+        }
+        Ok(Self::Sip(text.into()))
+    }
+}
+
+/// A table `{id, name, language, gender}`, or the id alone.
+fn voice(entry: &Entry) -> Result<Voice, String> {
+    let Value::Dict(_, fields) = &entry.value else {
+        let id: Box<str> = entry.text()?.into();
+        return Ok(Voice {
+            name: id.clone(),
+            id,
+            language: None,
+            gender: None,
+        });
+    };
+    if let Some(key) = fields
+        .keys()
+        .find(|key| !["id", "name", "language", "gender"].contains(&key.as_str()))
+    {
+        return Err(format!(
+            "{key:?} is no field of a voice: use id, name, language and gender"
+        ));
+    }
+    let field = |name: &str| match fields.get(name) {
+        None => Ok(None),
+        Some(value) => value
+            .as_str()
+            .map(|text| Some(Box::<str>::from(text)))
+            .ok_or(format!("{name} must be text")),
+    };
+    let id = field("id")?.ok_or("a voice needs an id")?;
+    Ok(Voice {
+        name: field("name")?.unwrap_or_else(|| id.clone()),
+        id,
+        language: field("language")?,
+        gender: field("gender")?,
+    })
+}

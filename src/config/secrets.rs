@@ -1,0 +1,27 @@
+//! `[secrets]`: the key that seals what must be read back. With SQLite it may be absent: the data directory holds one.
+
+use super::secret::Secret;
+use super::section::Section;
+
+/// The fewest characters of a master key: enough for 128 bits in hexadecimal or base64.
+const SHORTEST_MASTER_KEY: usize = 32;
+
+/// Keys that the operator supplies.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    /// The key under which all other keys are sealed; at least 32 characters, equal on all nodes.
+    pub master_key: Option<Secret>,
+}
+
+impl Secrets {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        let master_key = section.secret("master_key");
+        if master_key
+            .as_ref()
+            .is_some_and(|key| key.expose().chars().count() < SHORTEST_MASTER_KEY)
+        {
+            section.refuse_key("master_key", format!("needs at least {SHORTEST_MASTER_KEY} characters; `openssl rand -hex 32` makes a good one"));
+        }
+        Self { master_key }
+    }
+}

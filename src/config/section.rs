@@ -1,0 +1,326 @@
+//! Reads one section key by key. A wrong value is noted, and the reading goes on, so that the operator sees every
+//! fault at once; the section must know all of its keys, what is left over is reported with the nearest known one.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use figment::value::{Dict, Tag, Value};
+
+use super::fault::{Fault, Origin};
+use super::secret::Secret;
+use super::sources::Merged;
+
+/// The values of one section that are not read yet.
+#[derive(Debug)]
+pub(super) struct Section<'a> {
+    name: &'static str,
+    values: Dict,
+    merged: &'a Merged,
+    known: Vec<&'static str>,
+    /// What has been found wrong so far.
+    pub(super) faults: Vec<Fault>,
+}
+
+/// A value with its key and origin, as the parsing of an element sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) value: Value,
+    pub(super) origin: Origin,
+}
+
+impl Entry {
+    /// The value as text; a number or boolean only where the source had to spell it so.
+    pub(super) fn text(&self) -> Result<String, String> {
+        match &self.value {
+            Value::String(_, text) => Ok(text.clone()),
+            Value::Char(_, char) => Ok(char.to_string()),
+            Value::Num(..) | Value::Bool(..) => Err("expected text in quotes".to_owned()),
+            Value::Empty(..) | Value::Dict(..) | Value::Array(..) => {
+                Err("expected text".to_owned())
+            }
+        }
+    }
+}
+
+impl<'a> Section<'a> {
+    /// Takes the section `name` out of `root`; the empty name takes the keys that stand in no section.
+    pub(super) fn take(name: &'static str, root: &mut Dict, merged: &'a Merged) -> Self {
+        let mut faults = Vec::new();
+        let values = match root.remove(name) {
+            None => Dict::new(),
+            Some(Value::Dict(_, dict)) => dict,
+            Some(other) => {
+                let origin = merged.origin(other.tag(), name);
+                faults.push(Fault {
+                    origin,
+                    key: name.to_owned(),
+                    message: format!("is a section: write [{name}] and its keys"),
+                });
+                Dict::new()
+            }
+        };
+        Self {
+            name,
+            values,
+            merged,
+            known: Vec::new(),
+            faults,
+        }
+    }
+
+    /// Takes the section `key` out of this one; `name` is its whole name.
+    pub(super) fn inner(&mut self, key: &'static str, name: &'static str) -> Self {
+        self.known.push(key);
+        let mut root = Dict::new();
+        if let Some(value) = self.values.remove(key) {
+            root.insert(name.to_owned(), value);
+        }
+        Self::take(name, &mut root, self.merged)
+    }
+
+    /// The keys outside every section.
+    pub(super) fn top(root: Dict, merged: &'a Merged) -> Self {
+        Self {
+            name: "",
+            values: root,
+            merged,
+            known: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    fn path(&self, key: &str) -> String {
+        if self.name.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.name)
+        }
+    }
+
+    fn entry(&mut self, key: &'static str) -> Option<Entry> {
+        self.known.push(key);
+        let value = self.values.remove(key)?;
+        let path = self.path(key);
+        let origin = self.merged.origin(value.tag(), &path);
+        Some(Entry {
+            key: path,
+            value,
+            origin,
+        })
+    }
+
+    /// Notes a fault of a value that was read.
+    pub(super) fn refuse(&mut self, entry: &Entry, message: impl Into<String>) {
+        self.faults.push(Fault {
+            origin: entry.origin.clone(),
+            key: entry.key.clone(),
+            message: message.into(),
+        });
+    }
+
+    /// Notes a fault that no single value is guilty of.
+    pub(super) fn refuse_key(&mut self, key: &str, message: impl Into<String>) {
+        self.faults.push(Fault {
+            origin: Origin::Default,
+            key: self.path(key),
+            message: message.into(),
+        });
+    }
+
+    fn noted<T>(&mut self, entry: &Entry, result: Result<T, String>) -> Option<T> {
+        result.map_err(|message| self.refuse(entry, message)).ok()
+    }
+
+    /// Text that is not empty.
+    pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
+        let entry = self.entry(key)?;
+        let text = entry.text().and_then(|text| {
+            if text.is_empty() {
+                Err("must not be empty".to_owned())
+            } else {
+                Ok(text)
+            }
+        });
+        self.noted(&entry, text)
+    }
+
+    /// A value read by its `FromStr`, whose error says what is wrong.
+    pub(super) fn parsed<T: FromStr<Err: Display>>(&mut self, key: &'static str) -> Option<T> {
+        let entry = self.entry(key)?;
+        let value = entry.text().and_then(|text| parse(&text));
+        self.noted(&entry, value)
+    }
+
+    /// One of a few words.
+    pub(super) fn word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<T> {
+        let entry = self.entry(key)?;
+        let found =
+            entry
+                .text()
+                .and_then(|text| match words.iter().find(|(word, _)| *word == text) {
+                    Some((_, value)) => Ok(*value),
+                    None => {
+                        let known: Vec<_> = words
+                            .iter()
+                            .map(|(word, _)| format!("\"{word}\""))
+                            .collect();
+                        Err(format!("{text:?} is none of {}", known.join(", ")))
+                    }
+                });
+        self.noted(&entry, found)
+    }
+
+    /// A whole number in `range`.
+    pub(super) fn number<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T>
+    where
+        T: TryFrom<i128> + PartialOrd + Display,
+    {
+        let entry = self.entry(key)?;
+        let number = match &entry.value {
+            Value::Num(_, number) => number.to_i128().or_else(|| {
+                number
+                    .to_u128()
+                    .and_then(|value| i128::try_from(value).ok())
+            }),
+            Value::String(_, text) => text.trim().parse().ok(),
+            Value::Char(_, char) => char.to_string().parse().ok(),
+            Value::Bool(..) | Value::Empty(..) | Value::Dict(..) | Value::Array(..) => None,
+        };
+        match number
+            .and_then(|number| T::try_from(number).ok())
+            .filter(|number| range.contains(number))
+        {
+            Some(number) => Some(number),
+            None => {
+                self.refuse(
+                    &entry,
+                    format!(
+                        "expected a whole number from {} to {}",
+                        range.start(),
+                        range.end()
+                    ),
+                );
+                None
+            }
+        }
+    }
+
+    /// `true` or `false`.
+    pub(super) fn switch(&mut self, key: &'static str) -> Option<bool> {
+        let entry = self.entry(key)?;
+        let switch = match &entry.value {
+            Value::Bool(_, switch) => Some(*switch),
+            Value::String(_, text) => text.trim().parse().ok(),
+            Value::Char(..)
+            | Value::Num(..)
+            | Value::Empty(..)
+            | Value::Dict(..)
+            | Value::Array(..) => None,
+        };
+        if switch.is_none() {
+            self.refuse(&entry, "expected true or false");
+        }
+        switch
+    }
+
+    /// A secret, or a `file:` reference to one.
+    pub(super) fn secret(&mut self, key: &'static str) -> Option<Secret> {
+        let entry = self.entry(key)?;
+        let secret = entry.text().and_then(|text| Secret::read(&text));
+        self.noted(&entry, secret)
+    }
+
+    /// A list: an array in the file, comma-separated text outside it. Each element is judged by itself.
+    pub(super) fn list<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl Fn(&Entry) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
+        let entry = self.entry(key)?;
+        let Some(elements) = elements(&entry) else {
+            self.refuse(&entry, "expected a list");
+            return None;
+        };
+        let mut list = Vec::with_capacity(elements.len());
+        for (index, (tag, value)) in elements.into_iter().enumerate() {
+            let key = format!("{}[{index}]", entry.key);
+            let origin = self.merged.origin(tag, &key);
+            let element = Entry { key, value, origin };
+            list.extend(self.noted(&element, parse(&element)));
+        }
+        Some(list)
+    }
+
+    /// Reports the keys that nobody asked for, and hands over all faults.
+    pub(super) fn finish(mut self) -> Vec<Fault> {
+        for (key, value) in std::mem::take(&mut self.values) {
+            let path = self.path(&key);
+            let origin = self.merged.origin(tag_within(&value), &path);
+            self.faults.push(Fault {
+                origin,
+                message: unknown(&key, &self.known),
+                key: path,
+            });
+        }
+        self.faults
+    }
+
+    /// Adds `names` to the keys that an unknown one is compared with.
+    pub(super) fn know(&mut self, names: &[&'static str]) {
+        self.known.extend_from_slice(names);
+    }
+}
+
+/// A dictionary merged from several places has no place of its own: the first value inside tells.
+fn tag_within(value: &Value) -> Tag {
+    match value {
+        Value::Dict(tag, dict) => dict.values().next().map_or(*tag, tag_within),
+        Value::Array(..)
+        | Value::String(..)
+        | Value::Char(..)
+        | Value::Bool(..)
+        | Value::Num(..)
+        | Value::Empty(..) => value.tag(),
+    }
+}
+
+fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.trim()
+        .parse()
+        .map_err(|error: T::Err| format!("{text:?} {error}"))
+}
+
+fn elements(entry: &Entry) -> Option<Vec<(Tag, Value)>> {
+    match &entry.value {
+        Value::Array(_, values) => Some(
+            values
+                .iter()
+                .map(|value| (value.tag(), value.clone()))
+                .collect(),
+        ),
+        Value::String(tag, text) => Some(
+            text.split(',')
+                .map(str::trim)
+                .filter(|part| !part.is_empty())
+                .map(|part| (*tag, Value::String(*tag, part.to_owned())))
+                .collect(),
+        ),
+        Value::Char(..) | Value::Bool(..) | Value::Num(..) | Value::Empty(..) | Value::Dict(..) => {
+            None
+        }
+    }
+}
+
+fn unknown(key: &str, known: &[&str]) -> String {
+    let nearest = known
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(name, key), name))
+        .min()
+        .filter(|(distance, _)| *distance <= 3);
+    match nearest {
+        Some((_, name)) => format!("is no key of Trunkline; did you mean {name:?}?"),
+        None => "is no key of Trunkline".to_owned(),
+    }
+}

@@ -1,0 +1,288 @@
+//! `[sip]`: listeners and what they advertise, digest, timers (RFC 3261 §17, RFC 4028), shards.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use figment::value::Value;
+use trunkline_sip::flow::Transport;
+
+use super::host::{HostPort, own_address};
+use super::section::{Entry, Section};
+
+/// How SIP is spoken.
+#[derive(Clone, Debug)]
+pub struct Sip {
+    /// All listeners: first UDP, then TCP, each in the order given. A flow's `listener` is the position here.
+    pub listeners: Vec<Listener>,
+    /// What peers are told to dial, if the operator says so.
+    pub public_host: Option<HostPort>,
+    /// The realm of digest challenges.
+    pub realm: Box<str>,
+    /// The brand in `X-PLATFORM-…`, without the dash at its end.
+    pub header_prefix: Box<str>,
+    /// Whether SHA-256 is offered beside MD5 (RFC 8760).
+    pub digest_sha256: bool,
+    /// Whether credentials without qop are taken (RFC 2069).
+    pub digest_allow_rfc2069: bool,
+    /// How long a nonce is good.
+    pub nonce_lifetime: Duration,
+    /// Shards, each a thread with its own sockets.
+    pub shards: usize,
+    /// This node's number among those that share a database.
+    pub node: u8,
+    /// From INVITE to a final response.
+    pub setup_timeout: Duration,
+    /// From answer to our BYE.
+    pub max_duration: Duration,
+    /// The session interval we ask for, in seconds (RFC 4028 §4).
+    pub session_expires_s: u32,
+    /// The shortest session interval we take, in seconds (RFC 4028 §5).
+    pub min_se_s: u32,
+    /// Round-trip estimate (RFC 3261 §17.1.1.1).
+    pub t1: Duration,
+    /// Longest interval between retransmissions.
+    pub t2: Duration,
+    /// How long a message stays in the network.
+    pub t4: Duration,
+}
+
+/// One address to listen on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listener {
+    /// UDP, TCP or TLS.
+    pub transport: Transport,
+    /// The address to bind.
+    pub address: SocketAddr,
+    /// What its peers are told instead of `sip.public_host`.
+    pub advertise: Option<HostPort>,
+}
+
+impl Sip {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        let sip = Self {
+            listeners: listeners(section),
+            public_host: section.parsed("public_host"),
+            realm: token(section, "realm", |octet| {
+                octet != b'"' && octet != b'\\' && !octet.is_ascii_control()
+            })
+            .unwrap_or("trunkline".into()),
+            header_prefix: token(section, "header_prefix", |octet| {
+                octet.is_ascii_alphanumeric() || octet == b'-'
+            })
+            .unwrap_or("X-PLATFORM".into()),
+            digest_sha256: section.switch("digest_sha256").unwrap_or(false),
+            digest_allow_rfc2069: section.switch("digest_allow_rfc2069").unwrap_or(false),
+            nonce_lifetime: seconds(section, "nonce_lifetime_s", 10, 3_600, 30),
+            shards: section.number("shards", 1..=256).unwrap_or_else(cores),
+            node: section.number("node", 0..=255).unwrap_or(0),
+            setup_timeout: seconds(section, "setup_timeout_s", 1, 600, 60),
+            max_duration: seconds(section, "max_duration_s", 1, 604_800, 14_400),
+            session_expires_s: section
+                .number("session_expires_s", 90..=86_400)
+                .unwrap_or(1800),
+            min_se_s: section.number("min_se_s", 90..=86_400).unwrap_or(90),
+            t1: millis(section, "t1_ms", 10, 5_000, 500),
+            t2: millis(section, "t2_ms", 20, 60_000, 4_000),
+            t4: millis(section, "t4_ms", 20, 60_000, 5_000),
+        };
+        sip.check(section);
+        sip
+    }
+
+    fn check(&self, section: &mut Section<'_>) {
+        if self.session_expires_s < self.min_se_s {
+            section.refuse_key(
+                "session_expires_s",
+                format!(
+                    "{} is below sip.min_se_s ({})",
+                    self.session_expires_s, self.min_se_s
+                ),
+            );
+        }
+        if self.t2 < self.t1 {
+            section.refuse_key("t2_ms", "is below sip.t1_ms");
+        }
+        if self.listeners.is_empty() && section.faults.is_empty() {
+            section.refuse_key(
+                "udp",
+                "there is no listener: sip.udp and sip.tcp are both empty",
+            );
+        }
+        for (index, listener) in self.listeners.iter().enumerate() {
+            let same = |other: &Listener| {
+                other.transport == listener.transport && other.address == listener.address
+            };
+            if listener.address.port() != 0 && self.listeners.iter().take(index).any(same) {
+                section.refuse_key(
+                    listener.transport.uri_name(),
+                    format!("{} is listed twice", listener.address),
+                );
+            }
+        }
+    }
+
+    /// Host and port for Via, Contact and Route of what leaves by `listener`, whose socket is bound to `bound`.
+    ///
+    /// Its own advertised host comes first, then `sip.public_host`, then the bound address, or, where that is
+    /// all addresses, the first non-loopback one. A port not given is the bound one.
+    pub fn sent_by(&self, listener: &Listener, bound: SocketAddr) -> String {
+        let host = listener.advertise.as_ref().or(self.public_host.as_ref());
+        match host {
+            Some(host) => host.with_port(host.port.unwrap_or(bound.port())),
+            None => HostPort::of_ip(concrete(bound.ip())).with_port(bound.port()),
+        }
+    }
+
+    /// What a PBX is told to dial (`sip_endpoint`): `sip.public_host`, or what the first listener advertises; the
+    /// port is left out where it is SIP's own.
+    pub fn endpoint(&self) -> String {
+        let Some(listener) = self.listeners.first() else {
+            return String::new();
+        };
+        match &self.public_host {
+            Some(host) => host.to_string(),
+            None => {
+                let sent_by = self.sent_by(listener, listener.address);
+                sent_by
+                    .strip_suffix(":5060")
+                    .map_or(sent_by.clone(), str::to_owned)
+            }
+        }
+    }
+
+    /// The address that callers know us by, for media: `sip.public_host` where it is an address, else the first
+    /// listener's, else the first non-loopback one.
+    pub(super) fn media_address(&self) -> IpAddr {
+        let advertised = self.public_host.as_ref().and_then(HostPort::ip);
+        advertised.unwrap_or_else(|| {
+            concrete(
+                self.listeners
+                    .first()
+                    .map_or(Ipv4Addr::UNSPECIFIED.into(), |first| first.address.ip()),
+            )
+        })
+    }
+}
+
+fn concrete(ip: IpAddr) -> IpAddr {
+    if ip.is_unspecified() {
+        own_address(ip.is_ipv6())
+    } else {
+        ip
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn seconds(
+    section: &mut Section<'_>,
+    key: &'static str,
+    least: u64,
+    most: u64,
+    default: u64,
+) -> Duration {
+    Duration::from_secs(section.number(key, least..=most).unwrap_or(default))
+}
+
+fn millis(
+    section: &mut Section<'_>,
+    key: &'static str,
+    least: u64,
+    most: u64,
+    default: u64,
+) -> Duration {
+    Duration::from_millis(section.number(key, least..=most).unwrap_or(default))
+}
+
+/// Text that goes into a header as it stands.
+fn token(
+    section: &mut Section<'_>,
+    key: &'static str,
+    allowed: impl Fn(u8) -> bool,
+) -> Option<Box<str>> {
+    let text = section.text(key)?;
+    if text.len() > 64 || !text.bytes().all(allowed) {
+        section.refuse_key(key, format!("{text:?} can't stand in a SIP header"));
+        return None;
+    }
+    Some(text.trim_end_matches('-').into())
+}
+
+fn listeners(section: &mut Section<'_>) -> Vec<Listener> {
+    let default = |transport| {
+        vec![Listener {
+            transport,
+            address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 5060)),
+            advertise: None,
+        }]
+    };
+    let mut all = section
+        .list("udp", |entry| listener(entry, Transport::Udp))
+        .unwrap_or_else(|| default(Transport::Udp));
+    all.extend(
+        section
+            .list("tcp", |entry| listener(entry, Transport::Tcp))
+            .unwrap_or_else(|| default(Transport::Tcp)),
+    );
+    let tls = section
+        .list("tls", |entry| listener(entry, Transport::Tls))
+        .unwrap_or_default();
+    if !tls.is_empty() {
+        section.refuse_key(
+            "tls",
+            "TLS listeners aren't served yet; leave it out and put a TLS proxy in front",
+        );
+    }
+    all
+}
+
+/// `host:port`, `host:port=advertised`, or a table `{listen, advertise}`.
+fn listener(entry: &Entry, transport: Transport) -> Result<Listener, String> {
+    let (address, advertise) = match &entry.value {
+        Value::Dict(_, fields) => {
+            if let Some(key) = fields
+                .keys()
+                .find(|key| !["listen", "advertise"].contains(&key.as_str()))
+            {
+                return Err(format!(
+                    "{key:?} is no field of a listener: use listen and advertise"
+                ));
+            }
+            let field = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
+            (
+                field("listen").ok_or("a listener needs `listen`")?,
+                field("advertise"),
+            )
+        }
+        Value::String(..)
+        | Value::Char(..)
+        | Value::Bool(..)
+        | Value::Num(..)
+        | Value::Empty(..)
+        | Value::Array(..) => {
+            let text = entry.text()?;
+            match text.split_once('=') {
+                Some((address, advertise)) => (address.to_owned(), Some(advertise.to_owned())),
+                None => (text, None),
+            }
+        }
+    };
+    let address = address
+        .trim()
+        .parse()
+        .map_err(|_| format!("{address:?} is no address such as 0.0.0.0:5060 or [::]:5060"))?;
+    let advertise = advertise
+        .map(|host| {
+            host.trim()
+                .parse::<HostPort>()
+                .map_err(|error| format!("{host:?} {error}"))
+        })
+        .transpose()?;
+    Ok(Listener {
+        transport,
+        address,
+        advertise,
+    })
+}

@@ -1,0 +1,256 @@
+//! Where values come from: one TOML file, then the environment, then flags, each overriding the one before.
+//! Knows which line, variable or flag gave a value; knows no key.
+
+use std::path::{Path, PathBuf};
+
+use figment::providers::{Format, Toml};
+use figment::value::{Dict, Map, Tag, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+use toml_edit::{ImDocument, Item};
+
+use super::fault::{Fault, Origin};
+
+/// What variables of the environment start with; `__` separates section and key.
+const PREFIX: &str = "TRUNKLINE__";
+
+/// The file that is read when none is named, if it exists.
+pub const DEFAULT_FILE: &str = "trunkline.toml";
+
+/// Everything that a configuration is read from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The TOML file's name and text.
+    pub file: Option<(PathBuf, String)>,
+    /// Environment variables; those that don't start with `TRUNKLINE__` are ignored.
+    pub variables: Vec<(String, String)>,
+    /// Key, value and the flag as it was typed.
+    pub flags: Vec<Given>,
+}
+
+/// One value from a flag.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// The dotted key, as `sip.udp`.
+    pub key: String,
+    /// The value as text.
+    pub value: String,
+    /// How the operator gave it, as `--data-dir`.
+    pub flag: String,
+}
+
+impl Sources {
+    /// The named file (or `trunkline.toml` in the working directory, if there is one) and this process's environment.
+    ///
+    /// # Errors
+    /// A named file that can't be read.
+    pub fn of_process(file: Option<&Path>, flags: Vec<Given>) -> Result<Self, Fault> {
+        let file = match file {
+            Some(path) => Some(read(path)?),
+            None if Path::new(DEFAULT_FILE).exists() => Some(read(Path::new(DEFAULT_FILE))?),
+            None => None,
+        };
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Ok(Self {
+            file,
+            variables,
+            flags,
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<(PathBuf, String), Fault> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok((path.to_owned(), text)),
+        Err(error) => Err(Fault {
+            origin: Origin::File {
+                path: path.to_owned(),
+                line: None,
+            },
+            key: String::new(),
+            message: format!("can't be read: {error}"),
+        }),
+    }
+}
+
+/// The merged values, which still know where they came from.
+#[derive(Debug)]
+pub(super) struct Merged {
+    figment: Figment,
+    lines: Option<Lines>,
+}
+
+impl Merged {
+    /// Merges the sources; a file that is no TOML gives one fault and counts as empty.
+    pub(super) fn new(sources: &Sources) -> (Self, Option<Fault>) {
+        let mut figment = Figment::new();
+        let mut lines = None;
+        let mut fault = None;
+        if let Some((path, text)) = &sources.file {
+            match ImDocument::parse(text.clone()) {
+                Ok(document) => {
+                    figment = figment.merge(TomlText(text));
+                    lines = Some(Lines {
+                        path: path.clone(),
+                        document,
+                    });
+                }
+                Err(error) => fault = Some(syntax_fault(path, text, &error)),
+            }
+        }
+        for (name, value) in &sources.variables {
+            if let Some(key) = name.strip_prefix(PREFIX) {
+                let key = key.to_ascii_lowercase().replace("__", ".");
+                figment = figment.merge(Pair {
+                    key,
+                    value,
+                    name,
+                    kind: VARIABLE,
+                });
+            }
+        }
+        for Given { key, value, flag } in &sources.flags {
+            figment = figment.merge(Pair {
+                key: key.clone(),
+                value,
+                name: flag,
+                kind: FLAG,
+            });
+        }
+        (Self { figment, lines }, fault)
+    }
+
+    /// All values, each with the tag of its source.
+    pub(super) fn values(&self) -> Dict {
+        let profiles = self.figment.data().unwrap_or_default();
+        profiles
+            .into_iter()
+            .find(|(profile, _)| *profile == Profile::Default)
+            .map(|(_, dict)| dict)
+            .unwrap_or_default()
+    }
+
+    /// Where the value with `tag` under `key` was given.
+    pub(super) fn origin(&self, tag: Tag, key: &str) -> Origin {
+        let Some(metadata) = self.figment.get_metadata(tag) else {
+            return Origin::Default;
+        };
+        let name = metadata
+            .source
+            .as_ref()
+            .and_then(figment::Source::custom)
+            .unwrap_or_default()
+            .to_owned();
+        match (metadata.name.as_ref(), &self.lines) {
+            (VARIABLE, _) => Origin::Variable(name),
+            (FLAG, _) => Origin::Flag(name),
+            (_, Some(lines)) => Origin::File {
+                path: lines.path.clone(),
+                line: lines.of(key),
+            },
+            (_, None) => Origin::Default,
+        }
+    }
+}
+
+fn syntax_fault(path: &Path, text: &str, error: &toml_edit::TomlError) -> Fault {
+    let line = error.span().map(|span| line_at(text, span.start));
+    Fault {
+        origin: Origin::File {
+            path: path.to_owned(),
+            line,
+        },
+        key: String::new(),
+        message: format!("is no valid TOML: {}", error.message().replace('\n', "; ")),
+    }
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    text.as_bytes()
+        .iter()
+        .take(offset)
+        .filter(|octet| **octet == b'\n')
+        .count()
+        + 1
+}
+
+/// The parsed file with its spans, to find a key's line again.
+#[derive(Debug)]
+struct Lines {
+    path: PathBuf,
+    document: ImDocument<String>,
+}
+
+impl Lines {
+    /// The line of `sip.udp[1]`: of the element if it can be found, else of the nearest key above it.
+    fn of(&self, key: &str) -> Option<usize> {
+        let mut item = self.document.as_item();
+        let mut span = None;
+        for part in key.split('.') {
+            let (name, index) = split_index(part);
+            let (found, inner) = item.as_table_like()?.get_key_value(name)?;
+            span = found.span().or_else(|| inner.span()).or(span);
+            item = inner;
+            if let Some(element) = index.and_then(|index| element_span(item, index)) {
+                return Some(line_at(self.document.raw(), element.start));
+            }
+        }
+        span.map(|span| line_at(self.document.raw(), span.start))
+    }
+}
+
+fn element_span(item: &Item, index: usize) -> Option<std::ops::Range<usize>> {
+    match item {
+        Item::Value(toml_edit::Value::Array(array)) => array.get(index)?.span(),
+        Item::ArrayOfTables(tables) => tables.get(index)?.span(),
+        Item::None | Item::Table(_) | Item::Value(_) => None,
+    }
+}
+
+fn split_index(part: &str) -> (&str, Option<usize>) {
+    match part.split_once('[') {
+        Some((name, index)) => (name, index.trim_end_matches(']').parse().ok()),
+        None => (part, None),
+    }
+}
+
+struct TomlText<'a>(&'a str);
+
+impl Provider for TomlText<'_> {
+    fn metadata(&self) -> Metadata {
+        Metadata::named("file")
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Toml::string(self.0).data()
+    }
+}
+
+const VARIABLE: &str = "environment variable";
+const FLAG: &str = "flag";
+
+/// One value from outside the file. It stays text: the key's reader knows what it should be.
+struct Pair<'a> {
+    key: String,
+    value: &'a str,
+    name: &'a str,
+    kind: &'static str,
+}
+
+impl Provider for Pair<'_> {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.kind).source(figment::Source::Custom(self.name.to_owned()))
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let mut parts = self.key.rsplit('.');
+        let mut dict = Dict::new();
+        let last = parts.next().unwrap_or_default();
+        dict.insert(last.to_owned(), Value::from(self.value));
+        for part in parts {
+            dict = Dict::from([(part.to_owned(), Value::from(dict))]);
+        }
+        Ok(Profile::Default.collect(dict))
+    }
+}

@@ -1,0 +1,312 @@
+//! The configuration as a whole: sources, faults and their origins, what is derived.
+
+use std::net::SocketAddr;
+
+use trunkline_sip::flow::Transport;
+
+use super::*;
+
+fn file(text: &str) -> Sources {
+    Sources {
+        file: Some((PathBuf::from("t.toml"), text.to_owned())),
+        ..Sources::default()
+    }
+}
+
+fn variables(pairs: &[(&str, &str)]) -> Sources {
+    let variables = pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    Sources {
+        variables,
+        ..Sources::default()
+    }
+}
+
+fn faults(sources: &Sources) -> Vec<String> {
+    Config::load(sources).map_or_else(
+        |faults| faults.0.iter().map(Fault::to_string).collect(),
+        |_| Vec::new(),
+    )
+}
+
+#[test]
+fn nothing_at_all_is_a_configuration() {
+    let config = Config::load(&Sources::default()).unwrap();
+    assert_eq!(config.data_dir, PathBuf::from("trunkline-data"));
+    assert_eq!(
+        config.database.url,
+        DatabaseUrl::Sqlite("trunkline-data/trunkline.db".into())
+    );
+    assert_eq!(
+        config.http.listen,
+        "127.0.0.1:8080".parse::<SocketAddr>().unwrap()
+    );
+    let addresses: Vec<_> = config
+        .sip
+        .listeners
+        .iter()
+        .map(|listener| (listener.transport, listener.address.to_string()))
+        .collect();
+    assert_eq!(
+        addresses,
+        [
+            (Transport::Udp, "0.0.0.0:5060".to_owned()),
+            (Transport::Tcp, "0.0.0.0:5060".to_owned())
+        ]
+    );
+    assert_eq!(&*config.sip.header_prefix, "X-PLATFORM");
+    assert_eq!(
+        (config.sip.session_expires_s, config.sip.min_se_s),
+        (1800, 90)
+    );
+    assert_eq!(config.phone.default_runtime, DefaultRuntime::Echo);
+    assert!(
+        !config.sip.endpoint().contains(":5060"),
+        "the default port needn't be told"
+    );
+}
+
+#[test]
+fn flags_override_the_environment_which_overrides_the_file() {
+    let mut sources = file("[sip]\nrealm = \"file\"\nheader_prefix = \"X-FILE\"\nnode = 1\n");
+    sources.variables = vec![
+        ("TRUNKLINE__SIP__REALM".into(), "env".into()),
+        ("TRUNKLINE__SIP__NODE".into(), "2".into()),
+    ];
+    sources.flags = vec![Given {
+        key: "sip.node".into(),
+        value: "3".into(),
+        flag: "--set sip.node".into(),
+    }];
+    let sip = Config::load(&sources).unwrap().sip;
+    assert_eq!(
+        (&*sip.header_prefix, &*sip.realm, sip.node),
+        ("X-FILE", "env", 3)
+    );
+}
+
+#[test]
+fn a_list_in_the_environment_is_comma_separated() {
+    let sources = variables(&[
+        ("TRUNKLINE__SIP__UDP", "127.0.0.1:5070, [::1]:5070"),
+        ("TRUNKLINE__SIP__TCP", ""),
+        ("PATH", "/bin"),
+    ]);
+    let sip = Config::load(&sources).unwrap().sip;
+    let addresses: Vec<_> = sip
+        .listeners
+        .iter()
+        .map(|listener| listener.address.to_string())
+        .collect();
+    assert_eq!(addresses, ["127.0.0.1:5070", "[::1]:5070"]);
+    assert_eq!(sip.endpoint(), "127.0.0.1:5070");
+}
+
+#[test]
+fn every_fault_is_reported_with_its_line() {
+    let text = "\
+data_dir = 5
+[http]
+listen = \"nowhere\"
+[sip]
+udp = [
+  \"127.0.0.1:5060\",
+  \"127.0.0.1\",
+]
+shards = 0
+relm = \"x\"
+public_host = \"a b\"
+[media]
+rtp_ports = \"9-1\"
+[lgo]
+format = \"text\"
+[log]
+format = \"xml\"
+[secrets]
+master_key = \"file:/nowhere/at/all\"
+";
+    insta::assert_snapshot!(faults(&file(text)).join("\n"), @r#"
+    t.toml:1: data_dir: expected text in quotes
+    t.toml:14: lgo: is no key of Trunkline; did you mean "log"?
+    t.toml:19: secrets.master_key: the file "/nowhere/at/all" can't be read: No such file or directory (os error 2)
+    t.toml:3: http.listen: "nowhere" invalid socket address syntax
+    t.toml:7: sip.udp[1]: "127.0.0.1" is no address such as 0.0.0.0:5060 or [::]:5060
+    t.toml:11: sip.public_host: "a b" is no host or host:port
+    t.toml:9: sip.shards: expected a whole number from 1 to 256
+    t.toml:10: sip.relm: is no key of Trunkline; did you mean "realm"?
+    t.toml:13: media.rtp_ports: "9-1" starts below port 1024
+    t.toml:17: log.format: "xml" is none of "text", "json"
+    "#);
+}
+
+#[test]
+fn a_fault_outside_the_file_names_the_variable_or_the_flag() {
+    let mut sources = variables(&[
+        ("TRUNKLINE__SIP__SHARDS", "many"),
+        ("TRUNKLINE__SIPP__UDP", "x"),
+    ]);
+    sources.flags = vec![Given {
+        key: "sip.node".into(),
+        value: "300".into(),
+        flag: "--set sip.node".into(),
+    }];
+    insta::assert_snapshot!(faults(&sources).join("\n"), @r#"
+    environment variable TRUNKLINE__SIPP__UDP: sipp: is no key of Trunkline; did you mean "sip"?
+    environment variable TRUNKLINE__SIP__SHARDS: sip.shards: expected a whole number from 1 to 256
+    --set sip.node: sip.node: expected a whole number from 0 to 255
+    "#);
+}
+
+#[test]
+fn broken_toml_is_one_fault_with_its_line() {
+    let faults = faults(&file("[sip]\nudp = [\n"));
+    assert_eq!(faults.len(), 1);
+    assert!(
+        faults[0].starts_with("t.toml:3: is no valid TOML"),
+        "{}",
+        faults[0]
+    );
+}
+
+#[test]
+fn postgres_needs_a_master_key() {
+    let with = |more: &str| {
+        faults(&file(&format!(
+            "[database]\nurl = \"postgres://u:hunter2@h/db\"\n{more}"
+        )))
+    };
+    assert!(
+        with("")
+            .iter()
+            .any(|fault| fault.contains("secrets.master_key"))
+    );
+    assert!(
+        with("[secrets]\nmaster_key = \"short\"\n")
+            .iter()
+            .any(|fault| fault.contains("at least 32"))
+    );
+    assert_eq!(
+        with("[secrets]\nmaster_key = \"0123456789abcdef0123456789abcdef\"\n"),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn a_secret_may_stand_in_a_file_and_is_never_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("key");
+    std::fs::write(&path, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let config = Config::load(&file(&format!(
+        "[secrets]\nmaster_key = \"file:{}\"\n",
+        path.display()
+    )))
+    .unwrap();
+    assert_eq!(
+        config.secrets.master_key.as_ref().unwrap().expose(),
+        "0123456789abcdef0123456789abcdef"
+    );
+    assert!(!format!("{config:?}").contains("0123456789abcdef"));
+}
+
+#[test]
+fn a_listener_may_advertise_its_own_host() {
+    let text = "\
+[sip]
+public_host = \"sip.example.com\"
+udp = [\"0.0.0.0:5060\", { listen = \"10.0.0.1:5062\", advertise = \"pbx.lan\" }, \"10.0.0.2:5060=lan.example:5099\"]
+tcp = []
+";
+    let sip = Config::load(&file(text)).unwrap().sip;
+    let told: Vec<_> = sip
+        .listeners
+        .iter()
+        .map(|listener| sip.sent_by(listener, listener.address))
+        .collect();
+    assert_eq!(
+        told,
+        ["sip.example.com:5060", "pbx.lan:5062", "lan.example:5099"]
+    );
+    assert_eq!(sip.endpoint(), "sip.example.com");
+}
+
+#[test]
+fn an_advertised_port_overrides_the_bound_one() {
+    let sip = Config::load(&file(
+        "[sip]\npublic_host = \"h:7000\"\ntcp = []\nudp = [\"127.0.0.1:0\"]",
+    ))
+    .unwrap()
+    .sip;
+    assert_eq!(
+        sip.sent_by(&sip.listeners[0], "127.0.0.1:41000".parse().unwrap()),
+        "h:7000"
+    );
+    assert_eq!(sip.endpoint(), "h:7000");
+}
+
+#[test]
+fn listeners_that_can_not_work_are_refused() {
+    for (name, text, said) in [
+        ("none", "[sip]\nudp = []\ntcp = []\n", "no listener"),
+        (
+            "twice",
+            "[sip]\nudp = [\"127.0.0.1:5060\", \"127.0.0.1:5060\"]\n",
+            "listed twice",
+        ),
+        (
+            "tls",
+            "[sip]\ntls = [\"0.0.0.0:5061\"]\n",
+            "aren't served yet",
+        ),
+        ("timers", "[sip]\nmin_se_s = 3600\n", "below sip.min_se_s"),
+        ("section", "sip = 5\n", "is a section"),
+    ] {
+        let faults = faults(&file(text));
+        assert!(
+            faults.len() == 1 && faults[0].contains(said),
+            "{name}: {faults:?}"
+        );
+    }
+}
+
+#[test]
+fn an_integration_is_there_if_its_address_is() {
+    let none = Config::load(&file("[integrations.booking]\nkey = \"tours\"")).unwrap();
+    assert!(none.integrations.booking.is_none());
+    let toml =
+        "[integrations.booking]\nbase_url = \"https://api.example.com/v1/\"\nkey = \"tours\"";
+    let booking = Config::load(&file(toml))
+        .unwrap()
+        .integrations
+        .booking
+        .unwrap();
+    assert_eq!(
+        (&*booking.key, &*booking.base_url, &*booking.probe_path),
+        ("tours", "https://api.example.com/v1", "/companies/")
+    );
+    let variable = (
+        "TRUNKLINE__INTEGRATIONS__BOOKING__BASE_URL",
+        "http://127.0.0.1:7",
+    );
+    let booking = Config::load(&variables(&[variable]))
+        .unwrap()
+        .integrations
+        .booking;
+    assert_eq!(&*booking.unwrap().base_url, "http://127.0.0.1:7");
+}
+
+#[test]
+fn faults_of_an_inner_section_have_its_whole_name() {
+    let toml = "[integrations.booking]\nbase_url = \"x\"\nprobe_path = \"y\"\nuser_key_header = \"a b\"\ncolour = 1\n[integrations.other]\nz = 1";
+    let faults = faults(&file(toml)).join("\n");
+    for expected in [
+        "integrations.booking.base_url: \"x\" is no http:// or https:// address",
+        "integrations.booking.probe_path: \"y\" is no path that begins with a slash",
+        "integrations.booking.user_key_header: \"a b\" is no header's name",
+        "t.toml:5: integrations.booking.colour: is no key of Trunkline",
+        "integrations.other: is no key of Trunkline",
+    ] {
+        assert!(faults.contains(expected), "{expected}\n{faults}");
+    }
+}

@@ -1,0 +1,24 @@
+//! `[widget]`: the chat widget's visitors.
+
+use std::time::Duration;
+
+use super::section::Section;
+
+/// What holds for the visitors of every org's widget.
+#[derive(Clone, Debug)]
+pub struct Widget {
+    /// How long the token of a visitor is good.
+    pub token_lifetime: Duration,
+}
+
+impl Widget {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            token_lifetime: Duration::from_secs(
+                section
+                    .number("token_lifetime_s", 60..=31_536_000)
+                    .unwrap_or(86_400),
+            ),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The rows of every org, turned into what the view shows of them, and how far the change feed has been read.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use trunkline_sip::auth::Secret;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::Defaults;
+use super::settings::Runtime;
+use super::view::{Login, OrgView, TrunkView, View};
+use crate::store::{self, AgentKind, Change, InboundTrunk, OrgRows, Password, Store};
+
+/// Beyond so many touched orgs, everything is read anew.
+const ONE_BY_ONE: usize = 100;
+
+/// Everything read so far.
+#[derive(Debug)]
+pub(super) struct Book {
+    defaults: Defaults,
+    default_runtime: Arc<Runtime>,
+    entries: HashMap<Uuid, Entry>,
+    seq: i64,
+}
+
+/// What one org adds to the view.
+#[derive(Debug)]
+struct Entry {
+    org: Arc<OrgView>,
+    logins: Vec<(Box<str>, Login)>,
+    dedicated: Vec<IpNet>,
+    allowed: Vec<IpNet>,
+}
+
+impl Book {
+    /// Reads everything.
+    pub(super) async fn read(store: &Store, defaults: Defaults) -> Result<Self, store::Error> {
+        let default_runtime = Arc::new(defaults.runtime.clone());
+        let mut book = Self {
+            defaults,
+            default_runtime,
+            entries: HashMap::new(),
+            seq: 0,
+        };
+        book.read_all(store).await?;
+        Ok(book)
+    }
+
+    /// Reads what has changed; says whether anything did. After a fault it is as before, and may be tried again.
+    pub(super) async fn catch_up(&mut self, store: &Store) -> Result<bool, store::Error> {
+        let changes = store.feed().since(self.seq).await?;
+        let orgs: HashSet<Uuid> = changes.changes.iter().filter_map(touched).collect();
+        if changes.missed || orgs.len() > ONE_BY_ONE {
+            self.read_all(store).await?;
+            return Ok(true);
+        }
+        for org in &orgs {
+            match store.rows_of(Some(*org)).await?.pop() {
+                Some(rows) => drop(self.entries.insert(*org, self.entry(&rows))),
+                None => drop(self.entries.remove(org)),
+            }
+        }
+        self.seq = changes.seq;
+        Ok(!orgs.is_empty())
+    }
+
+    /// The number is read before the rows: what changes in between is read twice rather than never.
+    async fn read_all(&mut self, store: &Store) -> Result<(), store::Error> {
+        let seq = store.feed().position().await?;
+        let rows = store.rows_of(None).await?;
+        self.entries = rows
+            .iter()
+            .map(|rows| (rows.org.id, self.entry(rows)))
+            .collect();
+        self.seq = seq;
+        Ok(())
+    }
+
+    /// The number of the last change that was read.
+    pub(super) fn seq(&self) -> i64 {
+        self.seq
+    }
+
+    /// The view of it all.
+    pub(super) fn view(&self) -> View {
+        let all = |networks: fn(&Entry) -> &[IpNet]| {
+            self.entries.iter().flat_map(move |(org, entry)| {
+                networks(entry).iter().map(|network| (*network, *org))
+            })
+        };
+        View {
+            orgs: self
+                .entries
+                .iter()
+                .map(|(id, entry)| (*id, Arc::clone(&entry.org)))
+                .collect(),
+            by_username: self
+                .entries
+                .values()
+                .flat_map(|entry| entry.logins.iter().cloned())
+                .collect(),
+            dedicated: all(|entry| &entry.dedicated).collect(),
+            allowed: all(|entry| &entry.allowed).collect(),
+        }
+    }
+
+    fn entry(&self, rows: &OrgRows) -> Entry {
+        let trunk = rows.trunk.as_ref();
+        Entry {
+            org: Arc::new(OrgView {
+                routing: routing(rows),
+                runtimes: self.runtimes(rows),
+                trunk: trunk.map(trunk_view),
+            }),
+            logins: trunk
+                .map(|trunk| self.logins(rows, trunk))
+                .unwrap_or_default(),
+            dedicated: rows.dedicated.clone(),
+            allowed: trunk
+                .map(|trunk| trunk.allowed_addresses.clone())
+                .unwrap_or_default(),
+        }
+    }
+
+    fn runtimes(&self, rows: &OrgRows) -> HashMap<Uuid, Arc<Runtime>> {
+        let runtime = |own: &Option<Runtime>| {
+            own.as_ref().map_or_else(
+                || Arc::clone(&self.default_runtime),
+                |own| Arc::new(own.clone()),
+            )
+        };
+        rows.agents
+            .iter()
+            .map(|agent| (agent.id, runtime(&agent.runtime)))
+            .collect()
+    }
+
+    fn logins(&self, rows: &OrgRows, trunk: &InboundTrunk) -> Vec<(Box<str>, Login)> {
+        let login = |username: &str, password: &Password, expires_at: Option<Moment>| {
+            let secret = Arc::new(Secret::new(
+                username,
+                &self.defaults.realm,
+                password.reveal(),
+            ));
+            (
+                username.into(),
+                Login {
+                    org: rows.org.id,
+                    trunk: trunk.id,
+                    secret,
+                    expires_at,
+                },
+            )
+        };
+        let old = rows
+            .old_credentials
+            .iter()
+            .map(|old| login(&old.username, &old.password, Some(old.expires_at)));
+        old.chain([login(&trunk.username, &trunk.password, None)])
+            .collect()
+    }
+}
+
+fn touched(change: &Change) -> Option<Uuid> {
+    match change {
+        Change::Org(org) => Some(*org),
+        Change::OrgKey { .. } | Change::Partner(_) => None,
+    }
+}
+
+/// What the four steps read. A number that has lost its verification counts for nothing, listed or not.
+fn routing(rows: &OrgRows) -> trunkline_routing::Org {
+    let verified = || {
+        rows.numbers
+            .iter()
+            .filter(|number| number.verified_at.is_some())
+    };
+    let numbers: HashSet<_> = verified().map(|number| number.number).collect();
+    let trunk = rows.trunk.as_ref().map(|trunk| trunkline_routing::Trunk {
+        id: trunk.id,
+        numbers: trunk
+            .numbers
+            .iter()
+            .copied()
+            .filter(|number| numbers.contains(number))
+            .collect(),
+        default_country: trunk.default_country,
+        max_concurrent_calls: trunk.max_concurrent_calls,
+    });
+    trunkline_routing::Org {
+        id: rows.org.id,
+        agents: rows.agents.iter().map(routing_agent).collect(),
+        held: verified()
+            .filter_map(|number| Some((number.number, number.agent_id?)))
+            .collect(),
+        numbers,
+        trunk,
+        max_concurrent_calls: rows.org.max_concurrent_calls,
+    }
+}
+
+fn routing_agent(agent: &store::Agent) -> trunkline_routing::Agent {
+    trunkline_routing::Agent {
+        id: agent.id,
+        name: agent.name.as_str().into(),
+        inbound: agent.kind == AgentKind::Inbound,
+        enabled: agent.enabled,
+        max_concurrent_calls: agent.max_concurrent_calls,
+        created: i64::try_from(agent.created_at.as_micros()).unwrap_or(i64::MAX),
+    }
+}
+
+fn trunk_view(trunk: &InboundTrunk) -> TrunkView {
+    TrunkView {
+        id: trunk.id,
+        krisp_enabled: trunk.krisp_enabled,
+        username: trunk.username.as_str().into(),
+        refer_to: trunk.refer_to_format,
+        refer_host: trunk.refer_host.as_deref().map(Into::into),
+        refer_headers_in_uri: trunk.refer_headers_in_uri,
+        bridge_when_refer_fails: trunk.bridge_when_refer_fails,
+    }
+}

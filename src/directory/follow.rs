@@ -1,0 +1,54 @@
+//! Keeps the view up to date with the change feed.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use super::Directory;
+use super::book::Book;
+use crate::store::Store;
+use crate::store::feed::Signal;
+
+/// How often rows of the feed that everybody has read are deleted.
+const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+
+/// Runs until the directory is dropped.
+pub(super) async fn follow(
+    store: Store,
+    directory: Weak<Directory>,
+    mut book: Book,
+    mut signal: Signal,
+    clock: fn() -> Moment,
+) {
+    let mut pruned = clock();
+    loop {
+        signal.wait().await;
+        let Some(directory) = directory.upgrade() else {
+            return;
+        };
+        match book.catch_up(&store).await {
+            Ok(changed) => {
+                if changed {
+                    directory.view.store(Arc::new(book.view()));
+                }
+                directory.read.send_replace(book.seq());
+                if !directory.current.swap(true, Ordering::Relaxed) {
+                    tracing::info!("the directory follows the database again");
+                }
+            }
+            Err(error) => {
+                if directory.current.swap(false, Ordering::Relaxed) {
+                    tracing::warn!(%error, "the directory can't follow the database: calls go on with what is known");
+                }
+            }
+        }
+        if clock().since(pruned) >= PRUNE_EVERY {
+            pruned = clock();
+            if let Err(error) = store.feed().prune(pruned).await {
+                tracing::warn!(%error, "the change feed can't be pruned");
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Settings of agents, trunks and destinations that are more than a text or a number, as the API writes them.
+
+use serde::{Deserialize, Serialize};
+use trunkline_routing::E164;
+
+/// What answers for an agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Runtime {
+    /// The built-in agent that echoes its caller.
+    Echo,
+    /// A SIP peer.
+    Sip {
+        /// Where to; may hold `{agent_id}` and `{org_id}`.
+        uri: Box<str>,
+        /// Tried in order when `uri` can't be reached.
+        #[serde(default)]
+        fallbacks: Vec<Box<str>>,
+    },
+}
+
+/// How `Refer-To` names a phone number: Asterisk refuses `tel:`, Twilio wants it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReferFormat {
+    /// `sip:+E164@host`.
+    #[default]
+    Sip,
+    /// `tel:+E164`.
+    Tel,
+}
+
+impl ReferFormat {
+    /// The name as the API and the database have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sip => "sip",
+            Self::Tel => "tel",
+        }
+    }
+}
+
+/// Where a transfer leads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TransferTarget {
+    /// A telephone number.
+    Phone(E164),
+    /// A SIP URI.
+    Sip(Box<str>),
+}
+
+impl TransferTarget {
+    /// `phone` or `sip`, as the API and the database have it.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Phone(_) => "phone",
+            Self::Sip(_) => "sip",
+        }
+    }
+
+    /// The number or the URI.
+    pub fn value(&self) -> &str {
+        match self {
+            Self::Phone(number) => number.as_str(),
+            Self::Sip(uri) => uri,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_is_written_as_the_api_has_it() {
+        let cases = [
+            (r#"{"type":"echo"}"#, Runtime::Echo),
+            (
+                r#"{"type":"sip","uri":"sip:a@b","fallbacks":["sip:c"]}"#,
+                Runtime::Sip {
+                    uri: "sip:a@b".into(),
+                    fallbacks: vec!["sip:c".into()],
+                },
+            ),
+        ];
+        for (json, runtime) in cases {
+            assert_eq!(serde_json::from_str::<Runtime>(json).expect(json), runtime);
+            assert_eq!(serde_json::to_string(&runtime).expect(json), json);
+        }
+        assert!(
+            serde_json::from_str::<Runtime>(r#"{"type":"sip","uri":"sip:a","fallback":[]}"#)
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! What routing and digest know of every org: a plain value, replaced as a whole when something changes.
+//!
+//! Pure: no database, no clock, no sockets. An INVITE is judged from here alone.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use smallvec::SmallVec;
+use trunkline_sip::auth::Secret;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+pub use super::settings::{ReferFormat, Runtime};
+
+/// Every org, by id, by trunk user name and by source address.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// By id.
+    pub orgs: HashMap<Uuid, Arc<OrgView>>,
+    /// Trunk credentials by digest user name; the old pair of a rotated trunk is listed until it expires.
+    pub by_username: HashMap<Box<str>, Login>,
+    /// Networks that the operator has dedicated to one org.
+    pub dedicated: Sources,
+    /// `allowed_addresses` of the trunks; a carrier's network may stand for many orgs.
+    pub allowed: Sources,
+}
+
+/// One org: what the four steps read, and what follows from their choice.
+#[derive(Clone, Debug)]
+pub struct OrgView {
+    /// Agents, numbers, trunk and limits.
+    pub routing: trunkline_routing::Org,
+    /// By agent.
+    pub runtimes: HashMap<Uuid, Arc<Runtime>>,
+    /// The inbound trunk, if the org has one.
+    pub trunk: Option<TrunkView>,
+}
+
+/// What an inbound trunk says besides routing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TrunkView {
+    /// The trunk.
+    pub id: Uuid,
+    /// Noise suppression, handed to the runtime.
+    pub krisp_enabled: bool,
+    /// The digest user name.
+    pub username: Box<str>,
+    /// How `Refer-To` names a phone number.
+    pub refer_to: ReferFormat,
+    /// The host in `Refer-To`; without one that of the peer's Contact.
+    pub refer_host: Option<Box<str>>,
+    /// Whether the context headers also stand inside the `Refer-To` URI.
+    pub refer_headers_in_uri: bool,
+    /// Whether a failed REFER is followed by a bridge.
+    pub bridge_when_refer_fails: bool,
+}
+
+/// A trunk's credentials.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// The org.
+    pub org: Uuid,
+    /// Its inbound trunk.
+    pub trunk: Uuid,
+    /// What the digest answer is checked against.
+    pub secret: Arc<Secret>,
+    /// Set on the old pair after a rotation.
+    pub expires_at: Option<Moment>,
+}
+
+/// Whose a source address is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Dedicated to this org by the operator: any number of the org.
+    Dedicated(Uuid),
+    /// Among the `allowed_addresses` of these orgs' trunks, narrowest network first: numbers on the trunk's own list alone.
+    Allowed(SmallVec<[Uuid; 2]>),
+    /// Nobody's.
+    Unknown,
+}
+
+impl View {
+    /// The org of this id.
+    pub fn org(&self, id: Uuid) -> Option<&Arc<OrgView>> {
+        self.orgs.get(&id)
+    }
+
+    /// The credentials of this digest user name, expired ones included: the caller compares `expires_at` with its clock.
+    pub fn login(&self, username: &[u8]) -> Option<&Login> {
+        self.by_username.get(std::str::from_utf8(username).ok()?)
+    }
+
+    /// Whose `address` is. IPv4-mapped IPv6 counts as IPv4.
+    pub fn by_source(&self, address: IpAddr) -> Source {
+        if let Some(org) = self.dedicated.matches(address).next() {
+            return Source::Dedicated(org);
+        }
+        let mut allowed = SmallVec::new();
+        for org in self.allowed.matches(address) {
+            if !allowed.contains(&org) {
+                allowed.push(org);
+            }
+        }
+        if allowed.is_empty() {
+            Source::Unknown
+        } else {
+            Source::Allowed(allowed)
+        }
+    }
+}
+
+/// Networks and the orgs they stand for. A look-up costs one hash per prefix length in use, however many networks there are.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    networks: HashMap<IpNet, SmallVec<[Uuid; 1]>>,
+    /// The prefix lengths in use, longest first.
+    v4_lengths: SmallVec<[u8; 8]>,
+    v6_lengths: SmallVec<[u8; 8]>,
+}
+
+impl Sources {
+    /// Adds a network of `org`; twice is once.
+    pub fn insert(&mut self, network: IpNet, org: Uuid) {
+        let network = canonical(network);
+        let lengths = match network {
+            IpNet::V4(_) => &mut self.v4_lengths,
+            IpNet::V6(_) => &mut self.v6_lengths,
+        };
+        if let Err(place) = lengths.binary_search_by(|held| network.prefix_len().cmp(held)) {
+            lengths.insert(place, network.prefix_len());
+        }
+        let orgs = self.networks.entry(network).or_default();
+        if !orgs.contains(&org) {
+            orgs.push(org);
+        }
+    }
+
+    /// The orgs whose networks hold `address`, narrowest network first; one org may come twice.
+    pub fn matches(&self, address: IpAddr) -> impl Iterator<Item = Uuid> {
+        let address = address.to_canonical();
+        let lengths = match address {
+            IpAddr::V4(_) => &self.v4_lengths,
+            IpAddr::V6(_) => &self.v6_lengths,
+        };
+        lengths
+            .iter()
+            .filter_map(move |length| {
+                self.networks
+                    .get(&IpNet::new(address, *length).ok()?.trunc())
+            })
+            .flatten()
+            .copied()
+    }
+}
+
+impl FromIterator<(IpNet, Uuid)> for Sources {
+    fn from_iter<T: IntoIterator<Item = (IpNet, Uuid)>>(networks: T) -> Self {
+        let mut sources = Self::default();
+        for (network, org) in networks {
+            sources.insert(network, org);
+        }
+        sources
+    }
+}
+
+/// Host bits cleared, and a network inside `::ffff:0:0/96` written as the IPv4 network it is.
+fn canonical(network: IpNet) -> IpNet {
+    let network = network.trunc();
+    match (network.network().to_canonical(), network) {
+        (address @ IpAddr::V4(_), IpNet::V6(mapped)) if mapped.prefix_len() >= 96 => {
+            IpNet::new(address, mapped.prefix_len() - 96).unwrap_or(network)
+        }
+        (IpAddr::V4(_) | IpAddr::V6(_), IpNet::V4(_) | IpNet::V6(_)) => network,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn org(number: u128) -> Uuid {
+        Uuid::from_u128(number)
+    }
+
+    fn sources(networks: &[(&str, u128)]) -> Sources {
+        networks
+            .iter()
+            .map(|(network, id)| (network.parse().expect("a network"), org(*id)))
+            .collect()
+    }
+
+    fn allowed(ids: &[u128]) -> Source {
+        Source::Allowed(ids.iter().copied().map(org).collect())
+    }
+
+    #[test]
+    fn an_address_finds_its_orgs() {
+        let view = View {
+            dedicated: sources(&[
+                ("192.0.2.0/24", 1),
+                ("192.0.2.128/25", 2),
+                ("2001:db8::/32", 3),
+            ]),
+            allowed: sources(&[
+                ("198.51.100.0/24", 4),
+                ("198.51.100.7/32", 5),
+                ("198.51.0.0/16", 4),
+                ("::ffff:203.0.113.0/120", 6),
+                ("192.0.2.1/32", 7),
+                ("203.0.113.77/24", 8),
+            ]),
+            ..View::default()
+        };
+        let cases = [
+            ("dedicated", "192.0.2.1", Source::Dedicated(org(1))),
+            (
+                "narrowest dedicated wins",
+                "192.0.2.200",
+                Source::Dedicated(org(2)),
+            ),
+            ("dedicated IPv6", "2001:db8::1", Source::Dedicated(org(3))),
+            (
+                "mapped counts as IPv4",
+                "::ffff:192.0.2.1",
+                Source::Dedicated(org(1)),
+            ),
+            (
+                "shared by two, narrowest first",
+                "198.51.100.7",
+                allowed(&[5, 4]),
+            ),
+            ("wider network of the same org", "198.51.7.7", allowed(&[4])),
+            (
+                "mapped network, host bits ignored",
+                "203.0.113.9",
+                allowed(&[6, 8]),
+            ),
+            ("nobody's", "203.0.114.9", Source::Unknown),
+            ("nobody's IPv6", "2001:db9::1", Source::Unknown),
+        ];
+        for (name, address, source) in cases {
+            assert_eq!(
+                view.by_source(address.parse().expect("an address")),
+                source,
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What others ask of the shards: by the slot in the call's id, and with a deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use trunkline_sip::slot::Node;
+use uuid::Uuid;
+
+use super::inbox::{Input, Switch};
+use crate::calls::limits::Limits;
+use crate::calls::place_of;
+
+/// How long a shard may take to do what it is asked.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The shards, from outside. Clones reach the same.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(super) switch: Switch,
+    pub(super) limits: Arc<Limits>,
+    pub(super) node: Node,
+}
+
+/// A shard did not answer in time: it is overloaded, or has ended.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the shard of the call does not answer")]
+pub struct NoAnswer;
+
+impl Handle {
+    /// The live calls of an agent, trunk or org.
+    pub fn live(&self, id: Uuid) -> u32 {
+        self.limits.live(id)
+    }
+
+    /// Ends a call; false if it isn't up on this node.
+    ///
+    /// # Errors
+    /// Its shard doesn't answer.
+    pub async fn hang_up(&self, call: Uuid) -> Result<bool, NoAnswer> {
+        let Some((node, slot)) = place_of(call) else {
+            return Ok(false);
+        };
+        if node != self.node {
+            return Ok(false);
+        }
+        let inbox = &self.switch.shards()[self.switch.shard_of(slot)];
+        let (done, answer) = oneshot::channel();
+        let asked = async {
+            inbox.send(Input::HangUp { call, done }).await;
+            answer.await.map_err(|_| NoAnswer)
+        };
+        tokio::time::timeout(PATIENCE, asked)
+            .await
+            .map_err(|_| NoAnswer)?
+    }
+}

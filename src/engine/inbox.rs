@@ -1,0 +1,113 @@
+//! What reaches a shard from outside its own sockets, and the bounded way there.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::{Minter, Slot};
+use trunkline_sip::wire::{Framing, lex};
+use uuid::Uuid;
+
+use crate::calls::target::Target;
+use crate::calls::{CallKey, Reason};
+
+/// A message that came by a stream, or to another shard's socket.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) flow: Flow,
+    pub(crate) octets: Box<[u8]>,
+    pub(crate) received_at: Moment,
+}
+
+/// One input of a shard.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// Messages for this shard's slots.
+    Messages(Vec<Arrived>),
+    /// A flow is broken.
+    Lost(Flow),
+    /// A runtime's host was resolved; empty if it wasn't.
+    Resolved(CallKey, Vec<Target>),
+    /// A contact was found or made, or not.
+    Contact(CallKey, Option<Uuid>),
+    /// The echo agent hears nothing.
+    EchoSilent(CallKey),
+    /// New calls are refused from now on.
+    Drain,
+    /// One call ends now; whether it was up is told.
+    HangUp {
+        call: Uuid,
+        done: oneshot::Sender<bool>,
+    },
+    /// All calls end now.
+    HangUpAll(Reason),
+    /// The shard ends.
+    Stop,
+}
+
+/// How many inputs may wait for one shard.
+const INBOX: usize = 4096;
+
+/// The way into one shard.
+#[derive(Clone, Debug)]
+pub(crate) struct Inbox(mpsc::Sender<Input>);
+
+/// The shard's end of it.
+pub(crate) type Outlet = mpsc::Receiver<Input>;
+
+impl Inbox {
+    pub(crate) fn new() -> (Self, Outlet) {
+        let (sender, receiver) = mpsc::channel(INBOX);
+        (Self(sender), receiver)
+    }
+
+    /// Hands an input over without waiting; false if there is no room.
+    pub(crate) fn offer(&self, input: Input) -> bool {
+        self.0.try_send(input).is_ok()
+    }
+
+    /// Hands an input over and waits for room; false if the shard is gone.
+    pub(crate) async fn send(&self, input: Input) -> bool {
+        self.0.send(input).await.is_ok()
+    }
+
+    /// Inputs that wait.
+    pub(crate) fn depth(&self) -> usize {
+        self.0.max_capacity() - self.0.capacity()
+    }
+}
+
+/// Which shard serves which slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Switch {
+    minter: Minter,
+    shards: Arc<[Inbox]>,
+}
+
+impl Switch {
+    pub(crate) fn new(minter: Minter, shards: Vec<Inbox>) -> Self {
+        Self {
+            minter,
+            shards: shards.into(),
+        }
+    }
+
+    /// The number of the shard that serves `slot`.
+    pub(crate) fn shard_of(&self, slot: Slot) -> usize {
+        usize::from(slot.index()) % self.shards.len()
+    }
+
+    pub(crate) fn shards(&self) -> &[Inbox] {
+        &self.shards
+    }
+
+    /// The shard for a message from a stream. What can't be read goes to the first, which answers or drops it.
+    pub(crate) fn inbox_for(&self, octets: &[u8]) -> &Inbox {
+        let slot = match lex(octets, Framing::Stream) {
+            Ok(message) => self.minter.dispatch(&message),
+            Err(_) => return &self.shards[0],
+        };
+        &self.shards[self.shard_of(slot)]
+    }
+}

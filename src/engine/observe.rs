@@ -1,0 +1,189 @@
+//! What a shard counts: facts and messages as they pass, and twice a second what is alive.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use trunkline_sip::endpoint::{Counts, Endpoint, Stats};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
+use uuid::Uuid;
+
+use super::inbox::Switch;
+use super::memory;
+use crate::calls::record::{Direction, Ended, Fact, HangupBy, Status};
+use crate::calls::{Calls, Reason};
+use crate::listener::udp::Sent;
+use crate::telemetry::metrics::{ShardMetrics, TransactionKind};
+use crate::telemetry::redact::Shown;
+
+/// How often the gauges are set.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// One shard's counters.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    metrics: ShardMetrics,
+    seen: Stats,
+    next_look: Moment,
+    /// Whether nothing was alive at the last look.
+    at_rest: bool,
+    /// When the calls that have no answer yet began.
+    waiting: HashMap<Uuid, Moment>,
+}
+
+impl Observer {
+    pub(crate) fn new(shard: usize, now: Moment) -> Self {
+        Self {
+            metrics: ShardMetrics::new(shard),
+            seen: Stats::default(),
+            next_look: now + LOOK,
+            at_rest: true,
+            waiting: HashMap::new(),
+        }
+    }
+
+    pub(crate) const fn next_look(&self) -> Option<Moment> {
+        Some(self.next_look)
+    }
+
+    pub(crate) fn received(&self, message: &Message<'_>) {
+        if message.is_request() {
+            let method = message.method().as_str();
+            self.metrics
+                .request_received(if method.is_empty() { "OTHER" } else { method });
+        } else {
+            self.metrics.responses_received(message.status(), 1);
+        }
+    }
+
+    pub(crate) fn fact(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Started(started) => {
+                tracing::debug!(
+                    call.id = %started.call,
+                    org.id = %started.org,
+                    sip.call_id = %Shown(started.caller_call_id.as_bytes()),
+                    agent.id = ?started.agent,
+                    "call started"
+                );
+                self.metrics
+                    .call_started(started.direction == Direction::Inbound);
+                self.waiting.insert(started.call, started.at);
+            }
+            Fact::Answered { call, at, .. } => {
+                if let Some(began) = self.waiting.remove(call) {
+                    self.metrics.answered(at.since(began));
+                }
+            }
+            Fact::Ended(ended) => {
+                log_end(ended);
+                self.waiting.remove(&ended.call);
+                self.metrics.call_ended("inbound", ended.status.as_str());
+                if ended.hangup_by == HangupBy::Platform
+                    && let Some(reason) = ended.reason.as_deref().and_then(Reason::from_code)
+                {
+                    self.metrics.refused(reason.code());
+                }
+            }
+            Fact::Contact { .. } | Fact::Ringing { .. } => {}
+        }
+    }
+
+    /// An INVITE was turned away before it became a call.
+    pub(crate) fn turned(&self, reason: &'static str) {
+        self.metrics.refused(reason);
+    }
+
+    pub(crate) fn sent(&self, sent: Sent) {
+        if sent.dropped > 0 {
+            self.dropped(sent.dropped);
+        }
+    }
+
+    pub(crate) fn dropped(&self, count: usize) {
+        self.metrics.dropped(count as u64);
+    }
+
+    pub(crate) fn panicked(&self) {
+        metrics::counter!("trunkline_panics_total").increment(1);
+        tracing::error!("a fault of ours ended one call");
+    }
+
+    /// Sets the gauges and adds what the endpoint has counted, twice a second.
+    pub(crate) fn look(
+        &mut self,
+        endpoint: &Endpoint,
+        calls: &Calls,
+        switch: &Switch,
+        shard: usize,
+        now: Moment,
+    ) {
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK;
+        let counts = endpoint.counts();
+        // Before the gauges say that nothing is left.
+        let at_rest = calls.is_empty() && counts == Counts::default();
+        if at_rest && !self.at_rest {
+            memory::give_back();
+        }
+        self.at_rest = at_rest;
+        let (dialogs, _) = calls.left_over();
+        self.metrics
+            .alive(calls.len(), dialogs, switch.shards()[shard].depth());
+        for (kind, count) in [
+            (TransactionKind::ServerInvite, counts.server_invite),
+            (TransactionKind::ServerOther, counts.server_other),
+            (TransactionKind::ClientInvite, counts.client_invite),
+            (TransactionKind::ClientOther, counts.client_other),
+            (TransactionKind::Tombstone, counts.tombstones),
+        ] {
+            self.metrics.transactions(kind, count);
+        }
+        self.add(endpoint.stats());
+    }
+
+    fn add(&mut self, stats: Stats) {
+        let seen = std::mem::replace(&mut self.seen, stats);
+        self.metrics.malformed(stats.malformed - seen.malformed);
+        self.metrics.dropped(stats.dropped - seen.dropped);
+        self.metrics.retransmissions(
+            stats.retransmissions_received - seen.retransmissions_received,
+            stats.retransmissions_sent - seen.retransmissions_sent,
+        );
+        for (class, (now, before)) in stats
+            .responses_sent
+            .iter()
+            .zip(seen.responses_sent)
+            .enumerate()
+            .skip(1)
+        {
+            self.metrics.responses_sent(
+                u16::try_from(class * 100).expect("six classes"),
+                now - before,
+            );
+        }
+    }
+}
+
+/// A line for each call that is over: at `info` where something went wrong, else at `debug`.
+fn log_end(ended: &Ended) {
+    let (status, hangup_by) = (ended.status.as_str(), ended.hangup_by.as_str());
+    let reason = ended.reason.as_deref().unwrap_or_default();
+    match ended.status {
+        Status::Failed | Status::Refused | Status::Lost => {
+            tracing::info!(call.id = %ended.call, org.id = %ended.org, status, sip_code = ended.sip_code, reason, hangup_by, "call ended");
+        }
+        Status::Queued
+        | Status::Ringing
+        | Status::InProgress
+        | Status::Completed
+        | Status::Busy
+        | Status::NoAnswer
+        | Status::Canceled
+        | Status::Transferred => {
+            tracing::debug!(call.id = %ended.call, org.id = %ended.org, status, sip_code = ended.sip_code, reason, hangup_by, "call ended");
+        }
+    }
+}

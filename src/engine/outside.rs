@@ -1,0 +1,183 @@
+//! Carries out what the calls of a shard wish of the world; nothing here waits.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::moment::Moment;
+
+use uuid::Uuid;
+
+use super::contacts::Contacts;
+use super::inbox::{Inbox, Input};
+use super::observe::Observer;
+use super::resolve::Resolver;
+use crate::calls::live::LiveCalls;
+use crate::calls::record::Fact;
+use crate::calls::{AuthFailure, CallKey, Calls, Effect};
+use crate::journal::{Journal, Position};
+use crate::media::EchoMedia;
+
+/// Calls of a shard that are over and still shown, at most.
+const SHOWN: usize = 16_384;
+
+/// What a shard reaches the world by.
+#[derive(Clone)]
+pub(crate) struct Outside {
+    pub(crate) inbox: Inbox,
+    pub(crate) journal: Journal<Fact>,
+    pub(crate) contacts: Contacts,
+    pub(crate) resolver: Resolver,
+    pub(crate) media: EchoMedia,
+    /// Where callers are told to send their audio.
+    pub(crate) media_ip: IpAddr,
+    pub(crate) auth_failures: mpsc::Sender<AuthFailure>,
+    pub(crate) runtime: tokio::runtime::Handle,
+    /// Facts of this turn.
+    pub(crate) facts: Vec<Fact>,
+    /// Calls whose end is among them.
+    pub(crate) ended: Vec<Uuid>,
+    /// Calls whose end is in the journal and not yet a row.
+    pub(crate) unprojected: VecDeque<(Position, Uuid)>,
+    /// How far the journal has become rows.
+    pub(crate) projected: watch::Receiver<Position>,
+    pub(crate) live: Arc<LiveCalls>,
+    /// The shard's number, in the media's keys.
+    pub(crate) shard: usize,
+}
+
+impl Outside {
+    /// Carries out all wishes, those that the answers bring forth included.
+    pub(crate) fn carry_out(
+        &mut self,
+        calls: &mut Calls,
+        endpoint: &mut Endpoint,
+        observer: &mut Observer,
+        now: Moment,
+    ) {
+        loop {
+            let wishes: Vec<Effect> = calls.effects().collect();
+            if wishes.is_empty() {
+                return;
+            }
+            for wish in wishes {
+                self.one(wish, calls, endpoint, observer, now);
+            }
+        }
+    }
+
+    fn one(
+        &mut self,
+        wish: Effect,
+        calls: &mut Calls,
+        endpoint: &mut Endpoint,
+        observer: &mut Observer,
+        now: Moment,
+    ) {
+        match wish {
+            Effect::Fact(fact) => {
+                observer.fact(&fact);
+                if let Fact::Ended(ended) = &fact {
+                    self.ended.push(ended.call);
+                }
+                self.facts.push(fact);
+            }
+            Effect::FindContact { call, org, number } => {
+                match self.contacts.remembered(org, number) {
+                    Some(contact) => calls.handle_contact(endpoint, call, Some(contact), now),
+                    None if self.contacts.ask(org, number, call, self.inbox.clone()) => {}
+                    None => calls.handle_contact(endpoint, call, None, now),
+                }
+            }
+            Effect::Resolve { call, wanted } => {
+                let (resolver, inbox) = (self.resolver.clone(), self.inbox.clone());
+                self.runtime.spawn(async move {
+                    let targets = resolver.resolve(&wanted).await;
+                    inbox.send(Input::Resolved(call, targets)).await;
+                });
+            }
+            Effect::OpenEcho { call, near } => {
+                // A caller on this machine is met on this machine; all others where the operator says.
+                let ip = if near.is_loopback() {
+                    near
+                } else {
+                    self.media_ip
+                };
+                let local = self
+                    .media
+                    .open(self.media_key(call))
+                    .map(|bound| SocketAddr::new(ip, bound.port()));
+                calls.handle_echo_open(endpoint, call, local, now);
+            }
+            Effect::UpdateEcho { call, media } => {
+                let key = self.media_key(call);
+                self.media
+                    .update(key, media.remote, media.payload, media.telephone_event, now);
+            }
+            Effect::CloseEcho { call } => self.media.close(self.media_key(call)),
+            Effect::AuthFailure(failure) => {
+                // A flood of them is cut, not queued.
+                if self.auth_failures.try_send(failure).is_err() {
+                    metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
+                }
+            }
+            Effect::Turned { reason } => observer.turned(reason),
+        }
+    }
+
+    /// Hands the turn's facts to the journal; what it has no room for is kept for the next turn. Calls are refused
+    /// before that room is used up, so that what gathers here is bounded by the calls in progress.
+    pub(crate) fn flush(&mut self) {
+        if self.facts.is_empty() {
+            return;
+        }
+        match self.journal.append(&mut self.facts) {
+            Ok(position) => self
+                .unprojected
+                .extend(self.ended.drain(..).map(|call| (position, call))),
+            Err(_) => metrics::counter!("trunkline_journal_full_total").increment(1),
+        }
+    }
+
+    /// Forgets the calls whose end is a row by now.
+    pub(crate) fn forget_projected(&mut self) {
+        let projected = *self.projected.borrow();
+        while let Some((position, call)) = self.unprojected.front() {
+            // While the database is away only so many are kept.
+            if *position > projected && self.unprojected.len() <= SHOWN {
+                return;
+            }
+            self.live.forget(*call);
+            self.unprojected.pop_front();
+        }
+        if self.unprojected.capacity() > 1_024 {
+            self.unprojected.shrink_to_fit();
+        }
+    }
+
+    fn media_key(&self, call: CallKey) -> u64 {
+        media_key(self.shard, call)
+    }
+}
+
+/// A call's media by one number: 8 bits of shard, 24 of place in the slab, 32 of generation.
+pub(crate) const fn media_key(shard: usize, call: CallKey) -> u64 {
+    (shard as u64) << 56 | (call.index as u64 & 0x00ff_ffff) << 32 | call.generation as u64
+}
+
+/// The shard and call of a media key.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "each part fits by construction"
+)]
+pub(crate) const fn call_of_media(key: u64) -> (usize, CallKey) {
+    (
+        (key >> 56) as usize,
+        CallKey {
+            index: (key >> 32) as u32 & 0x00ff_ffff,
+            generation: key as u32,
+        },
+    )
+}

@@ -1,0 +1,157 @@
+//! From facts to rows: the journal of this run, what earlier runs left in theirs, and the calls that died
+//! with a run.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::clock;
+use crate::calls::record::Fact;
+use crate::journal::{Journal, OpenError, Origin, Projector, Settings};
+use crate::store::{self, Store};
+
+/// How long another node waits before it takes this one for dead.
+const LEASE: Duration = Duration::from_secs(30);
+/// How often the lease is renewed.
+const RENEWAL: Duration = Duration::from_secs(10);
+
+/// Why recording can't begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingFault {
+    /// The journal can't be opened.
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    /// Another daemon works on the same directory.
+    #[error("another trunkline serves from {}: end it, or set data_dir to another directory", .0.display())]
+    Served(PathBuf),
+    /// The data directory, or what an earlier run left there, can't be read.
+    #[error("the data directory can't be used: {0}")]
+    Replay(#[from] std::io::Error),
+    /// The database doesn't do its part.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// This run's record keeping.
+#[derive(Debug)]
+pub struct Recording {
+    /// Where facts go.
+    pub journal: Journal<Fact>,
+    /// This run.
+    pub run: Origin,
+    projecting: JoinHandle<()>,
+    /// Held as long as this run lives.
+    _lock: File,
+    lease: JoinHandle<()>,
+}
+
+impl Recording {
+    /// Begins a run: registers it, projects what earlier runs left in the journal, and closes the calls that
+    /// died with them as lost.
+    ///
+    /// # Errors
+    /// The journal or the database can't be used.
+    pub async fn begin(store: &Store, data_dir: &Path, node: u8) -> Result<Self, RecordingFault> {
+        let lock = lock(data_dir)?;
+        let run = store
+            .nodes()
+            .begin(node, &host(data_dir), LEASE, clock::now())
+            .await?;
+        let (journal, mut projector) =
+            Journal::open(&data_dir.join("journal"), run, Settings::default())?;
+        let replayed = projector.replay(store).await?;
+        let lost = store
+            .calls()
+            .close_lost(run.node, run.boot, clock::now())
+            .await?;
+        if replayed.facts > 0 || lost > 0 {
+            tracing::info!(
+                facts = replayed.facts,
+                lost_calls = lost,
+                "took up what an earlier run left"
+            );
+        }
+        let projecting = tokio::spawn(project(projector, store.clone()));
+        let lease = tokio::spawn(keep_lease(store.clone(), run));
+        Ok(Self {
+            journal,
+            run,
+            projecting,
+            _lock: lock,
+            lease,
+        })
+    }
+
+    /// Waits until every fact is a row. All other handles of the journal must be gone.
+    pub async fn end(self) {
+        self.lease.abort();
+        drop(self.journal);
+        if self.projecting.await.is_err() {
+            tracing::error!("the projector had panicked");
+        }
+    }
+}
+
+/// Takes the data directory for this process alone, before the run is registered: a second daemon must not cost the
+/// first its lease.
+fn lock(data_dir: &Path) -> Result<File, RecordingFault> {
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(data_dir.join("serving.lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(RecordingFault::Served(data_dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    }
+}
+
+async fn project(projector: Projector<Fact>, store: Store) {
+    if let Err(error) = projector.run(store).await {
+        tracing::error!(%error, "facts stay in the journal until the next start");
+    }
+}
+
+/// Keeps this run's lease, and closes the calls of nodes whose lease has expired.
+async fn keep_lease(store: Store, run: Origin) {
+    let mut renewals = tokio::time::interval(RENEWAL);
+    loop {
+        renewals.tick().await;
+        let now = clock::now();
+        if let Err(error) = store.nodes().renew(run, LEASE, now).await {
+            tracing::warn!(%error, "this node's lease was not renewed");
+            continue;
+        }
+        let expired = store.nodes().expired(now).await.unwrap_or_default();
+        for dead in expired.into_iter().filter(|dead| *dead != run) {
+            // Its last boot's calls are open as well: close up to and with that one.
+            match store
+                .calls()
+                .close_lost(dead.node, dead.boot + 1, now)
+                .await
+            {
+                Ok(0) => {}
+                Ok(calls) => tracing::warn!(
+                    node = dead.node,
+                    calls,
+                    "closed the calls of a node that is gone"
+                ),
+                Err(error) => {
+                    tracing::warn!(%error, node = dead.node, "calls of a node that is gone stay open")
+                }
+            }
+        }
+    }
+}
+
+/// Tells this process's place from others': one data directory on one machine.
+fn host(data_dir: &Path) -> String {
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let directory = data_dir
+        .canonicalize()
+        .unwrap_or_else(|_| data_dir.to_owned());
+    format!("{}:{}", machine.trim(), directory.display())
+}

@@ -1,0 +1,452 @@
+//! A shard: one OS thread with its own sockets, endpoint and calls. It receives a batch, works on it, sends a
+//! batch; nothing on the path of a message takes a lock.
+
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_sip::endpoint::{Endpoint, Received};
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::{Framing, Message, lex};
+
+use super::clock;
+use super::inbox::{Arrived, Input, Outlet, Switch};
+use super::lanes::{Lanes, is_new_invite};
+use super::observe::Observer;
+use super::outside::Outside;
+use crate::calls::{Calls, Reason};
+use crate::directory::Directory;
+use crate::directory::view::View;
+use crate::listener::Lost;
+use crate::listener::connections::Connections;
+use crate::listener::udp::{self, Batch, UdpSocket};
+
+/// New INVITEs that have waited longer are shed.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Batches of one socket before the others, the inbox and the timers have their turn.
+const BATCHES_A_TURN: usize = 32;
+/// INVITEs of the second lane in one turn.
+const NEWCOMERS_A_TURN: usize = 32;
+/// INVITEs that are refused in one turn; in a turn of 2,048 datagrams more would leave no time for calls.
+const SHEDS_A_TURN: usize = 128;
+/// Inputs of the inbox in one turn.
+const INPUTS_A_TURN: usize = 256;
+
+/// What a shard is made of.
+pub(crate) struct Shard {
+    pub(crate) index: usize,
+    pub(crate) sockets: Vec<UdpSocket>,
+    pub(crate) connections: Connections,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) calls: Calls,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) switch: Switch,
+    pub(crate) outside: Outside,
+    pub(crate) observer: Observer,
+    pub(crate) lanes: Lanes,
+    /// Whether the last batch was full.
+    pub(crate) pressed: bool,
+    /// INVITEs that may still be refused in this turn.
+    pub(crate) sheds_left: usize,
+    pub(crate) batch: Batch,
+    pub(crate) lost: Vec<Lost>,
+    /// Messages of this turn that belong to other shards, by shard.
+    pub(crate) foreign: Vec<Vec<Arrived>>,
+}
+
+impl Shard {
+    /// Runs until the inbox is closed.
+    pub(crate) async fn run(mut self, mut outlet: Outlet) {
+        loop {
+            let deadline = self.next_timeout().map(clock::instant);
+            let timer = async {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let first = tokio::select! {
+                biased;
+                // Nobody waits while INVITEs do.
+                () = std::future::ready(()), if !self.lanes.is_empty() => None,
+                () = readable(&self.sockets) => None,
+                input = outlet.recv() => input,
+                () = timer => None,
+            };
+            // What isn't pinned on a call ends nothing but the turn.
+            let turn = catch_unwind(AssertUnwindSafe(|| self.turn(first, &mut outlet)));
+            match turn {
+                Ok(ControlFlow::Break(())) => return,
+                Ok(ControlFlow::Continue(())) => {}
+                Err(_) => self.after_panic(clock::now()),
+            }
+            if !self.lanes.is_empty() {
+                // Nothing was waited for: lets the runtime look at its sockets and timers.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn turn(&mut self, first: Option<Input>, outlet: &mut Outlet) -> ControlFlow<()> {
+        self.sheds_left = SHEDS_A_TURN;
+        let more = std::iter::from_fn(|| outlet.try_recv().ok());
+        for input in first.into_iter().chain(more).take(INPUTS_A_TURN) {
+            if matches!(input, Input::Stop) {
+                self.flush();
+                return ControlFlow::Break(());
+            }
+            self.input(input);
+        }
+        for at in 0..self.sockets.len() {
+            for _ in 0..BATCHES_A_TURN {
+                if self.receive(at) == 0 {
+                    break;
+                }
+                self.flush();
+            }
+        }
+        self.newcomers();
+        self.timeouts();
+        self.flush();
+        self.outside.forget_projected();
+        self.calls
+            .set_overloaded(!self.outside.journal.has_reserve());
+        self.observer.look(
+            &self.endpoint,
+            &self.calls,
+            &self.switch,
+            self.index,
+            clock::now(),
+        );
+        ControlFlow::Continue(())
+    }
+
+    fn next_timeout(&self) -> Option<Moment> {
+        let moments = [
+            self.endpoint.next_timeout(),
+            self.calls.next_timeout(),
+            self.observer.next_look(),
+        ];
+        moments.into_iter().flatten().min()
+    }
+
+    fn receive(&mut self, at: usize) -> usize {
+        let now = clock::now();
+        let mut batch = std::mem::take(&mut self.batch);
+        let received =
+            self.sockets[at].receive_batch(&mut batch, &mut self.lost, now, clock::wall());
+        let count = match received {
+            Ok(count) => count,
+            Err(error) => {
+                tracing::warn!(%error, socket = ?self.sockets[at], "cannot receive");
+                0
+            }
+        };
+        let view = self.directory.load();
+        // A full batch means that more is behind it.
+        self.pressed = count == udp::BATCH;
+        for datagram in batch.datagrams() {
+            self.message(
+                &view,
+                datagram.flow,
+                datagram.octets,
+                Framing::Datagram,
+                datagram.received_at,
+                now,
+            );
+        }
+        self.batch = batch;
+        self.forward();
+        count
+    }
+
+    fn message(
+        &mut self,
+        view: &Arc<View>,
+        flow: Flow,
+        octets: &[u8],
+        framing: Framing,
+        received_at: Moment,
+        now: Moment,
+    ) {
+        // Keep-alives: nothing but line ends, or the four zero octets that some phones send.
+        if octets
+            .iter()
+            .all(|octet| matches!(octet, b'\r' | b'\n' | 0))
+        {
+            return;
+        }
+        let message = match lex(octets, framing) {
+            Ok(message) => message,
+            Err(malformed) => return self.endpoint.receive_malformed(&malformed, &flow),
+        };
+        let shard = self
+            .switch
+            .shard_of(self.endpoint.minter().dispatch(&message));
+        if shard != self.index {
+            return self.foreign[shard].push(Arrived {
+                flow,
+                octets: octets.into(),
+                received_at,
+            });
+        }
+        self.admit(view, flow, message, received_at, now);
+    }
+
+    /// Works on a message at once, or lets it wait if it would begin a call and there is pressure.
+    fn admit(
+        &mut self,
+        view: &Arc<View>,
+        flow: Flow,
+        message: Message<'_>,
+        received_at: Moment,
+        now: Moment,
+    ) {
+        let waits = (self.pressed || !self.lanes.is_empty()) && is_new_invite(&message);
+        if !waits {
+            let late = now.since(received_at) > PATIENCE;
+            return self.own(view, flow, message, late, now);
+        }
+        let is_expected = self.calls.expects(view, &flow, &message, now);
+        if !self.lanes.takes(is_expected, now) {
+            return self.refuse(view, flow, message, now);
+        }
+        let arrived = Arrived {
+            flow,
+            octets: message.raw().into(),
+            received_at,
+        };
+        self.lanes.push(is_expected, arrived);
+    }
+
+    /// Sheds an INVITE while the turn has time for that; beyond it is dropped, so that whatever comes, what belongs to
+    /// calls is read in time.
+    fn refuse(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, now: Moment) {
+        if self.sheds_left == 0 && flow.transport == Transport::Udp {
+            return self.observer.dropped(1);
+        }
+        self.sheds_left = self.sheds_left.saturating_sub(1);
+        self.own(view, flow, message, true, now);
+    }
+
+    /// New INVITEs that have waited for what is inside calls.
+    fn newcomers(&mut self) {
+        let view = self.directory.load();
+        for _ in 0..NEWCOMERS_A_TURN {
+            let Some(Arrived {
+                flow,
+                octets,
+                received_at,
+            }) = self.lanes.pop()
+            else {
+                break;
+            };
+            if let Ok(message) = lex(&octets, framing(flow)) {
+                let now = clock::now();
+                let late = now.since(received_at) > PATIENCE;
+                self.own(&view, flow, message, late, now);
+            }
+        }
+    }
+
+    /// Works on a message of this shard; a new INVITE that is late is shed.
+    fn own(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, late: bool, now: Moment) {
+        self.observer.received(&message);
+        let Self {
+            endpoint, calls, ..
+        } = self;
+        let work = catch_unwind(AssertUnwindSafe(|| {
+            let received = endpoint.receive_message(message, flow, now);
+            if let Received::Request(request) = &received
+                && late
+                && is_new_invite(request)
+            {
+                return calls.shed(endpoint, flow, request);
+            }
+            calls.handle(endpoint, view, flow, received, now);
+        }));
+        if work.is_err() {
+            self.after_panic(now);
+        }
+        self.events(now);
+    }
+
+    fn input(&mut self, input: Input) {
+        let now = clock::now();
+        let Self {
+            endpoint, calls, ..
+        } = self;
+        let work = match input {
+            Input::Messages(messages) => {
+                let view = self.directory.load();
+                for Arrived {
+                    flow,
+                    octets,
+                    received_at,
+                } in messages
+                {
+                    match lex(&octets, framing(flow)) {
+                        Ok(message) => self.admit(&view, flow, message, received_at, now),
+                        Err(malformed) => self.endpoint.receive_malformed(&malformed, &flow),
+                    }
+                }
+                return self.flush();
+            }
+            Input::Lost(flow) => {
+                endpoint.handle_flow_lost(&flow, now);
+                calls.handle_flow_lost(&flow);
+                Ok(())
+            }
+            Input::Resolved(call, targets) => catch_unwind(AssertUnwindSafe(|| {
+                calls.handle_resolved(endpoint, call, targets, now)
+            })),
+            Input::Contact(call, contact) => catch_unwind(AssertUnwindSafe(|| {
+                calls.handle_contact(endpoint, call, contact, now)
+            })),
+            Input::EchoSilent(call) => catch_unwind(AssertUnwindSafe(|| {
+                calls.handle_echo_silent(endpoint, call, now)
+            })),
+            Input::Drain => {
+                calls.drain();
+                Ok(())
+            }
+            Input::Stop => Ok(()),
+            Input::HangUp { call, done } => catch_unwind(AssertUnwindSafe(|| {
+                let was_up = calls.hang_up_by_id(endpoint, call, Reason::Operator, now);
+                // Who asked may have gone.
+                let _ = done.send(was_up);
+            })),
+            Input::HangUpAll(reason) => catch_unwind(AssertUnwindSafe(|| {
+                calls.hang_up_all(endpoint, reason, now)
+            })),
+        };
+        if work.is_err() {
+            self.after_panic(now);
+        }
+        self.events(now);
+    }
+
+    fn timeouts(&mut self) {
+        let now = clock::now();
+        // The endpoint serves a bounded number at a time, so that what waits to be sent stays bounded.
+        loop {
+            self.endpoint.handle_timeout(now);
+            self.events(now);
+            if self.endpoint.next_timeout().is_none_or(|due| due > now) {
+                break;
+            }
+            self.flush();
+        }
+        let Self {
+            endpoint, calls, ..
+        } = self;
+        if catch_unwind(AssertUnwindSafe(|| calls.handle_timeout(endpoint, now))).is_err() {
+            self.after_panic(now);
+        }
+        self.events(now);
+    }
+
+    /// What the endpoint says of its own accord, and what the calls wish.
+    fn events(&mut self, now: Moment) {
+        let Self {
+            endpoint, calls, ..
+        } = self;
+        while let Some(event) = endpoint.poll_event() {
+            if catch_unwind(AssertUnwindSafe(|| {
+                calls.handle_event(endpoint, event, now)
+            }))
+            .is_err()
+            {
+                calls.abort_current(endpoint, now);
+                self.observer.panicked();
+            }
+        }
+        self.outside
+            .carry_out(&mut self.calls, &mut self.endpoint, &mut self.observer, now);
+    }
+
+    /// A panic ends the call that was being worked on and nothing else.
+    fn after_panic(&mut self, now: Moment) {
+        self.observer.panicked();
+        self.calls.abort_current(&mut self.endpoint, now);
+    }
+
+    /// Sends what has gathered, each message by its flow, and says which flows are broken.
+    fn flush(&mut self) {
+        for socket in &self.sockets {
+            let own = self
+                .endpoint
+                .transmits()
+                .filter(|(flow, _)| is_by(flow, socket));
+            self.observer.sent(socket.send_batch(own, &mut self.lost));
+        }
+        for (flow, octets) in self
+            .endpoint
+            .transmits()
+            .filter(|(flow, _)| flow.transport != Transport::Udp)
+        {
+            if self.connections.send(&flow, octets).is_err() {
+                self.lost.push(Lost { flow });
+            }
+        }
+        self.endpoint.clear_transmits();
+        self.outside.flush();
+        if self.lost.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        for lost in std::mem::take(&mut self.lost) {
+            self.endpoint.handle_flow_lost(&lost.flow, now);
+            self.calls.handle_flow_lost(&lost.flow);
+            // What waits for an answer from that peer may be another shard's.
+            for (at, inbox) in self.switch.shards().iter().enumerate() {
+                if at != self.index && !inbox.offer(Input::Lost(lost.flow)) {
+                    tracing::debug!(shard = at, "no room to tell of a lost flow");
+                }
+            }
+        }
+        self.events(now);
+    }
+
+    fn forward(&mut self) {
+        for (shard, messages) in self.foreign.iter_mut().enumerate() {
+            if messages.is_empty() {
+                continue;
+            }
+            let count = messages.len();
+            if !self.switch.shards()[shard].offer(Input::Messages(std::mem::take(messages))) {
+                self.observer.dropped(count);
+            }
+        }
+    }
+}
+
+fn is_by(flow: &Flow, socket: &UdpSocket) -> bool {
+    flow.transport == Transport::Udp && flow.listener == socket.listener()
+}
+
+const fn framing(flow: Flow) -> Framing {
+    match flow.transport {
+        Transport::Udp => Framing::Datagram,
+        Transport::Tcp | Transport::Tls => Framing::Stream,
+    }
+}
+
+/// Waits until one of the sockets has something.
+async fn readable(sockets: &[UdpSocket]) {
+    let mut waits: Vec<_> = sockets
+        .iter()
+        .map(|socket| Box::pin(socket.readable()))
+        .collect();
+    std::future::poll_fn(|context| {
+        for wait in &mut waits {
+            if wait.as_mut().poll(context).is_ready() {
+                return std::task::Poll::Ready(());
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,188 @@
+//! The tour-booking platform: whether credentials are good, and which companies they give access to.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{HeaderName, HeaderValue, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, RootCertStore};
+use serde::Deserialize;
+
+use crate::config;
+
+/// The longest answer that is read, in octets.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// A client of the platform.
+#[derive(Clone, Debug)]
+pub struct Booking {
+    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    probe: Uri,
+    app_key_header: HeaderName,
+    user_key_header: HeaderName,
+    timeout: Duration,
+}
+
+/// Credentials, as the headers carry them.
+#[derive(Clone)]
+pub struct Keys {
+    app: HeaderValue,
+    user: HeaderValue,
+}
+
+/// Why credentials can't be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Fault {
+    /// The platform refuses them.
+    #[error("the credentials are refused")]
+    Rejected,
+    /// They give no access to the company.
+    #[error("the account can't see the company {0:?}")]
+    UnknownCompany(String),
+    /// The platform can't be asked now; the cause.
+    #[error("{0}")]
+    Unanswered(&'static str),
+}
+
+/// What the platform answers.
+#[derive(Deserialize)]
+struct Answer {
+    companies: Vec<Company>,
+}
+
+#[derive(Deserialize)]
+struct Company {
+    shortname: String,
+}
+
+impl Keys {
+    /// `None` for what a header can't carry.
+    pub fn new(app: &str, user: &str) -> Option<Self> {
+        let secret = |text: &str| {
+            let mut value = HeaderValue::from_str(text).ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        };
+        Some(Self {
+            app: secret(app)?,
+            user: secret(user)?,
+        })
+    }
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
+
+impl Booking {
+    /// A client of the configured platform. Over TLS the system's roots are trusted.
+    pub fn new(config: &config::Booking) -> Self {
+        let probe: Uri = config.probe().parse().expect("the configuration is sound");
+        let roots = if probe.scheme_str() == Some("https") {
+            roots()
+        } else {
+            RootCertStore::empty()
+        };
+        let provider = rustls::crypto::ring::default_provider();
+        let tls = ClientConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .expect("ring knows the versions of TLS")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let header = |name: &str| {
+            HeaderName::from_bytes(name.as_bytes()).expect("the configuration is sound")
+        };
+        Self {
+            client: Client::builder(TokioExecutor::new())
+                // Asked too seldom for a connection to be kept.
+                .pool_max_idle_per_host(0)
+                .build(connector),
+            probe,
+            app_key_header: header(&config.app_key_header),
+            user_key_header: header(&config.user_key_header),
+            timeout: config.timeout,
+        }
+    }
+
+    /// Whether the credentials are good and, if a company is named, give access to it.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub async fn check(&self, keys: Keys, company: Option<&str>) -> Result<(), Fault> {
+        let answered = tokio::time::timeout(self.timeout, self.ask(keys));
+        let answer = answered
+            .await
+            .unwrap_or(Err(Fault::Unanswered("it did not answer in time")))?;
+        match company {
+            Some(name) if !answer.companies.iter().any(|seen| seen.shortname == name) => {
+                Err(Fault::UnknownCompany(name.to_owned()))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    async fn ask(&self, keys: Keys) -> Result<Answer, Fault> {
+        let agent = concat!("trunkline/", env!("CARGO_PKG_VERSION"));
+        let request = Request::get(self.probe.clone())
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, agent)
+            .header(&self.app_key_header, keys.app)
+            .header(&self.user_key_header, keys.user)
+            .body(Empty::new())
+            .expect("an address and headers make a request");
+        let response = self.client.request(request).await.map_err(|error| {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the booking platform can't be reached"
+            );
+            Fault::Unanswered("it can't be reached")
+        })?;
+        let status = response.status();
+        match status {
+            StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(Fault::Rejected),
+            other => {
+                tracing::warn!(
+                    http.status = other.as_u16(),
+                    "the booking platform answers oddly"
+                );
+                return Err(Fault::Unanswered("it answers with another status than 200"));
+            }
+        }
+        let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect();
+        let octets = body.await.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                Fault::Unanswered("its answer is too long")
+            } else {
+                Fault::Unanswered("its answer ended early")
+            }
+        })?;
+        serde_json::from_slice(&octets.to_bytes())
+            .map_err(|_| Fault::Unanswered("its answer is not what it should be"))
+    }
+}
+
+/// The certificates that the system trusts; what can't be read is left out.
+fn roots() -> RootCertStore {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "a certificate of the system can't be read");
+    }
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        tracing::warn!("the system trusts no certificate: the booking platform can't be reached");
+    }
+    roots
+}

@@ -1,0 +1,230 @@
+//! How a fact lies in a segment: a line that says its own length and checksum.
+//!
+//! `length crc position json\n`: length of the JSON in octets and CRC-32 of what follows it as eight hexadecimal
+//! digits each, the position as sixteen. A line can be read by eye and by grep, and one that was cut short or damaged
+//! is told from a whole one.
+
+use super::Position;
+
+/// Octets before the JSON.
+const HEAD: usize = 8 + 1 + 8 + 1 + 16 + 1;
+
+/// Longer facts are refused; a fact is some hundred octets, with a routing decision a few thousand.
+pub(super) const LONGEST: usize = 1 << 20;
+
+/// Appends the line of a fact, whose JSON `write` appends to what it is given.
+///
+/// # Errors
+/// What `write` says, or that the fact is too long; `octets` is then as before.
+pub(super) fn append(
+    octets: &mut Vec<u8>,
+    position: Position,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
+) -> Result<(), Unwritable> {
+    let start = octets.len();
+    octets.resize(start + HEAD, b' ');
+    let written = write(octets).map_err(Unwritable::Json);
+    let length = octets.len() - start - HEAD;
+    let fits = if length > LONGEST {
+        Err(Unwritable::TooLong(length))
+    } else {
+        Ok(())
+    };
+    let written = written.and(fits);
+    if written.is_err() {
+        octets.truncate(start);
+        return written;
+    }
+    let line = &mut octets[start..];
+    line[18..34].copy_from_slice(format!("{:016x}", position.0).as_bytes());
+    let sum = crc32fast::hash(&line[18..]);
+    line[..8].copy_from_slice(format!("{length:08x}").as_bytes());
+    line[9..17].copy_from_slice(format!("{sum:08x}").as_bytes());
+    octets.push(b'\n');
+    Ok(())
+}
+
+/// Why a fact can't be kept.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unwritable {
+    #[error("it is no JSON")]
+    Json(#[source] serde_json::Error),
+    #[error("it is {0} octets long")]
+    TooLong(usize),
+}
+
+/// What stands at some place of a segment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Piece<'s> {
+    /// A whole line.
+    Fact { position: Position, json: &'s [u8] },
+    /// Octets that are no line, with whole lines behind them.
+    Damage { octets: &'s [u8] },
+    /// Octets up to the end that are no line: a write was cut short.
+    Torn { from: usize },
+}
+
+/// Reads a segment piece by piece.
+#[derive(Debug)]
+pub(super) struct Pieces<'s> {
+    octets: &'s [u8],
+    at: usize,
+}
+
+impl<'s> Pieces<'s> {
+    pub(super) const fn new(octets: &'s [u8]) -> Self {
+        Self { octets, at: 0 }
+    }
+
+    /// Where the next whole line begins: behind a line feed, or where the length here says in case that the line feed
+    /// is what was damaged. Not anywhere else, as what a caller sent could pass for a line inside of a fact.
+    fn whole_line_behind(&self) -> Option<usize> {
+        let rest = &self.octets[self.at..];
+        let by_length = claimed_length(rest).map(|length| HEAD + length + 1);
+        let is_whole = |&start: &usize| rest.get(start..).and_then(line).is_some();
+        let line_feeds = rest
+            .iter()
+            .enumerate()
+            .filter(|&(_, &octet)| octet == b'\n');
+        let by_line_feed = line_feeds.map(|(end, _)| end + 1).find(is_whole);
+        let behind = by_length
+            .filter(is_whole)
+            .into_iter()
+            .chain(by_line_feed)
+            .min();
+        behind.map(|start| self.at + start)
+    }
+}
+
+impl<'s> Iterator for Pieces<'s> {
+    type Item = Piece<'s>;
+
+    fn next(&mut self) -> Option<Piece<'s>> {
+        if self.at == self.octets.len() {
+            return None;
+        }
+        if let Some((position, json)) = line(&self.octets[self.at..]) {
+            self.at += HEAD + json.len() + 1;
+            return Some(Piece::Fact { position, json });
+        }
+        let from = self.at;
+        let behind = self.whole_line_behind();
+        self.at = behind.unwrap_or(self.octets.len());
+        Some(behind.map_or(Piece::Torn { from }, |start| Piece::Damage {
+            octets: &self.octets[from..start],
+        }))
+    }
+}
+
+/// The whole line that `octets` begin with.
+fn line(octets: &[u8]) -> Option<(Position, &[u8])> {
+    let head: &[u8; HEAD] = octets.first_chunk()?;
+    let length = claimed_length(octets)?;
+    let sum = hexadecimal(&head[9..17])?;
+    let position = Position(hexadecimal(&head[18..34])?);
+    let summed = octets.get(18..HEAD + length)?;
+    let is_whole = octets.get(HEAD + length) == Some(&b'\n') && head[8] == b' ' && head[17] == b' ';
+    (is_whole && u64::from(crc32fast::hash(summed)) == sum)
+        .then(|| (position, &octets[HEAD..HEAD + length]))
+}
+
+fn claimed_length(octets: &[u8]) -> Option<usize> {
+    let length = usize::try_from(hexadecimal(octets.get(..8)?)?).ok()?;
+    (length <= LONGEST).then_some(length)
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    let is_ours = digits
+        .iter()
+        .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_ours)?;
+    u64::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(facts: &[&str]) -> (Vec<u8>, Vec<usize>) {
+        let (mut octets, mut ends) = (Vec::new(), vec![0]);
+        for (at, fact) in facts.iter().enumerate() {
+            append(&mut octets, Position(at as u64 + 1), |out| {
+                serde_json::to_writer(out, fact)
+            })
+            .unwrap();
+            ends.push(octets.len());
+        }
+        (octets, ends)
+    }
+
+    fn facts(octets: &[u8]) -> Vec<String> {
+        let fact = |piece| match piece {
+            Piece::Fact { json, .. } => Some(serde_json::from_slice(json).unwrap()),
+            Piece::Damage { .. } | Piece::Torn { .. } => None,
+        };
+        Pieces::new(octets).filter_map(fact).collect()
+    }
+
+    #[test]
+    fn a_line_can_be_read_by_eye() {
+        let (octets, _) = segment(&["one"]);
+        assert_eq!(
+            String::from_utf8(octets).unwrap(),
+            "00000005 e0858e22 0000000000000001 \"one\"\n"
+        );
+    }
+
+    #[test]
+    fn cut_at_any_octet_the_whole_facts_before_it_are_read_and_the_rest_is_torn() {
+        let all = ["one", "", "line\nfeed \u{1f4de}", "four"];
+        let (octets, ends) = segment(&all);
+        for cut in 0..=octets.len() {
+            let whole = ends.iter().filter(|&&end| end <= cut).count() - 1;
+            assert_eq!(facts(&octets[..cut]), all[..whole], "cut at {cut}");
+            let torn = (cut > ends[whole]).then_some(Piece::Torn { from: ends[whole] });
+            assert_eq!(Pieces::new(&octets[..cut]).nth(whole), torn, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_octet_costs_one_fact_and_no_other() {
+        let all = ["one", "two", "three"];
+        let (octets, ends) = segment(&all);
+        for at in 0..octets.len() {
+            let mut damaged = octets.clone();
+            damaged[at] ^= 0x04;
+            let hit = ends.iter().filter(|&&end| end <= at).count() - 1;
+            let left: Vec<_> = (0..all.len())
+                .filter(|&fact| fact != hit)
+                .map(|fact| all[fact])
+                .collect();
+            assert_eq!(facts(&damaged), left, "octet {at}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_no_trace() {
+        let (mut octets, _) = segment(&["one"]);
+        let before = octets.clone();
+        let too_long = "x".repeat(LONGEST);
+        let refused = append(&mut octets, Position(2), |out| {
+            serde_json::to_writer(out, &too_long)
+        });
+        assert!(matches!(refused, Err(Unwritable::TooLong(length)) if length == LONGEST + 2));
+        let no_json = std::collections::HashMap::from([((1, 2), 3)]);
+        let refused = append(&mut octets, Position(2), |out| {
+            serde_json::to_writer(out, &no_json)
+        });
+        assert!(matches!(refused, Err(Unwritable::Json(_))));
+        assert_eq!(octets, before);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_octets_make_it_panic_or_miss_the_end(octets: Vec<u8>) {
+            let mut pieces = Pieces::new(&octets);
+            while pieces.next().is_some() {}
+            assert_eq!(pieces.at, octets.len());
+        }
+    }
+}

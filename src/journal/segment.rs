@@ -1,0 +1,150 @@
+//! The files of the journal: their names, and what a start finds of them.
+//!
+//! `0000000000000007.node1.boot42.facts`: the number orders them, node and boot say whose calls the facts are about.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use super::Origin;
+use super::frame::{Piece, Pieces};
+
+/// A segment by its name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Segment {
+    pub(super) number: u64,
+    pub(super) origin: Origin,
+}
+
+impl Segment {
+    pub(super) fn path(&self, directory: &Path) -> PathBuf {
+        let Origin { node, boot } = self.origin;
+        directory.join(format!("{:016}.node{node}.boot{boot}.facts", self.number))
+    }
+
+    fn read_name(name: &str) -> Option<Self> {
+        let mut parts = name.strip_suffix(".facts")?.split('.');
+        let number = parts.next()?.parse().ok()?;
+        let node = parts.next()?.strip_prefix("node")?.parse().ok()?;
+        let boot = parts.next()?.strip_prefix("boot")?.parse().ok()?;
+        parts.next().is_none().then_some(Self {
+            number,
+            origin: Origin { node, boot },
+        })
+    }
+}
+
+/// The segments in a directory, oldest first.
+pub(super) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
+    let mut segments = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        segments.extend(entry?.file_name().to_str().and_then(Segment::read_name));
+    }
+    segments.sort_unstable();
+    Ok(segments)
+}
+
+/// Cuts what a write left unfinished off a segment's end, and returns its length then.
+pub(super) fn cut_torn_tail(path: &Path) -> io::Result<u64> {
+    let octets = fs::read(path)?;
+    let torn = Pieces::new(&octets).find_map(|piece| match piece {
+        Piece::Torn { from } => Some(from),
+        Piece::Fact { .. } | Piece::Damage { .. } => None,
+    });
+    let Some(from) = torn else {
+        return Ok(octets.len() as u64);
+    };
+    tracing::warn!(
+        segment = %path.display(),
+        cut_octets = octets.len() - from,
+        "the journal ended in the middle of a fact, which was never acknowledged"
+    );
+    let file = OpenOptions::new().write(true).open(path)?;
+    file.set_len(from as u64)?;
+    file.sync_data()?;
+    Ok(from as u64)
+}
+
+/// Where segments are made: a directory, or a disk that fails as a test wants.
+pub(super) trait Disk {
+    /// What a segment is written to.
+    type Tail: Tail;
+
+    /// Makes a segment, so that its name too outlives the machine's fall.
+    fn create(&self, segment: &Segment) -> io::Result<Self::Tail>;
+}
+
+/// The segment that is written.
+pub(super) trait Tail {
+    fn write(&mut self, octets: &[u8]) -> io::Result<()>;
+
+    /// Returns once what was written will be found after the machine's fall.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Drops what is beyond `length`, as far as that goes: a reader passes over it anyway.
+    fn cut(&mut self, length: u64);
+}
+
+/// A directory of segments.
+#[derive(Debug)]
+pub(super) struct Directory(pub(super) PathBuf);
+
+impl Disk for Directory {
+    type Tail = File;
+
+    fn create(&self, segment: &Segment) -> io::Result<File> {
+        let path = segment.path(&self.0);
+        let file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(&path)?;
+        if let Err(error) = File::open(&self.0).and_then(|directory| directory.sync_all()) {
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
+        Ok(file)
+    }
+}
+
+impl Tail for File {
+    fn write(&mut self, octets: &[u8]) -> io::Result<()> {
+        self.write_all(octets)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn cut(&mut self, length: u64) {
+        let _ = self.set_len(length).and_then(|()| self.rewind());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written_and_nothing_else_is() {
+        let segment = Segment {
+            number: 7,
+            origin: Origin { node: 1, boot: 42 },
+        };
+        let path = segment.path(Path::new("/j"));
+        assert_eq!(
+            path.to_str(),
+            Some("/j/0000000000000007.node1.boot42.facts")
+        );
+        let cases = [
+            ("0000000000000007.node1.boot42.facts", Some(segment)),
+            ("lock", None),
+            ("0000000000000007.node1.facts", None),
+            ("0000000000000007.node1.boot42.more.facts", None),
+            ("0000000000000007.node256.boot42.facts", None),
+            ("x.node1.boot42.facts", None),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(Segment::read_name(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The journal on a real directory: what survives a fall, what the projector makes of it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use tempfile::TempDir;
+
+use super::*;
+
+const FIRST_BOOT: Origin = Origin { node: 1, boot: 1 };
+const NEXT_BOOT: Origin = Origin { node: 1, boot: 2 };
+
+fn settings() -> Settings {
+    Settings {
+        gather: Duration::ZERO,
+        disk_retry: Duration::ZERO,
+        window: Duration::ZERO,
+        project_retry: (Duration::ZERO, Duration::ZERO),
+        segment_octets: 200,
+        ..Settings::default()
+    }
+}
+
+/// A store that keeps what it gets, after refusing some times.
+#[derive(Clone, Default)]
+struct Store(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    refusals: usize,
+    facts: Vec<(Origin, u32)>,
+}
+
+impl Store {
+    fn refusing(refusals: usize) -> Self {
+        Self(Arc::new(Mutex::new(Kept {
+            refusals,
+            facts: Vec::new(),
+        })))
+    }
+
+    fn facts(&self) -> Vec<(Origin, u32)> {
+        self.0.lock().unwrap().facts.clone()
+    }
+}
+
+impl Project<u32> for Store {
+    async fn project(&self, origin: Origin, facts: &[u32]) -> Result<(), Retry> {
+        let mut kept = self.0.lock().unwrap();
+        if kept.refusals > 0 {
+            kept.refusals -= 1;
+            return Err(Retry("the database is away".into()));
+        }
+        kept.facts.extend(facts.iter().map(|&fact| (origin, fact)));
+        Ok(())
+    }
+}
+
+/// A directory as a killed process leaves it: what is on disk at this moment.
+fn copy(from: &Path) -> TempDir {
+    let to = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+    }
+    to
+}
+
+/// Appends the facts one by one, each synced before the next, and leaves all of it on disk.
+async fn written(facts: std::ops::RangeInclusive<u32>) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, _projector) = Journal::open(directory.path(), FIRST_BOOT, settings()).unwrap();
+    for fact in facts {
+        let position = journal.append(&mut vec![fact]).unwrap();
+        journal.synced(position).await.unwrap();
+    }
+    copy(directory.path())
+}
+
+async fn replayed(directory: &Path) -> (Replayed, Vec<u32>) {
+    let store = Store::default();
+    let (_journal, mut projector) = Journal::open(directory, NEXT_BOOT, settings()).unwrap();
+    let replayed = projector.replay(&store).await.unwrap();
+    let facts = store.facts();
+    assert!(
+        facts.iter().all(|&(origin, _)| origin == FIRST_BOOT),
+        "facts keep their origin"
+    );
+    (replayed, facts.into_iter().map(|(_, fact)| fact).collect())
+}
+
+fn segments(directory: &Path) -> Vec<Segment> {
+    segment::list(directory).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_appended_is_projected_in_order_and_nothing_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::default();
+    let (journal, projector) = Journal::open(directory.path(), FIRST_BOOT, settings()).unwrap();
+    let projecting = tokio::spawn(projector.run(store.clone()));
+    let mut projected = journal.projected();
+    for fact in 0..100 {
+        let mut facts = vec![fact * 2, fact * 2 + 1];
+        let position = journal.append(&mut facts).unwrap();
+        assert!(facts.is_empty(), "they were taken");
+        projected
+            .wait_for(|&projected| projected >= position)
+            .await
+            .unwrap();
+        assert_eq!(store.facts().len(), facts_of(position));
+    }
+    assert!(
+        segments(directory.path()).len() <= 2,
+        "segments are deleted as they are done"
+    );
+    drop(journal);
+    projecting.await.unwrap().unwrap();
+    assert_eq!(
+        store.facts(),
+        (0..200).map(|fact| (FIRST_BOOT, fact)).collect::<Vec<_>>()
+    );
+    assert_eq!(segments(directory.path()), []);
+}
+
+fn facts_of(position: Position) -> usize {
+    usize::try_from(position.0).unwrap()
+}
+
+#[tokio::test]
+async fn facts_wait_while_the_store_is_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::refusing(5);
+    let (journal, projector) = Journal::open(directory.path(), FIRST_BOOT, settings()).unwrap();
+    journal.append(&mut vec![1, 2, 3]).unwrap();
+    drop(journal);
+    projector.run(store.clone()).await.unwrap();
+    assert_eq!(
+        store.facts(),
+        [(FIRST_BOOT, 1), (FIRST_BOOT, 2), (FIRST_BOOT, 3)]
+    );
+}
+
+#[tokio::test]
+async fn killed_at_any_octet_nothing_whole_is_lost_and_the_rest_is_cut() {
+    let source = written(1..=4).await;
+    let segment = segments(source.path()).remove(0);
+    let path = segment.path(source.path());
+    let octets = fs::read(&path).unwrap();
+    let line = octets.len() / 4;
+    for cut in 0..=octets.len() {
+        let directory = copy(source.path());
+        let path = segment.path(directory.path());
+        fs::write(&path, &octets[..cut]).unwrap();
+        let (_, spooled) = left_behind(directory.path()).unwrap();
+        assert_eq!(
+            (spooled, fs::metadata(&path).unwrap().len()),
+            ((cut / line * line) as u64, spooled),
+            "{cut}"
+        );
+        let (replayed, facts) = replayed(directory.path()).await;
+        assert_eq!(
+            facts,
+            (1..=(cut / line) as u32).collect::<Vec<_>>(),
+            "cut at {cut}"
+        );
+        assert_eq!(
+            (replayed.facts, replayed.set_aside),
+            (cut / line, 0),
+            "cut at {cut}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_replay_that_is_itself_killed_begins_again() {
+    let source = written(1..=20).await;
+    let before = segments(source.path()).len();
+    assert!(before > 2, "several segments: {before}");
+    let (replayed_once, facts) = replayed(copy(source.path()).path()).await;
+    assert_eq!(
+        (replayed_once.segments, facts.clone()),
+        (before, (1..=20).collect())
+    );
+    assert_eq!(replayed(source.path()).await.1, facts);
+    assert_eq!(
+        segments(source.path()).len(),
+        1,
+        "only the segment that the next start began"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_set_aside_and_the_rest_is_projected() {
+    let source = written(1..=4).await;
+    let path = segments(source.path())[0].path(source.path());
+    let mut octets = fs::read(&path).unwrap();
+    let line = octets.len() / 4;
+    octets[line + 3] = b'z';
+    frame::append(&mut octets, Position(9), |out| {
+        serde_json::to_writer(out, "a later version's")
+    })
+    .unwrap();
+    fs::write(&path, &octets).unwrap();
+    let (replayed, facts) = replayed(source.path()).await;
+    assert_eq!((replayed.set_aside, facts), (2, vec![1, 3, 4]));
+    let aside = fs::read_to_string(source.path().join("set-aside.jsonl")).unwrap();
+    assert!(
+        aside.contains("\"a later version's\"") && aside.contains('z'),
+        "{aside}"
+    );
+}
+
+#[test]
+fn two_processes_cannot_share_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let _first = Journal::<u32>::open(directory.path(), FIRST_BOOT, settings()).unwrap();
+    let second = Journal::<u32>::open(directory.path(), FIRST_BOOT, settings());
+    assert!(matches!(second, Err(OpenError::InUse(_))));
+}
+
+#[test]
+fn a_directory_that_cannot_be_one_is_an_error() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let opened = Journal::<u32>::open(file.path(), FIRST_BOOT, settings());
+    assert!(matches!(opened, Err(OpenError::Io { .. })));
+}
+
+#[tokio::test]
+async fn a_journal_at_its_size_on_disk_takes_facts_until_the_queue_is_full() {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = Settings {
+        spool_octets: 0,
+        queue_facts: 8,
+        disk_retry: Duration::from_millis(1),
+        ..settings()
+    };
+    let (journal, _projector) = Journal::open(directory.path(), FIRST_BOOT, limits).unwrap();
+    let refused = (0..100_u32).find(|&fact| journal.append(&mut vec![fact]).is_err());
+    assert!(
+        refused.is_some_and(|taken| taken >= 8),
+        "bounded, and not before its bound: {refused:?}"
+    );
+    assert!(!journal.has_reserve());
+    assert_eq!(journal.spooled_octets(), 0);
+    drop(journal);
+}
+
+/// Started and killed by the next test: appends facts one after the other and prints each once it is synced.
+#[tokio::test]
+#[ignore = "the process that the next test kills"]
+async fn victim() {
+    let directory = std::env::var_os("TRUNKLINE_TEST_JOURNAL").expect("the directory");
+    let (journal, _projector) =
+        Journal::open(Path::new(&directory), FIRST_BOOT, settings()).unwrap();
+    for fact in 1.. {
+        let position = journal.append(&mut vec![fact]).unwrap();
+        journal.synced(position).await.unwrap();
+        println!("synced {fact}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_killed_outright_loses_nothing_that_it_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "journal::tests::victim",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("TRUNKLINE_TEST_JOURNAL", directory.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(process.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let mut acknowledged =
+        lines.filter_map(|line| Some(line.split("synced ").nth(1)?.parse::<u32>().unwrap()));
+    let seen = acknowledged.by_ref().take(50).last();
+    process.kill().unwrap();
+    // What it still wrote to the pipe before it died counts as well.
+    let last = acknowledged
+        .last()
+        .or(seen)
+        .expect("it acknowledged something");
+    process.wait().unwrap();
+    let (_, facts) = replayed(directory.path()).await;
+    assert!(
+        facts.len() as u32 >= last.max(50),
+        "{} kept of {last} acknowledged",
+        facts.len()
+    );
+    assert_eq!(facts, (1..=facts.len() as u32).collect::<Vec<_>>());
+}

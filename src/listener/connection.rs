@@ -1,0 +1,247 @@
+//! One stream, whatever carries it: messages out of octets, octets out of the outbox, and when it has to end.
+//!
+//! Nothing that has arrived is dropped: while the sink has no room the stream isn't read, and the peer's own
+//! congestion control slows it down. Who starts a message must finish it in time, and who reads too slowly is cut off.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::frame::{Frame, FrameFault, Framer};
+
+use super::outbox::{Done, Outbox, Refused};
+use super::tcp::{Received, Settings, Sink};
+
+/// Octets read at once.
+const READ: usize = 4_096;
+
+/// Why a stream ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error("closed by the peer")]
+    ByPeer,
+    #[error("nothing came for the idle time")]
+    Idle,
+    #[error("a message was begun and not finished in time")]
+    SlowToSend,
+    #[error("what is sent is not read in time")]
+    SlowToRead,
+    #[error("messages cannot be told apart: {0}")]
+    Framing(FrameFault),
+    #[error("could not be opened in time")]
+    NotOpened,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Ended {
+    /// The name under which it is counted.
+    pub(super) const fn as_str(&self) -> &'static str {
+        match self {
+            Self::ByPeer => "by_peer",
+            Self::Idle => "idle",
+            Self::SlowToSend => "slow_to_send",
+            Self::SlowToRead => "slow_to_read",
+            Self::Framing(_) => "framing",
+            Self::NotOpened => "not_opened",
+            Self::Io(_) => "io",
+        }
+    }
+}
+
+/// A stream being served.
+pub(super) struct Connection<S, C> {
+    pub(super) flow: Flow,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) sink: S,
+    pub(super) clock: C,
+    pub(super) settings: Settings,
+}
+
+impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
+    /// Reads and writes until the stream ends. What has been read whole is handed over, and what was queued is
+    /// written as far as the peer takes it, whichever side ended it.
+    pub(super) async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Send) -> Ended {
+        let (read, mut write) = tokio::io::split(stream);
+        let broken = Notify::new();
+        let reading = async {
+            let ended = self.read(read, &broken).await;
+            self.outbox.finish();
+            ended
+        };
+        let writing = async {
+            let ended = self.write(&mut write).await;
+            broken.notify_one();
+            ended
+        };
+        let (of_reading, of_writing) = tokio::join!(reading, writing);
+        of_reading.or(of_writing).unwrap_or(Ended::ByPeer)
+    }
+
+    /// `None` when it is the writing that has ended.
+    async fn read(&self, mut stream: impl AsyncRead + Unpin, broken: &Notify) -> Option<Ended> {
+        let mut reading = Reading::new(&self.settings, (self.clock)());
+        let mut octets = [0; READ];
+        loop {
+            let patience = reading.patience((self.clock)());
+            let next = tokio::select! {
+                next = timeout(patience, stream.read(&mut octets)) => next,
+                () = broken.notified() => return None,
+            };
+            let count = match next {
+                Ok(Ok(0)) => return Some(Ended::ByPeer),
+                Ok(Ok(count)) => count,
+                Ok(Err(error)) => return Some(Ended::Io(error)),
+                Err(_) => return Some(reading.overdue()),
+            };
+            if let Err(ended) = self.take(&mut reading, &octets[..count]).await {
+                return Some(ended);
+            }
+            // A steady drip would always have something to be read.
+            if reading.patience((self.clock)()).is_zero() {
+                return Some(reading.overdue());
+            }
+        }
+    }
+
+    /// Hands over each message that `octets` complete, as the sink has room.
+    async fn take(&self, reading: &mut Reading, octets: &[u8]) -> Result<(), Ended> {
+        let received_at = (self.clock)();
+        reading.framer.push(octets);
+        let mut is_progress = false;
+        while let Some(frame) = reading.framer.next_frame().map_err(Ended::Framing)? {
+            is_progress = true;
+            match frame {
+                Frame::Message(octets) => {
+                    let octets = Bytes::copy_from_slice(octets);
+                    self.sink
+                        .deliver(Received {
+                            flow: self.flow,
+                            octets,
+                            received_at,
+                        })
+                        .await;
+                }
+                // RFC 5626 §4.4.1.
+                Frame::Ping => self
+                    .outbox
+                    .push(b"\r\n")
+                    .map_err(|Refused| Ended::SlowToRead)?,
+            }
+        }
+        reading.note(is_progress, (self.clock)());
+        Ok(())
+    }
+
+    /// `None` when it is the reading that has ended.
+    async fn write(&self, stream: &mut (impl AsyncWrite + Unpin)) -> Option<Ended> {
+        let mut octets = Vec::new();
+        loop {
+            match self.outbox.take(&mut octets).await {
+                Ok(()) => {}
+                Err(Done::Overfull) => return Some(Ended::SlowToRead),
+                Err(Done::Finished) => {
+                    // A peer that is gone needs no farewell.
+                    let _ = timeout(self.settings.message, stream.shutdown()).await;
+                    return None;
+                }
+            }
+            if let Err(ended) = self.write_out(stream, &octets).await {
+                return Some(ended);
+            }
+            octets.clear();
+            // A burst's buffer is not kept by a connection at rest.
+            octets.shrink_to(READ);
+        }
+    }
+
+    async fn write_out(
+        &self,
+        stream: &mut (impl AsyncWrite + Unpin),
+        mut octets: &[u8],
+    ) -> Result<(), Ended> {
+        while !octets.is_empty() {
+            let written = tokio::select! {
+                written = timeout(self.settings.message, stream.write(octets)) => written,
+                // Who reads nothing is not asked to the end of its time while it sends on.
+                () = self.outbox.overfull() => return Err(Ended::SlowToRead),
+            };
+            match written.map_err(|_| Ended::SlowToRead)?? {
+                0 => return Err(Ended::ByPeer),
+                count => octets = &octets[count..],
+            }
+        }
+        timeout(self.settings.message, stream.flush())
+            .await
+            .map_err(|_| Ended::SlowToRead)??;
+        Ok(())
+    }
+}
+
+/// How far the reading of a stream is.
+struct Reading {
+    framer: Framer,
+    /// Since when the message that has begun, or the first one, or the next one is waited for.
+    since: Moment,
+    awaited: Awaited,
+    message: Duration,
+    idle: Duration,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Awaited {
+    /// Nothing whole has come yet: a stranger gets no more time than for one message.
+    First,
+    /// The rest of a message.
+    Rest,
+    /// The next message.
+    Next,
+}
+
+impl Reading {
+    fn new(settings: &Settings, now: Moment) -> Self {
+        let Settings { message, idle, .. } = *settings;
+        Self {
+            framer: Framer::new(),
+            since: now,
+            awaited: Awaited::First,
+            message,
+            idle,
+        }
+    }
+
+    /// How long the next octets may take.
+    fn patience(&self, now: Moment) -> Duration {
+        let whole = match self.awaited {
+            Awaited::First | Awaited::Rest => self.message,
+            Awaited::Next => self.idle,
+        };
+        whole.saturating_sub(now.since(self.since))
+    }
+
+    /// Notes what octets have come to. More of the same message is no progress: its time runs from its beginning.
+    fn note(&mut self, is_progress: bool, now: Moment) {
+        let is_begun = self.framer.is_within_message();
+        if is_progress || (is_begun && self.awaited == Awaited::Next) {
+            self.since = now;
+            self.awaited = if is_begun {
+                Awaited::Rest
+            } else {
+                Awaited::Next
+            };
+        }
+    }
+
+    const fn overdue(&self) -> Ended {
+        match self.awaited {
+            Awaited::First | Awaited::Rest => Ended::SlowToSend,
+            Awaited::Next => Ended::Idle,
+        }
+    }
+}

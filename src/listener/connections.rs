@@ -1,0 +1,218 @@
+//! The table of open streams: how a shard sends on one, and how one is opened or used again (RFC 3261 §18.1.1, §18.2.2).
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use trunkline_sip::flow::{Flow, Transport};
+
+use super::outbox::{Outbox, Refused};
+use super::tcp::Settings;
+
+/// Why a message was not taken.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SendError {
+    /// The connection has closed, or is closed now because its peer reads too slowly.
+    #[error("the connection is closed")]
+    Closed,
+    /// A connection would have to be opened, and there are too many.
+    #[error("too many connections are open")]
+    TooMany,
+}
+
+/// A handle to send by; clones share the table.
+#[derive(Clone)]
+pub struct Connections {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    table: Mutex<Table>,
+    settings: Settings,
+    open: Box<Open>,
+}
+
+/// Opens a connection in the background: the flow it is to have, and what waits to be sent on it.
+type Open = dyn Fn(&Connections, Flow, Arc<Outbox>) + Send + Sync;
+
+#[derive(Default)]
+struct Table {
+    last_number: u32,
+    by_number: HashMap<u32, Entry>,
+    by_peer: HashMap<(Transport, SocketAddr), u32>,
+    accepted: usize,
+    /// Accepted connections by source address.
+    by_source: HashMap<IpAddr, usize>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    flow: Flow,
+    outbox: Arc<Outbox>,
+    is_accepted: bool,
+}
+
+impl Connections {
+    pub(super) fn new(
+        settings: Settings,
+        open: impl Fn(&Self, Flow, Arc<Outbox>) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                table: Mutex::default(),
+                settings,
+                open: Box::new(open),
+            }),
+        }
+    }
+
+    /// Queues a message; never waits. With `flow.connection` 0 a connection to the peer is used again or opened in
+    /// the background, from `flow.local`'s address unless that is unspecified. If it can't be opened, or closes
+    /// later, the sink is told.
+    ///
+    /// # Errors
+    /// The connection is closed, or none may be opened.
+    pub fn send(&self, flow: &Flow, octets: &[u8]) -> Result<(), SendError> {
+        let mut table = self.table();
+        if let Some(outbox) = table.outbox(flow) {
+            drop(table);
+            match outbox.push(octets) {
+                Ok(()) => return Ok(()),
+                Err(Refused) if flow.connection == 0 => table = self.table(),
+                Err(Refused) => return Err(SendError::Closed),
+            }
+        } else if flow.connection != 0 {
+            return Err(SendError::Closed);
+        }
+        let (flow, outbox) = table.open(flow, &self.shared.settings)?;
+        drop(table);
+        let pushed = outbox.push(octets).map_err(|Refused| SendError::Closed);
+        (self.shared.open)(self, flow, outbox);
+        pushed
+    }
+
+    /// How many connections are open or being opened.
+    pub fn count(&self) -> usize {
+        self.table().by_number.len()
+    }
+
+    /// Enters an accepted connection; `None` if there are too many, in all or from its source.
+    pub(super) fn accept(&self, flow: Flow) -> Option<(Flow, Arc<Outbox>)> {
+        let settings = &self.shared.settings;
+        let mut table = self.table();
+        let from_source = table.by_source.get(&flow.peer.ip()).copied().unwrap_or(0);
+        if table.accepted >= settings.accepted || from_source >= settings.accepted_per_source {
+            return None;
+        }
+        table.accepted += 1;
+        *table.by_source.entry(flow.peer.ip()).or_default() += 1;
+        Some(table.enter(flow, true, settings.outbox_octets))
+    }
+
+    /// Takes a connection that has ended out of the table.
+    pub(super) fn remove(&self, number: u32) {
+        let mut table = self.table();
+        if let Some(entry) = table.by_number.remove(&number) {
+            entry.outbox.finish();
+            table.forget(&entry);
+        }
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.shared
+            .table
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections")
+            .field("count", &self.count())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    /// Where a message for `flow` goes: its connection, or with number 0 the newest to its peer.
+    fn outbox(&self, flow: &Flow) -> Option<Arc<Outbox>> {
+        let number = match flow.connection {
+            0 => self.by_peer.get(&(flow.transport, flow.peer))?,
+            _ => &flow.connection,
+        };
+        self.by_number
+            .get(number)
+            .map(|entry| Arc::clone(&entry.outbox))
+    }
+
+    fn open(&mut self, flow: &Flow, settings: &Settings) -> Result<(Flow, Arc<Outbox>), SendError> {
+        if self.by_number.len() - self.accepted >= settings.opened {
+            return Err(SendError::TooMany);
+        }
+        Ok(self.enter(*flow, false, settings.outbox_octets))
+    }
+
+    fn enter(
+        &mut self,
+        flow: Flow,
+        is_accepted: bool,
+        outbox_octets: usize,
+    ) -> (Flow, Arc<Outbox>) {
+        let flow = Flow {
+            connection: self.next_number(),
+            ..flow
+        };
+        let outbox = Arc::new(Outbox::new(outbox_octets));
+        self.by_peer
+            .insert((flow.transport, flow.peer), flow.connection);
+        self.by_number.insert(
+            flow.connection,
+            Entry {
+                flow,
+                outbox: Arc::clone(&outbox),
+                is_accepted,
+            },
+        );
+        (flow, outbox)
+    }
+
+    /// Numbers are used again only after all others: the answer to a request must not leave by another's connection.
+    fn next_number(&mut self) -> u32 {
+        loop {
+            self.last_number = self.last_number.checked_add(1).unwrap_or(1);
+            if !self.by_number.contains_key(&self.last_number) {
+                return self.last_number;
+            }
+        }
+    }
+
+    fn forget(&mut self, entry: &Entry) {
+        let Flow {
+            transport,
+            peer,
+            connection,
+            ..
+        } = entry.flow;
+        if let MapEntry::Occupied(newest) = self.by_peer.entry((transport, peer))
+            && *newest.get() == connection
+        {
+            newest.remove();
+        }
+        if entry.is_accepted {
+            self.accepted -= 1;
+            if let MapEntry::Occupied(mut count) = self.by_source.entry(peer.ip()) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+    }
+}

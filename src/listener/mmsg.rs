@@ -1,0 +1,533 @@
+//! Many datagrams a system call: recvmmsg, sendmmsg, their control messages and the error queue.
+//!
+//! Owns every unsafe block of the listeners, and the layout of what the kernel reads and writes. Knows nothing of
+//! SIP, flows or the executor beyond registering a descriptor. See recvmmsg(2), sendmmsg(2), cmsg(3), ip(7), ipv6(7).
+#![expect(
+    unsafe_code,
+    reason = "batched datagrams with control messages have no safe interface that reuses its buffers"
+)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Datagrams a system call takes or gives at most.
+pub(crate) const BATCH: usize = 64;
+
+/// Room for one datagram: no UDP payload is longer, so none is ever cut.
+const ROOM: usize = 65_536;
+
+/// Room for the control messages of a received datagram: packet info (40 octets), a timestamp (32) and the overflow count (24), or an extended error.
+#[repr(C, align(8))]
+#[derive(Copy, Clone)]
+struct Control([u8; 128]);
+
+const CONTROL: usize = size_of::<Control>();
+
+/// Room for the one control message of a datagram that is sent: packet info.
+type Source = [u64; 5];
+
+/// What the kernel said about one received datagram.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Arrival {
+    pub(super) peer: SocketAddr,
+    /// The destination address of the packet, where the socket asks for it.
+    pub(super) local: Option<IpAddr>,
+    /// When the kernel took the packet, since the Unix epoch by the machine's wall clock.
+    pub(super) stamped: Option<Duration>,
+    length: usize,
+}
+
+/// Buffers for receiving, made at the first batch and used for every one: an empty one costs nothing, so that it can
+/// stand in for one that is lent out.
+#[derive(Default)]
+pub(super) struct Incoming {
+    octets: Vec<u8>,
+    names: Vec<libc::sockaddr_storage>,
+    controls: Vec<Control>,
+    arrivals: Vec<Arrival>,
+    overflowed: u32,
+}
+
+impl Incoming {
+    fn make_room(&mut self) {
+        // Zeroed pages come lazily: only what long datagrams touch is ever resident.
+        self.octets = vec![0; BATCH * ROOM];
+        // SAFETY: sockaddr_storage is plain integers, for which zero is valid.
+        self.names = vec![unsafe { mem::zeroed() }; BATCH];
+        self.controls = vec![Control([0; CONTROL]); BATCH];
+        self.arrivals = Vec::with_capacity(BATCH);
+    }
+
+    /// What the last batch brought, in the order of arrival.
+    pub(super) fn arrivals(&self) -> impl Iterator<Item = (&Arrival, &[u8])> {
+        self.arrivals
+            .iter()
+            .zip(self.octets.chunks_exact(ROOM))
+            .map(|(arrival, room)| (arrival, &room[..arrival.length]))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.arrivals.clear();
+    }
+
+    /// Datagrams that the kernel dropped because the socket's buffer was full, since the socket was made (wraps around).
+    pub(super) const fn overflowed(&self) -> u32 {
+        self.overflowed
+    }
+
+    /// Takes what waits on the socket, never blocking. Returns how many came.
+    pub(super) fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
+        self.arrivals.clear();
+        if self.octets.is_empty() {
+            self.make_room();
+        }
+        // SAFETY: zero is a valid iovec and a valid mmsghdr (null pointers and zero lengths).
+        let (mut iovecs, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
+            unsafe { mem::zeroed() };
+        let (names, controls) = (self.names.as_mut_ptr(), self.controls.as_mut_ptr());
+        for (at, room) in self.octets.chunks_exact_mut(ROOM).enumerate() {
+            iovecs[at] = libc::iovec {
+                iov_base: room.as_mut_ptr().cast(),
+                iov_len: ROOM,
+            };
+            let header = &mut headers[at].msg_hdr;
+            header.msg_name = names.wrapping_add(at).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            header.msg_iov = &raw mut iovecs[at];
+            header.msg_iovlen = 1;
+            header.msg_control = controls.wrapping_add(at).cast();
+            header.msg_controllen = CONTROL;
+        }
+        // SAFETY: each header points to buffers of the stated lengths that live past the call; no timeout is given.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                BATCH as u32,
+                libc::MSG_DONTWAIT,
+                ptr::null_mut(),
+            )
+        };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        for (at, header) in headers[..count].iter().enumerate() {
+            let arrival = self.arrival(at, header);
+            self.arrivals.push(arrival);
+        }
+        Ok(count)
+    }
+
+    fn arrival(&mut self, at: usize, header: &libc::mmsghdr) -> Arrival {
+        let unspecified = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        let mut arrival = Arrival {
+            peer: address(&self.names[at]).unwrap_or(unspecified),
+            local: None,
+            stamped: None,
+            length: header.msg_len as usize,
+        };
+        for control in controls(&header.msg_hdr) {
+            match control {
+                ControlMessage::Destination(local) => arrival.local = Some(local),
+                ControlMessage::Stamp(since_epoch) => arrival.stamped = Some(since_epoch),
+                ControlMessage::Overflow(total) => self.overflowed = total,
+                ControlMessage::Unreachable(_) | ControlMessage::Other => {}
+            }
+        }
+        arrival
+    }
+}
+
+/// Datagrams to be sent by one system call.
+pub(super) struct Outgoing<'a> {
+    iovecs: [libc::iovec; BATCH],
+    names: [Name; BATCH],
+    sources: [(Source, usize); BATCH],
+    count: usize,
+    octets: PhantomData<&'a [u8]>,
+}
+
+#[derive(Copy, Clone)]
+#[repr(C)]
+union Name {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl<'a> Outgoing<'a> {
+    pub(super) fn new() -> Self {
+        // SAFETY: every field is integers, pointers or a union of integers, for which zero is valid.
+        unsafe { mem::zeroed() }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Adds a datagram, sent from `source` where the socket is bound to no one address.
+    /// The batch must have room: fewer than [`BATCH`] are in it.
+    pub(super) fn push(&mut self, octets: &'a [u8], peer: SocketAddr, source: Option<IpAddr>) {
+        let at = self.count;
+        self.iovecs[at] = libc::iovec {
+            iov_base: octets.as_ptr().cast_mut().cast(),
+            iov_len: octets.len(),
+        };
+        self.names[at] = match peer {
+            SocketAddr::V4(peer) => Name {
+                v4: sockaddr_v4(peer),
+            },
+            SocketAddr::V6(peer) => Name {
+                v6: sockaddr_v6(peer),
+            },
+        };
+        self.sources[at].1 = match source {
+            None => 0,
+            Some(IpAddr::V4(source)) => packet_info_v4(&mut self.sources[at].0, source),
+            Some(IpAddr::V6(source)) => packet_info_v6(&mut self.sources[at].0, source),
+        };
+        self.count += 1;
+    }
+
+    /// Sends from the `from`th datagram on, never blocking. Returns how many left; an error tells of the `from`th,
+    /// or of an earlier datagram that an ICMP message has answered meanwhile.
+    pub(super) fn send(&mut self, socket: &UdpSocket, from: usize) -> io::Result<usize> {
+        // SAFETY: zero is a valid mmsghdr (null pointers and zero lengths).
+        let mut headers: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
+        for (at, header) in headers.iter_mut().enumerate().take(self.count).skip(from) {
+            let header = &mut header.msg_hdr;
+            header.msg_name = (&raw mut self.names[at]).cast();
+            header.msg_namelen = self.names[at].length();
+            header.msg_iov = &raw mut self.iovecs[at];
+            header.msg_iovlen = 1;
+            header.msg_controllen = self.sources[at].1;
+            header.msg_control = match self.sources[at].1 {
+                0 => ptr::null_mut(),
+                _ => (&raw mut self.sources[at].0).cast(),
+            };
+        }
+        let (first, count) = (headers[from..].as_mut_ptr(), self.count - from);
+        // SAFETY: `count` headers from `first` on point to buffers of the stated lengths; the datagrams' octets are
+        // borrowed for 'a, and the kernel only reads them.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                first,
+                count as u32,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+impl Name {
+    fn length(&self) -> libc::socklen_t {
+        // SAFETY: the family is the first field of both, and all bit patterns are valid.
+        let family = unsafe { self.v4.sin_family };
+        let length = if family == libc::AF_INET as u16 {
+            size_of::<libc::sockaddr_in>()
+        } else {
+            size_of::<libc::sockaddr_in6>()
+        };
+        length as libc::socklen_t
+    }
+}
+
+/// Takes one entry of the error queue: the peer that an ICMP message says can't be reached, `Some(None)` for an entry
+/// that tells of no such loss (RFC 3261 §18.4 ignores those), `None` when the queue is empty.
+pub(super) fn next_unreachable(socket: &UdpSocket) -> io::Result<Option<Option<SocketAddr>>> {
+    let mut control = Control([0; CONTROL]);
+    let mut octets = [0_u8; 1];
+    // SAFETY: zero is valid for these integers and pointers.
+    let (mut name, mut header): (libc::sockaddr_storage, libc::msghdr) = unsafe { mem::zeroed() };
+    let mut iovec = libc::iovec {
+        iov_base: octets.as_mut_ptr().cast(),
+        iov_len: octets.len(),
+    };
+    header.msg_name = (&raw mut name).cast();
+    header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    header.msg_iov = &raw mut iovec;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = CONTROL;
+    // SAFETY: the header points to buffers of the stated lengths that live past the call.
+    let result = unsafe {
+        libc::recvmsg(
+            socket.as_raw_fd(),
+            &raw mut header,
+            libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT,
+        )
+    };
+    if result < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::WouldBlock {
+            Ok(None)
+        } else {
+            Err(error)
+        };
+    }
+    let lost =
+        controls(&header).any(|control| matches!(control, ControlMessage::Unreachable(true)));
+    Ok(Some(address(&name).filter(|_| lost)))
+}
+
+/// A control message, read.
+enum ControlMessage {
+    Destination(IpAddr),
+    Stamp(Duration),
+    Overflow(u32),
+    /// An extended error; whether it means that the peer can't be reached.
+    Unreachable(bool),
+    Other,
+}
+
+/// The control messages that the kernel wrote for `header`, whose buffer must be alive.
+fn controls(header: &libc::msghdr) -> impl Iterator<Item = ControlMessage> {
+    // SAFETY: the header was filled by the kernel, and its control buffer outlives the iteration (see callers).
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    std::iter::from_fn(move || {
+        if next.is_null() {
+            return None;
+        }
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR give null or a whole control message within the buffer.
+        let message = unsafe { read_control(next) };
+        // SAFETY: as above.
+        next = unsafe { libc::CMSG_NXTHDR(header, next) };
+        Some(message)
+    })
+}
+
+/// # Safety
+/// `at` points to a whole control message that the kernel wrote.
+unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
+    // SAFETY: the caller's promise; what follows the header has the type that level and kind name, perhaps unaligned.
+    unsafe {
+        let data = libc::CMSG_DATA(at);
+        match ((*at).cmsg_level, (*at).cmsg_type) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                let info: libc::in_pktinfo = ptr::read_unaligned(data.cast());
+                ControlMessage::Destination(IpAddr::V4(Ipv4Addr::from(u32::from_be(
+                    info.ipi_addr.s_addr,
+                ))))
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                let info: libc::in6_pktinfo = ptr::read_unaligned(data.cast());
+                ControlMessage::Destination(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)))
+            }
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                let stamp: libc::timespec = ptr::read_unaligned(data.cast());
+                let seconds = u64::try_from(stamp.tv_sec).unwrap_or(0);
+                ControlMessage::Stamp(Duration::new(
+                    seconds,
+                    u32::try_from(stamp.tv_nsec).unwrap_or(0),
+                ))
+            }
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                ControlMessage::Overflow(ptr::read_unaligned(data.cast()))
+            }
+            (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
+                ControlMessage::Unreachable(is_unreachable(&ptr::read_unaligned(data.cast())))
+            }
+            _ => ControlMessage::Other,
+        }
+    }
+}
+
+/// RFC 3261 §18.4: host, network, port or protocol unreachable and parameter problem are failures of the transport; a
+/// packet found too big, source quench and TTL exceeded are not.
+const fn is_unreachable(error: &libc::sock_extended_err) -> bool {
+    const FRAGMENTATION_NEEDED: u8 = 4;
+    match (error.ee_origin, error.ee_type) {
+        (libc::SO_EE_ORIGIN_ICMP, 3) => error.ee_code != FRAGMENTATION_NEEDED,
+        (libc::SO_EE_ORIGIN_ICMP, 12) | (libc::SO_EE_ORIGIN_ICMP6, 1 | 4) => true,
+        _ => false,
+    }
+}
+
+/// Asks the kernel for what [`Incoming`] reads: destination addresses, timestamps, overflow counts and, through the
+/// error queue, ICMP messages. Lets long messages be fragmented, as a datagram can't be sent again in pieces.
+pub(super) fn prepare(socket: &UdpSocket, is_ipv6: bool, buffer_octets: i32) -> io::Result<()> {
+    let fd = socket.as_raw_fd();
+    if is_ipv6 {
+        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
+        set_option(
+            fd,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_DONT,
+        )?;
+    } else {
+        set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+        set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
+        set_option(
+            fd,
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_DONT,
+        )?;
+    }
+    set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
+    set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+    // Beyond net.core.rmem_max only a privileged process may go; others get that much.
+    for (forced, plain) in [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+    ] {
+        set_option(fd, libc::SOL_SOCKET, forced, buffer_octets)
+            .or_else(|_| set_option(fd, libc::SOL_SOCKET, plain, buffer_octets))?;
+    }
+    Ok(())
+}
+
+fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the value is an int of the stated size, which each of these options takes.
+    let result = unsafe {
+        libc::setsockopt(
+            fd,
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Watches the socket for reading and for errors only: watching for writing would wake the loop at each packet sent.
+/// Must be called within a runtime.
+pub(super) fn register(socket: UdpSocket) -> io::Result<AsyncFd<UdpSocket>> {
+    // SAFETY: the socket is owned by the AsyncFd, which gives it out by shared reference alone, so that its
+    // descriptor stays open and the same.
+    unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE | Interest::ERROR) }
+        .map_err(io::Error::from)
+}
+
+/// Waits at most `patience` for room in the socket's send buffer.
+pub(super) fn await_room(socket: &UdpSocket, patience: Duration) {
+    let mut poll = libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: one pollfd, alive during the call. A failure means no room, which the next send tells.
+    unsafe {
+        libc::poll(
+            &raw mut poll,
+            1,
+            i32::try_from(patience.as_millis()).unwrap_or(i32::MAX),
+        )
+    };
+}
+
+fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match i32::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says what the storage holds, and it is large and aligned enough for both.
+            let v4 = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Some(SocketAddr::V4(SocketAddrV4::new(
+                ip,
+                u16::from_be(v4.sin_port),
+            )))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Some(SocketAddr::V6(SocketAddrV6::new(
+                ip,
+                u16::from_be(v6.sin6_port),
+                0,
+                v6.sin6_scope_id,
+            )))
+        }
+        _ => None,
+    }
+}
+
+fn sockaddr_v4(address: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: address.port().to_be(),
+        sin_addr: in_addr(*address.ip()),
+        sin_zero: [0; 8],
+    }
+}
+
+fn sockaddr_v6(address: SocketAddrV6) -> libc::sockaddr_in6 {
+    libc::sockaddr_in6 {
+        sin6_family: libc::AF_INET6 as u16,
+        sin6_port: address.port().to_be(),
+        sin6_flowinfo: 0,
+        sin6_addr: libc::in6_addr {
+            s6_addr: address.ip().octets(),
+        },
+        sin6_scope_id: address.scope_id(),
+    }
+}
+
+fn in_addr(ip: Ipv4Addr) -> libc::in_addr {
+    libc::in_addr {
+        s_addr: u32::from(ip).to_be(),
+    }
+}
+
+fn packet_info_v4(control: &mut Source, source: Ipv4Addr) -> usize {
+    let info = libc::in_pktinfo {
+        ipi_ifindex: 0,
+        ipi_spec_dst: in_addr(source),
+        ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
+    };
+    write_control(control, libc::IPPROTO_IP, libc::IP_PKTINFO, info)
+}
+
+fn packet_info_v6(control: &mut Source, source: Ipv6Addr) -> usize {
+    let info = libc::in6_pktinfo {
+        ipi6_addr: libc::in6_addr {
+            s6_addr: source.octets(),
+        },
+        ipi6_ifindex: 0,
+    };
+    write_control(control, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
+}
+
+/// Writes one control message and returns the octets it takes.
+fn write_control<T: Copy>(control: &mut Source, level: i32, kind: i32, data: T) -> usize {
+    const {
+        assert!(
+            size_of::<libc::cmsghdr>() + size_of::<T>() <= size_of::<Source>(),
+            "it fits"
+        )
+    };
+    // SAFETY: CMSG_LEN and CMSG_SPACE only compute.
+    let (length, space) = unsafe {
+        (
+            libc::CMSG_LEN(size_of::<T>() as u32),
+            libc::CMSG_SPACE(size_of::<T>() as u32),
+        )
+    };
+    let at: *mut libc::cmsghdr = ptr::from_mut(control).cast();
+    // SAFETY: the buffer is aligned for a cmsghdr and has room for it and the data, as asserted above.
+    unsafe {
+        (*at).cmsg_level = level;
+        (*at).cmsg_type = kind;
+        (*at).cmsg_len = length as usize;
+        ptr::write_unaligned(libc::CMSG_DATA(at).cast(), data);
+    }
+    space as usize
+}

@@ -1,0 +1,154 @@
+//! What waits to be written to one connection: filled by the shards without waiting, bounded.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Octets that wait for a connection.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    waiting: Mutex<Waiting>,
+    changed: Notify,
+    limit_octets: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    octets: Vec<u8>,
+    state: State,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum State {
+    Open,
+    /// Nothing more is taken in; what waits is still written.
+    Finishing,
+    /// The peer reads too slowly: what waits is not even tried any more.
+    Overfull,
+}
+
+/// The connection is ending, or its peer reads too slowly and it ends for that.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Refused;
+
+/// Why there is nothing more to write.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Done {
+    /// All that was taken in has been given out.
+    Finished,
+    /// More was pushed than the bound allows.
+    Overfull,
+}
+
+impl Outbox {
+    pub(super) fn new(limit_octets: usize) -> Self {
+        let waiting = Waiting {
+            octets: Vec::new(),
+            state: State::Open,
+        };
+        Self {
+            waiting: Mutex::new(waiting),
+            changed: Notify::new(),
+            limit_octets,
+        }
+    }
+
+    /// Adds a message. One that doesn't fit ends the connection: a stream can't skip what it can't hold.
+    pub(super) fn push(&self, octets: &[u8]) -> Result<(), Refused> {
+        let mut waiting = self.waiting();
+        if waiting.state != State::Open {
+            return Err(Refused);
+        }
+        let was_empty = waiting.octets.is_empty();
+        let fits = waiting.octets.len() + octets.len() <= self.limit_octets;
+        if fits {
+            waiting.octets.extend_from_slice(octets);
+        } else {
+            waiting.state = State::Overfull;
+        }
+        drop(waiting);
+        if was_empty || !fits {
+            self.changed.notify_one();
+        }
+        if fits { Ok(()) } else { Err(Refused) }
+    }
+
+    /// Waits for something to write and swaps it into `octets`, which must be empty.
+    pub(super) async fn take(&self, octets: &mut Vec<u8>) -> Result<(), Done> {
+        while !self.take_now(octets)? {
+            self.changed.notified().await;
+        }
+        Ok(())
+    }
+
+    /// Returns once more was pushed than the bound allows.
+    pub(super) async fn overfull(&self) {
+        while self.waiting().state != State::Overfull {
+            self.changed.notified().await;
+        }
+    }
+
+    fn take_now(&self, octets: &mut Vec<u8>) -> Result<bool, Done> {
+        let mut waiting = self.waiting();
+        match waiting.state {
+            State::Overfull => return Err(Done::Overfull),
+            State::Finishing if waiting.octets.is_empty() => return Err(Done::Finished),
+            State::Open | State::Finishing => std::mem::swap(&mut waiting.octets, octets),
+        }
+        Ok(!octets.is_empty())
+    }
+
+    /// Nothing more is taken in.
+    pub(super) fn finish(&self) {
+        let mut waiting = self.waiting();
+        if waiting.state == State::Open {
+            waiting.state = State::Finishing;
+        }
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_pushed_is_taken_together() {
+        let outbox = Outbox::new(10);
+        outbox.push(b"one").unwrap();
+        outbox.push(b"two").unwrap();
+        let mut octets = Vec::new();
+        outbox.take(&mut octets).await.unwrap();
+        assert_eq!(octets, b"onetwo");
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_still_given_out_after_the_end() {
+        let outbox = Outbox::new(10);
+        outbox.push(b"one").unwrap();
+        outbox.finish();
+        assert_eq!(outbox.push(b"two"), Err(Refused));
+        let mut octets = Vec::new();
+        outbox.take(&mut octets).await.unwrap();
+        assert_eq!(octets, b"one");
+        octets.clear();
+        assert_eq!(outbox.take(&mut octets).await, Err(Done::Finished));
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_ends_it_and_wakes_the_writer() {
+        let outbox = Outbox::new(5);
+        let mut octets = Vec::new();
+        let (taken, pushed) =
+            tokio::join!(outbox.take(&mut octets), async { outbox.push(b"sixsix") });
+        assert_eq!((taken, pushed), (Err(Done::Overfull), Err(Refused)));
+        outbox.finish();
+        assert_eq!(outbox.push(b"x"), Err(Refused), "for good");
+        assert_eq!(outbox.take(&mut octets).await, Err(Done::Overfull));
+    }
+}

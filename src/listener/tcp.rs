@@ -1,0 +1,295 @@
+//! TCP: listeners that accept, connections that are opened, a task for each (RFC 3261 §18).
+//!
+//! Runs on the general runtime. Messages go to a [`Sink`], which says when it has room; what a shard sends goes
+//! through [`Connections`].
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
+
+use super::Lost;
+use super::connection::{Connection, Ended};
+use super::connections::Connections;
+use super::outbox::Outbox;
+
+/// Connections that the kernel holds for us until they are accepted.
+const BACKLOG: i32 = 1_024;
+
+/// How long accepting rests when the machine has no descriptors left.
+const REST: Duration = Duration::from_millis(100);
+
+/// Bounds of the streams.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Accepted connections, in all.
+    pub accepted: usize,
+    /// Accepted connections from one source address.
+    pub accepted_per_source: usize,
+    /// Connections that we opened.
+    pub opened: usize,
+    /// How long a message may take from its first octet to its last, a new connection to its first message, and a peer
+    /// to read some of what is sent.
+    pub message: Duration,
+    /// How long a connection may rest between messages or keep-alives.
+    pub idle: Duration,
+    /// How long opening a connection may take.
+    pub connect: Duration,
+    /// What may wait to be written to one connection.
+    pub outbox_octets: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            accepted: 8_192,
+            accepted_per_source: 2_048,
+            opened: 4_096,
+            message: Duration::from_secs(10),
+            idle: Duration::from_secs(15 * 60),
+            connect: Duration::from_secs(4),
+            outbox_octets: 512 << 10,
+        }
+    }
+}
+
+/// A message that came on a stream, without what keeps streams alive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// The connection it came on.
+    pub flow: Flow,
+    /// Exactly the message.
+    pub octets: Bytes,
+    /// When its last octets were read.
+    pub received_at: Moment,
+}
+
+/// Takes what comes on streams.
+pub trait Sink: Clone + Send + Sync + 'static {
+    /// Takes a message, and returns once there was room for it: until then the connection isn't read.
+    fn deliver(&self, received: Received) -> impl Future<Output = ()> + Send;
+
+    /// Learns that a connection has ended, or could not be opened. Comes after the connection's last message.
+    fn lost(&self, lost: Lost) -> impl Future<Output = ()> + Send;
+}
+
+/// Opens and binds a listening socket without an executor, so that a fault shows at the start. An IPv6 wildcard
+/// takes no IPv4: the two are listeners of their own.
+pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// The accepting tasks; dropped, they end, and connections go on.
+#[derive(Debug)]
+pub struct TcpListeners {
+    _accepting: JoinSet<()>,
+}
+
+impl TcpListeners {
+    /// Starts accepting on sockets from [`bind`], each with the index of its listener, and returns the handle to send
+    /// by. Must be called within the runtime that is to carry the connections.
+    ///
+    /// # Errors
+    /// The runtime can't watch a socket.
+    pub fn start<S: Sink>(
+        listeners: impl IntoIterator<Item = (u16, std::net::TcpListener)>,
+        settings: Settings,
+        sink: S,
+        clock: impl Fn() -> Moment + Copy + Send + Sync + 'static,
+    ) -> io::Result<(Self, Connections)> {
+        describe();
+        let (runtime, opening) = (Handle::current(), sink.clone());
+        let connections = Connections::new(settings, move |connections, flow, outbox| {
+            let task = Task {
+                connections: connections.clone(),
+                flow,
+                outbox,
+                sink: opening.clone(),
+                clock,
+            };
+            runtime.spawn(task.open());
+        });
+        let mut accepting = JoinSet::new();
+        for (listener, socket) in listeners {
+            let socket = TcpListener::from_std(socket)?;
+            accepting.spawn(accept(
+                listener,
+                socket,
+                connections.clone(),
+                sink.clone(),
+                clock,
+            ));
+        }
+        Ok((
+            Self {
+                _accepting: accepting,
+            },
+            connections,
+        ))
+    }
+}
+
+fn describe() {
+    use metrics::describe_counter;
+    describe_counter!(
+        "trunkline_sip_connections_refused_total",
+        "Connections not accepted: too many"
+    );
+    describe_counter!(
+        "trunkline_sip_connections_ended_total",
+        "SIP connections that ended, by cause"
+    );
+}
+
+async fn accept<S: Sink>(
+    listener: u16,
+    socket: TcpListener,
+    connections: Connections,
+    sink: S,
+    clock: impl Fn() -> Moment + Copy + Send + Sync + 'static,
+) {
+    loop {
+        let (stream, peer) = match socket.accept().await {
+            Ok(accepted) => accepted,
+            // The peer has gone again; or we are out of descriptors, which passes as connections end.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be accepted");
+                tokio::time::sleep(REST).await;
+                continue;
+            }
+        };
+        let Ok(local) = stream.local_addr() else {
+            continue;
+        };
+        let flow = Flow {
+            transport: Transport::Tcp,
+            listener,
+            connection: 0,
+            local,
+            peer,
+        };
+        match connections.accept(flow) {
+            Some((flow, outbox)) => {
+                let task = Task {
+                    connections: connections.clone(),
+                    flow,
+                    outbox,
+                    sink: sink.clone(),
+                    clock,
+                };
+                tokio::spawn(task.accepted(stream));
+            }
+            None => {
+                metrics::counter!("trunkline_sip_connections_refused_total").increment(1);
+                tracing::debug!(%peer, "too many connections");
+            }
+        }
+    }
+}
+
+/// The task of one connection.
+struct Task<S, C> {
+    connections: Connections,
+    flow: Flow,
+    outbox: Arc<Outbox>,
+    sink: S,
+    clock: C,
+}
+
+impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
+    async fn accepted(self, stream: TcpStream) {
+        let ended = self.serve(self.flow, stream).await;
+        self.end(self.flow, &ended).await;
+    }
+
+    async fn open(self) {
+        match self.connect().await {
+            Ok((stream, local)) => {
+                let flow = Flow { local, ..self.flow };
+                let ended = self.serve(flow, stream).await;
+                self.end(flow, &ended).await;
+            }
+            Err(ended) => self.end(self.flow, &ended).await,
+        }
+    }
+
+    async fn connect(&self) -> Result<(TcpStream, SocketAddr), Ended> {
+        let peer = self.flow.peer;
+        let socket = if peer.is_ipv4() {
+            TcpSocket::new_v4()
+        } else {
+            TcpSocket::new_v6()
+        }?;
+        if let Some(source) = source(&self.flow) {
+            socket.bind(SocketAddr::new(source, 0))?;
+        }
+        let connecting = timeout(self.connections.settings().connect, socket.connect(peer));
+        let stream = connecting.await.map_err(|_| Ended::NotOpened)??;
+        let local = stream.local_addr()?;
+        Ok((stream, local))
+    }
+
+    async fn serve(&self, flow: Flow, stream: TcpStream) -> Ended {
+        if let Err(error) = prepare(&stream, self.connections.settings().message) {
+            return Ended::Io(error);
+        }
+        let connection = Connection {
+            flow,
+            outbox: Arc::clone(&self.outbox),
+            sink: self.sink.clone(),
+            clock: self.clock,
+            settings: self.connections.settings().clone(),
+        };
+        connection.serve(stream).await
+    }
+
+    async fn end(&self, flow: Flow, ended: &Ended) {
+        metrics::counter!("trunkline_sip_connections_ended_total", "why" => ended.as_str())
+            .increment(1);
+        tracing::debug!(peer = %flow.peer, connection = flow.connection, why = %ended, "connection ended");
+        self.connections.remove(flow.connection);
+        self.sink.lost(Lost { flow }).await;
+    }
+}
+
+/// The address to connect from: that of the flow, if it is one and of the peer's family.
+fn source(flow: &Flow) -> Option<IpAddr> {
+    Some(flow.local.ip()).filter(|ip| !ip.is_unspecified() && ip.is_ipv4() == flow.peer.is_ipv4())
+}
+
+/// Messages leave at once, and a peer that has vanished is noticed.
+fn prepare(stream: &TcpStream, unread: Duration) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(15))
+        .with_retries(4);
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(unread.max(Duration::from_secs(10)) * 3))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,445 @@
+//! Streams on loopback: what arrives, what is answered, and who is cut off.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use super::super::connections::SendError;
+use super::*;
+
+const MESSAGE: &[u8] = b"OPTIONS sip:a SIP/2.0\r\nContent-Length: 4\r\n\r\nbody";
+
+#[derive(PartialEq, Eq, Debug)]
+enum Event {
+    Received(Received),
+    Lost(Lost),
+}
+
+/// A sink with room for some events.
+#[derive(Clone)]
+struct Shard(mpsc::Sender<Event>);
+
+impl Sink for Shard {
+    async fn deliver(&self, received: Received) {
+        self.0
+            .send(Event::Received(received))
+            .await
+            .expect("the test listens");
+    }
+
+    async fn lost(&self, lost: Lost) {
+        // The last connections end with the test.
+        let _ = self.0.send(Event::Lost(lost)).await;
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    events: mpsc::Receiver<Event>,
+    connections: Connections,
+    _listeners: TcpListeners,
+}
+
+impl Server {
+    fn start(settings: Settings, room: usize) -> Self {
+        Self::start_at(settings, room, || Moment::from_secs(1_000))
+    }
+
+    fn start_at(
+        settings: Settings,
+        room: usize,
+        clock: impl Fn() -> Moment + Copy + Send + Sync + 'static,
+    ) -> Self {
+        let (to, events) = mpsc::channel(room);
+        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        let (listeners, connections) =
+            TcpListeners::start([(3, socket)], settings, Shard(to), clock).unwrap();
+        Self {
+            address,
+            events,
+            connections,
+            _listeners: listeners,
+        }
+    }
+
+    async fn event(&mut self) -> Event {
+        patiently(self.events.recv()).await.expect("the sink lives")
+    }
+
+    async fn received(&mut self) -> Received {
+        match self.event().await {
+            Event::Received(received) => received,
+            Event::Lost(lost) => panic!("{lost:?}"),
+        }
+    }
+
+    async fn lost(&mut self) -> Flow {
+        match self.event().await {
+            Event::Lost(lost) => lost.flow,
+            Event::Received(received) => panic!("{received:?}"),
+        }
+    }
+
+    fn flow_to(&self, peer: SocketAddr) -> Flow {
+        Flow {
+            transport: Transport::Tcp,
+            listener: 3,
+            connection: 0,
+            local: self.address,
+            peer,
+        }
+    }
+}
+
+/// A test that waits for ever says nothing.
+async fn patiently<T>(future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(20), future)
+        .await
+        .expect("it comes")
+}
+
+fn brief() -> Settings {
+    Settings {
+        message: Duration::from_millis(100),
+        ..Settings::default()
+    }
+}
+
+async fn read_to_end(client: &mut TcpStream) -> Vec<u8> {
+    let mut octets = Vec::new();
+    // A reset ends it as well.
+    let _ = patiently(client.read_to_end(&mut octets)).await;
+    octets
+}
+
+#[tokio::test]
+async fn messages_come_whole_and_answers_go_back() {
+    let mut server = Server::start(Settings::default(), 16);
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    client.set_nodelay(true).unwrap();
+    let stream = [b"\r\n\r\n", MESSAGE, MESSAGE].concat();
+    for chunk in stream.chunks(20) {
+        client.write_all(chunk).await.unwrap();
+    }
+    let first = server.received().await;
+    assert_eq!(
+        (first.octets.as_ref(), first.received_at),
+        (MESSAGE, Moment::from_secs(1_000))
+    );
+    assert_eq!(
+        (first.flow.local, first.flow.peer),
+        (server.address, client.local_addr().unwrap())
+    );
+    assert_eq!(
+        (first.flow.transport, first.flow.listener),
+        (Transport::Tcp, 3)
+    );
+    assert_ne!(first.flow.connection, 0);
+    assert_eq!(server.received().await, first);
+
+    server
+        .connections
+        .send(&first.flow, b"SIP/2.0 200 OK")
+        .unwrap();
+    let mut answer = [0; 16];
+    patiently(client.read_exact(&mut answer)).await.unwrap();
+    assert_eq!(
+        &answer, b"\r\nSIP/2.0 200 OK",
+        "the keep-alive is answered first"
+    );
+
+    drop(client);
+    assert_eq!(server.lost().await, first.flow);
+    assert_eq!(server.connections.count(), 0);
+    assert_eq!(
+        server.connections.send(&first.flow, b"late"),
+        Err(SendError::Closed)
+    );
+}
+
+#[tokio::test]
+async fn what_came_before_the_end_is_handed_over_before_the_loss() {
+    let mut server = Server::start(Settings::default(), 1);
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    client.write_all(&MESSAGE.repeat(5)).await.unwrap();
+    drop(client);
+    for _ in 0..5 {
+        assert_eq!(server.received().await.octets, MESSAGE);
+    }
+    server.lost().await;
+}
+
+#[tokio::test]
+async fn who_dawdles_or_babbles_is_cut_off() {
+    static LOOKS: AtomicU64 = AtomicU64::new(0);
+    /// What a client sends at first, and then again and again.
+    type Habit = (&'static str, &'static [u8], &'static [u8]);
+    let cases: [Habit; 5] = [
+        ("says nothing", b"", b""),
+        ("begins a message", b"OPTIONS sip:a", b""),
+        ("begins a second message", b"\r\n\r\nOPTIONS sip:a", b""),
+        ("drips", b"OPTIONS sip:a SIP/2.0\r\nX: ", b"x"),
+        ("talks no SIP", b"GET / HTTP/1.1\r\n\r\n", b""),
+    ];
+    for (name, first, then) in cases {
+        // Each look at this clock is a tenth of what a message may take.
+        let clock = || Moment::from_micros(10_000 * LOOKS.fetch_add(1, Ordering::Relaxed));
+        let mut server = Server::start_at(brief(), 16, clock);
+        let client = TcpStream::connect(server.address).await.unwrap();
+        let (mut read, mut write) = client.into_split();
+        write.write_all(first).await.unwrap();
+        let dripping = tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(Duration::from_millis(5));
+            while write.write_all(then).await.is_ok() {
+                ticks.tick().await;
+            }
+        });
+        let mut octets = Vec::new();
+        let _ = patiently(read.read_to_end(&mut octets)).await;
+        assert_ne!(server.lost().await.connection, 0, "{name}");
+        assert!(
+            octets.len() <= 2,
+            "{name}: nothing but the answer to a keep-alive"
+        );
+        dripping.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_connection_at_rest_between_messages_has_the_idle_time() {
+    let mut server = Server::start(brief(), 16);
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    client.write_all(MESSAGE).await.unwrap();
+    let flow = server.received().await.flow;
+    // Longer than a message may take.
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    server.connections.send(&flow, b"still there").unwrap();
+    let mut answer = [0; 11];
+    patiently(client.read_exact(&mut answer)).await.unwrap();
+
+    let idle = Settings {
+        idle: Duration::from_millis(50),
+        ..Settings::default()
+    };
+    let mut server = Server::start(idle, 16);
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    client.write_all(MESSAGE).await.unwrap();
+    let flow = server.received().await.flow;
+    assert_eq!(read_to_end(&mut client).await, b"");
+    assert_eq!(server.lost().await, flow);
+}
+
+#[tokio::test]
+async fn a_full_sink_stops_the_reading_and_drops_nothing() {
+    let mut server = Server::start(brief(), 1);
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    // Messages of a kind that shows if one is missing.
+    let message = |number: u32| {
+        format!(
+            "A sip:{number} SIP/2.0\r\nl: 50000\r\n\r\n{:050000}",
+            number
+        )
+    };
+    let mut written = 0_u32;
+    let mut unsent = Vec::new();
+    // Until the kernel's buffers on both sides are full, because nobody reads.
+    let stuck = Duration::from_millis(300);
+    while unsent.is_empty() {
+        let octets = message(written).into_bytes();
+        let mut sent = 0;
+        while sent < octets.len() {
+            match timeout(stuck, client.write(&octets[sent..])).await {
+                Ok(count) => sent += count.unwrap(),
+                Err(_) => break,
+            }
+        }
+        written += 1;
+        unsent = octets[sent..].to_vec();
+        assert!(written < 2_000, "the reading never stops");
+    }
+    let finish = tokio::spawn(async move {
+        client.write_all(&unsent).await.unwrap();
+        client
+    });
+    for number in 0..written {
+        assert_eq!(
+            server.received().await.octets,
+            message(number),
+            "message {number} of {written}"
+        );
+    }
+    drop(finish.await.unwrap());
+    server.lost().await;
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_cut_off() {
+    let limits = Settings {
+        outbox_octets: 100_000,
+        ..brief()
+    };
+    let mut server = Server::start(limits, 16);
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    client.write_all(MESSAGE).await.unwrap();
+    let flow = server.received().await.flow;
+    let refused = (0..10_000).find(|_| server.connections.send(&flow, &[b'x'; 10_000]).is_err());
+    assert!(
+        refused.is_some_and(|count| count >= 10),
+        "bounded, and not before its bound: {refused:?}"
+    );
+    assert_eq!(server.lost().await, flow);
+    assert_eq!(server.connections.count(), 0);
+}
+
+#[tokio::test]
+async fn a_connection_is_opened_once_and_used_again() {
+    let mut server = Server::start(Settings::default(), 16);
+    let peer = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let flow = server.flow_to(peer.local_addr().unwrap());
+    // The second is queued while the first still opens.
+    server.connections.send(&flow, b"one").unwrap();
+    server.connections.send(&flow, b"two").unwrap();
+    let (mut accepted, from) = patiently(peer.accept()).await.unwrap();
+    let mut octets = [0; 6];
+    patiently(accepted.read_exact(&mut octets)).await.unwrap();
+    assert_eq!((&octets, server.connections.count()), (b"onetwo", 1));
+
+    accepted.write_all(MESSAGE).await.unwrap();
+    let received = server.received().await;
+    assert_eq!(
+        (received.flow.peer, received.flow.local),
+        (flow.peer, from),
+        "messages come back on it"
+    );
+    drop(accepted);
+    assert_eq!(server.lost().await, received.flow);
+
+    server.connections.send(&flow, b"three").unwrap();
+    patiently(peer.accept()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_accepted_connection_is_used_for_requests_to_its_peer() {
+    let mut server = Server::start(Settings::default(), 16);
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    client.write_all(MESSAGE).await.unwrap();
+    server.received().await;
+    server
+        .connections
+        .send(&server.flow_to(client.local_addr().unwrap()), b"BYE")
+        .unwrap();
+    let mut octets = [0; 3];
+    patiently(client.read_exact(&mut octets)).await.unwrap();
+    assert_eq!((&octets, server.connections.count()), (b"BYE", 1));
+}
+
+#[tokio::test]
+async fn a_peer_that_cannot_be_reached_is_told_of() {
+    let refusing = {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.local_addr().unwrap()
+    };
+    let mut server = Server::start(Settings::default(), 16);
+    let flow = server.flow_to(refusing);
+    server.connections.send(&flow, b"INVITE").unwrap();
+    let lost = server.lost().await;
+    assert_eq!(
+        Flow {
+            connection: 0,
+            ..lost
+        },
+        flow
+    );
+    assert_ne!(lost.connection, 0);
+    assert_eq!(server.connections.count(), 0);
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_answer_is_given_up() {
+    let limits = Settings {
+        connect: Duration::from_millis(50),
+        ..Settings::default()
+    };
+    let mut server = Server::start(limits, 16);
+    // Its backlog is full, so that it drops what asks for more.
+    let peer = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    peer.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
+        .unwrap();
+    peer.listen(0).unwrap();
+    let address = peer.local_addr().unwrap().as_socket().unwrap();
+    let mut filling = Vec::new();
+    while let Ok(stream) = timeout(Duration::from_millis(100), TcpStream::connect(address)).await {
+        filling.push(stream.unwrap());
+    }
+    server
+        .connections
+        .send(&server.flow_to(address), b"INVITE")
+        .unwrap();
+    assert_eq!(server.lost().await.peer, address);
+}
+
+#[tokio::test]
+async fn connections_are_bounded_in_all_and_by_source() {
+    let cases = [
+        (
+            "in all",
+            Settings {
+                accepted: 2,
+                ..Settings::default()
+            },
+        ),
+        (
+            "from one source",
+            Settings {
+                accepted_per_source: 2,
+                ..Settings::default()
+            },
+        ),
+    ];
+    for (name, settings) in cases {
+        let mut server = Server::start(settings, 16);
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            let mut client = TcpStream::connect(server.address).await.unwrap();
+            client.write_all(MESSAGE).await.unwrap();
+            server.received().await;
+            held.push(client);
+        }
+        let mut refused = TcpStream::connect(server.address).await.unwrap();
+        assert_eq!(read_to_end(&mut refused).await, b"", "{name}");
+        held.pop();
+        server.lost().await;
+        let mut client = TcpStream::connect(server.address).await.unwrap();
+        client.write_all(MESSAGE).await.unwrap();
+        assert_eq!(
+            server.received().await.octets,
+            MESSAGE,
+            "{name}: one that left makes room"
+        );
+    }
+}
+
+#[tokio::test]
+async fn connections_that_we_open_are_bounded() {
+    let server = Server::start(
+        Settings {
+            opened: 1,
+            ..Settings::default()
+        },
+        16,
+    );
+    let peers = [
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+    ];
+    let [first, second] = peers
+        .each_ref()
+        .map(|peer| server.flow_to(peer.local_addr().unwrap()));
+    assert_eq!(server.connections.send(&first, b"one"), Ok(()));
+    assert_eq!(
+        server.connections.send(&second, b"two"),
+        Err(SendError::TooMany)
+    );
+}

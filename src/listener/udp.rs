@@ -1,0 +1,397 @@
+//! A UDP socket of a shard: batches in, batches out, and the peers that ICMP says are gone.
+//!
+//! An answer leaves from the address that the request came to (RFC 3261 §18.2.2, RFC 3581), also where the socket is
+//! bound to a wildcard address. What can't be sent at once is dropped: SIP over UDP retransmits by itself.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, Ready};
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
+
+use super::Lost;
+pub(crate) use super::mmsg::BATCH;
+use super::mmsg::{self, Incoming, Outgoing};
+
+/// What the kernel is asked to hold for the socket, each way: at 800 octets a message some 5,000 with overhead.
+const BUFFER_OCTETS: i32 = 8 << 20;
+
+/// How long a full send buffer is waited for before the rest of a batch is dropped.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Opens and binds a UDP socket without an executor, so that a fault shows before any shard runs.
+///
+/// With `reuse_port` several sockets share the address, one a shard, and the kernel keeps each peer with one of them.
+/// An IPv6 wildcard takes no IPv4: the two are listeners of their own.
+pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    if reuse_port {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    let socket = std::net::UdpSocket::from(socket);
+    mmsg::prepare(&socket, address.is_ipv6(), BUFFER_OCTETS)?;
+    socket2::SockRef::from(&socket).bind(&address.into())?;
+    Ok(socket)
+}
+
+/// A bound socket, watched by the runtime it was made in.
+pub struct UdpSocket {
+    io: AsyncFd<std::net::UdpSocket>,
+    listener: u16,
+    local: SocketAddr,
+    /// Whether the error queue may hold something.
+    has_errors: AtomicBool,
+}
+
+impl UdpSocket {
+    /// Takes over a socket from [`bind`] as the `listener`th configured listener. Must be called within the runtime
+    /// that will wait for it.
+    pub fn new(socket: std::net::UdpSocket, listener: u16) -> io::Result<Self> {
+        let local = socket.local_addr()?;
+        Ok(Self {
+            io: mmsg::register(socket)?,
+            listener,
+            local,
+            has_errors: AtomicBool::new(false),
+        })
+    }
+
+    /// [`bind`] and [`UdpSocket::new`] in one.
+    pub fn bind(address: SocketAddr, listener: u16, reuse_port: bool) -> io::Result<Self> {
+        Self::new(bind(address, reuse_port)?, listener)
+    }
+
+    /// The address it is bound to, with the port that the kernel chose if 0 was asked for.
+    pub const fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The index of its listener, as in [`Flow::listener`].
+    pub const fn listener(&self) -> u16 {
+        self.listener
+    }
+
+    /// Waits until there is something to receive, be it datagrams or word of a lost peer.
+    pub async fn readable(&self) -> io::Result<()> {
+        let mut guard = self.io.ready(Interest::READABLE | Interest::ERROR).await?;
+        if guard.ready().is_error() {
+            self.has_errors.store(true, Ordering::Relaxed);
+            guard.clear_ready_matching(Ready::ERROR);
+        }
+        Ok(())
+    }
+
+    /// Takes at most 64 datagrams into `batch`, and the peers that turned out to be out of reach into `lost`; never
+    /// waits. Returns the number of datagrams; 0 means that [`UdpSocket::readable`] is to be awaited.
+    ///
+    /// `now` and `wall` are one instant on both clocks: the kernel stamps packets by the wall clock, and the time a
+    /// packet has waited becomes its `received_at`.
+    pub fn receive_batch(
+        &self,
+        batch: &mut Batch,
+        lost: &mut Vec<Lost>,
+        now: Moment,
+        wall: SystemTime,
+    ) -> io::Result<usize> {
+        batch.taken(self, now, wall);
+        let received = self.io.try_io(Interest::READABLE, |socket| {
+            self.receive_some(&mut batch.incoming, socket)
+        });
+        self.take_lost(lost)?;
+        match received {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            Ok(()) | Err(_) => Ok(batch.incoming.arrivals().count()),
+        }
+    }
+
+    /// A batch that isn't full has emptied the socket, which is what `WouldBlock` tells the runtime: saves the call
+    /// that would only say so.
+    fn receive_some(
+        &self,
+        incoming: &mut Incoming,
+        socket: &std::net::UdpSocket,
+    ) -> io::Result<()> {
+        loop {
+            match incoming.receive(socket) {
+                Ok(BATCH) => return Ok(()),
+                Ok(_) => return Err(io::ErrorKind::WouldBlock.into()),
+                // Word of a lost peer comes once before any datagram.
+                Err(error) if is_of_a_peer(&error) => {
+                    self.has_errors.store(true, Ordering::Relaxed)
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends each message to its flow's peer from its flow's local address; never waits longer than a few
+    /// milliseconds. Peers that turn out to be out of reach are added to `lost`.
+    pub fn send_batch<'a>(
+        &self,
+        messages: impl IntoIterator<Item = (Flow, &'a [u8])>,
+        lost: &mut Vec<Lost>,
+    ) -> Sent {
+        let mut sending = Sending {
+            socket: self,
+            outgoing: Outgoing::new(),
+            peers: [self.local; BATCH],
+            sent: Sent::default(),
+            lost,
+        };
+        for (flow, octets) in messages {
+            sending.push(flow, octets);
+        }
+        sending.flush();
+        let sent = sending.sent;
+        if let Err(error) = self.take_lost(lost) {
+            tracing::warn!(%error, local = %self.local, "cannot read the socket's error queue");
+        }
+        sent
+    }
+
+    /// Empties the error queue.
+    fn take_lost(&self, lost: &mut Vec<Lost>) -> io::Result<()> {
+        if !self.has_errors.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        while let Some(peer) = mmsg::next_unreachable(self.io.get_ref())? {
+            let next = peer.map(|peer| self.lost(peer));
+            lost.extend(next.filter(|next| lost.last() != Some(next)));
+        }
+        Ok(())
+    }
+
+    const fn lost(&self, peer: SocketAddr) -> Lost {
+        Lost {
+            flow: Flow {
+                transport: Transport::Udp,
+                listener: self.listener,
+                connection: 0,
+                local: self.local,
+                peer,
+            },
+        }
+    }
+
+    /// The source address to ask for: none where the socket has but one, or the flow leaves it open.
+    fn source(&self, flow: &Flow) -> Option<IpAddr> {
+        Some(flow.local.ip()).filter(|ip| self.local.ip().is_unspecified() && !ip.is_unspecified())
+    }
+}
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UdpSocket")
+            .field("listener", &self.listener)
+            .field("local", &self.local)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether an error of the whole socket tells of an ICMP message for some datagram sent before.
+fn is_of_a_peer(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNREFUSED
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::EHOSTDOWN
+                | libc::ENONET
+        ) | Some(
+            libc::ENOPROTOOPT | libc::EPROTO | libc::EACCES | libc::EOPNOTSUPP | libc::EMSGSIZE
+        )
+    )
+}
+
+/// What became of a batch that was to be sent.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Sent {
+    /// Left by the socket.
+    pub sent: usize,
+    /// Dropped: the send buffer stayed full, or the kernel refused the message.
+    pub dropped: usize,
+}
+
+/// One [`UdpSocket::send_batch`] under way.
+struct Sending<'s, 'a> {
+    socket: &'s UdpSocket,
+    outgoing: Outgoing<'a>,
+    peers: [SocketAddr; BATCH],
+    sent: Sent,
+    lost: &'s mut Vec<Lost>,
+}
+
+impl<'a> Sending<'_, 'a> {
+    fn push(&mut self, flow: Flow, octets: &'a [u8]) {
+        self.peers[self.outgoing.len()] = flow.peer;
+        self.outgoing
+            .push(octets, flow.peer, self.socket.source(&flow));
+        if self.outgoing.len() == BATCH {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut from = 0;
+        while from < self.outgoing.len() {
+            from += self.send_from(from);
+        }
+        self.outgoing.clear();
+    }
+
+    /// Sends what the kernel takes from `from` on, and returns how many are done with, one way or the other.
+    fn send_from(&mut self, from: usize) -> usize {
+        let rest = self.outgoing.len() - from;
+        match self.send_patiently(from) {
+            Ok(count) => {
+                self.sent.sent += count;
+                count
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.sent.dropped += rest;
+                rest
+            }
+            Err(error) => {
+                self.refused(from, &error);
+                1
+            }
+        }
+    }
+
+    /// An error may be word of an earlier peer, so that only one that comes twice is this datagram's own.
+    fn send_patiently(&mut self, from: usize) -> io::Result<usize> {
+        let socket = self.socket.io.get_ref();
+        match self.outgoing.send(socket, from) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                mmsg::await_room(socket, PATIENCE)
+            }
+            Err(error) if is_of_a_peer(&error) => {
+                self.socket.has_errors.store(true, Ordering::Relaxed)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+        self.outgoing.send(socket, from)
+    }
+
+    fn refused(&mut self, at: usize, error: &io::Error) {
+        let peer = self.peers[at];
+        tracing::debug!(%error, %peer, "datagram refused");
+        self.sent.dropped += 1;
+        let is_of_the_message = matches!(
+            error.raw_os_error(),
+            Some(libc::EMSGSIZE | libc::ENOBUFS | libc::ENOMEM)
+        );
+        if !is_of_the_message {
+            self.lost.push(self.socket.lost(peer));
+        }
+    }
+}
+
+/// Buffers for receiving, made at the first batch: 4 MiB of address space, of which only what is used becomes memory.
+pub struct Batch {
+    incoming: Incoming,
+    flow: Flow,
+    now: Moment,
+    wall: Duration,
+}
+
+/// A datagram received.
+#[derive(Copy, Clone, Debug)]
+pub struct Datagram<'b> {
+    /// Where it came from and to.
+    pub flow: Flow,
+    /// When the kernel took it, so that what has waited long in the socket can be told.
+    pub received_at: Moment,
+    /// Its payload.
+    pub octets: &'b [u8],
+}
+
+impl Batch {
+    /// Empty buffers.
+    pub fn new() -> Self {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let flow = Flow {
+            transport: Transport::Udp,
+            listener: 0,
+            connection: 0,
+            local: nowhere,
+            peer: nowhere,
+        };
+        Self {
+            incoming: Incoming::default(),
+            flow,
+            now: Moment::default(),
+            wall: Duration::ZERO,
+        }
+    }
+
+    /// The datagrams of the last batch, in the order of arrival.
+    pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
+        self.incoming.arrivals().map(|(arrival, octets)| {
+            let waited = arrival
+                .stamped
+                .map_or(Duration::ZERO, |stamped| self.wall.saturating_sub(stamped));
+            let ip = arrival.local.unwrap_or(self.flow.local.ip());
+            let local = SocketAddr::new(ip, self.flow.local.port());
+            Datagram {
+                flow: Flow {
+                    local,
+                    peer: arrival.peer,
+                    ..self.flow
+                },
+                received_at: self.now - waited,
+                octets,
+            }
+        })
+    }
+
+    /// How many datagrams the kernel has dropped for want of buffer since the socket was made (wraps around).
+    pub const fn overflowed(&self) -> u32 {
+        self.incoming.overflowed()
+    }
+
+    fn taken(&mut self, socket: &UdpSocket, now: Moment, wall: SystemTime) {
+        self.incoming.clear();
+        self.flow = Flow {
+            local: socket.local,
+            listener: socket.listener,
+            ..self.flow
+        };
+        self.now = now;
+        self.wall = wall
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.datagrams()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

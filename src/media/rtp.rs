@@ -1,0 +1,160 @@
+//! An RTP packet, read and given a header of our own in place (RFC 3550 §5.1).
+
+/// The fixed header's length in octets.
+const HEADER: usize = 12;
+
+/// The fields of a packet's header that matter to an echo.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Header {
+    pub(super) marker: bool,
+    pub(super) payload_type: u8,
+    pub(super) sequence: u16,
+    pub(super) timestamp: u32,
+    pub(super) ssrc: u32,
+}
+
+/// A packet: its header, and where its payload lies.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Packet {
+    pub(super) header: Header,
+    start: usize,
+    end: usize,
+}
+
+impl Packet {
+    /// Reads a packet; `None` if it is no RTP, or has no payload. RTCP, which shares the first octet's form, has
+    /// payload types 72 to 76 when read as RTP and is told apart by whoever knows the negotiated types (RFC 5761 §4).
+    pub(super) fn read(octets: &[u8]) -> Option<Self> {
+        const VERSION: u8 = 2;
+        let head: &[u8; HEADER] = octets.first_chunk()?;
+        let [first, second, ..] = *head;
+        if first >> 6 != VERSION {
+            return None;
+        }
+        let start = payload_start(octets, first)?;
+        let end = octets.len() - padding(octets, first)?;
+        let header = Header {
+            marker: second & 0x80 != 0,
+            payload_type: second & 0x7f,
+            sequence: u16::from_be_bytes([head[2], head[3]]),
+            timestamp: u32::from_be_bytes([head[4], head[5], head[6], head[7]]),
+            ssrc: u32::from_be_bytes([head[8], head[9], head[10], head[11]]),
+        };
+        (start < end).then_some(Self { header, start, end })
+    }
+
+    /// Writes `header` before the payload, without the sources, extension and padding that the packet came with, and
+    /// returns the new packet.
+    pub(super) fn rewrite<'p>(&self, octets: &'p mut [u8], header: &Header) -> &'p [u8] {
+        let packet = &mut octets[self.start - HEADER..self.end];
+        packet[0] = 0x80;
+        packet[1] = u8::from(header.marker) << 7 | header.payload_type;
+        packet[2..4].copy_from_slice(&header.sequence.to_be_bytes());
+        packet[4..8].copy_from_slice(&header.timestamp.to_be_bytes());
+        packet[8..12].copy_from_slice(&header.ssrc.to_be_bytes());
+        packet
+    }
+}
+
+/// Where the payload begins, behind contributing sources and the header extension (RFC 3550 §5.3.1).
+fn payload_start(octets: &[u8], first: u8) -> Option<usize> {
+    let sources = HEADER + usize::from(first & 0x0f) * 4;
+    if first & 0x10 == 0 {
+        return Some(sources);
+    }
+    let extension: &[u8; 4] = octets.get(sources..)?.first_chunk()?;
+    Some(sources + 4 + usize::from(u16::from_be_bytes([extension[2], extension[3]])) * 4)
+}
+
+/// How many octets at the end are padding; `None` if more than there are, or none where some are announced.
+fn padding(octets: &[u8], first: u8) -> Option<usize> {
+    if first & 0x20 == 0 {
+        return Some(0);
+    }
+    let padding = usize::from(*octets.last()?);
+    (padding > 0 && padding <= octets.len()).then_some(padding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: [u8; 14] = [
+        0x80, 0x88, 0x12, 0x34, 0, 0, 1, 0, 0xaa, 0xbb, 0xcc, 0xdd, 0x11, 0x22,
+    ];
+
+    /// The plain packet with another first octet, `between` after the fixed header, and `behind` after the payload.
+    fn packet(first: u8, between: &[u8], behind: &[u8]) -> Vec<u8> {
+        [&[first], &PLAIN[1..12], between, &PLAIN[12..], behind].concat()
+    }
+
+    #[test]
+    fn the_header_is_replaced_and_the_payload_kept() {
+        let header = Header {
+            marker: true,
+            payload_type: 8,
+            sequence: 0x1234,
+            timestamp: 256,
+            ssrc: 0xaabb_ccdd,
+        };
+        let cases: [(&str, Vec<u8>); 6] = [
+            ("plain", PLAIN.to_vec()),
+            ("two contributing sources", packet(0x82, &[9; 8], &[])),
+            (
+                "an extension of one word",
+                packet(0x90, &[0xbe, 0xde, 0, 1, 9, 9, 9, 9], &[]),
+            ),
+            ("an empty extension", packet(0x90, &[0xbe, 0xde, 0, 0], &[])),
+            ("padding", packet(0xa0, &[], &[0, 0, 3])),
+            (
+                "all of them",
+                packet(0xb1, &[9, 9, 9, 9, 0xbe, 0xde, 0, 0], &[1]),
+            ),
+        ];
+        for (name, mut octets) in cases {
+            let read = Packet::read(&octets).expect(name);
+            assert_eq!(read.header, header, "{name}");
+            let ours = Header {
+                marker: false,
+                payload_type: 0,
+                sequence: 1,
+                timestamp: 2,
+                ssrc: 3,
+            };
+            let expected = [0x80, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0x11, 0x22];
+            assert_eq!(read.rewrite(&mut octets, &ours), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_rtp_is_refused() {
+        let cases: [(&str, Vec<u8>); 10] = [
+            ("nothing", vec![]),
+            ("eleven octets", PLAIN[..11].to_vec()),
+            ("no payload", PLAIN[..12].to_vec()),
+            ("version 1", packet(0x40, &[], &[])),
+            ("STUN", packet(0x00, &[], &[])),
+            ("more sources than octets", packet(0x8f, &[], &[])),
+            ("an extension cut short", packet(0x90, &[], &[])),
+            (
+                "an extension longer than the packet",
+                packet(0x90, &[0xbe, 0xde, 0xff, 0xff], &[]),
+            ),
+            ("padding of 0", packet(0xa0, &[], &[0])),
+            ("padding into the header", packet(0xa0, &[], &[5])),
+        ];
+        for (name, octets) in cases {
+            assert_eq!(Packet::read(&octets), None, "{name}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_octets_make_it_panic(mut octets: Vec<u8>) {
+            if let Some(packet) = Packet::read(&octets) {
+                let length = packet.rewrite(&mut octets, &packet.header).len();
+                assert!(length > HEADER);
+            }
+        }
+    }
+}

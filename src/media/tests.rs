@@ -1,0 +1,192 @@
+//! The echo over sockets on loopback.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::mpsc;
+
+use super::*;
+
+fn now() -> Moment {
+    Moment::from_secs(1_000)
+}
+
+/// An address that no other process's tests use: 127/8 is all ours, and a process has its number to itself.
+fn loopback(test: u8) -> IpAddr {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    IpAddr::V4(Ipv4Addr::new(127, high | 0x80, low, test))
+}
+
+fn media(test: u8, ports: RangeInclusive<u16>) -> EchoMedia {
+    let settings = Settings {
+        ports,
+        ip: loopback(test),
+        silence: Duration::from_secs(30),
+        workers: 2,
+    };
+    EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, |_| {}).unwrap()
+}
+
+fn peer(test: u8) -> UdpSocket {
+    let socket = UdpSocket::bind((loopback(test), 0)).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    socket
+}
+
+fn packet(sequence: u8) -> [u8; 14] {
+    [0x80, 8, 0, sequence, 0, 0, 0, 0, 1, 2, 3, 4, 0xde, 0xad]
+}
+
+#[test]
+fn what_a_peer_sends_comes_back() {
+    let media = media(1, 20_000..=20_009);
+    let peers: Vec<_> = (0..4_u64).map(|key| (key, peer(1))).collect();
+    for (key, peer) in &peers {
+        let ours = media.open(*key).unwrap();
+        assert_eq!(media.open(*key), Some(ours), "opening twice is once");
+        media.update(*key, peer.local_addr().unwrap(), 8, None, now());
+        // More than one turn's worth, so that a socket left half read is come back to.
+        for sequence in 0..40 {
+            peer.send_to(&packet(sequence), ours).unwrap();
+        }
+    }
+    for (key, peer) in &peers {
+        let mut echo = [0; 100];
+        for _ in 0..40 {
+            let (length, from) = peer.recv_from(&mut echo).unwrap();
+            assert_eq!(
+                (Some(from), &echo[12..length]),
+                (media.open(*key), [0xde, 0xad].as_slice())
+            );
+        }
+    }
+}
+
+#[test]
+fn ports_run_out_and_come_back_even_ones_first() {
+    let media = media(2, 20_001..=20_006);
+    let ports: Vec<u16> = (0..6).map(|key| media.open(key).unwrap().port()).collect();
+    assert_eq!(ports, [20_002, 20_004, 20_006, 20_001, 20_003, 20_005]);
+    assert_eq!(media.open(6), None);
+    assert_eq!(media.open_calls(), 6);
+    media.close(4);
+    media.close(4);
+    assert_eq!(media.open(6).map(|address| address.port()), Some(20_003));
+    assert_eq!(media.open(7), None);
+}
+
+#[test]
+fn a_port_of_another_program_is_passed_over() {
+    let taken = UdpSocket::bind((loopback(3), 20_002)).unwrap();
+    let media = media(3, 20_002..=20_003);
+    assert_eq!(media.open(1).map(|address| address.port()), Some(20_003));
+    assert_eq!(media.open(2), None);
+    drop(taken);
+    assert_eq!(
+        media.open(2).map(|address| address.port()),
+        Some(20_002),
+        "once it is free it is used"
+    );
+}
+
+#[test]
+fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
+    let taken = UdpSocket::bind((loopback(4), 20_002)).unwrap();
+    let cases = [
+        (
+            "all taken",
+            taken.local_addr().unwrap().ip(),
+            io::ErrorKind::AddrInUse,
+        ),
+        (
+            "not our address",
+            "192.0.2.1".parse().unwrap(),
+            io::ErrorKind::AddrNotAvailable,
+        ),
+    ];
+    for (name, ip, expected) in cases {
+        let settings = Settings {
+            ports: 20_002..=20_002,
+            ip,
+            silence: Duration::from_secs(30),
+            workers: 1,
+        };
+        let refused =
+            EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, |_| {}).unwrap_err();
+        assert_eq!(refused.kind(), expected, "{name}");
+    }
+}
+
+#[test]
+fn more_calls_than_the_first_stock_are_served() {
+    let media = media(5, 20_000..=21_999);
+    let ports: std::collections::HashSet<u16> = (0..1_500)
+        .map(|key| media.open(key).unwrap().port())
+        .collect();
+    assert_eq!((ports.len(), media.open_calls()), (1_500, 1_500));
+    for key in 0..1_500 {
+        media.close(key);
+    }
+    for _ in 0..100 {
+        media.ports.shrink();
+    }
+    assert_eq!(
+        (media.open_calls(), media.ports.bound()),
+        (0, 512),
+        "a load that ended leaves the stock alone"
+    );
+}
+
+#[test]
+fn a_call_that_falls_silent_is_reported_by_its_key() {
+    let (reports, silent) = mpsc::channel();
+    let settings = Settings {
+        ports: 20_000..=20_001,
+        ip: loopback(6),
+        silence: Duration::ZERO,
+        workers: 1,
+    };
+    // A clock on which each look is another hour: rounds and silence come at once.
+    static HOURS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let clock =
+        || Moment::from_secs(3_600 * HOURS.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    let report = move |key| reports.send(key).unwrap_or_default();
+    let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), clock, report).unwrap();
+    let ours = media.open(77).unwrap();
+    media.update(
+        77,
+        "192.0.2.1:4000".parse().unwrap(),
+        8,
+        None,
+        Moment::default(),
+    );
+    // Anything that arrives wakes the worker.
+    peer(6).send_to(b"?", ours).unwrap();
+    assert_eq!(silent.recv_timeout(Duration::from_secs(5)), Ok(77));
+}
+
+#[test]
+fn the_last_handle_dropped_ends_the_threads() {
+    let (held, ended) = mpsc::channel::<u64>();
+    let settings = Settings {
+        ports: 20_000..=20_001,
+        ip: loopback(7),
+        silence: Duration::ZERO,
+        workers: 2,
+    };
+    let report = move |key| held.send(key).expect("nobody is silent");
+    let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
+    drop(media.clone());
+    assert!(media.open(1).is_some());
+    assert_eq!(
+        ended.try_recv(),
+        Err(mpsc::TryRecvError::Empty),
+        "the threads run"
+    );
+    drop(media);
+    assert_eq!(
+        ended.recv_timeout(Duration::from_secs(5)),
+        Err(mpsc::RecvTimeoutError::Disconnected),
+        "each has dropped its end"
+    );
+}

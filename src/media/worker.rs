@@ -1,0 +1,174 @@
+//! A thread that serves a share of the RTP sockets: reads what came, sends the echo, keeps house once a second.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::{Events, Poll};
+use trunkline_sip::moment::Moment;
+
+use super::ports::{Ports, WAKER};
+
+/// Packets read from one socket before the others have their turn.
+const TURN: usize = 16;
+
+/// How often a worker looks for silence and after the stock.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Longer packets are no audio of a telephone call.
+const LONGEST: usize = 2_048;
+
+/// One worker.
+pub(super) struct Worker {
+    index: usize,
+    poll: Poll,
+    ports: Arc<Ports>,
+    silence: Duration,
+    packets: Packets,
+}
+
+/// What a worker counts between two rounds.
+#[derive(Default)]
+struct Packets {
+    echoed: u64,
+    discarded: u64,
+}
+
+/// What a turn at a socket came to.
+#[derive(PartialEq, Eq)]
+enum Turn {
+    Emptied,
+    MoreToRead,
+}
+
+impl Worker {
+    pub(super) fn new(index: usize, poll: Poll, ports: Arc<Ports>, silence: Duration) -> Self {
+        Self {
+            index,
+            poll,
+            ports,
+            silence,
+            packets: Packets::default(),
+        }
+    }
+
+    /// Starts the thread.
+    pub(super) fn start(
+        self,
+        clock: impl Fn() -> Moment + Send + 'static,
+        on_silence: impl Fn(u64) + Send + 'static,
+    ) -> io::Result<()> {
+        let name = format!("media-{}", self.index);
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(move || self.run(clock, on_silence))
+            .map(drop)
+    }
+
+    fn run(mut self, clock: impl Fn() -> Moment, on_silence: impl Fn(u64)) {
+        let mut events = Events::with_capacity(1_024);
+        let mut buffer = [0; LONGEST];
+        let mut round_at = clock() + ROUND;
+        while !self.ports.is_stopped() {
+            if let Err(error) = self.poll.poll(&mut events, Some(ROUND))
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "media cannot wait for packets");
+                std::thread::sleep(ROUND);
+            }
+            let now = clock();
+            for event in &events {
+                self.handle_event(event, &mut buffer, now);
+            }
+            if now >= round_at {
+                round_at = now + ROUND;
+                self.make_round(&on_silence, now);
+            }
+        }
+    }
+
+    fn handle_event(&mut self, event: &Event, buffer: &mut [u8; LONGEST], now: Moment) {
+        if event.token() == WAKER {
+            return self.fill();
+        }
+        let Ok(port) = u16::try_from(event.token().0) else {
+            return;
+        };
+        if self.serve(port, buffer, now) == Turn::MoreToRead
+            && let Err(error) = self.ports.rearm(port)
+        {
+            tracing::warn!(%error, port, "an RTP socket cannot be watched");
+        }
+    }
+
+    fn serve(&mut self, port: u16, buffer: &mut [u8; LONGEST], now: Moment) -> Turn {
+        let mut port = self.ports.port(port);
+        let (Some(socket), mut session) = port.parts() else {
+            return Turn::Emptied;
+        };
+        for _ in 0..TURN {
+            let (length, source) = match socket.recv_from(buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Emptied,
+                // Word of an earlier packet's fate: the next one may be there all the same.
+                Err(_) => continue,
+            };
+            let echo = session
+                .as_deref_mut()
+                .filter(|_| length < LONGEST)
+                .and_then(|session| session.receive(&mut buffer[..length], source, now));
+            match echo {
+                // A packet that can't be sent is lost, as RTP is.
+                Some((to, octets)) if socket.send_to(octets, to).is_ok() => {
+                    self.packets.echoed += 1
+                }
+                Some(_) | None => self.packets.discarded += 1,
+            }
+        }
+        Turn::MoreToRead
+    }
+
+    fn make_round(&mut self, on_silence: impl Fn(u64), now: Moment) {
+        for port in self.ports.of_worker(self.index) {
+            if let Some(key) = self.silent_call(port, now) {
+                on_silence(key);
+            }
+        }
+        self.publish();
+        if self.index == 0 {
+            self.ports.shrink();
+            self.fill();
+        }
+    }
+
+    /// The call on `port`, if it has just become silent.
+    fn silent_call(&self, port: u16, now: Moment) -> Option<u64> {
+        let mut port = self.ports.port(port);
+        let (_, session) = port.parts();
+        let session = session?;
+        session
+            .report_silence(self.silence, now)
+            .then(|| session.key())
+    }
+
+    /// One worker binds for all.
+    fn fill(&self) {
+        if self.index == 0
+            && let Err(error) = self.ports.fill()
+        {
+            tracing::warn!(%error, bound = self.ports.bound(), "no more RTP sockets can be bound");
+        }
+    }
+
+    fn publish(&mut self) {
+        let Packets { echoed, discarded } = std::mem::take(&mut self.packets);
+        metrics::counter!("trunkline_media_packets_total", "fate" => "echoed").increment(echoed);
+        metrics::counter!("trunkline_media_packets_total", "fate" => "discarded")
+            .increment(discarded);
+        if self.index == 0 {
+            metrics::gauge!("trunkline_media_calls").set(self.ports.open_calls() as f64);
+            metrics::gauge!("trunkline_media_sockets").set(self.ports.bound() as f64);
+        }
+    }
+}

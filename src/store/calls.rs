@@ -1,0 +1,200 @@
+//! Calls as they are read: lists, one call, its routing decision. They are written from the journal's facts, in `projection`.
+
+use trunkline_routing::{Decision, E164};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::Store;
+use super::column::{from_row, json, maybe, micros, moment, named, number, small};
+use super::error::{Error, Kind, Wrong};
+use super::page::{Page, Position};
+use super::pool::{fetch_all, fetch_one, fetch_optional};
+use crate::calls::record::{Direction, HangupBy, Status};
+
+/// A call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// The call.
+    pub id: Uuid,
+    /// The org.
+    pub org_id: Uuid,
+    /// The session that the runtime and a transfer carry.
+    pub session_id: Uuid,
+    /// The agent that was chosen.
+    pub agent_id: Option<Uuid>,
+    /// Who called or was called.
+    pub contact_id: Option<Uuid>,
+    /// Who began.
+    pub direction: Direction,
+    /// Where it stands.
+    pub status: Status,
+    /// The caller's number as sent.
+    pub from_number: String,
+    /// The dialled number as sent.
+    pub to_number: String,
+    /// The caller's number as E.164.
+    pub from_e164: Option<E164>,
+    /// The dialled number as E.164.
+    pub to_e164: Option<E164>,
+    /// When the INVITE came.
+    pub started_at: Moment,
+    /// When the called side rang.
+    pub ringing_at: Option<Moment>,
+    /// When it was answered.
+    pub answered_at: Option<Moment>,
+    /// When it was over.
+    pub ended_at: Option<Moment>,
+    /// The SIP status that ended the set-up.
+    pub sip_code: Option<u16>,
+    /// A stable reason, for a call that wasn't answered.
+    pub reason: Option<String>,
+    /// Who hung up.
+    pub hangup_by: Option<HangupBy>,
+    /// Call-ID of the caller's leg.
+    pub caller_call_id: String,
+    /// Call-ID of the runtime's leg.
+    pub runtime_call_id: Option<String>,
+}
+
+/// Which calls to list; what is `None` doesn't matter.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CallFilter {
+    /// Given to this agent.
+    pub agent: Option<Uuid>,
+    /// Of this direction.
+    pub direction: Option<Direction>,
+    /// Of this status.
+    pub status: Option<Status>,
+    /// From or to this number, as sent or as E.164.
+    pub number: Option<String>,
+    /// Started then or later.
+    pub from: Option<Moment>,
+    /// Started then or before.
+    pub to: Option<Moment>,
+}
+
+/// The filter's conditions, on `$1` to `$7`. A row whose first fact hasn't been projected isn't shown: its time is NULL.
+macro_rules! matching {
+    () => {
+        "org_id = $1
+         AND ($2 IS NULL OR agent_id = $2)
+         AND ($3 IS NULL OR direction = $3)
+         AND ($4 IS NULL OR status = $4)
+         AND ($5 IS NULL OR $5 IN (from_number, to_number, from_e164, to_e164))
+         AND started_at BETWEEN $6 AND $7"
+    };
+}
+
+/// The calls.
+#[derive(Copy, Clone, Debug)]
+pub struct Calls<'s>(pub(super) &'s Store);
+
+impl Store {
+    /// The calls.
+    pub fn calls(&self) -> Calls<'_> {
+        Calls(self)
+    }
+}
+
+impl Calls<'_> {
+    /// A page of the org's calls, newest first, after `after`.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn list(
+        self,
+        org: Uuid,
+        filter: &CallFilter,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<Call>, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let after = after.unwrap_or(Position::START);
+        let items: Vec<Call> = fetch_all!(
+            reading,
+            concat!(
+                "SELECT * FROM calls WHERE ",
+                matching!(),
+                " AND (started_at, id) < ($8, $9) ORDER BY started_at DESC, id DESC LIMIT $10"
+            ),
+            org,
+            filter.agent,
+            filter.direction.map(Direction::as_str),
+            filter.status.map(Status::as_str),
+            filter.number.as_deref(),
+            filter.from.map_or(0, micros),
+            filter.to.map_or(i64::MAX, micros),
+            after.at_micros(),
+            after.id,
+            i64::from(limit) + 1,
+        )?;
+        let (total,): (i64,) = fetch_one!(
+            reading,
+            concat!("SELECT COUNT(*) FROM calls WHERE ", matching!()),
+            org,
+            filter.agent,
+            filter.direction.map(Direction::as_str),
+            filter.status.map(Status::as_str),
+            filter.number.as_deref(),
+            filter.from.map_or(0, micros),
+            filter.to.map_or(i64::MAX, micros),
+        )?;
+        Ok(Page::of(items, limit, total, |call| Position {
+            at: call.started_at,
+            id: call.id,
+        }))
+    }
+
+    /// The call of this id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_id(self, org: Uuid, call: Uuid) -> Result<Call, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT * FROM calls WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
+        let row = fetch_optional!(reading, sql, org, call)?;
+        Ok(row.ok_or(Wrong::Absent(Kind::Call))?)
+    }
+
+    /// The routing decision of a call; `None` if it was refused before routing.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn decision(self, org: Uuid, call: Uuid) -> Result<Option<Decision>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql =
+            "SELECT decision FROM calls WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
+        let row: Option<Decided> = fetch_optional!(reading, sql, org, call)?;
+        Ok(row.ok_or(Wrong::Absent(Kind::Call))?.decision)
+    }
+}
+
+struct Decided {
+    decision: Option<Decision>,
+}
+from_row!(Decided {
+    decision: maybe(json)
+});
+
+from_row!(Call {
+    id,
+    org_id,
+    session_id,
+    agent_id,
+    contact_id,
+    direction: named,
+    status: named,
+    from_number,
+    to_number,
+    from_e164: maybe(number),
+    to_e164: maybe(number),
+    started_at: moment,
+    ringing_at: maybe(moment),
+    answered_at: maybe(moment),
+    ended_at: maybe(moment),
+    sip_code: maybe(small),
+    reason,
+    hangup_by: maybe(named),
+    caller_call_id,
+    runtime_call_id,
+});

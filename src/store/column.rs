@@ -1,0 +1,90 @@
+//! How values stand in columns: times as microseconds, lists and objects as JSON texts, numbers as E.164.
+
+use serde::Serialize;
+use serde::de::value::StringDeserializer;
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+
+/// What sqlx wants of a column that can't be read.
+pub(crate) type Unreadable = Box<dyn std::error::Error + Send + Sync>;
+
+/// Reads a row by the names of its columns into a struct with fields of the same names, for both drivers; `field: function`
+/// passes the column through a function that may refuse it.
+macro_rules! from_row {
+    ($row:ident { $($field:ident $(: $read:expr)?),* $(,)? }) => {
+        $crate::store::column::from_row!(@ sqlx::sqlite::SqliteRow, $row { $($field $(: $read)?),* });
+        $crate::store::column::from_row!(@ sqlx::postgres::PgRow, $row { $($field $(: $read)?),* });
+    };
+    (@ $driver:ty, $row:ident { $($field:ident $(: $read:expr)?),* }) => {
+        impl sqlx::FromRow<'_, $driver> for $row {
+            fn from_row(row: &$driver) -> sqlx::Result<Self> {
+                Ok(Self { $($field: $crate::store::column::from_row!(% row, $field $(, $read)?)),* })
+            }
+        }
+    };
+    (% $from:ident, $field:ident) => { sqlx::Row::try_get($from, stringify!($field))? };
+    (% $from:ident, $field:ident, $read:expr) => {
+        $crate::store::column::read(stringify!($field), $read, sqlx::Row::try_get($from, stringify!($field))?)?
+    };
+}
+pub(crate) use from_row;
+
+/// Applies `reader` and names the column in its refusal.
+pub(crate) fn read<C, V>(
+    column: &str,
+    reader: impl Fn(C) -> Result<V, Unreadable>,
+    value: C,
+) -> sqlx::Result<V> {
+    reader(value).map_err(|source| sqlx::Error::ColumnDecode {
+        index: column.into(),
+        source,
+    })
+}
+
+/// Lets a reader pass over NULL.
+pub(crate) fn maybe<C, V>(
+    reader: impl Fn(C) -> Result<V, Unreadable>,
+) -> impl Fn(Option<C>) -> Result<Option<V>, Unreadable> {
+    move |value| value.map(&reader).transpose()
+}
+
+pub(crate) fn moment(micros: i64) -> Result<Moment, Unreadable> {
+    Ok(Moment::from_micros(u64::try_from(micros)?))
+}
+
+pub(crate) fn micros(moment: Moment) -> i64 {
+    i64::try_from(moment.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn number(text: String) -> Result<E164, Unreadable> {
+    Ok(E164::parse(&text)?)
+}
+
+pub(crate) fn count(count: i64) -> Result<u32, Unreadable> {
+    Ok(u32::try_from(count)?)
+}
+
+pub(crate) fn parsed<V: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+    text: String,
+) -> Result<V, Unreadable> {
+    Ok(text.parse()?)
+}
+
+pub(crate) fn json<V: DeserializeOwned>(text: String) -> Result<V, Unreadable> {
+    Ok(serde_json::from_str(&text)?)
+}
+
+pub(crate) fn to_json<V: Serialize + ?Sized>(value: &V) -> String {
+    serde_json::to_string(value).expect("plain data with string keys has a JSON form")
+}
+
+/// A value of an enum that is written as its serde name.
+pub(crate) fn named<V: DeserializeOwned>(text: String) -> Result<V, Unreadable> {
+    let deserializer: StringDeserializer<serde::de::value::Error> = text.into_deserializer();
+    Ok(V::deserialize(deserializer)?)
+}
+
+pub(crate) fn small(number: i64) -> Result<u16, Unreadable> {
+    Ok(u16::try_from(number)?)
+}

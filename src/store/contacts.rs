@@ -1,0 +1,220 @@
+//! Contacts: whoever an org talks to. Those with an external id are found by it alone.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::{Map, Value};
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, json, maybe, micros, moment};
+use super::error::{Error, Kind, Wrong};
+use super::pool::{Connection, Writing, execute, fetch_optional, on};
+use super::{Store, new_id};
+
+/// A contact.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contact {
+    /// The contact.
+    pub id: Uuid,
+    /// The org.
+    pub org_id: Uuid,
+    /// The org's own id for it.
+    pub external_id: Option<String>,
+    /// E-mail address as given.
+    pub email: Option<String>,
+    /// Phone as given.
+    pub phone: Option<String>,
+    /// Its name.
+    pub name: Option<String>,
+    /// Where its picture is.
+    pub avatar_url: Option<String>,
+    /// Language code.
+    pub language: Option<String>,
+    /// What the agent is told about the conversation.
+    pub chat_context: Option<String>,
+    /// The org's own fields.
+    pub custom_data: Option<Map<String, Value>>,
+    /// Personal connections.
+    pub mcp_access: Option<Map<String, Value>>,
+    /// What overrides the values that the agent's HTTP actions send.
+    pub http_action_overrides: Option<Map<String, Value>>,
+    /// When it was made.
+    pub created_at: Moment,
+    /// When it was changed last.
+    pub updated_at: Moment,
+}
+from_row!(Contact {
+    id,
+    org_id,
+    external_id,
+    email,
+    phone,
+    name,
+    avatar_url,
+    language,
+    chat_context,
+    custom_data: maybe(json),
+    mcp_access: maybe(json),
+    http_action_overrides: maybe(json),
+    created_at: moment,
+    updated_at: moment,
+});
+
+/// The contacts.
+#[derive(Copy, Clone, Debug)]
+pub struct Contacts<'s>(pub(super) &'s Store);
+
+impl Store {
+    /// The contacts.
+    pub fn contacts(&self) -> Contacts<'_> {
+        Contacts(self)
+    }
+}
+
+type Known = HashMap<(Uuid, E164), Uuid>;
+
+impl Contacts<'_> {
+    /// The contact of this id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_id(self, org: Uuid, contact: Uuid) -> Result<Contact, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let row = fetch_optional!(
+            reading,
+            "SELECT * FROM contacts WHERE org_id = $1 AND id = $2",
+            org,
+            contact
+        )?;
+        Ok(row.ok_or(Wrong::Absent(Kind::Contact))?)
+    }
+
+    /// The contacts of these callers, in their order; who isn't known becomes one. Never one that has an external id, and the
+    /// oldest where several share a phone. Callers of any number of orgs cost one query when all are known.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone; an org that doesn't exist breaks the batch.
+    pub async fn find_or_create_by_phone_many(
+        self,
+        callers: &[(Uuid, E164)],
+        now: Moment,
+    ) -> Result<Vec<Uuid>, Error> {
+        let mut known = find(self.0.pool().read().await?.on(), callers).await?;
+        if callers.iter().any(|caller| !known.contains_key(caller)) {
+            let mut writing = self.0.pool().write().await?;
+            known.extend(create_missing(&mut writing, callers, &known, now).await?);
+            writing.commit().await?;
+        }
+        Ok(callers.iter().map(|caller| known[caller]).collect())
+    }
+}
+
+/// Makes what is still missing once nobody else can be making it.
+async fn create_missing(
+    writing: &mut Writing,
+    callers: &[(Uuid, E164)],
+    known: &Known,
+    now: Moment,
+) -> Result<Known, Error> {
+    let missing: BTreeSet<_> = callers
+        .iter()
+        .filter(|caller| !known.contains_key(*caller))
+        .copied()
+        .collect();
+    let missing: Vec<_> = missing.into_iter().collect();
+    lock(writing, missing.iter().map(|(org, _)| *org)).await?;
+    let mut found = find(writing.on(), &missing).await?;
+    let new: Vec<_> = missing
+        .into_iter()
+        .filter(|caller| !found.contains_key(caller))
+        .map(|caller| (caller, new_id(now)))
+        .collect();
+    for rows in new.chunks(BATCH) {
+        insert(writing, rows, now).await?;
+    }
+    found.extend(new);
+    Ok(found)
+}
+
+/// Whoever makes contacts of an org takes turns, so that two at once for one address make one contact. Orgs in ascending order,
+/// so that no two wait for each other.
+pub(super) async fn lock(
+    writing: &mut Writing,
+    orgs: impl Iterator<Item = Uuid>,
+) -> Result<(), Error> {
+    if matches!(writing, Writing::Sqlite(_)) {
+        return Ok(());
+    }
+    for org in orgs.collect::<BTreeSet<_>>() {
+        let (_, random) = org.as_u64_pair();
+        execute!(
+            writing,
+            "SELECT pg_advisory_xact_lock($1)",
+            random.cast_signed()
+        )?;
+    }
+    Ok(())
+}
+
+/// Rows of one statement: PostgreSQL takes 65,535 parameters, SQLite 32,766.
+const BATCH: usize = 1_000;
+
+struct Found {
+    id: Uuid,
+    org_id: Uuid,
+    phone_key: String,
+}
+from_row!(Found {
+    id,
+    org_id,
+    phone_key
+});
+
+async fn find(mut connection: Connection<'_>, callers: &[(Uuid, E164)]) -> Result<Known, Error> {
+    let mut known = Known::new();
+    for callers in callers.chunks(BATCH) {
+        let rows: Vec<Found> = on!(connection, connection: Driver => {
+            let mut query = sqlx::QueryBuilder::<Driver>::new(
+                "WITH wanted (wanted_org, wanted_phone) AS (",
+            );
+            query.push_values(callers, |mut row, (org, number)| {
+                row.push_bind(*org).push_bind(number.to_string());
+            });
+            query.push(
+                ") SELECT id, org_id, phone_key FROM wanted
+                 CROSS JOIN contacts WHERE org_id = wanted_org AND phone_key = wanted_phone
+                 AND external_id IS NULL ORDER BY created_at DESC, id DESC",
+            );
+            query.build_query_as().fetch_all(connection).await?
+        });
+        // From new to old: the oldest is written last and stays.
+        known.extend(
+            rows.into_iter()
+                .filter_map(|row| Some(((row.org_id, E164::parse(&row.phone_key).ok()?), row.id))),
+        );
+    }
+    Ok(known)
+}
+
+async fn insert(
+    writing: &mut Writing,
+    rows: &[((Uuid, E164), Uuid)],
+    now: Moment,
+) -> Result<(), Error> {
+    on!(writing, connection: Driver => {
+        let mut statement = sqlx::QueryBuilder::<Driver>::new(
+            "INSERT INTO contacts (id, org_id, phone, phone_key, created_at, updated_at) ",
+        );
+        statement.push_values(rows, |mut row, ((org, number), id)| {
+            row.push_bind(*id)
+                .push_bind(*org)
+                .push_bind(number.to_string())
+                .push_bind(number.to_string())
+                .push_bind(micros(now))
+                .push_bind(micros(now));
+        });
+        statement.build().execute(connection).await?;
+    });
+    Ok(())
+}

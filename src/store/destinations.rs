@@ -1,0 +1,354 @@
+//! Transfer destinations: whom an agent may hand a caller to. An agent reaches those that are assigned to it.
+
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::agents::must_exist;
+use super::column::{Unreadable, from_row, micros, moment};
+use super::error::{Error, Kind, Refused, Wrong};
+use super::page::{Page, Position, fetch_page};
+use super::pool::{Connection, Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::{Change, Store, new_id, set};
+use crate::directory::settings::TransferTarget;
+
+/// A transfer destination.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Destination {
+    /// The destination.
+    pub id: Uuid,
+    /// The org.
+    pub org_id: Uuid,
+    /// What the agent calls it; unique in the org, ignoring case.
+    pub name: String,
+    /// Where it leads.
+    pub target: TransferTarget,
+    /// When it was made.
+    pub created_at: Moment,
+    /// When it was changed last.
+    pub updated_at: Moment,
+}
+
+/// What a destination is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewDestination {
+    /// What the agent calls it.
+    pub name: String,
+    /// Where it leads.
+    pub target: TransferTarget,
+}
+
+/// What to change; `None` leaves a field as it is. The fields are the record's.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DestinationChange {
+    pub name: Option<String>,
+    pub target: Option<TransferTarget>,
+}
+
+/// The transfer destinations.
+#[derive(Copy, Clone, Debug)]
+pub struct Destinations<'s>(&'s Store);
+
+impl Store {
+    /// The transfer destinations.
+    pub fn destinations(&self) -> Destinations<'_> {
+        Destinations(self)
+    }
+}
+
+impl Destinations<'_> {
+    /// Makes a destination.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] if there is no such org, [`Refused::NameTaken`].
+    pub async fn create(
+        self,
+        org: Uuid,
+        new: &NewDestination,
+        now: Moment,
+    ) -> Result<Destination, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let made = insert(&mut writing, org, new, now).await?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(made)
+    }
+
+    /// The destination of this id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_id(self, org: Uuid, id: Uuid) -> Result<Destination, Error> {
+        let mut reading = self.0.pool().read().await?;
+        find(reading.on(), org, id).await
+    }
+
+    /// A page of the org's destinations, newest first, after `after`.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn page(
+        self,
+        org: Uuid,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<Destination>, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let page = fetch_page!(reading, Destination: "*, type || ' ' || value AS target", "destinations", org, after, limit);
+        Ok(page)
+    }
+
+    /// Changes a destination; gives it as it is then.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`], [`Refused::NameTaken`].
+    pub async fn update(
+        self,
+        org: Uuid,
+        id: Uuid,
+        change: &DestinationChange,
+        now: Moment,
+    ) -> Result<Destination, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let mut destination = find(writing.on(), org, id).await?;
+        set(&mut destination.name, change.name.clone());
+        set(&mut destination.target, change.target.clone());
+        destination.updated_at = now;
+        must_be_free(&mut writing, org, &destination.name, id).await?;
+        execute!(
+            writing,
+            "UPDATE destinations SET name = $3, name_folded = $4, type = $5, value = $6, updated_at = $7
+             WHERE org_id = $1 AND id = $2",
+            org,
+            id,
+            &destination.name,
+            folded(&destination.name),
+            destination.target.kind(),
+            destination.target.value(),
+            micros(now),
+        )?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(destination)
+    }
+
+    /// Deletes a destination; no agent has it any more.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn delete(self, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.edit(org).await?;
+        let sql = "DELETE FROM destinations WHERE org_id = $1 AND id = $2";
+        if execute!(writing, sql, org, id)? == 0 {
+            return Err(Wrong::Absent(Kind::Destination).into());
+        }
+        self.0.commit(writing, &[Change::Org(org)], now).await
+    }
+
+    /// A page of the destinations that an agent has, newest first, after `after`.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn of_agent(
+        self,
+        org: Uuid,
+        agent: Uuid,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<Destination>, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let items = of_agent(reading.on(), org, agent, after, i64::from(limit) + 1).await?;
+        let sql = "SELECT COUNT(*) FROM agent_destinations WHERE org_id = $1 AND agent_id = $2";
+        let (total,): (i64,) = fetch_one!(reading, sql, org, agent)?;
+        Ok(Page::of(items, limit, total, |item| Position {
+            at: item.created_at,
+            id: item.id,
+        }))
+    }
+
+    /// Gives an agent a destination; twice is once.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] for the destination.
+    pub async fn assign(
+        self,
+        org: Uuid,
+        agent: Uuid,
+        id: Uuid,
+        now: Moment,
+    ) -> Result<Destination, Error> {
+        let mut writing = self.0.edit(org).await?;
+        must_exist(&mut writing, org, agent).await?;
+        let kind = Kind::Destination;
+        let found = find(writing.on(), org, id).await;
+        let destination = found.map_err(|error| match error {
+            Error::Wrong(Wrong::Absent(_)) => Wrong::Unknown { kind, id }.into(),
+            Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => error,
+        })?;
+        attach(&mut writing, org, agent, id, now).await?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(destination)
+    }
+
+    /// Makes a destination and gives it to an agent, or does neither.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] for the agent, [`Refused::NameTaken`].
+    pub async fn create_for(
+        self,
+        org: Uuid,
+        agent: Uuid,
+        new: &NewDestination,
+        now: Moment,
+    ) -> Result<Destination, Error> {
+        let mut writing = self.0.edit(org).await?;
+        must_exist(&mut writing, org, agent).await?;
+        let made = insert(&mut writing, org, new, now).await?;
+        attach(&mut writing, org, agent, made.id, now).await?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(made)
+    }
+
+    /// Whether an agent has a destination.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn is_assigned(self, org: Uuid, agent: Uuid, id: Uuid) -> Result<bool, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT destination_id FROM agent_destinations
+                   WHERE org_id = $1 AND agent_id = $2 AND destination_id = $3";
+        let row: Option<(Uuid,)> = fetch_optional!(reading, sql, org, agent, id)?;
+        Ok(row.is_some())
+    }
+
+    /// Takes a destination from an agent.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] for one that the agent doesn't have.
+    pub async fn unassign(
+        self,
+        org: Uuid,
+        agent: Uuid,
+        id: Uuid,
+        now: Moment,
+    ) -> Result<(), Error> {
+        let mut writing = self.0.edit(org).await?;
+        let sql = "DELETE FROM agent_destinations WHERE org_id = $1 AND agent_id = $2 AND destination_id = $3";
+        if execute!(writing, sql, org, agent, id)? == 0 {
+            return Err(Wrong::Absent(Kind::Destination).into());
+        }
+        self.0.commit(writing, &[Change::Org(org)], now).await
+    }
+}
+
+/// An agent's destinations, newest first.
+pub(super) async fn of_agent(
+    mut on: Connection<'_>,
+    org: Uuid,
+    agent: Uuid,
+    after: Option<Position>,
+    limit: i64,
+) -> Result<Vec<Destination>, Error> {
+    let after = after.unwrap_or(Position::START);
+    fetch_all!(
+        on,
+        "SELECT destinations.*, type || ' ' || value AS target FROM agent_destinations
+         JOIN destinations ON destinations.org_id = agent_destinations.org_id
+             AND destinations.id = agent_destinations.destination_id
+         WHERE agent_destinations.org_id = $1 AND agent_destinations.agent_id = $2
+             AND (destinations.created_at, destinations.id) < ($3, $4)
+         ORDER BY destinations.created_at DESC, destinations.id DESC LIMIT $5",
+        org,
+        agent,
+        after.at_micros(),
+        after.id,
+        limit,
+    )
+}
+
+async fn find(mut on: Connection<'_>, org: Uuid, id: Uuid) -> Result<Destination, Error> {
+    let sql =
+        "SELECT *, type || ' ' || value AS target FROM destinations WHERE org_id = $1 AND id = $2";
+    let row = fetch_optional!(on, sql, org, id)?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Destination))?)
+}
+
+async fn insert(
+    writing: &mut Writing,
+    org: Uuid,
+    new: &NewDestination,
+    now: Moment,
+) -> Result<Destination, Error> {
+    let made = Destination {
+        id: new_id(now),
+        org_id: org,
+        name: new.name.clone(),
+        target: new.target.clone(),
+        created_at: now,
+        updated_at: now,
+    };
+    must_be_free(writing, org, &made.name, made.id).await?;
+    execute!(
+        writing,
+        "INSERT INTO destinations (id, org_id, name, name_folded, type, value, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        made.id,
+        org,
+        &made.name,
+        folded(&made.name),
+        made.target.kind(),
+        made.target.value(),
+        micros(now),
+        micros(now),
+    )?;
+    Ok(made)
+}
+
+/// Refuses a name that another destination of the org has. Edits of an org take turns, so that it stays free.
+async fn must_be_free(writing: &mut Writing, org: Uuid, name: &str, id: Uuid) -> Result<(), Error> {
+    let sql = "SELECT id FROM destinations WHERE org_id = $1 AND name_folded = $2 AND id <> $3";
+    let row: Option<(Uuid,)> = fetch_optional!(writing, sql, org, folded(name), id)?;
+    match row {
+        None => Ok(()),
+        Some(_) => Err(Refused::NameTaken(name.to_owned()).into()),
+    }
+}
+
+async fn attach(
+    writing: &mut Writing,
+    org: Uuid,
+    agent: Uuid,
+    id: Uuid,
+    now: Moment,
+) -> Result<(), Error> {
+    execute!(
+        writing,
+        "INSERT INTO agent_destinations (org_id, agent_id, destination_id, created_at) VALUES ($1, $2, $3, $4)
+         ON CONFLICT DO NOTHING",
+        org,
+        agent,
+        id,
+        micros(now),
+    )?;
+    Ok(())
+}
+
+from_row!(Destination {
+    id,
+    org_id,
+    name,
+    target: target,
+    created_at: moment,
+    updated_at: moment,
+});
+
+/// Type and value, with a blank between.
+fn target(text: String) -> Result<TransferTarget, Unreadable> {
+    match text.split_once(' ') {
+        Some(("phone", number)) => Ok(TransferTarget::Phone(E164::parse(number)?)),
+        Some(("sip", uri)) => Ok(TransferTarget::Sip(uri.into())),
+        Some(_) | None => Err(format!("{text:?} is no destination").into()),
+    }
+}
+
+fn folded(name: &str) -> String {
+    name.to_lowercase()
+}

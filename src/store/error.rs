@@ -1,0 +1,215 @@
+//! What can come of asking the store: the asker was wrong, the store refuses, or something broke.
+
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+/// Why a store method did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The asker was wrong: asking again the same way gives the same answer.
+    #[error(transparent)]
+    Wrong(#[from] Wrong),
+    /// The request is sound, but what is stored stands against it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The store could not do its work.
+    #[error(transparent)]
+    Broke(#[from] Broke),
+}
+
+/// What the asker got wrong. What belongs to another org counts as absent.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Wrong {
+    /// The thing asked for isn't there.
+    #[error("there is no such {0}")]
+    Absent(Kind),
+    /// An id inside the request names nothing of this org.
+    #[error("{id} is not {} of this org", .kind.with_article())]
+    Unknown {
+        /// What the id should name.
+        kind: Kind,
+        /// The id as given.
+        id: Uuid,
+    },
+    /// A number inside the request isn't a verified number of this org.
+    #[error("{0} is not a verified number of this org")]
+    NotVerified(E164),
+    /// Entries of a list, by their places.
+    #[error("{}", together(.0))]
+    Entries(Vec<(usize, Wrong)>),
+    /// A trunk was asked for without naming numbers, and the org has none that are verified.
+    #[error("the org has no verified number")]
+    NoVerifiedNumber,
+    /// A text holds a character that PostgreSQL doesn't store.
+    #[error("a text must not hold the character NUL")]
+    Text,
+}
+
+/// What stands against a request.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    /// The partner has an org of this external id.
+    #[error("an org with the external id {0:?} exists")]
+    ExternalIdTaken(String),
+    /// The org lists the number already.
+    #[error("{0} is one of this org's numbers already")]
+    NumberExists(E164),
+    /// Another org has verified the number.
+    #[error("{0} can't be verified: it is verified elsewhere")]
+    NumberVerifiedElsewhere(E164),
+    /// Another agent of the org holds the number.
+    #[error("{number} is assigned to the agent {agent_name:?} ({agent})")]
+    NumberHeld {
+        /// The number.
+        number: E164,
+        /// Its agent.
+        agent: Uuid,
+        /// The agent's name.
+        agent_name: String,
+    },
+    /// An org has one inbound trunk.
+    #[error("the org has an inbound trunk already")]
+    TrunkExists,
+    /// Agents dial through the outbound trunk.
+    #[error("the trunk is used by {}", listed(.agents))]
+    TrunkInUse {
+        /// Ids and names of the agents.
+        agents: Vec<(Uuid, String)>,
+    },
+    /// The network is dedicated to another org.
+    #[error("{network} is dedicated to the org {org} already")]
+    NetworkDedicated {
+        /// The network.
+        network: ipnet::IpNet,
+        /// Whose it is.
+        org: Uuid,
+    },
+    /// The org has a destination of this name, ignoring case.
+    #[error("the org has a destination called {0:?} already")]
+    NameTaken(String),
+    /// Another process serves as this node.
+    #[error(
+        "node {node} is served by {host}: give this one another number with sip.node, or stop that one"
+    )]
+    NodeServed {
+        /// The node.
+        node: u8,
+        /// Who serves.
+        host: String,
+    },
+}
+
+/// What broke.
+#[derive(Debug, thiserror::Error)]
+pub enum Broke {
+    /// The database answered with a fault or not at all.
+    #[error("database: {0}")]
+    Database(#[from] sqlx::Error),
+    /// A sealed value can't be opened with the keys at hand.
+    #[error("a sealed value can't be opened: it was sealed with another key or altered")]
+    Seal,
+    /// A stored value isn't what this version writes.
+    #[error("the column {column} holds what this version doesn't understand")]
+    Stored {
+        /// The column.
+        column: &'static str,
+    },
+    /// The file of keys could not be written.
+    #[error("keys: {0}")]
+    Keys(#[from] std::io::Error),
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        /// `character_not_in_repertoire`.
+        const NUL: &str = "22021";
+        let code = error.as_database_error().and_then(|fault| fault.code());
+        if code.as_deref() == Some(NUL) {
+            Self::Wrong(Wrong::Text)
+        } else {
+            Self::Broke(Broke::Database(error))
+        }
+    }
+}
+
+/// The kinds of things that the store keeps.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Phone agent.
+    Agent,
+    /// Org.
+    Org,
+    /// Org API key.
+    OrgKey,
+    /// Partner.
+    Partner,
+    /// Partner key.
+    PartnerKey,
+    /// Phone number.
+    Number,
+    /// Inbound trunk.
+    InboundTrunk,
+    /// Outbound trunk.
+    OutboundTrunk,
+    /// Transfer destination.
+    Destination,
+    /// Dedicated network.
+    Dedication,
+    /// Call.
+    Call,
+    /// Contact.
+    Contact,
+    /// Role of an org's members.
+    Role,
+}
+
+impl Kind {
+    fn with_article(self) -> String {
+        match self {
+            Self::Agent | Self::Org | Self::OrgKey | Self::InboundTrunk | Self::OutboundTrunk => {
+                format!("an {self}")
+            }
+            Self::Partner
+            | Self::PartnerKey
+            | Self::Number
+            | Self::Destination
+            | Self::Dedication
+            | Self::Call
+            | Self::Contact
+            | Self::Role => format!("a {self}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Agent => "agent",
+            Self::Org => "org",
+            Self::OrgKey => "API key",
+            Self::Partner => "partner",
+            Self::PartnerKey => "partner key",
+            Self::Number => "phone number",
+            Self::InboundTrunk => "inbound trunk",
+            Self::OutboundTrunk => "outbound trunk",
+            Self::Destination => "transfer destination",
+            Self::Dedication => "dedicated network",
+            Self::Call => "call",
+            Self::Contact => "contact",
+            Self::Role => "role",
+        })
+    }
+}
+
+fn together(entries: &[(usize, Wrong)]) -> String {
+    let faults: Vec<_> = entries.iter().map(|(_, fault)| fault.to_string()).collect();
+    faults.join("; ")
+}
+
+fn listed(agents: &[(Uuid, String)]) -> String {
+    let names: Vec<_> = agents
+        .iter()
+        .map(|(id, name)| format!("the agent {name:?} ({id})"))
+        .collect();
+    names.join(", ")
+}

@@ -1,0 +1,214 @@
+//! The change feed: a write and its row commit together, and readers follow the rows by number.
+//!
+//! Numbers must become visible in their order, or a reader that has seen 8 would never see a 7 that commits later. SQLite has
+//! one writer at a time. On PostgreSQL the number is drawn under an advisory lock that is held until the commit, as the last
+//! statement of the transaction, so that no one waits for it while holding up another.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgListener;
+use tokio::sync::watch;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::Store;
+use super::column::{from_row, micros};
+use super::error::Error;
+use super::pool::{Pool, Writing, execute, fetch_all, fetch_one};
+
+/// How long rows are kept; a reader that was away for longer starts anew.
+pub const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// Serialises the numbering on PostgreSQL.
+const LOCK: i64 = 0x7472_756e_6b00_0002;
+const CHANNEL: &str = "trunkline_changes";
+
+/// What changed.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Change {
+    /// Something of this org that routing or digest reads: the org itself, an agent, a number, a trunk.
+    Org(Uuid),
+    /// An API key of the org was made or revoked.
+    OrgKey {
+        /// The org.
+        org: Uuid,
+        /// The key.
+        key: Uuid,
+    },
+    /// A partner, or one of its keys.
+    Partner(Uuid),
+}
+
+/// What a reader gets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Changes {
+    /// Read on from here.
+    pub seq: i64,
+    /// In the order of their commits.
+    pub changes: Vec<Change>,
+    /// Rows were pruned that this reader hasn't seen: whatever it holds must be read anew.
+    pub missed: bool,
+}
+
+#[derive(Debug)]
+struct Row {
+    seq: i64,
+    org_id: Option<Uuid>,
+    kind: String,
+    entity_id: Option<Uuid>,
+}
+from_row!(Row {
+    seq,
+    org_id,
+    kind,
+    entity_id
+});
+
+/// Adds rows to the caller's transaction, as its last statements.
+pub(crate) async fn append(
+    writing: &mut Writing,
+    changes: &[Change],
+    now: Moment,
+) -> Result<(), Error> {
+    let postgres = matches!(writing, Writing::Postgres(_));
+    if postgres {
+        execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
+    }
+    for change in changes {
+        let (org, kind, entity) = change.columns();
+        let sql = "INSERT INTO changes (org_id, kind, entity_id, at) VALUES ($1, $2, $3, $4)";
+        execute!(writing, sql, org, kind, entity, micros(now))?;
+    }
+    if postgres {
+        execute!(writing, "SELECT pg_notify($1, '')", CHANNEL)?;
+    }
+    Ok(())
+}
+
+/// Reads of the change feed.
+#[derive(Copy, Clone, Debug)]
+pub struct Feed<'s>(pub(crate) &'s Store);
+
+impl Feed<'_> {
+    /// The number of the last change: read it, then everything, then follow from it.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn position(self) -> Result<i64, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql =
+            "SELECT COALESCE((SELECT MAX(seq) FROM changes), (SELECT seq FROM changes_pruned))";
+        let (seq,) = fetch_one!(reading, sql)?;
+        Ok(seq)
+    }
+
+    /// What has changed since `seq`.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn since(self, seq: i64) -> Result<Changes, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let sql = "SELECT seq, org_id, kind, entity_id FROM changes WHERE seq > $1 ORDER BY seq LIMIT 10000";
+        let rows: Vec<Row> = fetch_all!(reading, sql, seq)?;
+        let (pruned,): (i64,) = fetch_one!(reading, "SELECT seq FROM changes_pruned")?;
+        Ok(Changes {
+            seq: rows.last().map_or(seq.max(pruned), |row| row.seq),
+            changes: rows.iter().filter_map(Row::change).collect(),
+            missed: seq < pruned,
+        })
+    }
+
+    /// Forgets what is older than [`KEPT`].
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn prune(self, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.pool().write().await?;
+        let before = micros(now - KEPT);
+        let sql = "UPDATE changes_pruned SET seq = COALESCE((SELECT MAX(seq) FROM changes WHERE at < $1), seq)";
+        execute!(writing, sql, before)?;
+        execute!(
+            writing,
+            "DELETE FROM changes WHERE seq <= (SELECT seq FROM changes_pruned)"
+        )?;
+        writing.commit().await
+    }
+
+    /// Starts listening for changes.
+    pub async fn follow(self) -> Signal {
+        let listener = match self.0.pool() {
+            Pool::Sqlite { .. } => None,
+            Pool::Postgres(pool) => listen(pool).await.ok(),
+        };
+        Signal {
+            local: self.0.changed(),
+            listener,
+        }
+    }
+}
+
+async fn listen(pool: &sqlx::PgPool) -> sqlx::Result<PgListener> {
+    let mut listener = PgListener::connect_with(pool).await?;
+    listener.listen(CHANNEL).await?;
+    Ok(listener)
+}
+
+/// Says when to look: at once for changes of this process and, on PostgreSQL, of every other; what else writes (the command
+/// line on SQLite, a node while the listener was cut) is seen by looking every [`Signal::POLL`].
+#[derive(Debug)]
+pub struct Signal {
+    local: watch::Receiver<u64>,
+    listener: Option<PgListener>,
+}
+
+impl Signal {
+    /// How long an unannounced change may go unseen.
+    pub const POLL: Duration = Duration::from_millis(500);
+
+    /// Waits until it is worth looking.
+    pub async fn wait(&mut self) {
+        tokio::select! {
+            Ok(()) = self.local.changed() => {}
+            () = notified(&mut self.listener) => {}
+            () = tokio::time::sleep(Self::POLL) => {}
+        }
+    }
+}
+
+/// A cut listener reconnects at the next call; until then the poll has its turn. That of a pool that closes is dropped, since
+/// the pool waits for its connection.
+async fn notified(listener: &mut Option<PgListener>) {
+    if let Some(listening) = listener {
+        match listening.recv().await {
+            Ok(_) => return,
+            Err(sqlx::Error::PoolClosed) => *listener = None,
+            Err(_) => {}
+        }
+    }
+    std::future::pending().await
+}
+
+impl Change {
+    const fn columns(self) -> (Option<Uuid>, &'static str, Option<Uuid>) {
+        match self {
+            Self::Org(org) => (Some(org), "org", None),
+            Self::OrgKey { org, key } => (Some(org), "org_key", Some(key)),
+            Self::Partner(partner) => (None, "partner", Some(partner)),
+        }
+    }
+}
+
+impl Row {
+    /// `None` for a kind that a newer node writes and this one need not follow.
+    fn change(&self) -> Option<Change> {
+        match self.kind.as_str() {
+            "org" => self.org_id.map(Change::Org),
+            "org_key" => Some(Change::OrgKey {
+                org: self.org_id?,
+                key: self.entity_id?,
+            }),
+            "partner" => self.entity_id.map(Change::Partner),
+            _ => None,
+        }
+    }
+}

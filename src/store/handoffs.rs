@@ -1,0 +1,320 @@
+//! Handoffs: a conversation that an agent gave to a human.
+//!
+//! Those of an org are recorded one after the other, each later than the one before by at least a microsecond. So a list never
+//! gains an item below one that was seen, and how many lie in a window is the difference of two positions.
+
+use serde::{Deserialize, Serialize};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, json, maybe, micros, moment, named, to_json};
+use super::error::Error;
+use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::{Page, Position, Store, new_id};
+
+/// Why an agent handed off.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Reason {
+    AiImpliedHandoff,
+    BasedOnInstructions,
+    InstructionsNotClear,
+    InsufficientKnowledge,
+    InsufficientTools,
+    ProhibitedTopic,
+    UserRequestedHumanAssistance,
+}
+
+/// How the person felt.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Sentiment {
+    Angry,
+    Happy,
+    Neutral,
+}
+
+/// A handoff.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Handoff {
+    /// Its id.
+    pub id: Uuid,
+    /// The org.
+    pub org_id: Uuid,
+    /// The conversation.
+    pub session_id: String,
+    /// What it was about, in the agent's words.
+    pub summary: String,
+    /// Why it was handed off, in the agent's words.
+    pub explanation: Option<String>,
+    /// Why; at least one.
+    pub reasons: Vec<Reason>,
+    /// How the person felt.
+    pub sentiment: Option<Sentiment>,
+    /// When; no other of the org has the same.
+    pub created_at: Moment,
+}
+from_row!(Handoff {
+    id,
+    org_id,
+    session_id,
+    summary,
+    explanation,
+    reasons: json,
+    sentiment: maybe(named),
+    created_at: moment,
+});
+
+/// What a handoff is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewHandoff {
+    /// The conversation.
+    pub session_id: String,
+    /// What it was about.
+    pub summary: String,
+    /// Why it was handed off.
+    pub explanation: Option<String>,
+    /// Why; none counts as implied by the agent, and one named twice counts once.
+    pub reasons: Vec<Reason>,
+    /// How the person felt.
+    pub sentiment: Option<Sentiment>,
+}
+
+/// Which handoffs to list.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct HandoffFilter {
+    /// For this reason, among others.
+    pub reason: Option<Reason>,
+    /// Then or later.
+    pub from: Moment,
+    /// Then or before.
+    pub to: Moment,
+}
+
+/// The handoffs.
+#[derive(Copy, Clone, Debug)]
+pub struct Handoffs<'s>(&'s Store);
+
+impl Store {
+    /// The handoffs.
+    pub fn handoffs(&self) -> Handoffs<'_> {
+        Handoffs(self)
+    }
+}
+
+impl Reason {
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::AiImpliedHandoff => "ai_implied_handoff",
+            Self::BasedOnInstructions => "based_on_instructions",
+            Self::InstructionsNotClear => "instructions_not_clear",
+            Self::InsufficientKnowledge => "insufficient_knowledge",
+            Self::InsufficientTools => "insufficient_tools",
+            Self::ProhibitedTopic => "prohibited_topic",
+            Self::UserRequestedHumanAssistance => "user_requested_human_assistance",
+        }
+    }
+}
+
+impl Sentiment {
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Angry => "angry",
+            Self::Happy => "happy",
+            Self::Neutral => "neutral",
+        }
+    }
+}
+
+impl Handoffs<'_> {
+    /// Records a handoff as the org's newest.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org.
+    pub async fn record(self, org: Uuid, new: NewHandoff, now: Moment) -> Result<Handoff, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let last: Option<(i64, i64)> = fetch_optional!(
+            writing,
+            "SELECT created_at, position FROM handoffs WHERE org_id = $1 ORDER BY created_at DESC LIMIT 1",
+            org
+        )?;
+        let (last_at, last_position) = last.unwrap_or((-1, 0));
+        let at = micros(now).max(last_at + 1);
+        let id = new_id(now);
+        let reasons = sound(new.reasons);
+        let handoff = fetch_one!(
+            writing,
+            "INSERT INTO handoffs (id, org_id, session_id, summary, explanation, reasons, sentiment, position, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING *",
+            id,
+            org,
+            new.session_id,
+            new.summary,
+            new.explanation,
+            to_json(&reasons),
+            new.sentiment.map(Sentiment::as_str),
+            last_position + 1,
+            at,
+        )?;
+        for reason in reasons {
+            add_reason(&mut writing, org, reason, (id, at)).await?;
+        }
+        writing.commit().await?;
+        Ok(handoff)
+    }
+
+    /// A page of the org's handoffs, newest first, after `after`.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn list(
+        self,
+        org: Uuid,
+        filter: HandoffFilter,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<Handoff>, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let end = after.map_or(micros(filter.to), |after| {
+            micros(filter.to).min(after.at_micros() - 1)
+        });
+        let items = items(&mut reading, org, filter, end, limit).await?;
+        let upto_end = upto(&mut reading, org, filter.reason, micros(filter.to)).await?;
+        let before = upto(&mut reading, org, filter.reason, micros(filter.from) - 1).await?;
+        let total = (upto_end - before).max(0);
+        Ok(Page::of(items, limit, total, |handoff| Position {
+            at: handoff.created_at,
+            id: handoff.id,
+        }))
+    }
+}
+
+/// At least one, each once.
+fn sound(given: Vec<Reason>) -> Vec<Reason> {
+    let mut reasons = Vec::with_capacity(given.len().max(1));
+    for reason in given {
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    if reasons.is_empty() {
+        reasons.push(Reason::AiImpliedHandoff);
+    }
+    reasons
+}
+
+async fn add_reason(
+    writing: &mut Writing,
+    org: Uuid,
+    reason: Reason,
+    (handoff, at): (Uuid, i64),
+) -> Result<(), Error> {
+    execute!(
+        writing,
+        "INSERT INTO handoff_reasons (org_id, reason, created_at, handoff_id, position)
+         VALUES ($1, $2, $3, $4, 1 + COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $2
+                                               ORDER BY created_at DESC LIMIT 1), 0))",
+        org,
+        reason.as_str(),
+        at,
+        handoff,
+    )?;
+    Ok(())
+}
+
+/// One more than `limit`, from `end` backwards.
+async fn items(
+    reading: &mut Writing,
+    org: Uuid,
+    filter: HandoffFilter,
+    end: i64,
+    limit: u32,
+) -> Result<Vec<Handoff>, Error> {
+    let (start, limit) = (micros(filter.from), i64::from(limit) + 1);
+    match filter.reason {
+        None => fetch_all!(
+            reading,
+            "SELECT * FROM handoffs WHERE org_id = $1 AND created_at BETWEEN $2 AND $3
+             ORDER BY created_at DESC LIMIT $4",
+            org,
+            start,
+            end,
+            limit
+        ),
+        Some(reason) => fetch_all!(
+            reading,
+            "SELECT handoffs.* FROM handoff_reasons AS of_reason
+             CROSS JOIN handoffs WHERE of_reason.org_id = $1 AND of_reason.reason = $2
+             AND of_reason.created_at BETWEEN $3 AND $4 AND handoffs.id = of_reason.handoff_id
+             ORDER BY of_reason.created_at DESC LIMIT $5",
+            org,
+            reason.as_str(),
+            start,
+            end,
+            limit
+        ),
+    }
+}
+
+/// How many there are up to and including `end`.
+async fn upto(
+    reading: &mut Writing,
+    org: Uuid,
+    reason: Option<Reason>,
+    end: i64,
+) -> Result<i64, Error> {
+    let position: Option<(i64,)> = match reason {
+        None => fetch_optional!(
+            reading,
+            "SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $2 ORDER BY created_at DESC LIMIT 1",
+            org,
+            end
+        ),
+        Some(reason) => fetch_optional!(
+            reading,
+            "SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $2 AND created_at <= $3
+             ORDER BY created_at DESC LIMIT 1",
+            org,
+            reason.as_str(),
+            end
+        ),
+    }?;
+    Ok(position.map_or(0, |(position,)| position))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_reason_and_each_counts_once() {
+        use Reason::{AiImpliedHandoff, InsufficientTools, ProhibitedTopic};
+        for (given, kept) in [
+            (vec![], vec![AiImpliedHandoff]),
+            (
+                vec![ProhibitedTopic, InsufficientTools, ProhibitedTopic],
+                vec![ProhibitedTopic, InsufficientTools],
+            ),
+        ] {
+            assert_eq!(sound(given), kept);
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for reason in [
+            Reason::AiImpliedHandoff,
+            Reason::UserRequestedHumanAssistance,
+        ] {
+            assert_eq!(to_json(&reason), format!("\"{}\"", reason.as_str()));
+        }
+        assert_eq!(
+            to_json(&Sentiment::Angry),
+            format!("\"{}\"", Sentiment::Angry.as_str())
+        );
+    }
+}

@@ -1,0 +1,267 @@
+//! Who a visitor of the widget is: contacts found by the org's own id, or by e-mail and phone, and made or updated.
+//!
+//! The two ways never meet: a contact with an external id is found by that alone, one without by its addresses alone.
+
+use serde_json::{Map, Value};
+use trunkline_routing::numbers;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{micros, to_json};
+use super::contacts::{Contact, Contacts, lock};
+use super::error::Error;
+use super::pool::{Connection, Writing, execute, fetch_optional};
+use super::{new_id, set};
+
+/// What is said of a contact. Of each field: `None` leaves it, `Some(None)` clears it.
+#[derive(Clone, PartialEq, Debug, Default)]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of Contact, where they are described"
+)]
+pub struct ContactDetails {
+    pub email: Option<Option<String>>,
+    pub phone: Option<Option<String>>,
+    pub name: Option<Option<String>>,
+    pub avatar_url: Option<Option<String>>,
+    pub language: Option<Option<String>>,
+    pub chat_context: Option<Option<String>>,
+    pub custom_data: Option<Option<Map<String, Value>>>,
+    pub mcp_access: Option<Option<Map<String, Value>>>,
+    pub http_action_overrides: Option<Option<Map<String, Value>>>,
+}
+
+/// How a contact is looked for.
+#[derive(Copy, Clone, Debug)]
+enum By<'d> {
+    ExternalId(&'d str),
+    Addresses {
+        email: Option<&'d str>,
+        phone: Option<&'d str>,
+    },
+}
+
+impl Contacts<'_> {
+    /// The contact of this external id, made or updated with the details. Two at once make one.
+    ///
+    /// # Errors
+    /// [`Wrong::Text`](super::Wrong::Text), or [`Broke`](super::Broke).
+    pub async fn identify_by_external_id(
+        self,
+        org: Uuid,
+        external_id: &str,
+        details: &ContactDetails,
+        now: Moment,
+    ) -> Result<Contact, Error> {
+        self.identify(org, By::ExternalId(external_id), details, now)
+            .await
+    }
+
+    /// The contact without an external id that has the e-mail address, ignoring case; or else the phone, unless both the request
+    /// and that contact have an address, so that a shared phone doesn't give one person another's account. The oldest where
+    /// several match, a new one where none does; updated with the details. Two at once make one.
+    ///
+    /// # Errors
+    /// As [`identify_by_external_id`](Self::identify_by_external_id).
+    pub async fn identify_by_addresses(
+        self,
+        org: Uuid,
+        details: &ContactDetails,
+        now: Moment,
+    ) -> Result<Contact, Error> {
+        let given = |field: &'_ Option<Option<String>>| field.clone().flatten();
+        let (email, phone) = (given(&details.email), given(&details.phone));
+        let (email, phone) = (
+            email.as_deref().map(folded),
+            phone.as_deref().map(phone_key),
+        );
+        let by = By::Addresses {
+            email: email.as_deref(),
+            phone: phone.as_deref(),
+        };
+        self.identify(org, by, details, now).await
+    }
+
+    async fn identify(
+        self,
+        org: Uuid,
+        by: By<'_>,
+        details: &ContactDetails,
+        now: Moment,
+    ) -> Result<Contact, Error> {
+        // Most who come have come before and say the same: they take no turn.
+        let known = find(self.0.pool().read().await?.on(), org, by).await?;
+        if let Some(known) = known.filter(|known| details.changed(known, now).is_none()) {
+            return Ok(known);
+        }
+        let mut writing = self.0.pool().write().await?;
+        lock(&mut writing, std::iter::once(org)).await?;
+        let contact = match find(writing.on(), org, by).await? {
+            Some(known) => match details.changed(&known, now) {
+                Some(changed) => {
+                    update(&mut writing, &changed).await?;
+                    changed
+                }
+                None => known,
+            },
+            None => {
+                let new = details.applied(blank(org, by, now));
+                insert(&mut writing, &new).await?;
+                new
+            }
+        };
+        writing.commit().await?;
+        Ok(contact)
+    }
+}
+
+impl ContactDetails {
+    /// The contact as it is to be; `None` if it is that already.
+    fn changed(&self, contact: &Contact, now: Moment) -> Option<Contact> {
+        let applied = self.applied(contact.clone());
+        (applied != *contact).then_some(Contact {
+            updated_at: now,
+            ..applied
+        })
+    }
+
+    fn applied(&self, mut contact: Contact) -> Contact {
+        let details = self.clone();
+        set(&mut contact.email, details.email);
+        set(&mut contact.phone, details.phone);
+        set(&mut contact.name, details.name);
+        set(&mut contact.avatar_url, details.avatar_url);
+        set(&mut contact.language, details.language);
+        set(&mut contact.chat_context, details.chat_context);
+        set(&mut contact.custom_data, details.custom_data);
+        set(&mut contact.mcp_access, details.mcp_access);
+        set(
+            &mut contact.http_action_overrides,
+            details.http_action_overrides,
+        );
+        contact
+    }
+}
+
+fn blank(org: Uuid, by: By<'_>, now: Moment) -> Contact {
+    let external_id = match by {
+        By::ExternalId(id) => Some(id.to_owned()),
+        By::Addresses { .. } => None,
+    };
+    Contact {
+        id: new_id(now),
+        org_id: org,
+        external_id,
+        email: None,
+        phone: None,
+        name: None,
+        avatar_url: None,
+        language: None,
+        chat_context: None,
+        custom_data: None,
+        mcp_access: None,
+        http_action_overrides: None,
+        created_at: now,
+        updated_at: now,
+    }
+}
+
+/// An address without its case: our pattern lets ASCII alone through.
+fn folded(email: &str) -> String {
+    email.to_ascii_lowercase()
+}
+
+/// The phone as E.164 where it is a number that needs no country to be read, else as it was given.
+fn phone_key(phone: &str) -> String {
+    numbers::reduce(phone, None, &|_| false)
+        .map_or_else(|| phone.to_owned(), |number| number.to_string())
+}
+
+async fn find(
+    mut connection: Connection<'_>,
+    org: Uuid,
+    by: By<'_>,
+) -> Result<Option<Contact>, Error> {
+    match by {
+        By::ExternalId(id) => {
+            let sql = "SELECT * FROM contacts WHERE org_id = $1 AND external_id = $2";
+            fetch_optional!(connection, sql, org, id)
+        }
+        By::Addresses { email, phone } => {
+            if let Some(email) = email {
+                let sql = "SELECT * FROM contacts WHERE org_id = $1 AND email_folded = $2 AND external_id IS NULL
+                           ORDER BY created_at, id LIMIT 1";
+                let found = fetch_optional!(connection, sql, org, email)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+            let Some(phone) = phone else { return Ok(None) };
+            let sql = if email.is_some() {
+                "SELECT * FROM contacts WHERE org_id = $1 AND phone_key = $2 AND external_id IS NULL
+                 AND email_folded IS NULL ORDER BY created_at, id LIMIT 1"
+            } else {
+                "SELECT * FROM contacts WHERE org_id = $1 AND phone_key = $2 AND external_id IS NULL
+                 ORDER BY created_at, id LIMIT 1"
+            };
+            fetch_optional!(connection, sql, org, phone)
+        }
+    }
+}
+
+async fn insert(writing: &mut Writing, contact: &Contact) -> Result<(), Error> {
+    execute!(
+        writing,
+        "INSERT INTO contacts (id, org_id, external_id, created_at, updated_at) VALUES ($1, $2, $3, $4, $4)",
+        contact.id,
+        contact.org_id,
+        &contact.external_id,
+        micros(contact.created_at),
+    )?;
+    update(writing, contact).await
+}
+
+async fn update(writing: &mut Writing, contact: &Contact) -> Result<(), Error> {
+    let object = |field: &Option<Map<String, Value>>| field.as_ref().map(to_json);
+    execute!(
+        writing,
+        "UPDATE contacts SET email = $3, email_folded = $4, phone = $5, phone_key = $6, name = $7, avatar_url = $8,
+             language = $9, chat_context = $10, custom_data = $11, mcp_access = $12, http_action_overrides = $13,
+             updated_at = $14
+         WHERE org_id = $1 AND id = $2",
+        contact.org_id,
+        contact.id,
+        &contact.email,
+        contact.email.as_deref().map(folded),
+        &contact.phone,
+        contact.phone.as_deref().map(phone_key),
+        &contact.name,
+        &contact.avatar_url,
+        &contact.language,
+        &contact.chat_context,
+        object(&contact.custom_data),
+        object(&contact.mcp_access),
+        object(&contact.http_action_overrides),
+        micros(contact.updated_at),
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phones_are_compared_as_numbers_where_they_are_some() {
+        for (given, key) in [
+            ("+442071838750", "+442071838750"),
+            ("+44 (0)20 7183-8750", "+442071838750"),
+            ("0044 20 7183 8750", "+442071838750"),
+            ("tel:+44-20-7183-8750", "+442071838750"),
+            ("020 7183 8750", "020 7183 8750"),
+            ("extension 7", "extension 7"),
+        ] {
+            assert_eq!(phone_key(given), key, "{given}");
+        }
+    }
+}

@@ -1,0 +1,533 @@
+//! Inbound trunks: one an org, with the credentials that its PBX registers and calls with.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use trunkline_routing::{Country, E164};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{count, from_row, json, maybe, micros, moment, named, number, parsed, to_json};
+use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::keyring::Keyring;
+use super::password::Password;
+use super::pool::{Connection, Writing, execute, fetch_all, fetch_optional};
+use super::{Change, Store, new_id, set};
+use crate::directory::settings::ReferFormat;
+
+/// How long the old credentials work after a rotation.
+const OLD_PAIR_WORKS: Duration = Duration::from_secs(24 * 3600);
+
+/// An org's inbound trunk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InboundTrunk {
+    /// The trunk.
+    pub id: Uuid,
+    /// The org.
+    pub org_id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Digest user name.
+    pub username: String,
+    /// Digest password.
+    pub password: Password,
+    /// Its numbers, in the order in which routing tries them; some may have lost their verification since they were listed.
+    pub numbers: Vec<E164>,
+    /// Noise suppression, handed to the runtime.
+    pub krisp_enabled: bool,
+    /// Networks whose calls to `numbers` need no credentials.
+    pub allowed_addresses: Vec<IpNet>,
+    /// How numbers in national form are read.
+    pub default_country: Option<Country>,
+    /// How `Refer-To` names a phone number.
+    pub refer_to_format: ReferFormat,
+    /// The host in `Refer-To`; `None`: that of the peer's Contact.
+    pub refer_host: Option<String>,
+    /// Whether the context headers also stand inside the `Refer-To` URI.
+    pub refer_headers_in_uri: bool,
+    /// Whether a failed REFER is followed by a bridge.
+    pub bridge_when_refer_fails: bool,
+    /// Calls at once; `None`: no limit.
+    pub max_concurrent_calls: Option<u32>,
+    /// When it was made.
+    pub created_at: Moment,
+    /// When it was changed last.
+    pub updated_at: Moment,
+}
+
+/// What to change; `None` leaves a field as it is (or, on a new trunk, at its default), and `Some(None)` clears one that may be empty. The fields are the record's.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct InboundTrunkChange {
+    /// On a new trunk, `None` is every verified number of the org.
+    pub numbers: Option<Vec<E164>>,
+    pub name: Option<String>,
+    pub krisp_enabled: Option<bool>,
+    pub allowed_addresses: Option<Vec<IpNet>>,
+    pub default_country: Option<Option<Country>>,
+    pub refer_to_format: Option<ReferFormat>,
+    pub refer_host: Option<Option<String>>,
+    pub refer_headers_in_uri: Option<bool>,
+    pub bridge_when_refer_fails: Option<bool>,
+    pub max_concurrent_calls: Option<Option<u32>>,
+}
+
+/// What a sync did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Synced {
+    /// The trunk as it is now.
+    pub trunk: InboundTrunk,
+    /// Verified numbers that were not listed.
+    pub added: Vec<E164>,
+    /// Listed numbers that were no longer verified.
+    pub removed: Vec<E164>,
+}
+
+/// The inbound trunks.
+#[derive(Copy, Clone, Debug)]
+pub struct InboundTrunks<'s>(&'s Store);
+
+impl Store {
+    /// The inbound trunks.
+    pub fn inbound_trunks(&self) -> InboundTrunks<'_> {
+        InboundTrunks(self)
+    }
+}
+
+impl InboundTrunks<'_> {
+    /// Makes the org's trunk, with new credentials.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] if there is no such org, [`Refused::TrunkExists`], [`Wrong::Entries`] of [`Wrong::NotVerified`],
+    /// [`Wrong::NoVerifiedNumber`].
+    pub async fn create(
+        self,
+        org: Uuid,
+        settings: &InboundTrunkChange,
+        now: Moment,
+    ) -> Result<InboundTrunk, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let verified = verified(&mut writing, org).await?;
+        let numbers = match &settings.numbers {
+            Some(numbers) => may_list(numbers, &[], &verified)?,
+            None if verified.is_empty() => return Err(Wrong::NoVerifiedNumber.into()),
+            None => verified,
+        };
+        let mut trunk = InboundTrunk::new(org, now);
+        trunk.apply(settings.clone(), now);
+        insert(&mut writing, self.0.keyring(), &trunk).await?;
+        list_numbers(&mut writing, &mut trunk, numbers, now).await?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(trunk)
+    }
+
+    /// The org's trunk.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn of_org(self, org: Uuid) -> Result<InboundTrunk, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        find(reading.on(), self.0.keyring(), org).await
+    }
+
+    /// Changes the trunk; gives it as it is then.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`], [`Wrong::Entries`] of [`Wrong::NotVerified`].
+    pub async fn update(
+        self,
+        org: Uuid,
+        change: &InboundTrunkChange,
+        now: Moment,
+    ) -> Result<InboundTrunk, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let mut trunk = find(writing.on(), self.0.keyring(), org).await?;
+        if let Some(numbers) = &change.numbers {
+            let verified = verified(&mut writing, org).await?;
+            let numbers = may_list(numbers, &trunk.numbers, &verified)?;
+            list_numbers(&mut writing, &mut trunk, numbers, now).await?;
+        }
+        trunk.apply(change.clone(), now);
+        execute!(
+            writing,
+            "UPDATE inbound_trunks SET name = $2, krisp_enabled = $3, allowed_addresses = $4, default_country = $5,
+                 refer_to_format = $6, refer_host = $7, refer_headers_in_uri = $8, bridge_when_refer_fails = $9,
+                 max_concurrent_calls = $10, updated_at = $11
+             WHERE org_id = $1",
+            org,
+            &trunk.name,
+            trunk.krisp_enabled,
+            to_json(&trunk.allowed_addresses),
+            trunk.default_country.as_ref().map(Country::as_str),
+            trunk.refer_to_format.as_str(),
+            &trunk.refer_host,
+            trunk.refer_headers_in_uri,
+            trunk.bridge_when_refer_fails,
+            trunk.max_concurrent_calls.map(i64::from),
+            micros(now),
+        )?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(trunk)
+    }
+
+    /// Deletes the trunk; its credentials stop working.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn delete(self, org: Uuid, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.edit(org).await?;
+        if execute!(writing, "DELETE FROM inbound_trunks WHERE org_id = $1", org)? == 0 {
+            return Err(Wrong::Absent(Kind::InboundTrunk).into());
+        }
+        self.0.commit(writing, &[Change::Org(org)], now).await
+    }
+
+    /// Gives the trunk new credentials; the old ones work for 24 hours more.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn rotate_credentials(self, org: Uuid, now: Moment) -> Result<InboundTrunk, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let mut trunk = find(writing.on(), self.0.keyring(), org).await?;
+        // The password is sealed under the user name, so the sealed value moves as it is.
+        execute!(
+            writing,
+            "INSERT INTO old_credentials (username, org_id, trunk_id, password, expires_at)
+             SELECT username, org_id, id, password, $2 FROM inbound_trunks WHERE org_id = $1",
+            org,
+            micros(now + OLD_PAIR_WORKS),
+        )?;
+        execute!(
+            writing,
+            "DELETE FROM old_credentials WHERE org_id = $1 AND expires_at <= $2",
+            org,
+            micros(now)
+        )?;
+        (trunk.username, trunk.password) = new_credentials();
+        trunk.updated_at = now;
+        execute!(
+            writing,
+            "UPDATE inbound_trunks SET username = $2, password = $3, updated_at = $4 WHERE org_id = $1",
+            org,
+            &trunk.username,
+            seal(self.0.keyring(), &trunk),
+            micros(now),
+        )?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(trunk)
+    }
+
+    /// Lists more numbers, after those that are listed; one that is listed changes nothing.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`], [`Wrong::Entries`] of [`Wrong::NotVerified`].
+    pub async fn add_numbers(
+        self,
+        org: Uuid,
+        numbers: &[E164],
+        now: Moment,
+    ) -> Result<InboundTrunk, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let mut trunk = find(writing.on(), self.0.keyring(), org).await?;
+        let verified = verified(&mut writing, org).await?;
+        let more = may_list(numbers, &trunk.numbers, &verified)?;
+        let listed = [trunk.numbers.clone(), more].concat();
+        list_numbers(&mut writing, &mut trunk, listed, now).await?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(trunk)
+    }
+
+    /// Takes a number off the list.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] for the trunk, or for a number that isn't listed.
+    pub async fn remove_number(
+        self,
+        org: Uuid,
+        number: &E164,
+        now: Moment,
+    ) -> Result<InboundTrunk, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let mut trunk = find(writing.on(), self.0.keyring(), org).await?;
+        if !trunk.numbers.contains(number) {
+            return Err(Wrong::Absent(Kind::Number).into());
+        }
+        let rest = trunk
+            .numbers
+            .iter()
+            .copied()
+            .filter(|listed| listed != number)
+            .collect();
+        list_numbers(&mut writing, &mut trunk, rest, now).await?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(trunk)
+    }
+
+    /// Lists every verified number, and takes off what is no longer verified.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn sync(self, org: Uuid, now: Moment) -> Result<Synced, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let mut trunk = find(writing.on(), self.0.keyring(), org).await?;
+        let verified = verified(&mut writing, org).await?;
+        let (kept, removed): (Vec<_>, Vec<_>) = trunk
+            .numbers
+            .iter()
+            .copied()
+            .partition(|number| verified.contains(number));
+        let added: Vec<_> = verified
+            .into_iter()
+            .filter(|number| !kept.contains(number))
+            .collect();
+        list_numbers(
+            &mut writing,
+            &mut trunk,
+            [kept, added.clone()].concat(),
+            now,
+        )
+        .await?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(Synced {
+            trunk,
+            added,
+            removed,
+        })
+    }
+}
+
+/// The row, without its numbers.
+pub(super) struct Row {
+    id: Uuid,
+    pub(super) org_id: Uuid,
+    name: String,
+    username: String,
+    password: Vec<u8>,
+    krisp_enabled: bool,
+    allowed_addresses: Vec<IpNet>,
+    default_country: Option<Country>,
+    refer_to_format: ReferFormat,
+    refer_host: Option<String>,
+    refer_headers_in_uri: bool,
+    bridge_when_refer_fails: bool,
+    max_concurrent_calls: Option<u32>,
+    created_at: Moment,
+    updated_at: Moment,
+}
+from_row!(Row {
+    id,
+    org_id,
+    name,
+    username,
+    password,
+    krisp_enabled,
+    allowed_addresses: json,
+    default_country: maybe(parsed),
+    refer_to_format: named,
+    refer_host,
+    refer_headers_in_uri,
+    bridge_when_refer_fails,
+    max_concurrent_calls: maybe(count),
+    created_at: moment,
+    updated_at: moment,
+});
+
+/// One column.
+struct Listed {
+    number: E164,
+}
+from_row!(Listed { number: number });
+
+async fn find(mut on: Connection<'_>, keyring: &Keyring, org: Uuid) -> Result<InboundTrunk, Error> {
+    let row: Option<Row> =
+        fetch_optional!(on, "SELECT * FROM inbound_trunks WHERE org_id = $1", org)?;
+    let row = row.ok_or(Wrong::Absent(Kind::InboundTrunk))?;
+    let sql = "SELECT number FROM inbound_trunk_numbers WHERE org_id = $1 ORDER BY position";
+    let numbers: Vec<Listed> = fetch_all!(on, sql, org)?;
+    Ok(row.open(keyring, numbers.into_iter().map(|row| row.number).collect())?)
+}
+
+impl Row {
+    pub(super) fn open(self, keyring: &Keyring, numbers: Vec<E164>) -> Result<InboundTrunk, Broke> {
+        let password = open_password(keyring, &self.username, &self.password)?;
+        Ok(InboundTrunk {
+            id: self.id,
+            org_id: self.org_id,
+            name: self.name,
+            username: self.username,
+            password,
+            numbers,
+            krisp_enabled: self.krisp_enabled,
+            allowed_addresses: self.allowed_addresses,
+            default_country: self.default_country,
+            refer_to_format: self.refer_to_format,
+            refer_host: self.refer_host,
+            refer_headers_in_uri: self.refer_headers_in_uri,
+            bridge_when_refer_fails: self.bridge_when_refer_fails,
+            max_concurrent_calls: self.max_concurrent_calls,
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+        })
+    }
+}
+
+async fn insert(
+    writing: &mut Writing,
+    keyring: &Keyring,
+    trunk: &InboundTrunk,
+) -> Result<(), Error> {
+    let inserted = execute!(
+        writing,
+        "INSERT INTO inbound_trunks (id, org_id, name, username, password, krisp_enabled, allowed_addresses,
+             default_country, refer_to_format, refer_host, refer_headers_in_uri, bridge_when_refer_fails,
+             max_concurrent_calls, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) ON CONFLICT (org_id) DO NOTHING",
+        trunk.id,
+        trunk.org_id,
+        &trunk.name,
+        &trunk.username,
+        seal(keyring, trunk),
+        trunk.krisp_enabled,
+        to_json(&trunk.allowed_addresses),
+        trunk.default_country.as_ref().map(Country::as_str),
+        trunk.refer_to_format.as_str(),
+        &trunk.refer_host,
+        trunk.refer_headers_in_uri,
+        trunk.bridge_when_refer_fails,
+        trunk.max_concurrent_calls.map(i64::from),
+        micros(trunk.created_at),
+        micros(trunk.updated_at),
+    )?;
+    if inserted == 0 {
+        Err(Refused::TrunkExists.into())
+    } else {
+        Ok(())
+    }
+}
+
+/// Replaces the list, where it is another one; a number that comes twice counts once.
+async fn list_numbers(
+    writing: &mut Writing,
+    trunk: &mut InboundTrunk,
+    numbers: Vec<E164>,
+    now: Moment,
+) -> Result<(), Error> {
+    let mut listed: Vec<E164> = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        if !listed.contains(&number) {
+            listed.push(number);
+        }
+    }
+    if listed == trunk.numbers {
+        return Ok(());
+    }
+    let (org, id) = (trunk.org_id, trunk.id);
+    execute!(
+        writing,
+        "DELETE FROM inbound_trunk_numbers WHERE org_id = $1",
+        org
+    )?;
+    let sql = "INSERT INTO inbound_trunk_numbers (org_id, trunk_id, number, position) VALUES ($1, $2, $3, $4)";
+    for (position, number) in (0_i64..).zip(&listed) {
+        execute!(writing, sql, org, id, number.as_str(), position)?;
+    }
+    let sql = "UPDATE inbound_trunks SET updated_at = $2 WHERE org_id = $1";
+    execute!(writing, sql, org, micros(now))?;
+    (trunk.numbers, trunk.updated_at) = (listed, now);
+    Ok(())
+}
+
+/// The org's verified numbers, oldest first.
+async fn verified(writing: &mut Writing, org: Uuid) -> Result<Vec<E164>, Error> {
+    let sql = "SELECT number FROM numbers WHERE org_id = $1 AND verified_at IS NOT NULL ORDER BY created_at, id";
+    let rows: Vec<Listed> = fetch_all!(writing, sql, org)?;
+    Ok(rows.into_iter().map(|row| row.number).collect())
+}
+
+/// A list may name what is verified, and what it names already.
+fn may_list(numbers: &[E164], listed: &[E164], verified: &[E164]) -> Result<Vec<E164>, Error> {
+    let unlisted = |number: &E164| !verified.contains(number) && !listed.contains(number);
+    let faults: Vec<_> = numbers
+        .iter()
+        .enumerate()
+        .filter(|(_, number)| unlisted(number))
+        .map(|(place, number)| (place, Wrong::NotVerified(*number)))
+        .collect();
+    if faults.is_empty() {
+        Ok(numbers.to_vec())
+    } else {
+        Err(Wrong::Entries(faults).into())
+    }
+}
+
+/// Letters and digits that aren't mistaken for one another, so that a person can type them: 5 bits each.
+fn new_credentials() -> (String, Password) {
+    const ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
+    let letters = |octets: &[u8]| -> String {
+        octets
+            .iter()
+            .map(|octet| char::from(ALPHABET[usize::from(octet % 32)]))
+            .collect()
+    };
+    let username = letters(&rand::random::<[u8; 12]>());
+    (
+        format!("trunk-{username}"),
+        Password::new(letters(&rand::random::<[u8; 28]>())),
+    )
+}
+
+fn seal(keyring: &Keyring, trunk: &InboundTrunk) -> Vec<u8> {
+    trunk.password.seal(keyring, &owner(&trunk.username))
+}
+
+/// Opens the password that was sealed under this user name.
+pub(super) fn open_password(
+    keyring: &Keyring,
+    username: &str,
+    sealed: &[u8],
+) -> Result<Password, Broke> {
+    Password::open(keyring, &owner(username), sealed)
+}
+
+fn owner(username: &str) -> Vec<u8> {
+    [b"inbound trunk\0", username.as_bytes()].concat()
+}
+
+impl InboundTrunk {
+    fn new(org_id: Uuid, now: Moment) -> Self {
+        let (username, password) = new_credentials();
+        Self {
+            id: new_id(now),
+            org_id,
+            name: "Inbound".to_owned(),
+            username,
+            password,
+            numbers: Vec::new(),
+            krisp_enabled: false,
+            allowed_addresses: Vec::new(),
+            default_country: None,
+            refer_to_format: ReferFormat::default(),
+            refer_host: None,
+            refer_headers_in_uri: true,
+            bridge_when_refer_fails: true,
+            max_concurrent_calls: None,
+            created_at: now,
+            updated_at: now,
+        }
+    }
+
+    fn apply(&mut self, change: InboundTrunkChange, now: Moment) {
+        set(&mut self.name, change.name);
+        set(&mut self.krisp_enabled, change.krisp_enabled);
+        set(&mut self.allowed_addresses, change.allowed_addresses);
+        set(&mut self.default_country, change.default_country);
+        set(&mut self.refer_to_format, change.refer_to_format);
+        set(&mut self.refer_host, change.refer_host);
+        set(&mut self.refer_headers_in_uri, change.refer_headers_in_uri);
+        set(
+            &mut self.bridge_when_refer_fails,
+            change.bridge_when_refer_fails,
+        );
+        set(&mut self.max_concurrent_calls, change.max_concurrent_calls);
+        self.updated_at = now;
+    }
+}

@@ -1,0 +1,230 @@
+//! The installation's keys in memory: what seals, what signs, what MACs. Where they are kept is `secrets`.
+//!
+//! Sealing is XChaCha20-Poly1305 (24-octet random nonces, so no counter is kept); signing is Ed25519 (RFC 8032, RFC 8037).
+
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use ed25519_dalek::SigningKey;
+use ed25519_dalek::pkcs8::EncodePrivateKey;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::error::Broke;
+
+const NONCE: usize = 24;
+const KEY_ID: usize = 8;
+
+/// All keys of the installation.
+#[derive(Clone)]
+pub struct Keyring {
+    /// The newest seals, all open.
+    sealing: Vec<SealingKey>,
+    /// The newest signs, all are published.
+    signing: Vec<SigningPair>,
+    mac: [u8; 32],
+}
+
+/// One signing key.
+#[derive(Clone)]
+pub struct SigningPair {
+    id: String,
+    key: SigningKey,
+}
+
+/// One sealing key.
+#[derive(Clone)]
+pub(crate) struct SealingKey {
+    id: [u8; KEY_ID],
+    cipher: XChaCha20Poly1305,
+}
+
+/// A keyring as it is written down: 32 octets a key, oldest first, in hexadecimal.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Written {
+    pub(crate) sealing: Vec<String>,
+    pub(crate) signing: Vec<String>,
+    pub(crate) mac: String,
+}
+
+impl Keyring {
+    /// From keys as written; `None` if one is none, or a purpose has none.
+    pub(crate) fn read(written: &Written) -> Option<Self> {
+        let keys = |texts: &[String]| {
+            texts
+                .iter()
+                .rev()
+                .map(|text| from_hex(text))
+                .collect::<Option<Vec<_>>>()
+        };
+        let (sealing, signing) = (keys(&written.sealing)?, keys(&written.signing)?);
+        (!sealing.is_empty() && !signing.is_empty()).then_some(())?;
+        Some(Self {
+            sealing: sealing.iter().map(SealingKey::new).collect(),
+            signing: signing.iter().map(SigningPair::new).collect(),
+            mac: from_hex(&written.mac)?,
+        })
+    }
+
+    /// The key that signs new tokens.
+    pub fn signing_key(&self) -> &SigningPair {
+        &self.signing[0]
+    }
+
+    /// Every key whose tokens are good, the one that signs first.
+    pub fn signing_keys(&self) -> impl Iterator<Item = &SigningPair> {
+        self.signing.iter()
+    }
+
+    /// 32 octets for one purpose (tags, …), the same as long as the installation lives.
+    pub fn derive(&self, purpose: &str) -> [u8; 32] {
+        // The key is 32 random octets of fixed length ahead of the purpose, and the result is used as a key, not as a MAC
+        // that an attacker could extend.
+        Sha256::new()
+            .chain_update(b"trunkline derived key\0")
+            .chain_update(self.mac)
+            .chain_update(purpose)
+            .finalize()
+            .into()
+    }
+
+    /// Seals `plain`; it opens only under the same `context` (what it is and whose), so that sealed values can't be swapped.
+    pub fn seal(&self, context: &[u8], plain: &[u8]) -> Vec<u8> {
+        self.sealing[0].seal(context, plain)
+    }
+
+    /// Opens what [`seal`](Self::seal) made.
+    ///
+    /// # Errors
+    /// [`Broke::Seal`] if it was altered, or sealed under another context or by another installation.
+    pub fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Broke> {
+        let id = sealed.get(..KEY_ID).ok_or(Broke::Seal)?;
+        let key = self
+            .sealing
+            .iter()
+            .find(|key| key.id == id)
+            .ok_or(Broke::Seal)?;
+        key.open(context, sealed)
+    }
+
+    /// Opens a sealed text.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_text(&self, context: &[u8], sealed: &[u8]) -> Result<String, Broke> {
+        String::from_utf8(self.open(context, sealed)?).map_err(|_| Broke::Seal)
+    }
+}
+
+impl SealingKey {
+    pub(crate) fn new(key: &[u8; 32]) -> Self {
+        let digest = Sha256::new()
+            .chain_update(b"trunkline sealing key id\0")
+            .chain_update(key)
+            .finalize();
+        let mut id = [0; KEY_ID];
+        id.copy_from_slice(&digest[..KEY_ID]);
+        Self {
+            id,
+            cipher: XChaCha20Poly1305::new(&(*key).into()),
+        }
+    }
+
+    /// Key id, nonce, ciphertext with its tag.
+    pub(crate) fn seal(&self, context: &[u8], plain: &[u8]) -> Vec<u8> {
+        let nonce: [u8; NONCE] = rand::random();
+        let sealed = self
+            .cipher
+            .encrypt(
+                &XNonce::from(nonce),
+                Payload {
+                    msg: plain,
+                    aad: context,
+                },
+            )
+            .expect("a value is shorter than the 256 GiB that the cipher takes");
+        [&self.id, &nonce[..], &sealed].concat()
+    }
+
+    pub(crate) fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Broke> {
+        let rest = sealed.get(KEY_ID..).ok_or(Broke::Seal)?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE>().ok_or(Broke::Seal)?;
+        self.cipher
+            .decrypt(
+                &XNonce::from(*nonce),
+                Payload {
+                    msg: sealed,
+                    aad: context,
+                },
+            )
+            .map_err(|_| Broke::Seal)
+    }
+}
+
+impl SigningPair {
+    fn new(seed: &[u8; 32]) -> Self {
+        let key = SigningKey::from_bytes(seed);
+        let digest = Sha256::digest(key.verifying_key().as_bytes());
+        Self {
+            id: to_hex(&digest[..KEY_ID]),
+            key,
+        }
+    }
+
+    /// The `kid` of tokens and of the published key.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The private key as PKCS #8 DER.
+    pub fn pkcs8(&self) -> Vec<u8> {
+        let document = self
+            .key
+            .to_pkcs8_der()
+            .expect("an Ed25519 key has a PKCS #8 form");
+        document.as_bytes().to_vec()
+    }
+
+    /// The public key: the `x` of its JWK (RFC 8037 §2) before base64url.
+    pub fn public(&self) -> [u8; 32] {
+        self.key.verifying_key().to_bytes()
+    }
+}
+
+impl Written {
+    /// As many new keys as a keyring needs.
+    pub(crate) fn generate() -> Self {
+        let key = || to_hex(&rand::random::<[u8; 32]>());
+        Self {
+            sealing: vec![key()],
+            signing: vec![key()],
+            mac: key(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.signing_keys()).finish()
+    }
+}
+
+impl std::fmt::Debug for SigningPair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SigningPair").field(&self.id).finish()
+    }
+}
+
+pub(crate) fn to_hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes();
+    let mut key = [0; 32];
+    (digits.len() == 64).then_some(())?;
+    for (octet, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
+        *octet = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(key)
+}

@@ -1,0 +1,189 @@
+//! People: accounts, their memberships and roles in orgs, and the links that log them in.
+
+use serde::{Deserialize, Serialize};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, micros, moment, named};
+use super::error::{Error, Kind, Wrong};
+use super::page::{Page, Position, fetch_page};
+use super::pool::{Writing, execute, fetch_all, fetch_one};
+use super::{Store, new_id};
+
+/// What the members of a role may do.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// Everything.
+    Write,
+    /// See everything, change nothing.
+    Read,
+}
+
+/// A role of an org.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Role {
+    /// The role.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// What its members may do.
+    pub access: Access,
+    /// When it was made.
+    pub created_at: Moment,
+}
+from_row!(Role {
+    id,
+    name,
+    access: named,
+    created_at: moment
+});
+
+/// Whom a link is to log in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewLogin {
+    /// The e-mail address, which is the account's in any case of its letters.
+    pub email: String,
+    /// The name, should the account have to be made.
+    pub name: Option<String>,
+    /// Roles, should the membership have to be made; with none the org's first member becomes `admin`, later ones `member`.
+    pub roles: Vec<Uuid>,
+}
+
+/// A link, as it is kept: by the SHA-256 of its token.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct LoginLink {
+    /// SHA-256 of the token.
+    pub token_hash: [u8; 32],
+    /// When it ends, used or not.
+    pub expires_at: Moment,
+}
+
+/// People and how they log in.
+#[derive(Copy, Clone, Debug)]
+pub struct Logins<'s>(&'s Store);
+
+impl Store {
+    /// People and how they log in.
+    pub fn logins(&self) -> Logins<'_> {
+        Logins(self)
+    }
+}
+
+impl Logins<'_> {
+    /// A page of the org's roles, newest first.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn roles(
+        self,
+        org: Uuid,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<Role>, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let page =
+            fetch_page!(reading, Role: "id, name, access, created_at", "roles", org, after, limit);
+        Ok(page)
+    }
+
+    /// Keeps a link that logs a person into the org, making the account and the membership where there is none.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] without such an org; [`Wrong::Unknown`] for the first role that isn't the org's, if roles are needed.
+    pub async fn create_link(
+        self,
+        org: Uuid,
+        new: &NewLogin,
+        link: &LoginLink,
+        now: Moment,
+    ) -> Result<(), Error> {
+        let mut writing = self.0.edit(org).await?;
+        let user = account(&mut writing, new, now).await?;
+        join(&mut writing, org, user, &new.roles, now).await?;
+        execute!(
+            writing,
+            "INSERT INTO login_links (token_hash, org_id, user_id, expires_at, created_at) VALUES ($1, $2, $3, $4, $5)",
+            link.token_hash.to_vec(),
+            org,
+            user,
+            micros(link.expires_at),
+            micros(now),
+        )?;
+        writing.commit().await
+    }
+}
+
+/// The account of the address, made if there is none.
+async fn account(writing: &mut Writing, new: &NewLogin, now: Moment) -> Result<Uuid, Error> {
+    let email = new.email.to_ascii_lowercase();
+    let usual = || new.email.split('@').next().unwrap_or_default().to_owned();
+    let name = new.name.clone().unwrap_or_else(usual);
+    let (user,): (Uuid,) = fetch_one!(
+        writing,
+        // The update changes nothing: it waits for another org's link that makes the account right now, and gives its id.
+        "INSERT INTO users (id, email, name, created_at) VALUES ($1, $2, $3, $4)
+         ON CONFLICT (email) DO UPDATE SET email = excluded.email RETURNING id",
+        new_id(now),
+        email,
+        name,
+        micros(now),
+    )?;
+    Ok(user)
+}
+
+/// Makes the membership and gives it its roles, unless the person is a member.
+async fn join(
+    writing: &mut Writing,
+    org: Uuid,
+    user: Uuid,
+    roles: &[Uuid],
+    now: Moment,
+) -> Result<(), Error> {
+    let (members,): (i64,) = fetch_one!(
+        writing,
+        "SELECT COUNT(*) FROM memberships WHERE org_id = $1",
+        org
+    )?;
+    let sql = "INSERT INTO memberships (org_id, user_id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+    if execute!(writing, sql, org, user, micros(now))? == 0 {
+        return Ok(());
+    }
+    let usual = if members == 0 { "admin" } else { "member" };
+    for role in wanted(writing, org, roles, usual).await? {
+        execute!(
+            writing,
+            "INSERT INTO membership_roles (org_id, user_id, role_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+            org,
+            user,
+            role,
+        )?;
+    }
+    Ok(())
+}
+
+/// The roles named, or the usual one if none is.
+async fn wanted(
+    writing: &mut Writing,
+    org: Uuid,
+    named: &[Uuid],
+    usual: &str,
+) -> Result<Vec<Uuid>, Error> {
+    let found: Vec<(Uuid, String)> =
+        fetch_all!(writing, "SELECT id, name FROM roles WHERE org_id = $1", org)?;
+    if named.is_empty() {
+        let usual = found.iter().filter(|(_, name)| name == usual);
+        return Ok(usual.map(|(id, _)| *id).collect());
+    }
+    let unknown = named
+        .iter()
+        .find(|role| found.iter().all(|(id, _)| id != *role));
+    match unknown {
+        None => Ok(named.to_vec()),
+        Some(id) => Err(Wrong::Unknown {
+            kind: Kind::Role,
+            id: *id,
+        }
+        .into()),
+    }
+}

@@ -1,0 +1,292 @@
+//! Phone numbers of orgs: verified in one org only, and each assigned to one agent at most.
+
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::agents::must_exist;
+use super::column::{from_row, maybe, micros, moment, number};
+use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::page::{Page, Position, fetch_page};
+use super::pool::{Connection, Writing, execute, fetch_all, fetch_optional};
+use super::{Change, Store, new_id};
+
+/// A phone number of an org.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Number {
+    /// Its id.
+    pub id: Uuid,
+    /// The org.
+    pub org_id: Uuid,
+    /// The number.
+    pub number: E164,
+    /// When it was verified; `None`: it isn't.
+    pub verified_at: Option<Moment>,
+    /// The agent that answers it.
+    pub agent_id: Option<Uuid>,
+    /// When it was added.
+    pub created_at: Moment,
+}
+from_row!(Number {
+    id,
+    org_id,
+    number: number,
+    verified_at: maybe(moment),
+    agent_id,
+    created_at: moment
+});
+
+/// The phone numbers.
+#[derive(Copy, Clone, Debug)]
+pub struct Numbers<'s>(&'s Store);
+
+impl Store {
+    /// The phone numbers.
+    pub fn numbers(&self) -> Numbers<'_> {
+        Numbers(self)
+    }
+}
+
+impl Numbers<'_> {
+    /// Adds a number, verified at once or not yet.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] if there is no such org, [`Refused::NumberExists`], [`Refused::NumberVerifiedElsewhere`].
+    pub async fn create(
+        self,
+        org: Uuid,
+        number: E164,
+        verified: bool,
+        now: Moment,
+    ) -> Result<Number, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let held: Option<Number> = fetch_optional!(writing, BY_NUMBER, org, number.as_str())?;
+        if held.is_some() {
+            return Err(Refused::NumberExists(number).into());
+        }
+        let row = fetch_optional!(
+            writing,
+            "INSERT INTO numbers (id, org_id, number, verified_at, created_at) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT DO NOTHING RETURNING *",
+            new_id(now),
+            org,
+            number.as_str(),
+            verified.then(|| micros(now)),
+            micros(now),
+        )?;
+        let row = row.ok_or(Refused::NumberVerifiedElsewhere(number))?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(row)
+    }
+
+    /// The number of this id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_id(self, org: Uuid, id: Uuid) -> Result<Number, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let row = fetch_optional!(reading, BY_ID, org, id)?;
+        Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
+    }
+
+    /// The org's row for this number.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_number(self, org: Uuid, number: &E164) -> Result<Number, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let row = fetch_optional!(reading, BY_NUMBER, org, number.as_str())?;
+        Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
+    }
+
+    /// The org's numbers, newest first.
+    ///
+    /// # Errors
+    /// [`Broke`] alone.
+    pub async fn list(self, org: Uuid) -> Result<Vec<Number>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        fetch_all!(
+            reading,
+            "SELECT * FROM numbers WHERE org_id = $1 ORDER BY created_at DESC, id DESC",
+            org
+        )
+    }
+
+    /// A page of the org's numbers, newest first, after `after`.
+    ///
+    /// # Errors
+    /// [`Broke`] alone.
+    pub async fn page(
+        self,
+        org: Uuid,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<Number>, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let page = fetch_page!(reading, Number: "*", "numbers", org, after, limit);
+        Ok(page)
+    }
+
+    /// The numbers that an agent answers, oldest first.
+    ///
+    /// # Errors
+    /// [`Broke`] alone.
+    pub async fn of_agent(self, org: Uuid, agent: Uuid) -> Result<Vec<Number>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        of_agent(reading.on(), org, agent).await
+    }
+
+    /// Marks a number as verified; again changes nothing.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`], [`Refused::NumberVerifiedElsewhere`].
+    pub async fn verify(self, org: Uuid, id: Uuid, now: Moment) -> Result<Number, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let mut number = find(&mut writing, org, id).await?;
+        if number.verified_at.is_some() {
+            return Ok(number);
+        }
+        let sql = "UPDATE numbers SET verified_at = $3 WHERE org_id = $1 AND id = $2";
+        match execute!(writing, sql, org, id, micros(now)) {
+            Err(Error::Broke(Broke::Database(sqlx::Error::Database(fault))))
+                if fault.is_unique_violation() =>
+            {
+                return Err(Refused::NumberVerifiedElsewhere(number.number).into());
+            }
+            done => done?,
+        };
+        number.verified_at = Some(now);
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(number)
+    }
+
+    /// Takes the verification back, which ends the number's assignment.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn unverify(self, org: Uuid, id: Uuid, now: Moment) -> Result<Number, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let sql = "UPDATE numbers SET verified_at = NULL, agent_id = NULL WHERE org_id = $1 AND id = $2 RETURNING *";
+        let row: Option<Number> = fetch_optional!(writing, sql, org, id)?;
+        let number = row.ok_or(Wrong::Absent(Kind::Number))?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(number)
+    }
+
+    /// Removes a number from the org.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn delete(self, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.edit(org).await?;
+        if execute!(
+            writing,
+            "DELETE FROM numbers WHERE org_id = $1 AND id = $2",
+            org,
+            id
+        )? == 0
+        {
+            return Err(Wrong::Absent(Kind::Number).into());
+        }
+        self.0.commit(writing, &[Change::Org(org)], now).await
+    }
+
+    /// Gives an agent exactly these numbers.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] for the agent, [`Wrong::Entries`] of [`Wrong::Unknown`] or [`Wrong::NotVerified`] for the numbers,
+    /// [`Refused::NumberHeld`].
+    pub async fn assign(
+        self,
+        org: Uuid,
+        agent: Uuid,
+        ids: &[Uuid],
+        now: Moment,
+    ) -> Result<Vec<Number>, Error> {
+        let mut writing = self.0.edit(org).await?;
+        must_exist(&mut writing, org, agent).await?;
+        let numbers = assignable(&mut writing, org, ids).await?;
+        must_be_free(&mut writing, org, agent, &numbers).await?;
+        execute!(
+            writing,
+            "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND agent_id = $2",
+            org,
+            agent
+        )?;
+        for id in ids {
+            execute!(
+                writing,
+                "UPDATE numbers SET agent_id = $3 WHERE org_id = $1 AND id = $2",
+                org,
+                id,
+                agent
+            )?;
+        }
+        let numbers = of_agent(writing.on(), org, agent).await?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(numbers)
+    }
+}
+
+const BY_ID: &str = "SELECT * FROM numbers WHERE org_id = $1 AND id = $2";
+const BY_NUMBER: &str = "SELECT * FROM numbers WHERE org_id = $1 AND number = $2";
+
+/// The numbers that an agent answers, oldest first.
+pub(super) async fn of_agent(
+    mut on: Connection<'_>,
+    org: Uuid,
+    agent: Uuid,
+) -> Result<Vec<Number>, Error> {
+    let sql = "SELECT * FROM numbers WHERE org_id = $1 AND agent_id = $2 ORDER BY created_at, id";
+    fetch_all!(on, sql, org, agent)
+}
+
+async fn find(writing: &mut Writing, org: Uuid, id: Uuid) -> Result<Number, Error> {
+    let row = fetch_optional!(writing, BY_ID, org, id)?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
+}
+
+/// The numbers of these ids, if each is a verified one of the org.
+async fn assignable(writing: &mut Writing, org: Uuid, ids: &[Uuid]) -> Result<Vec<Number>, Error> {
+    let (mut numbers, mut faults) = (Vec::with_capacity(ids.len()), Vec::new());
+    for (place, id) in ids.iter().enumerate() {
+        let number: Option<Number> = fetch_optional!(writing, BY_ID, org, id)?;
+        let kind = Kind::Number;
+        match number {
+            None => faults.push((place, Wrong::Unknown { kind, id: *id })),
+            Some(number) if number.verified_at.is_none() => {
+                faults.push((place, Wrong::NotVerified(number.number)));
+            }
+            Some(number) => numbers.push(number),
+        }
+    }
+    if faults.is_empty() {
+        Ok(numbers)
+    } else {
+        Err(Wrong::Entries(faults).into())
+    }
+}
+
+/// Refuses numbers that another agent holds.
+async fn must_be_free(
+    writing: &mut Writing,
+    org: Uuid,
+    agent: Uuid,
+    numbers: &[Number],
+) -> Result<(), Error> {
+    for number in numbers {
+        let Some(holder) = number.agent_id.filter(|holder| *holder != agent) else {
+            continue;
+        };
+        let sql = "SELECT name FROM agents WHERE org_id = $1 AND id = $2";
+        let row: Option<(String,)> = fetch_optional!(writing, sql, org, holder)?;
+        let (agent_name,) = row.ok_or(Wrong::Absent(Kind::Agent))?;
+        return Err(Refused::NumberHeld {
+            number: number.number,
+            agent: holder,
+            agent_name,
+        }
+        .into());
+    }
+    Ok(())
+}

@@ -1,0 +1,342 @@
+//! Opening the database: where it is, whether it is ours and not from the future, its keys, its schema.
+//!
+//! Everything is looked at before anything is written, so that a start that fails leaves the disk as it was.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Connection as _, PgPool, SqliteConnection};
+use trunkline_sip::moment::Moment;
+
+use super::error::Error;
+use super::keyring::Keyring;
+use super::migrate::{self, Found};
+use super::pool::{Connection, Pool};
+use super::secrets;
+
+/// Where everything is kept.
+#[derive(Clone)]
+pub struct Options {
+    /// The directory of the SQLite database and its keys; made if absent.
+    pub data_dir: PathBuf,
+    /// `sqlite:PATH` or `postgres://…`; `None`: `trunkline.db` in the data directory.
+    pub url: Option<String>,
+    /// Seals the keys that a PostgreSQL database holds.
+    pub master_key: Option<String>,
+    /// Connections at most (to read with, on SQLite).
+    pub max_connections: u32,
+}
+
+/// Why the store can't be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenFault {
+    /// `database.url` is of no kind that we know. Its text is not shown: it may hold a password.
+    #[error(
+        "database.url is neither sqlite:PATH nor postgres://USER@HOST/DATABASE: correct it, or leave it out for SQLite in data_dir"
+    )]
+    Url,
+    /// The data directory can't be used.
+    #[error("the data directory {} can't be written ({source}): create it for this user, or name another with data_dir", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The SQLite file can't be read.
+    #[error("the database {} can't be read ({reason}): check its permissions, restore a backup, or name another with database.url", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        reason: String,
+    },
+    /// The SQLite file is another program's.
+    #[error("{} is the database of another program: name another file with database.url", .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// PostgreSQL does not answer.
+    #[error("PostgreSQL does not let us in ({0}): check that it runs, and database.url")]
+    Unreachable(String),
+    /// A newer version has migrated the database.
+    #[error(
+        "the database was migrated by a newer version (to {found}; this one knows {known}): run that version, or restore the backup from before it"
+    )]
+    Future {
+        /// The database's version.
+        found: i64,
+        /// Ours.
+        known: i64,
+    },
+    /// PostgreSQL without a master key.
+    #[error(
+        "secrets.master_key is not set: with PostgreSQL every node needs the same one, of at least 32 characters (`openssl rand -base64 32` makes one)"
+    )]
+    NoMasterKey,
+    /// The master key is too short to protect anything.
+    #[error(
+        "secrets.master_key is shorter than 32 characters: `openssl rand -base64 32` makes a good one"
+    )]
+    WeakMasterKey,
+    /// The database's keys were sealed under another master key.
+    #[error("secrets.master_key is not the one that this database was set up with: use that one")]
+    WrongMasterKey,
+    /// The file of keys is gone while the database it belongs to is there.
+    #[error("{} is missing, and the database has values sealed with its keys: restore it from the backup", .path.display())]
+    NoKeys {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// The file of keys can't be read or doesn't hold keys.
+    #[error("{} can't be read as keys ({reason}): restore it from the backup", .path.display())]
+    UnreadableKeys {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The file of keys belongs to another database.
+    #[error("the keys in {} are not those of this database: restore the ones it was made with", .path.display())]
+    WrongKeys {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It broke on the way.
+    #[error(
+        "the database could not be set up ({0}): nothing was changed; check its disk and rights, then start again"
+    )]
+    Broke(#[from] Error),
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("data_dir", &self.data_dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<sqlx::Error> for OpenFault {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Broke(error.into())
+    }
+}
+
+/// Where the URL points.
+enum Place {
+    Sqlite(PathBuf),
+    Postgres(Box<PgConnectOptions>),
+}
+
+pub(crate) async fn open(options: &Options, now: Moment) -> Result<(Pool, Keyring), OpenFault> {
+    match place(options)? {
+        Place::Sqlite(file) => open_sqlite(options, &file, now).await,
+        Place::Postgres(connect) => open_postgres(options, *connect, now).await,
+    }
+}
+
+fn place(options: &Options) -> Result<Place, OpenFault> {
+    let Some(url) = &options.url else {
+        return Ok(Place::Sqlite(options.data_dir.join("trunkline.db")));
+    };
+    if let Some(path) = url.strip_prefix("sqlite:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return if path.is_empty() {
+            Err(OpenFault::Url)
+        } else {
+            Ok(Place::Sqlite(path.into()))
+        };
+    }
+    if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+        return url
+            .parse()
+            .map(|options| Place::Postgres(Box::new(options)))
+            .map_err(|_| OpenFault::Url);
+    }
+    Err(OpenFault::Url)
+}
+
+async fn open_sqlite(
+    options: &Options,
+    file: &Path,
+    now: Moment,
+) -> Result<(Pool, Keyring), OpenFault> {
+    let unreadable = |error: sqlx::Error| OpenFault::Unreadable {
+        path: file.into(),
+        reason: reason(&error),
+    };
+    let (found, mark) = match holds_something(file)? {
+        true => look_at(file).await.map_err(unreadable)?,
+        false => (Found::Empty, None),
+    };
+    match found {
+        Found::Foreign => return Err(OpenFault::Foreign { path: file.into() }),
+        Found::Version(version) => refuse_future(version)?,
+        Found::Empty => {}
+    }
+    for directory in [Some(options.data_dir.as_path()), file.parent()]
+        .into_iter()
+        .flatten()
+    {
+        ready(directory).map_err(|source| OpenFault::Directory {
+            path: directory.into(),
+            source,
+        })?;
+    }
+    let keyring = secrets::from_file(&options.data_dir, found == Found::Empty)?;
+    secrets::check(&keyring, mark.as_deref(), &options.data_dir)?;
+    make_file(file).map_err(|source| OpenFault::Directory {
+        path: options.data_dir.clone(),
+        source,
+    })?;
+    let pool = sqlite_pool(file, options.max_connections)
+        .await
+        .map_err(unreadable)?;
+    update(&pool, now).await?;
+    secrets::mark(&pool, &keyring, now).await?;
+    Ok((pool, keyring))
+}
+
+async fn open_postgres(
+    options: &Options,
+    connect: PgConnectOptions,
+    now: Moment,
+) -> Result<(Pool, Keyring), OpenFault> {
+    let master = secrets::MasterKey::new(options.master_key.as_deref())?;
+    let pool = PgPoolOptions::new()
+        .max_connections(options.max_connections.max(2))
+        .acquire_timeout(PATIENCE)
+        .connect_with(connect.application_name("trunkline"))
+        .await
+        .map_err(|error| OpenFault::Unreachable(reason(&error)))?;
+    if let Found::Version(version) = look_into(&pool).await? {
+        refuse_future(version)?;
+    }
+    let pool = Pool::Postgres(pool);
+    update(&pool, now).await?;
+    let keyring = secrets::from_database(&pool, &master, now).await?;
+    Ok((pool, keyring))
+}
+
+/// How long a statement waits for a connection or for another writer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn refuse_future(found: i64) -> Result<(), OpenFault> {
+    let known = migrate::newest();
+    if found > known {
+        Err(OpenFault::Future { found, known })
+    } else {
+        Ok(())
+    }
+}
+
+async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
+    let mut writing = pool.write().await?;
+    refuse_future(migrate::migrate(&mut writing, now).await?)?;
+    writing.commit().await?;
+    Ok(())
+}
+
+/// Whether there is a database at all; an empty file is none.
+fn holds_something(file: &Path) -> Result<bool, OpenFault> {
+    match std::fs::metadata(file) {
+        Ok(metadata) => Ok(!metadata.is_file() || metadata.len() > 0),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(OpenFault::Unreadable {
+            path: file.into(),
+            reason: error.to_string(),
+        }),
+    }
+}
+
+/// What the file is, and the mark of its keys. Without a journal mode, so that another program's file isn't turned into a WAL
+/// database.
+async fn look_at(file: &Path) -> sqlx::Result<(Found, Option<Vec<u8>>)> {
+    let options = SqliteConnectOptions::new()
+        .filename(file)
+        .busy_timeout(PATIENCE);
+    let mut connection = SqliteConnection::connect_with(&options).await?;
+    let found = look_with(&mut connection).await;
+    connection.close().await?;
+    found
+}
+
+async fn look_with(connection: &mut SqliteConnection) -> sqlx::Result<(Found, Option<Vec<u8>>)> {
+    let found = migrate::look(Connection::Sqlite(connection)).await?;
+    let mark = match found {
+        Found::Version(_) => {
+            sqlx::query_scalar(secrets::MARK)
+                .fetch_optional(connection)
+                .await?
+        }
+        Found::Empty | Found::Foreign => None,
+    };
+    Ok((found, mark))
+}
+
+async fn look_into(pool: &PgPool) -> sqlx::Result<Found> {
+    migrate::look(Connection::Postgres(&mut *pool.acquire().await?)).await
+}
+
+/// Makes the directory if it is absent, readable to its owner alone, and tries to write in it.
+fn ready(directory: &Path) -> std::io::Result<()> {
+    if directory.as_os_str().is_empty() {
+        return Ok(());
+    }
+    std::os::unix::fs::DirBuilderExt::mode(std::fs::DirBuilder::new().recursive(true), 0o700)
+        .create(directory)?;
+    let probe = directory.join(format!(".trunkline-probe-{}", std::process::id()));
+    std::fs::write(&probe, [])?;
+    std::fs::remove_file(&probe)
+}
+
+/// Readable to its owner alone, whatever the directory and the umask allow; SQLite's other files take the mode from this one.
+fn make_file(file: &Path) -> std::io::Result<()> {
+    match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+    {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Every commit is synced before it counts (`FULL`): what was acknowledged survives the loss of power.
+async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
+    let options = SqliteConnectOptions::new()
+        .filename(file)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(PATIENCE)
+        .foreign_keys(true);
+    let writing = SqlitePoolOptions::new()
+        .max_connections(1)
+        .min_connections(1)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .acquire_timeout(PATIENCE)
+        .connect_with(options.clone())
+        .await?;
+    let reading = SqlitePoolOptions::new()
+        .max_connections(readers.max(1))
+        .acquire_timeout(PATIENCE)
+        .connect_with(options.pragma("query_only", "ON"))
+        .await?;
+    Ok(Pool::Sqlite { reading, writing })
+}
+
+/// The database's own words where it has some: sqlx's name its layers as well.
+fn reason(error: &sqlx::Error) -> String {
+    error
+        .as_database_error()
+        .map_or_else(|| error.to_string(), |fault| fault.message().to_owned())
+}

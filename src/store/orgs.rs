@@ -1,0 +1,271 @@
+//! Orgs: the tenants. An org is a partner's, or the operator's own.
+
+use serde::Serialize;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{count, from_row, maybe, micros, moment, to_json};
+use super::error::{Error, Kind, Refused, Wrong};
+use super::keyring::to_hex;
+use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::{Change, Store, new_id};
+
+/// An org.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Org {
+    /// The org.
+    pub id: Uuid,
+    /// Whose customer it is; `None`: the operator's own.
+    pub partner_id: Option<Uuid>,
+    /// The partner's own id for it.
+    pub external_id: Option<String>,
+    /// Display name.
+    pub name: String,
+    /// What the chat widget is embedded with.
+    pub widget_token: String,
+    /// The customer's web site.
+    pub website: Option<String>,
+    /// Default language code.
+    pub language: String,
+    /// System prompt.
+    pub ai_instructions: Option<String>,
+    /// Standard requests a minute; `None`: as configured.
+    pub requests_per_minute: Option<u32>,
+    /// Streaming requests a minute; `None`: as configured.
+    pub streaming_per_minute: Option<u32>,
+    /// Calls at once; `None`: no limit.
+    pub max_concurrent_calls: Option<u32>,
+    /// When it was made.
+    pub created_at: Moment,
+}
+from_row!(Org {
+    id,
+    partner_id,
+    external_id,
+    name,
+    widget_token,
+    website,
+    language,
+    ai_instructions,
+    requests_per_minute: maybe(count),
+    streaming_per_minute: maybe(count),
+    max_concurrent_calls: maybe(count),
+    created_at: moment,
+});
+
+/// What an org is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewOrg {
+    /// Display name.
+    pub name: String,
+    /// The partner's own id for it.
+    pub external_id: Option<String>,
+    /// The customer's web site.
+    pub website: Option<String>,
+    /// Default language code.
+    pub language: String,
+    /// System prompt.
+    pub ai_instructions: Option<String>,
+    /// Accounts with the booking platform, no two of one name.
+    pub bookings: Vec<NewBooking>,
+}
+
+/// An account with the booking platform.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewBooking {
+    /// What tells it from the org's others.
+    pub name: String,
+    /// The application's key.
+    pub app_key: String,
+    /// The user's key.
+    pub user_key: String,
+    /// The company that is meant where none is named.
+    pub default_company_shortname: Option<String>,
+}
+
+impl std::fmt::Debug for NewBooking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewBooking")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl NewOrg {
+    /// An org of this name, in English, with nothing else said.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            external_id: None,
+            website: None,
+            language: "en".to_owned(),
+            ai_instructions: None,
+            bookings: Vec::new(),
+        }
+    }
+}
+
+/// What is sealed.
+#[derive(Serialize)]
+struct Credentials<'k> {
+    app_key: &'k str,
+    user_key: &'k str,
+}
+
+/// The orgs.
+#[derive(Copy, Clone, Debug)]
+pub struct Orgs<'s>(&'s Store);
+
+impl Store {
+    /// The orgs.
+    pub fn orgs(&self) -> Orgs<'_> {
+        Orgs(self)
+    }
+}
+
+impl Orgs<'_> {
+    /// Makes an org, with its roles `admin` (everything) and `member` (sees everything, changes nothing). Credentials of
+    /// integrations are sealed.
+    ///
+    /// # Errors
+    /// [`Refused::ExternalIdTaken`].
+    pub async fn create(
+        self,
+        partner: Option<Uuid>,
+        new: &NewOrg,
+        now: Moment,
+    ) -> Result<Org, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let row: Option<Org> = fetch_optional!(
+            writing,
+            "INSERT INTO orgs (id, partner_id, external_id, name, widget_token, website, language, ai_instructions, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING RETURNING *",
+            new_id(now),
+            partner,
+            &new.external_id,
+            &new.name,
+            to_hex(&rand::random::<[u8; 16]>()),
+            &new.website,
+            &new.language,
+            &new.ai_instructions,
+            micros(now),
+        )?;
+        let Some(org) = row else {
+            return Err(
+                Refused::ExternalIdTaken(new.external_id.clone().unwrap_or_default()).into(),
+            );
+        };
+        for (name, access) in [("admin", "write"), ("member", "read")] {
+            let sql = "INSERT INTO roles (id, org_id, name, access, created_at) VALUES ($1, $2, $3, $4, $5)";
+            execute!(writing, sql, new_id(now), org.id, name, access, micros(now))?;
+        }
+        for booking in &new.bookings {
+            self.connect(&mut writing, org.id, booking, now).await?;
+        }
+        self.0.commit(writing, &[Change::Org(org.id)], now).await?;
+        Ok(org)
+    }
+
+    async fn connect(
+        self,
+        writing: &mut Writing,
+        org: Uuid,
+        booking: &NewBooking,
+        now: Moment,
+    ) -> Result<(), Error> {
+        let id = new_id(now);
+        let credentials = Credentials {
+            app_key: &booking.app_key,
+            user_key: &booking.user_key,
+        };
+        let context = [b"integration\0", id.as_bytes().as_slice()].concat();
+        let sealed = self
+            .0
+            .keyring()
+            .seal(&context, to_json(&credentials).as_bytes());
+        execute!(
+            writing,
+            "INSERT INTO integrations (id, org_id, kind, name, credentials, default_company_shortname, created_at)
+             VALUES ($1, $2, 'booking', $3, $4, $5, $6)",
+            id,
+            org,
+            &booking.name,
+            sealed,
+            &booking.default_company_shortname,
+            micros(now),
+        )?;
+        Ok(())
+    }
+
+    /// The org of this id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_id(self, org: Uuid) -> Result<Org, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let row: Option<Org> = fetch_optional!(reading, "SELECT * FROM orgs WHERE id = $1", org)?;
+        Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
+    }
+
+    /// Every org, newest first.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn list(self) -> Result<Vec<Org>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        fetch_all!(
+            reading,
+            "SELECT * FROM orgs ORDER BY created_at DESC, id DESC"
+        )
+    }
+
+    /// The orgs of a partner, newest first, and how many there are in all.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn of_partner(
+        self,
+        partner: Uuid,
+        limit: u32,
+        offset: u64,
+    ) -> Result<(Vec<Org>, u64), Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let orgs = fetch_all!(
+            reading,
+            "SELECT * FROM orgs WHERE partner_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3",
+            partner,
+            i64::from(limit),
+            i64::try_from(offset).unwrap_or(i64::MAX),
+        )?;
+        let (total,): (i64,) = fetch_one!(
+            reading,
+            "SELECT COUNT(*) FROM orgs WHERE partner_id = $1",
+            partner
+        )?;
+        Ok((orgs, total.unsigned_abs()))
+    }
+
+    /// The partner's org of this external id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_external_id(self, partner: Uuid, external_id: &str) -> Result<Org, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT * FROM orgs WHERE partner_id = $1 AND external_id = $2";
+        let row: Option<Org> = fetch_optional!(reading, sql, partner, external_id)?;
+        Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
+    }
+
+    /// Limits the org's calls at once.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn limit_calls(self, org: Uuid, max: Option<u32>, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.pool().write().await?;
+        let sql = "UPDATE orgs SET max_concurrent_calls = $2 WHERE id = $1";
+        if execute!(writing, sql, org, max.map(i64::from))? == 0 {
+            return Err(Wrong::Absent(Kind::Org).into());
+        }
+        self.0.commit(writing, &[Change::Org(org)], now).await
+    }
+}

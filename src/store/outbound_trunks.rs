@@ -1,0 +1,308 @@
+//! Outbound trunks: the carriers and PBXs that agents dial through.
+
+use trunkline_routing::E164;
+use trunkline_sip::flow::Transport;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::agents::must_exist;
+use super::column::{Unreadable, count, from_row, maybe, micros, moment, number, small};
+use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::keyring::Keyring;
+use super::page::{Page, Position, fetch_page};
+use super::password::Password;
+use super::pool::{Connection, Writing, execute, fetch_all, fetch_optional};
+use super::{Change, Store, new_id};
+
+/// A way out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OutboundTrunk {
+    /// The trunk.
+    pub id: Uuid,
+    /// The org.
+    pub org_id: Uuid,
+    /// What it is made of.
+    pub settings: NewOutboundTrunk,
+    /// When it was made.
+    pub created_at: Moment,
+    /// When it was renamed last.
+    pub updated_at: Moment,
+}
+
+/// What an outbound trunk is made of. Only the name can be changed afterwards.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewOutboundTrunk {
+    /// Its name.
+    pub name: String,
+    /// The peer's host and port; `None`: the org's registered PBX.
+    pub peer: Option<(String, u16)>,
+    /// How the peer is reached.
+    pub transport: Transport,
+    /// What we answer the peer's challenges with.
+    pub credentials: Option<(String, Password)>,
+    /// The number that calls come from.
+    pub caller_number: E164,
+    /// The host in From; `None`: our own.
+    pub from_host: Option<String>,
+    /// Whether P-Asserted-Identity names the caller number (RFC 3325).
+    pub p_asserted_identity: bool,
+    /// Whether we register with the peer.
+    pub register: bool,
+    /// Calls at once; `None`: no limit.
+    pub max_concurrent_calls: Option<u32>,
+    /// New calls in a second; `None`: no limit.
+    pub calls_per_second: Option<u32>,
+}
+
+/// The outbound trunks.
+#[derive(Copy, Clone, Debug)]
+pub struct OutboundTrunks<'s>(&'s Store);
+
+impl Store {
+    /// The outbound trunks.
+    pub fn outbound_trunks(&self) -> OutboundTrunks<'_> {
+        OutboundTrunks(self)
+    }
+}
+
+impl OutboundTrunks<'_> {
+    /// Makes a trunk.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] if there is no such org.
+    pub async fn create(
+        self,
+        org: Uuid,
+        settings: &NewOutboundTrunk,
+        now: Moment,
+    ) -> Result<OutboundTrunk, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let trunk = OutboundTrunk {
+            id: new_id(now),
+            org_id: org,
+            settings: settings.clone(),
+            created_at: now,
+            updated_at: now,
+        };
+        insert(&mut writing, self.0.keyring(), &trunk).await?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(trunk)
+    }
+
+    /// The trunk of this id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_id(self, org: Uuid, trunk: Uuid) -> Result<OutboundTrunk, Error> {
+        let mut reading = self.0.pool().read().await?;
+        find(reading.on(), self.0.keyring(), org, trunk).await
+    }
+
+    /// A page of the org's outbound trunks, newest first, after `after`.
+    ///
+    /// # Errors
+    /// [`Broke`] alone.
+    pub async fn page(
+        self,
+        org: Uuid,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<OutboundTrunk>, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let rows = fetch_page!(reading, Row: "*", "outbound_trunks", org, after, limit);
+        Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
+    }
+
+    /// Gives the trunk another name.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn rename(
+        self,
+        org: Uuid,
+        trunk: Uuid,
+        name: &str,
+        now: Moment,
+    ) -> Result<OutboundTrunk, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let sql = "UPDATE outbound_trunks SET name = $3, updated_at = $4 WHERE org_id = $1 AND id = $2 RETURNING *";
+        let row: Option<Row> = fetch_optional!(writing, sql, org, trunk, name, micros(now))?;
+        let row = row.ok_or(Wrong::Absent(Kind::OutboundTrunk))?;
+        let trunk = row.open(self.0.keyring())?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(trunk)
+    }
+
+    /// Deletes a trunk that no agent dials through.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`], [`Refused::TrunkInUse`].
+    pub async fn delete(self, org: Uuid, trunk: Uuid, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.edit(org).await?;
+        let sql = "SELECT id, name FROM agents WHERE org_id = $1 AND outbound_trunk_id = $2 ORDER BY created_at, id";
+        let agents: Vec<(Uuid, String)> = fetch_all!(writing, sql, org, trunk)?;
+        if !agents.is_empty() {
+            return Err(Refused::TrunkInUse { agents }.into());
+        }
+        let sql = "DELETE FROM outbound_trunks WHERE org_id = $1 AND id = $2";
+        if execute!(writing, sql, org, trunk)? == 0 {
+            return Err(Wrong::Absent(Kind::OutboundTrunk).into());
+        }
+        self.0.commit(writing, &[Change::Org(org)], now).await
+    }
+
+    /// Says through which trunk an agent dials; `None`: through none.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] for the trunk.
+    pub async fn assign(
+        self,
+        org: Uuid,
+        agent: Uuid,
+        trunk: Option<Uuid>,
+        now: Moment,
+    ) -> Result<(), Error> {
+        let mut writing = self.0.edit(org).await?;
+        must_exist(&mut writing, org, agent).await?;
+        if let Some(id) = trunk {
+            let sql = "SELECT id FROM outbound_trunks WHERE org_id = $1 AND id = $2";
+            let row: Option<(Uuid,)> = fetch_optional!(writing, sql, org, id)?;
+            let kind = Kind::OutboundTrunk;
+            row.ok_or(Wrong::Unknown { kind, id })?;
+        }
+        let sql = "UPDATE agents SET outbound_trunk_id = $3, updated_at = $4 WHERE org_id = $1 AND id = $2";
+        execute!(writing, sql, org, agent, trunk, micros(now))?;
+        self.0.commit(writing, &[Change::Org(org)], now).await
+    }
+}
+
+/// The row as it stands.
+struct Row {
+    id: Uuid,
+    org_id: Uuid,
+    name: String,
+    host: Option<String>,
+    port: Option<u16>,
+    transport: Transport,
+    username: Option<String>,
+    password: Option<Vec<u8>>,
+    caller_number: E164,
+    from_host: Option<String>,
+    p_asserted_identity: bool,
+    register: bool,
+    max_concurrent_calls: Option<u32>,
+    calls_per_second: Option<u32>,
+    created_at: Moment,
+    updated_at: Moment,
+}
+from_row!(Row {
+    id,
+    org_id,
+    name,
+    host,
+    port: maybe(small),
+    transport: transport,
+    username,
+    password,
+    caller_number: number,
+    from_host,
+    p_asserted_identity,
+    register,
+    max_concurrent_calls: maybe(count),
+    calls_per_second: maybe(count),
+    created_at: moment,
+    updated_at: moment,
+});
+
+/// The trunk of this id, in the caller's transaction.
+pub(super) async fn find(
+    mut on: Connection<'_>,
+    keyring: &Keyring,
+    org: Uuid,
+    trunk: Uuid,
+) -> Result<OutboundTrunk, Error> {
+    let sql = "SELECT * FROM outbound_trunks WHERE org_id = $1 AND id = $2";
+    let row: Option<Row> = fetch_optional!(on, sql, org, trunk)?;
+    let row = row.ok_or(Wrong::Absent(Kind::OutboundTrunk))?;
+    Ok(row.open(keyring)?)
+}
+
+async fn insert(
+    writing: &mut Writing,
+    keyring: &Keyring,
+    trunk: &OutboundTrunk,
+) -> Result<(), Error> {
+    let settings = &trunk.settings;
+    let (host, port) = settings
+        .peer
+        .as_ref()
+        .map(|(host, port)| (host.as_str(), i64::from(*port)))
+        .unzip();
+    let (username, password) = settings
+        .credentials
+        .as_ref()
+        .map(|(username, password)| (username.as_str(), password.seal(keyring, &owner(trunk.id))))
+        .unzip();
+    execute!(
+        writing,
+        "INSERT INTO outbound_trunks (id, org_id, name, host, port, transport, username, password, caller_number,
+             to_registered, from_host, p_asserted_identity, register, max_concurrent_calls, calls_per_second,
+             created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+        trunk.id,
+        trunk.org_id,
+        &settings.name,
+        host,
+        port,
+        settings.transport.uri_name(),
+        username,
+        password,
+        settings.caller_number.as_str(),
+        settings.peer.is_none(),
+        &settings.from_host,
+        settings.p_asserted_identity,
+        settings.register,
+        settings.max_concurrent_calls.map(i64::from),
+        settings.calls_per_second.map(i64::from),
+        micros(trunk.created_at),
+        micros(trunk.updated_at),
+    )?;
+    Ok(())
+}
+
+impl Row {
+    fn open(self, keyring: &Keyring) -> Result<OutboundTrunk, Broke> {
+        let open = |sealed: Vec<u8>| Password::open(keyring, &owner(self.id), &sealed);
+        let password = self.password.map(open).transpose()?;
+        Ok(OutboundTrunk {
+            id: self.id,
+            org_id: self.org_id,
+            settings: NewOutboundTrunk {
+                name: self.name,
+                peer: self.host.zip(self.port),
+                transport: self.transport,
+                credentials: self.username.zip(password),
+                caller_number: self.caller_number,
+                from_host: self.from_host,
+                p_asserted_identity: self.p_asserted_identity,
+                register: self.register,
+                max_concurrent_calls: self.max_concurrent_calls,
+                calls_per_second: self.calls_per_second,
+            },
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+        })
+    }
+}
+
+/// What the password is sealed under.
+fn owner(trunk: Uuid) -> Vec<u8> {
+    [b"outbound trunk\0", trunk.as_bytes().as_slice()].concat()
+}
+
+fn transport(text: String) -> Result<Transport, Unreadable> {
+    [Transport::Udp, Transport::Tcp, Transport::Tls]
+        .into_iter()
+        .find(|transport| transport.uri_name() == text)
+        .ok_or_else(|| format!("{text:?} is no transport").into())
+}

@@ -1,0 +1,254 @@
+//! Partners: resellers that make orgs. Their keys are opaque and kept as SHA-256; the operator makes them.
+
+use ipnet::IpNet;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{count, from_row, json, maybe, micros, moment, to_json};
+use super::error::{Error, Kind, Wrong};
+use super::org_keys::note_uses;
+use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
+use super::{Change, Store, new_id};
+
+/// A partner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Partner {
+    /// The partner.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Whether its keys work.
+    pub active: bool,
+    /// Default system prompt of its orgs.
+    pub ai_instructions: Option<String>,
+    /// Where its requests may come from: `None` anywhere, an empty list nowhere.
+    pub allowed_networks: Option<Vec<IpNet>>,
+    /// Requests a minute; `None`: as configured.
+    pub requests_per_minute: Option<u32>,
+    /// Login links a minute; `None`: as configured.
+    pub login_links_per_minute: Option<u32>,
+    /// When it was made.
+    pub created_at: Moment,
+}
+from_row!(Partner {
+    id,
+    name,
+    active,
+    ai_instructions,
+    allowed_networks: maybe(json),
+    requests_per_minute: maybe(count),
+    login_links_per_minute: maybe(count),
+    created_at: moment,
+});
+
+/// What a partner is made of.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NewPartner {
+    /// Its name.
+    pub name: String,
+    /// Default system prompt of its orgs.
+    pub ai_instructions: Option<String>,
+    /// Where its requests may come from: `None` anywhere, an empty list nowhere.
+    pub allowed_networks: Option<Vec<IpNet>>,
+    /// Requests a minute; `None`: as configured.
+    pub requests_per_minute: Option<u32>,
+    /// Login links a minute; `None`: as configured.
+    pub login_links_per_minute: Option<u32>,
+}
+
+/// A partner's key, without the key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartnerKey {
+    /// Its id.
+    pub id: Uuid,
+    /// The partner.
+    pub partner_id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// When it was made.
+    pub created_at: Moment,
+    /// When it was used last, half a minute late at most.
+    pub last_used_at: Option<Moment>,
+}
+from_row!(PartnerKey {
+    id,
+    partner_id,
+    name,
+    created_at: moment,
+    last_used_at: maybe(moment),
+});
+
+/// The partners.
+#[derive(Copy, Clone, Debug)]
+pub struct Partners<'s>(&'s Store);
+
+impl Store {
+    /// The partners.
+    pub fn partners(&self) -> Partners<'_> {
+        Partners(self)
+    }
+}
+
+impl Partners<'_> {
+    /// Makes an active partner.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn create(self, new: &NewPartner, now: Moment) -> Result<Partner, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let partner: Partner = fetch_one!(
+            writing,
+            "INSERT INTO partners (id, name, active, ai_instructions, allowed_networks, requests_per_minute,
+                 login_links_per_minute, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING *",
+            new_id(now),
+            &new.name,
+            true,
+            &new.ai_instructions,
+            new.allowed_networks.as_ref().map(to_json),
+            new.requests_per_minute.map(i64::from),
+            new.login_links_per_minute.map(i64::from),
+            micros(now),
+        )?;
+        self.0
+            .commit(writing, &[Change::Partner(partner.id)], now)
+            .await?;
+        Ok(partner)
+    }
+
+    /// The partner of this id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_id(self, partner: Uuid) -> Result<Partner, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let row = fetch_optional!(reading, "SELECT * FROM partners WHERE id = $1", partner)?;
+        Ok(row.ok_or(Wrong::Absent(Kind::Partner))?)
+    }
+
+    /// Every partner, newest first.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn list(self) -> Result<Vec<Partner>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        fetch_all!(
+            reading,
+            "SELECT * FROM partners ORDER BY created_at DESC, id DESC"
+        )
+    }
+
+    /// Makes its keys work or not.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn set_active(self, partner: Uuid, active: bool, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.pool().write().await?;
+        if execute!(
+            writing,
+            "UPDATE partners SET active = $2 WHERE id = $1",
+            partner,
+            active
+        )? == 0
+        {
+            return Err(Wrong::Absent(Kind::Partner).into());
+        }
+        self.0
+            .commit(writing, &[Change::Partner(partner)], now)
+            .await
+    }
+
+    /// Keeps a key by its SHA-256.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] if there is no such partner.
+    pub async fn add_key(
+        self,
+        partner: Uuid,
+        name: &str,
+        hash: [u8; 32],
+        now: Moment,
+    ) -> Result<PartnerKey, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let row: Option<PartnerKey> = fetch_optional!(
+            writing,
+            "INSERT INTO partner_keys (id, partner_id, name, key_hash, created_at)
+             SELECT $1, id, $3, $4, $5 FROM partners WHERE id = $2 RETURNING *",
+            new_id(now),
+            partner,
+            name,
+            hash.to_vec(),
+            micros(now),
+        )?;
+        let key = row.ok_or(Wrong::Absent(Kind::Partner))?;
+        self.0
+            .commit(writing, &[Change::Partner(partner)], now)
+            .await?;
+        Ok(key)
+    }
+
+    /// The partner whose key has this SHA-256, active or not. Finding a hash by an index tells nothing of the key: what the
+    /// time of the search could show is a prefix of the hash.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn by_key(self, hash: [u8; 32]) -> Result<Option<(PartnerKey, Partner)>, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let sql = "SELECT id, partner_id, name, created_at, last_used_at FROM partner_keys WHERE key_hash = $1";
+        let key: Option<PartnerKey> = fetch_optional!(reading, sql, hash.to_vec())?;
+        let Some(key) = key else { return Ok(None) };
+        let partner = fetch_optional!(
+            reading,
+            "SELECT * FROM partners WHERE id = $1",
+            key.partner_id
+        )?;
+        Ok(partner.map(|partner| (key, partner)))
+    }
+
+    /// A partner's keys, newest first.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn keys(self, partner: Uuid) -> Result<Vec<PartnerKey>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        fetch_all!(
+            reading,
+            "SELECT id, partner_id, name, created_at, last_used_at FROM partner_keys WHERE partner_id = $1
+             ORDER BY created_at DESC, id DESC",
+            partner
+        )
+    }
+
+    /// Notes when keys were used last.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn note_key_uses(self, uses: &[(Uuid, Moment)]) -> Result<(), Error> {
+        note_uses(
+            self.0,
+            "UPDATE partner_keys SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)",
+            uses,
+        )
+        .await
+    }
+
+    /// Revokes a key: its row is deleted.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn revoke_key(self, partner: Uuid, key: Uuid, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.pool().write().await?;
+        if execute!(
+            writing,
+            "DELETE FROM partner_keys WHERE partner_id = $1 AND id = $2",
+            partner,
+            key
+        )? == 0
+        {
+            return Err(Wrong::Absent(Kind::PartnerKey).into());
+        }
+        self.0
+            .commit(writing, &[Change::Partner(partner)], now)
+            .await
+    }
+}

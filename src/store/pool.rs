@@ -1,0 +1,182 @@
+//! One pool for both databases: a statement is written once and run on whichever is open.
+//!
+//! SQLite has one connection that writes, so that writers of this process queue here instead of in `SQLITE_BUSY`, and
+//! several that read. Both dialects take `$1`, `RETURNING` and `ON CONFLICT`; where they differ, a method asks [`Pool::dialect`].
+
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
+
+use super::error::Error;
+
+/// The open database.
+#[derive(Clone, Debug)]
+pub(crate) enum Pool {
+    Sqlite {
+        reading: SqlitePool,
+        writing: SqlitePool,
+    },
+    Postgres(PgPool),
+}
+
+/// A connection to read with.
+#[derive(Debug)]
+pub(crate) enum Reading {
+    Sqlite(PoolConnection<Sqlite>),
+    Postgres(PoolConnection<Postgres>),
+}
+
+/// A transaction. Dropped without a commit, it is rolled back.
+#[derive(Debug)]
+pub(crate) enum Writing {
+    Sqlite(Transaction<'static, Sqlite>),
+    Postgres(Transaction<'static, Postgres>),
+}
+
+/// What a statement runs on.
+#[derive(Debug)]
+pub(crate) enum Connection<'c> {
+    Sqlite(&'c mut SqliteConnection),
+    Postgres(&'c mut PgConnection),
+}
+
+impl Pool {
+    /// A connection to read with: each statement sees what is committed.
+    pub(crate) async fn read(&self) -> Result<Reading, Error> {
+        Ok(match self {
+            Self::Sqlite { reading, .. } => Reading::Sqlite(reading.acquire().await?),
+            Self::Postgres(pool) => Reading::Postgres(pool.acquire().await?),
+        })
+    }
+
+    /// A transaction that reads: all its statements see one state.
+    pub(crate) async fn snapshot(&self) -> Result<Writing, Error> {
+        Ok(match self {
+            Self::Sqlite { reading, .. } => Writing::Sqlite(reading.begin().await?),
+            Self::Postgres(pool) => Writing::Postgres(
+                pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    .await?,
+            ),
+        })
+    }
+
+    /// A transaction that writes. On SQLite it holds the write lock from the start: a reader that turned writer could not wait for it.
+    pub(crate) async fn write(&self) -> Result<Writing, Error> {
+        Ok(match self {
+            Self::Sqlite { writing, .. } => {
+                Writing::Sqlite(writing.begin_with("BEGIN IMMEDIATE").await?)
+            }
+            Self::Postgres(pool) => Writing::Postgres(pool.begin().await?),
+        })
+    }
+
+    /// Waits until all connections are closed; SQLite then folds its write-ahead log into the file.
+    pub(crate) async fn close(&self) {
+        match self {
+            Self::Sqlite { reading, writing } => {
+                reading.close().await;
+                writing.close().await;
+            }
+            Self::Postgres(pool) => pool.close().await,
+        }
+    }
+}
+
+impl Connection<'_> {
+    pub(crate) fn on(&mut self) -> Connection<'_> {
+        match self {
+            Self::Sqlite(connection) => Connection::Sqlite(connection),
+            Self::Postgres(connection) => Connection::Postgres(connection),
+        }
+    }
+}
+
+impl Reading {
+    pub(crate) fn on(&mut self) -> Connection<'_> {
+        match self {
+            Self::Sqlite(connection) => Connection::Sqlite(connection),
+            Self::Postgres(connection) => Connection::Postgres(connection),
+        }
+    }
+}
+
+impl Writing {
+    pub(crate) fn on(&mut self) -> Connection<'_> {
+        match self {
+            Self::Sqlite(transaction) => Connection::Sqlite(transaction),
+            Self::Postgres(transaction) => Connection::Postgres(transaction),
+        }
+    }
+
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        match self {
+            Self::Sqlite(transaction) => transaction.commit().await?,
+            Self::Postgres(transaction) => transaction.commit().await?,
+        }
+        Ok(())
+    }
+}
+
+/// Runs `$body` once for the database at hand, with `$connection` bound to its connection and, where the body builds its
+/// statement, `$driver` to its type.
+macro_rules! on {
+    ($on:expr, $connection:ident => $body:expr) => {
+        match $on.on() {
+            $crate::store::pool::Connection::Sqlite($connection) => $body,
+            $crate::store::pool::Connection::Postgres($connection) => $body,
+        }
+    };
+    ($on:expr, $connection:ident: $driver:ident => $body:expr) => {
+        match $on.on() {
+            $crate::store::pool::Connection::Sqlite($connection) => {
+                type $driver = sqlx::Sqlite;
+                $body
+            }
+            $crate::store::pool::Connection::Postgres($connection) => {
+                type $driver = sqlx::Postgres;
+                $body
+            }
+        }
+    };
+}
+
+/// Runs a statement; gives the number of rows it touched.
+macro_rules! execute {
+    ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
+        $crate::store::pool::on!($on, connection => {
+            sqlx::query($sql)$(.bind($value))*.execute(connection).await.map(|done| done.rows_affected())
+        })
+        .map_err($crate::store::error::Error::from)
+    };
+}
+
+/// Runs a query; gives every row.
+macro_rules! fetch_all {
+    ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
+        $crate::store::pool::on!($on, connection => {
+            sqlx::query_as($sql)$(.bind($value))*.fetch_all(connection).await
+        })
+        .map_err($crate::store::error::Error::from)
+    };
+}
+
+/// Runs a query; gives the row if there is one.
+macro_rules! fetch_optional {
+    ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
+        $crate::store::pool::on!($on, connection => {
+            sqlx::query_as($sql)$(.bind($value))*.fetch_optional(connection).await
+        })
+        .map_err($crate::store::error::Error::from)
+    };
+}
+
+/// Runs a query that has a row; gives it.
+macro_rules! fetch_one {
+    ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
+        $crate::store::pool::on!($on, connection => {
+            sqlx::query_as($sql)$(.bind($value))*.fetch_one(connection).await
+        })
+        .map_err($crate::store::error::Error::from)
+    };
+}
+
+pub(crate) use {execute, fetch_all, fetch_one, fetch_optional, on};

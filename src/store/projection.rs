@@ -1,0 +1,230 @@
+//! The journal's facts, written into the rows of calls.
+//!
+//! Facts may come in any grouping, again, and again after the call was closed as lost: each row is the union of what is known. A
+//! call that starts and ends within one batch costs one row written once.
+
+use std::collections::HashMap;
+
+use trunkline_routing::{Decision, E164};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::Store;
+use super::calls::Calls;
+use super::column::{micros, to_json};
+use super::error::Error;
+use super::pool::{Writing, execute, on};
+use crate::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use crate::journal::{Origin, Project, Retry};
+
+/// What some facts say of one call.
+#[derive(Clone, PartialEq, Debug)]
+struct Known<'f> {
+    call: Uuid,
+    org: Uuid,
+    started: Option<&'f Started>,
+    contact: Option<Uuid>,
+    ringing_at: Option<Moment>,
+    answered_at: Option<Moment>,
+    runtime_call_id: Option<&'f str>,
+    ended: Option<&'f Ended>,
+}
+
+impl Calls<'_> {
+    /// Writes facts into the rows of their calls, all or none. `origin` is the run that wrote the facts, which
+    /// isn't always the one that projects them.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone; projecting the same facts again is safe.
+    pub async fn project(self, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
+        let known = fold(facts);
+        let mut writing = self.0.pool().write().await?;
+        let mut rest = known.as_slice();
+        while !rest.is_empty() {
+            // A few sizes only: each is a statement that stays prepared.
+            let size = [64, 16, 4, 1]
+                .into_iter()
+                .find(|size| *size <= rest.len())
+                .unwrap_or(1);
+            let (rows, more) = rest.split_at(size);
+            upsert(&mut writing, origin, rows).await?;
+            rest = more;
+        }
+        writing.commit().await
+    }
+
+    /// Closes as lost what `node` left open in its runs before `boot`; gives how many calls that were.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn close_lost(self, node: u8, boot: i64, now: Moment) -> Result<u64, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let closed = execute!(
+            writing,
+            "UPDATE calls SET status = $3, ended_at = $4, hangup_by = $5, reason = $6
+             WHERE node = $1 AND boot < $2 AND ended_at IS NULL",
+            i64::from(node),
+            boot,
+            Status::Lost.as_str(),
+            micros(now),
+            HangupBy::Platform.as_str(),
+            "node_lost",
+        )?;
+        writing.commit().await?;
+        Ok(closed)
+    }
+}
+
+impl Project<Fact> for Store {
+    async fn project(&self, origin: Origin, facts: &[Fact]) -> Result<(), Retry> {
+        self.calls()
+            .project(origin, facts)
+            .await
+            .map_err(|error| Retry(Box::new(error)))
+    }
+}
+
+/// One entry a call, in the order of their first facts.
+fn fold(facts: &[Fact]) -> Vec<Known<'_>> {
+    let mut known: Vec<Known<'_>> = Vec::new();
+    let mut places = HashMap::new();
+    for fact in facts {
+        let place = *places.entry(fact.call()).or_insert_with(|| {
+            known.push(Known::nothing(fact));
+            known.len() - 1
+        });
+        known[place].learn(fact);
+    }
+    known
+}
+
+impl<'f> Known<'f> {
+    fn nothing(fact: &Fact) -> Self {
+        Self {
+            call: fact.call(),
+            org: org(fact),
+            started: None,
+            contact: None,
+            ringing_at: None,
+            answered_at: None,
+            runtime_call_id: None,
+            ended: None,
+        }
+    }
+
+    fn learn(&mut self, fact: &'f Fact) {
+        match fact {
+            Fact::Started(started) => self.started = Some(started),
+            Fact::Contact { contact, .. } => self.contact = Some(*contact),
+            Fact::Ringing { at, .. } => self.ringing_at = self.ringing_at.or(Some(*at)),
+            Fact::Answered {
+                at,
+                runtime_call_id,
+                ..
+            } => {
+                self.answered_at = Some(*at);
+                self.runtime_call_id = Some(runtime_call_id)
+                    .filter(|id| !id.is_empty())
+                    .map(|id| &**id);
+            }
+            Fact::Ended(ended) => self.ended = Some(ended),
+        }
+    }
+
+    fn status(&self) -> Status {
+        match (self.ended, self.answered_at, self.ringing_at) {
+            (Some(ended), _, _) => ended.status,
+            (None, Some(_), _) => Status::InProgress,
+            (None, None, Some(_)) => Status::Ringing,
+            (None, None, None) => Status::Queued,
+        }
+    }
+
+    fn decision(&self) -> Option<&Decision> {
+        self.started?.decision.as_deref()
+    }
+}
+
+fn org(fact: &Fact) -> Uuid {
+    match fact {
+        Fact::Started(started) => started.org,
+        Fact::Ended(ended) => ended.org,
+        Fact::Contact { org, .. } | Fact::Ringing { org, .. } | Fact::Answered { org, .. } => *org,
+    }
+}
+
+const INSERT: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, agent_id, contact_id, direction, status,
+    from_number, to_number, from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by,
+    caller_call_id, runtime_call_id, decision) ";
+
+/// A final status stays, but for `lost`, which was a guess.
+const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
+    session_id = COALESCE(calls.session_id, excluded.session_id),
+    agent_id = COALESCE(calls.agent_id, excluded.agent_id),
+    contact_id = COALESCE(calls.contact_id, excluded.contact_id),
+    direction = COALESCE(calls.direction, excluded.direction),
+    from_number = COALESCE(calls.from_number, excluded.from_number),
+    to_number = COALESCE(calls.to_number, excluded.to_number),
+    from_e164 = COALESCE(calls.from_e164, excluded.from_e164),
+    to_e164 = COALESCE(calls.to_e164, excluded.to_e164),
+    started_at = COALESCE(calls.started_at, excluded.started_at),
+    ringing_at = COALESCE(calls.ringing_at, excluded.ringing_at),
+    answered_at = COALESCE(calls.answered_at, excluded.answered_at),
+    caller_call_id = COALESCE(calls.caller_call_id, excluded.caller_call_id),
+    runtime_call_id = COALESCE(calls.runtime_call_id, excluded.runtime_call_id),
+    decision = COALESCE(calls.decision, excluded.decision),
+    status = CASE
+        WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost') THEN excluded.status
+        WHEN calls.ended_at IS NOT NULL THEN calls.status
+        WHEN COALESCE(calls.answered_at, excluded.answered_at) IS NOT NULL THEN 'in_progress'
+        WHEN COALESCE(calls.ringing_at, excluded.ringing_at) IS NOT NULL THEN 'ringing'
+        ELSE 'queued' END,
+    sip_code = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
+        THEN excluded.sip_code ELSE calls.sip_code END,
+    reason = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
+        THEN excluded.reason ELSE calls.reason END,
+    hangup_by = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
+        THEN excluded.hangup_by ELSE calls.hangup_by END,
+    ended_at = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
+        THEN excluded.ended_at ELSE calls.ended_at END";
+
+async fn upsert(writing: &mut Writing, origin: Origin, rows: &[Known<'_>]) -> Result<(), Error> {
+    on!(writing, connection: Driver => {
+        let mut statement = sqlx::QueryBuilder::<Driver>::new(INSERT);
+        statement.push_values(rows, |mut row, known| {
+            let started = known.started;
+            let ended = known.ended;
+            row.push_bind(known.call)
+                .push_bind(known.org)
+                .push_bind(i64::from(origin.node))
+                .push_bind(origin.boot)
+                .push_bind(started.map(|started| started.session))
+                .push_bind(started.and_then(|started| started.agent))
+                .push_bind(known.contact)
+                .push_bind(started.map(|started| Direction::as_str(started.direction)))
+                .push_bind(known.status().as_str())
+                .push_bind(started.map(|started| text(&started.from)))
+                .push_bind(started.map(|started| text(&started.to)))
+                .push_bind(started.and_then(|started| started.from_e164.as_ref().map(E164::to_string)))
+                .push_bind(started.and_then(|started| started.to_e164.as_ref().map(E164::to_string)))
+                .push_bind(started.map(|started| micros(started.at)))
+                .push_bind(known.ringing_at.map(micros))
+                .push_bind(known.answered_at.map(micros))
+                .push_bind(ended.map(|ended| micros(ended.at)))
+                .push_bind(ended.map(|ended| i64::from(ended.sip_code)))
+                .push_bind(ended.and_then(|ended| ended.reason.as_deref().map(text)))
+                .push_bind(ended.map(|ended| ended.hangup_by.as_str()))
+                .push_bind(started.map(|started| text(&started.caller_call_id)))
+                .push_bind(known.runtime_call_id.map(text))
+                .push_bind(known.decision().map(to_json));
+        });
+        statement.push(MERGE);
+        statement.build().execute(connection).await?;
+    });
+    Ok(())
+}
+
+/// What a peer sent, as PostgreSQL takes it: no NUL. One fact that can't be stored would hold up all that come after it.
+fn text(sent: &str) -> String {
+    sent.replace('\0', "\u{fffd}")
+}

@@ -1,0 +1,165 @@
+//! Where the installation's keys are kept: with SQLite in a file of the data directory (mode 0600), with PostgreSQL in the
+//! database, sealed under `secrets.master_key`, so that all nodes accept the same tokens.
+
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+use trunkline_sip::moment::Moment;
+
+use super::column::{micros, to_json};
+use super::error::Broke;
+use super::keyring::{Keyring, SealingKey, Written};
+use super::open::OpenFault;
+use super::pool::{Pool, execute, fetch_optional};
+
+const FILE: &str = "keys.json";
+/// Serialises the making of keys on PostgreSQL.
+const LOCK: i64 = 0x7472_756e_6b00_0003;
+const CHECK: &[u8] = b"these keys belong to this database";
+
+/// What PostgreSQL's keys are sealed under.
+#[derive(Clone)]
+pub(crate) struct MasterKey(SealingKey);
+
+impl MasterKey {
+    /// From the configured text, which is to be random: it is hashed, not stretched.
+    pub(crate) fn new(text: Option<&str>) -> Result<Self, OpenFault> {
+        let text = text.ok_or(OpenFault::NoMasterKey)?;
+        if text.len() < 32 {
+            return Err(OpenFault::WeakMasterKey);
+        }
+        let key = Sha256::new()
+            .chain_update(b"trunkline master key\0")
+            .chain_update(text)
+            .finalize();
+        Ok(Self(SealingKey::new(&key.into())))
+    }
+}
+
+/// The keys of the data directory; made there if the database is new.
+pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault> {
+    let path = data_dir.join(FILE);
+    if new && !path.exists() {
+        make_file(&path).map_err(|source| OpenFault::Directory {
+            path: data_dir.into(),
+            source,
+        })?;
+    }
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(OpenFault::NoKeys { path });
+        }
+        Err(error) => {
+            return Err(OpenFault::UnreadableKeys {
+                path,
+                reason: error.to_string(),
+            });
+        }
+    };
+    // serde's message would show a part of the keys.
+    let written: Option<Written> = serde_json::from_str(&text).ok();
+    let keyring = written.as_ref().and_then(Keyring::read);
+    keyring.ok_or(OpenFault::UnreadableKeys {
+        path,
+        reason: "its contents are no keys".to_owned(),
+    })
+}
+
+/// Written beside and linked into place: another process that starts now finds whole keys, and the first to link wins.
+fn make_file(path: &Path) -> io::Result<()> {
+    let beside = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)?;
+    file.write_all(to_json(&Written::generate()).as_bytes())?;
+    file.sync_all()?;
+    let linked = std::fs::hard_link(&beside, path);
+    std::fs::remove_file(&beside)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => path.parent().map_or(Ok(()), |directory| {
+            std::fs::File::open(directory)?.sync_all()
+        }),
+    }
+}
+
+/// The known text that the database's keys have sealed.
+pub(crate) const MARK: &str = "SELECT value FROM secrets WHERE id = 'check'";
+
+/// Refuses keys other than those that the database is marked with.
+pub(crate) fn check(
+    keyring: &Keyring,
+    mark: Option<&[u8]>,
+    data_dir: &Path,
+) -> Result<(), OpenFault> {
+    match mark.map(|mark| keyring.open(CHECK, mark)) {
+        None | Some(Ok(_)) => Ok(()),
+        Some(Err(_)) => Err(OpenFault::WrongKeys {
+            path: data_dir.join(FILE),
+        }),
+    }
+}
+
+/// Marks a new database with its keys.
+pub(crate) async fn mark(pool: &Pool, keyring: &Keyring, now: Moment) -> Result<(), OpenFault> {
+    let marked: Option<(Vec<u8>,)> = fetch_optional!(pool.read().await?, MARK)?;
+    if marked.is_none() {
+        let mut writing = pool.write().await?;
+        execute!(
+            writing,
+            INSERT,
+            "check",
+            keyring.seal(CHECK, CHECK),
+            micros(now)
+        )?;
+        writing.commit().await?;
+    }
+    Ok(())
+}
+
+const INSERT: &str =
+    "INSERT INTO secrets (id, value, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+
+/// The keys that the database holds; made there if it has none.
+pub(crate) async fn from_database(
+    pool: &Pool,
+    master: &MasterKey,
+    now: Moment,
+) -> Result<Keyring, OpenFault> {
+    let mut writing = pool.write().await?;
+    execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
+    let row: Option<(Vec<u8>,)> =
+        fetch_optional!(writing, "SELECT value FROM secrets WHERE id = 'keyring'")?;
+    let text = match row {
+        Some((sealed,)) => master
+            .0
+            .open(CHECK, &sealed)
+            .map_err(|_| OpenFault::WrongMasterKey)?,
+        None => {
+            let text = to_json(&Written::generate()).into_bytes();
+            execute!(
+                writing,
+                INSERT,
+                "keyring",
+                master.0.seal(CHECK, &text),
+                micros(now)
+            )?;
+            text
+        }
+    };
+    writing.commit().await?;
+    let written: Option<Written> = serde_json::from_slice(&text).ok();
+    let keyring = written.as_ref().and_then(Keyring::read);
+    keyring.ok_or(OpenFault::Broke(
+        Broke::Stored {
+            column: "secrets.value",
+        }
+        .into(),
+    ))
+}

@@ -1,0 +1,241 @@
+//! What the directory is built from: every org with what belongs to it, read in one state of the database.
+
+use std::collections::HashMap;
+
+use ipnet::IpNet;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, moment, number};
+use super::error::Error;
+use super::inbound_trunks;
+use super::password::Password;
+use super::pool::{Writing, fetch_all};
+use super::{Agent, Dedication, InboundTrunk, Number, Org, Store};
+
+/// An org with what belongs to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OrgRows {
+    /// The org.
+    pub org: Org,
+    /// Oldest first.
+    pub agents: Vec<Agent>,
+    /// Verified or not.
+    pub numbers: Vec<Number>,
+    /// Its inbound trunk.
+    pub trunk: Option<InboundTrunk>,
+    /// The trunk's earlier credentials.
+    pub old_credentials: Vec<OldCredentials>,
+    /// Networks dedicated to it.
+    pub dedicated: Vec<IpNet>,
+}
+
+/// Credentials from before a rotation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OldCredentials {
+    /// Digest user name.
+    pub username: String,
+    /// Digest password.
+    pub password: Password,
+    /// Until when they work.
+    pub expires_at: Moment,
+}
+
+impl Store {
+    /// The rows of one org, or of all.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn rows_of(&self, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
+        let mut reading = self.pool().snapshot().await?;
+        let mut rows = orgs(&mut reading, org).await?;
+        add_agents(&mut reading, org, &mut rows).await?;
+        add_numbers(&mut reading, org, &mut rows).await?;
+        self.add_trunks(&mut reading, org, &mut rows).await?;
+        self.add_old_credentials(&mut reading, org, &mut rows)
+            .await?;
+        add_dedications(&mut reading, org, &mut rows).await?;
+        Ok(rows.into_values().collect())
+    }
+}
+
+/// By org.
+type Rows = HashMap<Uuid, OrgRows>;
+
+/// The rows of one org by its index, or all of them.
+macro_rules! of {
+    ($on:expr, $org:expr, $select:literal, $column:literal, $order:literal) => {
+        match $org {
+            Some(org) => fetch_all!(
+                $on,
+                concat!($select, " WHERE ", $column, " = $1 ", $order),
+                org
+            ),
+            None => fetch_all!($on, concat!($select, " ", $order)),
+        }
+    };
+}
+
+async fn orgs(reading: &mut Writing, org: Option<Uuid>) -> Result<Rows, Error> {
+    let orgs: Vec<Org> = of!(reading, org, "SELECT * FROM orgs", "id", "")?;
+    Ok(orgs
+        .into_iter()
+        .map(|org| (org.id, OrgRows::new(org)))
+        .collect())
+}
+
+async fn add_agents(
+    reading: &mut Writing,
+    org: Option<Uuid>,
+    rows: &mut Rows,
+) -> Result<(), Error> {
+    let agents: Vec<Agent> = of!(
+        reading,
+        org,
+        "SELECT *, type AS kind FROM agents",
+        "org_id",
+        "ORDER BY created_at, id"
+    )?;
+    for agent in agents {
+        if let Some(rows) = rows.get_mut(&agent.org_id) {
+            rows.agents.push(agent);
+        }
+    }
+    Ok(())
+}
+
+async fn add_numbers(
+    reading: &mut Writing,
+    org: Option<Uuid>,
+    rows: &mut Rows,
+) -> Result<(), Error> {
+    let numbers: Vec<Number> = of!(
+        reading,
+        org,
+        "SELECT * FROM numbers",
+        "org_id",
+        "ORDER BY created_at, id"
+    )?;
+    for number in numbers {
+        if let Some(rows) = rows.get_mut(&number.org_id) {
+            rows.numbers.push(number);
+        }
+    }
+    Ok(())
+}
+
+async fn add_dedications(
+    reading: &mut Writing,
+    org: Option<Uuid>,
+    rows: &mut Rows,
+) -> Result<(), Error> {
+    let dedications: Vec<Dedication> = of!(
+        reading,
+        org,
+        "SELECT * FROM dedications",
+        "org_id",
+        "ORDER BY network"
+    )?;
+    for dedication in dedications {
+        if let Some(rows) = rows.get_mut(&dedication.org_id) {
+            rows.dedicated.push(dedication.network);
+        }
+    }
+    Ok(())
+}
+
+impl Store {
+    async fn add_trunks(
+        &self,
+        reading: &mut Writing,
+        org: Option<Uuid>,
+        rows: &mut Rows,
+    ) -> Result<(), Error> {
+        let trunks: Vec<inbound_trunks::Row> =
+            of!(reading, org, "SELECT * FROM inbound_trunks", "org_id", "")?;
+        for trunk in trunks {
+            if let Some(rows) = rows.get_mut(&trunk.org_id) {
+                rows.trunk = Some(trunk.open(self.keyring(), Vec::new())?);
+            }
+        }
+        let numbers: Vec<Listed> = of!(
+            reading,
+            org,
+            "SELECT org_id, number FROM inbound_trunk_numbers",
+            "org_id",
+            "ORDER BY position"
+        )?;
+        for listed in numbers {
+            if let Some(trunk) = rows
+                .get_mut(&listed.org_id)
+                .and_then(|rows| rows.trunk.as_mut())
+            {
+                trunk.numbers.push(listed.number);
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_old_credentials(
+        &self,
+        reading: &mut Writing,
+        org: Option<Uuid>,
+        rows: &mut Rows,
+    ) -> Result<(), Error> {
+        let pairs: Vec<Sealed> = of!(
+            reading,
+            org,
+            "SELECT * FROM old_credentials",
+            "org_id",
+            "ORDER BY username"
+        )?;
+        for pair in pairs {
+            if let Some(rows) = rows.get_mut(&pair.org_id) {
+                let password =
+                    inbound_trunks::open_password(self.keyring(), &pair.username, &pair.password)?;
+                let opened = OldCredentials {
+                    username: pair.username,
+                    password,
+                    expires_at: pair.expires_at,
+                };
+                rows.old_credentials.push(opened);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Listed {
+    org_id: Uuid,
+    number: trunkline_routing::E164,
+}
+from_row!(Listed {
+    org_id,
+    number: number
+});
+
+struct Sealed {
+    org_id: Uuid,
+    username: String,
+    password: Vec<u8>,
+    expires_at: Moment,
+}
+from_row!(Sealed {
+    org_id,
+    username,
+    password,
+    expires_at: moment
+});
+
+impl OrgRows {
+    fn new(org: Org) -> Self {
+        Self {
+            org,
+            agents: Vec::new(),
+            numbers: Vec::new(),
+            trunk: None,
+            old_credentials: Vec::new(),
+            dedicated: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Log lines, as text or as JSON, on standard error. Every value passes `redact` on its way out.
+
+use std::fmt::{self, Write as _};
+use std::io;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::redact::{is_credential, scrub};
+use crate::config::{Log, LogFormat};
+
+/// Starts logging for the whole process; a second call changes nothing.
+pub fn start(log: &Log) {
+    let _ = tracing::subscriber::set_global_default(subscriber(log, io::stderr));
+}
+
+fn subscriber<W>(log: &Log, writer: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::builder().parse_lossy(&log.level);
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .fmt_fields(Fields(log.format))
+        .event_format(Line(log.format))
+        .finish()
+}
+
+/// One event, one line.
+struct Line(LogFormat);
+
+/// The fields of a span or an event, in the line's own format.
+struct Fields(LogFormat);
+
+impl<'writer> FormatFields<'writer> for Fields {
+    fn format_fields<R: tracing_subscriber::field::RecordFields>(
+        &self,
+        mut writer: Writer<'writer>,
+        fields: R,
+    ) -> fmt::Result {
+        let mut visitor = FieldWriter {
+            out: String::new(),
+            format: self.0,
+            message: String::new(),
+        };
+        fields.record(&mut visitor);
+        writer.write_str(&visitor.out)
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = FieldWriter {
+            out: String::new(),
+            format: self.0,
+            message: String::new(),
+        };
+        event.record(&mut fields);
+        let spans: Vec<String> = context
+            .event_scope()
+            .into_iter()
+            .flat_map(|scope| scope.from_root())
+            .filter_map(|span| {
+                span.extensions()
+                    .get::<FormattedFields<N>>()
+                    .map(|fields| fields.fields.clone())
+            })
+            .filter(|fields| !fields.is_empty())
+            .collect();
+        match self.0 {
+            LogFormat::Text => text_line(&mut writer, event, &fields, &spans),
+            LogFormat::Json => json_line(&mut writer, event, &fields, &spans),
+        }
+    }
+}
+
+fn text_line(
+    writer: &mut Writer<'_>,
+    event: &Event<'_>,
+    fields: &FieldWriter,
+    spans: &[String],
+) -> fmt::Result {
+    let (time, level) = (jiff::Timestamp::now(), event.metadata().level());
+    write!(writer, "{time:.3} {level:>5} {}", fields.message)?;
+    for part in [&fields.out]
+        .into_iter()
+        .chain(spans)
+        .filter(|part| !part.is_empty())
+    {
+        write!(writer, " {part}")?;
+    }
+    writeln!(writer)
+}
+
+fn json_line(
+    writer: &mut Writer<'_>,
+    event: &Event<'_>,
+    fields: &FieldWriter,
+    spans: &[String],
+) -> fmt::Result {
+    let (time, metadata) = (jiff::Timestamp::now(), event.metadata());
+    let level = metadata.level().as_str().to_ascii_lowercase();
+    let (target, message) = (quoted(metadata.target()), quoted(&fields.message));
+    write!(
+        writer,
+        r#"{{"time":"{time:.3}","level":"{level}","target":{target},"message":{message}"#
+    )?;
+    for part in spans
+        .iter()
+        .chain([&fields.out])
+        .filter(|part| !part.is_empty())
+    {
+        write!(writer, ",{part}")?;
+    }
+    writeln!(writer, "}}")
+}
+
+/// Collects fields; the message stands apart.
+struct FieldWriter {
+    out: String,
+    format: LogFormat,
+    message: String,
+}
+
+impl FieldWriter {
+    fn text(&mut self, field: &Field, value: &str) {
+        let shown = if is_credential(field.name()) {
+            "[hidden]".into()
+        } else {
+            scrub(value)
+        };
+        if field.name() == "message" {
+            self.message = shown.into_owned();
+            return;
+        }
+        let shown = match self.format {
+            LogFormat::Json => quoted(&shown),
+            LogFormat::Text if shown.is_empty() || shown.contains([' ', '"', '=']) => {
+                quoted(&shown)
+            }
+            LogFormat::Text => shown.into_owned(),
+        };
+        self.plain(field, &shown);
+    }
+
+    fn plain(&mut self, field: &Field, value: &str) {
+        let (separator, name) = match self.format {
+            LogFormat::Text => (" ", field.name().to_owned() + "="),
+            LogFormat::Json => (",", quoted(field.name()) + ":"),
+        };
+        if !self.out.is_empty() {
+            self.out.push_str(separator);
+        }
+        let _ = write!(self.out, "{name}{value}");
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+impl Visit for FieldWriter {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field, &format!("{value:?}"));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.plain(field, &value.to_string());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.plain(field, &value.to_string());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.plain(field, &value.to_string());
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        let mut text = value.to_string();
+        let mut cause = value.source();
+        while let Some(error) = cause {
+            let _ = write!(text, ": {error}");
+            cause = error.source();
+        }
+        self.text(field, &text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(octets);
+            Ok(octets.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(format: LogFormat, log: impl FnOnce()) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = subscriber(
+            &Log {
+                format,
+                level: "info".to_owned(),
+            },
+            move || writer.clone(),
+        );
+        tracing::subscriber::with_default(subscriber, log);
+        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn a_call() {
+        let span = tracing::info_span!("call", call.id = "7", sip.call_id = "a\r\nb");
+        let _entered = span.enter();
+        tracing::info!(
+            password = "hunter2",
+            rtp_ms = 12,
+            peer = "x y",
+            "answered \u{1b}[31m Bearer abc"
+        );
+        tracing::debug!("too fine");
+    }
+
+    #[test]
+    fn a_text_line_shows_message_fields_and_span() {
+        let line = logged(LogFormat::Text, a_call);
+        let (_, rest) = line.split_once("  INFO ").expect("a level");
+        assert_eq!(
+            rest,
+            "answered \\u{1b}[31m Bearer [hidden] password=[hidden] rtp_ms=12 peer=\"x y\" call.id=7 sip.call_id=a\\r\\nb\n"
+        );
+    }
+
+    #[test]
+    fn a_json_line_is_one_object() {
+        let line = logged(LogFormat::Json, a_call);
+        assert_eq!(line.lines().count(), 1);
+        let mut object: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let time = object.as_object_mut().unwrap().remove("time").unwrap();
+        assert!(time.as_str().unwrap().ends_with('Z'));
+        assert_eq!(
+            object,
+            serde_json::json!({
+                "level": "info", "target": "trunkline::telemetry::log::tests", "message": "answered \\u{1b}[31m Bearer [hidden]",
+                "call.id": "7", "sip.call_id": "a\\r\\nb", "password": "[hidden]", "rtp_ms": 12, "peer": "x y",
+            })
+        );
+    }
+}

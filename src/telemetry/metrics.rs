@@ -1,0 +1,344 @@
+//! The metrics of the daemon: their names, what they mean, and handles that cost one atomic operation to use.
+//!
+//! Names are part of the interface. A shard holds its `ShardMetrics`; nothing on the path of a message looks a
+//! metric up by name.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
+use metrics_exporter_prometheus::{
+    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
+
+/// Calls that began, by `direction`.
+const CALLS_STARTED: &str = "trunkline_calls_started_total";
+/// Calls that ended, by `direction` and `status`.
+const CALLS_ENDED: &str = "trunkline_calls_ended_total";
+/// Calls now up, by `shard`.
+const CALLS_ACTIVE: &str = "trunkline_calls_active";
+/// From INVITE to its 2xx.
+const SETUP_SECONDS: &str = "trunkline_call_setup_seconds";
+/// INVITEs refused by us, by `reason`.
+const REFUSALS: &str = "trunkline_refusals_total";
+/// Responses sent, by `class`.
+const SIP_SENT: &str = "trunkline_sip_responses_sent_total";
+/// Responses received, by `class`.
+const SIP_RECEIVED: &str = "trunkline_sip_responses_received_total";
+/// Requests received, by `method`.
+const SIP_REQUESTS: &str = "trunkline_sip_requests_received_total";
+/// Messages that were no SIP.
+const SIP_MALFORMED: &str = "trunkline_sip_malformed_total";
+/// Messages dropped for lack of room, by `cause`.
+const SIP_DROPPED: &str = "trunkline_sip_dropped_total";
+/// Retransmissions, by `way` (`in`, `out`).
+const SIP_RETRANSMISSIONS: &str = "trunkline_sip_retransmissions_total";
+/// Transactions alive, by `shard` and `kind`.
+const TRANSACTIONS: &str = "trunkline_sip_transactions";
+/// Dialogs alive, by `shard`.
+const DIALOGS: &str = "trunkline_sip_dialogs";
+/// What waits in a queue, by `queue`.
+const QUEUE_DEPTH: &str = "trunkline_queue_depth";
+/// HTTP requests, by `method`, `route` and `status`.
+const HTTP_REQUESTS: &str = "trunkline_http_requests_total";
+/// From an HTTP request to its answer, by `route`.
+const HTTP_SECONDS: &str = "trunkline_http_request_seconds";
+/// 1, with the `version`.
+const BUILD_INFO: &str = "trunkline_build_info";
+/// 1 while new calls are taken, 0 while draining or not ready.
+const READY: &str = "trunkline_ready";
+
+/// 1 while the database answers.
+const DATABASE_UP: &str = "trunkline_database_up";
+
+/// Upper bounds of set-up times, in seconds.
+const SETUP_BUCKETS: [f64; 12] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0,
+];
+/// Upper bounds of HTTP request times, in seconds.
+const HTTP_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0];
+
+/// Installs the registry for the whole process (once) and answers the handle that renders it.
+pub fn install() -> PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE
+        .get_or_init(|| {
+            let recorder = recorder();
+            let handle = recorder.handle();
+            if metrics::set_global_recorder(recorder).is_ok() {
+                describe();
+            }
+            handle
+        })
+        .clone()
+}
+
+fn recorder() -> PrometheusRecorder {
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(SETUP_SECONDS.to_owned()), &SETUP_BUCKETS)
+        .and_then(|builder| {
+            builder.set_buckets_for_metric(Matcher::Full(HTTP_SECONDS.to_owned()), &HTTP_BUCKETS)
+        })
+        .expect("neither list of buckets is empty")
+        .build_recorder()
+}
+
+fn describe() {
+    for (name, text) in [
+        (CALLS_STARTED, "Calls that began"),
+        (CALLS_ENDED, "Calls that ended, by their final status"),
+        (REFUSALS, "INVITEs refused by this node, by reason"),
+        (SIP_SENT, "SIP responses sent, by class"),
+        (SIP_RECEIVED, "SIP responses received, by class"),
+        (SIP_REQUESTS, "SIP requests received, by method"),
+        (SIP_MALFORMED, "Messages received that are no SIP"),
+        (SIP_DROPPED, "Messages dropped for lack of room, by cause"),
+        (SIP_RETRANSMISSIONS, "SIP retransmissions seen and sent"),
+        (HTTP_REQUESTS, "HTTP requests answered"),
+    ] {
+        metrics::describe_counter!(name, text);
+    }
+    for (name, text) in [
+        (CALLS_ACTIVE, "Calls now up"),
+        (TRANSACTIONS, "SIP transactions alive"),
+        (DIALOGS, "SIP dialogs alive"),
+        (QUEUE_DEPTH, "What waits in a queue"),
+        (BUILD_INFO, "The running version"),
+        (READY, "1 while new calls are taken"),
+        (DATABASE_UP, "1 while the database answers"),
+    ] {
+        metrics::describe_gauge!(name, text);
+    }
+    metrics::describe_histogram!(SETUP_SECONDS, Unit::Seconds, "From INVITE to its 2xx");
+    metrics::describe_histogram!(
+        HTTP_SECONDS,
+        Unit::Seconds,
+        "From an HTTP request to its answer"
+    );
+    gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1);
+}
+
+/// The gauge of one queue; its owner sets it.
+pub fn queue_depth(queue: impl Into<String>) -> Gauge {
+    gauge!(QUEUE_DEPTH, "queue" => queue.into())
+}
+
+/// Says whether new calls are taken.
+pub fn ready(ready: bool) {
+    gauge!(READY).set(u8::from(ready));
+}
+
+/// Says whether the database answers.
+pub fn database_up(up: bool) {
+    gauge!(DATABASE_UP).set(u8::from(up));
+}
+
+/// Counts one HTTP request. `route` is the router's pattern, never the path as sent.
+pub fn http_request(method: &'static str, route: &str, status: u16, took: Duration) {
+    counter!(HTTP_REQUESTS, "method" => method, "route" => route.to_owned(), "status" => status.to_string()).increment(1);
+    histogram!(HTTP_SECONDS, "route" => route.to_owned()).record(took);
+}
+
+/// The kinds of transaction that are counted apart.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum TransactionKind {
+    /// INVITEs received.
+    ServerInvite,
+    /// Other requests received.
+    ServerOther,
+    /// INVITEs sent.
+    ClientInvite,
+    /// Other requests sent.
+    ClientOther,
+    /// Finished ones that still answer retransmissions.
+    Tombstone,
+}
+
+impl TransactionKind {
+    const ALL: [Self; 5] = [
+        Self::ServerInvite,
+        Self::ServerOther,
+        Self::ClientInvite,
+        Self::ClientOther,
+        Self::Tombstone,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::ServerInvite => "server_invite",
+            Self::ServerOther => "server_other",
+            Self::ClientInvite => "client_invite",
+            Self::ClientOther => "client_other",
+            Self::Tombstone => "tombstone",
+        }
+    }
+}
+
+/// What one shard counts. Methods take `&self` and are cheap.
+#[derive(Debug)]
+pub struct ShardMetrics {
+    started: [Counter; 2],
+    setup: Histogram,
+    sent: Classes,
+    received: Classes,
+    malformed: Counter,
+    dropped: Counter,
+    retransmissions_in: Counter,
+    retransmissions_out: Counter,
+    active: Gauge,
+    dialogs: Gauge,
+    transactions: [Gauge; 5],
+    queue: Gauge,
+}
+
+/// One counter a class of status codes, 1xx first.
+#[derive(Debug)]
+struct Classes([Counter; 6]);
+
+impl Classes {
+    fn new(name: &'static str) -> Self {
+        Self(
+            ["1xx", "2xx", "3xx", "4xx", "5xx", "6xx"]
+                .map(|class| counter!(name, "class" => class)),
+        )
+    }
+
+    fn add(&self, status: u16, count: u64) {
+        if let Some(class) = usize::from(status / 100)
+            .checked_sub(1)
+            .and_then(|index| self.0.get(index))
+        {
+            class.increment(count);
+        }
+    }
+}
+
+impl ShardMetrics {
+    /// The handles of shard number `shard`.
+    pub fn new(shard: usize) -> Self {
+        let shard = shard.to_string();
+        Self {
+            started: ["inbound", "outbound"]
+                .map(|direction| counter!(CALLS_STARTED, "direction" => direction)),
+            setup: histogram!(SETUP_SECONDS),
+            sent: Classes::new(SIP_SENT),
+            received: Classes::new(SIP_RECEIVED),
+            malformed: counter!(SIP_MALFORMED),
+            dropped: counter!(SIP_DROPPED, "cause" => "overload"),
+            retransmissions_in: counter!(SIP_RETRANSMISSIONS, "way" => "in"),
+            retransmissions_out: counter!(SIP_RETRANSMISSIONS, "way" => "out"),
+            active: gauge!(CALLS_ACTIVE, "shard" => shard.clone()),
+            dialogs: gauge!(DIALOGS, "shard" => shard.clone()),
+            transactions: TransactionKind::ALL.map(
+                |kind| gauge!(TRANSACTIONS, "shard" => shard.clone(), "kind" => kind.as_str()),
+            ),
+            queue: queue_depth(format!("shard_{shard}")),
+        }
+    }
+
+    /// A call began; inbound or outbound.
+    pub fn call_started(&self, inbound: bool) {
+        self.started[usize::from(!inbound)].increment(1);
+    }
+
+    /// A call ended. `direction` and `status` are the names of the API.
+    pub fn call_ended(&self, direction: &'static str, status: &'static str) {
+        counter!(CALLS_ENDED, "direction" => direction, "status" => status).increment(1);
+    }
+
+    /// An INVITE was refused by us for `reason`, a stable code.
+    pub fn refused(&self, reason: &'static str) {
+        counter!(REFUSALS, "reason" => reason).increment(1);
+    }
+
+    /// An INVITE was answered 2xx after `took`.
+    pub fn answered(&self, took: Duration) {
+        self.setup.record(took);
+    }
+
+    /// A request came in. `method` is one of the known names, or `OTHER`.
+    pub fn request_received(&self, method: &'static str) {
+        counter!(SIP_REQUESTS, "method" => method).increment(1);
+    }
+
+    /// `count` responses with `status` (or any of its class) went out.
+    pub fn responses_sent(&self, status: u16, count: u64) {
+        self.sent.add(status, count);
+    }
+
+    /// `count` responses with `status` (or any of its class) came in.
+    pub fn responses_received(&self, status: u16, count: u64) {
+        self.received.add(status, count);
+    }
+
+    /// Messages came in that are no SIP.
+    pub fn malformed(&self, count: u64) {
+        self.malformed.increment(count);
+    }
+
+    /// Messages were dropped for lack of room.
+    pub fn dropped(&self, count: u64) {
+        self.dropped.increment(count);
+    }
+
+    /// Retransmissions came in, and went out.
+    pub fn retransmissions(&self, received: u64, sent: u64) {
+        self.retransmissions_in.increment(received);
+        self.retransmissions_out.increment(sent);
+    }
+
+    /// What is alive on the shard now.
+    pub fn alive(&self, calls: usize, dialogs: usize, queued: usize) {
+        self.active.set(calls as f64);
+        self.dialogs.set(dialogs as f64);
+        self.queue.set(queued as f64);
+    }
+
+    /// Transactions alive on the shard now.
+    pub fn transactions(&self, kind: TransactionKind, count: usize) {
+        self.transactions[kind as usize].set(count as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_a_shard_counts_is_rendered() {
+        let recorder = recorder();
+        let handle = recorder.handle();
+        metrics::with_local_recorder(&recorder, || {
+            describe();
+            let shard = ShardMetrics::new(0);
+            shard.call_started(true);
+            shard.call_ended("inbound", "completed");
+            shard.refused("agent_busy");
+            shard.answered(Duration::from_millis(3));
+            shard.request_received("INVITE");
+            shard.responses_sent(183, 1);
+            shard.responses_received(486, 2);
+            shard.responses_sent(777, 9);
+            shard.malformed(1);
+            shard.dropped(1);
+            shard.retransmissions(1, 2);
+            shard.alive(1, 2, 3);
+            shard.transactions(TransactionKind::ClientInvite, 5);
+            http_request(
+                "GET",
+                "/phone/calls/{call_id}",
+                200,
+                Duration::from_millis(2),
+            );
+            ready(true);
+            database_up(false);
+        });
+        let rendered = handle.render();
+        let mut lines: Vec<_> = rendered
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty() && !line.ends_with(" 0"))
+            .collect();
+        lines.sort_unstable();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+}

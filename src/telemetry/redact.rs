@@ -1,0 +1,221 @@
+//! Keeps credentials and control characters out of what is logged.
+//!
+//! Fields are hidden by name; text is searched for the shapes in which credentials travel through Trunkline:
+//! digest responses, bearer tokens, keys of ours, passwords in URLs. One pass, linear in the text's length.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// What stands in a hidden value's place.
+const HIDDEN: &str = "[hidden]";
+
+/// Names of fields whose value is never shown; a name that ends in one of these counts too.
+const CREDENTIAL_FIELDS: [&str; 11] = [
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "api_key",
+    "partner_key",
+    "master_key",
+    "authorization",
+    "nonce",
+    "cookie",
+    "ha1",
+];
+
+/// What a credential stands behind, in lower case, and what ends it.
+const CREDENTIAL_MARKS: [(&str, &[u8]); 9] = [
+    ("response=\"", b"\""),
+    ("cnonce=\"", b"\""),
+    ("nonce=\"", b"\""),
+    ("bearer ", b" \",;'"),
+    ("password=", b" &\",;'"),
+    ("auth_password\":\"", b"\""),
+    ("token=", b" &\",;'"),
+    ("tlp_", b" \",;'"),
+    ("eyj", b" \",;'"),
+];
+
+/// Whether a field of this name holds a credential.
+pub fn is_credential(field: &str) -> bool {
+    let name = field.rsplit('.').next().unwrap_or(field);
+    CREDENTIAL_FIELDS.iter().any(|credential| {
+        let split = name
+            .len()
+            .checked_sub(credential.len())
+            .filter(|split| name.is_char_boundary(*split));
+        split.is_some_and(|split| {
+            name[split..].eq_ignore_ascii_case(credential)
+                && (split == 0 || name[..split].ends_with(['_', '-']))
+        })
+    })
+}
+
+/// `text` with credentials hidden and control characters escaped, so that no peer can forge a line.
+pub fn scrub(text: &str) -> Cow<'_, str> {
+    match hide(text) {
+        Cow::Borrowed(shown) => escape(shown),
+        Cow::Owned(shown) => Cow::Owned(escape(&shown).into_owned()),
+    }
+}
+
+/// Text of a peer as it may be shown: `{}` scrubs it, octets that are no UTF-8 are replaced.
+#[derive(Copy, Clone)]
+pub struct Shown<'a>(pub &'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&scrub(&String::from_utf8_lossy(self.0)))
+    }
+}
+
+impl fmt::Debug for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// `text` with control characters escaped; credentials stay.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_dangerous) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        if is_dangerous(char) {
+            escaped.extend(char.escape_default());
+        } else {
+            escaped.push(char);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Control characters, and those that reorder a line on a terminal (Unicode's bidirectional controls).
+fn is_dangerous(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn hide(text: &str) -> Cow<'_, str> {
+    let mut shown = String::new();
+    let mut kept = 0;
+    let mut at = 0;
+    while at < text.len() {
+        match credential_at(text, at) {
+            Some((start, end)) => {
+                shown.push_str(&text[kept..start]);
+                shown.push_str(HIDDEN);
+                kept = end;
+                at = end;
+            }
+            None => at += 1,
+        }
+    }
+    if kept == 0 {
+        return Cow::Borrowed(text);
+    }
+    shown.push_str(&text[kept..]);
+    Cow::Owned(shown)
+}
+
+/// The span of the credential whose mark begins at `at`.
+fn credential_at(text: &str, at: usize) -> Option<(usize, usize)> {
+    let rest = text.as_bytes().get(at..)?;
+    let at_word_start = at == 0 || !text.as_bytes()[at - 1].is_ascii_alphanumeric();
+    let (mark, ends) = CREDENTIAL_MARKS
+        .iter()
+        .find(|(mark, _)| {
+            rest.len() > mark.len() && rest[..mark.len()].eq_ignore_ascii_case(mark.as_bytes())
+        })
+        .filter(|_| at_word_start)
+        .map(|(mark, ends)| (mark.len(), *ends))
+        .or_else(|| user_info(rest))?;
+    let length = rest[mark..]
+        .iter()
+        .position(|octet| ends.contains(octet) || octet.is_ascii_control())
+        .unwrap_or(rest.len() - mark);
+    (length > 0).then_some((at + mark, at + mark + length))
+}
+
+/// `://user:password@`: the password, where an `@` follows in the same word.
+fn user_info(rest: &[u8]) -> Option<(usize, &'static [u8])> {
+    let word = rest.strip_prefix(b"://")?;
+    let word = &word[..word
+        .iter()
+        .take(256)
+        .position(|octet| b" \"/?#".contains(octet))
+        .unwrap_or(word.len().min(256))];
+    let at = word.iter().rposition(|octet| *octet == b'@')?;
+    let colon = word[..at].iter().position(|octet| *octet == b':')?;
+    Some((3 + colon + 1, b"@"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_hidden_by_their_shape() {
+        for (text, shown) in [
+            ("nothing here", "nothing here"),
+            (
+                "Digest username=\"a\", response=\"0123\", uri=\"sip:x\"",
+                "Digest username=\"a\", response=\"[hidden]\", uri=\"sip:x\"",
+            ),
+            (
+                "Authorization: Bearer abc.def",
+                "Authorization: Bearer [hidden]",
+            ),
+            ("postgres://u:hunter2@db/x", "postgres://u:[hidden]@db/x"),
+            ("sip:alice@host", "sip:alice@host"),
+            ("key tlp_AAAA, next", "key tlp_[hidden], next"),
+            ("jwt eyJhbGciOiJFZERTQSJ9.x.y", "jwt eyJ[hidden]"),
+            ("keyJumper", "keyJumper"),
+            ("nonce=\"\"", "nonce=\"\""),
+            ("täglich password=ä&x", "täglich password=[hidden]&x"),
+        ] {
+            assert_eq!(scrub(text), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(
+            scrub("a\r\nb\u{1b}[31m\u{202e}"),
+            "a\\r\\nb\\u{1b}[31m\\u{202e}"
+        );
+        assert_eq!(Shown(b"x\0\xff").to_string(), "x\\u{0}\u{fffd}");
+    }
+
+    #[test]
+    fn a_credential_and_a_line_break_are_both_dealt_with() {
+        assert_eq!(
+            scrub("password=x\ninjected"),
+            "password=[hidden]\\ninjected"
+        );
+    }
+
+    #[test]
+    fn fields_are_hidden_by_name() {
+        for (name, hidden) in [
+            ("password", true),
+            ("auth_password", true),
+            ("sip.Authorization", true),
+            ("tokens_used", false),
+            ("broken", false),
+            ("call.id", false),
+        ] {
+            assert_eq!(is_credential(name), hidden, "{name}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_scrubbed_without_controls(text in ".*") {
+            let shown = scrub(&text);
+            proptest::prop_assert!(!shown.chars().any(is_dangerous));
+        }
+    }
+}
