@@ -1,2 +1,259 @@
-//! Command line.
-fn main() {}
+//! Command line of the load generator.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use trunkline_bench::modes::{self, Fault, Load, Phase, Setting};
+use trunkline_bench::report::Report;
+
+/// Loads a Trunkline daemon with calls and says what they cost. Starts the daemon itself, on the first core, and runs on the second.
+#[derive(Parser)]
+#[command(version)]
+struct Command {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    run: Run,
+}
+
+#[derive(Args)]
+struct Common {
+    /// The daemon's program.
+    #[arg(long, global = true, default_value = "target/release/trunkline")]
+    daemon: PathBuf,
+    /// One JSON object a line instead of tables.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Use one nonce for many calls, counting up, instead of a 401 for each call.
+    #[arg(long, global = true)]
+    reuse_nonce: bool,
+    /// How many different callers ring.
+    #[arg(long, global = true, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    callers: u32,
+    /// The most calls at once.
+    #[arg(long, global = true, default_value_t = 100_000)]
+    room: usize,
+    /// Don't wait until the daemon has forgotten everything.
+    #[arg(long, global = true)]
+    no_leftover: bool,
+    /// Leave daemon and generator on whatever core they get.
+    #[arg(long, global = true)]
+    no_pin: bool,
+    /// Seconds before anything counts.
+    #[arg(long, global = true, default_value_t = 2)]
+    warm_up: u64,
+}
+
+#[derive(Subcommand)]
+enum Run {
+    /// Whole calls: closed loop, or at a rate.
+    Calls {
+        /// Calls a second, whatever becomes of them; a closed loop when absent.
+        #[arg(long, value_parser = positive)]
+        rate: Option<f64>,
+        /// Calls at once in the closed loop.
+        #[arg(long, default_value_t = 100)]
+        concurrency: usize,
+        /// Seconds that count.
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
+        /// Milliseconds between ACK and BYE.
+        #[arg(long, default_value_t = 0)]
+        talk_ms: u64,
+        /// How often, against one daemon: whether its memory grows from round to round.
+        #[arg(long, default_value_t = 1)]
+        rounds: u32,
+    },
+    /// OPTIONS, as many as go.
+    Options {
+        /// Requests at once.
+        #[arg(long, default_value_t = 100)]
+        concurrency: usize,
+        /// Seconds that count.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
+    /// Bytes a ringing call.
+    Ringing(Hold),
+    /// Bytes an established call.
+    Established(Hold),
+    /// Goodput at twice the capacity.
+    Overload {
+        /// Calls at once while the capacity is looked for.
+        #[arg(long, default_value_t = 100)]
+        concurrency: usize,
+        /// Seconds that count, of each half.
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+    },
+    /// The generator against itself: how much load there can be.
+    Loopback {
+        /// Calls a second; a closed loop when absent.
+        #[arg(long, value_parser = positive)]
+        rate: Option<f64>,
+        /// Calls at once in the closed loop.
+        #[arg(long, default_value_t = 100)]
+        concurrency: usize,
+        /// Seconds that count.
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+    },
+    /// All of the above against the daemon, a daemon for each.
+    All {
+        /// The fixed rate, in calls a second.
+        #[arg(long, default_value = "3000", value_parser = positive)]
+        rate: f64,
+        /// Calls held ringing and established.
+        #[arg(long, default_value_t = 20_000)]
+        calls: u64,
+        /// Seconds that count, of each load.
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
+    },
+}
+
+#[derive(Args)]
+struct Hold {
+    /// How many.
+    #[arg(long, default_value_t = 20_000)]
+    calls: u64,
+    /// Calls begun, and ended, a second.
+    #[arg(long, default_value = "1000", value_parser = positive)]
+    rate: f64,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
+        _ => Err("not a number above 0".to_owned()),
+    }
+}
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    let json = command.common.json;
+    match run(command, &|report| print(report, json)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(fault) => {
+            eprintln!("trunkline-bench: {fault}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn print(report: &Report, json: bool) {
+    if json {
+        println!("{}", report.json());
+    } else {
+        println!("{report}");
+    }
+}
+
+/// Whether all runs were without fault.
+fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
+    let setting = setting(command.common);
+    let tell = |report: Report| {
+        show(&report);
+        report.faults.is_empty()
+    };
+    Ok(match command.run {
+        Run::Calls {
+            rate,
+            concurrency,
+            seconds,
+            talk_ms,
+            rounds,
+        } => {
+            let load = Load {
+                rate,
+                concurrency,
+                seconds,
+                talk_ms,
+            };
+            tell_each(modes::calls(&setting, load, rounds)?, &tell)
+        }
+        Run::Options {
+            concurrency,
+            seconds,
+        } => tell(modes::options(&setting, concurrency, seconds)?),
+        Run::Ringing(hold) => tell(modes::hold(
+            &setting,
+            Phase::Ringing,
+            hold.calls,
+            hold.rate,
+        )?),
+        Run::Established(hold) => tell(modes::hold(
+            &setting,
+            Phase::Established,
+            hold.calls,
+            hold.rate,
+        )?),
+        Run::Overload {
+            concurrency,
+            seconds,
+        } => tell(modes::overload(&setting, concurrency, seconds)?),
+        Run::Loopback {
+            rate,
+            concurrency,
+            seconds,
+        } => tell(modes::loopback(
+            setting.cores.map(|(_, own)| own),
+            rate,
+            concurrency,
+            seconds,
+        )?),
+        Run::All {
+            rate,
+            calls,
+            seconds,
+        } => all(&setting, (rate, calls, seconds), &tell)?,
+    })
+}
+
+fn all(
+    setting: &Setting,
+    (rate, held, seconds): (f64, u64, u64),
+    tell: &dyn Fn(Report) -> bool,
+) -> Result<bool, Fault> {
+    let closed = Load {
+        rate: None,
+        concurrency: 100,
+        seconds,
+        talk_ms: 0,
+    };
+    let reusing = Setting {
+        reuse_nonce: true,
+        ..setting.clone()
+    };
+    let steady = Load {
+        rate: Some(rate),
+        ..closed
+    };
+    Ok(tell_each(modes::calls(setting, closed, 1)?, tell)
+        & tell_each(modes::calls(&reusing, closed, 1)?, tell)
+        & tell_each(modes::calls(setting, steady, 2)?, tell)
+        & tell(modes::options(setting, 100, 10)?)
+        & tell(modes::hold(setting, Phase::Ringing, held, 1_000.0)?)
+        & tell(modes::hold(setting, Phase::Established, held, 1_000.0)?)
+        & tell(modes::overload(setting, 100, 20)?))
+}
+
+/// Whether all of them are without fault.
+fn tell_each(reports: Vec<Report>, tell: &dyn Fn(Report) -> bool) -> bool {
+    reports.into_iter().map(tell).filter(|well| !well).count() == 0
+}
+
+fn setting(common: Common) -> Setting {
+    let several = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+    Setting {
+        daemon: common.daemon,
+        cores: (several && !common.no_pin).then_some((0, 1)),
+        reuse_nonce: common.reuse_nonce,
+        callers: common.callers,
+        room: common.room,
+        leftover: !common.no_leftover,
+        warm_up: common.warm_up,
+    }
+}

@@ -1,0 +1,311 @@
+//! One record a call, both its ends in it, found by the sixteen hex digits that every message of the call carries.
+
+use std::net::SocketAddrV4;
+
+use crate::outbox::hex;
+
+/// A call's place and which of the calls that used that place it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CallRef {
+    index: u32,
+    serial: u32,
+}
+
+impl CallRef {
+    /// Both halves as one number.
+    pub const fn bits(self) -> u64 {
+        (self.serial as u64) << 32 | self.index as u64
+    }
+
+    /// The reverse of [`bits`](Self::bits).
+    pub const fn from_bits(bits: u64) -> Self {
+        Self {
+            index: bits as u32,
+            serial: (bits >> 32) as u32,
+        }
+    }
+
+    /// As it stands in a message.
+    pub fn digits(self) -> [u8; 16] {
+        hex::<16>(self.bits())
+    }
+
+    /// Reads the first sixteen octets.
+    pub fn read(octets: &[u8]) -> Option<Self> {
+        let digits = octets.get(..16)?;
+        let mut bits = 0;
+        for digit in digits {
+            bits = bits << 4 | u64::from((*digit as char).to_digit(16)?);
+        }
+        Some(Self::from_bits(bits))
+    }
+
+    /// The place alone, which small numbers are made of.
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+}
+
+/// A few octets kept inside a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept<const MOST: usize> {
+    len: u16,
+    octets: [u8; MOST],
+}
+
+impl<const MOST: usize> Default for Kept<MOST> {
+    fn default() -> Self {
+        Self {
+            len: 0,
+            octets: [0; MOST],
+        }
+    }
+}
+
+impl<const MOST: usize> Kept<MOST> {
+    /// What is kept.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.octets[..usize::from(self.len)]
+    }
+
+    /// Forgets it.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Keeps `more` behind what is there; false, and nothing kept of it, when it doesn't fit.
+    #[must_use]
+    pub fn push(&mut self, more: &[u8]) -> bool {
+        let start = usize::from(self.len);
+        let Some(room) = self.octets.get_mut(start..start + more.len()) else {
+            return false;
+        };
+        room.copy_from_slice(more);
+        self.len += more.len() as u16;
+        true
+    }
+
+    /// Keeps `octets` alone.
+    #[must_use]
+    pub fn set(&mut self, octets: &[u8]) -> bool {
+        self.clear();
+        self.push(octets)
+    }
+}
+
+/// The caller's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallerState {
+    /// The INVITE is out, nothing has come back.
+    Inviting,
+    /// A provisional response came.
+    Proceeding,
+    /// The 200 was acknowledged.
+    Talking,
+    /// The BYE is out.
+    HangingUp,
+    /// An OPTIONS is out.
+    Probing,
+    /// Nothing more is expected.
+    Done,
+}
+
+/// The callee's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CalleeState {
+    /// No INVITE has arrived.
+    Idle,
+    /// 180 was sent.
+    Ringing,
+    /// 200 was sent and no ACK came.
+    Answered,
+    /// The ACK came.
+    Talking,
+    /// The call was hung up or never was.
+    Done,
+}
+
+/// What is known of one call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    serial: u32,
+    live: bool,
+    /// The caller's end.
+    pub caller: CallerState,
+    /// The callee's end.
+    pub callee: CalleeState,
+    /// Counted among the figures: it began inside the measured span.
+    pub measured: bool,
+    /// Something went wrong that is counted already.
+    pub failed: bool,
+    /// Credentials were sent in this call.
+    pub authorized: bool,
+    /// CSeq of the caller's newest INVITE.
+    pub cseq: u8,
+    /// When it was to begin, in microseconds.
+    pub scheduled: u64,
+    /// When the caller's end was done.
+    pub ended: u64,
+    /// Nonce and nonce count of the newest INVITE.
+    pub nonce: Kept<128>,
+    /// See [`nonce`](Self::nonce).
+    pub nonce_count: u32,
+    /// The daemon's tag on the caller's leg.
+    pub remote_tag: Kept<96>,
+    /// Where in-dialog requests of the caller go: the daemon's Contact.
+    pub remote_target: Kept<160>,
+    /// Via to CSeq of the INVITE that the callee got, our tag in To: the head of every response to it.
+    pub invite_head: Kept<1536>,
+    /// The whole top Via of that INVITE, reduced to a number.
+    pub invite_branch: u64,
+    /// Where that INVITE came from.
+    pub invite_source: SocketAddrV4,
+}
+
+impl Call {
+    fn new(serial: u32) -> Self {
+        Self {
+            serial,
+            live: false,
+            caller: CallerState::Done,
+            callee: CalleeState::Idle,
+            measured: false,
+            failed: false,
+            authorized: false,
+            cseq: 0,
+            scheduled: 0,
+            ended: 0,
+            nonce: Kept::default(),
+            nonce_count: 0,
+            remote_tag: Kept::default(),
+            remote_target: Kept::default(),
+            invite_head: Kept::default(),
+            invite_branch: 0,
+            invite_source: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0),
+        }
+    }
+
+    /// The caller's state and the CSeq of its newest INVITE.
+    pub fn invite_state(&self) -> (CallerState, u8) {
+        (self.caller, self.cseq)
+    }
+
+    fn begin(&mut self, scheduled: u64) {
+        self.live = true;
+        self.caller = CallerState::Inviting;
+        self.callee = CalleeState::Idle;
+        self.measured = false;
+        self.failed = false;
+        self.authorized = false;
+        self.cseq = 0;
+        self.scheduled = scheduled;
+        self.ended = 0;
+        self.invite_branch = 0;
+        self.remote_tag.clear();
+    }
+}
+
+/// All calls.
+#[derive(Debug)]
+pub struct Calls {
+    all: Vec<Call>,
+    free: Vec<u32>,
+    most: usize,
+}
+
+impl Calls {
+    /// Room for `most` at once; memory is used as calls are.
+    pub fn new(most: usize) -> Self {
+        Self {
+            all: Vec::with_capacity(most),
+            free: Vec::with_capacity(most),
+            most,
+        }
+    }
+
+    /// A fresh record, the one freed last first; `None` when all are in use.
+    pub fn begin(&mut self, scheduled: u64) -> Option<CallRef> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.all.len() < self.most => {
+                self.all.push(Call::new(0));
+                self.all.len() as u32 - 1
+            }
+            None => return None,
+        };
+        let call = &mut self.all[index as usize];
+        call.begin(scheduled);
+        Some(CallRef {
+            index,
+            serial: call.serial,
+        })
+    }
+
+    /// The call, if it still is the one meant.
+    pub fn find(&mut self, call: CallRef) -> Option<&mut Call> {
+        self.all
+            .get_mut(call.index as usize)
+            .filter(|found| found.live && found.serial == call.serial)
+    }
+
+    /// Frees it; whatever arrives for it later finds nothing.
+    pub fn release(&mut self, call: CallRef) {
+        if let Some(found) = self.find(call) {
+            found.live = false;
+            found.serial = found.serial.wrapping_add(1);
+            self.free.push(call.index);
+        }
+    }
+
+    /// How many are alive.
+    pub fn live(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
+    /// Every call alive, by reference.
+    pub fn references(&self) -> impl Iterator<Item = (CallRef, &Call)> {
+        let numbered = self.all.iter().enumerate().filter(|(_, call)| call.live);
+        numbered.map(|(index, call)| {
+            (
+                CallRef {
+                    index: index as u32,
+                    serial: call.serial,
+                },
+                call,
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_released_place_serves_the_next_call_and_forgets_the_last() {
+        let mut calls = Calls::new(1);
+        let first = calls.begin(0).expect("room");
+        assert!(calls.begin(0).is_none());
+        calls.release(first);
+        let second = calls.begin(0).expect("room again");
+        assert_eq!(first.index(), second.index());
+        assert!(calls.find(first).is_none() && calls.find(second).is_some());
+        assert_eq!(calls.live(), 1);
+    }
+
+    #[test]
+    fn a_reference_survives_being_written_and_read() {
+        let call = CallRef::from_bits(0x0123_4567_89ab_cdef);
+        assert_eq!(CallRef::read(&call.digits()), Some(call));
+        assert_eq!(CallRef::read(b"0123"), None);
+        assert_eq!(CallRef::read(b"0123456789abcdeg"), None);
+    }
+
+    #[test]
+    fn what_is_too_long_to_keep_is_refused_whole() {
+        let mut kept = Kept::<4>::default();
+        assert!(kept.set(b"abc"));
+        assert!(!kept.push(b"de"));
+        assert_eq!(kept.as_bytes(), b"abc");
+    }
+}

@@ -1,0 +1,132 @@
+//! What falls due: first in, first out for each length of wait, so that setting and firing cost a push and a pop.
+//! Nothing is cancelled; what fires for a call that has moved on is ignored by its state.
+
+use std::collections::VecDeque;
+
+use crate::calls::CallRef;
+
+/// RFC 3261 §17.1.1.1, in microseconds.
+pub const T1: u64 = 500_000;
+/// 64·T1: when a transaction gives up (Timers B, F, H).
+pub const GIVE_UP: u64 = 64 * T1;
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// Timer A: the INVITE with this CSeq again.
+    Invite { cseq: u8 },
+    /// Timer E: the BYE again.
+    Bye,
+    /// §13.3.1.4: the 2xx again until its ACK is here.
+    Ok,
+    /// An OPTIONS again.
+    Probe,
+    /// The phone has rung long enough.
+    Answer,
+    /// Enough said.
+    HangUp,
+}
+
+/// One due thing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Due {
+    /// When, in microseconds.
+    pub at: u64,
+    /// How often it was done before.
+    pub round: u8,
+    /// For which call.
+    pub call: CallRef,
+    /// What.
+    pub what: What,
+}
+
+/// Queues by length of wait.
+#[derive(Debug)]
+pub struct Schedule {
+    queues: Vec<(u64, VecDeque<Due>)>,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self {
+            queues: Vec::with_capacity(16),
+        }
+    }
+}
+
+impl Schedule {
+    /// Fires `after` microseconds from `now`.
+    pub fn push(&mut self, after: u64, round: u8, call: CallRef, what: What, now: u64) {
+        let due = Due {
+            at: now + after,
+            round,
+            call,
+            what,
+        };
+        match self.queues.iter_mut().find(|(wait, _)| *wait == after) {
+            Some((_, queue)) => queue.push_back(due),
+            None => self.queues.push((after, VecDeque::from([due]))),
+        }
+    }
+
+    /// The next that is due, earliest of its queue.
+    pub fn pop(&mut self, now: u64) -> Option<Due> {
+        self.queues
+            .iter_mut()
+            .find(|(_, queue)| queue.front().is_some_and(|due| due.at <= now))?
+            .1
+            .pop_front()
+    }
+
+    /// When the next one is due.
+    pub fn next(&self) -> Option<u64> {
+        self.queues
+            .iter()
+            .filter_map(|(_, queue)| queue.front())
+            .map(|due| due.at)
+            .min()
+    }
+}
+
+/// The wait after sending number `round + 2`: doubling from T1, never above `most`, and ending 64·T1 after the first;
+/// `None` when that time is over.
+pub fn next_wait(round: u8, most: u64) -> Option<u64> {
+    let wait = |round: u8| (T1 << round.min(6)).min(most);
+    let passed: u64 = (0..=round).map(wait).sum();
+    (passed < GIVE_UP).then(|| wait(round + 1).min(GIVE_UP - passed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fires_at_its_time_and_not_before() {
+        let call = CallRef::from_bits(7);
+        let mut schedule = Schedule::default();
+        schedule.push(1_000, 0, call, What::Bye, 0);
+        schedule.push(500, 0, call, What::Ok, 100);
+        assert_eq!(schedule.next(), Some(600));
+        assert_eq!(schedule.pop(599), None);
+        assert_eq!(schedule.pop(600).map(|due| due.what), Some(What::Ok));
+        assert_eq!(schedule.pop(1_000).map(|due| due.what), Some(What::Bye));
+        assert_eq!(schedule.next(), None);
+    }
+
+    #[test]
+    fn waits_double_up_to_their_cap_and_end_after_64_t1() {
+        let waits = |most| {
+            (0..)
+                .map_while(move |round| next_wait(round, most))
+                .map(|wait| wait / 1_000)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(waits(u64::MAX), [1_000, 2_000, 4_000, 8_000, 16_000, 500]);
+        assert_eq!(
+            waits(4_000_000),
+            [
+                1_000, 2_000, 4_000, 4_000, 4_000, 4_000, 4_000, 4_000, 4_000, 500
+            ]
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! Two sockets and a clock for an [`Exchange`]: receive, hand over, do what is due, send; wait only when nothing came.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+
+use crate::clock::Clock;
+use crate::exchange::{Exchange, Gate, Parties, Plan};
+use crate::kernel::{Receiver, Sender, wait, widen};
+
+/// Room in each socket's queues.
+const QUEUE: i32 = 16 << 20;
+/// How often waiting calls are looked through, in microseconds.
+const SWEEP: u64 = 2_000_000;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Engine {
+    clock: Clock,
+    caller: UdpSocket,
+    callee: UdpSocket,
+    receiver: Receiver,
+    sender: Sender,
+    swept: u64,
+    /// The calls.
+    pub exchange: Exchange,
+}
+
+/// Sockets that have addresses and nothing to say yet, since the daemon must know the callee's before the caller knows the daemon.
+#[derive(Debug)]
+pub struct Sockets {
+    caller: UdpSocket,
+    callee: UdpSocket,
+}
+
+impl Sockets {
+    /// On free ports of loopback.
+    pub fn bind() -> io::Result<Self> {
+        let bind = || {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+            widen(&socket, QUEUE);
+            Ok::<_, io::Error>(socket)
+        };
+        Ok(Self {
+            caller: bind()?,
+            callee: bind()?,
+        })
+    }
+
+    /// The caller's address.
+    pub fn caller(&self) -> io::Result<SocketAddrV4> {
+        address(&self.caller)
+    }
+
+    /// The callee's address.
+    pub fn callee(&self) -> io::Result<SocketAddrV4> {
+        address(&self.callee)
+    }
+}
+
+fn address(socket: &UdpSocket) -> io::Result<SocketAddrV4> {
+    match socket.local_addr()? {
+        SocketAddr::V4(address) => Ok(address),
+        SocketAddr::V6(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
+    }
+}
+
+impl Engine {
+    /// For `room` calls at once; `gate` challenges when the callee is called without a daemon between.
+    pub fn new(
+        sockets: Sockets,
+        parties: &Parties,
+        plan: Plan,
+        gate: Option<Gate>,
+        room: usize,
+    ) -> Self {
+        Self {
+            clock: Clock::start(),
+            caller: sockets.caller,
+            callee: sockets.callee,
+            receiver: Receiver::default(),
+            sender: Sender::default(),
+            swept: 0,
+            exchange: Exchange::new(parties, plan, gate, room),
+        }
+    }
+
+    /// The sockets back, for another engine.
+    pub fn into_sockets(self) -> Sockets {
+        Sockets {
+            caller: self.caller,
+            callee: self.callee,
+        }
+    }
+
+    /// Microseconds since the engine was made.
+    pub fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    /// One turn; waits, when nothing came, until something is due or `until`.
+    pub fn turn(&mut self, until: u64) {
+        let received = self.receive_for_caller() + self.receive_for_callee();
+        let now = self.now();
+        let fired = self.exchange.handle_due(now);
+        if now.saturating_sub(self.swept) > SWEEP {
+            self.swept = now;
+            self.exchange.sweep(now);
+        }
+        let sent = self.flush();
+        if received == 0 && !fired && !sent {
+            let next = self
+                .exchange
+                .next_due()
+                .unwrap_or(u64::MAX)
+                .min(until)
+                .min(self.swept + SWEEP);
+            wait(
+                [&self.caller, &self.callee],
+                next.saturating_sub(self.now()).max(1),
+            );
+        }
+    }
+
+    fn receive_for_caller(&mut self) -> usize {
+        let count = self.receiver.receive(&self.caller).unwrap_or_else(|_| {
+            self.exchange.tally.socket_errors += 1;
+            0
+        });
+        let now = self.now();
+        for at in 0..count {
+            let (datagram, source) = self.receiver.datagram(at);
+            self.exchange.caller_received(datagram, source, now);
+        }
+        count
+    }
+
+    fn receive_for_callee(&mut self) -> usize {
+        let count = self.receiver.receive(&self.callee).unwrap_or_else(|_| {
+            self.exchange.tally.socket_errors += 1;
+            0
+        });
+        let now = self.now();
+        for at in 0..count {
+            let (datagram, source) = self.receiver.datagram(at);
+            self.exchange.callee_received(datagram, source, now);
+        }
+        count
+    }
+
+    fn flush(&mut self) -> bool {
+        let exchange = &mut self.exchange;
+        let any = !exchange.caller_out.is_empty() || !exchange.callee_out.is_empty();
+        exchange.tally.socket_errors += self.sender.send(&self.caller, &mut exchange.caller_out);
+        exchange.tally.socket_errors += self.sender.send(&self.callee, &mut exchange.callee_out);
+        any
+    }
+}

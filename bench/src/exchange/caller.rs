@@ -1,0 +1,379 @@
+//! The caller: a user agent client behind a trunk's digest credentials (RFC 3261 §13.2, §15.1.1, §17.1, §22.2).
+
+use std::net::SocketAddrV4;
+
+use memchr::memmem;
+
+use super::{Exchange, Span};
+use crate::calls::{Call, CallRef, CallerState};
+use crate::digest::Challenge;
+use crate::due::{Due, T1, What, next_wait};
+use crate::message::{Message, Start};
+use crate::tally::Failure;
+
+/// RFC 3261 §17.1.2.2's T2, in microseconds.
+const T2: u64 = 4_000_000;
+/// One digit is all the room there is for a CSeq.
+const LAST_CSEQ: u8 = 7;
+
+impl Exchange {
+    /// A call begins; its set-up time runs from `scheduled`. False, and counted, when there is no room.
+    pub fn begin_call(&mut self, scheduled: u64, now: u64) -> bool {
+        let Some(reference) = self.begin(scheduled) else {
+            return false;
+        };
+        let call = self.calls.find(reference).expect("it has just begun");
+        call.cseq = 1;
+        if self.plan.reuse_nonce {
+            self.caller.authorize(call);
+        }
+        self.send_invite(reference, now);
+        true
+    }
+
+    /// An OPTIONS goes out.
+    pub fn begin_probe(&mut self, now: u64) -> bool {
+        let Some(reference) = self.begin(now) else {
+            return false;
+        };
+        let call = self.calls.find(reference).expect("it has just begun");
+        call.cseq = 1;
+        call.caller = CallerState::Probing;
+        self.caller
+            .put_options(&mut self.caller_out, reference, self.plan.callers);
+        self.due.push(T1, 0, reference, What::Probe, now);
+        true
+    }
+
+    /// The caller hangs up, if it talks.
+    pub fn hang_up(&mut self, reference: CallRef, now: u64) {
+        let Some(call) = self
+            .calls
+            .find(reference)
+            .filter(|call| call.caller == CallerState::Talking)
+        else {
+            return;
+        };
+        call.caller = CallerState::HangingUp;
+        self.send_bye(reference);
+        self.due.push(T1, 0, reference, What::Bye, now);
+    }
+
+    /// A datagram for the caller.
+    pub fn caller_received(&mut self, datagram: &[u8], source: SocketAddrV4, now: u64) {
+        let message = match Message::read(datagram) {
+            Ok(message) => message,
+            Err(fault) => return self.tally.malformed(fault),
+        };
+        match (message.start, message.method) {
+            (Start::Request(method), _) => self.caller_request(method, &message, source, now),
+            (Start::Response(status), b"INVITE") => self.invite_response(status, &message, now),
+            (Start::Response(status), b"BYE") => self.bye_response(status, &message, now),
+            (Start::Response(status), b"OPTIONS") => self.probe_response(status, &message, now),
+            (Start::Response(_), _) => {}
+        }
+    }
+
+    fn begin(&mut self, scheduled: u64) -> Option<CallRef> {
+        self.tally.started += 1;
+        let begun = self.calls.begin(scheduled);
+        match begun.and_then(|reference| self.calls.find(reference)) {
+            Some(call) => call.measured = self.measuring,
+            None => self.tally.fail(Failure::NoRoom),
+        }
+        begun
+    }
+
+    fn send_invite(&mut self, reference: CallRef, now: u64) {
+        let Some(call) = self.calls.find(reference) else {
+            return;
+        };
+        call.caller = CallerState::Inviting;
+        self.caller
+            .put_invite(&mut self.caller_out, (reference, call), self.plan.callers);
+        self.due
+            .push(T1, 0, reference, What::Invite { cseq: call.cseq }, now);
+    }
+
+    fn send_ack(&mut self, reference: CallRef) {
+        let Some(call) = self.calls.find(reference) else {
+            return;
+        };
+        self.caller.put_in_dialog(
+            &mut self.caller_out,
+            b"ACK",
+            call.cseq,
+            (reference, call),
+            self.plan.callers,
+        );
+    }
+
+    fn send_bye(&mut self, reference: CallRef) {
+        let Some(call) = self.calls.find(reference) else {
+            return;
+        };
+        self.caller.put_in_dialog(
+            &mut self.caller_out,
+            b"BYE",
+            call.cseq + 1,
+            (reference, call),
+            self.plan.callers,
+        );
+    }
+
+    pub(super) fn cancel(&mut self, reference: CallRef, now: u64) {
+        self.fail(reference, Failure::NoAnswer);
+        let Some(call) = self.calls.find(reference) else {
+            return;
+        };
+        self.caller
+            .put_cancel(&mut self.caller_out, (reference, call), self.plan.callers);
+        self.caller_done(reference, now);
+    }
+
+    fn invite_response(&mut self, status: u16, message: &Message<'_>, now: u64) {
+        let found = CallRef::read(message.call_id)
+            .and_then(|reference| Some((reference, self.calls.find(reference)?.invite_state())));
+        let Some((reference, (state, cseq))) = found else {
+            return self.stray_response(status, message);
+        };
+        let current = message.cseq == u32::from(cseq);
+        match (state, status) {
+            (CallerState::Inviting | CallerState::Proceeding, 100..=199) if current => {
+                self.proceeding(reference)
+            }
+            (CallerState::Inviting | CallerState::Proceeding, 200..=299) if current => {
+                self.answered(reference, message, now)
+            }
+            (CallerState::Inviting | CallerState::Proceeding, 401) if current => {
+                self.challenged(reference, message, now)
+            }
+            (CallerState::Inviting | CallerState::Proceeding, 300..) if current => {
+                self.refused(reference, status, message, now)
+            }
+            (_, 200..=299) => self.accepted_again(reference, message),
+            (CallerState::Done, 300..) => {
+                self.caller.put_refusal_ack(&mut self.caller_out, message)
+            }
+            (_, 300..) => {
+                self.tally.daemon.answer += 1;
+                self.caller.put_refusal_ack(&mut self.caller_out, message);
+            }
+            (_, _) => {}
+        }
+    }
+
+    fn proceeding(&mut self, reference: CallRef) {
+        if let Some(call) = self.calls.find(reference) {
+            call.caller = CallerState::Proceeding;
+        }
+    }
+
+    fn answered(&mut self, reference: CallRef, message: &Message<'_>, now: u64) {
+        let Some(call) = self.calls.find(reference) else {
+            return;
+        };
+        let (tag, target) = (
+            message.to_tag().unwrap_or_default(),
+            message.contact_uri().unwrap_or_default(),
+        );
+        let kept = call.remote_tag.set(tag) & call.remote_target.set(target);
+        if !kept || tag.is_empty() || target.is_empty() {
+            self.fail(reference, Failure::Unusable);
+            return self.caller_done(reference, now);
+        }
+        call.caller = CallerState::Talking;
+        if call.measured {
+            self.tally.set_up.record(now.saturating_sub(call.scheduled));
+        }
+        self.send_ack(reference);
+        match self.plan.talk {
+            Span::For(0) => self.hang_up(reference, now),
+            Span::For(micros) => self.due.push(micros, 0, reference, What::HangUp, now),
+            Span::Held => {}
+        }
+    }
+
+    /// §13.2.2.4: the same 2xx gets the same ACK; one that comes after the caller gave up is hung up.
+    fn accepted_again(&mut self, reference: CallRef, message: &Message<'_>) {
+        let tag = message.to_tag();
+        if self
+            .calls
+            .find(reference)
+            .is_some_and(|call| Some(call.remote_tag.as_bytes()) == tag)
+        {
+            self.tally.daemon.answer += 1;
+            self.send_ack(reference);
+        } else {
+            self.caller.put_unwanted(&mut self.caller_out, message);
+        }
+    }
+
+    /// §22.2. A nonce that is only stale is no refusal.
+    fn challenged(&mut self, reference: CallRef, message: &Message<'_>, now: u64) {
+        self.caller.put_refusal_ack(&mut self.caller_out, message);
+        let Some(call) = self.calls.find(reference) else {
+            return;
+        };
+        let stale = message
+            .authenticate
+            .iter()
+            .any(|value| memmem::find(value, b"stale=true").is_some());
+        let challenge = message.authenticate.iter().find_map(Challenge::read);
+        let may_answer = call.cseq < LAST_CSEQ && (stale || !call.authorized);
+        let Some(challenge) = challenge.filter(|_| may_answer) else {
+            let failure = if call.authorized {
+                Failure::Refused(401)
+            } else {
+                Failure::Challenge
+            };
+            self.fail(reference, failure);
+            return self.caller_done(reference, now);
+        };
+        // Of many calls that find one nonce stale, the first brings the new one for all.
+        let newer = self.plan.reuse_nonce && self.caller.knows_newer(call);
+        if !newer && !self.caller.learn(&challenge) {
+            self.fail(reference, Failure::Challenge);
+            return self.caller_done(reference, now);
+        }
+        call.cseq += 1;
+        self.caller.authorize(call);
+        self.send_invite(reference, now);
+    }
+
+    fn refused(&mut self, reference: CallRef, status: u16, message: &Message<'_>, now: u64) {
+        self.caller.put_refusal_ack(&mut self.caller_out, message);
+        if status == 503 && self.calls.find(reference).is_some_and(|call| call.measured) {
+            self.tally.shed += 1;
+        }
+        self.fail(reference, Failure::Refused(status));
+        self.caller_done(reference, now);
+    }
+
+    fn stray_response(&mut self, status: u16, message: &Message<'_>) {
+        self.tally.strays += 1;
+        match status {
+            200..=299 => self.caller.put_unwanted(&mut self.caller_out, message),
+            300.. => self.caller.put_refusal_ack(&mut self.caller_out, message),
+            _ => {}
+        }
+    }
+
+    fn bye_response(&mut self, status: u16, message: &Message<'_>, now: u64) {
+        let Some(reference) = CallRef::read(message.call_id) else {
+            return;
+        };
+        let state = self.calls.find(reference).map(|call| call.caller);
+        if state != Some(CallerState::HangingUp) || status < 200 {
+            return;
+        }
+        if status >= 300 {
+            self.fail(reference, Failure::Refused(status));
+        }
+        self.caller_done(reference, now);
+    }
+
+    fn probe_response(&mut self, status: u16, message: &Message<'_>, now: u64) {
+        let Some(reference) = CallRef::read(message.call_id) else {
+            return;
+        };
+        let Some(call) = self
+            .calls
+            .find(reference)
+            .filter(|call| call.caller == CallerState::Probing)
+        else {
+            return;
+        };
+        if call.measured {
+            self.tally.set_up.record(now.saturating_sub(call.scheduled));
+        }
+        if status != 200 {
+            self.fail(reference, Failure::Refused(status));
+        }
+        self.caller_done(reference, now);
+    }
+
+    /// The daemon has no reason to send the caller anything but a BYE when something is wrong.
+    fn caller_request(
+        &mut self,
+        method: &[u8],
+        message: &Message<'_>,
+        source: SocketAddrV4,
+        now: u64,
+    ) {
+        let out = &mut self.caller_out;
+        match method {
+            b"ACK" => return,
+            b"BYE" => super::callee::put_response(out, b"200 OK", message, source),
+            b"OPTIONS" => return super::callee::put_response(out, b"200 OK", message, source),
+            _ => {
+                self.tally.unexpected += 1;
+                return super::callee::put_response(out, b"501 Not Implemented", message, source);
+            }
+        }
+        let Some(reference) = message
+            .to_tag()
+            .and_then(|tag| CallRef::read(tag.strip_prefix(b"c")?))
+        else {
+            return;
+        };
+        if self
+            .calls
+            .find(reference)
+            .is_some_and(|call| call.caller == CallerState::Talking)
+        {
+            self.fail(reference, Failure::HungUpOnUs);
+            self.caller_done(reference, now);
+        }
+    }
+
+    pub(super) fn invite_due(&mut self, due: Due, cseq: u8, now: u64) {
+        let waits = |call: &&mut Call| call.caller == CallerState::Inviting && call.cseq == cseq;
+        let Some(call) = self.calls.find(due.call).filter(waits) else {
+            return;
+        };
+        let Some(wait) = next_wait(due.round, u64::MAX) else {
+            self.fail(due.call, Failure::NoAnswer);
+            return self.caller_done(due.call, now);
+        };
+        self.caller
+            .put_invite(&mut self.caller_out, (due.call, call), self.plan.callers);
+        self.tally.ours.invite += 1;
+        self.due.push(wait, due.round + 1, due.call, due.what, now);
+    }
+
+    pub(super) fn bye_due(&mut self, due: Due, now: u64) {
+        if self
+            .calls
+            .find(due.call)
+            .is_none_or(|call| call.caller != CallerState::HangingUp)
+        {
+            return;
+        }
+        let Some(wait) = next_wait(due.round, T2) else {
+            self.fail(due.call, Failure::NoByeAnswer);
+            return self.caller_done(due.call, now);
+        };
+        self.send_bye(due.call);
+        self.tally.ours.bye += 1;
+        self.due.push(wait, due.round + 1, due.call, due.what, now);
+    }
+
+    pub(super) fn probe_due(&mut self, due: Due, now: u64) {
+        if self
+            .calls
+            .find(due.call)
+            .is_none_or(|call| call.caller != CallerState::Probing)
+        {
+            return;
+        }
+        let Some(wait) = next_wait(due.round, T2) else {
+            self.fail(due.call, Failure::NoProbeAnswer);
+            return self.caller_done(due.call, now);
+        };
+        self.caller
+            .put_options(&mut self.caller_out, due.call, self.plan.callers);
+        self.tally.ours.options += 1;
+        self.due.push(wait, due.round + 1, due.call, due.what, now);
+    }
+}

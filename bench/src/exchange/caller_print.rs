@@ -1,0 +1,288 @@
+//! What the caller sends: templates of the size that phone systems send, patched for each call.
+
+use std::net::SocketAddrV4;
+
+use super::Parties;
+use crate::calls::{Call, CallRef, Kept};
+use crate::digest::{Account, Challenge, md5_hex};
+use crate::message::Message;
+use crate::outbox::Outbox;
+use crate::template::Template;
+
+const AGENT: &str = "User-Agent: trunkline-bench\r\n";
+const SUPPORTED: &str = "Supported: 100rel, timer, replaces, norefersub\r\n";
+
+/// What every call of the caller shares.
+#[derive(Debug)]
+pub(super) struct Caller {
+    server: SocketAddrV4,
+    uri: Vec<u8>,
+    ha2: [u8; 32],
+    account: Account,
+    nonce: Kept<128>,
+    nonce_count: u32,
+    invite: Template,
+    invite_tail: Vec<u8>,
+    pub(super) body: Vec<u8>,
+    /// Before and behind the other end's tag.
+    ack: (Template, Template),
+    bye: (Template, Template),
+    cancel: Template,
+    options: Template,
+}
+
+impl Caller {
+    pub(super) fn new(parties: &Parties) -> Self {
+        let lines = Lines::new(parties);
+        let body = offer(parties.caller);
+        Self {
+            server: parties.server,
+            ha2: md5_hex(&[b"INVITE", lines.uri.as_bytes()]),
+            account: Account::new(&parties.user, &parties.password),
+            nonce: Kept::default(),
+            nonce_count: 0,
+            invite: lines.invite(),
+            invite_tail: format!(
+                "Content-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+            .into(),
+            body: body.into(),
+            ack: lines.in_dialog("ACK"),
+            bye: lines.in_dialog("BYE"),
+            cancel: lines.cancel(),
+            options: lines.options(parties),
+            uri: lines.uri.into(),
+        }
+    }
+
+    pub(super) fn put_invite(
+        &self,
+        out: &mut Outbox,
+        (reference, call): (CallRef, &Call),
+        callers: u32,
+    ) {
+        self.invite
+            .put(out, reference, call.cseq, reference.index() % callers);
+        if call.authorized {
+            self.account.put(
+                out,
+                &self.uri,
+                &self.ha2,
+                call.nonce.as_bytes(),
+                call.nonce_count,
+                reference.bits(),
+            );
+        }
+        out.put(&self.invite_tail);
+        out.end(self.server);
+    }
+
+    pub(super) fn put_options(&self, out: &mut Outbox, reference: CallRef, callers: u32) {
+        self.options
+            .put(out, reference, 1, reference.index() % callers);
+        out.end(self.server);
+    }
+
+    pub(super) fn put_cancel(
+        &self,
+        out: &mut Outbox,
+        (reference, call): (CallRef, &Call),
+        callers: u32,
+    ) {
+        self.cancel
+            .put(out, reference, call.cseq, reference.index() % callers);
+        out.end(self.server);
+    }
+
+    pub(super) fn put_in_dialog(
+        &self,
+        out: &mut Outbox,
+        method: &[u8],
+        cseq: u8,
+        (reference, call): (CallRef, &Call),
+        callers: u32,
+    ) {
+        let (head, tail) = if method == b"ACK" {
+            &self.ack
+        } else {
+            &self.bye
+        };
+        out.put(method);
+        out.put(b" ");
+        out.put(call.remote_target.as_bytes());
+        head.put(out, reference, cseq, reference.index() % callers);
+        out.put(call.remote_tag.as_bytes());
+        tail.put(out, reference, cseq, 0);
+        out.end(self.server);
+    }
+
+    /// §17.1.1.3: made of the response alone, so that it serves calls that are forgotten too.
+    pub(super) fn put_refusal_ack(&self, out: &mut Outbox, response: &Message<'_>) {
+        out.put(b"ACK ");
+        out.put(&self.uri);
+        out.put(b" SIP/2.0\r\n");
+        response.via.iter().take(1).for_each(|via| out.put(via));
+        put_from_response(out, response, response.cseq, b"ACK");
+        out.end(self.server);
+    }
+
+    /// ACK and BYE for a 2xx that nobody waits for any more.
+    pub(super) fn put_unwanted(&self, out: &mut Outbox, response: &Message<'_>) {
+        let Some(target) = response.contact_uri() else {
+            return;
+        };
+        for (method, cseq, branch) in [
+            (b"ACK", response.cseq, b"a"),
+            (b"BYE", response.cseq + 1, b"b"),
+        ] {
+            out.put(method);
+            out.put(b" ");
+            out.put(target);
+            out.put(b" SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;rport;branch=z9hG4bKun");
+            out.put(&response.call_id[..response.call_id.len().min(16)]);
+            out.put(branch);
+            out.put(b"\r\n");
+            put_from_response(out, response, cseq, method);
+            out.end(self.server);
+        }
+    }
+
+    /// Credentials for the next INVITE of `call` from the shared nonce; false when there is none yet.
+    pub(super) fn authorize(&mut self, call: &mut Call) -> bool {
+        if self.nonce.as_bytes().is_empty() {
+            return false;
+        }
+        self.nonce_count += 1;
+        call.nonce = self.nonce;
+        call.nonce_count = self.nonce_count;
+        call.authorized = true;
+        true
+    }
+
+    /// Whether the shared nonce is another than the one that `call` was challenged over.
+    pub(super) fn knows_newer(&self, call: &Call) -> bool {
+        let shared = self.nonce.as_bytes();
+        let challenged_over = call.authorized.then(|| call.nonce.as_bytes());
+        !shared.is_empty() && challenged_over != Some(shared)
+    }
+
+    /// Takes a new nonce; false when it is too long to keep.
+    pub(super) fn learn(&mut self, challenge: &Challenge<'_>) -> bool {
+        self.account.learn(challenge);
+        self.nonce_count = 0;
+        self.nonce.set(challenge.nonce)
+    }
+}
+
+/// The lines that the caller's requests are put together from.
+struct Lines {
+    uri: String,
+    own: SocketAddrV4,
+    from: String,
+    to: String,
+}
+
+impl Lines {
+    fn new(parties: &Parties) -> Self {
+        let own = parties.caller;
+        let uri = format!("sip:{}@{}", parties.number, parties.server);
+        Self {
+            from: format!(
+                "From: \"Load {{caller}}\" <sip:+49301{{caller}}@{own}>;tag=c{{call}}\r\n"
+            ),
+            to: format!("To: <{uri}>"),
+            uri,
+            own,
+        }
+    }
+
+    fn via(&self, kind: &str) -> String {
+        format!(
+            "Via: SIP/2.0/UDP {};rport;branch=z9hG4bKPj{{call}}{{n}}{kind}\r\n",
+            self.own
+        )
+    }
+
+    fn ids(&self, method: &str) -> String {
+        format!(
+            "Call-ID: {{call}}-5f2d1c@{}\r\nCSeq: {{n}} {method}\r\nMax-Forwards: 70\r\n",
+            self.own.ip()
+        )
+    }
+
+    /// Up to where credentials may follow.
+    fn invite(&self) -> Template {
+        let Self { uri, own, from, to } = self;
+        let (via, ids) = (self.via("i"), self.ids("INVITE"));
+        Template::new(&format!(
+            "INVITE {uri} SIP/2.0\r\n{via}{from}{to}\r\nContact: <sip:trunk@{own}>\r\n{ids}\
+             Allow: OPTIONS, REGISTER, SUBSCRIBE, NOTIFY, PUBLISH, INVITE, ACK, BYE, CANCEL, UPDATE, PRACK, MESSAGE, REFER, INFO\r\n\
+             {SUPPORTED}Session-Expires: 1800\r\nMin-SE: 90\r\n\
+             P-Asserted-Identity: \"Load {{caller}}\" <sip:+49301{{caller}}@{own}>\r\nX-Bench-Call: {{call}}\r\n{AGENT}"
+        ))
+    }
+
+    /// Behind the target, and behind the other end's tag.
+    fn in_dialog(&self, method: &str) -> (Template, Template) {
+        let Self { from, to, .. } = self;
+        (
+            Template::new(&format!(
+                " SIP/2.0\r\n{}{from}{to};tag=",
+                self.via(&method.to_lowercase())
+            )),
+            Template::new(&format!(
+                "\r\n{}{AGENT}Content-Length: 0\r\n\r\n",
+                self.ids(method)
+            )),
+        )
+    }
+
+    /// §9.1: all but the method as in the INVITE.
+    fn cancel(&self) -> Template {
+        let Self { uri, from, to, .. } = self;
+        Template::new(&format!(
+            "CANCEL {uri} SIP/2.0\r\n{}{from}{to}\r\n{}Content-Length: 0\r\n\r\n",
+            self.via("i"),
+            self.ids("CANCEL")
+        ))
+    }
+
+    fn options(&self, parties: &Parties) -> Template {
+        let (server, own, from) = (parties.server, self.own, &self.from);
+        Template::new(&format!(
+            "OPTIONS sip:{server} SIP/2.0\r\n{}{from}To: <sip:{server}>\r\nContact: <sip:trunk@{own}>\r\n{}\
+             Accept: application/sdp\r\n{SUPPORTED}{AGENT}Content-Length: 0\r\n\r\n",
+            self.via("o"),
+            self.ids("OPTIONS")
+        ))
+    }
+}
+
+fn put_from_response(out: &mut Outbox, response: &Message<'_>, cseq: u32, method: &[u8]) {
+    let lines: [(&[u8], &[u8]); 3] = [
+        (b"From: ", response.from),
+        (b"To: ", response.to),
+        (b"Call-ID: ", response.call_id),
+    ];
+    for (name, value) in lines {
+        out.put(name);
+        out.put(value);
+        out.put(b"\r\n");
+    }
+    out.put(b"Max-Forwards: 70\r\nCSeq: ");
+    out.put_decimal(cseq);
+    out.put(b" ");
+    out.put(method);
+    out.put(b"\r\nContent-Length: 0\r\n\r\n");
+}
+
+/// As a phone system offers it: two codecs and DTMF.
+fn offer(own: SocketAddrV4) -> String {
+    let ip = own.ip();
+    format!(
+        "v=0\r\no=- 1583926331 1583926331 IN IP4 {ip}\r\ns=Phone\r\nc=IN IP4 {ip}\r\nt=0 0\r\nm=audio 16384 RTP/AVP 0 8 101\r\n\
+         a=rtpmap:0 PCMU/8000\r\na=rtpmap:8 PCMA/8000\r\na=rtpmap:101 telephone-event/8000\r\na=fmtp:101 0-16\r\n\
+         a=ptime:20\r\na=maxptime:150\r\na=sendrecv\r\n"
+    )
+}

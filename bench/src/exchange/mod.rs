@@ -1,0 +1,220 @@
+//! The calls of a run, both ends: datagrams and time go in, datagrams come out. No socket, no clock.
+//!
+//! Caller and callee share a record a call, since the daemon carries `X-Bench-Call` from one to the other; what the
+//! daemon must carry unchanged is compared there.
+
+mod callee;
+mod caller;
+mod caller_print;
+mod gate;
+
+use std::net::SocketAddrV4;
+
+use crate::calls::{CallRef, CalleeState, CallerState, Calls};
+use crate::due::{Due, GIVE_UP, Schedule, What};
+use crate::outbox::Outbox;
+use crate::tally::{Failure, Tally};
+
+use callee::Callee;
+use caller_print::Caller;
+pub use gate::Gate;
+
+/// How long one phase of a call lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Span {
+    /// Microseconds; 0 goes on at once.
+    For(u64),
+    /// Until [`Exchange::answer`] or [`Exchange::hang_up`].
+    Held,
+}
+
+/// What the calls of a run are like.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Between 180 and 200.
+    pub ring: Span,
+    /// Between ACK and BYE.
+    pub talk: Span,
+    /// One nonce for many calls instead of a 401 for each.
+    pub reuse_nonce: bool,
+    /// The callee expects the daemon's context headers.
+    pub context: bool,
+    /// When an INVITE without a final response counts as failed and is cancelled, in microseconds.
+    pub patience: u64,
+    /// How many different callers ring.
+    pub callers: u32,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            ring: Span::For(0),
+            talk: Span::For(0),
+            reuse_nonce: false,
+            context: true,
+            patience: 70_000_000,
+            callers: 1_000,
+        }
+    }
+}
+
+/// Who is who.
+#[derive(Clone, Debug)]
+pub struct Parties {
+    /// Where the caller sends.
+    pub server: SocketAddrV4,
+    /// The caller's own address.
+    pub caller: SocketAddrV4,
+    /// The callee's own address.
+    pub callee: SocketAddrV4,
+    /// The trunk's digest user.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+    /// The number to dial.
+    pub number: String,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Exchange {
+    plan: Plan,
+    calls: Calls,
+    due: Schedule,
+    caller: Caller,
+    callee: Callee,
+    gate: Option<Gate>,
+    /// The counts so far.
+    pub tally: Tally,
+    /// Calls that begin now count among the figures.
+    pub measuring: bool,
+    /// What the caller's socket is to send.
+    pub caller_out: Outbox,
+    /// What the callee's socket is to send.
+    pub callee_out: Outbox,
+}
+
+impl Exchange {
+    /// No call yet; `room` is the most at once.
+    pub fn new(parties: &Parties, plan: Plan, gate: Option<Gate>, room: usize) -> Self {
+        Self {
+            plan,
+            calls: Calls::new(room),
+            due: Schedule::default(),
+            caller: Caller::new(parties),
+            callee: Callee::new(parties),
+            gate,
+            tally: Tally::default(),
+            measuring: true,
+            caller_out: Outbox::default(),
+            callee_out: Outbox::default(),
+        }
+    }
+
+    /// Changes what later phases of calls are like.
+    pub fn set_plan(&mut self, plan: Plan) {
+        self.plan = plan;
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Calls alive on either end.
+    pub fn live(&self) -> usize {
+        self.calls.live()
+    }
+
+    /// Calls whose both ends are in these states.
+    pub fn in_states(&self, caller: CallerState, callee: CalleeState) -> Vec<CallRef> {
+        let alike = self
+            .calls
+            .references()
+            .filter(|(_, call)| call.caller == caller && call.callee == callee);
+        alike.map(|(reference, _)| reference).collect()
+    }
+
+    /// Does what is due; true if something was.
+    pub fn handle_due(&mut self, now: u64) -> bool {
+        let mut any = false;
+        while let Some(due) = self.due.pop(now) {
+            any = true;
+            self.fire(due, now);
+        }
+        any
+    }
+
+    /// When something is due next, in microseconds.
+    pub fn next_due(&self) -> Option<u64> {
+        self.due.next()
+    }
+
+    /// Counts calls as failed that have waited too long; to be called now and then.
+    pub fn sweep(&mut self, now: u64) {
+        let patience = self.plan.patience;
+        let late = |at: u64| now.saturating_sub(at) > patience;
+        let waiting: Vec<_> = self
+            .calls
+            .references()
+            .filter(|(_, call)| match call.caller {
+                CallerState::Proceeding => late(call.scheduled) && self.plan.ring != Span::Held,
+                CallerState::Done => now.saturating_sub(call.ended) > GIVE_UP + 3_000_000,
+                CallerState::Inviting
+                | CallerState::Talking
+                | CallerState::HangingUp
+                | CallerState::Probing => false,
+            })
+            .map(|(reference, call)| (reference, call.caller))
+            .collect();
+        for (reference, state) in waiting {
+            if state == CallerState::Done {
+                self.fail(reference, Failure::CalleeLeftOver);
+                self.calls.release(reference);
+            } else {
+                self.cancel(reference, now);
+            }
+        }
+    }
+
+    fn fire(&mut self, due: Due, now: u64) {
+        match due.what {
+            What::Invite { cseq } => self.invite_due(due, cseq, now),
+            What::Bye => self.bye_due(due, now),
+            What::Probe => self.probe_due(due, now),
+            What::Ok => self.ok_due(due, now),
+            What::Answer => self.answer(due.call, now),
+            What::HangUp => self.hang_up(due.call, now),
+        }
+    }
+
+    /// Counts a failure, once a call.
+    fn fail(&mut self, reference: CallRef, failure: Failure) {
+        if let Some(call) = self.calls.find(reference)
+            && !std::mem::replace(&mut call.failed, true)
+            && call.measured
+        {
+            self.tally.fail(failure);
+        }
+    }
+
+    fn caller_done(&mut self, reference: CallRef, now: u64) {
+        if let Some(call) = self.calls.find(reference) {
+            call.caller = CallerState::Done;
+            call.ended = now;
+        }
+        self.settle(reference);
+    }
+
+    /// Frees a call that is over on both ends.
+    fn settle(&mut self, reference: CallRef) {
+        let Some(call) = self.calls.find(reference) else {
+            return;
+        };
+        let callee_over = matches!(call.callee, CalleeState::Idle | CalleeState::Done);
+        if call.caller == CallerState::Done && callee_over {
+            self.tally.completed += u64::from(!call.failed);
+            self.calls.release(reference);
+        }
+    }
+}

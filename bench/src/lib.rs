@@ -1,0 +1,24 @@
+//! A load generator for Trunkline: a caller (UAC with digest) and an agent's runtime (UAS) in one process and one thread,
+//! over UDP. It shares no SIP code with the daemon, so that a fault in one isn't hidden by the same fault in the other.
+//!
+//! Read from [`exchange`] down: it owns the calls and is free of sockets and clocks; [`engine`] gives it both;
+//! [`pace`] says when calls begin, [`modes`] what is loaded how and reported; [`daemon`] starts what is measured.
+
+pub mod calls;
+pub mod clock;
+pub mod daemon;
+pub mod digest;
+pub mod due;
+pub mod engine;
+pub mod exchange;
+pub mod histogram;
+pub mod http;
+pub mod kernel;
+pub mod message;
+pub mod modes;
+pub mod outbox;
+pub mod pace;
+pub mod process;
+pub mod report;
+pub mod tally;
+pub mod template;

@@ -1,0 +1,102 @@
+//! What the daemon still holds when its load is over.
+
+use std::io;
+
+use super::{Bench, blame, drain, make, run};
+use crate::clock::seconds;
+use crate::pace::Pace;
+use crate::process::{Memory, memory};
+use crate::report::Report;
+
+/// How long anything may be left when all peers behaved, in seconds, and how long it is waited for.
+const ALLOWED: u64 = 40;
+const PATIENCE: u64 = 75;
+/// How many calls are made before the memory is first looked at.
+const FIRST: u64 = 1_000;
+const ALIVE: [&str; 3] = [
+    "trunkline_calls_active",
+    "trunkline_sip_dialogs",
+    "trunkline_sip_transactions",
+];
+/// Octets by which memory may have grown and still count as back.
+const SLACK: u64 = 16 << 20;
+
+impl Bench {
+    /// The memory before a load: after a few calls, so that what the daemon makes once isn't counted as the load's, and
+    /// once nothing of them is alive.
+    pub(super) fn settle(&mut self, report: &mut Report) -> io::Result<Memory> {
+        make(&mut self.engine, FIRST, 500.0);
+        drain(&mut self.engine);
+        blame(report, &std::mem::take(&mut self.engine.exchange.tally));
+        if self.leftover {
+            self.wait_for_nothing()?;
+        }
+        memory(self.daemon.pid())
+    }
+
+    /// Waits until calls, dialogs and transactions are gone, says how long that took, and answers what memory is left.
+    pub(super) fn check_leftover(
+        &mut self,
+        report: &mut Report,
+        before: Memory,
+    ) -> io::Result<Memory> {
+        if !self.leftover {
+            return Ok(before);
+        }
+        let began = self.engine.now();
+        let late = self.wait_for_nothing()?;
+        report.measure(
+            "nothing_left_after_s",
+            (self.engine.now() - began) as f64 / 1e6,
+        );
+        if let Some(late) = late {
+            report.fault(format!("{ALLOWED} s after the load is left:{late}"));
+        }
+        run(&mut self.engine, &mut Pace::Idle, seconds(5));
+        let after = memory(self.daemon.pid())?;
+        report.measure("memory_before_mb", before.anonymous as f64 / 1e6);
+        report.measure("memory_after_mb", after.anonymous as f64 / 1e6);
+        if after.anonymous > before.anonymous + before.anonymous / 4 + SLACK {
+            report.fault("the memory isn't back");
+        }
+        Ok(after)
+    }
+
+    /// Waits until nothing is alive or patience ends; answers what was left when nothing should have been.
+    fn wait_for_nothing(&mut self) -> io::Result<Option<String>> {
+        let began = self.engine.now();
+        let mut late = None;
+        loop {
+            let left = left(&self.daemon.metrics()?);
+            let waited = self.engine.now() - began;
+            if left.is_empty() || waited > seconds(PATIENCE) {
+                return Ok(late);
+            }
+            if waited > seconds(ALLOWED) {
+                late.get_or_insert(left);
+            }
+            run(&mut self.engine, &mut Pace::Idle, seconds(1) / 2);
+        }
+    }
+}
+
+/// The samples of what is alive that aren't 0.
+fn left(metrics: &str) -> String {
+    let alive = metrics
+        .lines()
+        .filter(|line| ALIVE.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0"));
+    alive.map(|line| format!(" {line}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_alive_is_left() {
+        let metrics = "# HELP trunkline_calls_active Calls\ntrunkline_calls_active{shard=\"0\"} 0\n\
+            trunkline_sip_transactions{kind=\"a\"} 2\ntrunkline_ready 1\n";
+        assert_eq!(left(metrics), " trunkline_sip_transactions{kind=\"a\"} 2");
+        assert_eq!(left("trunkline_sip_dialogs 0\n"), "");
+    }
+}

@@ -1,0 +1,31 @@
+//! OPTIONS, as many as go.
+
+use super::{Bench, Fault, Setting, blame, describe_times, describe_wire};
+use crate::exchange::Plan;
+use crate::pace::Pace;
+use crate::report::Report;
+
+/// Runs `concurrency` at once for `seconds`.
+///
+/// # Errors
+/// When there is no daemon to load.
+pub fn options(setting: &Setting, concurrency: usize, seconds: u64) -> Result<Report, Fault> {
+    let mut bench = Bench::start(setting, Plan::default())?;
+    let mut report = Report::new(format!(
+        "OPTIONS: closed loop, {concurrency} at once, {seconds} s"
+    ));
+    let before = bench.settle(&mut report)?;
+    let measured = bench.measure(&mut Pace::Probes { concurrency }, seconds)?;
+    let tally = &bench.engine.exchange.tally;
+    report.measure("options_per_second", measured.rate());
+    report.measure(
+        "cpu_seconds_per_1000_options",
+        measured.cpu * 1e3 / measured.completed.max(1) as f64,
+    );
+    report.measure("generator_cores_busy", measured.own_cpu / measured.seconds);
+    describe_times(&mut report, tally);
+    describe_wire(&mut report, tally);
+    blame(&mut report, tally);
+    bench.check_leftover(&mut report, before)?;
+    Ok(report)
+}

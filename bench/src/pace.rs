@@ -1,0 +1,85 @@
+//! When calls begin.
+
+use crate::engine::Engine;
+
+/// How many calls may begin before the sockets are looked at again.
+const BURST: u32 = 64;
+
+/// The rule by which calls begin.
+#[derive(Clone, Debug)]
+pub enum Pace {
+    /// So many at once: one ends, the next begins. Set-up times count from the sending.
+    Closed {
+        /// Calls at once.
+        concurrency: usize,
+    },
+    /// So many a second, whatever becomes of them. A call that begins late counts from when it was due, so that a
+    /// stalled server doesn't hide in a generator that waits for it.
+    Rate {
+        /// Calls a second.
+        per_second: f64,
+        /// When the next is due, in microseconds.
+        next: f64,
+        /// How many may still begin.
+        left: u64,
+        /// How late the generator itself was at worst, in microseconds.
+        lag: u64,
+    },
+    /// OPTIONS, so many at once.
+    Probes {
+        /// Requests at once.
+        concurrency: usize,
+    },
+    /// None.
+    Idle,
+}
+
+impl Pace {
+    /// So many a second from `now` on, without end.
+    pub fn rate(per_second: f64, now: u64) -> Self {
+        Self::Rate {
+            per_second,
+            next: now as f64,
+            left: u64::MAX,
+            lag: 0,
+        }
+    }
+
+    /// Begins what is to begin now; answers when to look again.
+    pub fn feed(&mut self, engine: &mut Engine) -> u64 {
+        let now = engine.now();
+        match self {
+            Self::Idle => u64::MAX,
+            Self::Closed { concurrency } => {
+                let room = concurrency.saturating_sub(engine.exchange.live());
+                for _ in 0..room.min(BURST as usize) {
+                    engine.exchange.begin_call(now, now);
+                }
+                u64::MAX
+            }
+            Self::Probes { concurrency } => {
+                let room = concurrency.saturating_sub(engine.exchange.live());
+                for _ in 0..room.min(BURST as usize) {
+                    engine.exchange.begin_probe(now);
+                }
+                u64::MAX
+            }
+            Self::Rate {
+                per_second,
+                next,
+                left,
+                lag,
+            } => {
+                let mut begun = 0;
+                while *next <= now as f64 && begun < BURST && *left > 0 {
+                    engine.exchange.begin_call(*next as u64, now);
+                    *lag = (*lag).max(now - *next as u64);
+                    *next += 1e6 / *per_second;
+                    *left -= 1;
+                    begun += 1;
+                }
+                if *left == 0 { u64::MAX } else { *next as u64 }
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What /proc says of a process.
+
+use std::{fs, io};
+
+use crate::kernel::ticks_per_second;
+
+/// Resident memory, in octets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// All that is resident.
+    pub resident: u64,
+    /// Of that, what is backed by no file: heap and stacks.
+    pub anonymous: u64,
+}
+
+/// CPU seconds used so far, user and system together.
+pub fn cpu_seconds(pid: u32) -> io::Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    ticks(&stat)
+        .map(|ticks| ticks as f64 / ticks_per_second())
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Memory now.
+pub fn memory(pid: u32) -> io::Result<Memory> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    match (
+        kibibytes(&status, "VmRSS:"),
+        kibibytes(&rollup, "Anonymous:"),
+    ) {
+        (Some(resident), Some(anonymous)) => Ok(Memory {
+            resident: resident * 1024,
+            anonymous: anonymous * 1024,
+        }),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// utime and stime, fields 14 and 15; the name in field 2 may hold blanks and parentheses.
+fn ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat[stat.rfind(')')? + 1..]
+        .split_ascii_whitespace()
+        .skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_found_behind_any_name() {
+        let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 1";
+        assert_eq!(ticks(stat), Some(300));
+    }
+
+    #[test]
+    fn our_own_process_can_be_read() {
+        let memory = memory(std::process::id()).expect("own /proc");
+        assert!(memory.resident > memory.anonymous && memory.anonymous > 0);
+        assert!(cpu_seconds(std::process::id()).expect("own /proc") >= 0.0);
+    }
+}

@@ -1,0 +1,98 @@
+//! What a run found, as a table for people and as JSON for programs.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// Named figures in the order they were found, and what went wrong.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was run.
+    pub title: String,
+    rows: Vec<(&'static str, Value)>,
+    /// Each a sentence; any of them makes the exit code 1.
+    pub faults: Vec<String>,
+}
+
+impl Report {
+    /// Nothing found yet.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            rows: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// A count.
+    pub fn count(&mut self, name: &'static str, count: u64) {
+        self.rows.push((name, count.into()));
+    }
+
+    /// A measure, kept to four significant digits.
+    pub fn measure(&mut self, name: &'static str, value: f64) {
+        let digits = 3 - value.abs().max(1e-9).log10().floor() as i32;
+        let scale = 10_f64.powi(digits.clamp(0, 9));
+        self.rows
+            .push((name, ((value * scale).round() / scale).into()));
+    }
+
+    /// Something went wrong.
+    pub fn fault(&mut self, sentence: impl Into<String>) {
+        self.faults.push(sentence.into());
+    }
+
+    /// A figure by its name.
+    pub fn value(&self, name: &str) -> Option<f64> {
+        self.rows.iter().find(|(row, _)| *row == name)?.1.as_f64()
+    }
+
+    /// One object.
+    pub fn json(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("run".into(), self.title.clone().into());
+        object.extend(
+            self.rows
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone())),
+        );
+        object.insert("faults".into(), self.faults.clone().into());
+        object.into()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        for (name, value) in &self.rows {
+            writeln!(
+                f,
+                "  {:<34} {:>14}",
+                name.replace('_', " "),
+                value.to_string()
+            )?;
+        }
+        self.faults
+            .iter()
+            .try_for_each(|fault| writeln!(f, "  FAULT: {fault}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_keep_four_digits_and_their_order() {
+        let mut report = Report::new("a run");
+        report.measure("large", 12_345.678);
+        report.measure("small", 0.000_123_456);
+        report.count("calls", 3);
+        report.fault("a call failed");
+        let text = report.json().to_string();
+        assert_eq!(report.value("large"), Some(12_346.0));
+        assert_eq!(report.value("small"), Some(0.000_123_5));
+        assert!(text.contains("\"calls\":3") && text.contains("\"faults\":[\"a call failed\"]"));
+        assert!(report.to_string().contains("FAULT: a call failed"));
+    }
+}

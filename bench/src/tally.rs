@@ -1,0 +1,124 @@
+//! What happened, counted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::histogram::Histogram;
+
+/// Why a call counts as failed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Failure {
+    /// Its INVITE, BYE or OPTIONS got this final response.
+    Refused(u16),
+    /// No final response to the INVITE in time.
+    NoAnswer,
+    /// No response to the BYE within 64·T1.
+    NoByeAnswer,
+    /// No response to the OPTIONS within 64·T1.
+    NoProbeAnswer,
+    /// The callee's 200 was never acknowledged.
+    NoAck,
+    /// The caller's end was over for long and the callee's wasn't.
+    CalleeLeftOver,
+    /// The daemon hung up.
+    HungUpOnUs,
+    /// The daemon cancelled a call that its caller hadn't cancelled.
+    CancelledOnUs,
+    /// A challenge that can't be answered.
+    Challenge,
+    /// The session or agent header was missing at the callee.
+    ContextMissing,
+    /// The callee got another body than the caller sent.
+    BodyChanged,
+    /// A tag, target or header too long to keep, or missing.
+    Unusable,
+    /// The generator had no room for another call.
+    NoRoom,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(status) => write!(f, "refused with {status}"),
+            Self::NoAnswer => f.write_str("INVITE without a final response"),
+            Self::NoByeAnswer => f.write_str("BYE without a response"),
+            Self::NoProbeAnswer => f.write_str("OPTIONS without a response"),
+            Self::NoAck => f.write_str("the callee's 200 without an ACK"),
+            Self::CalleeLeftOver => f.write_str("the callee's end left over"),
+            Self::HungUpOnUs => f.write_str("hung up by the daemon"),
+            Self::CancelledOnUs => f.write_str("cancelled by the daemon"),
+            Self::Challenge => f.write_str("a challenge that can't be answered"),
+            Self::ContextMissing => f.write_str("session or agent header missing at the callee"),
+            Self::BodyChanged => f.write_str("another body at the callee"),
+            Self::Unusable => f.write_str("a tag, target or header that can't be used"),
+            Self::NoRoom => f.write_str("no room in the generator"),
+        }
+    }
+}
+
+/// Messages that were sent once more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Repeats {
+    /// INVITEs.
+    pub invite: u64,
+    /// Final responses to INVITEs.
+    pub answer: u64,
+    /// BYEs.
+    pub bye: u64,
+    /// OPTIONS.
+    pub options: u64,
+}
+
+impl Repeats {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.invite + self.answer + self.bye + self.options
+    }
+}
+
+/// The counts of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Calls (or OPTIONS) begun.
+    pub started: u64,
+    /// Calls answered, talked and hung up on both ends; OPTIONS answered.
+    pub completed: u64,
+    /// Calls refused with 503, which is what an overloaded server should do.
+    pub shed: u64,
+    /// Why measured calls failed.
+    pub failures: BTreeMap<Failure, u64>,
+    /// What the daemon sent again.
+    pub daemon: Repeats,
+    /// What we sent again.
+    pub ours: Repeats,
+    /// Datagrams that are no SIP message as it should be, and the first fault.
+    pub malformed: u64,
+    /// See [`malformed`](Self::malformed).
+    pub first_fault: Option<&'static str>,
+    /// Messages for calls that were over.
+    pub strays: u64,
+    /// Requests that the daemon should have no reason to send.
+    pub unexpected: u64,
+    /// ICMP errors and failed sends.
+    pub socket_errors: u64,
+    /// From the moment a call was to begin to its 200 (or to the OPTIONS' 200), in microseconds.
+    pub set_up: Histogram,
+}
+
+impl Tally {
+    /// Measured calls that failed.
+    pub fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+
+    /// Counts a failure.
+    pub fn fail(&mut self, failure: Failure) {
+        *self.failures.entry(failure).or_default() += 1;
+    }
+
+    /// Counts a datagram that can't be read.
+    pub fn malformed(&mut self, fault: &'static str) {
+        self.malformed += 1;
+        self.first_fault.get_or_insert(fault);
+    }
+}

@@ -1,0 +1,49 @@
+# The recipes people and CI call. `just` alone lists them.
+
+daemon := "target/release/trunkline"
+
+_default:
+    @just --list --unsorted
+
+# Format, lints, dependency rules: what is quick
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    if command -v cargo-deny >/dev/null; then cargo deny check; else echo "cargo-deny is not installed: skipped"; fi
+
+# Every test of the workspace
+test *args:
+    cargo test --workspace {{args}}
+
+# What a fresh machine runs, PostgreSQL and packages included (root)
+ci:
+    .ci/run
+
+# The release daemon and the load generator
+build:
+    cargo build --release -p trunkline -p trunkline-bench
+
+# Every figure the README claims: closed loop, fixed rate, OPTIONS, bytes a call, overload, leftovers
+bench *args: build
+    target/release/trunkline-bench all --daemon {{daemon}} {{args}}
+
+# A look in a minute: closed loop and 1,000 calls/s
+bench-quick: build
+    target/release/trunkline-bench calls --daemon {{daemon}} --seconds 10
+    target/release/trunkline-bench calls --daemon {{daemon}} --rate 1000 --seconds 10
+
+# How much the generator itself can do, caller against callee with no daemon between
+bench-self: build
+    target/release/trunkline-bench loopback --seconds 5
+
+# An hour at 500 calls/s with 20 s of talk
+soak minutes="60": build
+    target/release/trunkline-bench calls --daemon {{daemon}} --rate 500 --talk-ms 20000 --seconds $(({{minutes}} * 60))
+
+# kill -9 under load, twenty times
+kill-rounds rounds="20":
+    TRUNKLINE_KILL_ROUNDS={{rounds}} cargo test --release --test kill -- --nocapture
+
+# The property tests and the lossy network with many more cases than usual
+fuzz cases="100000":
+    PROPTEST_CASES={{cases}} cargo test --release -p trunkline-sip -p trunkline-routing

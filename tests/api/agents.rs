@@ -1,0 +1,205 @@
+//! `/phone`, `/phone/{agent_id}`.
+
+use serde_json::{Value, json};
+
+use crate::house::{House, all_absent, all_lack, id_of, masked, now, pass, walk};
+
+const VOICES: &str = "[phone]\nvoices = [\"nova\"]";
+
+fn anna() -> Value {
+    json!({
+        "name": "Anna",
+        "type": "inbound",
+        "language": "en",
+        "first_message": "Hello, how can I help?",
+        "use_org_knowledgebase": true,
+    })
+}
+
+fn with(fields: Value) -> Value {
+    let mut body = anna();
+    let Value::Object(fields) = fields else {
+        panic!("an object")
+    };
+    body.as_object_mut().expect("an object").extend(fields);
+    body
+}
+
+#[tokio::test]
+async fn an_agent_is_made_shown_changed_and_deleted() {
+    let house = House::with(VOICES).await;
+    let tenant = house.tenant("Acme").await;
+    let full = with(json!({
+        "voice_id": "nova",
+        "handoff_phone_number": "+442071838750",
+        "actionIds": ["look-up", "book"],
+        "enabled": false,
+        "max_concurrent_calls": 3,
+        "runtime": {"type": "sip", "uri": "sip:{agent_id}@runtime.example.com", "fallbacks": ["sip:b.example.com"]},
+    }));
+    let made = house.post("/phone", &tenant.token, full).await.with(201);
+    insta::assert_json_snapshot!("an_agent_with_everything", masked(made.clone()));
+    let path = format!("/phone/{}", id_of(&made));
+    assert_eq!(house.get(&path, &tenant.token).await.with(200), made);
+
+    pass(60);
+    let change = json!({
+        "name": "Bea", "type": "outbound", "enabled": true, "actionIds": [],
+        "voice_id": null, "handoff_phone_number": null, "max_concurrent_calls": null, "runtime": null,
+    });
+    let changed = house.patch(&path, &tenant.token, change).await.with(200);
+    insta::assert_json_snapshot!("an_agent_changed", masked(changed.clone()));
+    assert_eq!(
+        house
+            .patch(&path, &tenant.token, json!({"enabled": true}))
+            .await
+            .with(200),
+        changed
+    );
+
+    let gone = house.delete(&path, &tenant.token).await.with(200);
+    assert_eq!(gone, json!({"success": true}));
+    house.get(&path, &tenant.token).await.with(404);
+    house.delete(&path, &tenant.token).await.with(404);
+}
+
+#[tokio::test]
+async fn what_is_not_said_has_its_default() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let made = house.post("/phone", &tenant.token, anna()).await.with(201);
+    insta::assert_json_snapshot!(masked(made));
+}
+
+#[tokio::test]
+async fn agents_are_listed_newest_first() {
+    let house = House::new().await;
+    let (tenant, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    for name in ["one", "two", "three"] {
+        pass(1);
+        let body = with(json!({"name": name}));
+        house.post("/phone", &tenant.token, body).await.with(201);
+    }
+    let names = walk(&house, "/phone", &tenant.token, 2, "name").await;
+    assert_eq!(names, ["three", "two", "one"]);
+    let none = json!({"items": [], "next": null, "total": 0});
+    assert_eq!(house.get("/phone", &other.token).await.with(200), none);
+    let page = house.get("/phone?limit=2", &tenant.token).await.with(200);
+    assert_eq!(page["total"], 3);
+    let cursor = page["next"].as_str().expect("a second page");
+    let elsewhere = format!("/phone/numbers?cursor={cursor}");
+    let refused = house.get(&elsewhere, &tenant.token).await.with(400);
+    assert_eq!(refused["message"], "cursor: is no cursor of this list");
+}
+
+#[tokio::test]
+async fn every_fault_of_a_new_agent_is_named() {
+    let house = House::with(VOICES).await;
+    let tenant = house.tenant("Acme").await;
+    let wrong = json!({
+        "name": " ", "type": "both", "language": "", "use_org_knowledgebase": "yes", "voice_id": "tenor",
+        "handoff_phone_number": "0207", "actionIds": ["a", 1, ""], "enabled": 1, "max_concurrent_calls": 0,
+        "runtime": {"type": "sip", "uri": "https://x"}, "colour": "red",
+    });
+    let refused = house.post("/phone?draft=1", &tenant.token, wrong).await;
+    insta::assert_json_snapshot!(refused.with(400));
+    for (name, body, message) in [
+        (
+            "nothing",
+            json!({}),
+            "name: is required; type: is required; language: is required; first_message: is required; use_org_knowledgebase: is required",
+        ),
+        ("no object", json!([]), "the body is no JSON object"),
+        (
+            "a long name",
+            with(json!({"name": "x".repeat(201)})),
+            "name: expected 1 to 200 characters, not 201",
+        ),
+        (
+            "a voice of no kind",
+            with(json!({"voice_id": 7})),
+            "voice_id: expected the id of a voice",
+        ),
+    ] {
+        let refused = house.post("/phone", &tenant.token, body).await.with(400);
+        assert_eq!(refused["message"], message, "{name}");
+    }
+    assert_eq!(
+        house.get("/phone", &tenant.token).await.with(200)["total"],
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_change_is_judged_as_a_new_agent_is() {
+    let house = House::with(VOICES).await;
+    let tenant = house.tenant("Acme").await;
+    let made = house.post("/phone", &tenant.token, anna()).await.with(201);
+    let path = format!("/phone/{}", id_of(&made));
+    let wrong = json!({
+        "name": null, "type": null, "language": null, "first_message": null, "use_org_knowledgebase": null,
+        "actionIds": null, "enabled": null, "max_concurrent_calls": -1, "runtime": {}, "id": 1,
+    });
+    let refused = house.patch(&path, &tenant.token, wrong).await;
+    insta::assert_json_snapshot!(refused.with(400));
+    assert_eq!(house.get(&path, &tenant.token).await.with(200), made);
+}
+
+#[tokio::test]
+async fn an_agent_of_another_tenant_is_as_one_that_is_not_there() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let made = house.post("/phone", &acme.token, anna()).await.with(201);
+    let nobody = uuid::Uuid::nil().to_string();
+    for id in [&*id_of(&made), &nobody, "no-id", "%ff"] {
+        let path = format!("/phone/{id}");
+        // What is wrong with the rest of the request doesn't matter then.
+        let answers = [
+            house.get(&format!("{path}?colour=red"), &other.token).await,
+            house.patch(&path, &other.token, json!({"colour": 1})).await,
+            house.delete(&path, &other.token).await,
+        ];
+        all_absent(&answers, "agent");
+    }
+    let path = format!("/phone/{}", id_of(&made));
+    assert_eq!(house.get(&path, &acme.token).await.with(200), made);
+}
+
+#[tokio::test]
+async fn reading_and_writing_need_their_scopes_before_anything_else() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
+    let (_, writer) = house.key(tenant.org, &["phone:write"]).await;
+    let writing = [
+        house.post("/phone", &reader, json!([])).await,
+        house.patch("/phone/no-id", &reader, json!([])).await,
+        house.delete("/phone/no-id", &reader).await,
+    ];
+    all_lack(&writing, "phone:write");
+    let reading = [
+        house.get("/phone?limit=0", &writer).await,
+        house.get("/phone/no-id", &writer).await,
+    ];
+    all_lack(&reading, "phone:read");
+}
+
+#[tokio::test]
+async fn a_deleted_agents_numbers_are_free() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let made = house.post("/phone", &tenant.token, anna()).await.with(201);
+    let agent = id_of(&made).parse().expect("an id");
+    let numbers = house.store.numbers();
+    let number = house.number(tenant.org, "+442071838750").await;
+    numbers
+        .assign(tenant.org, agent, &[number.id], now())
+        .await
+        .expect("assigned");
+    house
+        .delete(&format!("/phone/{agent}"), &tenant.token)
+        .await
+        .with(200);
+    let number = numbers.by_id(tenant.org, number.id).await.expect("there");
+    assert_eq!(number.agent_id, None);
+}

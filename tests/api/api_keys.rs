@@ -1,0 +1,130 @@
+//! `/api-keys`, `/api-keys/{api_key_id}`.
+
+use serde_json::{Value, json};
+use trunkline::api::SCOPES;
+
+use crate::house::{House, all_absent, all_lack, masked, pass, walk};
+
+const KEYS: &str = "/api-keys";
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
+#[tokio::test]
+async fn a_key_is_made_shown_once_used_and_revoked() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let body = json!({"name": "Reader", "scopes": ["calls:read", "phone:read", "calls:read"]});
+    let mut made = house.post(KEYS, &tenant.token, body).await.with(201);
+    let key = text(&made["api_key"].take());
+    insta::assert_json_snapshot!("a_new_key", masked(made.clone()));
+    house.get("/phone", &key).await.with(200);
+    all_lack(
+        &[house.post("/phone", &key, json!({})).await],
+        "phone:write",
+    );
+
+    let listed = house.get(KEYS, &tenant.token).await;
+    assert!(!listed.text.contains(&key), "a key is shown once");
+    let id = text(&made["api_key_id"]);
+    let path = format!("{KEYS}/{id}");
+    let gone = house.delete(&path, &tenant.token).await.with(200);
+    assert_eq!(gone, json!({"success": true}));
+    house.get("/phone", &key).await.with(401);
+    all_absent(&[house.delete(&path, &tenant.token).await], "API key");
+    let row = house.store.org_keys();
+    let row = row.by_id(tenant.org, id.parse().expect("an id")).await;
+    assert_eq!(row.expect("an answer"), None);
+}
+
+#[tokio::test]
+async fn keys_are_listed_newest_first() {
+    let house = House::new().await;
+    let (tenant, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    for name in ["one", "two"] {
+        pass(1);
+        house
+            .post(KEYS, &tenant.token, json!({"name": name}))
+            .await
+            .with(201);
+    }
+    let names = walk(&house, KEYS, &tenant.token, 2, "name").await;
+    assert_eq!(names, ["two", "one", "Test"]);
+    let page = house.get(KEYS, &other.token).await.with(200);
+    insta::assert_json_snapshot!(masked(page));
+}
+
+#[tokio::test]
+async fn a_key_grants_no_scope_that_it_lacks() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let scopes = async |token: &str, body: Value| {
+        let made = house.post(KEYS, token, body).await.with(201);
+        made["scopes"].clone()
+    };
+    assert_eq!(scopes(&tenant.token, json!({})).await, json!(SCOPES));
+    let default = json!({"name": null, "scopes": null});
+    assert_eq!(scopes(&tenant.token, default).await, json!(SCOPES));
+    let (_, maker) = house.key(tenant.org, &["keys:write", "calls:read"]).await;
+    let its_own = json!(["calls:read", "keys:write"]);
+    assert_eq!(scopes(&maker, json!({})).await, its_own);
+    let one = json!({"scopes": ["calls:read"]});
+    assert_eq!(scopes(&maker, one).await, json!(["calls:read"]));
+    let more = json!({"scopes": ["calls:read", "phone:write", "phone:read"]});
+    all_lack(&[house.post(KEYS, &maker, more).await], "phone:write");
+    let (_, reader) = house.key(tenant.org, &["calls:read"]).await;
+    let answers = [
+        house.post(KEYS, &reader, json!([])).await,
+        house.get(&format!("{KEYS}?limit=0"), &reader).await,
+        house.delete(&format!("{KEYS}/no-id"), &reader).await,
+    ];
+    all_lack(&answers, "keys:write");
+}
+
+#[tokio::test]
+async fn every_fault_is_named() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    for (body, message) in [
+        (
+            json!({"name": "", "scopes": ["calls:read", "calls:write "], "expires": 1}),
+            "name: must not be empty; scopes[1]: \"calls:write \" is none of widget:write, handoff:read, handoff:write, \
+             phone:read, phone:write, calls:read, calls:write, webhooks:write, keys:write; \
+             expires: is no field of this request",
+        ),
+        (
+            json!({"scopes": []}),
+            "scopes: expected 1 to 9 entries, not 0",
+        ),
+        (
+            json!({"scopes": "calls:read"}),
+            "scopes: expected a list, not a text",
+        ),
+    ] {
+        let refused = house.post(KEYS, &tenant.token, body).await;
+        assert_eq!(refused.with(400)["message"], message);
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_tenant_is_as_one_that_is_not_there() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let theirs = acme.key.id.to_string();
+    for id in [&*theirs, "00000000-0000-0000-0000-000000000000", "no-id"] {
+        let path = format!("{KEYS}/{id}?x=1");
+        all_absent(&[house.delete(&path, &other.token).await], "API key");
+    }
+    house.get("/phone", &acme.token).await.with(200);
+}
+
+#[tokio::test]
+async fn a_key_may_revoke_itself() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let path = format!("{KEYS}/{}", tenant.key.id);
+    house.delete(&path, &tenant.token).await.with(200);
+    let rows = house.store.org_keys().list(tenant.org).await;
+    assert_eq!(rows.expect("an answer"), []);
+}

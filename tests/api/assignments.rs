@@ -1,0 +1,253 @@
+//! `/phone/sip/agents/{agent_id}/inbound-numbers`, `…/outbound-trunk`, `…/config`.
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, now, pass};
+
+fn path(agent: impl std::fmt::Display, tail: &str) -> String {
+    format!("/phone/sip/agents/{agent}/{tail}")
+}
+
+/// An outbound trunk of the tenant.
+async fn trunk(house: &House, tenant: &Tenant) -> String {
+    let body =
+        json!({"name": "Carrier", "host": "sip.carrier.example", "caller_number": "+442071838750"});
+    let made = house
+        .post("/phone/sip/outbound-trunks", &tenant.token, body)
+        .await;
+    id_of(&made.with(201))
+}
+
+fn listed(config: &Value) -> Vec<&str> {
+    let numbers = config["inbound_numbers"].as_array().expect("a list");
+    numbers
+        .iter()
+        .map(|number| number["phone_number"].as_str().expect("a number"))
+        .collect()
+}
+
+#[tokio::test]
+async fn an_agent_is_given_numbers_a_trunk_and_destinations() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let agent = house.agent(tenant.org, "Anna").await;
+    let empty = house
+        .get(&path(agent, "config"), &tenant.token)
+        .await
+        .with(200);
+    insta::assert_json_snapshot!("nothing_assigned", masked(empty.clone()));
+
+    let one = house.number(tenant.org, "+442071838751").await.id;
+    pass(1);
+    let two = house.number(tenant.org, "+442071838752").await.id;
+    let numbers = path(agent, "inbound-numbers");
+    let both = json!({"phone_number_ids": [two, one, two]});
+    let config = house
+        .json("PUT", &numbers, &tenant.token, both)
+        .await
+        .with(200);
+    assert_eq!(listed(&config), ["+442071838751", "+442071838752"]);
+    let trunk = trunk(&house, &tenant).await;
+    let body = json!({"trunk_id": trunk});
+    let through = path(agent, "outbound-trunk");
+    house
+        .json("PUT", &through, &tenant.token, body)
+        .await
+        .with(200);
+    let create =
+        json!({"create": {"name": "Desk", "type": "sip", "value": "sip:desk@pbx.example.com"}});
+    let destinations = path(agent, "transfer-destinations");
+    house
+        .post(&destinations, &tenant.token, create)
+        .await
+        .with(201);
+    let full = house
+        .get(&path(agent, "config"), &tenant.token)
+        .await
+        .with(200);
+    insta::assert_json_snapshot!("everything_assigned", masked(full));
+    let shown = house
+        .get(&format!("/phone/{agent}"), &tenant.token)
+        .await
+        .with(200);
+    assert_eq!(shown["outbound_trunk_id"], json!(trunk));
+
+    let fewer = json!({"phone_number_ids": [two]});
+    let config = house
+        .json("PUT", &numbers, &tenant.token, fewer)
+        .await
+        .with(200);
+    assert_eq!(listed(&config), ["+442071838752"]);
+    let none = json!({"phone_number_ids": []});
+    let config = house
+        .json("PUT", &numbers, &tenant.token, none)
+        .await
+        .with(200);
+    assert_eq!(config["inbound_numbers"], json!([]));
+    let none = json!({"trunk_id": null});
+    let config = house
+        .json("PUT", &through, &tenant.token, none)
+        .await
+        .with(200);
+    assert_eq!(config["outbound_trunk"], json!(null));
+}
+
+#[tokio::test]
+async fn a_number_that_another_agent_holds_stays_there() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let (anna, bea) = (
+        house.agent(tenant.org, "Anna").await,
+        house.agent(tenant.org, "Bea").await,
+    );
+    let one = house.number(tenant.org, "+442071838751").await.id;
+    let two = house.number(tenant.org, "+442071838752").await.id;
+    let ids = json!({"phone_number_ids": [one]});
+    let of = |agent: Uuid| path(agent, "inbound-numbers");
+    house
+        .json("PUT", &of(anna), &tenant.token, ids)
+        .await
+        .with(200);
+    let both = json!({"phone_number_ids": [two, one]});
+    let refused = house
+        .json("PUT", &of(bea), &tenant.token, both)
+        .await
+        .with(409);
+    assert_eq!(
+        refused,
+        json!({
+            "statusCode": 409, "error": "Conflict",
+            "message": format!("+442071838751 is assigned to the agent \"Anna\" ({anna})"),
+        })
+    );
+    let config = house
+        .get(&path(bea, "config"), &tenant.token)
+        .await
+        .with(200);
+    assert_eq!(config["inbound_numbers"], json!([]));
+}
+
+#[tokio::test]
+async fn what_is_no_verified_number_of_the_org_is_refused() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let agent = house.agent(acme.org, "Anna").await;
+    let ours = house.number(acme.org, "+442071838751").await.id;
+    let foreign = house.number(other.org, "+442071838752").await.id;
+    let raw = house.number(acme.org, "+442071838753").await.id;
+    let numbers = house.store.numbers();
+    numbers
+        .unverify(acme.org, raw, now())
+        .await
+        .expect("unverified");
+    let nobody = Uuid::nil();
+    for (body, message) in [
+        (json!({}), "phone_number_ids: is required".to_owned()),
+        (
+            json!({"phone_number_ids": null}),
+            "phone_number_ids: expected a list, not null".to_owned(),
+        ),
+        (
+            json!({"phone_number_ids": [ours, "x", 1], "agent_id": "y"}),
+            "phone_number_ids[1]: \"x\" is not an id; phone_number_ids[2]: expected a text, not a number; \
+             agent_id: is no field of this request"
+                .to_owned(),
+        ),
+        (
+            json!({"phone_number_ids": [ours, raw, foreign, nobody]}),
+            format!(
+                "phone_number_ids[1]: +442071838753 is not a verified number of this org; \
+                 phone_number_ids[2]: {foreign} is not a phone number of this org; \
+                 phone_number_ids[3]: {nobody} is not a phone number of this org"
+            ),
+        ),
+    ] {
+        let of = path(agent, "inbound-numbers");
+        let refused = house.json("PUT", &of, &acme.token, body).await;
+        assert_eq!(refused.with(400)["message"], message);
+    }
+    let config = house
+        .get(&path(agent, "config"), &acme.token)
+        .await
+        .with(200);
+    assert_eq!(config["inbound_numbers"], json!([]));
+}
+
+#[tokio::test]
+async fn what_is_no_trunk_of_the_org_is_refused() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let agent = house.agent(acme.org, "Anna").await;
+    let foreign = trunk(&house, &other).await;
+    let nobody = Uuid::nil();
+    for (body, message) in [
+        (json!({}), "trunk_id: is required".to_owned()),
+        (
+            json!({"trunk_id": "x"}),
+            "trunk_id: \"x\" is not an id".to_owned(),
+        ),
+        (
+            json!({"trunk_id": foreign}),
+            format!("trunk_id: {foreign} is not an outbound trunk of this org"),
+        ),
+        (
+            json!({"trunk_id": nobody}),
+            format!("trunk_id: {nobody} is not an outbound trunk of this org"),
+        ),
+    ] {
+        let of = path(agent, "outbound-trunk");
+        let refused = house.json("PUT", &of, &acme.token, body).await;
+        assert_eq!(refused.with(400)["message"], message);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_of_another_tenant_is_as_one_that_is_not_there() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let ours = house.agent(acme.org, "Anna").await.to_string();
+    for agent in [&*ours, "00000000-0000-0000-0000-000000000000", "no-id"] {
+        let answers = [
+            house.get(&path(agent, "config?x=1"), &other.token).await,
+            house
+                .json(
+                    "PUT",
+                    &path(agent, "inbound-numbers"),
+                    &other.token,
+                    json!([]),
+                )
+                .await,
+            house
+                .json(
+                    "PUT",
+                    &path(agent, "outbound-trunk"),
+                    &other.token,
+                    json!([]),
+                )
+                .await,
+        ];
+        all_absent(&answers, "agent");
+    }
+}
+
+#[tokio::test]
+async fn reading_and_writing_need_their_scopes() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
+    let (_, writer) = house.key(tenant.org, &["phone:write"]).await;
+    let writing = [
+        house
+            .json("PUT", &path("x", "inbound-numbers"), &reader, json!([]))
+            .await,
+        house
+            .json("PUT", &path("x", "outbound-trunk"), &reader, json!([]))
+            .await,
+    ];
+    all_lack(&writing, "phone:write");
+    all_lack(
+        &[house.get(&path("x", "config"), &writer).await],
+        "phone:read",
+    );
+}

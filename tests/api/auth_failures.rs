@@ -1,0 +1,69 @@
+//! `/phone/sip/inbound-trunk/auth-failures`.
+
+use serde_json::json;
+use trunkline::store::NewAuthFailure;
+use uuid::Uuid;
+
+use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, now, pass, walk};
+
+const TRUNK: &str = "/phone/sip/inbound-trunk";
+const FAILURES: &str = "/phone/sip/inbound-trunk/auth-failures";
+
+/// A trunk of the tenant, and log-ins that failed: each from another address.
+async fn failures(house: &House, tenant: &Tenant, number: &str, count: u8) {
+    house.number(tenant.org, number).await;
+    let trunk = house.post(TRUNK, &tenant.token, json!({})).await.with(201);
+    let trunk: Uuid = id_of(&trunk).parse().expect("an id");
+    for at in 1..=count {
+        pass(1);
+        let failure = NewAuthFailure {
+            org: tenant.org,
+            trunk,
+            username: "trunk-a".into(),
+            source: [192, 0, 2, at].into(),
+            part: "password",
+            at: now(),
+        };
+        let failures = house.store.auth_failures();
+        failures.record(&[failure]).await.expect("recorded");
+    }
+}
+
+#[tokio::test]
+async fn failed_log_ins_are_listed_newest_first() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    failures(&house, &acme, "+442071838751", 3).await;
+    failures(&house, &other, "+442071838752", 0).await;
+    let page = house.get(FAILURES, &acme.token).await.with(200);
+    insta::assert_json_snapshot!(masked(page));
+    let sources = walk(&house, FAILURES, &acme.token, 2, "source").await;
+    assert_eq!(sources, ["192.0.2.3", "192.0.2.2", "192.0.2.1"]);
+    let none = json!({"items": [], "next": null, "total": 0});
+    assert_eq!(house.get(FAILURES, &other.token).await.with(200), none);
+}
+
+#[tokio::test]
+async fn without_a_trunk_there_are_none_to_list() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let answer = house
+        .get(&format!("{FAILURES}?limit=0"), &tenant.token)
+        .await;
+    all_absent(&[answer], "inbound trunk");
+}
+
+#[tokio::test]
+async fn a_wrong_question_is_refused() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    failures(&house, &tenant, "+442071838751", 0).await;
+    let path = format!("{FAILURES}?limit=0&cursor=x&source=192.0.2.1");
+    let refused = house.get(&path, &tenant.token).await.with(400);
+    assert_eq!(
+        refused["message"],
+        "limit: expected a number from 1 to 100; cursor: is no cursor of this list; source: is no parameter of this endpoint"
+    );
+    let (_, writer) = house.key(tenant.org, &["phone:write"]).await;
+    all_lack(&[house.get(&path, &writer).await], "phone:read");
+}

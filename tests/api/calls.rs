@@ -1,0 +1,362 @@
+//! `/phone/calls`, `/phone/calls/{call_id}`, `/phone/calls/{call_id}/routing`.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use trunkline_routing::{At, Decision, E164, Found, Looked, Outcome, Step, facts};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use crate::house::{House, NOW, Tenant, all_absent, all_lack, arc};
+
+const AGENT: Uuid = Uuid::from_u128(0xa);
+
+fn e164(text: &str) -> Option<E164> {
+    E164::parse(text).ok()
+}
+
+fn id(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+fn at(secs: u64) -> Moment {
+    NOW - Duration::from_secs(3600) + Duration::from_secs(secs)
+}
+
+fn decision() -> Decision {
+    Decision {
+        outcome: Outcome::Agent {
+            id: AGENT,
+            step: Step::FirstAvailable,
+        },
+        dialled: facts::Dialled {
+            raw: "+442071838750".into(),
+            e164: e164("+442071838750"),
+        },
+        caller: facts::Caller {
+            raw: "100".into(),
+            e164: None,
+        },
+        trail: vec![Looked {
+            step: Step::Header,
+            at: At::Nothing,
+            found: Found::Nothing,
+        }],
+    }
+}
+
+fn started(tenant: &Tenant, call: u128, secs: u64) -> Fact {
+    Fact::Started(arc(Started {
+        call: id(call),
+        org: tenant.org,
+        session: id(0x5e55_0000 + call),
+        agent: Some(AGENT),
+        direction: Direction::Inbound,
+        from: "+441632960001".into(),
+        to: "02071838750".into(),
+        from_e164: e164("+441632960001"),
+        to_e164: e164("+442071838750"),
+        caller_call_id: format!("{call}@pbx").into(),
+        at: at(secs),
+        decision: Some(Box::new(decision())),
+    }))
+}
+
+fn ended(tenant: &Tenant, call: u128, secs: u64, status: Status) -> Fact {
+    let (sip_code, reason) = if status == Status::Completed {
+        (200, None)
+    } else {
+        (480, Some("no_agent".into()))
+    };
+    Fact::Ended(Box::new(Ended {
+        call: id(call),
+        org: tenant.org,
+        at: at(secs),
+        status,
+        sip_code,
+        reason,
+        hangup_by: HangupBy::Caller,
+    }))
+}
+
+/// An answered call and a refused one.
+async fn two_calls(house: &House, tenant: &Tenant) {
+    let facts = [
+        started(tenant, 1, 0),
+        Fact::Contact {
+            call: id(1),
+            org: tenant.org,
+            contact: id(0xc),
+        },
+        Fact::Ringing {
+            call: id(1),
+            org: tenant.org,
+            at: at(1),
+        },
+        Fact::Answered {
+            call: id(1),
+            org: tenant.org,
+            at: at(2),
+            runtime_call_id: "runtime".into(),
+        },
+        ended(tenant, 1, 60, Status::Completed),
+        started(tenant, 2, 10),
+        ended(tenant, 2, 11, Status::Refused),
+    ];
+    house.project(&facts).await;
+}
+
+fn ids(page: &Value) -> Vec<u128> {
+    let items = page["items"].as_array().expect("items");
+    items
+        .iter()
+        .map(|item| {
+            item["id"]
+                .as_str()
+                .and_then(|id| id.parse::<Uuid>().ok())
+                .expect("an id")
+                .as_u128()
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn calls_are_listed_newest_first() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    two_calls(&house, &tenant).await;
+    insta::assert_json_snapshot!(house.get("/phone/calls", &tenant.token).await.with(200));
+}
+
+#[tokio::test]
+async fn one_call_is_shown_with_everything_about_it() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    two_calls(&house, &tenant).await;
+    insta::assert_json_snapshot!(
+        house
+            .get(&format!("/phone/calls/{}", id(1)), &tenant.token)
+            .await
+            .with(200)
+    );
+}
+
+#[tokio::test]
+async fn the_decision_is_shown_and_explained() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    two_calls(&house, &tenant).await;
+    insta::assert_json_snapshot!(
+        house
+            .get(&format!("/phone/calls/{}/routing", id(1)), &tenant.token)
+            .await
+            .with(200)
+    );
+}
+
+#[tokio::test]
+async fn another_tenants_call_and_none_at_all_are_the_same_404() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    two_calls(&house, &acme).await;
+    assert_eq!(
+        house.get("/phone/calls", &other.token).await.with(200),
+        json!({"items": [], "next": null, "total": 0})
+    );
+    for tail in ["", "/routing"] {
+        let mut bodies = HashSet::new();
+        for call in [
+            id(1).to_string(),
+            id(9).to_string(),
+            "no-id".to_owned(),
+            "%ff".to_owned(),
+        ] {
+            let answer = house
+                .get(&format!("/phone/calls/{call}{tail}"), &other.token)
+                .await;
+            answer.with(404);
+            bodies.insert(answer.text);
+        }
+        assert_eq!(
+            bodies,
+            HashSet::from([
+                r#"{"statusCode":404,"message":"There is no such call","error":"Not Found"}"#
+                    .to_owned()
+            ])
+        );
+    }
+}
+
+#[tokio::test]
+async fn filters_narrow_the_list() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    two_calls(&house, &tenant).await;
+    let (agent, nobody) = (AGENT, id(0xb));
+    for (query, found) in [
+        (format!("agent_id={agent}"), vec![2, 1]),
+        (format!("agent_id={nobody}"), vec![]),
+        ("direction=inbound".into(), vec![2, 1]),
+        ("direction=outbound".into(), vec![]),
+        ("status=refused".into(), vec![2]),
+        ("status=completed&direction=inbound".into(), vec![1]),
+        ("number=%2B441632960001".into(), vec![2, 1]),
+        ("number=+441632960001".into(), vec![2, 1]),
+        ("number=02071838750".into(), vec![2, 1]),
+        ("number=%2B4400".into(), vec![]),
+        (
+            "start_date=2026-01-31&end_date=2026-01-31".into(),
+            vec![2, 1],
+        ),
+        ("start_date=2026-01-31T11:00:05Z".into(), vec![2]),
+        ("end_date=2026-01-31T11:00:05Z".into(), vec![1]),
+        ("end_date=2026-01-30".into(), vec![]),
+    ] {
+        let page = house
+            .get(&format!("/phone/calls?{query}"), &tenant.token)
+            .await
+            .with(200);
+        assert_eq!(ids(&page), found, "{query}");
+        assert_eq!(page["total"], found.len(), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_query_is_400_with_every_fault() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    for (query, message) in [
+        (
+            "colour=red&shape=round",
+            "colour: is no parameter of this endpoint; shape: is no parameter of this endpoint",
+        ),
+        ("limit=0", "limit: expected a number from 1 to 100"),
+        (
+            "limit=101&agent_id=x",
+            "agent_id: expected an agent's id; limit: expected a number from 1 to 100",
+        ),
+        (
+            "direction=inbound&direction=inbound",
+            "direction: is given more than once",
+        ),
+        (
+            "start_date=soon",
+            "start_date: \"soon\" is no ISO 8601 date or time",
+        ),
+        (
+            "start_date=2026-02-01&end_date=2026-01-31",
+            "start_date: lies after end_date",
+        ),
+        ("cursor=nonsense", "cursor: is no cursor of this list"),
+        ("number=", "number: must not be empty"),
+    ] {
+        let body = house
+            .get(&format!("/phone/calls?{query}"), &tenant.token)
+            .await
+            .with(400);
+        assert_eq!(
+            body,
+            json!({"statusCode": 400, "message": message, "error": "Bad Request"}),
+            "{query}"
+        );
+    }
+    let body = house
+        .get("/phone/calls?status=up", &tenant.token)
+        .await
+        .with(400);
+    insta::assert_json_snapshot!(body);
+}
+
+#[tokio::test]
+async fn a_walk_over_pages_meets_every_call_once() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    // Three of every four share their time, so that the id has to break the tie.
+    let facts: Vec<Fact> = (1..=10)
+        .flat_map(|call| {
+            [
+                started(&tenant, call, 100 + call as u64 / 4),
+                ended(&tenant, call, 300, Status::Completed),
+            ]
+        })
+        .collect();
+    house.project(&facts).await;
+    let mut seen = Vec::new();
+    let mut path = "/phone/calls?limit=3&status=completed".to_owned();
+    loop {
+        let page = house.get(&path, &tenant.token).await.with(200);
+        seen.extend(ids(&page));
+        // A new call must not disturb the walk.
+        house
+            .project(&[
+                started(&tenant, 50 + seen.len() as u128, 500),
+                ended(&tenant, 50 + seen.len() as u128, 501, Status::Completed),
+            ])
+            .await;
+        let Some(next) = page["next"].as_str() else {
+            break;
+        };
+        // The cursor carries the filters; naming the same ones again is fine too.
+        path = if seen.len() < 6 {
+            format!("/phone/calls?limit=3&cursor={next}")
+        } else {
+            format!("/phone/calls?status=completed&limit=3&cursor={next}")
+        };
+    }
+    assert_eq!(seen, (1..=10).rev().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_cursor_is_good_for_its_filters_alone() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    two_calls(&house, &tenant).await;
+    let page = house
+        .get("/phone/calls?limit=1&direction=inbound", &tenant.token)
+        .await
+        .with(200);
+    let next = page["next"].as_str().expect("a second page");
+    let body = house
+        .get(
+            &format!("/phone/calls?limit=1&direction=outbound&cursor={next}"),
+            &tenant.token,
+        )
+        .await
+        .with(400);
+    assert_eq!(
+        body["message"],
+        "cursor: was made under other filters; give the same ones, or none"
+    );
+}
+
+#[tokio::test]
+async fn only_a_call_that_is_up_is_hung_up() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    two_calls(&house, &acme).await;
+    house.project(&[started(&acme, 3, 60)]).await;
+    let path = |call: &str| format!("/phone/calls/{call}/hangup");
+    for (call, message) in [
+        (1, "The call is over"),
+        (2, "The call is over"),
+        (3, "The call is not up on this node"),
+    ] {
+        let path = path(&id(call).to_string());
+        let refused = house.post(&path, &acme.token, json!({})).await.with(409);
+        assert_eq!(refused["message"], message, "call {call}");
+        let refused = house.post(&path, &acme.token, json!({"now": 1})).await;
+        assert_eq!(
+            refused.with(400)["message"],
+            "now: is no field of this request"
+        );
+    }
+    for call in [id(3).to_string(), id(9).to_string(), "no-id".to_owned()] {
+        let answer = house.post(&path(&call), &other.token, json!([])).await;
+        all_absent(&[answer], "call");
+    }
+    let (_, reader) = house.key(acme.org, &["calls:read"]).await;
+    let answer = house.post(&path("no-id"), &reader, json!([])).await;
+    all_lack(&[answer], "calls:write");
+}

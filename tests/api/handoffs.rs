@@ -1,0 +1,335 @@
+//! `/handoff-analytics/events`.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+use trunkline::store::{NewHandoff, Reason};
+
+use crate::house::{House, Tenant, all_lack, now, pass, walk};
+
+const EVENTS: &str = "/handoff-analytics/events";
+
+fn handoff(session: &str, reasons: &[Reason]) -> NewHandoff {
+    NewHandoff {
+        session_id: session.to_owned(),
+        summary: String::new(),
+        explanation: None,
+        reasons: reasons.to_vec(),
+        sentiment: None,
+    }
+}
+
+/// Records handoffs of these sessions, a second apart.
+async fn record(house: &House, tenant: &Tenant, sessions: &[&str], reasons: &[Reason]) {
+    for session in sessions {
+        let handoffs = house.store.handoffs();
+        let recorded = handoffs
+            .record(tenant.org, handoff(session, reasons), now())
+            .await;
+        recorded.expect("recorded");
+        pass(1);
+    }
+}
+
+fn sessions(page: &Value) -> Vec<&str> {
+    let items = page["items"].as_array().expect("items");
+    items
+        .iter()
+        .map(|item| item["session_id"].as_str().expect("a session"))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_handoff_that_is_reported_is_listed() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let reported = json!({
+        "session_id": "s-1",
+        "summary": "Wants a refund.\nWas told no.",
+        "explanation": "The refund policy says to",
+        "reasons": ["based_on_instructions", "user_requested_human_assistance", "based_on_instructions"],
+        "sentiment": "angry",
+    });
+    let made = house.post(EVENTS, &tenant.token, reported).await.with(201);
+    insta::assert_json_snapshot!("a_handoff_with_everything", made);
+    pass(1);
+    let least = house
+        .post(
+            EVENTS,
+            &tenant.token,
+            json!({"session_id": "s-2", "reasons": []}),
+        )
+        .await;
+    insta::assert_json_snapshot!("a_handoff_with_its_defaults", least.with(201));
+    let page = house.get(EVENTS, &tenant.token).await.with(200);
+    assert_eq!(
+        page,
+        json!({"items": [least.json(), made], "next": null, "total": 2})
+    );
+}
+
+#[tokio::test]
+async fn every_fault_of_a_report_is_named() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let wrong = json!({
+        "session_id": "", "summary": 1, "explanation": [], "reasons": ["bored", 7], "sentiment": "sad", "created_at": "now",
+    });
+    insta::assert_json_snapshot!(house.post(EVENTS, &tenant.token, wrong).await.with(400));
+    let nothing = house
+        .post(EVENTS, &tenant.token, json!({"reasons": null}))
+        .await;
+    assert_eq!(nothing.with(400)["message"], "session_id: is required");
+    assert_eq!(house.get(EVENTS, &tenant.token).await.with(200)["total"], 0);
+}
+
+#[tokio::test]
+async fn a_reason_narrows_the_list() {
+    use Reason::{InsufficientTools, ProhibitedTopic};
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    record(&house, &tenant, &["a", "b"], &[InsufficientTools]).await;
+    record(
+        &house,
+        &tenant,
+        &["c"],
+        &[ProhibitedTopic, InsufficientTools],
+    )
+    .await;
+    record(&house, &tenant, &["d"], &[]).await;
+    for (query, expected) in [
+        ("", vec!["d", "c", "b", "a"]),
+        ("?reason=insufficient_tools", vec!["c", "b", "a"]),
+        ("?reason=prohibited_topic", vec!["c"]),
+        ("?reason=ai_implied_handoff", vec!["d"]),
+        ("?reason=instructions_not_clear", vec![]),
+    ] {
+        let page = house
+            .get(&format!("{EVENTS}{query}"), &tenant.token)
+            .await
+            .with(200);
+        assert_eq!(sessions(&page), expected, "{query}");
+        assert_eq!(page["total"], expected.len(), "{query}");
+    }
+    let walked = walk_of(&house, &tenant, "reason=insufficient_tools&limit=1").await;
+    assert_eq!(walked, ["c", "b", "a"]);
+}
+
+/// The sessions of all pages, and each page's total.
+async fn walk_of(house: &House, tenant: &Tenant, query: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut path = format!("{EVENTS}?{query}");
+    loop {
+        let page = house.get(&path, &tenant.token).await.with(200);
+        found.extend(sessions(&page).into_iter().map(str::to_owned));
+        let Some(next) = page["next"].as_str() else {
+            return found;
+        };
+        path = format!("{EVENTS}?{query}&cursor={next}");
+    }
+}
+
+#[tokio::test]
+async fn dates_are_inclusive_and_dates_alone_are_whole_days() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    // 12:00:00, and 12:00:01 of 31 January; then 12:00:02 of 1 February.
+    record(&house, &tenant, &["a", "b"], &[]).await;
+    pass(24 * 3600);
+    record(&house, &tenant, &["c"], &[]).await;
+    for (query, expected) in [
+        ("start_date=2026-01-31", vec!["c", "b", "a"]),
+        ("start_date=2026-02-01", vec!["c"]),
+        ("start_date=2026-01-31&end_date=2026-01-31", vec!["b", "a"]),
+        ("end_date=2026-01-31", vec!["b", "a"]),
+        ("end_date=2026-01-30", vec![]),
+        (
+            "start_date=2026-01-31T12:00:01Z&end_date=2026-02-01T12:00:02Z",
+            vec!["c", "b"],
+        ),
+        (
+            "start_date=2026-01-31T12:00:00.000Z&end_date=2026-01-31T12:00:00.000Z",
+            vec!["a"],
+        ),
+        (
+            "start_date=2026-01-31T14:00:01%2B02:00&end_date=2026-01-31",
+            vec!["b"],
+        ),
+    ] {
+        let page = house
+            .get(&format!("{EVENTS}?{query}"), &tenant.token)
+            .await
+            .with(200);
+        assert_eq!(sessions(&page), expected, "{query}");
+        assert_eq!(page["total"], expected.len(), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_without_dates_covers_thirty_days() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    record(&house, &tenant, &["old"], &[]).await;
+    pass(30 * 24 * 3600 - 1);
+    let page = house.get(EVENTS, &tenant.token).await.with(200);
+    assert_eq!(sessions(&page), ["old"]);
+    pass(1);
+    let page = house.get(EVENTS, &tenant.token).await.with(200);
+    assert_eq!(sessions(&page), Vec::<&str>::new());
+    let page = house
+        .get(&format!("{EVENTS}?start_date=2026-01-01"), &tenant.token)
+        .await
+        .with(200);
+    assert_eq!(sessions(&page), ["old"]);
+}
+
+#[tokio::test]
+async fn a_wrong_query_is_400_with_every_fault() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let between =
+        "start_date: lies after end_date; they are 30 days before now, and now, unless given";
+    for (query, message) in [
+        ("limit=0", "limit: expected a number from 1 to 100"),
+        ("limit=101", "limit: expected a number from 1 to 100"),
+        ("start_date=2026-02-01&end_date=2026-01-31", between),
+        ("end_date=2025-12-31", between),
+        ("start_date=2027-01-01", between),
+        (
+            "cursor=x&colour=red",
+            "cursor: is no cursor of this list; colour: is no parameter of this endpoint",
+        ),
+        (
+            "end_date=soon",
+            "end_date: \"soon\" is no ISO 8601 date or time",
+        ),
+    ] {
+        let refused = house.get(&format!("{EVENTS}?{query}"), &tenant.token).await;
+        assert_eq!(refused.with(400)["message"], message, "{query}");
+    }
+    insta::assert_json_snapshot!(
+        house
+            .get(&format!("{EVENTS}?reason=bored"), &tenant.token)
+            .await
+            .with(400)
+    );
+}
+
+#[tokio::test]
+async fn a_walk_meets_every_handoff_once_while_new_ones_come_and_old_ones_age() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let names: Vec<String> = (0..25).map(|at| at.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    record(&house, &tenant, &names, &[]).await;
+    let (mut seen, mut path) = (Vec::new(), format!("{EVENTS}?limit=4"));
+    loop {
+        let page = house.get(&path, &tenant.token).await.with(200);
+        assert_eq!(page["total"], 25);
+        seen.extend(sessions(&page).into_iter().map(str::to_owned));
+        pass(1);
+        record(&house, &tenant, &["new", "newer"], &[]).await;
+        // Long enough for all of them to leave the usual window.
+        pass(10 * 24 * 3600);
+        let Some(next) = page["next"].as_str() else {
+            break;
+        };
+        path = format!("{EVENTS}?limit=4&cursor={next}");
+    }
+    let expected: Vec<_> = names.iter().rev().collect();
+    assert_eq!(seen.iter().collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn a_cursor_is_good_for_its_filters_and_its_list() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    record(
+        &house,
+        &tenant,
+        &["a", "b", "c"],
+        &[Reason::ProhibitedTopic],
+    )
+    .await;
+    let first = house
+        .get(
+            &format!("{EVENTS}?limit=1&reason=prohibited_topic"),
+            &tenant.token,
+        )
+        .await
+        .with(200);
+    let next = first["next"].as_str().expect("a cursor");
+    for (query, expected) in [
+        ("", Some("b")),
+        ("&reason=prohibited_topic", Some("b")),
+        ("&reason=insufficient_tools", None),
+        ("&end_date=2026-01-31", None),
+    ] {
+        let page = house
+            .get(
+                &format!("{EVENTS}?limit=1&cursor={next}{query}"),
+                &tenant.token,
+            )
+            .await;
+        match expected {
+            Some(session) => assert_eq!(sessions(&page.with(200)), [session], "{query}"),
+            None => assert_eq!(
+                page.with(400)["message"],
+                "cursor: was made under other filters; give the same ones, or none",
+                "{query}"
+            ),
+        }
+    }
+    let elsewhere = house
+        .get(&format!("/phone/numbers?cursor={next}"), &tenant.token)
+        .await;
+    assert_eq!(
+        elsewhere.with(400)["message"],
+        "cursor: is no cursor of this list"
+    );
+}
+
+#[tokio::test]
+async fn many_at_one_moment_are_all_listed() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let made = house
+        .at_once(60, |at| {
+            house.post(EVENTS, &tenant.token, json!({"session_id": at.to_string()}))
+        })
+        .await;
+    assert!(made.iter().all(|answer| answer.status == 201));
+    pass(1);
+    let listed = walk(&house, EVENTS, &tenant.token, 7, "session_id").await;
+    let listed: HashSet<_> = listed
+        .iter()
+        .map(|session| session.as_str().expect("a session").to_owned())
+        .collect();
+    assert_eq!(listed, (0..60).map(|at| at.to_string()).collect());
+}
+
+#[tokio::test]
+async fn tenants_see_their_own() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    record(&house, &acme, &["ours"], &[]).await;
+    let none = json!({"items": [], "next": null, "total": 0});
+    assert_eq!(house.get(EVENTS, &other.token).await.with(200), none);
+    assert_eq!(house.get(EVENTS, &acme.token).await.with(200)["total"], 1);
+}
+
+#[tokio::test]
+async fn reading_and_reporting_need_their_scopes() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let (_, reader) = house.key(tenant.org, &["handoff:read"]).await;
+    let (_, writer) = house.key(tenant.org, &["handoff:write"]).await;
+    all_lack(
+        &[house.post(EVENTS, &reader, json!([])).await],
+        "handoff:write",
+    );
+    all_lack(
+        &[house.get(&format!("{EVENTS}?x=1"), &writer).await],
+        "handoff:read",
+    );
+}

@@ -1,0 +1,394 @@
+//! An API over a store of its own, without sockets, at a time that stands still until a test moves it.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use sqlx::{Connection as _, SqliteConnection};
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+use trunkline::api::{self, Api, Deps, SCOPES};
+use trunkline::calls::live::LiveCalls;
+use trunkline::calls::record::Fact;
+use trunkline::config::{Config, Sources};
+use trunkline::directory::settings::Runtime;
+use trunkline::directory::{Defaults, Directory};
+use trunkline::journal::Origin;
+use trunkline::store::{AgentKind, NewAgent, NewOrg, NewPartner, Number, Options, OrgKey, Store};
+use trunkline::telemetry::metrics;
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+/// 2026-01-31T12:00:00Z
+pub(crate) const NOW: Moment = Moment::from_secs(1_769_860_800);
+
+thread_local! {
+    /// What has passed since `NOW`. A test and its API share a thread.
+    static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The time that the API sees.
+pub(crate) fn now() -> Moment {
+    NOW + PASSED.get()
+}
+
+/// Lets time pass.
+pub(crate) fn pass(seconds: u64) {
+    PASSED.set(PASSED.get() + Duration::from_secs(seconds));
+}
+
+pub(crate) struct House {
+    folder: TempDir,
+    pub(crate) store: Store,
+    pub(crate) api: Api,
+    router: Router,
+}
+
+/// A tenant with a key.
+pub(crate) struct Tenant {
+    pub(crate) org: Uuid,
+    pub(crate) key: OrgKey,
+    pub(crate) token: String,
+}
+
+/// A partner with a key.
+pub(crate) struct Reseller {
+    pub(crate) id: Uuid,
+    pub(crate) key: String,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl House {
+    pub(crate) async fn new() -> Self {
+        Self::with("").await
+    }
+
+    /// A house whose configuration is this TOML.
+    pub(crate) async fn with(toml: &str) -> Self {
+        // Time stands still here: what isn't about limits must not meet one.
+        let limits = if toml.contains("[limits]") {
+            ""
+        } else {
+            "\n[limits]\nrequests_per_minute = 1000000\npartner_requests_per_minute = 1000000\nlogin_links_per_minute = 1000000\n"
+        };
+        let sources = Sources {
+            file: Some(("house.toml".into(), format!("{toml}{limits}"))),
+            ..Sources::default()
+        };
+        let config = Config::load(&sources).expect("a sound configuration");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let options = Options {
+            data_dir: folder.path().to_owned(),
+            url: None,
+            master_key: None,
+            max_connections: 4,
+        };
+        let store = Store::open(&options, NOW).await.expect("a new store opens");
+        let defaults = Defaults {
+            realm: config.sip.realm.to_string(),
+            runtime: Runtime::Echo,
+        };
+        let directory = Directory::start(store.clone(), defaults, now)
+            .await
+            .expect("the store is read");
+        let api = Api::new(Deps {
+            config: arc(config),
+            store: store.clone(),
+            directory,
+            live: LiveCalls::new(),
+            engine: None,
+            metrics: metrics::install(),
+            dashboard_url: "https://dashboard.example".to_owned(),
+            clock: now,
+        });
+        let router = api::router(api.clone());
+        Self {
+            folder,
+            store,
+            api,
+            router,
+        }
+    }
+
+    /// An org with a key that has every scope.
+    pub(crate) async fn tenant(&self, name: &str) -> Tenant {
+        let org = self
+            .store
+            .orgs()
+            .create(None, &NewOrg::named(name), NOW)
+            .await
+            .expect("an org is made")
+            .id;
+        let (key, token) = self.key(org, &SCOPES).await;
+        Tenant { org, key, token }
+    }
+
+    pub(crate) async fn key(&self, org: Uuid, scopes: &[&str]) -> (OrgKey, String) {
+        let key = self
+            .store
+            .org_keys()
+            .create(org, "Test", scopes, NOW)
+            .await
+            .expect("a key is made");
+        let token = api::token::mint(self.store.keyring(), key.id, org, &key.scopes, NOW);
+        (key, token)
+    }
+
+    /// An agent that answers and of which only the name matters.
+    pub(crate) async fn agent(&self, org: Uuid, name: &str) -> Uuid {
+        let new = NewAgent {
+            name: name.to_owned(),
+            kind: AgentKind::Inbound,
+            language: "en".to_owned(),
+            first_message: String::new(),
+            use_org_knowledgebase: false,
+            voice_id: None,
+            handoff_phone_number: None,
+            action_ids: Vec::new(),
+            enabled: true,
+            max_concurrent_calls: None,
+            runtime: None,
+        };
+        let agents = self.store.agents();
+        let agent = agents.create(org, &new, now()).await;
+        agent.expect("an agent is made").id
+    }
+
+    pub(crate) async fn partner(&self, new: NewPartner) -> Reseller {
+        let partners = self.store.partners();
+        let partner = partners.create(&new, now()).await.expect("a partner");
+        let key = format!("tlp_{}", Uuid::new_v4().simple());
+        let hash = Sha256::digest(&key).into();
+        let kept = partners.add_key(partner.id, "Test", hash, now()).await;
+        kept.expect("a key is kept");
+        Reseller {
+            id: partner.id,
+            key,
+        }
+    }
+
+    /// A partner without limits of its own.
+    pub(crate) async fn reseller(&self, name: &str) -> Reseller {
+        let name = name.to_owned();
+        self.partner(NewPartner {
+            name,
+            ..NewPartner::default()
+        })
+        .await
+    }
+
+    /// The address, name and one role of each member of the org, once a role.
+    pub(crate) async fn members(&self, org: Uuid) -> Vec<(String, String, String)> {
+        let sql = "SELECT users.email, users.name, roles.name FROM membership_roles JOIN users ON users.id = user_id
+                   JOIN roles ON roles.id = role_id WHERE membership_roles.org_id = $1 ORDER BY users.email, roles.name";
+        let mut connection = self.connection().await;
+        let rows = sqlx::query_as(sql).bind(org).fetch_all(&mut connection);
+        rows.await.expect("members are read")
+    }
+
+    /// The texts that a query gives, past the store.
+    pub(crate) async fn rows(&self, sql: &'static str) -> Vec<String> {
+        let mut connection = self.connection().await;
+        let rows: Result<Vec<(String,)>, _> = sqlx::query_as(sql).fetch_all(&mut connection).await;
+        rows.expect(sql).into_iter().map(|(text,)| text).collect()
+    }
+
+    async fn connection(&self) -> SqliteConnection {
+        let file = self.folder.path().join("trunkline.db");
+        let file = format!("sqlite:{}", file.display());
+        SqliteConnection::connect(&file).await.expect("it opens")
+    }
+
+    /// A verified number of the org.
+    pub(crate) async fn number(&self, org: Uuid, number: &str) -> Number {
+        let number = E164::parse(number).expect("a number");
+        let numbers = self.store.numbers();
+        numbers
+            .create(org, number, true, now())
+            .await
+            .expect("a number is made")
+    }
+
+    /// Puts what the journal would bring into the store.
+    pub(crate) async fn project(&self, facts: &[Fact]) {
+        self.store
+            .calls()
+            .project(Origin { node: 0, boot: 1 }, facts)
+            .await
+            .expect("facts are projected");
+    }
+
+    pub(crate) async fn get(&self, path: &str, token: &str) -> Answer {
+        self.send(
+            Request::get(path)
+                .header("Authorization", format!("Bearer {token}"))
+                .body(Body::empty()),
+        )
+        .await
+    }
+
+    pub(crate) async fn delete(&self, path: &str, token: &str) -> Answer {
+        self.send(
+            Request::delete(path)
+                .header("Authorization", format!("Bearer {token}"))
+                .body(Body::empty()),
+        )
+        .await
+    }
+
+    /// A request with a JSON body.
+    pub(crate) async fn json(&self, method: &str, path: &str, token: &str, body: Value) -> Answer {
+        self.send(
+            Request::builder()
+                .method(method)
+                .uri(path)
+                .header("Authorization", format!("Bearer {token}"))
+                .header("Content-Type", "application/json")
+                .body(Body::from(body.to_string())),
+        )
+        .await
+    }
+
+    pub(crate) async fn post(&self, path: &str, token: &str, body: Value) -> Answer {
+        self.json("POST", path, token, body).await
+    }
+
+    pub(crate) async fn patch(&self, path: &str, token: &str, body: Value) -> Answer {
+        self.json("PATCH", path, token, body).await
+    }
+
+    /// What comes of doing the same thing many times at once.
+    pub(crate) async fn at_once<T, F: Future<Output = T>>(
+        &self,
+        times: usize,
+        act: impl Fn(usize) -> F,
+    ) -> Vec<T> {
+        futures_util::future::join_all((0..times).map(&act)).await
+    }
+
+    pub(crate) async fn send(&self, request: axum::http::Result<Request<Body>>) -> Answer {
+        let request = request.expect("a sound request");
+        let response = self
+            .router
+            .clone()
+            .oneshot(request)
+            .await
+            .expect("a router always answers");
+        let (parts, body) = response.into_parts();
+        let octets = body.collect().await.expect("a whole body").to_bytes();
+        let text = String::from_utf8(octets.to_vec()).expect("text");
+        Answer {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            text,
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// A body that came with `status`.
+    pub(crate) fn with(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        self.json()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .get(name)
+            .map(|value| value.to_str().expect("a text"))
+    }
+}
+
+/// The body with its ids numbered in the order in which they come, so that a snapshot shows which are the same.
+pub(crate) fn masked(mut body: Value) -> Value {
+    /// The first id in a text: where it begins.
+    fn id_in(text: &str) -> Option<usize> {
+        let places = 0..text.len().saturating_sub(35);
+        let is_id = |at: &usize| {
+            text.get(*at..at + 36)
+                .is_some_and(|id| id.parse::<Uuid>().is_ok())
+        };
+        places.into_iter().find(is_id)
+    }
+    fn mask(value: &mut Value, seen: &mut HashMap<String, usize>) {
+        match value {
+            Value::String(text) => {
+                while let Some(at) = id_in(text) {
+                    let next = seen.len() + 1;
+                    let number = seen.entry(text[at..at + 36].to_owned()).or_insert(next);
+                    text.replace_range(at..at + 36, &format!("<id {number}>"));
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| mask(item, seen)),
+            Value::Object(fields) => fields.values_mut().for_each(|field| mask(field, seen)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    mask(&mut body, &mut HashMap::new());
+    body
+}
+
+/// The id in a body.
+pub(crate) fn id_of(body: &Value) -> String {
+    body["id"].as_str().expect("an id").to_owned()
+}
+
+/// Walks the list at `path`, `limit` a page, and gives what `field` holds in each item.
+pub(crate) async fn walk(
+    house: &House,
+    path: &str,
+    token: &str,
+    limit: u8,
+    field: &str,
+) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut next = Some(format!("{path}?limit={limit}"));
+    while let Some(path_of_page) = next {
+        let page = house.get(&path_of_page, token).await.with(200);
+        let items = page["items"].as_array().expect("items");
+        found.extend(items.iter().map(|item| item[field].clone()));
+        next = page["next"]
+            .as_str()
+            .map(|cursor| format!("{path}?limit={limit}&cursor={cursor}"));
+    }
+    found
+}
+
+/// That each request answers 404 with this body and no other.
+pub(crate) fn all_absent(answers: &[Answer], thing: &str) {
+    let body =
+        format!(r#"{{"statusCode":404,"message":"There is no such {thing}","error":"Not Found"}}"#);
+    for answer in answers {
+        assert_eq!((answer.status, &answer.text), (404, &body));
+    }
+}
+
+/// That each request is refused for want of this scope.
+pub(crate) fn all_lack(answers: &[Answer], scope: &str) {
+    for answer in answers {
+        let message = format!("This API key lacks the scope {scope}");
+        assert_eq!(answer.with(403)["message"], message);
+    }
+}
+
+/// Shares what nobody changes.
+pub(crate) fn arc<T>(value: T) -> Arc<T> {
+    Arc::new(value)
+}

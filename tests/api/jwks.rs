@@ -1,0 +1,71 @@
+//! `/.well-known/jwks.json`: whoever reads it can check our tokens.
+
+use axum::body::Body;
+use axum::http::Request;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ed25519_dalek::{Signature, Verifier as _, VerifyingKey};
+use serde_json::Value;
+
+use crate::house::House;
+
+const PATH: &str = "/.well-known/jwks.json";
+
+fn octets(text: &str) -> Vec<u8> {
+    URL_SAFE_NO_PAD.decode(text).expect("base64url")
+}
+
+#[tokio::test]
+async fn our_tokens_are_checked_with_the_published_key() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let answer = house.send(Request::get(PATH).body(Body::empty())).await;
+    let set = answer.with(200);
+    assert_eq!(answer.header("Cache-Control"), Some("public, max-age=300"));
+    let body = serde_json::json!({"external_id": "1"});
+    let visitor = house
+        .post(
+            "/widget/authenticate-user-by-external-id",
+            &tenant.token,
+            body,
+        )
+        .await
+        .with(200);
+    for token in [&*tenant.token, visitor["token"].as_str().expect("a token")] {
+        let (signed, signature) = token.rsplit_once('.').expect("three parts");
+        let header = octets(signed.split('.').next().expect("a header"));
+        let header: Value = serde_json::from_slice(&header).expect("JSON");
+        let keys = set["keys"].as_array().expect("keys");
+        let key = keys
+            .iter()
+            .find(|key| key["kid"] == header["kid"])
+            .expect("the key");
+        let x = octets(key["x"].as_str().expect("a text"));
+        let public = VerifyingKey::from_bytes(&x.try_into().expect("32 octets")).expect("a key");
+        let signature = Signature::from_slice(&octets(signature)).expect("a signature");
+        public
+            .verify(signed.as_bytes(), &signature)
+            .expect("the signature is good");
+    }
+}
+
+#[tokio::test]
+async fn the_set_shows_public_keys_alone() {
+    let house = House::new().await;
+    let mut set = house
+        .send(Request::get(PATH).body(Body::empty()))
+        .await
+        .with(200);
+    assert_eq!(
+        set["keys"][0]["kid"],
+        house.store.keyring().signing_key().id()
+    );
+    for random in ["kid", "x"] {
+        set["keys"][0][random] = "<random>".into();
+    }
+    insta::assert_json_snapshot!(set);
+    house
+        .send(Request::get(format!("{PATH}?x=1")).body(Body::empty()))
+        .await
+        .with(400);
+}

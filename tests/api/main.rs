@@ -1,0 +1,27 @@
+//! The REST API from outside, a file a resource: what it answers when all is well, when it refuses, and to another tenant.
+//!
+//! Bodies are snapshots; the ids in them are fixed or redacted.
+
+mod agents;
+mod api_keys;
+mod assignments;
+mod auth_failures;
+mod calls;
+mod credentials;
+mod destinations;
+mod handoffs;
+mod health;
+mod house;
+mod inbound_trunk;
+mod jwks;
+mod limits;
+mod numbers;
+mod outbound_trunks;
+mod partner_access;
+mod partner_integrations;
+mod partner_org_scoped;
+mod partner_orgs;
+mod requests;
+mod route_test;
+mod voices;
+mod widget;

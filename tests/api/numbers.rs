@@ -1,0 +1,137 @@
+//! `/phone/numbers`, `/phone/numbers/{number_id}`.
+
+use serde_json::json;
+
+use crate::house::{House, all_absent, all_lack, id_of, masked, now, pass, walk};
+
+const NUMBER: &str = "+442071838750";
+
+#[tokio::test]
+async fn a_number_waits_for_the_operator() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let body = json!({"phone_number": NUMBER});
+    let made = house
+        .post("/phone/numbers", &tenant.token, body.clone())
+        .await;
+    let made = made.with(201);
+    insta::assert_json_snapshot!("a_number_not_verified_yet", masked(made.clone()));
+    pass(60);
+    let id = id_of(&made);
+    let verified = house
+        .store
+        .numbers()
+        .verify(tenant.org, id.parse().expect("an id"), now())
+        .await;
+    verified.expect("verified");
+    let listed = house.get("/phone/numbers", &tenant.token).await.with(200);
+    insta::assert_json_snapshot!("a_list_of_numbers", masked(listed));
+
+    let again = house.post("/phone/numbers", &tenant.token, body).await;
+    insta::assert_json_snapshot!("a_number_twice", again.with(409));
+    let path = format!("/phone/numbers/{id}");
+    let gone = house.delete(&path, &tenant.token).await.with(200);
+    assert_eq!(gone, json!({"success": true}));
+    all_absent(&[house.delete(&path, &tenant.token).await], "phone number");
+}
+
+#[tokio::test]
+async fn where_numbers_are_verified_at_once_the_first_org_has_it() {
+    let house = House::with("[phone]\nauto_verify_numbers = true").await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let body = json!({"phone_number": NUMBER});
+    let made = house
+        .post("/phone/numbers", &acme.token, body.clone())
+        .await;
+    assert_eq!(made.with(201)["verified"], true);
+    let refused = house.post("/phone/numbers", &other.token, body).await;
+    // Whose it is isn't told.
+    insta::assert_json_snapshot!(refused.with(409));
+}
+
+#[tokio::test]
+async fn numbers_are_listed_newest_first() {
+    let house = House::new().await;
+    let (tenant, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    for digit in 1..=3 {
+        pass(1);
+        let body = json!({"phone_number": format!("+44207183875{digit}")});
+        house
+            .post("/phone/numbers", &tenant.token, body)
+            .await
+            .with(201);
+    }
+    let listed = walk(&house, "/phone/numbers", &tenant.token, 2, "phone_number").await;
+    assert_eq!(listed, ["+442071838753", "+442071838752", "+442071838751"]);
+    let none = json!({"items": [], "next": null, "total": 0});
+    assert_eq!(
+        house.get("/phone/numbers", &other.token).await.with(200),
+        none
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_number_is_refused() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    for (body, message) in [
+        (json!({}), "phone_number: is required"),
+        (
+            json!({"phone_number": null}),
+            "phone_number: expected a text, not null",
+        ),
+        (
+            json!({"phone_number": 44}),
+            "phone_number: expected a text, not a number",
+        ),
+        (
+            json!({"phone_number": "12ab"}),
+            "phone_number: \"12ab\" is not an E.164 number",
+        ),
+        (
+            json!({"phone_number": "+0441"}),
+            "phone_number: \"+0441\" is not an E.164 number",
+        ),
+        (
+            json!({"phone_number": "+44 20 7183 8750"}),
+            "phone_number: \"+44 20 7183 8750\" is not an E.164 number",
+        ),
+        (
+            json!({"phone_number": NUMBER, "verified": true}),
+            "verified: is no field of this request",
+        ),
+    ] {
+        let refused = house.post("/phone/numbers", &tenant.token, body).await;
+        assert_eq!(refused.with(400)["message"], message);
+    }
+}
+
+#[tokio::test]
+async fn a_number_of_another_tenant_is_as_one_that_is_not_there() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let number = house.number(acme.org, NUMBER).await.id.to_string();
+    for id in [&*number, "00000000-0000-0000-0000-000000000000", "no-id"] {
+        let path = format!("/phone/numbers/{id}?colour=red");
+        all_absent(&[house.delete(&path, &other.token).await], "phone number");
+    }
+    let listed = house.get("/phone/numbers", &acme.token).await.with(200);
+    assert_eq!(listed["total"], 1);
+}
+
+#[tokio::test]
+async fn reading_and_writing_need_their_scopes() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
+    let (_, writer) = house.key(tenant.org, &["phone:write"]).await;
+    let writing = [
+        house.post("/phone/numbers", &reader, json!([])).await,
+        house.delete("/phone/numbers/no-id", &reader).await,
+    ];
+    all_lack(&writing, "phone:write");
+    all_lack(
+        &[house.get("/phone/numbers?x=1", &writer).await],
+        "phone:read",
+    );
+}

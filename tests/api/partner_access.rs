@@ -1,0 +1,209 @@
+//! Who may ask the partner API: keys, inactive partners, addresses, limits, and in which order they are judged.
+
+use std::net::SocketAddr;
+
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use ipnet::IpNet;
+use serde_json::json;
+use trunkline::store::NewPartner;
+
+use crate::house::{Answer, House, pass};
+
+const ORGS: &str = "/partner/v1/orgs";
+
+/// A request from an address, behind what proxies say.
+async fn from(house: &House, key: &str, peer: &str, forwarded: Option<&str>) -> Answer {
+    let peer: SocketAddr = format!("{peer}:4711").parse().expect("an address");
+    let mut request = Request::get(ORGS)
+        .header("Authorization", format!("Bearer {key}"))
+        .extension(ConnectInfo(peer));
+    if let Some(forwarded) = forwarded {
+        request = request.header("X-Forwarded-For", forwarded);
+    }
+    house.send(request.body(Body::empty())).await
+}
+
+fn allowed(networks: &[&str]) -> NewPartner {
+    let networks = networks
+        .iter()
+        .map(|network| network.parse().expect("a network"));
+    NewPartner {
+        name: "Reseller".to_owned(),
+        allowed_networks: Some(networks.collect::<Vec<IpNet>>()),
+        ..NewPartner::default()
+    }
+}
+
+#[tokio::test]
+async fn without_a_good_key_it_is_401() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    for key in ["", "garbage", "tlp_garbage", &tenant.token] {
+        let refused = house.get(ORGS, key).await;
+        refused.with(401);
+        assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"), "{key}");
+        assert_eq!(refused.header("RateLimit"), None, "{key}");
+    }
+    let refused = house.get(ORGS, "tlp_garbage").await;
+    insta::assert_json_snapshot!("a_wrong_partner_key", refused.with(401));
+    let partner = house.reseller("Reseller").await;
+    house.get("/phone/calls", &partner.key).await.with(401);
+    house.get(ORGS, &partner.key).await.with(200);
+}
+
+#[tokio::test]
+async fn refusals_have_no_error_field_wherever_they_come_from() {
+    let house = House::new().await;
+    let partner = house.reseller("Reseller").await;
+    let unknown = house.get("/partner/v1/nowhere", &partner.key).await;
+    assert_eq!(
+        unknown.with(404),
+        json!({"statusCode": 404, "message": "There is no such path"})
+    );
+    let method = house.delete(ORGS, &partner.key).await;
+    let message = "This path does not take this method; see Allow";
+    assert_eq!(
+        method.with(405),
+        json!({"statusCode": 405, "message": message})
+    );
+    assert_eq!(method.header("Allow"), Some("GET,HEAD,POST"));
+    house.store.close().await;
+    let request = Request::get(ORGS)
+        .header("Authorization", format!("Bearer {}", partner.key))
+        .header("X-Request-Id", "seven");
+    let broken = house.send(request.body(Body::empty())).await;
+    let message = "Something broke on our side; quote the request id seven";
+    assert_eq!(
+        broken.with(500),
+        json!({"statusCode": 500, "message": message})
+    );
+}
+
+#[tokio::test]
+async fn a_revoked_key_and_an_inactive_partner_are_refused() {
+    let house = House::new().await;
+    let partner = house.reseller("Reseller").await;
+    let partners = house.store.partners();
+    let set = async |active| {
+        partners
+            .set_active(partner.id, active, crate::house::now())
+            .await
+            .expect("set")
+    };
+    set(false).await;
+    let refused = house.get(ORGS, &partner.key).await;
+    insta::assert_json_snapshot!("an_inactive_partner", refused.with(401));
+    assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"));
+    set(true).await;
+    // No server follows the change feed here: what was looked up is believed for a minute.
+    pass(60);
+    house.get(ORGS, &partner.key).await.with(200);
+    let keys = partners.keys(partner.id).await.expect("keys");
+    partners
+        .revoke_key(partner.id, keys[0].id, crate::house::now())
+        .await
+        .expect("revoked");
+    pass(60);
+    house.get(ORGS, &partner.key).await.with(401);
+}
+
+#[tokio::test]
+async fn an_allow_list_is_held_against_the_clients_address() {
+    let house = House::with("[http]\ntrusted_proxies = [\"127.0.0.0/8\", \"10.0.0.1\"]").await;
+    let open = house.reseller("Open").await;
+    let listed = house
+        .partner(allowed(&["192.0.2.0/24", "2001:db8::/32"]))
+        .await;
+    let closed = house.partner(allowed(&[])).await;
+    for (name, key, peer, forwarded, status) in [
+        ("no list", &open.key, "203.0.113.1", None, 200),
+        ("an empty list", &closed.key, "192.0.2.1", None, 403),
+        ("on the list", &listed.key, "192.0.2.1", None, 200),
+        ("not on it", &listed.key, "203.0.113.1", None, 403),
+        ("IPv6", &listed.key, "[2001:db8::7]", None, 200),
+        ("mapped", &listed.key, "[::ffff:192.0.2.1]", None, 200),
+        (
+            "behind a proxy",
+            &listed.key,
+            "127.0.0.1",
+            Some("192.0.2.1"),
+            200,
+        ),
+        (
+            "behind two",
+            &listed.key,
+            "127.0.0.1",
+            Some("192.0.2.1, 10.0.0.1"),
+            200,
+        ),
+        (
+            "a client's lie",
+            &listed.key,
+            "127.0.0.1",
+            Some("192.0.2.1, 203.0.113.1"),
+            403,
+        ),
+        (
+            "a stranger's lie",
+            &listed.key,
+            "203.0.113.1",
+            Some("192.0.2.1"),
+            403,
+        ),
+        (
+            "nonsense",
+            &listed.key,
+            "127.0.0.1",
+            Some("192.0.2.1, x"),
+            403,
+        ),
+    ] {
+        assert_eq!(
+            from(&house, key, peer, forwarded).await.status,
+            status,
+            "{name}"
+        );
+    }
+    let refused = from(&house, &closed.key, "192.0.2.1", None).await;
+    insta::assert_json_snapshot!("an_address_not_on_the_list", refused.with(403));
+}
+
+#[tokio::test]
+async fn a_partner_may_ask_so_often() {
+    let house = House::with("[limits]\npartner_requests_per_minute = 3").await;
+    let usual = house.reseller("Usual").await;
+    let own = NewPartner {
+        requests_per_minute: Some(1),
+        ..allowed(&["0.0.0.0/0"])
+    };
+    let own = house.partner(own).await;
+    for left in ["2", "1", "0"] {
+        let answer = house.get(ORGS, &usual.key).await;
+        answer.with(200);
+        let told = format!("\"partner\";r={left};t=60");
+        assert_eq!(answer.header("RateLimit"), Some(&*told));
+    }
+    let refused = house.get("/partner/v1/orgs/no-id/roles", &usual.key).await;
+    insta::assert_json_snapshot!("a_partners_request_too_many", refused.with(429));
+    assert_eq!(refused.header("Retry-After"), Some("60"));
+    // Where it comes from is judged before how often.
+    from(&house, &own.key, "192.0.2.1", None).await.with(200);
+    from(&house, &own.key, "192.0.2.1", None).await.with(429);
+    from(&house, &own.key, "[2001:db8::7]", None)
+        .await
+        .with(403);
+    pass(60);
+    house.get(ORGS, &usual.key).await.with(200);
+}
+
+#[tokio::test]
+async fn it_is_written_down_when_a_partners_key_was_used_last() {
+    let house = House::new().await;
+    let partner = house.reseller("Reseller").await;
+    house.get(ORGS, &partner.key).await.with(200);
+    house.api.write_uses().await;
+    let keys = house.store.partners().keys(partner.id).await.expect("keys");
+    assert_eq!(keys[0].last_used_at, Some(crate::house::now()));
+}

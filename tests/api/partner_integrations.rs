@@ -1,0 +1,347 @@
+//! Integrations of a new org: tried against a real HTTP service on loopback before the org is stored, in every way that can fail.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::house::{Answer, House, Reseller};
+
+const ORGS: &str = "/partner/v1/orgs";
+
+/// How the platform behaves.
+#[derive(Copy, Clone, Debug)]
+enum Platform {
+    /// Good keys are `app` and `user`, `user2`; they see the companies `tours` and `boats`.
+    Sound,
+    /// Sends these octets and closes.
+    Says(&'static str),
+    /// Takes the request and says nothing.
+    Silent,
+    /// Begins an answer and says no more.
+    Stalls,
+    /// Sends a body without end.
+    Endless,
+}
+
+struct Booking {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Booking {
+    async fn start(platform: Platform) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let log = Arc::clone(&log);
+                tokio::spawn(async move {
+                    // The client may go away at any time.
+                    let _ = answer(stream, platform, &log).await;
+                });
+            }
+        });
+        Self { address, asked }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("nobody panics").clone()
+    }
+
+    fn config(&self) -> String {
+        configured(self.address)
+    }
+}
+
+fn configured(address: SocketAddr) -> String {
+    format!(
+        "[integrations.booking]\nkey = \"tours\"\nbase_url = \"http://{address}/api/v1\"\napp_key_header = \"X-App\"\nuser_key_header = \"X-User\"\ntimeout_s = 1\n"
+    )
+}
+
+async fn answer(
+    mut stream: TcpStream,
+    platform: Platform,
+    log: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut octets = [0; 1024];
+        let read = stream.read(&mut octets).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        request.extend_from_slice(&octets[..read]);
+    }
+    let request = String::from_utf8(request).expect("text");
+    log.lock().expect("nobody panics").push(request.clone());
+    match platform {
+        Platform::Sound => stream.write_all(sound(&request).as_bytes()).await,
+        Platform::Says(text) => stream.write_all(text.as_bytes()).await,
+        Platform::Silent => std::future::pending().await,
+        Platform::Stalls => {
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"comp")
+                .await?;
+            std::future::pending().await
+        }
+        Platform::Endless => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+            loop {
+                stream.write_all(&[b' '; 4096]).await?;
+            }
+        }
+    }
+}
+
+fn sound(request: &str) -> String {
+    let header = |name: &str| {
+        let line = request.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    let good = header("x-app:") == "app" && ["user", "user2"].contains(&&*header("x-user:"));
+    let (status, body) = match (
+        good,
+        request.starts_with("GET /api/v1/companies/ HTTP/1.1\r\n"),
+    ) {
+        (true, true) => (
+            "200 OK",
+            r#"{"companies":[{"shortname":"tours","name":"Tours"},{"shortname":"boats"}]}"#,
+        ),
+        (false, true) => ("403 Forbidden", "{}"),
+        (_, false) => ("404 Not Found", "{}"),
+    };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+async fn connect(house: &House, partner: &Reseller, integrations: Value) -> Answer {
+    house
+        .post(
+            ORGS,
+            &partner.key,
+            json!({"name": "A", "external_id": "7", "integrations": integrations}),
+        )
+        .await
+}
+
+async fn none_was_made(house: &House, partner: &Reseller) {
+    assert_eq!(house.get(ORGS, &partner.key).await.with(200)["total"], 0);
+}
+
+#[tokio::test]
+async fn good_credentials_are_tried_and_sealed() {
+    let platform = Booking::start(Platform::Sound).await;
+    let house = House::with(&platform.config()).await;
+    let partner = house.reseller("Reseller").await;
+    let both = json!({"tours": [
+        {"app_key": "app", "user_key": "user", "default_company_shortname": "boats"},
+        {"app_key": "app", "user_key": "user2", "name": "Second"},
+    ]});
+    connect(&house, &partner, both).await.with(201);
+    let asked = platform.asked();
+    assert_eq!(asked.len(), 2);
+    let expected = "GET /api/v1/companies/ HTTP/1.1\r\n";
+    assert!(
+        asked.iter().all(|request| request.starts_with(expected)),
+        "{asked:?}"
+    );
+    let rows = house.rows("SELECT name || ' ' || kind || ' ' || COALESCE(default_company_shortname, '-') FROM integrations ORDER BY name").await;
+    assert_eq!(rows, ["Default booking boats", "Second booking -"]);
+    let plain = house
+        .rows("SELECT hex(credentials) FROM integrations")
+        .await;
+    let user = "75736572";
+    assert!(
+        plain.iter().all(|sealed| !sealed.contains(user)),
+        "{plain:?}"
+    );
+    // One connection alone, without its list.
+    let one =
+        json!({"name": "B", "integrations": {"tours": {"app_key": "app", "user_key": "user"}}});
+    house.post(ORGS, &partner.key, one).await.with(201);
+}
+
+#[tokio::test]
+async fn refused_credentials_are_400_and_the_connection_is_named() {
+    let platform = Booking::start(Platform::Sound).await;
+    let house = House::with(&platform.config()).await;
+    let partner = house.reseller("Reseller").await;
+    let wrong = json!({"tours": [
+        {"app_key": "app", "user_key": "user", "name": "Good"},
+        {"app_key": "app", "user_key": "nobody's", "name": "Bad"},
+        {"app_key": "app", "user_key": "user", "name": "Elsewhere", "default_company_shortname": "planes"},
+    ]});
+    insta::assert_json_snapshot!(
+        "credentials_that_are_refused",
+        connect(&house, &partner, wrong).await.with(400)
+    );
+    none_was_made(&house, &partner).await;
+    let unauthorized = Booking::start(Platform::Says(
+        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+    ))
+    .await;
+    let house = House::with(&unauthorized.config()).await;
+    let partner = house.reseller("Reseller").await;
+    let one = json!({"tours": {"app_key": "app", "user_key": "user"}});
+    connect(&house, &partner, one).await.with(400);
+    none_was_made(&house, &partner).await;
+}
+
+#[tokio::test]
+async fn a_platform_that_can_not_be_asked_is_502() {
+    for (platform, cause) in [
+        (Platform::Silent, "it did not answer in time"),
+        (Platform::Stalls, "it did not answer in time"),
+        (Platform::Endless, "its answer is too long"),
+        (
+            Platform::Says("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"),
+            "it answers with another status than 200",
+        ),
+        (
+            Platform::Says("HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"),
+            "it answers with another status than 200",
+        ),
+        (
+            Platform::Says("HTTP/1.1 204 No Content\r\n\r\n"),
+            "it answers with another status than 200",
+        ),
+        (
+            Platform::Says("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\noops"),
+            "its answer is not what it should be",
+        ),
+        (
+            Platform::Says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
+            "its answer is not what it should be",
+        ),
+        (
+            Platform::Says("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"),
+            "its answer ended early",
+        ),
+        (
+            Platform::Says("SSH-2.0-OpenSSH\r\n\r\n"),
+            "it can't be reached",
+        ),
+    ] {
+        let booking = Booking::start(platform).await;
+        let house = House::with(&booking.config()).await;
+        let partner = house.reseller("Reseller").await;
+        let refused = connect(
+            &house,
+            &partner,
+            json!({"tours": {"app_key": "app", "user_key": "user"}}),
+        )
+        .await;
+        let message = format!(
+            "The booking platform could not be asked about the connection \"Default\": {cause}. No org was made; try again later"
+        );
+        assert_eq!(
+            refused.with(502),
+            json!({"statusCode": 502, "message": message}),
+            "{platform:?}"
+        );
+        none_was_made(&house, &partner).await;
+    }
+}
+
+#[tokio::test]
+async fn a_platform_that_is_not_there_is_502() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    drop(listener);
+    let house = House::with(&configured(address)).await;
+    let partner = house.reseller("Reseller").await;
+    let refused = connect(
+        &house,
+        &partner,
+        json!({"tours": {"app_key": "app", "user_key": "user"}}),
+    )
+    .await;
+    let message = refused.with(502)["message"].to_string();
+    assert!(message.contains("it can't be reached"), "{message}");
+    none_was_made(&house, &partner).await;
+}
+
+#[tokio::test]
+async fn what_is_no_integration_is_refused_before_anything_is_tried() {
+    let platform = Booking::start(Platform::Sound).await;
+    let house = House::with(&platform.config()).await;
+    let partner = house.reseller("Reseller").await;
+    let wrong = json!({
+        "tours": [
+            {"app_key": "", "name": 7, "colour": 1},
+            {"app_key": "ä", "user_key": 7, "default_company_shortname": []},
+            7,
+        ],
+        "planes": {},
+    });
+    insta::assert_json_snapshot!(
+        "faults_of_integrations",
+        connect(&house, &partner, wrong).await.with(400)
+    );
+    let twins = json!({"tours": [
+        {"app_key": "app", "user_key": "user"},
+        {"app_key": "app", "user_key": "user", "name": "Default"},
+    ]});
+    insta::assert_json_snapshot!(
+        "two_connections_of_one_name",
+        connect(&house, &partner, twins).await.with(400)
+    );
+    // What exists already isn't tried either.
+    house
+        .post(ORGS, &partner.key, json!({"name": "A", "external_id": "7"}))
+        .await
+        .with(201);
+    let again = json!({"tours": {"app_key": "app", "user_key": "user"}});
+    connect(&house, &partner, again).await.with(409);
+    assert_eq!(platform.asked(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_deployment_without_the_platform_refuses_it() {
+    let house = House::new().await;
+    let partner = house.reseller("Reseller").await;
+    let refused = connect(
+        &house,
+        &partner,
+        json!({"booking": {"app_key": "a", "user_key": "b"}}),
+    )
+    .await;
+    assert_eq!(
+        refused.with(400)["message"],
+        "integrations.booking: is no integration of this deployment"
+    );
+    for nothing in [json!({}), Value::Null] {
+        let body = json!({"name": "A", "integrations": nothing});
+        house.post(ORGS, &partner.key, body).await.with(201);
+    }
+}
+
+#[tokio::test]
+async fn an_org_that_is_taken_while_the_platform_is_asked_is_409() {
+    let platform = Booking::start(Platform::Sound).await;
+    let house = House::with(&platform.config()).await;
+    let partner = house.reseller("Reseller").await;
+    let integrations = json!({"tours": {"app_key": "app", "user_key": "user"}});
+    let answers = house
+        .at_once(10, |_| connect(&house, &partner, integrations.clone()))
+        .await;
+    let count = |status: u16| {
+        answers
+            .iter()
+            .filter(|answer| answer.status == status)
+            .count()
+    };
+    assert_eq!((count(201), count(409)), (1, 9));
+    assert_eq!(
+        house.rows("SELECT name FROM integrations").await,
+        ["Default"]
+    );
+}

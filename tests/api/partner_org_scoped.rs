@@ -1,0 +1,337 @@
+//! `/partner/v1/orgs/{orgId}/…`: API keys, login links, roles.
+
+use serde_json::{Value, json};
+
+use crate::house::{Answer, House, Reseller, masked, now, pass};
+
+/// A partner with an org.
+async fn owner(house: &House, name: &str) -> (Reseller, String) {
+    let partner = house.reseller(name).await;
+    let org = house
+        .post("/partner/v1/orgs", &partner.key, json!({"name": name}))
+        .await
+        .with(201);
+    let id = org["id"].as_str().expect("an id").to_owned();
+    (partner, id)
+}
+
+fn path(org: &str, tail: &str) -> String {
+    format!("/partner/v1/orgs/{org}/{tail}")
+}
+
+#[tokio::test]
+async fn a_key_is_made_works_and_is_revoked() {
+    let house = House::new().await;
+    let (partner, org) = owner(&house, "Acme").await;
+    let made = house
+        .post(
+            &path(&org, "api-keys"),
+            &partner.key,
+            json!({"name": "Backend"}),
+        )
+        .await
+        .with(201);
+    let fields: Vec<_> = made.as_object().expect("an object").keys().collect();
+    assert_eq!(fields, ["api_key", "api_key_id"]);
+    let (key, id) = (
+        made["api_key"].as_str().expect("a key"),
+        made["api_key_id"].as_str().expect("an id"),
+    );
+    house.get("/phone/calls", key).await.with(200);
+    house.get("/handoff-analytics/events", key).await.with(200);
+    let listed = house
+        .store
+        .org_keys()
+        .list(org.parse().expect("an id"))
+        .await
+        .expect("keys");
+    assert_eq!(
+        (listed.len(), &*listed[0].name, listed[0].scopes.len()),
+        (1, "Backend", trunkline::api::SCOPES.len())
+    );
+
+    let key_path = path(&org, &format!("api-keys/{id}"));
+    assert_eq!(
+        house.delete(&key_path, &partner.key).await.with(200),
+        json!({"success": true})
+    );
+    // It has just been believed, and no server follows the change feed here.
+    house.get("/phone/calls", key).await.with(401);
+    insta::assert_json_snapshot!(
+        "a_key_that_is_gone",
+        house.delete(&key_path, &partner.key).await.with(404)
+    );
+}
+
+#[tokio::test]
+async fn a_key_has_a_name_by_default_and_nobodys_else() {
+    let house = House::new().await;
+    let (partner, org) = owner(&house, "Acme").await;
+    let (_, other_org) = owner(&house, "Other").await;
+    house
+        .post(&path(&org, "api-keys"), &partner.key, json!({}))
+        .await
+        .with(201);
+    let org_id = org.parse().expect("an id");
+    let listed = house.store.org_keys().list(org_id).await.expect("keys");
+    assert_eq!(listed[0].name, "Default");
+    // One that the partner did not make is revoked alike; one of another org is not there.
+    let (own, _) = house.key(org_id, &["calls:read"]).await;
+    let (foreign, _) = house
+        .key(other_org.parse().expect("an id"), &["calls:read"])
+        .await;
+    house
+        .delete(&path(&org, &format!("api-keys/{}", own.id)), &partner.key)
+        .await
+        .with(200);
+    house
+        .delete(
+            &path(&org, &format!("api-keys/{}", foreign.id)),
+            &partner.key,
+        )
+        .await
+        .with(404);
+    let refused = house
+        .delete(&path(&org, "api-keys/7?colour=red"), &partner.key)
+        .await;
+    insta::assert_json_snapshot!("a_key_id_that_is_none", refused.with(400));
+    let wrong = house
+        .post(
+            &path(&org, "api-keys"),
+            &partner.key,
+            json!({"name": 7, "scopes": []}),
+        )
+        .await;
+    insta::assert_json_snapshot!("faults_of_a_key", wrong.with(400));
+}
+
+#[tokio::test]
+async fn whose_the_org_is_comes_before_everything_else() {
+    let house = House::new().await;
+    let (partner, _) = owner(&house, "Acme").await;
+    let (_, foreign) = owner(&house, "Other").await;
+    let operators = house.tenant("Operator's").await.org.to_string();
+    let mut bodies = std::collections::HashSet::new();
+    for org in [
+        &*foreign,
+        &operators,
+        "00000000-0000-0000-0000-000000000000",
+        "no-id",
+        "%ff",
+    ] {
+        let answers: [Answer; 4] = [
+            house
+                .post(&path(org, "api-keys?x=1"), &partner.key, json!([]))
+                .await,
+            house
+                .delete(&path(org, "api-keys/no-id?x=1"), &partner.key)
+                .await,
+            house
+                .post(&path(org, "login-links"), &partner.key, json!("no object"))
+                .await,
+            house.get(&path(org, "roles?limit=0"), &partner.key).await,
+        ];
+        bodies.extend(answers.map(|answer| {
+            answer.with(403);
+            answer.text
+        }));
+    }
+    let body = r#"{"statusCode":403,"message":"The org does not belong to this partner"}"#;
+    assert_eq!(bodies, [body.to_owned()].into());
+}
+
+async fn roles(house: &House, partner: &Reseller, org: &str) -> Vec<Value> {
+    let page = house.get(&path(org, "roles"), &partner.key).await.with(200);
+    page["items"].as_array().expect("items").clone()
+}
+
+fn role(roles: &[Value], name: &str) -> String {
+    let role = roles
+        .iter()
+        .find(|role| role["name"] == name)
+        .expect("a role");
+    role["id"].as_str().expect("an id").to_owned()
+}
+
+#[tokio::test]
+async fn an_org_is_born_with_two_roles() {
+    let house = House::new().await;
+    let (partner, org) = owner(&house, "Acme").await;
+    let mut page = house
+        .get(&path(&org, "roles"), &partner.key)
+        .await
+        .with(200);
+    let items = page["items"].as_array_mut().expect("items");
+    items.sort_by_key(|role| role["name"].to_string());
+    insta::assert_json_snapshot!("the_roles_of_an_org", masked(page));
+    let first = house
+        .get(&path(&org, "roles?limit=1"), &partner.key)
+        .await
+        .with(200);
+    let next = first["next"].as_str().expect("a cursor");
+    let second = house
+        .get(
+            &path(&org, &format!("roles?limit=1&cursor={next}")),
+            &partner.key,
+        )
+        .await
+        .with(200);
+    assert_ne!(first["items"], second["items"]);
+    assert_eq!(second["next"], Value::Null);
+}
+
+async fn link(house: &House, partner: &Reseller, org: &str, body: Value) -> Answer {
+    house
+        .post(&path(org, "login-links"), &partner.key, body)
+        .await
+}
+
+/// The names of the roles that the person has in the org.
+async fn roles_of(house: &House, org: &str, email: &str) -> Vec<String> {
+    house
+        .members(org.parse().expect("an id"))
+        .await
+        .into_iter()
+        .filter(|(member, _, _)| member == email)
+        .map(|(_, _, role)| role)
+        .collect()
+}
+
+#[tokio::test]
+async fn a_login_link_is_good_for_a_quarter_of_an_hour() {
+    let house = House::new().await;
+    let (partner, org) = owner(&house, "Acme").await;
+    let made = link(&house, &partner, &org, json!({"email": "ann@example.com"}))
+        .await
+        .with(201);
+    let url = made["url"].as_str().expect("a url");
+    let token = url
+        .strip_prefix("https://dashboard.example/partner-login?token=")
+        .expect(url);
+    assert_eq!(token.len(), 43, "256 bits: {token}");
+    assert_eq!(
+        made,
+        json!({"url": url, "expires_at": "2026-01-31T12:15:00.000Z"})
+    );
+    let again = link(&house, &partner, &org, json!({"email": "ann@example.com"}))
+        .await
+        .with(201);
+    assert_ne!(again["url"], made["url"]);
+}
+
+#[tokio::test]
+async fn the_first_user_becomes_admin_and_later_ones_members() {
+    let house = House::new().await;
+    let (partner, org) = owner(&house, "Acme").await;
+    for email in ["Ann@Example.com", "bob@example.com", "ann@example.com"] {
+        link(&house, &partner, &org, json!({"email": email}))
+            .await
+            .with(201);
+    }
+    let members = house.members(org.parse().expect("an id")).await;
+    let expected = [
+        ("ann@example.com", "Ann", "admin"),
+        ("bob@example.com", "bob", "member"),
+    ];
+    let expected =
+        expected.map(|(email, name, role)| (email.to_owned(), name.to_owned(), role.to_owned()));
+    assert_eq!(members, expected);
+}
+
+#[tokio::test]
+async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_is() {
+    let house = House::new().await;
+    let (partner, org) = owner(&house, "Acme").await;
+    let (other, other_org) = owner(&house, "Other").await;
+    let ours = roles(&house, &partner, &org).await;
+    let theirs = role(&roles(&house, &other, &other_org).await, "admin");
+    let (admin, member) = (role(&ours, "admin"), role(&ours, "member"));
+
+    let unknown = json!({"email": "ann@example.com", "role_ids": [member, theirs]});
+    let refused = link(&house, &partner, &org, unknown.clone())
+        .await
+        .with(400);
+    let message = format!("role_ids[1]: {theirs} is not a role of this org");
+    assert_eq!(refused, json!({"statusCode": 400, "message": message}));
+    assert_eq!(house.members(org.parse().expect("an id")).await, []);
+
+    let both = json!({"email": "ann@example.com", "name": "Ann Other", "role_ids": [member, admin, member]});
+    link(&house, &partner, &org, both).await.with(201);
+    let mut found = roles_of(&house, &org, "ann@example.com").await;
+    found.sort();
+    assert_eq!(found, ["admin", "member"]);
+    // A member keeps roles and name; what would not be used is not judged.
+    let renamed = json!({"email": "ann@example.com", "name": "Else", "role_ids": [theirs]});
+    link(&house, &partner, &org, renamed).await.with(201);
+    let members = house.members(org.parse().expect("an id")).await;
+    assert!(
+        members.iter().all(|(_, name, _)| name == "Ann Other"),
+        "{members:?}"
+    );
+    // The same account in another org, whose first member it is.
+    link(
+        &house,
+        &other,
+        &other_org,
+        json!({"email": "ann@example.com", "name": "Else", "role_ids": []}),
+    )
+    .await
+    .with(201);
+    assert_eq!(
+        roles_of(&house, &other_org, "ann@example.com").await,
+        ["admin"]
+    );
+    pass(1);
+}
+
+#[tokio::test]
+async fn every_fault_of_a_login_link_is_named() {
+    let house = House::new().await;
+    let (partner, org) = owner(&house, "Acme").await;
+    let wrong = json!({"email": "ann", "name": "", "role_ids": ["x", 7], "colour": 1});
+    insta::assert_json_snapshot!(
+        "faults_of_a_login_link",
+        link(&house, &partner, &org, wrong).await.with(400)
+    );
+    let nothing = link(&house, &partner, &org, json!({})).await;
+    assert_eq!(nothing.with(400)["message"], "email: is required");
+}
+
+#[tokio::test]
+async fn links_have_a_limit_of_their_own() {
+    let house = House::with("[limits]\nlogin_links_per_minute = 2").await;
+    let (partner, org) = owner(&house, "Acme").await;
+    let body = json!({"email": "ann@example.com"});
+    let made = link(&house, &partner, &org, body.clone()).await;
+    made.with(201);
+    assert_eq!(
+        made.header("RateLimit"),
+        Some(r#""partner";r=98;t=60, "login-links";r=1;t=60"#)
+    );
+    assert_eq!(
+        made.header("RateLimit-Policy"),
+        Some(r#""partner";q=100;w=60, "login-links";q=2;w=60"#)
+    );
+    // Judged before whose the org is.
+    link(&house, &partner, "no-id", body.clone())
+        .await
+        .with(403);
+    let refused = link(&house, &partner, "no-id", body.clone()).await;
+    insta::assert_json_snapshot!("a_login_link_too_many", refused.with(429));
+    house.get("/partner/v1/orgs", &partner.key).await.with(200);
+    pass(60);
+    link(&house, &partner, &org, body).await.with(201);
+    assert!(now() > crate::house::NOW);
+}
+
+#[tokio::test]
+async fn many_links_at_once_for_one_person_make_one_account() {
+    let house = House::new().await;
+    let (partner, org) = owner(&house, "Acme").await;
+    let body = json!({"email": "ann@example.com"});
+    let answers = house
+        .at_once(50, |_| link(&house, &partner, &org, body.clone()))
+        .await;
+    assert!(answers.iter().all(|answer| answer.status == 201));
+    assert_eq!(roles_of(&house, &org, "ann@example.com").await, ["admin"]);
+}

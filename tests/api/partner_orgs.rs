@@ -1,0 +1,208 @@
+//! `/partner/v1/orgs`, `/partner/v1/orgs/by-external-id/{externalId}`.
+
+use serde_json::{Value, json};
+
+use crate::house::{House, Reseller, masked, pass};
+
+const ORGS: &str = "/partner/v1/orgs";
+
+/// The widget token is random.
+fn shown(mut body: Value) -> Value {
+    let token = body["widget_token"].as_str().expect("a token");
+    assert!(token.len() >= 32, "{token}");
+    body["widget_token"] = json!("<token>");
+    masked(body)
+}
+
+async fn org(house: &House, partner: &Reseller, body: Value) -> Value {
+    pass(1);
+    house.post(ORGS, &partner.key, body).await.with(201)
+}
+
+#[tokio::test]
+async fn an_org_is_made_found_and_listed() {
+    let house = House::new().await;
+    let partner = house.reseller("Reseller").await;
+    let everything = json!({
+        "name": "Tours & Co",
+        "external_id": "cust/7 ä",
+        "website": "https://tours.example",
+        "language": "fr",
+        "ai_instructions": "Be kind.\nBe brief.",
+        "integrations": {},
+    });
+    let made = org(&house, &partner, everything).await;
+    insta::assert_json_snapshot!("a_new_org", shown(made.clone()));
+    let found = house
+        .get(
+            &format!("{ORGS}/by-external-id/cust%2F7%20%C3%A4"),
+            &partner.key,
+        )
+        .await;
+    insta::assert_json_snapshot!("an_org_by_its_external_id", shown(found.with(200)));
+    let least = org(&house, &partner, json!({"name": "B"})).await;
+    assert_eq!(least["external_id"], Value::Null);
+
+    let listed = house.get(ORGS, &partner.key).await.with(200);
+    assert_eq!(listed["total"], 2);
+    assert_eq!(listed["data"][0]["id"], least["id"]);
+    assert_eq!(listed["data"][1], found.json());
+    let org = house
+        .store
+        .orgs()
+        .by_id(
+            made["id"]
+                .as_str()
+                .and_then(|id| id.parse().ok())
+                .expect("an id"),
+        )
+        .await
+        .expect("stored");
+    let kept = (
+        org.website.as_deref(),
+        &*org.language,
+        org.ai_instructions.as_deref(),
+    );
+    assert_eq!(
+        kept,
+        (
+            Some("https://tours.example"),
+            "fr",
+            Some("Be kind.\nBe brief.")
+        )
+    );
+}
+
+#[tokio::test]
+async fn an_external_id_is_unique_within_a_partner() {
+    let house = House::new().await;
+    let (ours, theirs) = (house.reseller("Ours").await, house.reseller("Theirs").await);
+    let body = json!({"name": "A", "external_id": "7"});
+    let made = org(&house, &ours, body.clone()).await;
+    let again = house.post(ORGS, &ours.key, body.clone()).await;
+    insta::assert_json_snapshot!("an_external_id_twice", again.with(409));
+    let other = org(&house, &theirs, body).await;
+    assert_ne!(made["id"], other["id"]);
+    for (partner, expected) in [(&ours, &made), (&theirs, &other)] {
+        let found = house
+            .get(&format!("{ORGS}/by-external-id/7"), &partner.key)
+            .await
+            .with(200);
+        assert_eq!(found["id"], expected["id"]);
+        assert_eq!(house.get(ORGS, &partner.key).await.with(200)["total"], 1);
+    }
+    // No id is as good as another.
+    for body in [
+        json!({"name": "B", "external_id": null}),
+        json!({"name": "B"}),
+    ] {
+        org(&house, &ours, body).await;
+    }
+    assert_eq!(house.get(ORGS, &ours.key).await.with(200)["total"], 3);
+}
+
+#[tokio::test]
+async fn an_external_id_of_nobody_or_another_partner_is_404() {
+    let house = House::new().await;
+    let (ours, theirs) = (house.reseller("Ours").await, house.reseller("Theirs").await);
+    org(&house, &theirs, json!({"name": "A", "external_id": "7"})).await;
+    let absent = house
+        .get(&format!("{ORGS}/by-external-id/7"), &ours.key)
+        .await;
+    insta::assert_json_snapshot!("an_external_id_of_nobody", absent.with(404));
+    for path in ["nobody", "%00", "%ff", "a%2Fb"] {
+        house
+            .get(&format!("{ORGS}/by-external-id/{path}"), &ours.key)
+            .await
+            .with(404);
+    }
+    house
+        .get(&format!("{ORGS}/by-external-id/7?x=1"), &ours.key)
+        .await
+        .with(400);
+}
+
+#[tokio::test]
+async fn a_hundred_at_once_make_one_org() {
+    let house = House::new().await;
+    let partner = house.reseller("Reseller").await;
+    let body = json!({"name": "A", "external_id": "7"});
+    let answers = house
+        .at_once(100, |_| house.post(ORGS, &partner.key, body.clone()))
+        .await;
+    let count = |status: u16| {
+        answers
+            .iter()
+            .filter(|answer| answer.status == status)
+            .count()
+    };
+    assert_eq!((count(201), count(409)), (1, 99));
+    assert_eq!(house.get(ORGS, &partner.key).await.with(200)["total"], 1);
+}
+
+#[tokio::test]
+async fn orgs_are_listed_newest_first_by_limit_and_offset() {
+    let house = House::new().await;
+    let partner = house.reseller("Reseller").await;
+    for name in ["a", "b", "c", "d"] {
+        org(&house, &partner, json!({"name": name})).await;
+    }
+    for (query, expected) in [
+        ("", vec!["d", "c", "b", "a"]),
+        ("?limit=2", vec!["d", "c"]),
+        ("?limit=2&offset=1", vec!["c", "b"]),
+        ("?offset=3", vec!["a"]),
+        ("?offset=4294967295", vec![]),
+    ] {
+        let page = house
+            .get(&format!("{ORGS}{query}"), &partner.key)
+            .await
+            .with(200);
+        let names: Vec<_> = page["data"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|org| org["name"].clone())
+            .collect();
+        assert_eq!(
+            (names, &page["total"]),
+            (expected.into_iter().map(Value::from).collect(), &json!(4)),
+            "{query}"
+        );
+    }
+    let refused = house
+        .get(&format!("{ORGS}?limit=0&offset=-1&cursor=x"), &partner.key)
+        .await;
+    insta::assert_json_snapshot!("a_wrong_query_for_orgs", refused.with(400));
+    house
+        .get(&format!("{ORGS}?limit=101"), &partner.key)
+        .await
+        .with(400);
+}
+
+#[tokio::test]
+async fn every_fault_of_an_org_is_named() {
+    let house = House::new().await;
+    let partner = house.reseller("Reseller").await;
+    let wrong = json!({
+        "name": "", "external_id": "x".repeat(256), "website": 7, "language": "klingon", "ai_instructions": [],
+        "integrations": {"booking": {"app_key": "a", "user_key": "b"}}, "colour": "red",
+    });
+    insta::assert_json_snapshot!(
+        "faults_of_an_org",
+        house.post(ORGS, &partner.key, wrong).await.with(400)
+    );
+    for (body, message) in [
+        (json!({}), "name: is required"),
+        (
+            json!({"name": "A", "integrations": []}),
+            "integrations: expected an object, not a list",
+        ),
+    ] {
+        assert_eq!(
+            house.post(ORGS, &partner.key, body).await.with(400)["message"],
+            message
+        );
+    }
+    assert_eq!(house.get(ORGS, &partner.key).await.with(200)["total"], 0);
+}

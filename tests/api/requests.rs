@@ -1,0 +1,119 @@
+//! What holds for every path: ids of requests, unknown paths and methods, faults of ours.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::json;
+
+use crate::house::House;
+
+#[tokio::test]
+async fn an_unknown_path_is_404() {
+    let house = House::new().await;
+    let answer = house
+        .send(Request::get("/nowhere").body(Body::empty()))
+        .await;
+    assert_eq!(
+        answer.with(404),
+        json!({"statusCode": 404, "message": "There is no such path", "error": "Not Found"})
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_method_is_405_and_says_which_are_known() {
+    let house = House::new().await;
+    let answer = house
+        .send(Request::delete("/phone/calls").body(Body::empty()))
+        .await;
+    let expected = json!({"statusCode": 405, "message": "This path does not take this method; see Allow", "error": "Method Not Allowed"});
+    assert_eq!(answer.with(405), expected);
+    assert_eq!(answer.header("Allow"), Some("GET,HEAD"));
+}
+
+#[tokio::test]
+async fn a_request_has_an_id() {
+    let house = House::new().await;
+    for (name, given, kept) in [
+        ("none", None, false),
+        ("sane", Some("req-7_a.B"), true),
+        ("empty", Some(""), false),
+        ("blank inside", Some("a b"), false),
+        ("too long", Some(&*"x".repeat(129)), false),
+    ] {
+        let mut request = Request::get("/healthz");
+        if let Some(id) = given {
+            request = request.header("X-Request-Id", id);
+        }
+        let answer = house.send(request.body(Body::empty())).await;
+        let id = answer.header("X-Request-Id").unwrap_or_default();
+        assert_eq!(Some(id) == given, kept, "{name}: {id}");
+        assert!(kept || id.parse::<uuid::Uuid>().is_ok(), "{name}: {id}");
+    }
+}
+
+#[tokio::test]
+async fn a_fault_of_ours_shows_nothing_but_the_requests_id() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    house.get("/phone/calls", &tenant.token).await.with(200);
+    house.store.close().await;
+    let request = Request::get("/phone/calls")
+        .header("Authorization", format!("Bearer {}", tenant.token))
+        .header("X-Request-Id", "seven");
+    let answer = house.send(request.body(Body::empty())).await;
+    let expected = json!({
+        "statusCode": 500, "message": "Something broke on our side; quote the request id seven", "error": "Internal Server Error",
+    });
+    assert_eq!(answer.with(500), expected);
+}
+
+#[tokio::test]
+async fn a_body_is_json_of_at_most_a_mebibyte() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let long = format!("{{\"name\": \"{}\"}}", "x".repeat(1 << 20));
+    for (name, content_type, body, status, message) in [
+        (
+            "no type",
+            None,
+            "{}",
+            415,
+            "A body must be JSON in UTF-8: Content-Type: application/json",
+        ),
+        (
+            "another type",
+            Some("text/plain"),
+            "{}",
+            415,
+            "A body must be JSON in UTF-8: Content-Type: application/json",
+        ),
+        (
+            "too long",
+            Some("application/json"),
+            &*long,
+            413,
+            "A body may have at most 1 MiB",
+        ),
+        (
+            "malformed",
+            Some("application/json"),
+            "{\"name\": ",
+            400,
+            "the body is not well-formed JSON: EOF while parsing a value at line 1 column 9",
+        ),
+        (
+            "nothing at all",
+            None,
+            "",
+            400,
+            "name: is required; type: is required; language: is required; first_message: is required; use_org_knowledgebase: is required",
+        ),
+    ] {
+        let mut request =
+            Request::post("/phone").header("Authorization", format!("Bearer {}", tenant.token));
+        if let Some(content_type) = content_type {
+            request = request.header("Content-Type", content_type);
+        }
+        let answer = house.send(request.body(Body::from(body.to_owned()))).await;
+        assert_eq!(answer.with(status)["message"], message, "{name}");
+    }
+}

@@ -1,0 +1,69 @@
+//! `/phone/voices`.
+
+use serde_json::json;
+
+use crate::house::House;
+
+const VOICES: &str = r#"
+[phone]
+voices = [
+    { id = "nova", name = "Nova", language = "en", gender = "female" },
+    { id = "basso", name = "Basso" },
+    "plain",
+]
+"#;
+
+#[tokio::test]
+async fn the_operators_voices_are_listed_in_his_order() {
+    let house = House::with(VOICES).await;
+    let tenant = house.tenant("Acme").await;
+    insta::assert_json_snapshot!(house.get("/phone/voices", &tenant.token).await.with(200));
+    let first = house
+        .get("/phone/voices?limit=2", &tenant.token)
+        .await
+        .with(200);
+    let next = first["next"].as_str().expect("a second page");
+    let second = house
+        .get(
+            &format!("/phone/voices?limit=2&cursor={next}"),
+            &tenant.token,
+        )
+        .await
+        .with(200);
+    assert_eq!(
+        (&first["items"][1]["id"], &second["items"][0]["id"]),
+        (&json!("basso"), &json!("plain"))
+    );
+    assert_eq!(
+        (&second["next"], &second["total"]),
+        (&json!(null), &json!(3))
+    );
+}
+
+#[tokio::test]
+async fn without_configured_voices_the_list_is_empty() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let body = house.get("/phone/voices", &tenant.token).await.with(200);
+    assert_eq!(body, json!({"items": [], "next": null, "total": 0}));
+}
+
+#[tokio::test]
+async fn a_wrong_question_is_refused() {
+    let house = House::with(VOICES).await;
+    let tenant = house.tenant("Acme").await;
+    let body = house
+        .get(
+            "/phone/voices?limit=0&cursor=tenor&colour=red",
+            &tenant.token,
+        )
+        .await
+        .with(400);
+    assert_eq!(
+        body["message"],
+        "limit: expected a number from 1 to 100; cursor: is no cursor of this list; colour: is no parameter of this endpoint"
+    );
+    let (_, token) = house.key(tenant.org, &["phone:write"]).await;
+    let body = house.get("/phone/voices", &token).await.with(403);
+    assert_eq!(body["message"], "This API key lacks the scope phone:read");
+}

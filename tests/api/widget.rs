@@ -1,0 +1,416 @@
+//! `/widget/authenticate-user`, `/widget/authenticate-user-by-external-id`, `/widget/me`.
+
+use std::collections::HashSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use trunkline::store::Contact;
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use crate::house::{Answer, House, Tenant, all_lack, masked, now, pass};
+
+const PLAIN: &str = "/widget/authenticate-user";
+const BY_ID: &str = "/widget/authenticate-user-by-external-id";
+
+/// The contact that the answer names.
+fn contact_of(answer: &Answer) -> Uuid {
+    let body = answer.with(200);
+    let fields: Vec<_> = body.as_object().expect("an object").keys().collect();
+    assert_eq!(fields, ["contact", "token"]);
+    let id = body["contact"]["id"].as_str().expect("an id");
+    assert_eq!(body["contact"], json!({"id": id}));
+    id.parse().expect("an id")
+}
+
+fn token_of(answer: &Answer) -> String {
+    let body = answer.with(200);
+    body["token"].as_str().expect("a token").to_owned()
+}
+
+async fn authenticate(house: &House, tenant: &Tenant, path: &str, body: Value) -> Uuid {
+    contact_of(&house.post(path, &tenant.token, body).await)
+}
+
+async fn stored(house: &House, tenant: &Tenant, id: Uuid) -> Contact {
+    let contact = house.store.contacts().by_id(tenant.org, id).await;
+    contact.expect("the contact is stored")
+}
+
+fn everything() -> Value {
+    json!({
+        "email": "Ann@Example.com",
+        "phone": "+44 20 7183 8750",
+        "name": "Ann",
+        "avatar_url": "https://example.com/ann.png",
+        "language": "kmr",
+        "customData": {"plan": {"seats": 3}},
+        "chat_context": "on the page\nof prices",
+        "mcp_access": {"server_ids": ["00000000-0000-0000-0000-00000000000a"], "account_id": "acct-7"},
+        "http_action_overrides": {"headers": {"X-Tenant": "7"}, "query_params": {}, "path_params": {"id": 1}, "body_params": {"a": [null]}},
+    })
+}
+
+#[tokio::test]
+async fn a_visitor_gets_a_token_that_shows_who_it_is() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let mut body = everything();
+    body["external_id"] = json!("crm/7");
+    let answer = house.post(BY_ID, &tenant.token, body).await;
+    let id = contact_of(&answer);
+    let me = house.get("/widget/me", &token_of(&answer)).await;
+    insta::assert_json_snapshot!("a_contact_by_its_token", masked(me.with(200)));
+    let contact = stored(&house, &tenant, id).await;
+    let kept = json!([
+        contact.mcp_access,
+        contact.http_action_overrides,
+        contact.chat_context
+    ]);
+    let everything = everything();
+    let sent = ["mcp_access", "http_action_overrides", "chat_context"]
+        .map(|name| everything[name].clone());
+    assert_eq!(kept, json!(sent));
+}
+
+#[tokio::test]
+async fn the_token_says_who_and_nothing_else() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let answer = house.post(PLAIN, &tenant.token, everything()).await;
+    let token = token_of(&answer);
+    let part = |at: usize| -> Value {
+        let part = token.split('.').nth(at).expect("three parts");
+        let octets = URL_SAFE_NO_PAD.decode(part).expect("base64url");
+        serde_json::from_slice(&octets).expect("JSON")
+    };
+    let kid = house.store.keyring().signing_key().id();
+    assert_eq!(part(0), json!({"typ": "JWT", "alg": "EdDSA", "kid": kid}));
+    let iat = now().as_secs();
+    let claims = json!({
+        "typ": "widget_contact", "sub": contact_of(&answer), "org": tenant.org, "iat": iat, "exp": iat + 86_400,
+    });
+    assert_eq!(part(1), claims);
+}
+
+#[tokio::test]
+async fn a_token_ends() {
+    let house = House::with("[widget]\ntoken_lifetime_s = 60").await;
+    let tenant = house.tenant("Acme").await;
+    let token = token_of(&house.post(PLAIN, &tenant.token, everything()).await);
+    pass(59);
+    house.get("/widget/me", &token).await.with(200);
+    pass(1);
+    let ended = house.get("/widget/me", &token).await;
+    insta::assert_json_snapshot!("a_widget_token_that_has_ended", ended.with(401));
+    assert_eq!(ended.header("WWW-Authenticate"), Some("Bearer"));
+}
+
+#[tokio::test]
+async fn a_key_is_no_widget_token_and_a_widget_token_no_key() {
+    let house = House::new().await;
+    let (tenant, other) = (house.tenant("Acme").await, House::new().await);
+    let widget = token_of(&house.post(PLAIN, &tenant.token, everything()).await);
+    house.get("/widget/me", &tenant.token).await.with(401);
+    house.get("/widget/me", "garbage").await.with(401);
+    house.get("/phone/calls", &widget).await.with(401);
+    house.post(PLAIN, &widget, everything()).await.with(401);
+    other.get("/widget/me", &widget).await.with(401);
+    house.get("/widget/me?colour=red", &widget).await.with(400);
+}
+
+#[tokio::test]
+async fn an_external_id_finds_its_contact_whatever_the_addresses() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let shared = json!({"email": "ann@example.com", "phone": "+442071838750"});
+    let with = |id: &str| {
+        let mut body = shared.clone();
+        body["external_id"] = json!(id);
+        body
+    };
+    let plain = authenticate(&house, &tenant, PLAIN, shared.clone()).await;
+    let first = authenticate(&house, &tenant, BY_ID, with("1")).await;
+    let second = authenticate(&house, &tenant, BY_ID, with("2")).await;
+    assert_eq!(HashSet::from([plain, first, second]).len(), 3);
+    let moved = json!({"external_id": "1", "email": "bob@example.com", "phone": null});
+    assert_eq!(authenticate(&house, &tenant, BY_ID, moved).await, first);
+    let bare = json!({"external_id": "1"});
+    assert_eq!(authenticate(&house, &tenant, BY_ID, bare).await, first);
+    let contact = stored(&house, &tenant, first).await;
+    assert_eq!(
+        (contact.email.as_deref(), contact.phone),
+        (Some("bob@example.com"), None)
+    );
+    // The id is compared as it is.
+    let spaced = json!({"external_id": " 1"});
+    assert_ne!(authenticate(&house, &tenant, BY_ID, spaced).await, first);
+}
+
+#[tokio::test]
+async fn other_ways_in_never_meet_a_contact_with_an_external_id() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let phone = E164::parse("+442071838750").expect("a number");
+    let known = json!({"external_id": "1", "email": "ann@example.com", "phone": phone});
+    let known = authenticate(&house, &tenant, BY_ID, known).await;
+    for body in [
+        json!({"email": "ann@example.com"}),
+        json!({"phone": phone}),
+        json!({"email": "ann@example.com", "phone": phone}),
+    ] {
+        assert_ne!(authenticate(&house, &tenant, PLAIN, body).await, known);
+    }
+    let callers = house.store.contacts();
+    let called = callers
+        .find_or_create_by_phone_many(&[(tenant.org, phone)], now())
+        .await;
+    assert_ne!(called.expect("a contact"), [known]);
+}
+
+#[tokio::test]
+async fn an_email_address_is_found_whatever_its_case() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let first = authenticate(
+        &house,
+        &tenant,
+        PLAIN,
+        json!({"email": "Ann@Example.com", "phone": "+442071838750"}),
+    )
+    .await;
+    pass(1);
+    let again = json!({"email": "aNN@example.COM", "phone": "+442071838751"});
+    assert_eq!(authenticate(&house, &tenant, PLAIN, again).await, first);
+    let contact = stored(&house, &tenant, first).await;
+    assert_eq!(contact.email.as_deref(), Some("aNN@example.COM"));
+    assert_eq!(contact.phone.as_deref(), Some("+442071838751"));
+    assert_eq!(
+        (contact.created_at < now(), contact.updated_at),
+        (true, now())
+    );
+}
+
+#[tokio::test]
+async fn a_shared_phone_gives_nobody_anothers_account() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let ann = authenticate(
+        &house,
+        &tenant,
+        PLAIN,
+        json!({"email": "ann@example.com", "phone": "+44 20 7183 8750"}),
+    )
+    .await;
+    pass(1);
+    let bob = authenticate(
+        &house,
+        &tenant,
+        PLAIN,
+        json!({"email": "bob@example.com", "phone": "+442071838750"}),
+    )
+    .await;
+    assert_ne!(bob, ann, "both the request and the contact have an address");
+    // Without an address the oldest answers to the phone, however it is written.
+    let called = json!({"phone": "0044-20-7183-8750"});
+    assert_eq!(authenticate(&house, &tenant, PLAIN, called).await, ann);
+
+    pass(1);
+    let nameless = authenticate(&house, &tenant, PLAIN, json!({"phone": "+442071838759"})).await;
+    let named = json!({"email": "cat@example.com", "phone": "+442071838759"});
+    assert_eq!(
+        authenticate(&house, &tenant, PLAIN, named).await,
+        nameless,
+        "that contact has no address"
+    );
+    let contact = stored(&house, &tenant, nameless).await;
+    assert_eq!(contact.email.as_deref(), Some("cat@example.com"));
+}
+
+#[tokio::test]
+async fn a_caller_who_chats_is_the_same_contact() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let phone = E164::parse("+442071838750").expect("a number");
+    let callers = house.store.contacts();
+    let called = callers
+        .find_or_create_by_phone_many(&[(tenant.org, phone)], now())
+        .await;
+    let chatted = authenticate(
+        &house,
+        &tenant,
+        PLAIN,
+        json!({"phone": "tel:+44-20-7183-8750", "email": "a@b.com"}),
+    )
+    .await;
+    assert_eq!(called.expect("a contact"), [chatted]);
+}
+
+#[tokio::test]
+async fn absent_stays_null_clears_and_a_value_replaces() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let with = |mut body: Value| {
+        body["external_id"] = json!("1");
+        body
+    };
+    let id = authenticate(&house, &tenant, BY_ID, with(everything())).await;
+    let first = stored(&house, &tenant, id).await;
+    pass(1);
+    authenticate(&house, &tenant, BY_ID, with(json!({}))).await;
+    assert_eq!(stored(&house, &tenant, id).await, first);
+    let mut cleared = everything();
+    for value in cleared.as_object_mut().expect("an object").values_mut() {
+        *value = Value::Null;
+    }
+    authenticate(&house, &tenant, BY_ID, with(cleared)).await;
+    let contact = stored(&house, &tenant, id).await;
+    let blank = Contact {
+        email: None,
+        phone: None,
+        name: None,
+        avatar_url: None,
+        language: None,
+        chat_context: None,
+        custom_data: None,
+        mcp_access: None,
+        http_action_overrides: None,
+        updated_at: now(),
+        ..first
+    };
+    assert_eq!(contact, blank);
+    authenticate(
+        &house,
+        &tenant,
+        BY_ID,
+        with(json!({"customData": {"a": 1}})),
+    )
+    .await;
+    authenticate(
+        &house,
+        &tenant,
+        BY_ID,
+        with(json!({"customData": {"b": 2}})),
+    )
+    .await;
+    let contact = stored(&house, &tenant, id).await;
+    assert_eq!(
+        json!(contact.custom_data),
+        json!({"b": 2}),
+        "an object is replaced as a whole"
+    );
+}
+
+#[tokio::test]
+async fn every_fault_is_named() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let wrong = json!({
+        "external_id": " ",
+        "email": "ann@example",
+        "phone": 44,
+        "name": "x".repeat(256),
+        "avatar_url": [],
+        "language": "xx",
+        "customData": "red",
+        "chat_context": false,
+        "mcp_access": {"server_ids": ["a", 7], "account_id": {}, "colour": 1},
+        "http_action_overrides": {"headers": [], "cookies": {}},
+        "custom_data": {},
+    });
+    insta::assert_json_snapshot!(
+        "faults_by_external_id",
+        house
+            .post(BY_ID, &tenant.token, wrong.clone())
+            .await
+            .with(400)
+    );
+    insta::assert_json_snapshot!(
+        "faults_by_addresses",
+        house.post(PLAIN, &tenant.token, wrong).await.with(400)
+    );
+    for (path, body, message) in [
+        (
+            PLAIN,
+            json!({}),
+            "email: is required where there is no phone",
+        ),
+        (
+            PLAIN,
+            json!({"email": null, "phone": null}),
+            "email: is required where there is no phone",
+        ),
+        (PLAIN, json!({"phone": " "}), "phone: must not be empty"),
+        (
+            PLAIN,
+            json!({"email": "a@b.com", "external_id": "1"}),
+            "external_id: is no field of this request",
+        ),
+        (
+            BY_ID,
+            json!({"email": "a@b.com"}),
+            "external_id: is required",
+        ),
+        (
+            BY_ID,
+            json!({"external_id": null}),
+            "external_id: expected a text, not null",
+        ),
+        (
+            BY_ID,
+            json!({"external_id": "x".repeat(256)}),
+            "external_id: expected 1 to 255 characters, not 256",
+        ),
+    ] {
+        assert_eq!(
+            house.post(path, &tenant.token, body).await.with(400)["message"],
+            message
+        );
+    }
+    let longest = json!({"external_id": "é".repeat(255)});
+    house.post(BY_ID, &tenant.token, longest).await.with(200);
+}
+
+#[tokio::test]
+async fn tenants_do_not_share_contacts() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    for (path, body) in [
+        (PLAIN, json!({"email": "a@b.com"})),
+        (BY_ID, json!({"external_id": "1"})),
+    ] {
+        let ours = authenticate(&house, &acme, path, body.clone()).await;
+        assert_ne!(authenticate(&house, &other, path, body).await, ours);
+    }
+}
+
+#[tokio::test]
+async fn identities_need_their_scope() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let (_, reader) = house
+        .key(tenant.org, &["phone:write", "handoff:write"])
+        .await;
+    let answers = [
+        house.post(PLAIN, &reader, json!([])).await,
+        house.post(BY_ID, &reader, json!([])).await,
+    ];
+    all_lack(&answers, "widget:write");
+}
+
+#[tokio::test]
+async fn a_hundred_at_once_make_one_contact() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    for (path, body) in [
+        (PLAIN, json!({"email": "a@b.com", "phone": "+442071838750"})),
+        (PLAIN, json!({"phone": "+442071838751"})),
+        (BY_ID, json!({"external_id": "1", "name": "Ann"})),
+    ] {
+        let ids = house
+            .at_once(100, |_| authenticate(&house, &tenant, path, body.clone()))
+            .await;
+        assert_eq!(HashSet::<Uuid>::from_iter(ids).len(), 1, "{path} {body}");
+    }
+}

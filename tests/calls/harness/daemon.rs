@@ -1,0 +1,388 @@
+//! The built daemon: set up through its own command line, served on free ports, stopped when the test ends.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::http;
+use super::process::{Deadline, Process, free_port, free_range};
+use super::sipp::{Caller, Runtime};
+
+const READY: Duration = Duration::from_secs(30);
+const RECORDED: Duration = Duration::from_secs(10);
+
+/// Enough for the few calls of a test.
+const RTP_PORTS: u16 = 64;
+
+/// A trunk's digest user.
+#[derive(Debug, Clone)]
+pub(crate) struct Credentials {
+    pub(crate) username: String,
+    pub(crate) password: String,
+}
+
+/// A data directory and its configuration, before the daemon serves it.
+#[derive(Debug)]
+pub(crate) struct House {
+    folder: TempDir,
+    settings: Vec<(&'static str, String)>,
+    pub(crate) sip: SocketAddr,
+    pub(crate) http: SocketAddr,
+    pub(crate) org: String,
+    pub(crate) first_agent: String,
+    pub(crate) first_number: String,
+    credentials: Credentials,
+    key: String,
+}
+
+impl House {
+    /// An org with an agent, a number and a trunk, as `quickstart` makes them.
+    pub(crate) fn new() -> Self {
+        Self::on(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// The same, with SIP on another loopback address.
+    pub(crate) fn on(ip: IpAddr) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let sip = SocketAddr::new(ip, free_port());
+        let http = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let rtp = free_range(RTP_PORTS);
+        let settings = vec![
+            (
+                "TRUNKLINE__DATA_DIR",
+                folder.path().join("data").display().to_string(),
+            ),
+            ("TRUNKLINE__HTTP__LISTEN", http.to_string()),
+            ("TRUNKLINE__SIP__UDP", sip.to_string()),
+            ("TRUNKLINE__SIP__TCP", sip.to_string()),
+            ("TRUNKLINE__SIP__PUBLIC_HOST", sip.ip().to_string()),
+            (
+                "TRUNKLINE__MEDIA__RTP_PORTS",
+                format!("{rtp}-{}", rtp + RTP_PORTS - 1),
+            ),
+            ("TRUNKLINE__SIP__SHARDS", "2".to_owned()),
+            // Tests look into the list of calls again and again.
+            (
+                "TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE",
+                "1000000".to_owned(),
+            ),
+        ];
+        let made = run(
+            folder.path(),
+            &settings,
+            &["quickstart", "--json", "--no-serve"],
+        );
+        let credentials = Credentials {
+            username: text(&made["trunk"]["auth_username"]),
+            password: text(&made["trunk"]["auth_password"]),
+        };
+        Self {
+            org: text(&made["org_id"]),
+            first_agent: text(&made["agent_id"]),
+            first_number: text(&made["phone_number"]),
+            key: text(&made["api_key"]),
+            credentials,
+            settings,
+            sip,
+            http,
+            folder,
+        }
+    }
+
+    pub(crate) fn set(mut self, variable: &'static str, value: &str) -> Self {
+        self.settings.push((variable, value.to_owned()));
+        self
+    }
+
+    /// A new inbound agent of the first org.
+    pub(crate) fn agent(&self, name: &str, runtime: Runtime) -> String {
+        let made = self.run(&[
+            "agent",
+            "create",
+            "--org",
+            &self.org,
+            "--name",
+            name,
+            "--runtime",
+            &runtime.uri(),
+            "--json",
+        ]);
+        text(&made["id"])
+    }
+
+    /// Verifies a number and assigns it.
+    pub(crate) fn assign(&self, number: &str, agent: &str) {
+        self.run(&[
+            "number",
+            "add",
+            number,
+            "--org",
+            &self.org,
+            "--verified",
+            "--json",
+        ]);
+        self.run(&[
+            "number", "assign", number, "--org", &self.org, "--agent", agent, "--json",
+        ]);
+    }
+
+    /// Puts a number at the end of the trunk's list.
+    pub(crate) fn list(&self, number: &str) {
+        self.run(&["trunk", "add-number", number, "--org", &self.org, "--json"]);
+    }
+
+    /// Takes calls to the trunk's numbers from this network without credentials.
+    pub(crate) fn allow(&self, network: &str) {
+        self.run(&[
+            "trunk", "update", "--org", &self.org, "--allow", network, "--json",
+        ]);
+    }
+
+    /// Takes every call from this network as the org's.
+    pub(crate) fn dedicate(&self, network: &str) {
+        self.run(&["trunk", "dedicate", network, "--org", &self.org, "--json"]);
+    }
+
+    pub(crate) fn disable(&self, agent: &str) {
+        self.run(&[
+            "agent",
+            "update",
+            agent,
+            "--org",
+            &self.org,
+            "--disabled",
+            "--json",
+        ]);
+    }
+
+    pub(crate) fn limit(&self, agent: &str, calls: u32) {
+        self.run(&[
+            "agent",
+            "update",
+            agent,
+            "--org",
+            &self.org,
+            "--max-concurrent-calls",
+            &calls.to_string(),
+            "--json",
+        ]);
+    }
+
+    pub(crate) fn runtime(&self, agent: &str, uri: &str) {
+        self.run(&[
+            "agent",
+            "update",
+            agent,
+            "--org",
+            &self.org,
+            "--runtime",
+            uri,
+            "--json",
+        ]);
+    }
+
+    pub(crate) fn runtime_with_fallback(&self, agent: &str, uri: &str, fallback: &str) {
+        self.run(&[
+            "agent",
+            "update",
+            agent,
+            "--org",
+            &self.org,
+            "--runtime",
+            uri,
+            "--fallback",
+            fallback,
+            "--json",
+        ]);
+    }
+
+    /// Gives the daemon time to follow a change that another process made: a second, and as much again.
+    pub(crate) fn settle(&self) {
+        std::thread::sleep(Duration::from_secs(2));
+    }
+
+    /// An agent of another org.
+    pub(crate) fn foreign_agent(&self) -> String {
+        let org = text(&self.run(&["org", "create", "--name", "Elsewhere", "--json"])["id"]);
+        text(
+            &self.run(&[
+                "agent", "create", "--org", &org, "--name", "Foreign", "--json",
+            ])["id"],
+        )
+    }
+
+    /// Runs a command of the command line, which must succeed. JSON or null.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Value {
+        run(self.folder.path(), &self.settings, arguments)
+    }
+
+    pub(crate) fn serve(self) -> Daemon {
+        Daemon {
+            process: self.start(),
+            house: self,
+        }
+    }
+
+    /// Starts a daemon, and returns once it is ready.
+    pub(crate) fn start(&self) -> Process {
+        let log = self.folder.path().join("log");
+        let file = File::create(&log).expect("the log can be written");
+        let mut command = command(self.folder.path(), &self.settings);
+        command
+            .arg("serve")
+            .stderr(file.try_clone().expect("a second handle"))
+            .stdout(file);
+        let mut process = Process::start("trunkline serve", &mut command);
+        let ready = Deadline::after(READY).poll(|| {
+            let ready =
+                http::get(self.http, "/readyz", None).is_some_and(|(status, _)| status == 200);
+            (ready || process.exited().is_some()).then_some(ready)
+        });
+        assert_eq!(ready, Some(true), "the daemon isn't ready:\n{}", read(&log));
+        process
+    }
+}
+
+/// A daemon that serves.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) process: Process,
+    pub(crate) house: House,
+}
+
+impl Daemon {
+    pub(crate) fn sip(&self) -> SocketAddr {
+        self.house.sip
+    }
+
+    pub(crate) fn credentials(&self) -> Credentials {
+        self.house.credentials.clone()
+    }
+
+    /// A caller with the trunk's credentials that dials the first number and names no agent.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller {
+            daemon: self.house.sip,
+            credentials: self.credentials(),
+            number: "+441632960001".to_owned(),
+            dials: self.house.first_number.clone(),
+            extra_header: "X-Agent: none named".to_owned(),
+            tcp: false,
+            talks: Duration::from_millis(500),
+        }
+    }
+
+    /// The records of all calls, newest first.
+    pub(crate) fn calls(&self) -> Vec<Value> {
+        let mut page = http::json(self.house.http, "/phone/calls", &self.house.key);
+        match page["items"].take() {
+            Value::Array(items) => items,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_) => panic!("no list of calls: {page}"),
+        }
+    }
+
+    /// The record of the only call, once it has ended.
+    pub(crate) fn record(&self) -> Value {
+        self.records(1).remove(0)
+    }
+
+    /// The records of so many calls, once they have ended; more than that there mustn't be.
+    pub(crate) fn records(&self, count: usize) -> Vec<Value> {
+        let ended = Deadline::after(RECORDED).poll(|| {
+            let calls = self.calls();
+            assert!(calls.len() <= count, "a call leaves one record: {calls:?}");
+            let over = calls.iter().all(|call| !call["ended_at"].is_null());
+            (over && calls.len() == count).then_some(calls)
+        });
+        ended.unwrap_or_else(|| panic!("not {count} records of ended calls: {:?}", self.calls()))
+    }
+
+    /// The stored decision of a call.
+    pub(crate) fn routing(&self, call: &Value) -> Value {
+        http::json(
+            self.house.http,
+            &format!("/phone/calls/{}/routing", text(&call["id"])),
+            &self.house.key,
+        )
+    }
+
+    /// Status and body of a request to the API that changes something.
+    pub(crate) fn change(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        http::change(method, self.house.http, path, &self.house.key, body)
+    }
+
+    pub(crate) fn log(&self) -> String {
+        read(&self.house.folder.path().join("log"))
+    }
+
+    /// SIGTERM, and the end that follows it.
+    pub(crate) fn stop(mut self) -> bool {
+        self.process.terminate();
+        self.process
+            .wait(Deadline::after(READY))
+            .is_some_and(|status| status.success())
+    }
+}
+
+impl Drop for Daemon {
+    /// A test that failed shows what the daemon had to say.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the daemon's log:\n{}", self.log());
+        }
+    }
+}
+
+fn command(folder: &Path, settings: &[(&'static str, String)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trunkline"));
+    let ours = std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| name.to_string_lossy().starts_with("TRUNKLINE__"));
+    for name in ours {
+        command.env_remove(name);
+    }
+    command
+        .current_dir(folder)
+        .envs(settings.iter().map(|(name, value)| (name, value)));
+    command
+}
+
+fn run(folder: &Path, settings: &[(&'static str, String)], arguments: &[&str]) -> Value {
+    let output = command(folder, settings)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the daemon's binary runs");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}\n{stdout}\n{complaint}",
+        output.status
+    );
+    if stdout.trim().is_empty() {
+        return Value::Null;
+    }
+    serde_json::from_str(stdout.trim())
+        .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {stdout}"))
+}
+
+fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .unwrap_or_else(|| panic!("no text: {value}"))
+        .to_owned()
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+}

@@ -1,0 +1,92 @@
+//! One request over HTTP/1.1, enough to read the API and to ask it something.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Status and body. None: nobody answers there.
+pub(crate) fn get(address: SocketAddr, path: &str, key: Option<&str>) -> Option<(u16, String)> {
+    ask("GET", address, path, key, None)
+}
+
+/// Status and JSON body of a request that changes something.
+pub(crate) fn change(
+    method: &str,
+    address: SocketAddr,
+    path: &str,
+    key: &str,
+    body: &Value,
+) -> (u16, Value) {
+    let (status, body) = ask(method, address, path, Some(key), Some(body)).expect("an answer");
+    let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    (status, body)
+}
+
+fn ask(
+    method: &str,
+    address: SocketAddr,
+    path: &str,
+    key: Option<&str>,
+    body: Option<&Value>,
+) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;
+    stream.set_read_timeout(Some(LIMIT)).ok()?;
+    let authorization = key
+        .map(|key| format!("Authorization: Bearer {key}\r\n"))
+        .unwrap_or_default();
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let content = if body.is_empty() {
+        String::new()
+    } else {
+        format!(
+            "Content-Type: application/json\r\nContent-Length: {}\r\n",
+            body.len()
+        )
+    };
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{authorization}{content}Connection: close\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    parse(&String::from_utf8(answer).ok()?)
+}
+
+fn parse(answer: &str) -> Option<(u16, String)> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let chunked = head
+        .to_ascii_lowercase()
+        .contains("transfer-encoding: chunked");
+    let body = if chunked {
+        unchunk(body)?
+    } else {
+        body.to_owned()
+    };
+    Some((status, body))
+}
+
+fn unchunk(mut body: &str) -> Option<String> {
+    let mut whole = String::new();
+    loop {
+        let (size, rest) = body.split_once("\r\n")?;
+        let size = usize::from_str_radix(size, 16).ok()?;
+        if size == 0 {
+            return Some(whole);
+        }
+        whole.push_str(rest.get(..size)?);
+        body = rest.get(size + 2..)?;
+    }
+}
+
+/// A JSON body that must come with 200.
+pub(crate) fn json(address: SocketAddr, path: &str, key: &str) -> Value {
+    let (status, body) =
+        get(address, path, Some(key)).unwrap_or_else(|| panic!("{path}: no answer"));
+    assert_eq!(status, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+}

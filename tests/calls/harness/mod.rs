@@ -1,0 +1,14 @@
+//! What the tests drive: a daemon, the peers, the log of what a peer saw.
+
+mod baresip;
+mod daemon;
+pub(crate) mod http;
+pub(crate) mod process;
+mod sipp;
+mod trace;
+
+pub(crate) use baresip::Baresip;
+pub(crate) use daemon::{Credentials, Daemon, House};
+pub(crate) use process::tools;
+pub(crate) use sipp::{Caller, Runtime};
+pub(crate) use trace::{Message, Trace};

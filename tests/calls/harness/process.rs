@@ -1,0 +1,153 @@
+//! Processes with a bounded life: nothing that a test starts outlives it, and no wait is without an end.
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(20);
+
+/// When waiting ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    pub(crate) fn after(limit: Duration) -> Self {
+        Self(now() + limit)
+    }
+
+    /// Asks until there is an answer or the time is over.
+    pub(crate) fn poll<T>(self, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+        loop {
+            if let Some(answer) = ask() {
+                return Some(answer);
+            }
+            if now() >= self.0 {
+                return None;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "other processes are waited for in real time"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// A child that is killed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    name: String,
+}
+
+impl Process {
+    pub(crate) fn start(name: &str, command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).spawn();
+        let child = child.unwrap_or_else(|error| panic!("{name} doesn't start: {error}"));
+        Self {
+            child,
+            name: name.to_owned(),
+        }
+    }
+
+    /// None: still running at the deadline.
+    pub(crate) fn wait(&mut self, deadline: Deadline) -> Option<ExitStatus> {
+        deadline.poll(|| self.exited())
+    }
+
+    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
+        self.child
+            .try_wait()
+            .unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGTERM.
+    pub(crate) fn terminate(&self) {
+        let sent = Command::new("kill")
+            .args(["-TERM", &self.id().to_string()])
+            .status();
+        assert!(
+            sent.is_ok_and(|status| status.success()),
+            "{} can't be terminated",
+            self.name
+        );
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only where the child is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether these programs are there. Under CI a missing one fails the test; elsewhere the test says that it is skipped.
+pub(crate) fn tools(names: &[&str]) -> bool {
+    let missing: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| !on_path(name))
+        .collect();
+    if missing.is_empty() {
+        return true;
+    }
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "{} missing: install it",
+        missing.join(", ")
+    );
+    let thread = std::thread::current();
+    // Straight to the stream: what goes through eprintln! is only shown for tests that fail.
+    let told = writeln!(
+        std::io::stderr(),
+        "SKIPPED {}: {} missing",
+        thread.name().unwrap_or("a test"),
+        missing.join(", ")
+    );
+    told.expect("standard error can be written");
+    false
+}
+
+fn on_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// The first of so many UDP ports in a row that are free, below those that the kernel gives out. No two calls in a process get the same.
+pub(crate) fn free_range(size: u16) -> u16 {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let ranges = (32_000 - 20_000) / size;
+    // Test processes that run side by side begin at different places.
+    let start = u16::try_from(std::process::id() % u32::from(ranges)).unwrap_or(0);
+    let is_free = |port: u16| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
+    let found = (0..ranges).find_map(|_| {
+        let index = (start + TAKEN.fetch_add(1, Ordering::Relaxed)) % ranges;
+        let first = 20_000 + index * size;
+        (first..first + size).all(is_free).then_some(first)
+    });
+    found.expect("a free range of UDP ports")
+}
+
+/// A loopback port that is free for UDP and TCP. Another process may take it before it is used; the kernel doesn't give the same one
+/// to two that ask in a row.
+pub(crate) fn free_port() -> u16 {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    loop {
+        let udp = UdpSocket::bind(any).expect("a free UDP port");
+        let address = udp.local_addr().expect("a bound socket has an address");
+        if TcpListener::bind(address).is_ok() {
+            return address.port();
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! sipp as caller and as runtime, playing the scenarios of `fixtures/sipp`.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::daemon::Credentials;
+use super::process::{Deadline, Process, free_port};
+use super::trace::Trace;
+
+/// Longer than any scenario lasts.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long sipp may take to listen.
+const LISTENING: Duration = Duration::from_secs(5);
+
+/// A running sipp.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    process: Process,
+    scenario: String,
+    messages: PathBuf,
+    errors: PathBuf,
+    /// Its files live as long as it does.
+    _folder: tempfile::TempDir,
+}
+
+impl Peer {
+    fn start(scenario: &str, own: SocketAddr, configure: impl FnOnce(&mut Command)) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let script = folder.path().join("scenario.xml");
+        std::fs::write(&script, expand(scenario)).expect("the scenario can be written");
+        let [messages, errors, output] =
+            ["messages", "errors", "output"].map(|name| folder.path().join(name));
+        let output = std::fs::File::create(output).expect("the output can be written");
+        let mut command = Command::new("sipp");
+        command.args([
+            "-nostdin",
+            "-m",
+            "1",
+            "-r",
+            "1",
+            "-i",
+            &own.ip().to_string(),
+            "-p",
+            &own.port().to_string(),
+        ]);
+        command.args([
+            "-timeout_error",
+            "-timeout",
+            &LIMIT.as_secs().to_string(),
+            "-recv_timeout",
+            "50000",
+        ]);
+        command
+            .arg("-sf")
+            .arg(&script)
+            .arg("-trace_msg")
+            .arg("-message_file")
+            .arg(&messages);
+        command.arg("-trace_err").arg("-error_file").arg(&errors);
+        command
+            .current_dir(folder.path())
+            .stdout(Stdio::from(output))
+            .stderr(Stdio::null());
+        configure(&mut command);
+        let process = Process::start("sipp", &mut command);
+        Self {
+            process,
+            scenario: scenario.to_owned(),
+            messages,
+            errors,
+            _folder: folder,
+        }
+    }
+
+    /// Waits for the end of the scenario, which must have gone as it is written.
+    pub(crate) fn finish(mut self) -> Trace {
+        let status = self.process.wait(Deadline::after(LIMIT));
+        let fine = status.is_some_and(|status| status.success());
+        assert!(
+            fine,
+            "{} ended with {status:?}\n{}\n{}",
+            self.scenario,
+            self.complaints(),
+            self.log()
+        );
+        Trace::read(&self.messages)
+    }
+
+    /// Waits until a request of this method has come in.
+    pub(crate) fn wait_for(&self, method: &str) {
+        let came =
+            || self.messages.exists() && !Trace::read(&self.messages).requests(method).is_empty();
+        let waited = Deadline::after(LIMIT).poll(|| came().then_some(()));
+        assert!(
+            waited.is_some(),
+            "{}: no {method} came\n{}",
+            self.scenario,
+            self.log()
+        );
+    }
+
+    fn complaints(&self) -> String {
+        std::fs::read_to_string(&self.errors).unwrap_or_default()
+    }
+
+    fn log(&self) -> String {
+        if self.messages.exists() {
+            Trace::read(&self.messages).to_string()
+        } else {
+            "no message at all".to_owned()
+        }
+    }
+}
+
+/// What a caller says of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) daemon: SocketAddr,
+    pub(crate) credentials: Credentials,
+    /// Its own number, the user of From.
+    pub(crate) number: String,
+    /// The user of the Request-URI.
+    pub(crate) dials: String,
+    /// A whole header line beside the usual ones, such as the one that names an agent.
+    pub(crate) extra_header: String,
+    pub(crate) tcp: bool,
+    /// How long it stays in a call that it ends itself.
+    pub(crate) talks: Duration,
+}
+
+impl Caller {
+    pub(crate) fn names_agent(self, id: &str) -> Self {
+        self.with_header(&format!("X-PLATFORM-AGENT-ID: {id}"))
+    }
+
+    pub(crate) fn with_header(mut self, line: &str) -> Self {
+        line.clone_into(&mut self.extra_header);
+        self
+    }
+
+    pub(crate) fn dials(mut self, user: &str) -> Self {
+        user.clone_into(&mut self.dials);
+        self
+    }
+
+    pub(crate) fn over_tcp(mut self) -> Self {
+        self.tcp = true;
+        self
+    }
+
+    pub(crate) fn talks(mut self, duration: Duration) -> Self {
+        self.talks = duration;
+        self
+    }
+
+    pub(crate) fn with(mut self, credentials: Credentials) -> Self {
+        self.credentials = credentials;
+        self
+    }
+
+    pub(crate) fn play(&self, scenario: &str) -> Peer {
+        let own = SocketAddr::new(self.daemon.ip(), free_port());
+        Peer::start(scenario, own, |command| {
+            command.args([
+                "-au",
+                &self.credentials.username,
+                "-ap",
+                &self.credentials.password,
+            ]);
+            // Without it sipp hashes an URI that has no user, unlike any phone.
+            command.args(["-auth_uri", &format!("{}@{}", self.dials, self.daemon)]);
+            command.args(["-s", &self.dials, "-key", "caller", &self.number]);
+            command.args(["-key", "extra_header", &self.extra_header]);
+            command.args(["-d", &self.talks.as_millis().to_string()]);
+            command
+                .args(["-t", if self.tcp { "t1" } else { "u1" }])
+                .arg(self.daemon.to_string());
+        })
+    }
+}
+
+/// Where a runtime listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Runtime {
+    address: SocketAddr,
+    tcp: bool,
+}
+
+impl Runtime {
+    /// A port that nobody listens on until a scenario is played.
+    pub(crate) fn new() -> Self {
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())),
+            tcp: false,
+        }
+    }
+
+    pub(crate) fn over_tcp(self) -> Self {
+        Self { tcp: true, ..self }
+    }
+
+    pub(crate) fn uri(self) -> String {
+        let transport = if self.tcp { ";transport=tcp" } else { "" };
+        format!("sip:{{agent_id}}@{}{transport}", self.address)
+    }
+
+    fn is_taken(self) -> bool {
+        if self.tcp {
+            TcpListener::bind(self.address).is_err()
+        } else {
+            UdpSocket::bind(self.address).is_err()
+        }
+    }
+
+    /// Answers one call. Returns once it listens.
+    pub(crate) fn play(self, scenario: &str) -> Peer {
+        let peer = Peer::start(scenario, self.address, |command| {
+            command.args(["-t", if self.tcp { "t1" } else { "u1" }]);
+        });
+        let listens = Deadline::after(LISTENING).poll(|| self.is_taken().then_some(()));
+        assert!(listens.is_some(), "sipp doesn't listen on {}", self.address);
+        peer
+    }
+}
+
+/// A scenario with its parts put in place of `<!-- include NAME -->`.
+fn expand(scenario: &str) -> String {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/sipp");
+    let read = |name: &str| {
+        let path = fixtures.join(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let lines = read(&format!("{scenario}.xml"));
+    let lines = lines.lines().map(|line| {
+        let part = line
+            .trim()
+            .strip_prefix("<!-- include ")
+            .and_then(|rest| rest.strip_suffix(" -->"));
+        part.map_or_else(|| format!("{line}\n"), read)
+    });
+    lines.collect()
+}

@@ -1,0 +1,181 @@
+//! What a peer sent and received: sipp's message log, read back.
+
+use std::path::Path;
+
+/// The messages of one peer, in order.
+#[derive(Debug)]
+pub(crate) struct Trace(Vec<Message>);
+
+/// One message as it stood on the wire.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub(crate) received: bool,
+    text: String,
+}
+
+impl Trace {
+    /// sipp separates messages by a line of dashes and the time, then says `UDP message sent (n bytes):` or
+    /// `UDP message received [n] bytes :`.
+    pub(crate) fn read(path: &Path) -> Self {
+        let log = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let log = String::from_utf8_lossy(&log);
+        let blocks = log.split("-----------------------------------------------");
+        Self(blocks.filter_map(Message::read).collect())
+    }
+
+    pub(crate) fn received(&self) -> impl Iterator<Item = &Message> {
+        self.0.iter().filter(|message| message.received)
+    }
+
+    pub(crate) fn sent(&self) -> impl Iterator<Item = &Message> {
+        self.0.iter().filter(|message| !message.received)
+    }
+
+    /// The first request of this method that came in.
+    pub(crate) fn request(&self, method: &str) -> &Message {
+        self.requests(method)
+            .first()
+            .copied()
+            .unwrap_or_else(|| panic!("no {method} came:\n{self}"))
+    }
+
+    pub(crate) fn requests(&self, method: &str) -> Vec<&Message> {
+        self.received()
+            .filter(|message| message.is_request(method))
+            .collect()
+    }
+
+    /// The first response with this status to this method that came in.
+    pub(crate) fn response(&self, status: u16, method: &str) -> &Message {
+        let found = self
+            .received()
+            .find(|message| message.status() == Some(status) && message.answers(method));
+        found.unwrap_or_else(|| panic!("no {status} to {method} came:\n{self}"))
+    }
+
+    /// The statuses of every response to this method that came in, in order.
+    pub(crate) fn statuses(&self, method: &str) -> Vec<u16> {
+        self.received()
+            .filter(|message| message.answers(method))
+            .filter_map(Message::status)
+            .collect()
+    }
+
+    /// The final response to the last INVITE.
+    pub(crate) fn outcome(&self) -> &Message {
+        let answers = self.received().filter(|message| message.answers("INVITE"));
+        let last = answers
+            .filter(|message| message.status().is_some_and(|status| status >= 200))
+            .last();
+        last.unwrap_or_else(|| panic!("no final response came:\n{self}"))
+    }
+}
+
+impl std::fmt::Display for Trace {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for message in &self.0 {
+            writeln!(
+                out,
+                "---- {}\n{}",
+                if message.received { "received" } else { "sent" },
+                message.text
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Message {
+    fn read(block: &str) -> Option<Self> {
+        let (_, block) = block.split_once(" message ")?;
+        let (direction, text) = block.split_once('\n')?;
+        let text = text.trim_start_matches(['\r', '\n']);
+        let received = direction.starts_with("received");
+        Some(Self {
+            received,
+            text: text.replace("\r\n", "\n"),
+        })
+    }
+
+    pub(crate) fn start_line(&self) -> &str {
+        self.text.lines().next().unwrap_or_default()
+    }
+
+    pub(crate) fn is_request(&self, method: &str) -> bool {
+        self.start_line().split(' ').next() == Some(method)
+    }
+
+    /// Of a response.
+    pub(crate) fn status(&self) -> Option<u16> {
+        self.start_line()
+            .strip_prefix("SIP/2.0 ")?
+            .get(..3)?
+            .parse()
+            .ok()
+    }
+
+    fn answers(&self, method: &str) -> bool {
+        self.status().is_some()
+            && self
+                .header("CSeq")
+                .is_some_and(|cseq| cseq.ends_with(method))
+    }
+
+    /// The first header of this name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers(name).first().copied()
+    }
+
+    /// In the order in which they stand.
+    pub(crate) fn header_names(&self) -> Vec<&str> {
+        self.header_lines().map(|(name, _)| name.trim()).collect()
+    }
+
+    pub(crate) fn headers(&self, name: &str) -> Vec<&str> {
+        let found = self
+            .header_lines()
+            .filter(|(found, _)| found.trim().eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.trim()).collect()
+    }
+
+    fn header_lines(&self) -> impl Iterator<Item = (&str, &str)> {
+        let head = self.text.split("\n\n").next().unwrap_or_default();
+        head.lines().skip(1).filter_map(|line| line.split_once(':'))
+    }
+
+    /// Lines end in a bare line feed here.
+    pub(crate) fn body(&self) -> &str {
+        self.text
+            .split_once("\n\n")
+            .map_or("", |(_, body)| body.trim_end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "----------------------------------------------- 2026-11-21 09:36:10.1\nUDP message sent (120 bytes):\n\n\
+        INVITE sip:a@b SIP/2.0\r\nCSeq: 2 INVITE\r\nX-A: 1\r\nX-A: 2\r\n\r\nv=0\r\n\n\
+        ----------------------------------------------- 2026-11-21 09:36:10.2\nUDP message received [80] bytes :\n\n\
+        SIP/2.0 100 Trying\r\nCSeq: 2 INVITE\r\n\r\n\n\
+        ----------------------------------------------- 2026-11-21 09:36:10.3\nTCP message received [80] bytes :\n\n\
+        SIP/2.0 486 Busy Here\r\nCSeq: 2 INVITE\r\n\r\n\n";
+
+    #[test]
+    fn a_log_is_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("messages");
+        std::fs::write(&path, LOG).unwrap();
+        let trace = Trace::read(&path);
+        let invite = trace.sent().next().unwrap();
+        assert!(invite.is_request("INVITE") && invite.status().is_none());
+        assert_eq!(
+            (invite.headers("x-a"), invite.body()),
+            (vec!["1", "2"], "v=0")
+        );
+        assert_eq!(trace.statuses("INVITE"), [100, 486]);
+        assert_eq!(trace.outcome().status(), Some(486));
+        assert!(trace.requests("INVITE").is_empty() && trace.statuses("BYE").is_empty());
+    }
+}

@@ -1,0 +1,12 @@
+//! Calls over real sockets with real peers: the built daemon between sipp or baresip as caller and sipp as runtime.
+//!
+//! Each test sets up a daemon of its own on loopback through the command line, lets the peers play their scenarios
+//! (`fixtures/sipp`), and judges by what the peers saw on the wire and by the record that `GET /phone/calls` gives.
+
+mod bridge;
+mod echo;
+mod endings;
+mod harness;
+mod refusals;
+mod steps;
+mod transports;

@@ -1,0 +1,190 @@
+//! What stands against a start: exit code 2, a sentence that says what to do, and nothing changed on disk.
+
+use std::net::{TcpListener, UdpSocket};
+
+use sqlx::Connection as _;
+
+use crate::shell::Shell;
+
+/// Runs `serve` (and a command that doesn't serve, if it meets the same fault), which must fail and change nothing.
+fn refuses(shell: &Shell, arguments: &[&str], said: &[&str]) {
+    let before = shell.files();
+    let ran = shell.run(arguments);
+    assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+    assert_eq!(ran.stdout, "", "{arguments:?}");
+    for part in said {
+        assert!(
+            ran.stderr.contains(part),
+            "{arguments:?}: {part:?} is missing from {}",
+            ran.stderr
+        );
+    }
+    assert!(
+        before == shell.files(),
+        "{arguments:?} changed something on disk: {:?}",
+        shell.files().keys()
+    );
+}
+
+#[test]
+fn a_faulty_configuration() {
+    let shell = Shell::new();
+    shell.write(
+        "trunkline.toml",
+        "[sip]\nudp = [\"nowhere\"]\nrelm = \"x\"\n[log]\nformat = \"xml\"\n",
+    );
+    let said = [
+        "trunkline.toml:2: sip.udp[0]:",
+        "trunkline.toml:3: sip.relm: is no key of Trunkline; did you mean \"realm\"?",
+        "trunkline.toml:5: log.format:",
+    ];
+    for command in [
+        &["serve"] as &[&str],
+        &["quickstart", "--json"],
+        &["config", "check"],
+        &["org", "list"],
+    ] {
+        refuses(&shell, command, &said);
+    }
+}
+
+#[test]
+fn a_configuration_that_is_not_there() {
+    let shell = Shell::new();
+    refuses(
+        &shell,
+        &["--config", "nowhere.toml", "serve"],
+        &["nowhere.toml: can't be read"],
+    );
+}
+
+#[test]
+fn a_taken_port() {
+    let shell = Shell::new();
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let udp = format!("sip.udp={}", udp.local_addr().expect("bound"));
+    let tcp_address = tcp.local_addr().expect("bound");
+    let (sip_tcp, http) = (
+        format!("sip.tcp={tcp_address}"),
+        format!("http.listen={tcp_address}"),
+    );
+    let free = [
+        "--set",
+        "http.listen=127.0.0.1:0",
+        "--set",
+        "sip.udp=127.0.0.1:0",
+        "--set",
+        "sip.tcp=127.0.0.1:0",
+    ];
+    for (setting, key) in [
+        (&udp, "sip.udp"),
+        (&sip_tcp, "sip.tcp"),
+        (&http, "http.listen"),
+    ] {
+        for command in [&["serve"] as &[&str], &["quickstart", "--json"]] {
+            let arguments = [command, &free, &["--set", setting]].concat();
+            refuses(
+                &shell,
+                &arguments,
+                &[
+                    "the port is taken",
+                    &format!("set {key} to another address"),
+                ],
+            );
+        }
+    }
+}
+
+#[test]
+fn an_unreadable_database() {
+    let shell = Shell::new();
+    shell.write(
+        "notes.txt",
+        "these are no database's octets, but somebody's notes that must not be touched\n"
+            .repeat(99),
+    );
+    for command in [
+        &["serve"] as &[&str],
+        &["org", "list"],
+        &["quickstart", "--no-serve"],
+    ] {
+        let free = [
+            "--set",
+            "http.listen=127.0.0.1:0",
+            "--set",
+            "sip.udp=127.0.0.1:0",
+            "--set",
+            "sip.tcp=127.0.0.1:0",
+        ];
+        let arguments = [command, &free, &["--set", "database.url=sqlite:notes.txt"]].concat();
+        refuses(&shell, &arguments, &["notes.txt", "database.url"]);
+    }
+}
+
+#[test]
+fn a_postgres_that_is_not_there() {
+    let shell = Shell::new();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
+        .port();
+    let url = format!("database.url=postgres://u:hunter2@127.0.0.1:{port}/db");
+    let arguments = [
+        "org",
+        "list",
+        "--set",
+        &url,
+        "--set",
+        "secrets.master_key=0123456789abcdef0123456789abcdef",
+    ];
+    refuses(&shell, &arguments, &["PostgreSQL", "database.url"]);
+    assert!(!shell.run(&arguments).stderr.contains("hunter2"));
+    refuses(
+        &shell,
+        &["org", "list", "--set", &url],
+        &["secrets.master_key"],
+    );
+}
+
+#[test]
+fn a_migration_from_the_future() {
+    let shell = Shell::new();
+    shell.json(&["org", "create", "--name", "Acme"]);
+    let url = format!(
+        "sqlite:{}",
+        shell.path("trunkline-data/trunkline.db").display()
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let mut database = sqlx::SqliteConnection::connect(&url)
+            .await
+            .expect("the database opens");
+        let sql =
+            "INSERT INTO schema_migrations (version, name, applied_at) VALUES (9999, 'later', 0)";
+        sqlx::raw_sql(sql).execute(&mut database).await.expect(sql);
+        database.close().await.expect("the database closes");
+    });
+    let free = [
+        "--set",
+        "http.listen=127.0.0.1:0",
+        "--set",
+        "sip.udp=127.0.0.1:0",
+        "--set",
+        "sip.tcp=127.0.0.1:0",
+    ];
+    for command in [
+        &["serve"] as &[&str],
+        &["org", "list"],
+        &["quickstart", "--json"],
+    ] {
+        refuses(
+            &shell,
+            &[command, &free].concat(),
+            &["9999", "newer version"],
+        );
+    }
+}

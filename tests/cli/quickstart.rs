@@ -1,0 +1,182 @@
+//! `quickstart`: one object on one line, the same org and trunk each time, and what a person pastes.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::shell::{Shell, text};
+
+const FREE: [&str; 6] = [
+    "--set",
+    "http.listen=127.0.0.1:0",
+    "--set",
+    "sip.udp=127.0.0.1:0",
+    "--set",
+    "sip.tcp=127.0.0.1:0",
+];
+
+#[test]
+fn again_it_shows_the_same_org_and_trunk_with_new_keys() {
+    let shell = Shell::new();
+    let [first, second] = [(); 2].map(|()| {
+        shell.json(&[
+            "quickstart",
+            "--no-serve",
+            "--set",
+            "sip.public_host=sip.example.com",
+        ])
+    });
+    for same in [
+        "org_id",
+        "partner_id",
+        "agent_id",
+        "phone_number",
+        "trunk",
+        "http",
+        "sip",
+    ] {
+        assert_eq!(first[same], second[same], "{same}");
+    }
+    for new in ["api_key", "partner_key"] {
+        assert_ne!(first[new], second[new], "{new}");
+    }
+    assert_eq!(
+        (text(&first["trunk"]["sip_endpoint"]), text(&first["sip"])),
+        ("sip.example.com", "sip.example.com:5060")
+    );
+    assert_eq!(first["http"], "http://127.0.0.1:8080");
+    let keys: Vec<_> = first
+        .as_object()
+        .expect("an object")
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let mut named = [
+        "org_id",
+        "api_key",
+        "partner_id",
+        "partner_key",
+        "agent_id",
+        "phone_number",
+        "trunk",
+        "http",
+        "sip",
+    ];
+    named.sort_unstable();
+    assert_eq!(keys, named);
+}
+
+#[test]
+fn its_text_can_be_pasted() {
+    let shell = Shell::new();
+    let ran = shell.run(&[
+        "quickstart",
+        "--no-serve",
+        "--set",
+        "sip.public_host=192.0.2.1",
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for part in [
+        "outbound_auth=trunkline",
+        "contact=sip:192.0.2.1:5060",
+        "<gateway name=\"trunkline\">",
+        "baresip -e '/uanew <sip:trunk-",
+        "sipp -sf ",
+    ] {
+        assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
+    }
+    assert!(shell.path("trunkline-data/quickstart-caller.xml").exists());
+}
+
+#[test]
+fn it_goes_on_serving_and_its_key_works() {
+    let shell = Shell::new();
+    let mut daemon = shell
+        .command(&[&["quickstart", "--json"] as &[&str], &FREE].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let mut line = String::new();
+    BufReader::new(daemon.stdout.take().expect("a pipe"))
+        .read_line(&mut line)
+        .expect("a line");
+    let made: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let address = text(&made["http"])
+        .strip_prefix("http://")
+        .expect("an HTTP address")
+        .to_owned();
+    let answer = get(&address, text(&made["api_key"]));
+    let signalled = std::process::Command::new("kill")
+        .args(["-TERM", &daemon.id().to_string()])
+        .status()
+        .expect("kill runs");
+    let ended = daemon.wait().expect("the daemon ends");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK")
+            && answer.ends_with(r#"{"items":[],"next":null,"total":0}"#),
+        "{answer}"
+    );
+    assert!(signalled.success() && ended.success(), "{ended}");
+}
+
+/// Whether the tool is there; a test that lacks it is skipped loudly, and fails under CI.
+fn has(tool: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).exists()));
+    assert!(
+        found || std::env::var_os("CI").is_none(),
+        "{tool} is missing"
+    );
+    if !found {
+        eprintln!("SKIPPED: {tool} is missing");
+    }
+    found
+}
+
+#[test]
+fn the_pasted_sipp_line_places_a_call() {
+    if !has("sipp") {
+        return;
+    }
+    let shell = Shell::new();
+    let mut daemon = shell
+        .command(&[&["quickstart"] as &[&str], &FREE].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let lines = BufReader::new(daemon.stdout.take().expect("a pipe"))
+        .lines()
+        .map_while(Result::ok);
+    let line = lines.into_iter().find(|line| line.starts_with("sipp "));
+    let call = line.map(|line| {
+        let mut sipp = std::process::Command::new("sh");
+        sipp.args([
+            "-c",
+            &format!("{line} -i 127.0.0.1 -nostdin -timeout 20 -timeout_error"),
+        ])
+        .current_dir(shell.path(""));
+        sipp.stdin(Stdio::null()).output().expect("sh runs")
+    });
+    let killed = daemon.kill();
+    let ended = daemon.wait();
+    let call = call.expect("a line for sipp");
+    assert!(
+        call.status.success(),
+        "{}\n{}",
+        String::from_utf8_lossy(&call.stdout),
+        String::from_utf8_lossy(&call.stderr)
+    );
+    assert!(killed.is_ok() && ended.is_ok());
+}
+
+fn get(address: &str, key: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the daemon listens");
+    write!(stream, "GET /phone/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\r\n").expect("a request is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer comes");
+    answer
+}

@@ -1,0 +1,281 @@
+//! Everything that a first call needs, made from the shell.
+
+use crate::shell::{Shell, text};
+
+/// An org with an agent, a number that it holds, and a trunk.
+fn acme(shell: &Shell) -> String {
+    shell.json(&["org", "create", "--name", "Acme"]);
+    let agent = text(
+        &shell.json(&[
+            "agent",
+            "create",
+            "--org",
+            "Acme",
+            "--name",
+            "Sales",
+            "--runtime",
+            "sip:{agent_id}@runtime.example.com",
+            "--fallback",
+            "sip:b.example.com",
+        ])["id"],
+    )
+    .to_owned();
+    shell.json(&[
+        "number",
+        "add",
+        "+442071838750",
+        "--org",
+        "Acme",
+        "--verified",
+    ]);
+    shell.json(&[
+        "number",
+        "assign",
+        "+442071838750",
+        "--org",
+        "Acme",
+        "--agent",
+        &agent,
+    ]);
+    shell.json(&["trunk", "create", "--org", "Acme", "--country", "GB"]);
+    agent
+}
+
+#[test]
+fn a_tenant_is_set_up_and_routed() {
+    let shell = Shell::new();
+    let agent = acme(&shell);
+    let decision = shell.json(&["route-test", "--org", "Acme", "--to", "02071838750"]);
+    assert_eq!(
+        decision["outcome"],
+        serde_json::json!({"agent": {"id": agent, "step": "assigned_number"}}),
+        "{decision}"
+    );
+    let decision = shell.json(&[
+        "route-test",
+        "--org",
+        "Acme",
+        "--to",
+        "02071838750",
+        "--busy",
+        &agent,
+    ]);
+    assert_eq!(
+        decision["outcome"],
+        serde_json::json!({"agent_busy": {"id": agent}}),
+        "{decision}"
+    );
+    let told = shell.run(&[
+        "route-test",
+        "--org",
+        "Acme",
+        "--to",
+        "1",
+        "--agent-id",
+        "nobody",
+    ]);
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(told.stdout.contains("takes the call"), "{}", told.stdout);
+}
+
+#[test]
+fn what_is_made_is_listed_and_changed() {
+    let shell = Shell::new();
+    let agent = acme(&shell);
+    let changed = shell.json(&[
+        "agent",
+        "update",
+        &agent,
+        "--org",
+        "Acme",
+        "--disabled",
+        "--max-concurrent-calls",
+        "3",
+        "--runtime",
+        "echo",
+    ]);
+    assert_eq!(
+        (&changed["enabled"], &changed["max_concurrent_calls"]),
+        (&false.into(), &3.into()),
+        "{changed}"
+    );
+    assert_eq!(changed["runtime"], serde_json::json!({"type": "echo"}));
+    let changed = shell.json(&[
+        "agent",
+        "update",
+        &agent,
+        "--org",
+        "Acme",
+        "--enabled",
+        "--max-concurrent-calls",
+        "none",
+        "--runtime",
+        "default",
+    ]);
+    assert_eq!(
+        (
+            &changed["enabled"],
+            &changed["max_concurrent_calls"],
+            &changed["runtime"]
+        ),
+        (&true.into(), &().into(), &().into()),
+        "{changed}"
+    );
+    let numbers = shell.json(&["number", "list", "--org", "Acme"]);
+    assert_eq!(
+        (&numbers[0]["phone_number"], &numbers[0]["agent_id"]),
+        (&"+442071838750".into(), &agent.clone().into()),
+        "{numbers}"
+    );
+    let number = shell.json(&["number", "unverify", "+442071838750", "--org", "Acme"]);
+    assert_eq!(
+        (&number["verified"], &number["agent_id"]),
+        (&false.into(), &().into()),
+        "{number}"
+    );
+    let table = shell.run(&["agent", "list", "--org", "Acme"]).stdout;
+    let rows: Vec<&str> = table.lines().collect();
+    assert!(
+        rows.len() == 2 && rows[0].starts_with("ID ") && rows[1].contains("Sales"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_trunks_credentials_are_rotated_and_networks_dedicated() {
+    let shell = Shell::new();
+    acme(&shell);
+    let before = shell.json(&["trunk", "show", "--org", "Acme"]);
+    let after = shell.json(&["trunk", "rotate", "--org", "Acme"]);
+    assert_eq!(before["id"], after["id"]);
+    assert_ne!(before["auth_password"], after["auth_password"]);
+    assert_eq!(after["agent_id_header"], "X-PLATFORM-AGENT-ID");
+    shell.json(&[
+        "number",
+        "add",
+        "+442071838751",
+        "--org",
+        "Acme",
+        "--verified",
+    ]);
+    let listed = shell.json(&["trunk", "add-number", "+442071838751", "--org", "Acme"]);
+    assert_eq!(
+        listed["phone_numbers"],
+        serde_json::json!(["+442071838750", "+442071838751"])
+    );
+    let dedicated = shell.json(&["trunk", "dedicate", "198.51.100.0/24", "--org", "Acme"]);
+    assert_eq!(dedicated["network"], "198.51.100.0/24");
+    shell.json(&["org", "create", "--name", "Other"]);
+    let refused = shell.run(&["trunk", "dedicate", "198.51.100.0/24", "--org", "Other"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+}
+
+#[test]
+fn keys_are_made_for_some_scopes_and_revoked() {
+    let shell = Shell::new();
+    shell.json(&["org", "create", "--name", "Acme"]);
+    let key = shell.json(&[
+        "key",
+        "create",
+        "--org",
+        "Acme",
+        "--scopes",
+        "calls:read,phone:read",
+    ]);
+    assert_eq!(
+        key["scopes"],
+        serde_json::json!(["calls:read", "phone:read"])
+    );
+    assert_eq!(text(&key["api_key"]).split('.').count(), 3);
+    assert_eq!(
+        shell
+            .run(&["key", "create", "--org", "Acme", "--scopes", "calls:fly"])
+            .code,
+        Some(2)
+    );
+    shell.json(&["key", "revoke", text(&key["api_key_id"]), "--org", "Acme"]);
+    assert_eq!(
+        shell.json(&["key", "list", "--org", "Acme"]),
+        serde_json::json!([])
+    );
+}
+
+#[test]
+fn partners_are_made_with_keys() {
+    let shell = Shell::new();
+    let partner = shell.json(&[
+        "partner",
+        "create",
+        "--name",
+        "Reseller",
+        "--allow",
+        "198.51.100.7",
+    ]);
+    assert_eq!(
+        partner["allowed_networks"],
+        serde_json::json!(["198.51.100.7/32"])
+    );
+    let key = shell.json(&[
+        "partner",
+        "key",
+        "create",
+        "--partner",
+        text(&partner["id"]),
+    ]);
+    assert!(text(&key["partner_key"]).starts_with("tlp_"), "{key}");
+}
+
+#[test]
+fn what_can_not_be_done_is_exit_code_1_and_a_sentence() {
+    let shell = Shell::new();
+    acme(&shell);
+    let nobody = "00000000-0000-0000-0000-000000000000";
+    for (arguments, said) in [
+        (
+            &["org", "show", "Nope"] as &[&str],
+            "there is no org \"Nope\"",
+        ),
+        (
+            &["agent", "show", nobody, "--org", "Acme"],
+            "there is no such agent",
+        ),
+        (
+            &["number", "verify", "+15550000001", "--org", "Acme"],
+            "there is no such phone number",
+        ),
+        (
+            &["trunk", "create", "--org", "Acme"],
+            "the org has an inbound trunk already",
+        ),
+        (
+            &[
+                "agent",
+                "create",
+                "--org",
+                "Acme",
+                "--name",
+                "x",
+                "--runtime",
+                "echo",
+                "--fallback",
+                "sip:a",
+            ],
+            "only a SIP runtime has fallbacks",
+        ),
+    ] {
+        let ran = shell.run(arguments);
+        assert_eq!(ran.code, Some(1), "{arguments:?}: {ran:?}");
+        assert!(ran.stderr.contains(said), "{arguments:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn control_characters_in_names_do_not_reach_the_terminal() {
+    let shell = Shell::new();
+    shell.json(&["org", "create", "--name", "A\u{1b}[2J"]);
+    let table = shell.run(&["org", "list"]).stdout;
+    assert!(
+        table.contains("A\\u{1b}[2J") && !table.contains('\u{1b}'),
+        "{table:?}"
+    );
+}

@@ -1,0 +1,68 @@
+//! What the documents say is what the sources say: every key of the configuration is documented and every documented key
+//! is read; every metric is documented and every documented one exists.
+
+use std::collections::BTreeSet;
+
+/// How a section's reader asks for a key.
+const ASKS: [&str; 9] = [
+    ".text(",
+    ".parsed(",
+    ".number(",
+    ".switch(",
+    ".list(",
+    ".word(",
+    ".secret(",
+    "(section,",
+    "section,",
+];
+
+/// The keys that a section's source asks for.
+pub(crate) fn keys_read(section: &str, source: &str) -> BTreeSet<String> {
+    let shipped = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let quoted = shipped.match_indices('"').filter(|(at, _)| {
+        let before = shipped[..*at].trim_end();
+        ASKS.iter().any(|ask| before.ends_with(ask))
+    });
+    let keys = quoted.map(|(at, _)| shipped[at + 1..].split('"').next().unwrap_or_default());
+    keys.map(|key| format!("{section}.{key}")).collect()
+}
+
+/// The names of metrics that a source defines.
+pub(crate) fn metrics_defined(source: &str) -> BTreeSet<String> {
+    let constants = source
+        .lines()
+        .filter_map(|line| line.split_once(": &str = \"trunkline_"));
+    constants
+        .filter_map(|(_, rest)| Some(format!("trunkline_{}", rest.strip_suffix("\";")?)))
+        .collect()
+}
+
+/// What stands in code in the first column of the document's tables, if it holds `part`.
+pub(crate) fn first_column(document: &str, part: &str) -> BTreeSet<String> {
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.filter_map(|row| row.split('`').next())
+        .filter(|name| name.contains(part))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn keys_are_found_where_they_stand() {
+    let source = "section.text(\"url\"); section\n.number(\"most\", 1..2); seconds(section, \"wait_s\"); refuse(\"no\");\n#[cfg(test)] x.text(\"t\")";
+    let expected = ["a.url", "a.most", "a.wait_s"].map(str::to_owned);
+    assert_eq!(keys_read("a", source), BTreeSet::from(expected));
+    let document = "| Key | Default |\n|---|---|\n| `a.url` | `x.y` |\n| `data_dir` | z |\n";
+    assert_eq!(
+        first_column(document, "."),
+        BTreeSet::from(["a.url".to_owned()])
+    );
+}
+
+#[test]
+fn metrics_are_found_where_they_are_named() {
+    let source = "/// x\nconst A: &str = \"trunkline_a_total\";\nconst B: &str = \"other\";\n";
+    assert_eq!(
+        metrics_defined(source),
+        BTreeSet::from(["trunkline_a_total".to_owned()])
+    );
+}

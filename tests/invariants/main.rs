@@ -1,0 +1,355 @@
+//! What holds of the sources themselves: who may import what, where the clock, `unsafe`, SQL and rsip may stand, how long a
+//! file may get, migrations in pairs. Each rule has a test that it finds a violation.
+
+mod docs;
+mod rules;
+mod source;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rules::{
+    LONGEST, NO_DEPENDENCY, crates_know_only_what_they_may, files_are_short,
+    files_say_what_they_own, imports_point_one_way, lints_are_never_allowed,
+    migrations_come_in_pairs, the_core_is_free_of_the_world, words_are_kept_in_their_place,
+};
+use source::Source;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources() -> Vec<Source> {
+    let mut files = Vec::new();
+    for folder in [
+        "src",
+        "sip/src",
+        "routing/src",
+        "bench/src",
+        "bench/tests",
+        "tests",
+    ] {
+        rust_files(&root().join(folder), &mut files);
+    }
+    let relative = |path: &PathBuf| {
+        path.strip_prefix(root())
+            .expect("below the root")
+            .to_string_lossy()
+            .into_owned()
+    };
+    files
+        .iter()
+        .map(|path| Source::new(relative(path), fs::read_to_string(path).expect("readable")))
+        .collect()
+}
+
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn names_in(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(root().join(folder)).expect("the folder is there");
+    entries
+        .map(|entry| {
+            entry
+                .expect("readable")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect()
+}
+
+type Rule = fn(&Source) -> Vec<String>;
+
+/// The rules for what is shipped; tests may read the clock and the disk.
+const SHIPPED: [Rule; 3] = [
+    imports_point_one_way,
+    words_are_kept_in_their_place,
+    the_core_is_free_of_the_world,
+];
+const EVERYWHERE: [Rule; 3] = [
+    lints_are_never_allowed,
+    files_say_what_they_own,
+    files_are_short,
+];
+
+#[test]
+fn the_sources_keep_their_rules() {
+    let sources = sources();
+    assert!(
+        sources.len() > 60,
+        "only {} sources were found",
+        sources.len()
+    );
+    let shipped = sources
+        .iter()
+        .filter(|source| !source.is_under("tests/") && !source.is_under("bench/tests/"));
+    let mut violations: Vec<_> = shipped
+        .flat_map(|source| SHIPPED.iter().flat_map(move |rule| rule(source)))
+        .collect();
+    violations.extend(
+        sources
+            .iter()
+            .flat_map(|source| EVERYWHERE.iter().flat_map(move |rule| rule(source))),
+    );
+    assert!(violations.is_empty(), "\n{}", violations.join("\n"));
+}
+
+#[test]
+fn crates_keep_to_themselves() {
+    for (path, _) in NO_DEPENDENCY {
+        let manifest = fs::read_to_string(root().join(path)).expect("readable");
+        assert_eq!(
+            crates_know_only_what_they_may(path, &manifest),
+            Vec::<String>::new()
+        );
+    }
+}
+
+#[test]
+fn migrations_are_there_for_both_databases() {
+    let (sqlite, postgres) = (
+        names_in("migrations/sqlite"),
+        names_in("migrations/postgres"),
+    );
+    assert!(!sqlite.is_empty());
+    assert_eq!(
+        migrations_come_in_pairs(&sqlite, &postgres),
+        Vec::<String>::new()
+    );
+}
+
+/// The files of `src/config` that are sections.
+const SECTIONS: [&str; 9] = [
+    "database", "http", "limits", "log", "media", "phone", "secrets", "sip", "widget",
+];
+
+fn text(path: &str) -> String {
+    fs::read_to_string(root().join(path)).expect("readable")
+}
+
+#[test]
+fn every_key_of_the_configuration_is_documented_and_read() {
+    let section =
+        |(name, file): (&str, &str)| docs::keys_read(name, &text(&format!("src/config/{file}.rs")));
+    let sections = SECTIONS.map(|name| (name, name));
+    let inner = [("integrations.booking", "integrations")];
+    let read: BTreeSet<_> = sections
+        .into_iter()
+        .chain(inner)
+        .flat_map(section)
+        .collect();
+    assert_eq!(
+        docs::first_column(&text("docs/configuration.md"), "."),
+        read
+    );
+}
+
+#[test]
+fn every_metric_is_documented_and_exists() {
+    let defined = docs::metrics_defined(&text("src/telemetry/metrics.rs"));
+    assert!(!defined.is_empty());
+    assert_eq!(
+        docs::first_column(&text("docs/operating.md"), "trunkline_"),
+        defined
+    );
+}
+
+/// A rule, a source that breaks it and one that doesn't, for all rules.
+#[test]
+fn each_rule_finds_a_violation_and_only_that() {
+    let long = format!("//! x\n{}", "x();\n".repeat(LONGEST));
+    let long_tests = format!(
+        "//! x\n#[cfg(test)]\nmod tests {{\n{}}}\n",
+        "x();\n".repeat(LONGEST)
+    );
+    let cases: [(Rule, &str, &str, &str, &str); 20] = [
+        (
+            imports_point_one_way,
+            "src/calls/leg.rs",
+            "use crate::store::Pool;",
+            "src/calls/leg.rs",
+            "use crate::calls::x; // crate::store",
+        ),
+        (
+            imports_point_one_way,
+            "src/calls/mod.rs",
+            "use crate::{calls::x, api::y};",
+            "src/calls/mod.rs",
+            "use crate::{calls::{x, api}, directory};",
+        ),
+        (
+            imports_point_one_way,
+            "src/listener/udp.rs",
+            "fn x() { crate::engine::y() }",
+            "src/engine/shard.rs",
+            "fn x() { crate::listener::y() }",
+        ),
+        (
+            imports_point_one_way,
+            "src/main.rs",
+            "trunkline::store::x();",
+            "src/main.rs",
+            "trunkline::cli::run();",
+        ),
+        (
+            imports_point_one_way,
+            "src/config/sip.rs",
+            "use crate::telemetry::x;",
+            "src/config/sip.rs",
+            "use crate::config::x;",
+        ),
+        (
+            words_are_kept_in_their_place,
+            "sip/src/auth/mod.rs",
+            "use rsip::Request;",
+            "sip/src/wire/invite.rs",
+            "use rsip::Request;",
+        ),
+        (
+            words_are_kept_in_their_place,
+            "src/api/calls.rs",
+            "sqlx::query(x)",
+            "src/store/calls.rs",
+            "sqlx::query(x)",
+        ),
+        (
+            words_are_kept_in_their_place,
+            "src/engine/shard.rs",
+            "let now = Instant::now();",
+            "src/engine/clock.rs",
+            "let now = Instant::now();",
+        ),
+        (
+            words_are_kept_in_their_place,
+            "routing/src/e164.rs",
+            "std::time::SystemTime::now()",
+            "routing/src/e164.rs",
+            "\"SystemTime::now()\"",
+        ),
+        (
+            words_are_kept_in_their_place,
+            "src/listener/udp.rs",
+            "unsafe { x() }",
+            "src/listener/udp.rs",
+            "#![expect(unsafe_code)]",
+        ),
+        (
+            the_core_is_free_of_the_world,
+            "src/calls/leg.rs",
+            "use tokio::time;",
+            "src/engine/leg.rs",
+            "use tokio::time;",
+        ),
+        (
+            the_core_is_free_of_the_world,
+            "sip/src/flow.rs",
+            "use std::net::UdpSocket;",
+            "sip/src/flow.rs",
+            "use std::net::SocketAddr;",
+        ),
+        (
+            lints_are_never_allowed,
+            "src/x.rs",
+            "#[allow(dead_code)]",
+            "src/x.rs",
+            "#[expect(dead_code, reason = \"#[allow(\")]",
+        ),
+        (
+            lints_are_never_allowed,
+            "tests/x.rs",
+            "#![allow(dead_code)]",
+            "tests/x.rs",
+            "// #![allow(dead_code)]",
+        ),
+        (
+            files_say_what_they_own,
+            "src/api/utils.rs",
+            "//! x",
+            "src/api/errors.rs",
+            "//! x",
+        ),
+        (
+            files_say_what_they_own,
+            "src/common/x.rs",
+            "//! x",
+            "src/uncommon/x.rs",
+            "//! x",
+        ),
+        (
+            files_say_what_they_own,
+            "src/x.rs",
+            "fn x() {}",
+            "src/x.rs",
+            "//! x",
+        ),
+        (files_are_short, "src/x.rs", &long, "src/x/tests.rs", &long),
+        (files_are_short, "src/x.rs", &long, "src/x.rs", &long_tests),
+        (
+            words_are_kept_in_their_place,
+            "src/api/mod.rs",
+            "sqlx::Pool",
+            "src/api/mod.rs",
+            "mysqlx::Pool",
+        ),
+    ];
+    for (rule, bad_path, bad, good_path, good) in cases {
+        assert_ne!(
+            rule(&Source::new(bad_path, bad)),
+            Vec::<String>::new(),
+            "{bad_path}: {bad:.60} is let through"
+        );
+        assert_eq!(
+            rule(&Source::new(good_path, good)),
+            Vec::<String>::new(),
+            "{good_path}: {good:.60} is refused"
+        );
+    }
+}
+
+#[test]
+fn crates_and_migrations_out_of_order_are_found() {
+    assert_eq!(
+        crates_know_only_what_they_may("sip/Cargo.toml", "[dependencies]\ntokio = \"1\"\n"),
+        ["sip/Cargo.toml: depends on tokio"]
+    );
+    assert_eq!(
+        crates_know_only_what_they_may("routing/Cargo.toml", "trunkline-sip.workspace = true"),
+        ["routing/Cargo.toml: depends on trunkline-sip"]
+    );
+    let names = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        migrations_come_in_pairs(
+            &names(&["0001_a.sql", "0002_b.sql"]),
+            &names(&["0001_a.sql"])
+        )
+        .len(),
+        1
+    );
+    assert_eq!(
+        migrations_come_in_pairs(
+            &names(&["0001_a.sql", "0001_b.sql"]),
+            &names(&["0001_a.sql"])
+        )
+        .len(),
+        1
+    );
+    assert_eq!(
+        migrations_come_in_pairs(&names(&["0001_a.sql"]), &names(&["0001_b.sql"])).len(),
+        0
+    );
+}

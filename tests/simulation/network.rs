@@ -1,0 +1,108 @@
+//! The virtual network: datagrams are lost, doubled, delayed and overtaken as the weather has it; what goes over a connection
+//! arrives once and in order, until the connection breaks.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::dice::Dice;
+
+/// One message on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Datagram {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    /// The connection that it goes over, 0 for whichever there is; none over UDP.
+    pub(crate) connection: Option<u32>,
+    pub(crate) octets: Vec<u8>,
+}
+
+/// What becomes of datagrams, in percent.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Weather {
+    pub(crate) loss: u64,
+    pub(crate) duplication: u64,
+    /// Delayed by up to a second and so overtaken by others.
+    pub(crate) reordering: u64,
+}
+
+impl Weather {
+    /// Nothing is lost, and what was sent first comes first.
+    pub(crate) const CLEAR: Self = Self {
+        loss: 0,
+        duplication: 0,
+        reordering: 0,
+    };
+
+    pub(crate) fn is_clear(&self) -> bool {
+        self.loss + self.duplication + self.reordering == 0
+    }
+
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
+        match dice.below(3) {
+            0 => Self::CLEAR,
+            1 => Self {
+                loss: dice.below(6),
+                duplication: dice.below(6),
+                reordering: dice.below(11),
+            },
+            _ => Self {
+                loss: dice.below(31),
+                duplication: dice.below(21),
+                reordering: dice.below(41),
+            },
+        }
+    }
+
+    /// When each copy of a datagram arrives; nothing if it is lost.
+    pub(crate) fn fates(&self, dice: &mut Dice) -> Vec<Duration> {
+        if self.is_clear() {
+            return vec![Duration::from_millis(10)];
+        }
+        let copies = if dice.percent(self.duplication) { 2 } else { 1 };
+        (0..copies)
+            .filter_map(|_| {
+                let lost = dice.percent(self.loss);
+                let delay = self.delay(dice);
+                (!lost).then_some(delay)
+            })
+            .collect()
+    }
+
+    fn delay(&self, dice: &mut Dice) -> Duration {
+        let usual = dice.millis(5, 40);
+        if dice.percent(self.reordering) {
+            usual + dice.millis(0, 1000)
+        } else {
+            usual
+        }
+    }
+}
+
+/// The connections between the node and its peers. A peer has one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    last: u32,
+    open: BTreeMap<u32, SocketAddr>,
+}
+
+impl Connections {
+    /// The connection to that peer, opened if there is none.
+    pub(crate) fn to(&mut self, peer: SocketAddr) -> u32 {
+        if let Some((number, _)) = self.open.iter().find(|(_, of)| **of == peer) {
+            return *number;
+        }
+        self.last += 1;
+        self.open.insert(self.last, peer);
+        self.last
+    }
+
+    pub(crate) fn is_open(&self, number: u32) -> bool {
+        self.open.contains_key(&number)
+    }
+
+    /// Breaks every connection: their numbers and peers.
+    pub(crate) fn cut(&mut self) -> Vec<(u32, SocketAddr)> {
+        std::mem::take(&mut self.open).into_iter().collect()
+    }
+}

@@ -1,0 +1,244 @@
+//! What must hold once a run is over.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use trunkline::calls::record::Fact;
+use uuid::Uuid;
+
+use crate::caller::{Caller, Outcome};
+use crate::party::Party;
+use crate::plan::{Agent, AttemptPlan, Finish, Identity, Reaction};
+use crate::session::Stage;
+use crate::world::World;
+
+/// Everything is gone this long after the last message came or the last call ended.
+const QUIET: Duration = Duration::from_secs(70);
+
+/// What is wrong; nothing if all is well.
+pub(crate) fn faults(world: &World) -> Vec<String> {
+    let mut faults = world.tap.faults.clone();
+    faults.extend(world.node.faults.clone());
+    faults.extend(world.tap.unanswered());
+    faults.extend(left_over(world));
+    faults.extend(records(world));
+    for party in parties(world) {
+        faults.extend(party.faults.clone());
+        faults.extend(unended(world, party));
+    }
+    for caller in &world.callers {
+        faults.extend(outcome(world, caller));
+    }
+    faults
+}
+
+pub(crate) fn parties(world: &World) -> impl Iterator<Item = &Party> {
+    let callers = world.callers.iter().map(|caller| &caller.party);
+    callers.chain(world.runtimes.iter().map(|runtime| &runtime.party))
+}
+
+fn left_over(world: &World) -> Vec<String> {
+    let left = world.node.left_over();
+    if !left.is_empty() {
+        return vec![format!("left over: {}", left.join(", "))];
+    }
+    let quiet = world
+        .empty_since
+        .map_or(Duration::ZERO, |since| since.since(world.last_stir));
+    if quiet > QUIET {
+        vec![format!(
+            "something was left {} s after the end",
+            quiet.as_secs()
+        )]
+    } else {
+        Vec::new()
+    }
+}
+
+/// Each call is begun once, ended once, and what is between is in order.
+fn records(world: &World) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut by_call: BTreeMap<Uuid, Vec<&Fact>> = BTreeMap::new();
+    for fact in &world.node.facts {
+        by_call.entry(fact.call()).or_default().push(fact);
+    }
+    for (call, facts) in &by_call {
+        faults.extend(record(facts).map(|what| format!("{call}: {what}: {facts:?}")));
+    }
+    let mut cut: BTreeMap<Uuid, Vec<&Fact>> = BTreeMap::new();
+    for fact in &world.earlier {
+        cut.entry(fact.call()).or_default().push(fact);
+    }
+    for (call, facts) in &cut {
+        if !matches!(facts[0], Fact::Started(_)) || by_call.contains_key(call) {
+            faults.push(format!("{call}: not one call of one boot"));
+        }
+    }
+    faults
+}
+
+fn record(facts: &[&Fact]) -> Option<&'static str> {
+    let rank = |fact: &Fact| match fact {
+        Fact::Started(_) => 0,
+        Fact::Contact { .. } | Fact::Ringing { .. } => 1,
+        Fact::Answered { .. } => 2,
+        Fact::Ended(_) => 3,
+    };
+    let kinds: HashSet<_> = facts
+        .iter()
+        .map(|fact| std::mem::discriminant::<Fact>(fact))
+        .collect();
+    if rank(facts[0]) != 0 {
+        return Some("doesn't start");
+    }
+    if facts.last().map(|fact| rank(fact)) != Some(3) {
+        return Some("doesn't end");
+    }
+    if !facts.is_sorted_by_key(|fact| rank(fact)) {
+        return Some("out of order");
+    }
+    if kinds.len() < facts.len() {
+        return Some("a fact twice");
+    }
+    let answered = facts.iter().any(|fact| rank(fact) == 2);
+    let Some(Fact::Ended(ended)) = facts.last() else {
+        return Some("doesn't end");
+    };
+    (answered != (ended.sip_code == 200)).then_some("a code that isn't the outcome's")
+}
+
+/// Every session of a peer that is still there has ended, and not because the peer lost its patience; unless it was told, and
+/// the network lost every word.
+fn unended(world: &World, party: &Party) -> Vec<String> {
+    let mut faults = Vec::new();
+    if party.gone {
+        return faults;
+    }
+    let name = &party.name;
+    for session in &party.sessions {
+        let up = matches!(session.stage, Stage::Confirmed | Stage::Leaving);
+        let told = world.tap.was_told(&session.call_id, &session.local_tag);
+        // After a restart a peer ends what it remembers by itself, or never.
+        if up && !told && world.restarted.is_none() {
+            faults.push(format!("{name}: a session that never ended"));
+        }
+    }
+    let forgotten = party.seen.contains(&"outlived")
+        && !world.tap.was_told(
+            &party.sessions[party.main].call_id,
+            &party.sessions[party.main].local_tag,
+        );
+    if forgotten && world.restarted.is_none() {
+        faults.push(format!("{name}: was never told of the end"));
+    }
+    let neglected = party.seen.contains(&"expired")
+        && party.talk.reaction == Reaction::Accept
+        && world.plan.weather.is_clear()
+        && world.restarted.is_none();
+    if neglected {
+        faults.push(format!("{name}: the node did not refresh the session"));
+    }
+    faults
+}
+
+/// What the caller saw agrees with what was recorded.
+fn outcome(world: &World, caller: &Caller) -> Option<String> {
+    if world.restarted.is_some() || caller.party.gone {
+        return None;
+    }
+    let name = &caller.party.name;
+    let facts: Vec<&Fact> = world
+        .node
+        .facts
+        .iter()
+        .filter(|fact| {
+            matches!(fact, Fact::Started(started) if *started.caller_call_id == *caller.call_id())
+        })
+        .collect();
+    let strange = matches!(
+        caller.plan.identity,
+        Identity::Stranger | Identity::Unknown | Identity::WrongPassword
+    );
+    if strange && !facts.is_empty() {
+        return Some(format!("{name}: a stranger's call was recorded"));
+    }
+    if facts.len() > 1 {
+        return Some(format!("{name}: {} calls of one INVITE", facts.len()));
+    }
+    let heard = world.plan.weather.is_clear() && world.plan.cut.is_none();
+    if caller.outcome == Outcome::Silence && heard {
+        return Some(format!("{name}: no final answer in clear weather"));
+    }
+    if let Some(expected) = expected(world, caller).filter(|expected| *expected != caller.outcome) {
+        let outcome = caller.outcome;
+        return Some(format!("{name}: {outcome:?} where {expected:?} is due"));
+    }
+    let call = facts.first()?.call();
+    let code = world.node.facts.iter().find_map(|fact| match fact {
+        Fact::Ended(ended) if ended.call == call => Some(ended.sip_code),
+        Fact::Started(_)
+        | Fact::Contact { .. }
+        | Fact::Ringing { .. }
+        | Fact::Answered { .. }
+        | Fact::Ended(_) => None,
+    })?;
+    let agrees = match caller.outcome {
+        Outcome::Up => code == 200,
+        Outcome::Refused(status) => code == status,
+        Outcome::Dialling | Outcome::Silence => true,
+    };
+    (!agrees).then(|| format!("{name}: {:?}, recorded as {code}", caller.outcome))
+}
+
+/// What becomes of a call with which nothing interferes.
+fn expected(world: &World, caller: &Caller) -> Option<Outcome> {
+    let (world, call) = (&world.plan, &world.plan.calls[caller.number()]);
+    let calm = world.weather.is_clear()
+        && !world.no_media
+        && world.agent_limit.is_none()
+        && [
+            world.restart,
+            world.drain,
+            world.cut,
+            world.hang_up_all,
+            world.silence,
+        ] == [None; 5];
+    let plan = &call.caller;
+    let patient = [plan.cancel_after, plan.bye_early, plan.vanish_after] == [None; 3];
+    let known = match plan.identity {
+        Identity::Good => plan.login_after.is_zero(),
+        Identity::Trusted => true,
+        Identity::WrongPassword | Identity::Unknown | Identity::Stranger => false,
+    };
+    let brief = plan.interval.is_some_and(|(seconds, _)| seconds < 90);
+    if !calm || !patient || !known || plan.never_pracks {
+        return None;
+    }
+    if brief {
+        return Some(Outcome::Refused(422));
+    }
+    match call.agent {
+        Agent::Echo => Some(Outcome::Up),
+        Agent::AllDead | Agent::Nowhere => Some(Outcome::Refused(480)),
+        Agent::One | Agent::Stream | Agent::DeadFirst => attempted(&call.attempts[0]),
+        Agent::Two | Agent::Named => None,
+    }
+}
+
+fn attempted(attempt: &AttemptPlan) -> Option<Outcome> {
+    if attempt.deaf {
+        return Some(Outcome::Refused(480));
+    }
+    match attempt.finish {
+        Finish::Answer { .. } => Some(Outcome::Up),
+        Finish::Never => Some(Outcome::Refused(480)),
+        // Tried once more, by another plan.
+        Finish::Refuse {
+            status: 302 | 422, ..
+        } => None,
+        Finish::Refuse { status, .. } => match status {
+            480 | 486 | 488 | 600 | 603 => Some(Outcome::Refused(status)),
+            _ => Some(Outcome::Refused(480)),
+        },
+    }
+}

@@ -1,0 +1,367 @@
+//! What an onlooker sees of the node, and the rules that hold for every message it sends, whatever the network does.
+//!
+//! - A message is readable; a repetition is octet for octet what it repeats, and there are not many.
+//! - A request has one final status, and nothing comes after it.
+//! - CSeq grows within a dialog; in a dialog that is over, nothing begins.
+//! - One offer at a time is out on a leg.
+//! - A body is one that the other side of the call sent, or says that it is the node's own.
+//! - The caller isn't hung up on before its ACK is in or overdue (RFC 3261 §15).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::{Framing, Message, Method, lex};
+
+use crate::hands::PATIENCE;
+use crate::network::Datagram;
+use crate::node::SETUP;
+use crate::world::call_number;
+
+/// How often one message may go out of the node's own accord: 64*T1 of doubling intervals up to T2 are eleven.
+const MOST_REPEATS: u32 = 12;
+/// A request inside the call may have to wait for the other leg's answer, and for the end of its CANCEL.
+const IN_DIALOG: Duration = Duration::from_secs(300);
+
+type Octets = Vec<u8>;
+/// A transaction: branch, method.
+type Key = (Octets, &'static str);
+
+#[derive(Debug, Default)]
+pub(crate) struct Wiretap {
+    pub(crate) faults: Vec<String>,
+    legs: BTreeMap<Octets, Leg>,
+    /// Bodies by call and by whether the caller sent them.
+    bodies: BTreeMap<(usize, bool), BTreeSet<Octets>>,
+    restarted: bool,
+}
+
+/// What went over the wire under one Call-ID.
+#[derive(Debug, Default)]
+struct Leg {
+    call: usize,
+    is_caller: bool,
+    is_stream: bool,
+    asked: BTreeMap<Key, Asked>,
+    answered: BTreeMap<Key, Answered>,
+    /// The highest CSeq of the node, by the peer's tag.
+    highest: BTreeMap<Octets, u32>,
+    /// Dialogs that are over, by the peer's tag.
+    over: BTreeSet<Octets>,
+    /// Dialogs in which the node sent BYE, by the peer's tag.
+    told: BTreeSet<Octets>,
+    /// Dialogs over a connection in which the node's BYE may have been lost with it, and that have had another.
+    again: BTreeSet<Octets>,
+    /// 2xx that came for such a dialog, each of which may be answered with another BYE.
+    late: BTreeMap<Octets, u32>,
+    /// When the node accepted the INVITE that began the call, and whether the ACK has come.
+    accepted: Option<Moment>,
+    acknowledged: bool,
+}
+
+/// A request of the node.
+#[derive(Debug)]
+struct Asked {
+    octets: Octets,
+    sent: u32,
+    offers: bool,
+    is_final: bool,
+    heard: u32,
+}
+
+/// A request to the node.
+#[derive(Debug)]
+struct Answered {
+    came: Moment,
+    begins: bool,
+    copies: u32,
+    last: Option<(u16, Moment)>,
+    sent: BTreeMap<u16, u32>,
+}
+
+impl Wiretap {
+    pub(crate) fn restart(&mut self, _now: Moment) {
+        self.restarted = true;
+        for leg in self.legs.values_mut() {
+            *leg = Leg {
+                call: leg.call,
+                is_caller: leg.is_caller,
+                ..Leg::default()
+            };
+        }
+    }
+
+    /// A peer sends something, which may never arrive.
+    pub(crate) fn peer_sent(&mut self, datagram: &Datagram) {
+        let Ok(message) = lex(&datagram.octets, Framing::Datagram) else {
+            return;
+        };
+        if let (None, Some(call)) = (message.to_tag(), call_number(&message)) {
+            let leg = self.legs.entry(message.call_id().to_vec()).or_default();
+            (leg.call, leg.is_caller) = (call, true);
+        }
+        let Some(leg) = self.legs.get(message.call_id()) else {
+            return;
+        };
+        if !message.body().is_empty() {
+            let sent = self.bodies.entry((leg.call, leg.is_caller)).or_default();
+            sent.insert(message.body().to_vec());
+        }
+    }
+
+    /// Something of a peer's arrives at the node.
+    pub(crate) fn delivered(&mut self, datagram: &Datagram, now: Moment) {
+        let Ok(message) = lex(&datagram.octets, Framing::Datagram) else {
+            return;
+        };
+        let Some(leg) = self.legs.get_mut(message.call_id()) else {
+            return;
+        };
+        let key = key_of(&message);
+        if !message.is_request() {
+            leg.note_late(&message);
+            if let Some(asked) = leg.asked.get_mut(&key) {
+                asked.is_final |= message.status() >= 200;
+                asked.heard += 1;
+            }
+            return;
+        }
+        if message.method() == Method::Ack {
+            leg.acknowledged = true;
+            return;
+        }
+        let answered = leg.answered.entry(key).or_insert(Answered {
+            came: now,
+            begins: message.to_tag().is_none(),
+            copies: 0,
+            last: None,
+            sent: BTreeMap::new(),
+        });
+        answered.copies += 1;
+    }
+
+    /// The node sends something.
+    pub(crate) fn node_sent(&mut self, datagram: &Datagram, now: Moment) {
+        let Ok(message) = lex(&datagram.octets, Framing::Datagram) else {
+            let text = String::from_utf8_lossy(&datagram.octets).into_owned();
+            return self.faults.push(format!("not a message: {text}"));
+        };
+        if let (true, None, Some(call)) = (
+            message.is_request(),
+            message.to_tag(),
+            call_number(&message),
+        ) {
+            self.legs
+                .entry(message.call_id().to_vec())
+                .or_default()
+                .call = call;
+        }
+        let Some(leg) = self.legs.get_mut(message.call_id()) else {
+            return;
+        };
+        let before = self.faults.len();
+        check_body(leg, &self.bodies, &message, &mut self.faults);
+        if message.is_request() {
+            leg.is_stream |= datagram.connection.is_some();
+            leg.on_request(&message, now, &mut self.faults);
+        } else {
+            leg.on_response(&message, now, self.restarted, &mut self.faults);
+        }
+        for fault in &mut self.faults[before..] {
+            let (call, to) = (leg.call, datagram.to);
+            *fault = format!("call {call}, to {to}: {fault}");
+        }
+    }
+
+    /// Whether the node has sent BYE to the peer with that tag.
+    pub(crate) fn was_told(&self, call_id: &str, tag: &str) -> bool {
+        self.legs.get(call_id.as_bytes()).is_some_and(|leg| {
+            leg.told.contains(tag.as_bytes()) || leg.over.contains(tag.as_bytes())
+        })
+    }
+
+    /// Which requests have no final answer, or have it too late.
+    pub(crate) fn unanswered(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for leg in self.legs.values() {
+            for ((branch, method), answered) in &leg.answered {
+                let limit = if answered.begins { SETUP } else { IN_DIALOG };
+                let must = matches!(*method, "INVITE" | "BYE" | "CANCEL");
+                let late = answered
+                    .last
+                    .filter(|(status, _)| *status >= 200)
+                    .is_none_or(|(_, at)| at.since(answered.came) > limit + Duration::from_secs(1));
+                if must && late {
+                    let branch = String::from_utf8_lossy(branch);
+                    let last = answered.last;
+                    found.push(format!(
+                        "call {}: {method} {branch} has no final answer in time: {last:?}",
+                        leg.call
+                    ));
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Leg {
+    fn on_request(&mut self, message: &Message<'_>, now: Moment, faults: &mut Vec<String>) {
+        let key = key_of(message);
+        let method = message.method();
+        if let Some(asked) = self.asked.get_mut(&key) {
+            asked.sent += 1;
+            if asked.octets != message.raw() {
+                faults.push(format!("{} changed when it was repeated", method.as_str()));
+            }
+            if asked.sent > MOST_REPEATS && method != Method::Ack {
+                faults.push(format!("{} sent {} times", method.as_str(), asked.sent));
+            }
+            return;
+        }
+        // The first exchange may be over before the INVITE is (RFC 3262 §5).
+        let offers = message.to_tag().is_some()
+            && matches!(method, Method::Invite | Method::Update)
+            && (method == Method::Invite || !message.body().is_empty());
+        if offers && self.asks() {
+            faults.push(format!("{} while an offer is out", method.as_str()));
+        }
+        let asked = Asked {
+            octets: message.raw().to_vec(),
+            sent: 1,
+            offers,
+            is_final: false,
+            heard: 0,
+        };
+        self.asked.insert(key, asked);
+        self.check_sequence(message, faults);
+        if method == Method::Bye {
+            self.check_bye(message, now, faults);
+        }
+    }
+
+    fn note_late(&mut self, message: &Message<'_>) {
+        let peer = message.to_tag().unwrap_or_default();
+        let accepts = message.method() == Method::Invite && (200..300).contains(&message.status());
+        if accepts && self.over.contains(peer) {
+            *self.late.entry(peer.to_vec()).or_default() += 1;
+        }
+    }
+
+    fn asks(&self) -> bool {
+        self.asked
+            .values()
+            .any(|asked| asked.offers && !asked.is_final)
+    }
+
+    fn check_sequence(&mut self, message: &Message<'_>, faults: &mut Vec<String>) {
+        let method = message.method();
+        let Some(peer) = message.to_tag() else {
+            return;
+        };
+        if matches!(method, Method::Ack | Method::Cancel) {
+            return;
+        }
+        if method == Method::Bye
+            && let Some(late) = self.late.get_mut(peer).filter(|late| **late > 0)
+        {
+            *late -= 1;
+            return;
+        }
+        let again = method == Method::Bye && self.is_stream && self.told.contains(peer);
+        let again = again && self.again.insert(peer.to_vec());
+        if self.over.contains(peer) && !again {
+            faults.push(format!("{} in a dialog that is over", method.as_str()));
+        }
+        let number = message.cseq().number;
+        let highest = self.highest.entry(peer.to_vec()).or_default();
+        if number <= *highest {
+            faults.push(format!("CSeq {number} after {highest}"));
+        }
+        *highest = number.max(*highest);
+    }
+
+    fn check_bye(&mut self, message: &Message<'_>, now: Moment, faults: &mut Vec<String>) {
+        let peer = message.to_tag().unwrap_or_default().to_vec();
+        self.over.insert(peer.clone());
+        self.told.insert(peer);
+        let overdue = self.accepted.is_none_or(|at| now.since(at) >= PATIENCE);
+        if self.is_caller && !self.acknowledged && !overdue {
+            faults.push("BYE before the caller's ACK".into());
+        }
+    }
+
+    fn on_response(
+        &mut self,
+        message: &Message<'_>,
+        now: Moment,
+        restarted: bool,
+        faults: &mut Vec<String>,
+    ) {
+        let (status, method) = (message.status(), message.method());
+        let Some(answered) = self.answered.get_mut(&key_of(message)) else {
+            if !restarted {
+                faults.push(format!("{status} to nothing"));
+            }
+            return;
+        };
+        match answered.last {
+            // What is answered without memory may be answered otherwise the next time.
+            Some((401 | 503, _)) if matches!(status, 401 | 503) => {}
+            Some((200, _)) if method == Method::Cancel && status == 481 => {}
+            Some((last, _)) if last >= 200 && last != status => {
+                faults.push(format!("{status} to {} after {last}", method.as_str()));
+            }
+            Some((last, _)) if last == status => {}
+            Some(_) | None => answered.last = Some((status, now)),
+        }
+        let sent = answered.sent.entry(status).or_default();
+        *sent += 1;
+        if *sent > MOST_REPEATS + answered.copies {
+            faults.push(format!("{status} to {} sent {sent} times", method.as_str()));
+        }
+        match (method, status) {
+            (Method::Bye, 200..300) => {
+                let peer = message.from_tag().unwrap_or_default();
+                self.over.insert(peer.to_vec());
+            }
+            (Method::Invite, 200..300) if self.is_caller => {
+                self.accepted.get_or_insert(now);
+            }
+            (_, _) => {}
+        }
+    }
+}
+
+fn check_body(
+    leg: &Leg,
+    bodies: &BTreeMap<(usize, bool), BTreeSet<Octets>>,
+    message: &Message<'_>,
+    faults: &mut Vec<String>,
+) {
+    let body = message.body();
+    let crossed = bodies
+        .get(&(leg.call, !leg.is_caller))
+        .is_some_and(|sent| sent.contains(body));
+    if !body.is_empty() && !crossed && !is_own(body) {
+        let body = String::from_utf8_lossy(body);
+        faults.push(format!("a body that nobody sent: {body}"));
+    }
+}
+
+/// A description of the node's own: the echo agent's, or one that takes nothing.
+fn is_own(body: &[u8]) -> bool {
+    std::str::from_utf8(body).is_ok_and(|text| {
+        let echo = text.contains("m=audio 20000 ");
+        let streams = || text.lines().filter(|line| line.starts_with("m="));
+        text.contains("IN IP4 203.0.113.5")
+            && (echo || streams().all(|line| line.starts_with("m=audio 0 ")))
+    })
+}
+
+fn key_of(message: &Message<'_>) -> Key {
+    (
+        message.top_via().branch.unwrap_or_default().to_vec(),
+        message.method().as_str(),
+    )
+}

@@ -1,0 +1,177 @@
+//! What a story needs: an empty database of one kind, stores opened on it, and a clock that stands still.
+
+use std::future::Future;
+use std::io::Write;
+use std::path::Path;
+use std::pin::Pin;
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use tempfile::TempDir;
+use trunkline::store::{Agent, AgentKind, NewAgent, NewOrg, OpenFault, Options, Org, Store};
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+pub(crate) const NOW: Moment = Moment::from_secs(1_800_000_000);
+
+pub(crate) fn later(seconds: u64) -> Moment {
+    NOW + Duration::from_secs(seconds)
+}
+
+/// An empty database.
+pub(crate) struct Bed {
+    pub(crate) options: Options,
+    directory: TempDir,
+}
+
+/// A story borrows its bed.
+type Told<'b> = Pin<Box<dyn Future<Output = ()> + 'b>>;
+
+pub(crate) fn on_sqlite(story: impl FnOnce(&Bed) -> Told<'_>) {
+    run(async {
+        let bed = Bed::new(None);
+        story(&bed).await;
+    });
+}
+
+pub(crate) fn on_postgres(story: impl FnOnce(&Bed) -> Told<'_>) {
+    let Some(server) = server() else { return };
+    run(async {
+        let name = format!("trunkline_test_{}", Uuid::new_v4().simple());
+        administer(&server, format!("CREATE DATABASE {name}")).await;
+        let (host, _) = server.rsplit_once('/').expect("a URL with a database");
+        let bed = Bed::new(Some(format!("{host}/{name}")));
+        story(&bed).await;
+        administer(&server, format!("DROP DATABASE {name} WITH (FORCE)")).await;
+    });
+}
+
+fn run(story: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(story);
+}
+
+fn server() -> Option<String> {
+    let server = std::env::var("TRUNKLINE_TEST_POSTGRES").ok();
+    if server.is_none() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "TRUNKLINE_TEST_POSTGRES is not set, and CI must not skip"
+        );
+        // The harness captures what the macros print.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED on PostgreSQL: TRUNKLINE_TEST_POSTGRES is not set"
+        );
+    }
+    server
+}
+
+async fn administer(server: &str, sql: String) {
+    let mut connection = PgConnection::connect(server)
+        .await
+        .expect("the test server answers");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut connection)
+        .await
+        .expect("the user may create databases");
+}
+
+impl Bed {
+    fn new(url: Option<String>) -> Self {
+        let directory = TempDir::new().expect("a temporary directory");
+        let options = Options {
+            data_dir: directory.path().join("data"),
+            url,
+            master_key: Some("the tests' own master key, long enough".to_owned()),
+            max_connections: 4,
+        };
+        Self { options, directory }
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        self.options.url.is_some()
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) async fn open(&self) -> Store {
+        self.try_open().await.expect("the store opens")
+    }
+
+    pub(crate) async fn try_open(&self) -> Result<Store, OpenFault> {
+        Store::open(&self.options, NOW).await
+    }
+
+    /// A statement past the store, in the words that both databases share.
+    pub(crate) async fn execute(&self, sql: &'static str) {
+        match &self.options.url {
+            Some(url) => {
+                let mut connection = PgConnection::connect(url)
+                    .await
+                    .expect("the database answers");
+                sqlx::raw_sql(sql)
+                    .execute(&mut connection)
+                    .await
+                    .expect(sql);
+            }
+            None => {
+                let file = format!(
+                    "sqlite:{}",
+                    self.options.data_dir.join("trunkline.db").display()
+                );
+                let mut connection = SqliteConnection::connect(&file)
+                    .await
+                    .expect("the database opens");
+                sqlx::raw_sql(sql)
+                    .execute(&mut connection)
+                    .await
+                    .expect(sql);
+                connection.close().await.expect("the database closes");
+            }
+        }
+    }
+}
+
+pub(crate) fn number(text: &str) -> E164 {
+    E164::parse(text).expect("E.164")
+}
+
+pub(crate) async fn org(store: &Store, name: &str) -> Org {
+    store
+        .orgs()
+        .create(None, &NewOrg::named(name), NOW)
+        .await
+        .expect("an org")
+}
+
+pub(crate) async fn agent(store: &Store, org: Uuid, name: &str) -> Agent {
+    store
+        .agents()
+        .create(org, &new_agent(name), NOW)
+        .await
+        .expect("an agent")
+}
+
+pub(crate) fn new_agent(name: &str) -> NewAgent {
+    NewAgent {
+        name: name.to_owned(),
+        kind: AgentKind::Inbound,
+        language: "en".to_owned(),
+        first_message: "Hello".to_owned(),
+        use_org_knowledgebase: true,
+        voice_id: None,
+        handoff_phone_number: None,
+        action_ids: vec!["look-up".to_owned()],
+        enabled: true,
+        max_concurrent_calls: None,
+        runtime: None,
+    }
+}

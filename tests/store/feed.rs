@@ -1,0 +1,166 @@
+//! The change feed: nothing is missed, whoever commits when.
+
+use std::collections::HashSet;
+
+use sqlx::{Connection, PgConnection};
+use trunkline::store::Change;
+use trunkline::store::feed::KEPT;
+
+use crate::bed::{Bed, NOW, agent, org};
+
+crate::on_both!(
+    a_write_is_followed,
+    interleaved_writers_are_all_seen,
+    a_reader_that_was_away_starts_anew,
+);
+
+/// SQLite has one writer at a time.
+#[test]
+fn an_earlier_number_is_waited_for() {
+    crate::bed::on_postgres(|bed| Box::pin(waited_for(bed)));
+}
+
+async fn a_write_is_followed(bed: &Bed) {
+    let (writer, reader) = (bed.open().await, bed.open().await);
+    let start = reader.feed().position().await.expect("a position");
+    let org = org(&writer, "Org").await.id;
+    let key = writer
+        .org_keys()
+        .create(org, "Key", &[], NOW)
+        .await
+        .expect("a key")
+        .id;
+    agent(&writer, org, "Anna").await;
+    assert!(
+        writer.agents().delete(org, key, NOW).await.is_err(),
+        "no such agent"
+    );
+    let changes = reader.feed().since(start).await.expect("changes");
+    assert_eq!(
+        changes.changes,
+        [
+            Change::Org(org),
+            Change::OrgKey { org, key },
+            Change::Org(org)
+        ]
+    );
+    assert!(!changes.missed);
+    assert_eq!(
+        changes.seq,
+        reader.feed().position().await.expect("a position")
+    );
+    let rest = reader.feed().since(changes.seq).await.expect("changes");
+    assert_eq!((rest.changes, rest.seq), (vec![], changes.seq));
+}
+
+/// A reader that follows while many write must see every change once.
+async fn interleaved_writers_are_all_seen(bed: &Bed) {
+    const WRITERS: usize = 6;
+    const EACH: usize = 10;
+    let stores = [bed.open().await, bed.open().await];
+    let reader = bed.open().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let store = stores[writer % 2].clone();
+        tasks.spawn(async move {
+            let mut made = Vec::new();
+            for _ in 0..EACH {
+                made.push(org(&store, "Org").await.id);
+            }
+            made
+        });
+    }
+    let mut seen = Vec::new();
+    let mut seq = 0;
+    while seen.len() < WRITERS * EACH {
+        let done = tasks.is_empty();
+        let changes = reader.feed().since(seq).await.expect("changes");
+        assert!(
+            !done || !changes.changes.is_empty(),
+            "only {} of {} were seen",
+            seen.len(),
+            WRITERS * EACH
+        );
+        seq = changes.seq;
+        seen.extend(changes.changes);
+        while tasks.try_join_next().is_some() {}
+    }
+    assert_eq!(seen.iter().collect::<HashSet<_>>().len(), WRITERS * EACH);
+}
+
+async fn a_reader_that_was_away_starts_anew(bed: &Bed) {
+    let store = bed.open().await;
+    org(&store, "Old").await;
+    let away = store.feed().position().await.expect("a position");
+    org(&store, "Unseen").await;
+    let last = store.feed().position().await.expect("a position");
+    store.feed().prune(NOW + KEPT).await.expect("pruned");
+    assert!(
+        !store.feed().since(away).await.expect("changes").missed,
+        "not older than the limit"
+    );
+    store
+        .feed()
+        .prune(NOW + KEPT + std::time::Duration::from_secs(1))
+        .await
+        .expect("pruned");
+    assert_eq!(store.feed().position().await.expect("a position"), last);
+    let changes = store.feed().since(away).await.expect("changes");
+    assert_eq!(
+        (changes.missed, changes.seq, changes.changes),
+        (true, last, vec![])
+    );
+    let changes = store.feed().since(last).await.expect("changes");
+    assert!(!changes.missed);
+    let org = org(&store, "New").await.id;
+    assert_eq!(
+        store.feed().since(last).await.expect("changes").changes,
+        [Change::Org(org)]
+    );
+}
+
+/// A writer that has its number but hasn't committed holds up the next one; else a reader would pass it by.
+async fn waited_for(bed: &Bed) {
+    let store = bed.open().await;
+    let url = bed.options.url.as_deref().expect("PostgreSQL has a URL");
+    let first = org(&store, "First").await.id;
+    let start = store.feed().position().await.expect("a position");
+    let mut slow = PgConnection::connect(url)
+        .await
+        .expect("the database answers");
+    let mut slow = slow.begin().await.expect("a transaction");
+    for sql in [
+        "SELECT pg_advisory_xact_lock(8390898172846669826)",
+        "INSERT INTO changes (org_id, kind, at) SELECT id, 'org', 0 FROM orgs",
+    ] {
+        sqlx::raw_sql(sql).execute(&mut *slow).await.expect(sql);
+    }
+    let fast = tokio::spawn({
+        let store = store.clone();
+        async move { org(&store, "Second").await.id }
+    });
+    let mut watch = PgConnection::connect(url)
+        .await
+        .expect("the database answers");
+    let waiting = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    loop {
+        let (waiting,): (i64,) = sqlx::query_as(waiting)
+            .fetch_one(&mut watch)
+            .await
+            .expect("locks");
+        assert!(!fast.is_finished(), "it overtook");
+        if waiting == 1 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        store.feed().since(start).await.expect("changes").changes,
+        []
+    );
+    slow.commit().await.expect("a commit");
+    let second = fast.await.expect("an org");
+    let changes = store.feed().since(start).await.expect("changes").changes;
+    assert_eq!(changes, [Change::Org(first), Change::Org(second)]);
+}

@@ -1,0 +1,41 @@
+//! One story of the store, told to SQLite and to PostgreSQL.
+//!
+//! PostgreSQL is a server that `TRUNKLINE_TEST_POSTGRES` names (`postgres://USER@HOST:PORT/postgres`; the user may create
+//! databases): each test makes a database of its own there and drops it. Without the variable that half is skipped, which is
+//! said on standard error, and is a failure where `CI` is set. To run one by hand:
+//!
+//! ```sh
+//! initdb -D /tmp/pg -U trunkline -A trust && pg_ctl -D /tmp/pg -o '-p 55432 -k /tmp -c fsync=off' -w start
+//! TRUNKLINE_TEST_POSTGRES=postgres://trunkline@127.0.0.1:55432/postgres cargo test --test store
+//! ```
+
+mod bed;
+mod contacts;
+mod directory;
+mod feed;
+mod handoffs;
+mod projection;
+mod schema;
+mod start;
+mod telephony;
+mod tenants;
+mod ways_out;
+
+/// Tells each story to both databases.
+macro_rules! on_both {
+    ($($story:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[test]
+            fn $story() {
+                $crate::bed::on_sqlite(|bed| Box::pin(super::$story(bed)));
+            })*
+        }
+        mod postgres {
+            $(#[test]
+            fn $story() {
+                $crate::bed::on_postgres(|bed| Box::pin(super::$story(bed)));
+            })*
+        }
+    };
+}
+use on_both;

@@ -1,0 +1,450 @@
+//! Facts of calls become rows: in any grouping, again, late.
+
+use std::time::Duration;
+
+use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use trunkline::journal::Origin;
+use trunkline::store::{Call, CallFilter, Error, Refused, Store};
+use trunkline_routing::{Caller, Decision, Dialled, Outcome, Step};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, later, number};
+
+crate::on_both!(
+    facts_in_any_grouping_make_the_same_row,
+    a_lost_call_that_ended_is_corrected,
+    a_decision_is_read_back,
+    what_a_peer_sends_is_storable,
+    calls_are_listed_by_page,
+    nodes_take_turns,
+);
+
+const ORG: Uuid = Uuid::from_u128(1);
+const RUN: Origin = Origin { node: 3, boot: 7 };
+
+fn started(call: u128, at: Moment) -> Started {
+    Started {
+        call: Uuid::from_u128(call),
+        org: ORG,
+        session: Uuid::from_u128(100 + call),
+        agent: Some(Uuid::from_u128(50)),
+        direction: Direction::Inbound,
+        from: "030 1".into(),
+        to: "+4930000001".into(),
+        from_e164: None,
+        to_e164: Some(number("+4930000001")),
+        caller_call_id: "a@b".into(),
+        at,
+        decision: None,
+    }
+}
+
+fn ended(call: u128, status: Status, at: Moment) -> Fact {
+    let ended = Ended {
+        call: Uuid::from_u128(call),
+        org: ORG,
+        at,
+        status,
+        sip_code: 200,
+        reason: None,
+        hangup_by: HangupBy::Caller,
+    };
+    Fact::Ended(ended.into())
+}
+
+/// A whole life, in order.
+fn life(call: u128) -> Vec<Fact> {
+    let id = Uuid::from_u128(call);
+    vec![
+        Fact::Started(started(call, NOW).into()),
+        Fact::Contact {
+            call: id,
+            org: ORG,
+            contact: Uuid::from_u128(60),
+        },
+        Fact::Ringing {
+            call: id,
+            org: ORG,
+            at: later(1),
+        },
+        Fact::Answered {
+            call: id,
+            org: ORG,
+            at: later(2),
+            runtime_call_id: "r".into(),
+        },
+        ended(call, Status::Completed, later(3)),
+    ]
+}
+
+async fn call(store: &Store, call: u128) -> Call {
+    store
+        .calls()
+        .by_id(ORG, Uuid::from_u128(call))
+        .await
+        .expect("a call")
+}
+
+async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
+    let store = bed.open().await;
+    let calls = store.calls();
+    calls.project(RUN, &life(1)).await.expect("projected");
+    let whole = call(&store, 1).await;
+    assert_eq!(whole.status, Status::Completed);
+    assert_eq!(
+        (
+            whole.started_at,
+            whole.ringing_at,
+            whole.answered_at,
+            whole.ended_at
+        ),
+        (NOW, Some(later(1)), Some(later(2)), Some(later(3)))
+    );
+    assert_eq!(
+        (&*whole.from_number, whole.from_e164, whole.to_e164),
+        ("030 1", None, Some(number("+4930000001")))
+    );
+    assert_eq!(
+        (
+            whole.runtime_call_id.as_deref(),
+            whole.hangup_by,
+            whole.sip_code
+        ),
+        (Some("r"), Some(HangupBy::Caller), Some(200))
+    );
+
+    let statuses = [
+        Status::Queued,
+        Status::Queued,
+        Status::Ringing,
+        Status::InProgress,
+        Status::Completed,
+    ];
+    for (fact, status) in life(2).into_iter().zip(statuses) {
+        calls.project(RUN, &[fact]).await.expect("projected");
+        assert_eq!(call(&store, 2).await.status, status);
+    }
+    for fact in life(3).into_iter().rev() {
+        calls.project(RUN, &[fact]).await.expect("projected");
+    }
+    let mut twice = life(4);
+    twice.extend(life(4));
+    calls.project(RUN, &twice).await.expect("projected");
+    for fact in life(4) {
+        calls.project(RUN, &[fact]).await.expect("projected again");
+    }
+    for number in 2..=4 {
+        let same = Call {
+            id: whole.id,
+            session_id: whole.session_id,
+            ..call(&store, number).await
+        };
+        assert_eq!(same, whole, "call {number}");
+    }
+    let many: Vec<_> = (1_000..1_150).flat_map(life).collect();
+    calls.project(RUN, &many).await.expect("projected");
+    let page = calls
+        .list(ORG, &CallFilter::default(), None, 1)
+        .await
+        .expect("a page");
+    assert_eq!(page.total, 154);
+}
+
+async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
+    let store = bed.open().await;
+    let calls = store.calls();
+    let earlier = Origin {
+        boot: RUN.boot - 1,
+        ..RUN
+    };
+    let elsewhere = Origin { node: 4, boot: 1 };
+    for (number, origin) in [(1, earlier), (2, RUN), (3, elsewhere)] {
+        calls
+            .project(origin, &life(number)[..4])
+            .await
+            .expect("projected");
+    }
+    calls.project(earlier, &life(4)).await.expect("projected");
+    assert_eq!(
+        calls
+            .close_lost(RUN.node, RUN.boot, later(10))
+            .await
+            .expect("closed"),
+        1
+    );
+    let lost = call(&store, 1).await;
+    assert_eq!(
+        (lost.status, lost.ended_at, lost.reason.as_deref()),
+        (Status::Lost, Some(later(10)), Some("node_lost"))
+    );
+    for number in [2, 3] {
+        assert_eq!(call(&store, number).await.status, Status::InProgress);
+    }
+    calls
+        .project(earlier, &life(1)[..4])
+        .await
+        .expect("projected again");
+    assert_eq!(
+        call(&store, 1).await,
+        lost,
+        "what doesn't end a call doesn't revive it"
+    );
+    calls
+        .project(earlier, &life(1)[4..])
+        .await
+        .expect("a late end");
+    let corrected = call(&store, 1).await;
+    assert_eq!(
+        (corrected.status, corrected.ended_at, corrected.reason),
+        (Status::Completed, Some(later(3)), None)
+    );
+    calls
+        .project(earlier, &[ended(1, Status::Failed, later(9))])
+        .await
+        .expect("a second end");
+    assert_eq!(
+        call(&store, 1).await.status,
+        Status::Completed,
+        "the first end stays"
+    );
+}
+
+async fn a_decision_is_read_back(bed: &Bed) {
+    let store = bed.open().await;
+    let decision = Decision {
+        outcome: Outcome::Agent {
+            id: Uuid::from_u128(50),
+            step: Step::AssignedNumber,
+        },
+        dialled: Dialled {
+            raw: "+4930000001".to_owned(),
+            e164: Some(number("+4930000001")),
+        },
+        caller: Caller {
+            raw: "anonymous".to_owned(),
+            e164: None,
+        },
+        trail: vec![],
+    };
+    let with = Started {
+        decision: Some(Box::new(decision.clone())),
+        ..started(1, NOW)
+    };
+    let facts = [
+        Fact::Started(with.into()),
+        Fact::Started(started(2, NOW).into()),
+    ];
+    store.calls().project(RUN, &facts).await.expect("projected");
+    let read = async |org, call| store.calls().decision(org, Uuid::from_u128(call)).await;
+    assert_eq!(read(ORG, 1).await.expect("a call"), Some(decision));
+    assert_eq!(read(ORG, 2).await.expect("a call"), None);
+    assert!(read(Uuid::from_u128(2), 1).await.is_err(), "another org's");
+}
+
+/// A fact that the database refused would be tried again for ever.
+async fn what_a_peer_sends_is_storable(bed: &Bed) {
+    let store = bed.open().await;
+    let odd = Started {
+        from: "a\0b'\u{1f4de}\r\n".into(),
+        caller_call_id: "\0".into(),
+        ..started(1, NOW)
+    };
+    store
+        .calls()
+        .project(RUN, &[Fact::Started(odd.into())])
+        .await
+        .expect("projected");
+    let call = call(&store, 1).await;
+    assert_eq!(
+        (&*call.from_number, &*call.caller_call_id),
+        ("a\u{fffd}b'\u{1f4de}\r\n", "\u{fffd}")
+    );
+}
+
+async fn calls_are_listed_by_page(bed: &Bed) {
+    let store = bed.open().await;
+    let mut facts: Vec<_> = [(1, 0), (2, 5), (3, 5), (4, 9)]
+        .map(|(call, at)| Fact::Started(started(call, later(at)).into()))
+        .into();
+    facts.push(ended(4, Status::Busy, later(20)));
+    let foreign = Started {
+        org: Uuid::from_u128(2),
+        ..started(5, NOW)
+    };
+    facts.push(Fact::Started(foreign.into()));
+    let outbound = Started {
+        direction: Direction::Outbound,
+        agent: None,
+        to: "x".into(),
+        to_e164: None,
+        ..started(6, later(1))
+    };
+    facts.push(Fact::Started(outbound.into()));
+    facts.push(Fact::Contact {
+        call: Uuid::from_u128(7),
+        org: ORG,
+        contact: Uuid::from_u128(60),
+    });
+    store.calls().project(RUN, &facts).await.expect("projected");
+
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store
+            .calls()
+            .list(ORG, &CallFilter::default(), after, 2)
+            .await
+            .expect("a page");
+        assert_eq!(page.total, 5);
+        seen.extend(page.items.iter().map(|call| call.id.as_u128()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, [4, 3, 2, 6, 1]);
+
+    let all = CallFilter::default;
+    let cases = [
+        (
+            "agent",
+            CallFilter {
+                agent: Some(Uuid::from_u128(50)),
+                ..all()
+            },
+            &[4, 3, 2, 1][..],
+        ),
+        (
+            "no such agent",
+            CallFilter {
+                agent: Some(Uuid::nil()),
+                ..all()
+            },
+            &[],
+        ),
+        (
+            "direction",
+            CallFilter {
+                direction: Some(Direction::Outbound),
+                ..all()
+            },
+            &[6],
+        ),
+        (
+            "status",
+            CallFilter {
+                status: Some(Status::Busy),
+                ..all()
+            },
+            &[4],
+        ),
+        (
+            "number as sent",
+            CallFilter {
+                number: Some("030 1".to_owned()),
+                ..all()
+            },
+            &[4, 3, 2, 6, 1],
+        ),
+        (
+            "number",
+            CallFilter {
+                number: Some("+4930000001".to_owned()),
+                ..all()
+            },
+            &[4, 3, 2, 1],
+        ),
+        (
+            "window, inclusive",
+            CallFilter {
+                from: Some(later(1)),
+                to: Some(later(5)),
+                ..all()
+            },
+            &[3, 2, 6],
+        ),
+        (
+            "all together",
+            CallFilter {
+                status: Some(Status::Queued),
+                from: Some(later(5)),
+                ..all()
+            },
+            &[3, 2],
+        ),
+    ];
+    for (name, filter, expected) in cases {
+        let page = store
+            .calls()
+            .list(ORG, &filter, None, 100)
+            .await
+            .expect("a page");
+        let ids: Vec<_> = page.items.iter().map(|call| call.id.as_u128()).collect();
+        assert_eq!(
+            (ids.as_slice(), page.total),
+            (expected, expected.len() as u64),
+            "{name}"
+        );
+    }
+}
+
+async fn nodes_take_turns(bed: &Bed) {
+    const LEASE: Duration = Duration::from_secs(10);
+    let store = bed.open().await;
+    let nodes = store.nodes();
+    let begin = async |node, host: &str, at| nodes.begin(node, host, LEASE, later(at)).await;
+    assert_eq!(
+        begin(0, "a", 0).await.expect("a run"),
+        Origin { node: 0, boot: 1 }
+    );
+    assert_eq!(
+        begin(1, "b", 0).await.expect("a run"),
+        Origin { node: 1, boot: 1 }
+    );
+    let again = begin(0, "a", 1).await.expect("the same host may at once");
+    assert_eq!(again, Origin { node: 0, boot: 2 });
+    let held = begin(1, "a", 10).await;
+    assert!(
+        matches!(held, Err(Error::Refused(Refused::NodeServed { node: 1, host })) if host == "b")
+    );
+    let second = Origin { node: 1, boot: 1 };
+    assert!(nodes.renew(second, LEASE, later(8)).await.expect("renewed"));
+    assert_eq!(
+        nodes.expired(later(12)).await.expect("runs"),
+        [],
+        "nothing to close"
+    );
+    store
+        .calls()
+        .project(again, &life(1)[..4])
+        .await
+        .expect("projected");
+    store
+        .calls()
+        .project(second, &life(2)[..4])
+        .await
+        .expect("projected");
+    assert_eq!(nodes.expired(later(12)).await.expect("runs"), [again]);
+    let taken = begin(0, "c", 12).await.expect("the lease has expired");
+    assert_eq!(taken, Origin { node: 0, boot: 3 });
+    assert!(
+        !nodes
+            .renew(again, LEASE, later(12))
+            .await
+            .expect("an answer")
+    );
+    assert!(
+        nodes
+            .renew(taken, Duration::ZERO, later(12))
+            .await
+            .expect("ended")
+    );
+    assert_eq!(nodes.expired(later(13)).await.expect("runs"), [taken]);
+    store
+        .calls()
+        .close_lost(taken.node, taken.boot + 1, later(13))
+        .await
+        .expect("closed");
+    assert_eq!(nodes.expired(later(13)).await.expect("runs"), []);
+}

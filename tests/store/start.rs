@@ -1,0 +1,211 @@
+//! Starts that fail: each says what to do, and nothing on disk has changed.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use trunkline::store::{OpenFault, Options};
+
+use crate::bed::{Bed, NOW, org};
+
+crate::on_both!(a_future_migration_is_refused, an_open_twice_is_one_database);
+
+mod files {
+    use crate::bed::on_sqlite;
+
+    macro_rules! told {
+        ($($story:ident),* $(,)?) => {$(
+            #[test]
+            fn $story() {
+                on_sqlite(|bed| Box::pin(super::$story(bed)));
+            }
+        )*};
+    }
+    told!(
+        files_are_for_their_owner_alone,
+        garbage_is_no_database,
+        another_programs_file_is_left_alone,
+        keys_belong_to_their_database,
+        a_directory_that_cant_be_made,
+        urls_of_no_kind,
+    );
+}
+
+#[test]
+fn a_master_key_is_needed_and_the_same() {
+    crate::bed::on_postgres(|bed| Box::pin(master_key(bed)));
+}
+
+async fn a_future_migration_is_refused(bed: &Bed) {
+    bed.open().await.close().await;
+    bed.execute("INSERT INTO schema_migrations (version, name, applied_at) VALUES (99, 'from the future', 0)").await;
+    let before = contents(bed.directory());
+    let fault = bed.try_open().await.expect_err("the future");
+    assert!(matches!(fault, OpenFault::Future { found: 99, .. }));
+    assert!(fault.to_string().contains("newer version"), "{fault}");
+    assert_eq!(contents(bed.directory()), before);
+}
+
+async fn an_open_twice_is_one_database(bed: &Bed) {
+    let (first, second) = tokio::join!(bed.try_open(), bed.try_open());
+    let (first, second) = (first.expect("a store"), second.expect("a store"));
+    assert_eq!(
+        first.keyring().signing_key().id(),
+        second.keyring().signing_key().id()
+    );
+    let org = org(&first, "Org").await;
+    assert_eq!(second.orgs().by_id(org.id).await.expect("an org"), org);
+    second.check().await.expect("it answers");
+}
+
+async fn files_are_for_their_owner_alone(bed: &Bed) {
+    let _open = bed.open().await;
+    let mode = |path: &Path| {
+        std::fs::metadata(path)
+            .expect("a file")
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(mode(&bed.options.data_dir), 0o700);
+    for file in ["keys.json", "trunkline.db", "trunkline.db-wal"] {
+        assert_eq!(mode(&bed.options.data_dir.join(file)), 0o600, "{file}");
+    }
+}
+
+async fn garbage_is_no_database(bed: &Bed) {
+    std::fs::create_dir(&bed.options.data_dir).expect("a directory");
+    let file = bed.options.data_dir.join("trunkline.db");
+    for octets in [
+        &b"this is no database, it is a text that somebody wrote"[..],
+        &[0; 5_000],
+    ] {
+        std::fs::write(&file, octets).expect("a file");
+        unchanged(bed, |fault| matches!(fault, OpenFault::Unreadable { .. })).await;
+    }
+    std::fs::remove_file(&file).expect("a file");
+    std::fs::create_dir(&file).expect("a directory");
+    unchanged(bed, |fault| matches!(fault, OpenFault::Unreadable { .. })).await;
+}
+
+async fn another_programs_file_is_left_alone(bed: &Bed) {
+    std::fs::create_dir(&bed.options.data_dir).expect("a directory");
+    std::fs::write(bed.options.data_dir.join("trunkline.db"), []).expect("a file");
+    bed.execute("CREATE TABLE recipes (name TEXT)").await;
+    unchanged(bed, |fault| matches!(fault, OpenFault::Foreign { .. })).await;
+}
+
+async fn keys_belong_to_their_database(bed: &Bed) {
+    bed.open().await.close().await;
+    let keys = bed.options.data_dir.join("keys.json");
+    let kept = std::fs::read(&keys).expect("keys");
+    std::fs::remove_file(&keys).expect("a file");
+    unchanged(bed, |fault| matches!(fault, OpenFault::NoKeys { .. })).await;
+    std::fs::write(&keys, b"{\"sealing\":[\"abc\"]}").expect("a file");
+    unchanged(bed, |fault| {
+        matches!(fault, OpenFault::UnreadableKeys { .. })
+    })
+    .await;
+    let other = Options {
+        data_dir: bed.directory().join("other"),
+        ..bed.options.clone()
+    };
+    trunkline::store::Store::open(&other, NOW)
+        .await
+        .expect("another store")
+        .close()
+        .await;
+    std::fs::copy(other.data_dir.join("keys.json"), &keys).expect("a copy");
+    unchanged(bed, |fault| matches!(fault, OpenFault::WrongKeys { .. })).await;
+    std::fs::write(&keys, kept).expect("a file");
+    bed.open().await;
+}
+
+async fn a_directory_that_cant_be_made(bed: &Bed) {
+    std::fs::write(
+        &bed.options.data_dir,
+        b"a file where the directory should be",
+    )
+    .expect("a file");
+    unchanged(bed, |fault| {
+        matches!(
+            fault,
+            OpenFault::Directory { .. } | OpenFault::Unreadable { .. }
+        )
+    })
+    .await;
+}
+
+async fn urls_of_no_kind(bed: &Bed) {
+    for url in ["mysql://u:hush@h/d", "sqlite:", "trunkline.db"] {
+        let options = Options {
+            url: Some(url.to_owned()),
+            ..bed.options.clone()
+        };
+        let fault = trunkline::store::Store::open(&options, NOW)
+            .await
+            .expect_err(url);
+        assert!(matches!(fault, OpenFault::Url), "{url}");
+        assert!(!fault.to_string().contains("hush"));
+    }
+    assert!(contents(bed.directory()).is_empty());
+    let options = Options {
+        url: Some("postgres://u:hush@127.0.0.1:1/d".to_owned()),
+        ..bed.options.clone()
+    };
+    let fault = trunkline::store::Store::open(&options, NOW)
+        .await
+        .expect_err("nobody listens");
+    assert!(
+        matches!(fault, OpenFault::Unreachable(_)) && !fault.to_string().contains("hush"),
+        "{fault}"
+    );
+}
+
+async fn master_key(bed: &Bed) {
+    let with = |key: Option<&str>| Options {
+        master_key: key.map(str::to_owned),
+        ..bed.options.clone()
+    };
+    let fault = async |options: Options| {
+        trunkline::store::Store::open(&options, NOW)
+            .await
+            .expect_err("a fault")
+    };
+    assert!(matches!(fault(with(None)).await, OpenFault::NoMasterKey));
+    assert!(matches!(
+        fault(with(Some("short"))).await,
+        OpenFault::WeakMasterKey
+    ));
+    bed.open().await.close().await;
+    let wrong = fault(with(Some("a master key of somebody else, also long"))).await;
+    assert!(matches!(wrong, OpenFault::WrongMasterKey));
+    assert!(
+        contents(bed.directory()).is_empty(),
+        "PostgreSQL's keys are not on the disk"
+    );
+    bed.open().await;
+}
+
+async fn unchanged(bed: &Bed, expected: impl Fn(&OpenFault) -> bool) {
+    let before = contents(bed.directory());
+    let fault = bed.try_open().await.expect_err("a fault");
+    assert!(expected(&fault), "{fault:?}");
+    assert_eq!(contents(bed.directory()), before, "{fault}");
+}
+
+/// Every file below with what it holds; directories hold nothing.
+fn contents(directory: &Path) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+            found.insert(path, Vec::new());
+        } else {
+            let octets = std::fs::read(&path).expect("a file");
+            found.insert(path, octets);
+        }
+    }
+    found
+}

@@ -1,0 +1,593 @@
+//! Agents, numbers, inbound trunks, dedicated networks, contacts, failed log-ins.
+
+use std::time::Duration;
+
+use trunkline::directory::settings::Runtime;
+use trunkline::store::{
+    AgentChange, Error, InboundTrunkChange, Kind, NewAuthFailure, Refused, Wrong,
+};
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, agent, later, new_agent, number, org};
+
+crate::on_both!(
+    agents_change,
+    a_number_is_verified_in_one_org,
+    a_number_has_one_agent,
+    a_trunk_lists_verified_numbers,
+    a_rotated_password_is_new_and_sealed,
+    a_network_is_dedicated_once,
+    callers_become_contacts,
+    two_at_once_make_one_contact,
+    failed_logins_are_bounded,
+);
+
+async fn agents_change(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let runtime = Runtime::Sip {
+        uri: "sip:a@h".into(),
+        fallbacks: vec!["sip:b@h".into()],
+    };
+    let mut new = new_agent("Anna");
+    (new.runtime, new.voice_id, new.max_concurrent_calls) =
+        (Some(runtime), Some("v".to_owned()), Some(3));
+    let made = store
+        .agents()
+        .create(ours, &new, NOW)
+        .await
+        .expect("an agent");
+    assert_eq!(
+        store.agents().by_id(ours, made.id).await.expect("an agent"),
+        made
+    );
+    assert!(matches!(
+        store.agents().by_id(theirs, made.id).await,
+        Err(Error::Wrong(Wrong::Absent(Kind::Agent)))
+    ));
+
+    let change = AgentChange {
+        name: Some("Bea".to_owned()),
+        voice_id: Some(None),
+        runtime: Some(None),
+        enabled: Some(false),
+        ..AgentChange::default()
+    };
+    let changed = store
+        .agents()
+        .update(ours, made.id, &change, later(1))
+        .await
+        .expect("an agent");
+    assert_eq!(
+        (
+            &*changed.name,
+            changed.enabled,
+            changed.max_concurrent_calls
+        ),
+        ("Bea", false, Some(3))
+    );
+    assert_eq!((&changed.voice_id, &changed.runtime), (&None, &None));
+    assert_eq!(
+        store.agents().by_id(ours, made.id).await.expect("an agent"),
+        changed
+    );
+    assert!(
+        store
+            .agents()
+            .update(theirs, made.id, &change, NOW)
+            .await
+            .is_err()
+    );
+
+    let second = store
+        .agents()
+        .create(ours, &new_agent("Carl"), later(2))
+        .await
+        .expect("an agent");
+    let listed = store.agents().list(ours).await.expect("agents");
+    assert_eq!(
+        listed.iter().map(|agent| agent.id).collect::<Vec<_>>(),
+        [second.id, made.id]
+    );
+    assert!(store.agents().delete(theirs, made.id, NOW).await.is_err());
+    store
+        .agents()
+        .delete(ours, made.id, NOW)
+        .await
+        .expect("a deletion");
+    assert!(store.agents().by_id(ours, made.id).await.is_err());
+}
+
+async fn a_number_is_verified_in_one_org(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let phone = number("+4930123456");
+    let number = store
+        .numbers()
+        .create(ours, phone, false, NOW)
+        .await
+        .expect("a number");
+    assert_eq!(number.verified_at, None);
+    let again = store.numbers().create(ours, phone, false, NOW).await;
+    assert!(matches!(
+        again,
+        Err(Error::Refused(Refused::NumberExists(_)))
+    ));
+    let verified = store
+        .numbers()
+        .verify(ours, number.id, later(5))
+        .await
+        .expect("verified");
+    assert_eq!(verified.verified_at, Some(later(5)));
+    let again = store
+        .numbers()
+        .verify(ours, number.id, later(6))
+        .await
+        .expect("verified still");
+    assert_eq!(again.verified_at, Some(later(5)));
+
+    let refused = store.numbers().create(theirs, phone, true, NOW).await;
+    assert!(matches!(
+        refused,
+        Err(Error::Refused(Refused::NumberVerifiedElsewhere(_)))
+    ));
+    let unverified = store
+        .numbers()
+        .create(theirs, phone, false, NOW)
+        .await
+        .expect("an unverified number");
+    let refused = store.numbers().verify(theirs, unverified.id, NOW).await;
+    assert!(matches!(
+        refused,
+        Err(Error::Refused(Refused::NumberVerifiedElsewhere(_)))
+    ));
+    store
+        .numbers()
+        .unverify(ours, number.id, NOW)
+        .await
+        .expect("unverified");
+    store
+        .numbers()
+        .verify(theirs, unverified.id, NOW)
+        .await
+        .expect("free again");
+
+    assert_eq!(
+        store
+            .numbers()
+            .by_number(theirs, &phone)
+            .await
+            .expect("a number")
+            .id,
+        unverified.id
+    );
+    assert!(store.numbers().by_id(theirs, number.id).await.is_err());
+    assert!(
+        store
+            .numbers()
+            .delete(theirs, number.id, NOW)
+            .await
+            .is_err()
+    );
+    store
+        .numbers()
+        .delete(ours, number.id, NOW)
+        .await
+        .expect("a deletion");
+    assert!(
+        store
+            .numbers()
+            .list(ours)
+            .await
+            .expect("numbers")
+            .is_empty()
+    );
+}
+
+async fn a_number_has_one_agent(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let (anna, bea) = (
+        agent(&store, ours, "Anna").await.id,
+        agent(&store, ours, "Bea").await.id,
+    );
+    let numbers = store.numbers();
+    let one = numbers
+        .create(ours, number("+4930000001"), true, NOW)
+        .await
+        .expect("a number")
+        .id;
+    let two = numbers
+        .create(ours, number("+4930000002"), true, later(1))
+        .await
+        .expect("a number")
+        .id;
+    let raw = numbers
+        .create(ours, number("+4930000003"), false, NOW)
+        .await
+        .expect("a number")
+        .id;
+    let foreign = numbers
+        .create(theirs, number("+4930000004"), true, NOW)
+        .await
+        .expect("a number")
+        .id;
+
+    let assigned = numbers
+        .assign(ours, anna, &[two, one], NOW)
+        .await
+        .expect("assigned");
+    assert_eq!(
+        assigned.iter().map(|number| number.id).collect::<Vec<_>>(),
+        [one, two]
+    );
+    let held = numbers.assign(ours, bea, &[one], NOW).await;
+    assert!(
+        matches!(held, Err(Error::Refused(Refused::NumberHeld { agent, agent_name, .. })) if agent == anna && agent_name == "Anna")
+    );
+    let wrong = numbers.assign(ours, bea, &[one, raw, foreign], NOW).await;
+    let faults = [
+        (1, Wrong::NotVerified(number("+4930000003"))),
+        (
+            2,
+            Wrong::Unknown {
+                kind: Kind::Number,
+                id: foreign,
+            },
+        ),
+    ];
+    assert!(matches!(wrong, Err(Error::Wrong(Wrong::Entries(found))) if found == faults));
+    let absent = numbers.assign(theirs, anna, &[foreign], NOW).await;
+    assert!(matches!(
+        absent,
+        Err(Error::Wrong(Wrong::Absent(Kind::Agent)))
+    ));
+
+    numbers
+        .assign(ours, anna, &[two], NOW)
+        .await
+        .expect("replaced");
+    numbers
+        .assign(ours, bea, &[one], NOW)
+        .await
+        .expect("free now");
+    numbers.unverify(ours, one, NOW).await.expect("unverified");
+    assert!(
+        numbers
+            .of_agent(ours, bea)
+            .await
+            .expect("numbers")
+            .is_empty()
+    );
+    store
+        .agents()
+        .delete(ours, anna, NOW)
+        .await
+        .expect("a deletion");
+    assert_eq!(
+        numbers.by_id(ours, two).await.expect("a number").agent_id,
+        None
+    );
+}
+
+async fn a_trunk_lists_verified_numbers(bed: &Bed) {
+    let store = bed.open().await;
+    let org = org(&store, "Org").await.id;
+    let trunks = store.inbound_trunks();
+    let new = InboundTrunkChange::default();
+    let none = trunks.create(org, &new, NOW).await;
+    assert!(matches!(none, Err(Error::Wrong(Wrong::NoVerifiedNumber))));
+    let [one, two, raw] = ["+4930000001", "+4930000002", "+4930000003"].map(number);
+    let first = store
+        .numbers()
+        .create(org, one, true, NOW)
+        .await
+        .expect("a number")
+        .id;
+    store
+        .numbers()
+        .create(org, two, true, later(1))
+        .await
+        .expect("a number");
+    store
+        .numbers()
+        .create(org, raw, false, NOW)
+        .await
+        .expect("a number");
+    let unverified = InboundTrunkChange {
+        numbers: Some(vec![one, raw]),
+        ..new.clone()
+    };
+    let refused = trunks.create(org, &unverified, NOW).await;
+    assert!(
+        matches!(refused, Err(Error::Wrong(Wrong::Entries(faults))) if faults == [(1, Wrong::NotVerified(raw))])
+    );
+
+    let trunk = trunks.create(org, &new, NOW).await.expect("a trunk");
+    assert_eq!(trunk.numbers, [one, two]);
+    assert_eq!(trunks.of_org(org).await.expect("a trunk"), trunk);
+    assert!(matches!(
+        trunks.create(org, &new, NOW).await,
+        Err(Error::Refused(Refused::TrunkExists))
+    ));
+    assert_eq!(
+        trunks
+            .remove_number(org, &one, NOW)
+            .await
+            .expect("a trunk")
+            .numbers,
+        [two]
+    );
+    assert!(matches!(
+        trunks.remove_number(org, &one, NOW).await,
+        Err(Error::Wrong(Wrong::Absent(Kind::Number)))
+    ));
+    assert_eq!(
+        trunks
+            .add_numbers(org, &[one, two, one], NOW)
+            .await
+            .expect("a trunk")
+            .numbers,
+        [two, one]
+    );
+
+    store
+        .numbers()
+        .unverify(org, first, NOW)
+        .await
+        .expect("unverified");
+    assert_eq!(
+        trunks.of_org(org).await.expect("a trunk").numbers,
+        [two, one]
+    );
+    // What is listed stays listed, verified or not, and its order can be chosen.
+    let again = trunks.add_numbers(org, &[one], NOW).await;
+    assert_eq!(again.expect("a trunk").numbers, [two, one]);
+    let turned = InboundTrunkChange {
+        numbers: Some(vec![one, two]),
+        ..InboundTrunkChange::default()
+    };
+    let turned = trunks.update(org, &turned, NOW).await.expect("a trunk");
+    assert_eq!(turned.numbers, [one, two]);
+    assert_eq!(trunks.of_org(org).await.expect("a trunk"), turned);
+    let three = number("+4930000009");
+    store
+        .numbers()
+        .create(org, three, true, NOW)
+        .await
+        .expect("a number");
+    let synced = trunks.sync(org, NOW).await.expect("synced");
+    assert_eq!(
+        (synced.trunk.numbers, synced.added, synced.removed),
+        (vec![two, three], vec![three], vec![one])
+    );
+
+    let change = InboundTrunkChange {
+        krisp_enabled: Some(true),
+        allowed_addresses: Some(vec!["192.0.2.0/24".parse().expect("a network")]),
+        default_country: Some(Some("DE".parse().expect("a country"))),
+        max_concurrent_calls: Some(Some(2)),
+        ..InboundTrunkChange::default()
+    };
+    let changed = trunks
+        .update(org, &change, later(9))
+        .await
+        .expect("a trunk");
+    assert!(changed.krisp_enabled && changed.refer_headers_in_uri);
+    assert_eq!(trunks.of_org(org).await.expect("a trunk"), changed);
+    trunks.delete(org, NOW).await.expect("a deletion");
+    assert!(matches!(
+        trunks.of_org(org).await,
+        Err(Error::Wrong(Wrong::Absent(Kind::InboundTrunk)))
+    ));
+}
+
+async fn a_rotated_password_is_new_and_sealed(bed: &Bed) {
+    let store = bed.open().await;
+    let org = org(&store, "Org").await.id;
+    store
+        .numbers()
+        .create(org, number("+4930000001"), true, NOW)
+        .await
+        .expect("a number");
+    let new = InboundTrunkChange::default();
+    let before = store
+        .inbound_trunks()
+        .create(org, &new, NOW)
+        .await
+        .expect("a trunk");
+    let after = store
+        .inbound_trunks()
+        .rotate_credentials(org, later(1))
+        .await
+        .expect("a trunk");
+    assert_ne!(before.username, after.username);
+    assert_ne!(before.password.reveal(), after.password.reveal());
+    assert_eq!(
+        store.inbound_trunks().of_org(org).await.expect("a trunk"),
+        after
+    );
+    assert!(!format!("{after:?}").contains(after.password.reveal()));
+    store.close().await;
+    if !bed.is_postgres() {
+        let file = std::fs::read(bed.options.data_dir.join("trunkline.db")).expect("the database");
+        let holds = |text: &str| {
+            file.windows(text.len())
+                .any(|window| window == text.as_bytes())
+        };
+        assert!(
+            holds(&after.username)
+                && !holds(after.password.reveal())
+                && !holds(before.password.reveal())
+        );
+    }
+}
+
+async fn a_network_is_dedicated_once(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let network = "192.0.2.7/24".parse().expect("a network");
+    let made = store
+        .dedications()
+        .create(ours, network, NOW)
+        .await
+        .expect("a dedication");
+    assert_eq!(made.network.to_string(), "192.0.2.0/24");
+    store
+        .dedications()
+        .create(ours, network, NOW)
+        .await
+        .expect("the same again");
+    let refused = store.dedications().create(theirs, network, NOW).await;
+    assert!(
+        matches!(refused, Err(Error::Refused(Refused::NetworkDedicated { org, .. })) if org == ours)
+    );
+    assert_eq!(
+        store.dedications().list(ours).await.expect("networks"),
+        [made]
+    );
+    assert!(
+        store
+            .dedications()
+            .delete(theirs, network, NOW)
+            .await
+            .is_err()
+    );
+    store
+        .dedications()
+        .delete(ours, network, NOW)
+        .await
+        .expect("a deletion");
+    store
+        .dedications()
+        .create(theirs, network, NOW)
+        .await
+        .expect("free now");
+}
+
+async fn callers_become_contacts(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let [one, two] = ["+4930000001", "+4930000002"].map(number);
+    let callers = [(ours, one), (theirs, one), (ours, two), (ours, one)];
+    let made = store
+        .contacts()
+        .find_or_create_by_phone_many(&callers, NOW)
+        .await
+        .expect("contacts");
+    assert_eq!(made[0], made[3]);
+    assert_eq!(
+        made.iter().collect::<std::collections::HashSet<_>>().len(),
+        3
+    );
+    let found = store
+        .contacts()
+        .find_or_create_by_phone_many(&callers, later(1))
+        .await
+        .expect("contacts");
+    assert_eq!(made, found);
+    let contact = store
+        .contacts()
+        .by_id(ours, made[0])
+        .await
+        .expect("a contact");
+    assert_eq!(contact.phone.as_deref(), Some("+4930000001"));
+    assert!(store.contacts().by_id(theirs, made[0]).await.is_err());
+
+    bed.execute("UPDATE contacts SET external_id = 'x' WHERE phone_key = '+4930000002'")
+        .await;
+    let other = store
+        .contacts()
+        .find_or_create_by_phone_many(&[(ours, two)], later(2))
+        .await
+        .expect("contacts");
+    assert_ne!(other[0], made[2]);
+    let many: Vec<_> = (0..2_500)
+        .map(|last| (ours, number(&format!("+49300{last:06}"))))
+        .collect();
+    let made = store
+        .contacts()
+        .find_or_create_by_phone_many(&many, NOW)
+        .await
+        .expect("contacts");
+    assert_eq!(
+        made.iter().collect::<std::collections::HashSet<_>>().len(),
+        many.len()
+    );
+}
+
+async fn two_at_once_make_one_contact(bed: &Bed) {
+    let stores = [bed.open().await, bed.open().await];
+    let org = org(&stores[0], "Org").await.id;
+    let callers: Vec<_> = (0..20)
+        .map(|last| (org, number(&format!("+49301234{last:02}"))))
+        .collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for turn in 0..8 {
+        let (store, mut callers) = (stores[turn % 2].clone(), callers.clone());
+        callers.rotate_left(turn * 2);
+        tasks.spawn(async move {
+            let ids = store
+                .contacts()
+                .find_or_create_by_phone_many(&callers, NOW)
+                .await
+                .expect("contacts");
+            callers.into_iter().zip(ids).collect::<Vec<_>>()
+        });
+    }
+    let all: std::collections::HashSet<_> = tasks.join_all().await.into_iter().flatten().collect();
+    assert_eq!(all.len(), callers.len());
+}
+
+async fn failed_logins_are_bounded(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let failure = |org: Uuid, at: u64| NewAuthFailure {
+        org,
+        trunk: Uuid::from_u128(9),
+        username: "trunk-x".into(),
+        source: "::ffff:192.0.2.1".parse().expect("an address"),
+        part: "password",
+        at: NOW + Duration::from_secs(at),
+    };
+    store
+        .auth_failures()
+        .record(&[failure(theirs, 0)])
+        .await
+        .expect("recorded");
+    let many: Vec<_> = (0..1_003).map(|at| failure(ours, at)).collect();
+    store.auth_failures().record(&many).await.expect("recorded");
+    let page = store
+        .auth_failures()
+        .list(ours, None, 2)
+        .await
+        .expect("a page");
+    assert_eq!(page.total, 1_000);
+    assert_eq!(page.items[0].source.to_string(), "192.0.2.1");
+    assert_eq!(
+        page.items
+            .iter()
+            .map(|failure| failure.at)
+            .collect::<Vec<_>>(),
+        [later(1_002), later(1_001)]
+    );
+    let next = store
+        .auth_failures()
+        .list(ours, page.next, 1_000)
+        .await
+        .expect("a page");
+    assert_eq!(
+        (next.items.len(), next.items[0].at, next.next),
+        (998, later(1_000), None)
+    );
+    assert_eq!(
+        store
+            .auth_failures()
+            .list(theirs, None, 10)
+            .await
+            .expect("a page")
+            .items
+            .len(),
+        1
+    );
+}

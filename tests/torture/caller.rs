@@ -1,0 +1,221 @@
+//! A caller that says what it likes: INVITEs from parts, with credentials where it wants them.
+
+use std::net::SocketAddr;
+
+use trunkline_sip::auth::client::{self, Asking, Login};
+use trunkline_sip::wire::{Framing, Message, lex};
+
+use crate::harness::Credentials;
+use crate::peer::{Stranger, TRIES, is_shed, status_of};
+
+/// What an INVITE offers.
+pub(crate) const OFFER: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 8\r\n";
+
+/// One call's requests. `id` is in its Call-ID, its From-tag and its branches.
+#[derive(Debug, Clone)]
+pub(crate) struct Dialling {
+    pub(crate) id: String,
+    pub(crate) uri: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    /// Whole lines.
+    pub(crate) extra: String,
+    pub(crate) body: String,
+}
+
+impl Dialling {
+    pub(crate) fn new(id: &str, number: &str, daemon: SocketAddr) -> Self {
+        Self {
+            id: id.to_owned(),
+            uri: format!("sip:{number}@{daemon}"),
+            from: "<sip:+441632960001@pbx.invalid>".to_owned(),
+            to: format!("<sip:{number}@{daemon}>"),
+            extra: String::new(),
+            body: OFFER.to_owned(),
+        }
+    }
+
+    pub(crate) fn with(mut self, line: &str) -> Self {
+        self.extra.push_str(line);
+        self.extra.push_str("\r\n");
+        self
+    }
+
+    /// The INVITE with that CSeq.
+    pub(crate) fn invite(&self, cseq: u32, caller: SocketAddr) -> Vec<u8> {
+        let body = &self.body;
+        let type_of_body = if body.is_empty() {
+            ""
+        } else {
+            "Content-Type: application/sdp\r\n"
+        };
+        let head = self.head("INVITE", cseq, "", caller);
+        format!(
+            "{head}{}{type_of_body}Content-Length: {}\r\n\r\n{body}",
+            self.extra,
+            body.len()
+        )
+        .into_bytes()
+    }
+
+    /// Another request without a body. An ACK and a CANCEL have the branch of the INVITE with their CSeq.
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        cseq: u32,
+        to_tag: &str,
+        caller: SocketAddr,
+    ) -> Vec<u8> {
+        let tag = if to_tag.is_empty() {
+            String::new()
+        } else {
+            format!(";tag={to_tag}")
+        };
+        format!(
+            "{}Content-Length: 0\r\n\r\n",
+            self.head(method, cseq, &tag, caller)
+        )
+        .into_bytes()
+    }
+
+    fn head(&self, method: &str, cseq: u32, to_tag: &str, caller: SocketAddr) -> String {
+        let Self {
+            id, uri, from, to, ..
+        } = self;
+        let of = if matches!(method, "ACK" | "CANCEL") {
+            "INVITE"
+        } else {
+            method
+        };
+        format!(
+            "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {caller};branch=z9hG4bK-{id}-{of}-{cseq};rport\r\nMax-Forwards: 70\r\n\
+             From: {from};tag=f-{id}\r\nTo: {to}{to_tag}\r\nCall-ID: {id}@pbx.invalid\r\nCSeq: {cseq} {method}\r\n\
+             Contact: <sip:caller@{caller}>\r\n"
+        )
+    }
+}
+
+/// A phone system.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) peer: Stranger,
+    credentials: Credentials,
+}
+
+impl Caller {
+    pub(crate) fn new(daemon: SocketAddr, credentials: Credentials) -> Self {
+        Self {
+            peer: Stranger::new(daemon),
+            credentials,
+        }
+    }
+
+    /// The challenge to an INVITE without credentials.
+    pub(crate) fn challenge(&self, dialling: &Dialling) -> Vec<u8> {
+        let challenge = self.ask(dialling, dialling);
+        assert_eq!(status_of(&challenge), 401, "{}", challenge.escape_ascii());
+        challenge
+    }
+
+    /// Sends an INVITE of `dialling` as `written`; what comes first.
+    pub(crate) fn ask(&self, dialling: &Dialling, written: &Dialling) -> Vec<u8> {
+        let cseq = if written.extra.contains("Authorization: ") {
+            2
+        } else {
+            1
+        };
+        for _ in 0..TRIES {
+            self.peer.send(&written.invite(cseq, self.peer.address()));
+            let answer = self.answer(dialling);
+            if !is_shed(&answer) {
+                return answer;
+            }
+        }
+        panic!("no turn for a new INVITE");
+    }
+
+    /// The line that answers a challenge to `dialling`, for the nonce's use `nc`.
+    pub(crate) fn authorization(&self, challenge: &[u8], dialling: &Dialling, nc: u32) -> String {
+        let challenge = read(challenge);
+        let (_, challenge) = client::challenge(&challenge).expect("a challenge");
+        let asking = Asking {
+            method: "INVITE",
+            uri: dialling.uri.as_bytes(),
+            body: dialling.body.as_bytes(),
+        };
+        let login = Login {
+            user: &self.credentials.username,
+            password: &self.credentials.password,
+        };
+        let value =
+            client::answer(&challenge, &asking, &login, nc, "cnonce").expect("a known algorithm");
+        format!("Authorization: {value}")
+    }
+
+    /// The next answer to a request of `dialling`; what comes for other calls is passed over.
+    pub(crate) fn answer(&self, dialling: &Dialling) -> Vec<u8> {
+        let call_id = format!("{}@pbx.invalid", dialling.id);
+        loop {
+            let octets = self.peer.receive();
+            let message = read(&octets);
+            if !message.is_request() && message.call_id() == call_id.as_bytes() {
+                return octets;
+            }
+        }
+    }
+
+    /// Sends an INVITE with the answer to a challenge; what comes first.
+    pub(crate) fn dial(&self, dialling: &Dialling) -> Vec<u8> {
+        let challenge = self.challenge(dialling);
+        let line = self.authorization(&challenge, dialling, 1);
+        self.ask(dialling, &dialling.clone().with(&line))
+    }
+
+    /// Dials, and waits for the final answer.
+    pub(crate) fn call(&self, dialling: &Dialling) -> Vec<u8> {
+        let mut answer = self.dial(dialling);
+        while status_of(&answer) < 200 {
+            answer = self.answer(dialling);
+        }
+        answer
+    }
+
+    /// Dials and acknowledges the 2xx that must come: the To-tag of the call.
+    pub(crate) fn connect(&self, dialling: &Dialling) -> String {
+        let answer = self.call(dialling);
+        assert_eq!(
+            status_of(&answer),
+            200,
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
+        let tag = to_tag(&answer);
+        self.send(dialling, "ACK", 2, &tag);
+        tag
+    }
+
+    pub(crate) fn send(&self, dialling: &Dialling, method: &str, cseq: u32, to_tag: &str) {
+        self.peer
+            .send(&dialling.request(method, cseq, to_tag, self.peer.address()));
+    }
+
+    /// Hangs up; the status of the answer.
+    pub(crate) fn hang_up(&self, dialling: &Dialling, cseq: u32, to_tag: &str) -> u16 {
+        self.send(dialling, "BYE", cseq, to_tag);
+        status_of(&self.answer(dialling))
+    }
+}
+
+/// A message that must be one.
+pub(crate) fn read(octets: &[u8]) -> Message<'_> {
+    lex(octets, Framing::Datagram)
+        .unwrap_or_else(|refused| panic!("{}: {}", refused.fault, String::from_utf8_lossy(octets)))
+}
+
+pub(crate) fn to_tag(answer: &[u8]) -> String {
+    let tag = read(answer)
+        .to_tag()
+        .map(<[u8]>::to_vec)
+        .unwrap_or_default();
+    String::from_utf8(tag).expect("our tags are ASCII")
+}

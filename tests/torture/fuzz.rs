@@ -1,0 +1,311 @@
+//! Peers that know a call's tags and send nonsense inside it: the daemon answers or ignores it, and no fault of its own shows.
+//! `PROPTEST_CASES` says how many messages each test sends; the default is a thousand.
+
+use proptest::collection::vec;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+
+use trunkline_sip::wire::{Framing, lex};
+
+use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
+use crate::change::{Change, change, changed};
+use crate::harness::{Daemon, House};
+use crate::house::{metric, until};
+use crate::peer::{Stranger, status_of};
+use crate::runtime::{Runtime, answer};
+use crate::{one_shard, served_by_one};
+
+/// Messages between two looks at whether the daemon is well.
+const BATCH: usize = 20;
+/// Messages inside one call.
+const CALL: usize = 250;
+/// The last CSeq that there is (RFC 3261 §8.1.1.5).
+const HIGHEST: u32 = (1 << 31) - 1;
+
+fn messages() -> usize {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.map_or(1_000, |cases| {
+        cases.parse().expect("PROPTEST_CASES is a number")
+    })
+}
+
+/// The same changes at each run.
+struct Changes {
+    runner: TestRunner,
+}
+
+impl Changes {
+    fn new() -> Self {
+        Self {
+            runner: TestRunner::deterministic(),
+        }
+    }
+
+    fn of(&mut self, octets: Vec<u8>) -> Vec<u8> {
+        let changes: Vec<Change> = vec(change(), 0..4)
+            .new_tree(&mut self.runner)
+            .expect("a strategy without filters")
+            .current();
+        changed(octets, &changes)
+    }
+}
+
+fn assert_well(daemon: &Daemon) {
+    assert!(
+        Stranger::new(daemon.sip())
+            .answers_until_probed()
+            .is_empty()
+    );
+    assert_eq!(metric(daemon, "trunkline_panics_total"), 0.0);
+}
+
+/// Method, further lines, body.
+const REQUESTS: [(&str, &str, &str); 14] = [
+    ("INVITE", "Content-Type: application/sdp\r\n", OFFER),
+    (
+        "INVITE",
+        "Session-Expires: 4294967295;refresher=uac\r\nMin-SE: 4294967295\r\n",
+        "",
+    ),
+    (
+        "INVITE",
+        "Contact: <sip:[::1]:0>\r\nSession-Expires: 1\r\n",
+        OFFER,
+    ),
+    ("UPDATE", "Content-Type: application/sdp\r\n", OFFER),
+    (
+        "UPDATE",
+        "Session-Expires: 90;refresher=uas\r\nSupported: timer\r\n",
+        "",
+    ),
+    ("PRACK", "RAck: 4294967295 4294967295 INVITE\r\n", ""),
+    ("PRACK", "RAck: 1 2 INVITE\r\n", OFFER),
+    (
+        "INFO",
+        "Content-Type: application/dtmf-relay\r\n",
+        "Signal=5\r\nDuration=160\r\n",
+    ),
+    ("MESSAGE", "Content-Type: text/plain\r\n", "hello"),
+    ("OPTIONS", "Require: \r\n", ""),
+    (
+        "REFER",
+        "Refer-To: <sip:x@y?Replaces=a%3Bto-tag%3Db%3Bfrom-tag%3Dc>\r\n",
+        "",
+    ),
+    (
+        "NOTIFY",
+        "Event: refer\r\nSubscription-State: active;expires=0\r\n",
+        "SIP/2.0 200 OK",
+    ),
+    ("ACK", "Content-Type: application/sdp\r\n", OFFER),
+    ("CANCEL", "Reason: SIP;cause=200;text=\"\\\r\n \"\r\n", ""),
+];
+
+/// A request of `dialling` with its own lines before the others, so that the first of a name is theirs.
+fn request(dialling: &Dialling, kind: usize, cseq: u32, tag: &str, caller: &Caller) -> Vec<u8> {
+    let (method, lines, body) = REQUESTS[kind % REQUESTS.len()];
+    let bare = dialling.request(method, cseq, tag, caller.peer.address());
+    with_lines(&bare, lines, body)
+}
+
+fn with_lines(bare: &[u8], lines: &str, body: &str) -> Vec<u8> {
+    let bare = String::from_utf8_lossy(bare);
+    let (start, head) = bare.split_once("\r\n").expect("a start line");
+    let head = head.replace(
+        "Content-Length: 0\r\n\r\n",
+        &format!("Content-Length: {}\r\n\r\n{body}", body.len()),
+    );
+    format!("{start}\r\n{lines}{head}").into_bytes()
+}
+
+/// Sends changed requests inside a call that is up. A CSeq may get so high that no later one counts: the next call goes on.
+fn babble(
+    caller: &Caller,
+    changes: &mut Changes,
+    (dialling, tag): (&Dialling, &str),
+    mut between: impl FnMut(),
+) {
+    for number in 0..CALL {
+        let cseq = 10 + u32::try_from(number).expect("a small number");
+        let request = request(dialling, number, cseq, tag, caller);
+        caller.peer.send(&changes.of(request));
+        if number % BATCH == 0 {
+            for answer in caller.peer.answers_until_probed() {
+                acknowledge(caller, dialling, &answer);
+            }
+            between();
+        }
+    }
+    caller.send(dialling, "BYE", HIGHEST, tag);
+    caller.peer.answers_until_probed();
+    between();
+}
+
+#[test]
+fn a_caller_may_babble_at_the_echo_agent() {
+    let daemon = served_by_one();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let mut changes = Changes::new();
+    for call in 0..messages() / CALL {
+        let id = format!("babble-{call}");
+        let dialling = Dialling::new(&id, &daemon.house.first_number, daemon.sip());
+        let tag = caller.connect(&dialling);
+        babble(&caller, &mut changes, (&dialling, &tag), || {});
+    }
+    assert_well(&daemon);
+    let left = until(|| Some(metric(&daemon, "trunkline_sip_dialogs")).filter(|left| *left == 0.0));
+    assert_eq!(left, 0.0);
+}
+
+#[test]
+fn a_caller_may_babble_at_a_runtime() {
+    let house = one_shard(House::new());
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let contact = format!(
+        "Contact: <sip:agent@{}>\r\nContent-Type: application/sdp\r\n",
+        runtime.peer.address()
+    );
+    let (mut changes, mut relayed) = (Changes::new(), 0);
+    for call in 0..messages() / CALL {
+        let id = format!("babble-{call}");
+        let dialling = Dialling::new(&id, &daemon.house.first_number, daemon.sip());
+        caller.dial(&dialling);
+        runtime.answer(&runtime.request("INVITE"), "200 OK", &contact, OFFER);
+        let mut accepted = caller.answer(&dialling);
+        while status_of(&accepted) < 200 {
+            accepted = caller.answer(&dialling);
+        }
+        let tag = to_tag(&accepted);
+        caller.send(&dialling, "ACK", 2, &tag);
+        runtime.request("ACK");
+        babble(&caller, &mut changes, (&dialling, &tag), || {
+            relayed += accept_all(&runtime, &contact);
+        });
+    }
+    assert_well(&daemon);
+    assert!(relayed > messages() / 20, "only {relayed} requests crossed");
+}
+
+/// The ACK of a 2xx to a re-INVITE.
+fn acknowledge(caller: &Caller, dialling: &Dialling, answer: &[u8]) {
+    // What lacks its Call-ID gets an answer that lacks it too.
+    let Ok(message) = lex(answer, Framing::Datagram) else {
+        return;
+    };
+    if (200..300).contains(&message.status()) && message.cseq_method_token() == b"INVITE" {
+        // The answer to an offer of the runtime, where it made one.
+        let ack = with_lines(
+            &dialling.request(
+                "ACK",
+                message.cseq().number,
+                &to_tag(answer),
+                caller.peer.address(),
+            ),
+            "Content-Type: application/sdp
+",
+            OFFER,
+        );
+        caller.peer.send(&ack);
+    }
+}
+
+/// Answers what has crossed with 200; how many requests that were.
+fn accept_all(runtime: &Runtime, lines: &str) -> usize {
+    let came = runtime.peer.answers_until_probed();
+    let asked = came.iter().filter(|octets| {
+        let message = read(octets);
+        message.is_request() && message.method_token() != b"ACK"
+    });
+    asked
+        .map(|request| runtime.answer(request, "200 OK", lines, OFFER))
+        .count()
+}
+
+/// Status line, further lines, body of what a runtime may answer.
+const ANSWERS: [(&str, &str, &str); 12] = [
+    ("100 Trying", "", ""),
+    ("180 Ringing", "", ""),
+    ("183 Progress", "Content-Type: application/sdp\r\n", OFFER),
+    (
+        "183 Progress",
+        "Require: 100rel\r\nRSeq: 4294967295\r\nContent-Type: application/sdp\r\n",
+        OFFER,
+    ),
+    ("180 Ringing", "Require: 100rel\r\nRSeq: 1\r\n", ""),
+    (
+        "200 OK",
+        "Session-Expires: 4294967295;refresher=uac\r\nContent-Type: application/sdp\r\n",
+        OFFER,
+    ),
+    ("200 OK", "Session-Expires: 0;refresher=nobody\r\n", ""),
+    (
+        "302 Moved",
+        "Contact: <sip:x@127.0.0.1:9>, <sip:y@elsewhere.invalid>\r\n",
+        "",
+    ),
+    ("422 Brief", "Min-SE: 4294967295\r\n", ""),
+    (
+        "401 No",
+        "WWW-Authenticate: Digest realm=\"x\", nonce=\"y\"\r\n",
+        "",
+    ),
+    ("486 Busy", "Retry-After: 4294967296\r\n", ""),
+    ("699 Beyond", "Warning: 399 x \"\\\r\n \"\r\n", ""),
+];
+
+#[test]
+fn a_runtime_may_babble_at_a_call_that_is_set_up() {
+    let house = one_shard(House::new());
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let mut changes = Changes::new();
+    for call in 0..messages() / BATCH {
+        let rel = if call % 2 == 0 {
+            "Supported: 100rel, timer"
+        } else {
+            "Require: 100rel"
+        };
+        let dialling = Dialling::new(
+            &format!("babble-{call}"),
+            &daemon.house.first_number,
+            daemon.sip(),
+        )
+        .with(rel);
+        caller.dial(&dialling);
+        let invite = runtime.request("INVITE");
+        let invite = read(&invite);
+        for number in 0..BATCH {
+            let (status, lines, body) = ANSWERS[(call * 7 + number * 5) % ANSWERS.len()];
+            let lines = format!("Contact: <sip:agent@{}>\r\n{lines}", runtime.peer.address());
+            let tag = format!("fork-{}", number % 3);
+            runtime
+                .peer
+                .send(&changes.of(answer(&invite, status, &tag, &lines, body)));
+        }
+        runtime
+            .peer
+            .send(&answer(&invite, "486 Busy", "last", "", ""));
+        runtime.peer.answers_until_probed();
+        caller.send(&dialling, "CANCEL", 2, "");
+        let answers = caller.peer.answers_until_probed();
+        end(&caller, &dialling, &answers);
+    }
+    assert_well(&daemon);
+}
+
+/// Acknowledges the final answer, which must have come, and hangs up if it was one that connects.
+fn end(caller: &Caller, dialling: &Dialling, answers: &[Vec<u8>]) {
+    let is_final = |octets: &&Vec<u8>| {
+        let message = read(octets);
+        message.cseq_method_token() == b"INVITE" && message.status() >= 200
+    };
+    let last = answers.iter().find(is_final);
+    let last = last.unwrap_or_else(|| panic!("{} has no final answer: {answers:?}", dialling.id));
+    caller.send(dialling, "ACK", 2, &to_tag(last));
+    if status_of(last) < 300 {
+        caller.send(dialling, "BYE", 3, &to_tag(last));
+    }
+}

@@ -1,0 +1,80 @@
+//! What the tests of attacks ask of a daemon beside calls: a second tenant, its metrics, its memory.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use trunkline_bench::process;
+
+use crate::harness::process::Deadline;
+use crate::harness::{Credentials, Daemon, House, http};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Another org with an agent, a number and a trunk.
+#[derive(Debug)]
+pub(crate) struct Neighbour {
+    pub(crate) agent: String,
+    pub(crate) credentials: Credentials,
+    key: String,
+}
+
+impl Neighbour {
+    pub(crate) fn of(house: &House, number: &str) -> Self {
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        let org = text(&house.run(&["org", "create", "--name", "Neighbour", "--json"])["id"]);
+        let agent = house.run(&[
+            "agent", "create", "--org", &org, "--name", "Other", "--json",
+        ]);
+        house.run(&[
+            "number",
+            "add",
+            number,
+            "--org",
+            &org,
+            "--verified",
+            "--json",
+        ]);
+        let trunk = house.run(&["trunk", "create", "--org", &org, "--json"]);
+        let key = house.run(&["key", "create", "--org", &org, "--json"]);
+        Self {
+            agent: text(&agent["id"]),
+            credentials: Credentials {
+                username: text(&trunk["auth_username"]),
+                password: text(&trunk["auth_password"]),
+            },
+            key: text(&key["api_key"]),
+        }
+    }
+
+    /// Its calls, as its own key shows them.
+    pub(crate) fn calls(&self, daemon: &Daemon) -> Value {
+        http::json(daemon.house.http, "/phone/calls", &self.key)["items"].take()
+    }
+}
+
+/// The sum of a metric over its labels.
+pub(crate) fn metric(daemon: &Daemon, name: &str) -> f64 {
+    let (status, body) =
+        http::get(daemon.house.http, "/metrics", None).expect("metrics are served");
+    assert_eq!(status, 200, "{body}");
+    let values = body.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        rest.starts_with(['{', ' '])
+            .then(|| rest.rsplit(' ').next()?.parse::<f64>().ok())
+            .flatten()
+    });
+    values.sum()
+}
+
+/// Memory that no file backs, in KiB.
+pub(crate) fn memory(daemon: &Daemon) -> u64 {
+    process::memory(daemon.process.id())
+        .expect("the daemon runs")
+        .anonymous
+        / 1024
+}
+
+/// Asks until there is an answer: what is counted is shown twice a second.
+pub(crate) fn until<T>(ask: impl FnMut() -> Option<T>) -> T {
+    Deadline::after(LIMIT).poll(ask).expect("within the limit")
+}

@@ -1,0 +1,123 @@
+//! The built daemon under torture: each message of `fixtures/messages` and of the RFCs over UDP and TCP, and what
+//! strangers, tenants and peers may try.
+//!
+//! One shard serves, so that what it answers comes in the order of what it was sent: an OPTIONS behind each message
+//! shows that the daemon is well, and that nothing more comes for the message.
+
+mod caller;
+#[path = "../../sip/tests/messages/change.rs"]
+mod change;
+#[path = "../../sip/tests/messages/corpus.rs"]
+#[expect(
+    dead_code,
+    reason = "what the lexer makes of a message is tested beside it"
+)]
+mod corpus;
+mod fuzz;
+#[path = "../calls/harness/mod.rs"]
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "shared with the tests of calls, which use all of it"
+)]
+mod harness;
+mod house;
+mod peer;
+mod races;
+mod relayed;
+mod runtime;
+mod strangers;
+mod streams;
+mod tenants;
+
+use corpus::{Case, Lexed, Stream, cases};
+use harness::{Daemon, House};
+use peer::{Stranger, StreamPeer, status_of};
+use trunkline_sip::wire::{Framing, lex};
+
+/// A valid request is answered by a message that its sender knows again.
+fn assert_known_again(case: &Case, answer: &[u8]) {
+    let (Ok(request), Ok(answer)) = (
+        lex(&case.octets, Framing::Datagram),
+        lex(answer, Framing::Datagram),
+    ) else {
+        assert_ne!(case.lexer, Lexed::Valid, "{}", case.name);
+        return;
+    };
+    assert_eq!(
+        answer.top_via().branch,
+        request.top_via().branch,
+        "{}",
+        case.name
+    );
+    assert_eq!(answer.from_tag(), request.from_tag(), "{}", case.name);
+    assert!(answer.to_tag().is_some(), "{}", case.name);
+}
+
+/// With one shard answers come in the order of what they answer.
+fn one_shard(house: House) -> House {
+    house.set("TRUNKLINE__SIP__SHARDS", "1")
+}
+
+fn served_by_one() -> Daemon {
+    one_shard(House::new()).serve()
+}
+
+#[test]
+fn each_datagram_gets_its_answer() {
+    let daemon = served_by_one();
+    let stranger = Stranger::new(daemon.sip());
+    let mut wrong = Vec::new();
+    for case in cases() {
+        let Case {
+            set,
+            name,
+            octets,
+            udp,
+            ..
+        } = &case;
+        let answers = stranger.answers_to(octets);
+        if let [answer] = &answers[..] {
+            assert_known_again(&case, answer);
+        }
+        let statuses: Vec<u16> = answers.iter().map(|answer| status_of(answer)).collect();
+        if statuses != *udp {
+            wrong.push(format!("{set}/{name}: {statuses:?} instead of {udp:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(daemon.calls().is_empty(), "strangers leave no call");
+}
+
+#[test]
+fn each_stream_gets_its_answer() {
+    let daemon = served_by_one();
+    let stranger = Stranger::new(daemon.sip());
+    let mut wrong = Vec::new();
+    for Case {
+        set,
+        name,
+        octets,
+        tcp,
+        ..
+    } in cases()
+    {
+        let (expected, end) = &tcp;
+        let peer = StreamPeer::connect(daemon.sip());
+        peer.send(&octets);
+        let answers = match end {
+            Stream::Open => peer.answers_until_probed(),
+            Stream::Closed => peer.answers_until_closed(),
+            Stream::Waits => peer.answers_then_hang_up(expected.len()),
+        };
+        let statuses: Vec<u16> = answers.iter().map(|answer| status_of(answer)).collect();
+        if statuses != *expected {
+            wrong.push(format!(
+                "{set}/{name}: {statuses:?} instead of {expected:?}"
+            ));
+        }
+        assert!(stranger.answers_to(b"\r\n\r\n").is_empty(), "{set}/{name}");
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(daemon.calls().is_empty(), "strangers leave no call");
+}

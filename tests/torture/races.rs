@@ -1,0 +1,173 @@
+//! What a peer may do at the wrong moment or too often: cancel another's call, answer what is over, never acknowledge.
+
+use std::net::Ipv4Addr;
+
+use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
+use crate::harness::House;
+use crate::house::metric;
+use crate::one_shard;
+use crate::peer::{Stranger, status_of};
+use crate::runtime::{Runtime, answer};
+
+#[test]
+fn only_its_caller_cancels_a_call() {
+    let house = one_shard(House::new());
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let dialling = Dialling::new("ringing", &daemon.house.first_number, daemon.sip());
+    caller.dial(&dialling);
+    let invite = runtime.request("INVITE");
+    runtime.answer(
+        &invite,
+        "180 Ringing",
+        "Contact: <sip:agent@127.0.0.1>\r\n",
+        "",
+    );
+    assert_eq!(status_of(&caller.peer.receive()), 180);
+
+    let cancel = dialling.request("CANCEL", 2, "", caller.peer.address());
+    let attacker = Stranger::from(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    let answers = attacker.answers_to(&cancel);
+    assert_eq!(
+        answers
+            .iter()
+            .map(|answer| status_of(answer))
+            .collect::<Vec<_>>(),
+        [481]
+    );
+    assert!(
+        caller.peer.answers_until_probed().is_empty(),
+        "the call rings on"
+    );
+
+    let statuses: Vec<u16> = caller
+        .peer
+        .answers_to(&cancel)
+        .iter()
+        .map(|answer| status_of(answer))
+        .collect();
+    assert_eq!(statuses, [200, 487]);
+    runtime.request("CANCEL");
+}
+
+/// Each 2xx to what is over gets its ACK (RFC 3261 §13.2.2.4); what is kept for their BYEs has an end.
+#[test]
+fn answers_to_what_is_over_are_bounded() {
+    const ANSWERS: usize = 1_000;
+    let house = one_shard(House::new());
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let dialling = Dialling::new("over", &daemon.house.first_number, daemon.sip());
+    caller.dial(&dialling);
+    let invite = runtime.request("INVITE");
+    runtime.answer(&invite, "486 Busy", "", "");
+    runtime.request("ACK");
+    // Nobody reads what goes to that Contact.
+    let sink = Stranger::new(daemon.sip());
+    let contact = format!("Contact: <sip:agent@{}>\r\n", sink.address());
+    for number in 0..ANSWERS {
+        runtime.peer.send(&answer(
+            &read(&invite),
+            "200 OK",
+            &format!("late-{number}"),
+            &contact,
+            "",
+        ));
+        if number % 50 == 0 {
+            runtime.peer.answers_until_probed();
+        }
+    }
+    runtime.peer.answers_until_probed();
+    let waiting = || metric(&daemon, "trunkline_sip_transactions");
+    let settled = crate::house::until(|| (waiting() > 0.0).then(waiting));
+    assert!(
+        settled <= 300.0,
+        "{settled} transactions for answers that nobody asked for"
+    );
+}
+
+#[test]
+fn a_caller_that_never_acknowledges_runs_out_of_room() {
+    let daemon = crate::served_by_one();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let dialling = Dialling::new("unacknowledged", &daemon.house.first_number, daemon.sip());
+    let tag = caller.connect(&dialling);
+    let mut statuses = Vec::new();
+    for cseq in 3..40 {
+        let body = String::from_utf8(dialling.request("INVITE", cseq, &tag, caller.peer.address()))
+            .expect("text");
+        let reinvite = body.replace(
+            "Content-Length: 0\r\n\r\n",
+            &format!(
+                "Content-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{OFFER}",
+                OFFER.len()
+            ),
+        );
+        let answers = caller.peer.answers_to(reinvite.as_bytes());
+        let of_this = format!("CSeq: {cseq} INVITE");
+        let finals = answers
+            .iter()
+            .filter(|answer| String::from_utf8_lossy(answer).contains(&of_this))
+            .map(|answer| status_of(answer));
+        statuses.extend(finals.filter(|status| *status >= 200));
+    }
+    let accepted = statuses.iter().filter(|status| **status == 200).count();
+    assert!((1..=8).contains(&accepted), "{statuses:?}");
+    assert!(
+        statuses[accepted..].iter().all(|status| *status >= 400),
+        "{statuses:?}"
+    );
+    caller.send(&dialling, "BYE", 99, &tag);
+    let mut last = caller.peer.receive();
+    while !String::from_utf8_lossy(&last).contains("99 BYE") {
+        last = caller.peer.receive();
+    }
+    assert_eq!(status_of(&last), 200, "hanging up always works");
+}
+
+#[test]
+fn a_call_that_rings_for_another_leaves_its_tags() {
+    let house = one_shard(House::new());
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let dialling = Dialling::new("forks", &daemon.house.first_number, daemon.sip());
+    caller.dial(&dialling);
+    let invite = runtime.request("INVITE");
+    // More early dialogs than a call may have.
+    for fork in 0..100 {
+        let ringing = answer(
+            &read(&invite),
+            "180 Ringing",
+            &format!("fork-{fork}"),
+            "Contact: <sip:agent@127.0.0.1>\r\n",
+            "",
+        );
+        runtime.peer.send(&ringing);
+    }
+    runtime.peer.answers_until_probed();
+    let rung = caller.peer.answers_until_probed();
+    let mut tags: Vec<String> = rung.iter().map(|answer| to_tag(answer)).collect();
+    tags.sort();
+    tags.dedup();
+    assert!(
+        (2..=16).contains(&tags.len()),
+        "{} early dialogs",
+        tags.len()
+    );
+    let cancel = dialling.request("CANCEL", 2, "", caller.peer.address());
+    let statuses: Vec<u16> = caller
+        .peer
+        .answers_to(&cancel)
+        .iter()
+        .map(|answer| status_of(answer))
+        .collect();
+    assert_eq!(statuses, [200, 487]);
+    runtime.answer(&invite, "487 Terminated", "", "");
+    let left = crate::house::until(|| {
+        Some(metric(&daemon, "trunkline_sip_dialogs")).filter(|left| *left == 0.0)
+    });
+    assert_eq!(left, 0.0);
+}

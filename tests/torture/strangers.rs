@@ -1,0 +1,238 @@
+//! What strangers can't do: learn who is a customer, use an answer twice, fill the daemon's memory.
+
+use std::time::Duration;
+
+use crate::caller::{Caller, Dialling, read};
+use crate::harness::process::Deadline;
+use crate::harness::{Credentials, Daemon};
+use crate::house::{memory, metric, until};
+use crate::peer::{Stranger, status_of};
+use crate::served_by_one;
+
+/// Rounds of a flood, and messages of one round: few enough for the socket's buffer.
+const ROUNDS: u32 = 400;
+const ROUND: u32 = 50;
+/// What a heap may waver by: less than 300 octets a message.
+const SLACK_KIB: u64 = 4_096;
+/// The database's page caches fill as failed log-ins are recorded.
+const CACHES_KIB: u64 = 12_288;
+
+fn flood(
+    stranger: &Stranger,
+    rounds: std::ops::Range<u32>,
+    message: impl Fn(u32) -> Vec<u8>,
+) -> usize {
+    let mut answers = 0;
+    for round in rounds {
+        for number in round * ROUND..(round + 1) * ROUND {
+            stranger.send(&message(number));
+        }
+        answers += stranger.answers_until_probed().len();
+    }
+    answers
+}
+
+/// A flood before the measure fills what is filled once.
+fn assert_leaves_nothing(daemon: &Daemon, slack: u64, message: impl Fn(u32) -> Vec<u8>) -> usize {
+    let stranger = Stranger::new(daemon.sip());
+    flood(&stranger, 0..ROUNDS / 4, &message);
+    let before = memory(daemon);
+    let answers = flood(&stranger, ROUNDS / 4..ROUNDS, &message);
+    // An allocator gives back what it doesn't need when it comes to it.
+    until(|| (memory(daemon) <= before + slack).then_some(()));
+    assert_eq!(metric(daemon, "trunkline_sip_transactions"), 0.0);
+    assert!(daemon.calls().is_empty(), "strangers leave no call");
+    answers
+}
+
+#[test]
+fn a_flood_of_invites_leaves_nothing() {
+    let daemon = served_by_one();
+    let number = daemon.house.first_number.clone();
+    let answers = assert_leaves_nothing(&daemon, SLACK_KIB, |id| {
+        let dialling = Dialling::new(&format!("flood-{id}"), &number, daemon.sip());
+        dialling.invite(1, "127.0.0.1:9".parse().expect("an address"))
+    });
+    assert!(answers > 0);
+}
+
+#[test]
+fn a_flood_of_guessed_passwords_leaves_nothing() {
+    let daemon = served_by_one();
+    let number = daemon.house.first_number.clone();
+    let wrong = Credentials {
+        password: "guess".to_owned(),
+        ..daemon.credentials()
+    };
+    let caller = Caller::new(daemon.sip(), wrong);
+    let dialling = Dialling::new("guess", &number, daemon.sip());
+    let challenge = caller.challenge(&dialling);
+    let line = caller.authorization(&challenge, &dialling, 1);
+    let answers = assert_leaves_nothing(&daemon, CACHES_KIB, |id| {
+        let dialling = Dialling::new(&format!("guess-{id}"), &number, daemon.sip()).with(&line);
+        dialling.invite(1, "127.0.0.1:9".parse().expect("an address"))
+    });
+    assert!(answers > 0);
+}
+
+#[test]
+fn a_flood_of_answers_leaves_nothing() {
+    let daemon = served_by_one();
+    let answers = assert_leaves_nothing(&daemon, SLACK_KIB, |id| {
+        let status = [100, 180, 200, 486][id as usize % 4];
+        format!(
+            "SIP/2.0 {status} X\r\nVia: SIP/2.0/UDP {};branch=z9hG4bK00{id:027x}\r\nFrom: <sip:a>;tag=00{id:027x}\r\n\
+             To: <sip:b>;tag={id}\r\nCall-ID: stray-{id}\r\nCSeq: 1 INVITE\r\nContact: <sip:b@127.0.0.1:9>\r\nContent-Length: 0\r\n\r\n",
+            daemon.sip()
+        )
+        .into_bytes()
+    });
+    assert_eq!(answers, 0, "an answer is never answered");
+}
+
+/// The lines of a challenge with what is random, or the caller's own, taken out.
+fn shape(challenge: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(challenge);
+    let masked = |line: &str| {
+        let (name, value) = line.split_once(": ").unwrap_or((line, ""));
+        match name {
+            "Via" | "Call-ID" | "From" => name.to_owned(),
+            "To" => format!(
+                "{name} with a tag of {}",
+                value.rsplit("tag=").next().map_or(0, str::len)
+            ),
+            "WWW-Authenticate" => {
+                let (before, rest) = value.split_once("nonce=\"").expect("a nonce");
+                let (nonce, behind) = rest.split_once('"').expect("a closed nonce");
+                format!("{name}: {before}{}{behind}", nonce.len())
+            }
+            _ => line.to_owned(),
+        }
+    };
+    text.lines().map(masked).collect()
+}
+
+/// A user that nobody is, a wrong password, no credentials: one answer.
+#[test]
+fn nothing_tells_a_user_that_exists_from_one_that_does_not() {
+    let daemon = served_by_one();
+    let right = daemon.credentials();
+    let number = daemon.house.first_number.clone();
+    let shape_for = |name: &str, credentials: Credentials| {
+        let caller = Caller::new(daemon.sip(), credentials);
+        shape(&caller.call(&Dialling::new(name, &number, daemon.sip())))
+    };
+    let wrong = shape_for(
+        "wrong",
+        Credentials {
+            password: "guess".to_owned(),
+            ..right.clone()
+        },
+    );
+    let nobody = shape_for(
+        "nobody",
+        Credentials {
+            username: "trunk-nobody".to_owned(),
+            ..right.clone()
+        },
+    );
+    let hostile = shape_for(
+        "hostile",
+        Credentials {
+            username: "a\\\"b%00'--".to_owned(),
+            ..right
+        },
+    );
+    assert_eq!(wrong[0], "SIP/2.0 401 Unauthorized");
+    assert!(
+        wrong.iter().all(|line| !line.contains("stale=true")),
+        "{wrong:?}"
+    );
+    assert_eq!(wrong, nobody);
+    assert_eq!(wrong, hostile);
+}
+
+fn is_stale(answer: &[u8]) -> bool {
+    assert_eq!(
+        status_of(answer),
+        401,
+        "{}",
+        String::from_utf8_lossy(answer)
+    );
+    let message = read(answer);
+    trunkline_sip::auth::client::challenge(&message)
+        .expect("a challenge")
+        .1
+        .stale
+}
+
+#[test]
+fn an_answer_to_a_challenge_serves_once() {
+    let mut daemon = served_by_one();
+    let number = daemon.house.first_number.clone();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let first = Dialling::new("first", &number, daemon.sip());
+    let challenge = caller.challenge(&first);
+    let line = caller.authorization(&challenge, &first, 1);
+    let answer = caller.ask(&first, &first.clone().with(&line));
+    assert!(status_of(&answer) < 300, "{}", answer.escape_ascii());
+    let answer_to = |id: &str, line: &str| {
+        let dialling = Dialling::new(id, &number, daemon.sip());
+        caller.ask(&dialling, &dialling.clone().with(line))
+    };
+    assert!(
+        is_stale(&answer_to("replayed", &line)),
+        "the same nonce and count"
+    );
+    let next = caller.authorization(&challenge, &first, 2);
+    assert!(
+        status_of(&answer_to("next", &next)) < 300,
+        "the same nonce counts on"
+    );
+    let unused = caller.authorization(&challenge, &first, 3);
+
+    // The second signal ends the calls as well.
+    let ended = Deadline::after(Duration::from_secs(30)).poll(|| {
+        daemon.process.terminate();
+        daemon.process.exited()
+    });
+    assert!(ended.is_some(), "the daemon doesn't end");
+    daemon.process = daemon.house.start();
+    let answer_to = |id: &str, line: &str| {
+        let dialling = Dialling::new(id, &number, daemon.sip());
+        caller.ask(&dialling, &dialling.clone().with(line))
+    };
+    assert!(
+        is_stale(&answer_to("replayed-later", &line)),
+        "the window is gone, and the nonce with it"
+    );
+    assert!(is_stale(&answer_to("late", &unused)));
+}
+
+/// A nonce of another node, of another time, or made up: only who knows the password learns that it is stale.
+#[test]
+fn a_foreign_nonce_is_stale_for_those_who_know_the_password() {
+    let daemon = served_by_one();
+    let number = daemon.house.first_number.clone();
+    let elsewhere = served_by_one();
+    let dialling = Dialling::new("elsewhere", &number, daemon.sip());
+    let foreign = Caller::new(elsewhere.sip(), daemon.credentials()).challenge(&dialling);
+    let made_up = b"SIP/2.0 401 X\r\nVia: SIP/2.0/UDP h\r\nFrom: <sip:a>\r\nTo: <sip:b>\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\n\
+        WWW-Authenticate: Digest realm=\"trunkline\", nonce=\"made-up\", qop=\"auth\"\r\n\r\n";
+    let wrong = Credentials {
+        password: "guess".to_owned(),
+        ..daemon.credentials()
+    };
+    for (case, nonce_of) in [("foreign", &foreign[..]), ("made up", &made_up[..])] {
+        for (credentials, stale) in [(daemon.credentials(), true), (wrong.clone(), false)] {
+            let caller = Caller::new(daemon.sip(), credentials);
+            let realm = String::from_utf8_lossy(nonce_of).into_owned();
+            let line = caller.authorization(realm.as_bytes(), &dialling, 1);
+            let dialling = Dialling::new(&format!("{}-{stale}", case.len()), &number, daemon.sip())
+                .with(&line);
+            caller.peer.send(&dialling.invite(1, caller.peer.address()));
+            assert_eq!(is_stale(&caller.peer.receive()), stale, "{case}");
+        }
+    }
+    assert!(daemon.calls().is_empty());
+}

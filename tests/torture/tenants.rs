@@ -1,0 +1,138 @@
+//! What one tenant can't do to another, and nobody to a call that isn't theirs.
+
+use std::net::Ipv4Addr;
+
+use crate::caller::{Caller, Dialling};
+use crate::harness::House;
+use crate::house::Neighbour;
+use crate::peer::{Stranger, status_of};
+use crate::{one_shard, served_by_one};
+
+const THEIRS: &str = "+493099999999";
+
+#[test]
+fn credentials_open_their_own_org_alone() {
+    let house = one_shard(House::new());
+    let neighbour = Neighbour::of(&house, THEIRS);
+    let daemon = house.serve();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let names_agent = format!("X-PLATFORM-AGENT-ID: {}", neighbour.agent);
+    let dialled = [
+        ("number", Dialling::new("number", THEIRS, daemon.sip())),
+        (
+            "agent",
+            Dialling::new("agent", &daemon.house.first_number, daemon.sip()).with(&names_agent),
+        ),
+        (
+            "both",
+            Dialling::new("both", THEIRS, daemon.sip()).with(&names_agent),
+        ),
+    ];
+    for (case, dialling) in &dialled {
+        let tag = caller.connect(dialling);
+        assert_eq!(caller.hang_up(dialling, 3, &tag), 200, "{case}");
+    }
+    for call in daemon.records(dialled.len()) {
+        assert_eq!(call["agent_id"], daemon.house.first_agent, "{call}");
+    }
+    assert_eq!(neighbour.calls(&daemon), serde_json::json!([]));
+}
+
+/// The tags of a call are what its requests are known by: with one of them wrong there is no such call.
+#[test]
+fn a_forged_request_finds_no_call() {
+    let daemon = served_by_one();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let dialling = Dialling::new("live", &daemon.house.first_number, daemon.sip());
+    let tag = caller.connect(&dialling);
+    let flipped = |at: usize| {
+        let mut forged = tag.clone().into_bytes();
+        forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
+        String::from_utf8(forged).expect("still ASCII")
+    };
+    let attacker = Stranger::from(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    let here = attacker.address();
+    let mut forgeries = vec![
+        ("no tag", dialling.request("BYE", 90, "", here)),
+        (
+            "another's tag",
+            dialling.request("BYE", 90, "elsewhere", here),
+        ),
+    ];
+    forgeries.extend(
+        (0..tag.len()).map(|at| ("one digit", dialling.request("BYE", 90, &flipped(at), here))),
+    );
+    let with_tag = |of: &Dialling| of.request("BYE", 90, &tag, here);
+    let text = |octets: Vec<u8>| String::from_utf8(octets).expect("text");
+    let other_from = text(with_tag(&dialling))
+        .replace("tag=f-live", "tag=f-other")
+        .into_bytes();
+    let other_call = text(with_tag(&dialling))
+        .replace("live@pbx", "other@pbx")
+        .into_bytes();
+    forgeries.push(("another From-tag", other_from));
+    forgeries.push(("another Call-ID", other_call));
+    for (case, forged) in forgeries {
+        let answers = attacker.answers_to(&forged);
+        let statuses: Vec<u16> = answers.iter().map(|answer| status_of(answer)).collect();
+        assert_eq!(statuses, [481], "{case}");
+    }
+    assert!(
+        caller.peer.answers_until_probed().is_empty(),
+        "the call has heard nothing of it"
+    );
+    assert_eq!(caller.hang_up(&dialling, 3, &tag), 200);
+}
+
+/// What an eavesdropper sends again changes nothing: neither the call nor the way to its caller.
+#[test]
+fn a_request_sent_again_from_elsewhere_moves_nothing() {
+    let daemon = served_by_one();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let dialling = Dialling::new("moved", &daemon.house.first_number, daemon.sip());
+    let tag = caller.connect(&dialling);
+    caller.send(&dialling, "INFO", 3, &tag);
+    assert_eq!(status_of(&caller.peer.receive()), 200);
+    let attacker = Stranger::from(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    let old = dialling.request("OPTIONS", 2, &tag, attacker.address());
+    let answers = attacker.answers_to(&old);
+    assert_eq!(
+        answers
+            .iter()
+            .map(|answer| status_of(answer))
+            .collect::<Vec<_>>(),
+        [500]
+    );
+    assert_eq!(caller.hang_up(&dialling, 4, &tag), 200);
+}
+
+#[test]
+fn replaces_takes_nobodys_call() {
+    let house = one_shard(House::new());
+    let neighbour = Neighbour::of(&house, THEIRS);
+    let daemon = house.serve();
+    let victim = Caller::new(daemon.sip(), daemon.credentials());
+    let theirs = Dialling::new("victim", &daemon.house.first_number, daemon.sip());
+    let tag = victim.connect(&theirs);
+    let right = format!("Replaces: victim@pbx.invalid;to-tag={tag};from-tag=f-victim");
+    let thief = Caller::new(daemon.sip(), neighbour.credentials.clone());
+    let grab = Dialling::new("thief", THEIRS, daemon.sip()).with(&right);
+    assert_eq!(
+        status_of(&thief.call(&grab.clone().with("Require: replaces"))),
+        420
+    );
+    let stranger = Stranger::new(daemon.sip());
+    let answers = stranger.answers_to(&grab.invite(1, stranger.address()));
+    assert_eq!(
+        answers
+            .iter()
+            .map(|answer| status_of(answer))
+            .collect::<Vec<_>>(),
+        [401]
+    );
+    assert!(
+        victim.peer.answers_until_probed().is_empty(),
+        "the call has heard nothing of it"
+    );
+    assert_eq!(victim.hang_up(&theirs, 3, &tag), 200);
+}
