@@ -21,6 +21,9 @@ use super::tcp::{Received, Settings, Sink};
 /// Octets read at once.
 const READ: usize = 4_096;
 
+/// How long a stream that brings nothing more can still be written to.
+const LINGER: Duration = Duration::from_millis(300);
+
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
@@ -68,10 +71,13 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
     /// Reads and writes until the stream ends. What has been read whole is handed over, and what was queued is
     /// written as far as the peer takes it, whichever side ended it.
     pub(super) async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Send) -> Ended {
-        let (read, mut write) = tokio::io::split(stream);
+        let (mut read, mut write) = tokio::io::split(stream);
         let broken = Notify::new();
         let reading = async {
-            let ended = self.read(read, &broken).await;
+            let ended = self.read(&mut read, &broken).await;
+            if matches!(ended, Some(Ended::ByPeer | Ended::Framing(_))) {
+                linger(read, &broken).await;
+            }
             self.outbox.finish();
             ended
         };
@@ -181,6 +187,21 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
             .await
             .map_err(|_| Ended::SlowToRead)??;
         Ok(())
+    }
+}
+
+/// Leaves time for the answers to what came before the end. What else comes is read away, since closing a socket with
+/// octets unread resets it, and the peer may lose the answers.
+async fn linger(mut stream: impl AsyncRead + Unpin, broken: &Notify) {
+    let reading_away = async {
+        let mut octets = [0; READ];
+        while let Ok(1..) = stream.read(&mut octets).await {}
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = reading_away => {}
+        () = tokio::time::sleep(LINGER) => {}
+        () = broken.notified() => {}
     }
 }
 
