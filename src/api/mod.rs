@@ -39,6 +39,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use trunkline_sip::moment::Moment;
 
 use crate::calls::live::LiveCalls;
+use crate::calls::token::SessionTokens;
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine;
@@ -92,6 +93,7 @@ struct Inner {
     credentials: credentials::Credentials,
     quotas: quota::Quotas,
     booking: Option<Booking>,
+    session_tokens: SessionTokens,
     draining: AtomicBool,
 }
 
@@ -100,11 +102,13 @@ impl Api {
     pub fn new(deps: Deps) -> Self {
         let booking = deps.config.integrations.booking.as_ref();
         let booking = booking.map(Booking::new);
+        let session_tokens = engine::session_tokens(deps.store.keyring());
         Self(Arc::new(Inner {
             deps,
             credentials: credentials::Credentials::default(),
             quotas: quota::Quotas::default(),
             booking,
+            session_tokens,
             draining: AtomicBool::new(false),
         }))
     }
@@ -145,6 +149,10 @@ impl Api {
 
     fn booking(&self) -> Option<&Booking> {
         self.0.booking.as_ref()
+    }
+
+    fn session_tokens(&self) -> &SessionTokens {
+        &self.0.session_tokens
     }
 
     fn dashboard_url(&self) -> &str {

@@ -30,6 +30,8 @@ pub(super) enum Policy {
     LoginLinks,
     /// All requests with the token of one visitor.
     Visitor,
+    /// All requests with the token of one session.
+    Session,
 }
 
 impl Policy {
@@ -40,6 +42,7 @@ impl Policy {
             Self::Partner => "partner",
             Self::LoginLinks => "login-links",
             Self::Visitor => "visitor",
+            Self::Session => "session",
         }
     }
 }

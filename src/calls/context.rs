@@ -24,6 +24,7 @@ use super::live::LiveCalls;
 use super::record::Fact;
 use super::refusal::Reason;
 use super::target::{self, Place, Target};
+use super::token::SessionTokens;
 use crate::directory::view::Runtime;
 
 /// What the methods that we answer are called.
@@ -56,6 +57,8 @@ pub struct Config {
     pub retry_after: u32,
     /// This node.
     pub node: Node,
+    /// Makes what opens a session's context.
+    pub session_tokens: SessionTokens,
 }
 
 /// Who owns a local tag.

@@ -96,6 +96,29 @@ pub(crate) fn copy_headers(head: &mut Head<'_>, message: &Message<'_>, place: Pl
     }
 }
 
+/// The octets of names and values that are kept of a caller's own headers, and how many of them.
+const KEPT: usize = 4096;
+const KEPT_HEADERS: usize = 64;
+
+/// The `X-` headers of the caller's own that the runtime gets with the INVITE, for the record; what is too much for it is left out.
+pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>, Box<str>)> {
+    let mut room = KEPT;
+    let mut kept = Vec::new();
+    for header in message.headers() {
+        let name = std::str::from_utf8(header.raw_name).unwrap_or_default();
+        if !is_extension(name) || is_platform(name, prefix) || kept.len() == KEPT_HEADERS {
+            continue;
+        }
+        let unfolded = header.unfolded();
+        let value = String::from_utf8_lossy(&unfolded);
+        if let Some(left) = room.checked_sub(name.len() + value.len()) {
+            room = left;
+            kept.push((name.into(), value.into()));
+        }
+    }
+    kept
+}
+
 fn crossing_name<'m>(
     name: HeaderName,
     raw: &'m [u8],

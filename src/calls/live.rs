@@ -24,11 +24,17 @@ pub struct LiveCall {
     pub answered_at: Option<Moment>,
     /// Call-ID of the runtime's leg, once answered.
     pub runtime_call_id: Option<Box<str>>,
+    /// It has ended, and is shown as it was until its end is a row.
+    pub over: bool,
 }
 
-/// All live calls of this node, by call id.
+/// All live calls of this node.
 #[derive(Debug, Default)]
-pub struct LiveCalls(DashMap<Uuid, LiveCall>);
+pub struct LiveCalls {
+    calls: DashMap<Uuid, LiveCall>,
+    /// The call of each session.
+    sessions: DashMap<Uuid, Uuid>,
+}
 
 impl LiveCalls {
     /// None yet.
@@ -38,25 +44,31 @@ impl LiveCalls {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.calls.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.calls.is_empty()
     }
 
     /// One call, if it is live and of this org.
     pub fn one(&self, org: Uuid, call: Uuid) -> Option<LiveCall> {
-        self.0
+        self.calls
             .get(&call)
             .filter(|live| live.started.org == org)
             .map(|live| live.clone())
     }
 
+    /// The call of a session, if it is live and of this org.
+    pub fn of_session(&self, org: Uuid, session: Uuid) -> Option<LiveCall> {
+        let call = *self.sessions.get(&session)?;
+        self.one(org, call)
+    }
+
     /// The live calls of an org, in no order.
     pub fn of_org(&self, org: Uuid) -> Vec<LiveCall> {
-        self.0
+        self.calls
             .iter()
             .filter(|live| live.started.org == org)
             .map(|live| live.value().clone())
@@ -74,8 +86,10 @@ impl LiveCalls {
                     ringing_at: None,
                     answered_at: None,
                     runtime_call_id: None,
+                    over: false,
                 };
-                self.0.insert(started.call, live);
+                self.sessions.insert(started.session, started.call);
+                self.calls.insert(started.call, live);
             }
             Fact::Contact { call, contact, .. } => {
                 self.change(*call, |live| live.contact = Some(*contact))
@@ -94,17 +108,19 @@ impl LiveCalls {
                 live.runtime_call_id = Some(runtime_call_id.clone());
             }),
             // Shown as it was until its end is a row: see `forget`.
-            Fact::Ended(_) => {}
+            Fact::Ended(ended) => self.change(ended.call, |live| live.over = true),
         }
     }
 
     /// Forgets a call whose end is in the store.
     pub fn forget(&self, call: Uuid) {
-        self.0.remove(&call);
+        if let Some((_, live)) = self.calls.remove(&call) {
+            self.sessions.remove(&live.started.session);
+        }
     }
 
     fn change(&self, call: Uuid, change: impl FnOnce(&mut LiveCall)) {
-        if let Some(mut live) = self.0.get_mut(&call) {
+        if let Some(mut live) = self.calls.get_mut(&call) {
             change(&mut live);
         }
     }

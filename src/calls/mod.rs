@@ -24,6 +24,7 @@ mod reoffer;
 mod session;
 mod setup;
 pub mod target;
+pub mod token;
 
 use std::collections::HashSet;
 use std::sync::Arc;

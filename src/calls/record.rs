@@ -125,6 +125,9 @@ pub struct Started {
     pub at: Moment,
     /// The routing decision with its trail; absent when the call was refused before routing.
     pub decision: Option<Box<Decision>>,
+    /// The caller's own `X-` headers, as the runtime got them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(Box<str>, Box<str>)>,
 }
 
 /// A call is over.

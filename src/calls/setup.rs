@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::admission::{self, Admitted, facts_of};
 use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker};
 use super::context::{CallTimer, Core, Cx, allows};
-use super::crossing::lacking_options;
+use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::limits::{Claim, Full, Permit};
 use super::record::{Direction, Ended, Fact, HangupBy, Started};
@@ -244,6 +244,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             caller_call_id: String::from_utf8_lossy(self.message.call_id()).into(),
             at: cx.now,
             decision: decision.map(Box::new),
+            headers: own_headers(self.message, &cx.core.config.header_prefix),
         })
     }
 
@@ -289,7 +290,9 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 Speaker::Echo(Echo::default())
             }
         };
-        let mut setup = Setup::new(self.message, contact, cx.endpoint.entropy().bits128());
+        let tokens = &cx.core.config.session_tokens;
+        let token = tokens.mint(org.routing.id, self.session);
+        let mut setup = Setup::new(self.message, contact, token);
         setup.krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
         setup.add_targets(&runtime, agent, org.routing.id);
         if contact == ContactState::Pending {
@@ -373,7 +376,7 @@ fn agent_claim(org: &OrgView, agent: Uuid) -> Claim {
 }
 
 impl Setup {
-    fn new(message: &Message<'_>, contact: ContactState, token: u128) -> Self {
+    fn new(message: &Message<'_>, contact: ContactState, token: Box<str>) -> Self {
         Self {
             invite: message.raw().into(),
             targets: VecDeque::new(),
@@ -382,7 +385,7 @@ impl Setup {
             hosts: SmallVec::new(),
             resolving: false,
             contact,
-            session_token: format!("{token:032x}").into(),
+            session_token: token,
             krisp: false,
             client: None,
             local_tag: Box::default(),

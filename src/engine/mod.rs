@@ -35,6 +35,7 @@ pub use recording::{Recording, RecordingFault};
 use crate::calls::limits::Limits;
 use crate::calls::live::LiveCalls;
 use crate::calls::record::Fact;
+use crate::calls::token::SessionTokens;
 use crate::calls::{self, AuthFailure, Calls, Core, Reason};
 use crate::config::{Config, DefaultRuntime};
 use crate::directory::Directory;
@@ -45,7 +46,7 @@ use crate::listener::connections::Connections;
 use crate::listener::tcp;
 use crate::listener::udp::{Batch, UdpSocket};
 use crate::media::{self, EchoMedia};
-use crate::store::{NewAuthFailure, Store};
+use crate::store::{Keyring, NewAuthFailure, Store};
 
 use bound::Sorted;
 use contacts::Contacts;
@@ -129,7 +130,12 @@ impl Engine {
         deps.runtime
             .spawn(sweep(Arc::downgrade(&window), Arc::downgrade(&deps.live)));
         let shared = Shared {
-            calls: Arc::new(calls_config(config, deps.node, &bound.addresses)),
+            calls: Arc::new(calls_config(
+                config,
+                deps.store.keyring(),
+                deps.node,
+                &bound.addresses,
+            )),
             // The window knows what was used on this node since its start: another node's nonces, or those of the time
             // before, could be used twice.
             nonces: Arc::new(Nonces::new(rand::random(), config.sip.nonce_lifetime)),
@@ -289,6 +295,11 @@ fn minter(store: &Store, node: u8) -> Minter {
     Minter::new(Node(node), secret)
 }
 
+/// What makes the tokens of sessions, the same on every node of the installation.
+pub(crate) fn session_tokens(keyring: &Keyring) -> SessionTokens {
+    SessionTokens::new(keyring.derive("session tokens"))
+}
+
 fn sent_by(config: &Config, addresses: &[std::net::SocketAddr]) -> Vec<String> {
     let listeners = config.sip.listeners.iter().zip(addresses);
     listeners
@@ -296,7 +307,12 @@ fn sent_by(config: &Config, addresses: &[std::net::SocketAddr]) -> Vec<String> {
         .collect()
 }
 
-fn calls_config(config: &Config, node: u8, addresses: &[std::net::SocketAddr]) -> calls::Config {
+fn calls_config(
+    config: &Config,
+    keyring: &Keyring,
+    node: u8,
+    addresses: &[std::net::SocketAddr],
+) -> calls::Config {
     let sip = &config.sip;
     let algorithms = if sip.digest_sha256 {
         vec![Algorithm::Md5, Algorithm::Sha256]
@@ -328,6 +344,7 @@ fn calls_config(config: &Config, node: u8, addresses: &[std::net::SocketAddr]) -
             .collect(),
         retry_after: RETRY_AFTER,
         node: Node(node),
+        session_tokens: session_tokens(keyring),
     }
 }
 

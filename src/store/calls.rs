@@ -156,6 +156,22 @@ impl Calls<'_> {
         Ok(row.ok_or(Wrong::Absent(Kind::Call))?)
     }
 
+    /// The call of this session, and the caller's own headers.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn of_session(self, org: Uuid, session: Uuid) -> Result<(Call, Vec<Header>), Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let sql =
+            "SELECT * FROM calls WHERE org_id = $1 AND session_id = $2 AND started_at IS NOT NULL";
+        let call: Option<Call> = fetch_optional!(reading, sql, org, session)?;
+        let call = call.ok_or(Wrong::Absent(Kind::Session))?;
+        let sql = "SELECT headers FROM calls WHERE org_id = $1 AND id = $2";
+        let row: Option<Carried> = fetch_optional!(reading, sql, org, call.id)?;
+        let headers = row.and_then(|row| row.headers);
+        Ok((call, headers.unwrap_or_default()))
+    }
+
     /// The routing decision of a call; `None` if it was refused before routing.
     ///
     /// # Errors
@@ -168,6 +184,16 @@ impl Calls<'_> {
         Ok(row.ok_or(Wrong::Absent(Kind::Call))?.decision)
     }
 }
+
+/// A header's name and value.
+pub(super) type Header = (Box<str>, Box<str>);
+
+struct Carried {
+    headers: Option<Vec<Header>>,
+}
+from_row!(Carried {
+    headers: maybe(json)
+});
 
 struct Decided {
     decision: Option<Decision>,

@@ -161,6 +161,8 @@ pub enum Kind {
     Contact,
     /// Role of an org's members.
     Role,
+    /// A call's session.
+    Session,
 }
 
 impl Kind {
@@ -176,7 +178,8 @@ impl Kind {
             | Self::Dedication
             | Self::Call
             | Self::Contact
-            | Self::Role => format!("a {self}"),
+            | Self::Role
+            | Self::Session => format!("a {self}"),
         }
     }
 }
@@ -197,6 +200,7 @@ impl std::fmt::Display for Kind {
             Self::Call => "call",
             Self::Contact => "contact",
             Self::Role => "role",
+            Self::Session => "session",
         })
     }
 }

@@ -32,6 +32,7 @@ const MIGRATIONS: &[Migration] = migrations![
     4 "0004_calls",
     5 "0005_operation",
     6 "0006_handoffs_and_keys",
+    7 "0007_session_context",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -155,7 +155,7 @@ fn org(fact: &Fact) -> Uuid {
 
 const INSERT: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, agent_id, contact_id, direction, status,
     from_number, to_number, from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by,
-    caller_call_id, runtime_call_id, decision) ";
+    caller_call_id, runtime_call_id, decision, headers) ";
 
 /// A final status stays, but for `lost`, which was a guess.
 const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
@@ -173,6 +173,7 @@ const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
     caller_call_id = COALESCE(calls.caller_call_id, excluded.caller_call_id),
     runtime_call_id = COALESCE(calls.runtime_call_id, excluded.runtime_call_id),
     decision = COALESCE(calls.decision, excluded.decision),
+    headers = COALESCE(calls.headers, excluded.headers),
     status = CASE
         WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost') THEN excluded.status
         WHEN calls.ended_at IS NOT NULL THEN calls.status
@@ -216,12 +217,18 @@ async fn upsert(writing: &mut Writing, origin: Origin, rows: &[Known<'_>]) -> Re
                 .push_bind(ended.map(|ended| ended.hangup_by.as_str()))
                 .push_bind(started.map(|started| text(&started.caller_call_id)))
                 .push_bind(known.runtime_call_id.map(text))
-                .push_bind(known.decision().map(to_json));
+                .push_bind(known.decision().map(to_json))
+                .push_bind(started.and_then(headers));
         });
         statement.push(MERGE);
         statement.build().execute(connection).await?;
     });
     Ok(())
+}
+
+/// The caller's own headers, where there are any.
+fn headers(started: &Started) -> Option<String> {
+    (!started.headers.is_empty()).then(|| to_json(&started.headers))
 }
 
 /// What a peer sent, as PostgreSQL takes it: no NUL. One fact that can't be stored would hold up all that come after it.

@@ -61,6 +61,7 @@ fn started(tenant: &Tenant, call: u128, secs: u64) -> Fact {
         caller_call_id: format!("{call}@pbx").into(),
         at: at(secs),
         decision: Some(Box::new(decision())),
+        headers: Vec::new(),
     }))
 }
 

@@ -23,5 +23,6 @@ mod partner_org_scoped;
 mod partner_orgs;
 mod requests;
 mod route_test;
+mod sessions;
 mod voices;
 mod widget;

@@ -8,5 +8,6 @@ mod echo;
 mod endings;
 mod harness;
 mod refusals;
+mod sessions;
 mod steps;
 mod transports;

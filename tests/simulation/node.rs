@@ -362,6 +362,7 @@ fn config() -> Config {
             (Transport::Tcp, address(NODE)),
         ],
         retry_after: 5,
+        session_tokens: trunkline::calls::token::SessionTokens::new([9; 32]),
         node: NodeNumber(7),
     }
 }

@@ -37,6 +37,7 @@ fn started(call: u128, at: Moment) -> Started {
         caller_call_id: "a@b".into(),
         at,
         decision: None,
+        headers: vec![("X-Queue".into(), "7".into())],
     }
 }
 

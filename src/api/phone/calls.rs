@@ -343,7 +343,7 @@ fn merge(
 }
 
 /// Memory knows everything about a call that is up.
-fn from_memory(live: LiveCall) -> Call {
+pub(super) fn from_memory(live: LiveCall) -> Call {
     let started = live.started;
     Call {
         id: started.call,
@@ -399,6 +399,7 @@ mod tests {
             caller_call_id: "x".into(),
             at: Moment::from_secs(at),
             decision: None,
+            headers: Vec::new(),
         };
         LiveCall {
             started: Arc::new(started),
@@ -407,6 +408,7 @@ mod tests {
             ringing_at: None,
             answered_at: None,
             runtime_call_id: None,
+            over: false,
         }
     }
 

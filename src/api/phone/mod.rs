@@ -10,6 +10,7 @@ mod numbers;
 mod outbound_trunks;
 mod route_test;
 mod runtime;
+mod sessions;
 mod sip_uri;
 mod voices;
 
@@ -43,6 +44,7 @@ pub(super) fn router() -> Router<Api> {
         .route("/calls/{call_id}", get(calls::one))
         .route("/calls/{call_id}/routing", get(calls::routing))
         .route("/calls/{call_id}/hangup", post(calls::hang_up))
+        .route("/sessions/{session_id}", get(sessions::show))
 }
 
 fn sip() -> Router<Api> {

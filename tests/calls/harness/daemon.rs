@@ -315,6 +315,18 @@ impl Daemon {
         )
     }
 
+    /// Status and body of a request for a page of the API with a credential of one's own.
+    pub(crate) fn read(&self, path: &str, credential: &str) -> (u16, Value) {
+        let (status, body) = http::get(self.house.http, path, Some(credential)).expect("an answer");
+        let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        (status, body)
+    }
+
+    /// The key of the first org.
+    pub(crate) fn key(&self) -> &str {
+        &self.house.key
+    }
+
     /// Status and body of a request to the API that changes something.
     pub(crate) fn change(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         http::change(method, self.house.http, path, &self.house.key, body)

@@ -102,6 +102,11 @@ impl Peer {
         );
     }
 
+    /// What has passed so far.
+    pub(crate) fn so_far(&self) -> Trace {
+        Trace::read(&self.messages)
+    }
+
     fn complaints(&self) -> String {
         std::fs::read_to_string(&self.errors).unwrap_or_default()
     }

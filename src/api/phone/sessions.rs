@@ -1,0 +1,272 @@
+//! `GET /phone/sessions/{session_id}`: what an agent's runtime wants to know of its call.
+//!
+//! The runtime asks with the token that came with its INVITE, which opens this session alone and dies with the call. An org's key
+//! with `calls:read` sees the same of any of the org's sessions, past ones included, but not what only the agent's actions need.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use super::agents::AgentView;
+use crate::api::caller::{Caller, credential};
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::quota::{Policy, Tally};
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::calls::record::{Direction, Status};
+use crate::calls::token;
+use crate::store::{AgentConfig, Call, Contact, Error, Kind, Wrong};
+
+/// Who asks for a session.
+#[derive(Debug)]
+pub(crate) enum Asker {
+    /// The runtime of a call of this org that is up.
+    Runtime(Uuid),
+    /// An org, by its key.
+    Org(Caller),
+}
+
+const NO_TOKEN: ApiError = ApiError::Unauthorized("The session token is invalid");
+const OVER: ApiError = ApiError::Unauthorized("The session is over, and its token with it");
+
+impl FromRequestParts<Api> for Asker {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        let required =
+            "A session token or an API key is required: Authorization: Bearer <credential>";
+        let credential = credential(parts, required)?;
+        if !credential.starts_with(token::PREFIX) {
+            return Ok(Self::Org(Caller::from_request_parts(parts, api).await?));
+        }
+        let token = credential.to_owned();
+        let Ok(named) = Named::from_request_parts(parts, api).await;
+        let session = named
+            .id("session_id", Kind::Session)
+            .map_err(|_| NO_TOKEN)?;
+        let org = api.session_tokens().read(&token, session).ok_or(NO_TOKEN)?;
+        let limit = api.config().limits.requests_per_minute;
+        let taken = api
+            .quotas()
+            .take(Policy::Session, session, limit, api.now());
+        Tally::of(parts).note(taken)?;
+        Ok(Self::Runtime(org))
+    }
+}
+
+/// A session's context.
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionView {
+    session_id: Uuid,
+    call_id: Uuid,
+    direction: Direction,
+    status: Status,
+    started_at: String,
+    answered_at: Option<String>,
+    ended_at: Option<String>,
+    /// `null` if there was none, or it has been deleted.
+    agent: Option<AgentView>,
+    /// Whom the agent may transfer the caller to, by name.
+    destinations: Vec<DestinationView>,
+    /// `null` for an anonymous caller.
+    contact: Option<ContactView>,
+    /// Who called.
+    caller: NumberView,
+    /// Who was called.
+    dialled: NumberView,
+    /// The `X-` headers that the caller sent, but for the platform's own.
+    headers: BTreeMap<Box<str>, String>,
+}
+
+/// Whom the caller may be handed to.
+#[derive(Debug, Serialize)]
+struct DestinationView {
+    /// `null` for the agent's handoff number.
+    id: Option<Uuid>,
+    name: String,
+    /// `phone` or `sip`.
+    r#type: &'static str,
+    value: String,
+}
+
+#[derive(Debug, Serialize)]
+struct NumberView {
+    /// As it was sent.
+    number: String,
+    e164: Option<E164>,
+}
+
+#[derive(Debug, Serialize)]
+struct ContactView {
+    id: Uuid,
+    external_id: Option<String>,
+    email: Option<String>,
+    phone: Option<String>,
+    name: Option<String>,
+    avatar_url: Option<String>,
+    language: Option<String>,
+    #[serde(rename = "customData")]
+    custom_data: Option<Map<String, Value>>,
+    chat_context: Option<String>,
+    /// What the agent's actions need and nobody else.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    actions: Option<ActionsView>,
+}
+
+#[derive(Debug, Serialize)]
+struct ActionsView {
+    mcp_access: Option<Map<String, Value>>,
+    http_action_overrides: Option<Map<String, Value>>,
+}
+
+/// `GET /phone/sessions/{session_id}`: 401 with the token of another session or of one that is over; 404 for a key of another org.
+pub(crate) async fn show(
+    State(api): State<Api>,
+    asker: Asker,
+    named: Named,
+    query: Query,
+) -> Result<Json<SessionView>, ApiError> {
+    let (org, for_actions) = match &asker {
+        Asker::Runtime(org) => (*org, true),
+        Asker::Org(caller) => {
+            caller.needs("calls:read")?;
+            (caller.org, false)
+        }
+    };
+    let session = named.id("session_id", Kind::Session)?;
+    let (call, headers, over) = find(&api, org, session).await?;
+    if over && for_actions {
+        return Err(OVER);
+    }
+    query.finish()?;
+    let config = match call.agent_id {
+        Some(agent) => or_none(api.store().agent_config(org, agent).await)?,
+        None => None,
+    };
+    let contact = match call.contact_id {
+        Some(contact) => or_none(api.store().contacts().by_id(org, contact).await)?,
+        None => None,
+    };
+    let mut by_name: BTreeMap<Box<str>, String> = BTreeMap::new();
+    for (name, value) in headers {
+        // RFC 3261 §7.3.1: the same as one header with a list.
+        let values = by_name.entry(name).or_default();
+        if !values.is_empty() {
+            values.push_str(", ");
+        }
+        values.push_str(&value);
+    }
+    Ok(Json(SessionView {
+        session_id: call.session_id,
+        call_id: call.id,
+        direction: call.direction,
+        status: call.status,
+        started_at: written(call.started_at),
+        answered_at: call.answered_at.map(written),
+        ended_at: call.ended_at.map(written),
+        destinations: config.as_ref().map(destinations).unwrap_or_default(),
+        agent: config.map(|config| config.agent.into()),
+        contact: contact.map(|contact| ContactView::new(contact, for_actions)),
+        caller: NumberView {
+            number: call.from_number,
+            e164: call.from_e164,
+        },
+        dialled: NumberView {
+            number: call.to_number,
+            e164: call.to_e164,
+        },
+        headers: by_name,
+    }))
+}
+
+/// The call of a session as it is now, its caller's headers, and whether it is over. Memory knows a call from its INVITE on.
+async fn find(
+    api: &Api,
+    org: Uuid,
+    session: Uuid,
+) -> Result<(Call, Vec<(Box<str>, Box<str>)>, bool), ApiError> {
+    if let Some(live) = api
+        .live()
+        .of_session(org, session)
+        .filter(|live| !live.over)
+    {
+        let headers = live.started.headers.clone();
+        return Ok((super::calls::from_memory(live), headers, false));
+    }
+    match api.store().calls().of_session(org, session).await {
+        Ok((call, headers)) => {
+            let over = call.ended_at.is_some() || api.live().one(org, call.id).is_some();
+            Ok((call, headers, over))
+        }
+        // It has ended, and not even its beginning is written down yet.
+        Err(error) => match api.live().of_session(org, session) {
+            Some(live) => {
+                let headers = live.started.headers.clone();
+                Ok((super::calls::from_memory(live), headers, true))
+            }
+            None => Err(error.into()),
+        },
+    }
+}
+
+fn or_none<T>(found: Result<T, Error>) -> Result<Option<T>, ApiError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Wrong(Wrong::Absent(_))) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The name that the agent's handoff number goes by, unless a destination has it.
+const HUMAN: &str = "human";
+
+fn destinations(config: &AgentConfig) -> Vec<DestinationView> {
+    let assigned = config.destinations.iter().map(|held| DestinationView {
+        id: Some(held.id),
+        name: held.name.clone(),
+        r#type: held.target.kind(),
+        value: held.target.value().to_owned(),
+    });
+    let mut views: Vec<_> = assigned.collect();
+    if let Some(number) = &config.agent.handoff_phone_number
+        && !views
+            .iter()
+            .any(|view| view.name.eq_ignore_ascii_case(HUMAN))
+    {
+        views.push(DestinationView {
+            id: None,
+            name: HUMAN.to_owned(),
+            r#type: "phone",
+            value: number.to_string(),
+        });
+    }
+    views.sort_by_cached_key(|view| view.name.to_lowercase());
+    views
+}
+
+impl ContactView {
+    fn new(contact: Contact, for_actions: bool) -> Self {
+        Self {
+            id: contact.id,
+            external_id: contact.external_id,
+            email: contact.email,
+            phone: contact.phone,
+            name: contact.name,
+            avatar_url: contact.avatar_url,
+            language: contact.language,
+            custom_data: contact.custom_data,
+            chat_context: contact.chat_context,
+            actions: for_actions.then_some(ActionsView {
+                mcp_access: contact.mcp_access,
+                http_action_overrides: contact.http_action_overrides,
+            }),
+        }
+    }
+}

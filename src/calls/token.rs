@@ -1,0 +1,87 @@
+//! The secret that a runtime gets with its call and opens the session's context with.
+//!
+//! It is a MAC over org and session: no node keeps it, every node knows it again, and whoever reads what is stored can't make it.
+//! That it dies with the call is for those to see who know whether the call is up.
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use uuid::Uuid;
+
+/// What every token begins with.
+pub const PREFIX: &str = "tls_";
+/// Octets of the MAC that a token carries.
+const MAC: usize = 16;
+
+/// Makes tokens and knows them again.
+#[derive(Clone)]
+pub struct SessionTokens(Hmac<Sha256>);
+
+impl SessionTokens {
+    /// Under that key.
+    pub fn new(key: [u8; 32]) -> Self {
+        Self(Hmac::new_from_slice(&key).expect("HMAC takes a key of any length"))
+    }
+
+    /// The token of a session.
+    pub fn mint(&self, org: Uuid, session: Uuid) -> Box<str> {
+        let mac = self.keyed(org, session).finalize().into_bytes();
+        let mac: [u8; MAC] = mac[..MAC].try_into().expect("a MAC has 32 octets");
+        format!("{PREFIX}{}{:032x}", org.simple(), u128::from_be_bytes(mac)).into()
+    }
+
+    /// The org, if this is the token of that session.
+    pub fn read(&self, token: &str, session: Uuid) -> Option<Uuid> {
+        let digits = token.strip_prefix(PREFIX)?;
+        let is_hex = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
+        if digits.len() != 64 || !digits.bytes().all(is_hex) {
+            return None;
+        }
+        let org = Uuid::try_parse(&digits[..32]).ok()?;
+        let mac = u128::from_str_radix(&digits[32..], 16).ok()?;
+        let expected = self.keyed(org, session);
+        expected.verify_truncated_left(&mac.to_be_bytes()).ok()?;
+        Some(org)
+    }
+
+    fn keyed(&self, org: Uuid, session: Uuid) -> Hmac<Sha256> {
+        self.0
+            .clone()
+            .chain_update(org.as_bytes())
+            .chain_update(session.as_bytes())
+    }
+}
+
+impl std::fmt::Debug for SessionTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionTokens").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_opens_its_own_session_and_nothing_else() {
+        let tokens = SessionTokens::new([1; 32]);
+        let (org, session) = (Uuid::from_u128(7), Uuid::from_u128(8));
+        let token = tokens.mint(org, session).to_string();
+        let foreign = SessionTokens::new([2; 32]).mint(org, session);
+        let elsewhere = token.replacen("07", "09", 1);
+        let upper = token.to_uppercase().replacen("TLS_", PREFIX, 1);
+        for (name, token, asked, expected) in [
+            ("its own", token.as_str(), session, Some(org)),
+            ("another session", &token, org, None),
+            ("another installation's", &foreign, session, None),
+            ("another org's", &elsewhere, session, None),
+            ("cut", &token[..token.len() - 1], session, None),
+            ("longer", &format!("{token}0"), session, None),
+            ("bare", &token[PREFIX.len()..], session, None),
+            ("in capitals", &upper, session, None),
+            ("empty", "", session, None),
+            ("no ASCII", "tls_ü", session, None),
+        ] {
+            assert_eq!(tokens.read(token, asked), expected, "{name}");
+        }
+    }
+}

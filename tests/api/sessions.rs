@@ -1,0 +1,197 @@
+//! `/phone/sessions/{session_id}`: a call's context, for its runtime and for its org.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use trunkline::calls::token::SessionTokens;
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use crate::house::{House, NOW, Tenant, all_absent, all_lack, arc, id_of, masked};
+
+const CALL: Uuid = Uuid::from_u128(0xca11);
+const SESSION: Uuid = Uuid::from_u128(0x5e55);
+
+/// A call of the agent's that is up, with a contact.
+async fn up(house: &House, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) {
+    let started = Fact::Started(arc(Started {
+        call: CALL,
+        org: tenant.org,
+        session: SESSION,
+        agent: Some(agent),
+        direction: Direction::Inbound,
+        from: "01632 960001".into(),
+        to: "sales".into(),
+        from_e164: E164::parse("+441632960001").ok(),
+        to_e164: None,
+        caller_call_id: "1@pbx".into(),
+        at: NOW - Duration::from_secs(60),
+        decision: None,
+        headers: vec![
+            ("X-Account".into(), "4711".into()),
+            ("X-Tag".into(), "a".into()),
+            ("X-Tag".into(), "b".into()),
+        ],
+    }));
+    let (call, org) = (CALL, tenant.org);
+    let mut facts = vec![started];
+    facts.extend(contact.map(|contact| Fact::Contact { call, org, contact }));
+    house.project(&facts).await;
+}
+
+async fn end(house: &House, tenant: &Tenant) {
+    let ended = Ended {
+        call: CALL,
+        org: tenant.org,
+        at: NOW - Duration::from_secs(1),
+        status: Status::Completed,
+        sip_code: 200,
+        reason: None,
+        hangup_by: HangupBy::Caller,
+    };
+    house.project(&[Fact::Ended(Box::new(ended))]).await;
+}
+
+fn token(house: &House, org: Uuid, session: Uuid) -> String {
+    let key = house.store.keyring().derive("session tokens");
+    SessionTokens::new(key).mint(org, session).into()
+}
+
+fn path(session: Uuid) -> String {
+    format!("/phone/sessions/{session}")
+}
+
+/// A visitor of the widget's, known to the org.
+async fn contact(house: &House, tenant: &Tenant) -> Uuid {
+    let body = json!({
+        "email": "ada@example.org",
+        "name": "Ada",
+        "customData": {"plan": "gold"},
+        "chat_context": "asks about her bill",
+        "http_action_overrides": {"headers": {"X-Visitor": "7"}},
+    });
+    let path = "/widget/authenticate-user";
+    let made = house.post(path, &tenant.token, body).await.with(200);
+    id_of(&made["contact"]).parse().expect("an id")
+}
+
+#[tokio::test]
+async fn a_runtime_sees_agent_destinations_contact_caller_and_headers() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let agent = house.agent(tenant.org, "Reception").await;
+    let on_agent = format!("/phone/sip/agents/{agent}/transfer-destinations");
+    let create = json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838750"}});
+    house.post(&on_agent, &tenant.token, create).await.with(201);
+    let other = json!({"name": "Unassigned", "type": "sip", "value": "sip:x@pbx.example"});
+    let others = "/phone/sip/transfer-destinations";
+    house.post(others, &tenant.token, other).await.with(201);
+    let change = json!({"handoff_phone_number": "+442071838751"});
+    house
+        .patch(&format!("/phone/{agent}"), &tenant.token, change)
+        .await
+        .with(200);
+    let contact = contact(&house, &tenant).await;
+    up(&house, &tenant, agent, Some(contact)).await;
+    let token = token(&house, tenant.org, SESSION);
+    let shown = house.get(&path(SESSION), &token).await.with(200);
+    assert_eq!(shown["agent"]["id"], agent.to_string());
+    assert_eq!(shown["contact"]["id"], contact.to_string());
+    insta::assert_json_snapshot!(masked(shown));
+}
+
+#[tokio::test]
+async fn an_org_sees_all_but_what_the_actions_need_also_when_the_call_is_over() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let agent = house.agent(tenant.org, "Reception").await;
+    let contact = contact(&house, &tenant).await;
+    up(&house, &tenant, agent, Some(contact)).await;
+    end(&house, &tenant).await;
+    let shown = house.get(&path(SESSION), &tenant.token).await.with(200);
+    assert_eq!(shown["status"], "completed");
+    assert_eq!(
+        shown["headers"],
+        json!({"X-Account": "4711", "X-Tag": "a, b"})
+    );
+    assert_eq!(shown["contact"]["name"], "Ada");
+    assert_eq!(shown["contact"].get("http_action_overrides"), None);
+    house
+        .delete(&format!("/phone/{agent}"), &tenant.token)
+        .await
+        .with(200);
+    let shown = house.get(&path(SESSION), &tenant.token).await.with(200);
+    assert_eq!(
+        (&shown["agent"], &shown["destinations"]),
+        (&Value::Null, &json!([]))
+    );
+}
+
+#[tokio::test]
+async fn a_token_opens_its_own_session_while_the_call_is_up() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let other = house.tenant("Other").await;
+    let agent = house.agent(tenant.org, "Reception").await;
+    up(&house, &tenant, agent, None).await;
+    let good = token(&house, tenant.org, SESSION);
+    assert_eq!(
+        house.get(&path(SESSION), &good).await.with(200)["contact"],
+        Value::Null
+    );
+    for (name, session, token) in [
+        ("another session", CALL, good.clone()),
+        ("another org's", SESSION, token(&house, other.org, CALL)),
+        ("made up", SESSION, format!("tls_{}", "0".repeat(64))),
+    ] {
+        let refused = house.get(&path(session), &token).await;
+        assert_eq!(refused.status, 401, "{name}: {}", refused.text);
+        assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"), "{name}");
+    }
+    let malformed = house.get("/phone/sessions/7", &good).await;
+    assert_eq!(malformed.status, 401);
+    for elsewhere in ["/phone", "/widget/me", "/partner/v1/orgs"] {
+        assert_eq!(house.get(elsewhere, &good).await.status, 401, "{elsewhere}");
+    }
+    house
+        .get(&format!("{}?x=1", path(SESSION)), &good)
+        .await
+        .with(400);
+    end(&house, &tenant).await;
+    let over = house.get(&path(SESSION), &good).await.with(401);
+    assert_eq!(
+        over["message"],
+        "The session is over, and its token with it"
+    );
+}
+
+#[tokio::test]
+async fn a_foreign_an_absent_and_a_malformed_session_are_the_same() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let other = house.tenant("Other").await;
+    let agent = house.agent(tenant.org, "Reception").await;
+    up(&house, &tenant, agent, None).await;
+    let absent = [
+        house.get(&path(SESSION), &other.token).await,
+        house.get(&path(CALL), &tenant.token).await,
+        house.get("/phone/sessions/7", &tenant.token).await,
+    ];
+    all_absent(&absent, "session");
+    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
+    all_lack(&[house.get(&path(SESSION), &reader).await], "calls:read");
+}
+
+#[tokio::test]
+async fn a_session_has_a_limit_of_its_own() {
+    let house = House::with("[limits]\nrequests_per_minute = 2\n").await;
+    let tenant = house.tenant("Acme").await;
+    let agent = house.agent(tenant.org, "Reception").await;
+    up(&house, &tenant, agent, None).await;
+    let token = token(&house, tenant.org, SESSION);
+    for expected in [200, 200, 429] {
+        assert_eq!(house.get(&path(SESSION), &token).await.status, expected);
+    }
+    house.get(&path(SESSION), &tenant.token).await.with(200);
+}

@@ -1,0 +1,56 @@
+//! The session that a runtime is told of with its call, read over HTTP.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::{House, Runtime, tools};
+
+/// The token that the runtime got opens its call's session, and dies with the call.
+#[test]
+fn a_runtime_reads_its_session_while_the_call_lasts() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (house, runtime) = (House::new(), Runtime::new());
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    let agent = runtime.play("runtime_answers");
+    let caller = daemon
+        .caller()
+        .talks(Duration::from_secs(3))
+        .play("caller_hangs_up");
+    agent.wait_for("ACK");
+    let trace = agent.so_far();
+    let invite = trace.request("INVITE");
+    let header = |name| invite.header(name).expect("the header is there").to_owned();
+    let path = format!("/phone/sessions/{}", header("X-PLATFORM-SESSION-ID"));
+    let token = header("X-PLATFORM-SESSION-TOKEN");
+    let (status, shown) = daemon.read(&path, &token);
+    assert_eq!(status, 200, "{shown}");
+    assert_eq!(shown["status"], "in_progress");
+    assert_eq!(shown["agent"]["id"], daemon.house.first_agent);
+    assert_eq!(shown["caller"]["e164"], "+441632960001");
+    assert_eq!(shown["contact"]["id"], header("X-PLATFORM-CONTACT-ID"));
+    assert_eq!(shown["headers"]["X-Account"], "4711");
+    assert_eq!(shown["headers"]["X-Queue-Name"], "front desk");
+    assert_eq!(
+        daemon.read(&path, daemon.key()).1["call_id"],
+        shown["call_id"]
+    );
+    caller.finish();
+    agent.finish();
+    daemon.record();
+    let (status, over) = daemon.read(&path, &token);
+    assert_eq!(
+        (status, &over["message"]),
+        (401, &json!("The session is over, and its token with it"))
+    );
+    let (status, shown) = daemon.read(&path, daemon.key());
+    assert_eq!((status, &shown["status"]), (200, &json!("completed")));
+    assert_eq!(shown["headers"]["X-Account"], "4711");
+    assert!(
+        !daemon.log().contains(&token),
+        "the token stands in the log"
+    );
+}
