@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::body::{Body, Fields};
 use super::caller::Caller;
+use super::idempotency::once;
 use super::page::{Page, Paging};
 use super::path::Named;
 use super::query::Query;
@@ -22,7 +23,7 @@ const SCOPE: &str = "keys:write";
 
 pub(super) fn router() -> Router<Api> {
     Router::new()
-        .route("/", get(list).post(create))
+        .route("/", get(list).post(once(create)))
         .route("/{api_key_id}", delete(revoke))
 }
 

@@ -12,6 +12,7 @@ use axum::response::IntoResponse as _;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
+use super::idempotency::KeyFault;
 use super::query::Query;
 use super::shape::Shape;
 
@@ -38,7 +39,10 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Infallible> {
         let (mut parts, body) = request.into_parts();
-        let query = Query::from_request_parts(&mut parts, state).await?;
+        let mut query = Query::from_request_parts(&mut parts, state).await?;
+        if let Some(KeyFault(fault)) = parts.extensions.get() {
+            query.refuse(*fault);
+        }
         let request = Request::from_parts(parts, body);
         let content_type = request
             .headers()

@@ -21,6 +21,11 @@ pub(super) struct Caller {
 }
 
 impl Caller {
+    /// The key that came with the request.
+    pub(super) fn key_id(&self) -> Uuid {
+        self.known.key.id
+    }
+
     /// Whether the key has the scope.
     pub(super) fn may(&self, scope: &str) -> bool {
         self.known.key.scopes.iter().any(|held| held == scope)
@@ -43,6 +48,9 @@ impl FromRequestParts<Api> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        if let Some(known) = parts.extensions.get::<Self>() {
+            return Ok(known.clone());
+        }
         let token = credential(
             parts,
             "An API key is required: Authorization: Bearer <API key>",

@@ -193,12 +193,13 @@ pub(super) async fn follow(api: Api) {
     }
 }
 
-/// Writes the uses of keys down now and then, for as long as the API serves.
+/// Writes the uses of keys down now and then, and forgets old answers, for as long as the API serves.
 pub(super) async fn write_uses(api: Api) {
     let mut turns = tokio::time::interval(WRITTEN_EVERY);
     loop {
         turns.tick().await;
         api.write_uses().await;
+        api.forget_answers().await;
     }
 }
 

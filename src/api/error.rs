@@ -29,6 +29,9 @@ pub enum ApiError {
     /// What is stored stands against it.
     #[error("{0}")]
     Conflict(String),
+    /// What the request says of itself doesn't agree with what was said before.
+    #[error("{0}")]
+    Unprocessable(&'static str),
     /// The body is longer than any may be.
     #[error("A body may have at most 1 MiB")]
     TooLarge,
@@ -145,6 +148,7 @@ impl ApiError {
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -175,6 +179,7 @@ impl IntoResponse for ApiError {
             | Self::Forbidden(_)
             | Self::NotFound(_)
             | Self::Conflict(_)
+            | Self::Unprocessable(_)
             | Self::TooLarge
             | Self::MediaType
             | Self::BadGateway(_) => {}

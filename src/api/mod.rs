@@ -11,6 +11,7 @@ mod email;
 mod error;
 mod handoff_analytics;
 mod health;
+mod idempotency;
 mod jwks;
 mod language;
 mod page;

@@ -14,6 +14,7 @@ mod destinations;
 mod error;
 pub mod feed;
 mod handoffs;
+mod idempotency;
 mod identify;
 mod inbound_trunks;
 mod keyring;
@@ -49,6 +50,7 @@ pub use destinations::{Destination, DestinationChange, Destinations, NewDestinat
 pub use error::{Broke, Error, Kind, Refused, Wrong};
 pub use feed::Change;
 pub use handoffs::{Handoff, HandoffFilter, Handoffs, NewHandoff, Reason, Sentiment};
+pub use idempotency::{Asked, Claim, Idempotency, Kept};
 pub use identify::ContactDetails;
 pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, InboundTrunks, Synced};
 pub use keyring::{Keyring, SigningPair};

@@ -78,6 +78,12 @@ impl House {
 
     /// A house whose configuration is this TOML.
     pub(crate) async fn with(toml: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self::built(toml, folder, None).await
+    }
+
+    /// A house in this folder, over the PostgreSQL database of this URL if there is one.
+    pub(crate) async fn built(toml: &str, folder: TempDir, url: Option<String>) -> Self {
         // Time stands still here: what isn't about limits must not meet one.
         let limits = if toml.contains("[limits]") {
             ""
@@ -89,11 +95,10 @@ impl House {
             ..Sources::default()
         };
         let config = Config::load(&sources).expect("a sound configuration");
-        let folder = tempfile::tempdir().expect("a temporary folder");
         let options = Options {
             data_dir: folder.path().to_owned(),
-            url: None,
-            master_key: None,
+            url,
+            master_key: Some("the tests' own master key, long enough".to_owned()),
             max_connections: 4,
         };
         let store = Store::open(&options, NOW).await.expect("a new store opens");
@@ -277,6 +282,12 @@ impl House {
         act: impl Fn(usize) -> F,
     ) -> Vec<T> {
         futures_util::future::join_all((0..times).map(&act)).await
+    }
+
+    /// Takes the house down; what it has stored stays in the folder.
+    pub(crate) async fn leave(self) -> TempDir {
+        self.store.close().await;
+        self.folder
     }
 
     pub(crate) async fn send(&self, request: axum::http::Result<Request<Body>>) -> Answer {

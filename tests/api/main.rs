@@ -12,6 +12,7 @@ mod destinations;
 mod handoffs;
 mod health;
 mod house;
+mod idempotency;
 mod inbound_trunk;
 mod jwks;
 mod limits;

@@ -14,6 +14,7 @@ mod contacts;
 mod directory;
 mod feed;
 mod handoffs;
+mod idempotency;
 mod projection;
 mod schema;
 mod start;

@@ -6,7 +6,8 @@ use axum::Router;
 use axum::routing::get;
 
 use super::Api;
+use super::idempotency::once;
 
 pub(super) fn router() -> Router<Api> {
-    Router::new().route("/events", get(events::list).post(events::create))
+    Router::new().route("/events", get(events::list).post(once(events::create)))
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::api::caller::credential;
 use crate::api::credentials::{KnownPartner, presented};
+use crate::api::idempotency::Credential;
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
 use crate::api::{Api, ApiError, client};
@@ -27,6 +28,9 @@ impl FromRequestParts<Api> for PartnerCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        if let Some(known) = parts.extensions.get::<Self>() {
+            return Ok(known.clone());
+        }
         let key = credential(
             parts,
             "A partner key is required: Authorization: Bearer <partner key>",
@@ -49,6 +53,12 @@ impl FromRequestParts<Api> for PartnerCaller {
         let uses = &api.credentials().uses;
         uses.note_partner_key(known.key.id, now);
         Ok(Self { known, tally })
+    }
+}
+
+impl Credential for PartnerCaller {
+    fn key_id(&self) -> Uuid {
+        self.known.key.id
     }
 }
 

@@ -11,19 +11,26 @@ use axum::Router;
 use axum::routing::{delete, get, post};
 
 use super::Api;
+use super::idempotency::{Idempotent, once_for};
+use caller::PartnerCaller;
 
 pub(super) fn router() -> Router<Api> {
     Router::new()
-        .route("/orgs", get(orgs::list).post(orgs::create))
+        .route("/orgs", get(orgs::list).post(once(orgs::create)))
         .route(
             "/orgs/by-external-id/{externalId}",
             get(orgs::by_external_id),
         )
-        .route("/orgs/{orgId}/api-keys", post(api_keys::create))
+        .route("/orgs/{orgId}/api-keys", post(once(api_keys::create)))
         .route(
             "/orgs/{orgId}/api-keys/{apiKeyId}",
             delete(api_keys::revoke),
         )
-        .route("/orgs/{orgId}/login-links", post(login_links::create))
+        .route("/orgs/{orgId}/login-links", post(once(login_links::create)))
         .route("/orgs/{orgId}/roles", get(roles::list))
+}
+
+/// A handler that takes `Idempotency-Key`.
+const fn once<H>(handler: H) -> Idempotent<PartnerCaller, H> {
+    once_for(handler)
 }

@@ -18,6 +18,7 @@ use axum::Router;
 use axum::routing::{delete, get, post, put};
 
 use super::Api;
+use super::idempotency::once;
 use super::shape::Count;
 
 /// Sees agents, numbers, trunks and destinations.
@@ -29,7 +30,7 @@ const CALLS_AT_ONCE: Count = Count::new(1..=1_000_000);
 
 pub(super) fn router() -> Router<Api> {
     Router::new()
-        .route("/", get(agents::list).post(agents::create))
+        .route("/", get(agents::list).post(once(agents::create)))
         .route(
             "/{agent_id}",
             get(agents::one)
@@ -37,7 +38,7 @@ pub(super) fn router() -> Router<Api> {
                 .delete(agents::delete),
         )
         .route("/voices", get(voices::list))
-        .route("/numbers", get(numbers::list).post(numbers::create))
+        .route("/numbers", get(numbers::list).post(once(numbers::create)))
         .route("/numbers/{number_id}", delete(numbers::delete))
         .nest("/sip", sip())
         .route("/calls", get(calls::list))
@@ -52,7 +53,7 @@ fn sip() -> Router<Api> {
         .route(
             "/inbound-trunk",
             get(inbound_trunk::show)
-                .post(inbound_trunk::create)
+                .post(once(inbound_trunk::create))
                 .patch(inbound_trunk::update)
                 .delete(inbound_trunk::delete),
         )
@@ -67,13 +68,13 @@ fn sip() -> Router<Api> {
         .route("/inbound-trunk/sync", post(inbound_trunk::sync))
         .route(
             "/inbound-trunk/rotate-credentials",
-            post(inbound_trunk::rotate_credentials),
+            post(once(inbound_trunk::rotate_credentials)),
         )
         .route("/inbound-trunk/auth-failures", get(auth_failures::list))
         .route("/route-test", post(route_test::decide))
         .route(
             "/outbound-trunks",
-            get(outbound_trunks::list).post(outbound_trunks::create),
+            get(outbound_trunks::list).post(once(outbound_trunks::create)),
         )
         .route(
             "/outbound-trunks/{trunk_id}",
@@ -83,7 +84,7 @@ fn sip() -> Router<Api> {
         )
         .route(
             "/transfer-destinations",
-            get(destinations::list).post(destinations::create),
+            get(destinations::list).post(once(destinations::create)),
         )
         .route(
             "/transfer-destinations/{destination_id}",
@@ -101,7 +102,7 @@ fn of_agent() -> Router<Api> {
         .route("/outbound-trunk", put(assignments::set_outbound_trunk))
         .route(
             "/transfer-destinations",
-            get(destinations::of_agent).post(destinations::assign),
+            get(destinations::of_agent).post(once(destinations::assign)),
         )
         .route(
             "/transfer-destinations/{destination_id}",

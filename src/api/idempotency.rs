@@ -1,0 +1,263 @@
+//! `Idempotency-Key` on requests that create: the first one is done and its answer kept for a day; the same again is answered from
+//! there, with `Idempotent-Replayed: true`.
+//!
+//! The credential is judged and counted as ever, and before the key is looked at. A client that goes away doesn't stop what it has
+//! begun: its next attempt finds the answer.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest as _, FromRequestParts, OriginalUri, Request};
+use axum::handler::Handler;
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use http_body_util::{BodyExt as _, Full, Limited};
+use sha2::{Digest as _, Sha256};
+use tracing::Instrument as _;
+use uuid::Uuid;
+
+use super::caller::Caller;
+use super::error::{Refusal, refusal};
+use super::{Api, ApiError};
+use crate::store::{Asked, Claim, Kept};
+
+/// The field of the request.
+pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The field of an answer that was kept.
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// The longest key.
+const LONGEST: usize = 255;
+/// How often it is looked whether the same request, under way elsewhere, is done.
+const LOOK: Duration = Duration::from_millis(25);
+/// How long that is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What identifies whoever asks.
+pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
+    /// The id of the key that came with the request.
+    fn key_id(&self) -> Uuid;
+}
+
+impl Credential for Caller {
+    fn key_id(&self) -> Uuid {
+        Self::key_id(self)
+    }
+}
+
+/// What is wrong with the key, on its way to the faults of the body.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct KeyFault(pub(super) &'static str);
+
+/// A handler whose answers are kept for whoever asks again under the same key.
+#[derive(Debug)]
+pub(super) struct Idempotent<C, H>(H, PhantomData<fn() -> C>);
+
+impl<C, H: Clone> Clone for Idempotent<C, H> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone(), PhantomData)
+    }
+}
+
+/// A handler of org keys that takes `Idempotency-Key`.
+pub(super) const fn once<H>(handler: H) -> Idempotent<Caller, H> {
+    Idempotent(handler, PhantomData)
+}
+
+/// A handler of another credential that takes `Idempotency-Key`.
+pub(super) const fn once_for<C, H>(handler: H) -> Idempotent<C, H> {
+    Idempotent(handler, PhantomData)
+}
+
+impl<C, H, T> Handler<(C, T), Api> for Idempotent<C, H>
+where
+    C: Credential + Send + Sync + 'static,
+    H: Handler<T, Api> + Sync,
+    T: 'static,
+{
+    type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+    fn call(self, mut request: Request, api: Api) -> Self::Future {
+        let handler = self.0;
+        Box::pin(async move {
+            let key = match key(&request) {
+                Ok(Some(key)) => key,
+                Ok(None) => return handler.call(request, api).await,
+                Err(fault) => {
+                    request.extensions_mut().insert(fault);
+                    return handler.call(request, api).await;
+                }
+            };
+            let (mut parts, body) = request.into_parts();
+            let caller = match C::from_request_parts(&mut parts, &api).await {
+                Ok(caller) => caller,
+                Err(error) => return error.into_response(),
+            };
+            let credential = caller.key_id();
+            // The handler asks who it is as well: it must not be counted twice.
+            parts.extensions.insert(caller);
+            let (request, body) = whole(parts, body).await;
+            let Some(body) = body else {
+                return handler.call(request, api).await;
+            };
+            let asked = Asked {
+                credential,
+                method: "POST",
+                path: path(&request),
+                key,
+                body,
+            };
+            match claimed(&api, &asked).await {
+                Err(error) => error.into_response(),
+                Ok(Some(kept)) => replayed(&kept),
+                Ok(None) => {
+                    let work = async move {
+                        let response = handler.call(request, api.clone()).await;
+                        finished(&api, &asked, response).await
+                    };
+                    let work = tokio::spawn(work.in_current_span());
+                    work.await
+                        .unwrap_or_else(|fault| match fault.try_into_panic() {
+                            Ok(panic) => std::panic::resume_unwind(panic),
+                            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+                        })
+                }
+            }
+        })
+    }
+}
+
+impl Api {
+    /// Forgets answers that have been kept long enough.
+    pub(super) async fn forget_answers(&self) {
+        if let Err(error) = self.store().idempotency().prune(self.now()).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "kept answers could not be forgotten yet");
+        }
+    }
+}
+
+/// The key, if there is one.
+fn key(request: &Request) -> Result<Option<String>, KeyFault> {
+    let mut keys = request.headers().get_all(KEY).iter();
+    let Some(key) = keys.next() else {
+        return Ok(None);
+    };
+    if keys.next().is_some() {
+        return Err(KeyFault("Idempotency-Key: is given more than once"));
+    }
+    match key.to_str() {
+        Ok(text) if (1..=LONGEST).contains(&text.len()) => Ok(Some(text.to_owned())),
+        Ok(_) | Err(_) => Err(KeyFault(
+            "Idempotency-Key: expected 1 to 255 visible characters",
+        )),
+    }
+}
+
+fn path(request: &Request) -> String {
+    let original = request.extensions().get::<OriginalUri>();
+    original
+        .map_or(request.uri(), |OriginalUri(uri)| uri)
+        .path()
+        .to_owned()
+}
+
+/// Reads the body; gives the request with it, and its SHA-256. One that doesn't arrive whole is the handler's to refuse.
+async fn whole(parts: Parts, body: Body) -> (Request, Option<[u8; 32]>) {
+    let rest = parts.clone();
+    match Bytes::from_request(Request::from_parts(parts, body), &()).await {
+        Ok(octets) => {
+            let hash = Sha256::digest(&octets).into();
+            (Request::from_parts(rest, Body::from(octets)), Some(hash))
+        }
+        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            let too_long = Limited::new(Full::new(Bytes::from_static(b"  ")), 1);
+            (Request::from_parts(rest, Body::new(too_long)), None)
+        }
+        Err(_) => {
+            let cut = futures_util::stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))]);
+            (Request::from_parts(rest, Body::from_stream(cut)), None)
+        }
+    }
+}
+
+/// The kept answer, or `None` if the request is ours to do.
+async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
+    let kept = api.store().idempotency();
+    let mut claim = kept.claim(asked, api.now()).await?;
+    let mut looks = PATIENCE.as_millis() / LOOK.as_millis();
+    loop {
+        match claim {
+            Claim::Ours => return Ok(None),
+            Claim::Done(kept) => return Ok(Some(kept)),
+            Claim::OtherBody => {
+                return Err(ApiError::Unprocessable(
+                    "This Idempotency-Key was used with another body",
+                ));
+            }
+            Claim::UnderWay if looks == 0 => {
+                let message = "The request with this Idempotency-Key is still under way; try again";
+                return Err(ApiError::Conflict(message.to_owned()));
+            }
+            Claim::UnderWay => looks -= 1,
+        }
+        tokio::time::sleep(LOOK).await;
+        claim = match kept.look_up(asked, api.now()).await? {
+            Some(claim) => claim,
+            // It came to nothing that is kept.
+            None => kept.claim(asked, api.now()).await?,
+        };
+    }
+}
+
+/// Keeps the answer, or gives the claim up where it is none that is kept.
+async fn finished(api: &Api, asked: &Asked, response: Response) -> Response {
+    let (parts, body) = response.into_parts();
+    let status = parts.status;
+    let refused = parts.extensions.get::<Refusal>().cloned();
+    let octets = match body.collect().await {
+        Ok(octets) => octets.to_bytes(),
+        Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    };
+    let store = api.store().idempotency();
+    let outcome = match kept(status, refused.as_ref(), &octets) {
+        Some(kept) => store.keep(asked, &kept, api.now()).await,
+        None => store.give_up(asked).await,
+    };
+    if let Err(error) = outcome {
+        // What was done is done: the claim ends by itself.
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "an answer could not be kept for its Idempotency-Key");
+    }
+    Response::from_parts(parts, Body::from(octets))
+}
+
+fn kept(status: StatusCode, refused: Option<&Refusal>, octets: &Bytes) -> Option<Kept> {
+    let passing = [400, 401, 403, 429].contains(&status.as_u16()) || status.is_server_error();
+    let text = match refused {
+        Some(Refusal(message)) => message.to_string(),
+        None => std::str::from_utf8(octets).ok()?.to_owned(),
+    };
+    (!passing).then(|| Kept {
+        status: status.as_u16(),
+        text,
+        refusal: refused.is_some(),
+    })
+}
+
+fn replayed(kept: &Kept) -> Response {
+    let status = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = if kept.refusal {
+        refusal(status, &kept.text)
+    } else {
+        let json = [(header::CONTENT_TYPE, "application/json")];
+        (status, json, kept.text.clone()).into_response()
+    };
+    response
+        .headers_mut()
+        .insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+}

@@ -1,0 +1,283 @@
+//! `Idempotency-Key`: a request that is sent again does its work once, on SQLite and on PostgreSQL.
+
+use std::io::Write as _;
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use uuid::Uuid;
+
+use crate::house::{Answer, House, Tenant, pass};
+
+/// A `POST` with a key.
+async fn ask(house: &House, path: &str, token: &str, key: &str, body: &Value) -> Answer {
+    house
+        .send(
+            Request::post(path)
+                .header("Authorization", format!("Bearer {token}"))
+                .header("Content-Type", "application/json")
+                .header("Idempotency-Key", key)
+                .body(Body::from(body.to_string())),
+        )
+        .await
+}
+
+fn sales() -> Value {
+    json!({"name": "Sales", "type": "phone", "value": "+442071838750"})
+}
+
+const DESTINATIONS: &str = "/phone/sip/transfer-destinations";
+
+async fn destinations(house: &House, tenant: &Tenant) -> u64 {
+    let page = house.get(DESTINATIONS, &tenant.token).await.with(200);
+    page["total"].as_u64().expect("a number")
+}
+
+fn is_replay(answer: &Answer) -> bool {
+    answer.header("Idempotent-Replayed") == Some("true")
+}
+
+#[tokio::test]
+async fn the_same_request_again_is_answered_the_same() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let first = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
+    first.with(201);
+    assert!(!is_replay(&first));
+    pass(24 * 3600 - 1);
+    let again = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
+    assert!(is_replay(&again));
+    assert_eq!((again.status, &again.text), (201, &first.text));
+    assert_eq!(again.header("Content-Type"), Some("application/json"));
+    assert_ne!(again.header("X-Request-Id"), first.header("X-Request-Id"));
+    assert_eq!(destinations(&house, &tenant).await, 1);
+    // A day later it is a new request: the name is taken.
+    pass(1);
+    let late = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
+    late.with(409);
+    assert!(!is_replay(&late));
+}
+
+#[tokio::test]
+async fn another_body_under_the_same_key_is_422() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    ask(&house, DESTINATIONS, &tenant.token, "k", &sales())
+        .await
+        .with(201);
+    let mut other = sales();
+    other["name"] = json!("Else");
+    let refused = ask(&house, DESTINATIONS, &tenant.token, "k", &other).await;
+    let message = "This Idempotency-Key was used with another body";
+    let body = json!({"statusCode": 422, "message": message, "error": "Unprocessable Entity"});
+    assert_eq!(refused.with(422), body);
+    assert_eq!(destinations(&house, &tenant).await, 1);
+}
+
+#[tokio::test]
+async fn a_key_is_of_one_credential_and_path() {
+    let house = House::new().await;
+    let (ours, theirs) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let (_, second) = house.key(ours.org, &trunkline::api::SCOPES).await;
+    let made = ask(&house, DESTINATIONS, &ours.token, "k", &sales()).await;
+    made.with(201);
+    let elsewhere = ask(&house, DESTINATIONS, &theirs.token, "k", &sales()).await;
+    assert_ne!(elsewhere.with(201)["id"], made.json()["id"]);
+    assert!(!is_replay(&elsewhere));
+    // Another key of the org is another credential: the name is taken.
+    ask(&house, DESTINATIONS, &second, "k", &sales())
+        .await
+        .with(409);
+    let number = json!({"phone_number": "+442071838750"});
+    ask(&house, "/phone/numbers", &ours.token, "k", &number)
+        .await
+        .with(201);
+}
+
+#[tokio::test]
+async fn refusals_that_pass_are_not_kept_and_others_are() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let mut wrong = sales();
+    wrong["value"] = json!("12");
+    let refused = ask(&house, DESTINATIONS, &tenant.token, "wrong", &wrong).await;
+    refused.with(400);
+    // 400 leaves the key free, for another body too.
+    ask(&house, DESTINATIONS, &tenant.token, "wrong", &sales())
+        .await
+        .with(201);
+
+    let taken = ask(&house, DESTINATIONS, &tenant.token, "taken", &sales()).await;
+    taken.with(409);
+    let listed = house.get(DESTINATIONS, &tenant.token).await.json();
+    let id = listed["items"][0]["id"].as_str().expect("an id").to_owned();
+    house
+        .delete(&format!("{DESTINATIONS}/{id}"), &tenant.token)
+        .await
+        .with(200);
+    let again = ask(&house, DESTINATIONS, &tenant.token, "taken", &sales()).await;
+    assert!(is_replay(&again));
+    assert_eq!((again.status, &again.text), (409, &taken.text));
+
+    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
+    ask(&house, DESTINATIONS, &reader, "k", &sales())
+        .await
+        .with(403);
+    let nobody = ask(&house, DESTINATIONS, "no key", "k", &sales()).await;
+    nobody.with(401);
+    assert_eq!(
+        house
+            .rows("SELECT key FROM idempotency_keys ORDER BY key")
+            .await,
+        ["taken", "wrong"]
+    );
+}
+
+#[tokio::test]
+async fn a_key_that_is_none_is_a_fault_of_the_request() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let expected = "Idempotency-Key: expected 1 to 255 visible characters";
+    for key in ["", &"k".repeat(256), "é"] {
+        let answer = ask(&house, DESTINATIONS, &tenant.token, key, &sales()).await;
+        assert_eq!(answer.with(400)["message"], expected, "{key}");
+    }
+    ask(
+        &house,
+        DESTINATIONS,
+        &tenant.token,
+        &"k".repeat(255),
+        &sales(),
+    )
+    .await
+    .with(201);
+    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
+    ask(&house, DESTINATIONS, &reader, "", &sales())
+        .await
+        .with(403);
+    let twice = Request::post(DESTINATIONS)
+        .header("Authorization", format!("Bearer {}", tenant.token))
+        .header("Idempotency-Key", "a")
+        .header("Idempotency-Key", "b")
+        .body(Body::empty());
+    let answer = house.send(twice).await.with(400);
+    let message = answer["message"].as_str().expect("a text");
+    assert!(
+        message.starts_with("Idempotency-Key: is given more than once; name: is required"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_body_too_long_is_413_with_a_key_as_without() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let long = json!({"name": "x".repeat(1 << 20)});
+    ask(&house, DESTINATIONS, &tenant.token, "k", &long)
+        .await
+        .with(413);
+    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
+    ask(&house, DESTINATIONS, &reader, "k", &long)
+        .await
+        .with(403);
+}
+
+#[tokio::test]
+async fn a_replay_counts_once_as_every_request_does() {
+    let house = House::with("[limits]\nrequests_per_minute = 3").await;
+    let tenant = house.tenant("Acme").await;
+    for left in [2, 1, 0] {
+        let answer = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
+        answer.with(201);
+        let told = format!("\"org\";r={left};t=60");
+        assert_eq!(answer.header("RateLimit"), Some(&*told));
+    }
+    ask(&house, DESTINATIONS, &tenant.token, "k", &sales())
+        .await
+        .with(429);
+}
+
+#[tokio::test]
+async fn answers_outlive_a_restart_and_are_sealed() {
+    let house = House::new().await;
+    let partner = house.reseller("Partner").await;
+    let org = json!({"name": "Acme"});
+    let org = ask(&house, "/partner/v1/orgs", &partner.key, "o", &org).await;
+    let id = org.with(201)["id"].as_str().expect("an id").to_owned();
+    let path = format!("/partner/v1/orgs/{id}/api-keys");
+    let made = ask(&house, &path, &partner.key, "k", &json!({})).await;
+    let key = made.with(201)["api_key"]
+        .as_str()
+        .expect("a key")
+        .to_owned();
+    let secret: String = key.bytes().map(|octet| format!("{octet:02X}")).collect();
+    let stored = house.rows("SELECT hex(answer) FROM idempotency_keys").await;
+    assert_eq!(stored.len(), 2);
+    assert!(stored.iter().all(|answer| !answer.contains(&secret)));
+
+    let folder = house.leave().await;
+    let house = House::built("", folder, None).await;
+    let again = ask(&house, &path, &partner.key, "k", &json!({})).await;
+    assert!(is_replay(&again));
+    assert_eq!(again.text, made.text);
+    let other = ask(&house, &path, &partner.key, "k", &json!({"name": "x"})).await;
+    let message = "This Idempotency-Key was used with another body";
+    assert_eq!(
+        other.with(422),
+        json!({"statusCode": 422, "message": message})
+    );
+}
+
+/// Orgs, keys, links: each once, however many ask at once.
+async fn a_hundred_at_once(house: &House) {
+    let tenant = house.tenant("Acme").await;
+    let answers = house
+        .at_once(100, |_| {
+            let report = json!({"session_id": "s"});
+            let token = tenant.token.clone();
+            async move { ask(house, "/handoff-analytics/events", &token, "k", &report).await }
+        })
+        .await;
+    assert!(answers.iter().all(|answer| answer.status == 201));
+    assert!(answers.iter().all(|answer| answer.text == answers[0].text));
+    let made = answers.iter().filter(|answer| !is_replay(answer)).count();
+    assert_eq!(made, 1);
+    let page = house.get("/handoff-analytics/events", &tenant.token).await;
+    assert_eq!(page.with(200)["total"], 1);
+}
+
+#[tokio::test]
+async fn a_hundred_at_once_have_one_effect() {
+    a_hundred_at_once(&House::new().await).await;
+}
+
+#[tokio::test]
+async fn a_hundred_at_once_have_one_effect_on_postgresql() {
+    let Ok(server) = std::env::var("TRUNKLINE_TEST_POSTGRES") else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "TRUNKLINE_TEST_POSTGRES is not set, and CI must not skip"
+        );
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED on PostgreSQL: TRUNKLINE_TEST_POSTGRES is not set"
+        );
+        return;
+    };
+    let name = format!("trunkline_test_{}", Uuid::new_v4().simple());
+    let mut connection = PgConnection::connect(&server)
+        .await
+        .expect("the test server answers");
+    let create = AssertSqlSafe(format!("CREATE DATABASE {name}"));
+    let made = sqlx::raw_sql(create).execute(&mut connection).await;
+    made.expect("the user may create databases");
+    let (host, _) = server.rsplit_once('/').expect("a URL with a database");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let house = House::built("", folder, Some(format!("{host}/{name}"))).await;
+    a_hundred_at_once(&house).await;
+    house.leave().await;
+    let drop = AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"));
+    let dropped = sqlx::raw_sql(drop).execute(&mut connection).await;
+    dropped.expect("the database goes");
+}

@@ -1,0 +1,124 @@
+//! Kept answers: one claim, one answer, a day, and nothing in the clear.
+
+use std::collections::HashMap;
+
+use trunkline::store::{Asked, Claim, Kept, Store};
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, later};
+use crate::on_both;
+
+fn asked() -> Asked {
+    Asked {
+        credential: Uuid::from_u128(7),
+        method: "POST",
+        path: "/phone".to_owned(),
+        key: "k".to_owned(),
+        body: [1; 32],
+    }
+}
+
+fn kept() -> Kept {
+    Kept {
+        status: 201,
+        text: "{\"a\":1}".to_owned(),
+        refusal: false,
+    }
+}
+
+async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
+    let store = bed.open().await;
+    let answers = store.idempotency();
+    assert_eq!(answers.look_up(&asked(), NOW).await.unwrap(), None);
+    assert_eq!(answers.claim(&asked(), NOW).await.unwrap(), Claim::Ours);
+    assert_eq!(answers.claim(&asked(), NOW).await.unwrap(), Claim::UnderWay);
+    let other = Asked {
+        body: [2; 32],
+        ..asked()
+    };
+    assert_eq!(answers.claim(&other, NOW).await.unwrap(), Claim::OtherBody);
+    answers.keep(&asked(), &kept(), NOW).await.unwrap();
+    let done = Claim::Done(kept());
+    assert_eq!(answers.claim(&asked(), NOW).await.unwrap(), done);
+    assert_eq!(answers.claim(&other, NOW).await.unwrap(), Claim::OtherBody);
+    let differ: [fn(&mut Asked); 3] = [
+        |asked| asked.credential = Uuid::from_u128(8),
+        |asked| asked.path.push('x'),
+        |asked| asked.key.push('x'),
+    ];
+    for differ in differ {
+        let mut asked = asked();
+        differ(&mut asked);
+        assert_eq!(answers.claim(&asked, NOW).await.unwrap(), Claim::Ours);
+    }
+}
+
+async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
+    let store = bed.open().await;
+    let answers = store.idempotency();
+    answers.claim(&asked(), NOW).await.unwrap();
+    answers.give_up(&asked()).await.unwrap();
+    assert_eq!(answers.claim(&asked(), NOW).await.unwrap(), Claim::Ours);
+    answers.keep(&asked(), &kept(), NOW).await.unwrap();
+    // What has an answer keeps it.
+    answers.give_up(&asked()).await.unwrap();
+    let claim = answers.claim(&asked(), NOW).await.unwrap();
+    assert_eq!(claim, Claim::Done(kept()));
+}
+
+async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
+    let store = bed.open().await;
+    let answers = store.idempotency();
+    answers.claim(&asked(), NOW).await.unwrap();
+    let claim = answers.claim(&asked(), later(119)).await.unwrap();
+    assert_eq!(claim, Claim::UnderWay);
+    let claim = answers.claim(&asked(), later(120)).await.unwrap();
+    assert_eq!(claim, Claim::Ours);
+    answers.keep(&asked(), &kept(), later(120)).await.unwrap();
+    let last = later(120 + 24 * 3600 - 1);
+    answers.prune(last).await.unwrap();
+    let claim = answers.claim(&asked(), last).await.unwrap();
+    assert_eq!(claim, Claim::Done(kept()));
+    let after = later(120 + 24 * 3600);
+    assert_eq!(answers.look_up(&asked(), after).await.unwrap(), None);
+    answers.prune(after).await.unwrap();
+    assert_eq!(answers.look_up(&asked(), last).await.unwrap(), None);
+}
+
+async fn answers_are_there_after_a_restart(bed: &Bed) {
+    let store = bed.open().await;
+    store.idempotency().claim(&asked(), NOW).await.unwrap();
+    let kept = kept();
+    store
+        .idempotency()
+        .keep(&asked(), &kept, NOW)
+        .await
+        .unwrap();
+    store.close().await;
+    let store = bed.open().await;
+    let claim = store.idempotency().claim(&asked(), NOW).await.unwrap();
+    assert_eq!(claim, Claim::Done(kept));
+}
+
+async fn of_a_hundred_at_once_one_has_the_claim(bed: &Bed) {
+    let store = bed.open().await;
+    let claim = |store: Store| async move { store.idempotency().claim(&asked(), NOW).await };
+    let tasks: Vec<_> = (0..100)
+        .map(|_| tokio::spawn(claim(store.clone())))
+        .collect();
+    let mut counts = HashMap::new();
+    for task in tasks {
+        let claim = task.await.unwrap().unwrap();
+        *counts.entry(format!("{claim:?}")).or_insert(0) += 1;
+    }
+    let expected = [("Ours".to_owned(), 1), ("UnderWay".to_owned(), 99)];
+    assert_eq!(counts, HashMap::from(expected));
+}
+
+on_both!(
+    a_request_is_claimed_once_and_then_answered,
+    a_claim_that_is_given_up_is_free,
+    answers_end_after_a_day_and_claims_of_the_dead_sooner,
+    answers_are_there_after_a_restart,
+    of_a_hundred_at_once_one_has_the_claim,
+);
