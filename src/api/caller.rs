@@ -44,6 +44,50 @@ impl Caller {
     }
 }
 
+/// The same for a request that is answered by a stream: counted by a limit of its own, and asked again while it lasts.
+#[derive(Clone, Debug)]
+pub(super) struct StreamCaller {
+    pub(super) caller: Caller,
+    token: String,
+}
+
+impl StreamCaller {
+    /// The key that the stream was opened with.
+    pub(super) fn key(&self) -> Uuid {
+        self.caller.known.key.id
+    }
+
+    /// Whether the key is still good. While that can't be known, it is.
+    pub(super) async fn is_good(&self, api: &Api) -> bool {
+        !matches!(known(api, &self.token).await, Ok(None))
+    }
+}
+
+impl FromRequestParts<Api> for StreamCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        let token = credential(parts, REQUIRED)?.to_owned();
+        let known = known(api, &token).await?.ok_or(REVOKED)?;
+        let org = known.key.org_id;
+        let (limit, now) = (api.config().limits.streaming_requests_per_minute, api.now());
+        Tally::of(parts).note(api.quotas().take(Policy::OrgStreams, org, limit, now))?;
+        api.credentials().uses.note_org_key(known.key.id, now);
+        let caller = Caller { org, known };
+        Ok(Self { caller, token })
+    }
+}
+
+const REQUIRED: &str = "An API key is required: Authorization: Bearer <API key>";
+const REVOKED: ApiError = ApiError::Unauthorized("The API key has been revoked");
+
+/// The key that the token is of; `None` if it was revoked.
+async fn known(api: &Api, token: &str) -> Result<Option<Arc<KnownOrg>>, ApiError> {
+    let orgs = &api.credentials().orgs;
+    let look_up = async || look_up(api, token).await;
+    orgs.or_look_up(presented(token), api.now(), look_up).await
+}
+
 impl FromRequestParts<Api> for Caller {
     type Rejection = ApiError;
 
@@ -51,18 +95,9 @@ impl FromRequestParts<Api> for Caller {
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
-        let token = credential(
-            parts,
-            "An API key is required: Authorization: Bearer <API key>",
-        )?;
+        let token = credential(parts, REQUIRED)?;
         let now = api.now();
-        let look_up = api
-            .credentials()
-            .orgs
-            .or_look_up(presented(token), now, async || look_up(api, token).await);
-        let known = look_up
-            .await?
-            .ok_or(ApiError::Unauthorized("The API key has been revoked"))?;
+        let known = known(api, token).await?.ok_or(REVOKED)?;
         let org = known.key.org_id;
         let limit = known.requests_per_minute;
         let limit = limit.unwrap_or(api.config().limits.requests_per_minute);

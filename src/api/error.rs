@@ -46,6 +46,9 @@ pub enum ApiError {
         /// Seconds until the next one may pass.
         wait_s: u64,
     },
+    /// The credential holds as many as it may have at once.
+    #[error("{0}")]
+    TooManyAtOnce(String),
     /// A third party that has to be asked can't be.
     #[error("{0}")]
     BadGateway(String),
@@ -151,7 +154,7 @@ impl ApiError {
             Self::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany { .. } | Self::TooManyAtOnce(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::BadGateway(_) => StatusCode::BAD_GATEWAY,
             Self::Broke(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -170,6 +173,12 @@ impl IntoResponse for ApiError {
             Self::TooMany { wait_s, .. } => {
                 let headers = response.headers_mut();
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(*wait_s));
+            }
+            Self::TooManyAtOnce(_) => {
+                /// Until one of those that are held may have ended.
+                const A_WHILE_S: u64 = 10;
+                let headers = response.headers_mut();
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(A_WHILE_S));
             }
             Self::Broke(cause) => {
                 let cause = Cause(chain(&**cause).into());

@@ -23,6 +23,7 @@ mod quota;
 mod request;
 mod server;
 mod shape;
+mod streams;
 mod time;
 pub mod token;
 mod widget;
@@ -93,6 +94,7 @@ struct Inner {
     deps: Deps,
     credentials: credentials::Credentials,
     quotas: quota::Quotas,
+    streams: streams::Streams,
     booking: Option<Booking>,
     session_tokens: SessionTokens,
     draining: AtomicBool,
@@ -108,6 +110,7 @@ impl Api {
             deps,
             credentials: credentials::Credentials::default(),
             quotas: quota::Quotas::default(),
+            streams: streams::Streams::default(),
             booking,
             session_tokens,
             draining: AtomicBool::new(false),
@@ -162,6 +165,10 @@ impl Api {
 
     fn quotas(&self) -> &quota::Quotas {
         &self.0.quotas
+    }
+
+    fn streams(&self) -> &streams::Streams {
+        &self.0.streams
     }
 
     fn now(&self) -> Moment {

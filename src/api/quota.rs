@@ -24,6 +24,8 @@ const SWEPT_EVERY: usize = 1024;
 pub(super) enum Policy {
     /// All requests of an org's keys.
     Org,
+    /// Streams that an org's keys open.
+    OrgStreams,
     /// All requests of a partner's keys.
     Partner,
     /// Login links that a partner asks for.
@@ -39,6 +41,7 @@ impl Policy {
     const fn name(self) -> &'static str {
         match self {
             Self::Org => "org",
+            Self::OrgStreams => "org-streams",
             Self::Partner => "partner",
             Self::LoginLinks => "login-links",
             Self::Visitor => "visitor",

@@ -17,12 +17,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower_service::Service;
 
-use super::{Api, credentials, router};
+use super::{Api, credentials, router, streams};
 
 /// Connections at once; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
 /// How long a client may take to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a client may leave unread what was sent to it.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long requests under way may take once the server ends.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (out of descriptors, say).
@@ -42,32 +44,34 @@ pub struct Server {
     end: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
     api: Api,
-    /// What is done for credentials while they are asked for.
-    credentials: [tokio::task::JoinHandle<()>; 2],
+    /// What is done for credentials and streams while they are asked for.
+    followers: [tokio::task::JoinHandle<()>; 3],
 }
 
 impl Server {
     /// Serves `api` on `listener` until `stop`.
     pub fn start(api: Api, listener: TcpListener) -> Self {
         let (end, ended) = watch::channel(false);
-        let credentials = [
+        let followers = [
             tokio::spawn(credentials::follow(api.clone())),
             tokio::spawn(credentials::write_uses(api.clone())),
+            tokio::spawn(streams::follow(api.clone())),
         ];
         let serving = tokio::spawn(serve(router(api.clone()), listener, ended));
         Self {
             end,
             serving,
             api,
-            credentials,
+            followers,
         }
     }
 
     /// Stops accepting, lets requests under way finish for a few seconds, and returns.
     pub async fn stop(self) {
         let _ = self.end.send(true);
+        self.api.streams().end();
         let _ = self.serving.await;
-        for task in self.credentials {
+        for task in self.followers {
             task.abort();
             let _ = task.await;
         }
@@ -115,6 +119,8 @@ type Connection =
 fn connection(stream: TcpStream, peer: SocketAddr, router: Router) -> Connection {
     // Without it answers wait for the peer's delayed ACK; a socket that can't set it still works.
     let _ = stream.set_nodelay(true);
+    // Whoever reads nothing of a stream must not hold his connection for good.
+    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(READ_TIMEOUT));
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

@@ -17,6 +17,8 @@ pub struct Limits {
     pub max_connections_per_source: usize,
     /// Requests a minute of an org's keys together, unless the org has a limit of its own.
     pub requests_per_minute: u32,
+    /// Streams a minute that an org's keys together may open, whatever limit of requests the org has.
+    pub streaming_requests_per_minute: u32,
     /// Requests a minute of a partner's keys together, unless the partner has a limit of its own.
     pub partner_requests_per_minute: u32,
     /// Login links a minute that a partner may ask for, unless it has a limit of its own.
@@ -42,6 +44,9 @@ impl Limits {
             requests_per_minute: section
                 .number("requests_per_minute", 1..=1_000_000)
                 .unwrap_or(100),
+            streaming_requests_per_minute: section
+                .number("streaming_requests_per_minute", 1..=1_000_000)
+                .unwrap_or(1000),
             partner_requests_per_minute: section
                 .number("partner_requests_per_minute", 1..=1_000_000)
                 .unwrap_or(100),

@@ -2,6 +2,7 @@
 //! One file a section. Nothing here opens a socket or a database, and nothing on disk is changed.
 
 mod database;
+mod events;
 mod fault;
 mod host;
 mod http;
@@ -22,6 +23,7 @@ mod widget;
 use std::path::PathBuf;
 
 pub use database::{Database, DatabaseUrl};
+pub use events::Events;
 pub use fault::{Fault, Faults, Origin};
 pub use host::{HostPort, NotAHost};
 pub use http::Http;
@@ -40,7 +42,7 @@ use section::Section;
 use sources::Merged;
 
 /// The sections, as their names stand in the file.
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 11] = [
     "database",
     "secrets",
     "http",
@@ -48,6 +50,7 @@ const SECTIONS: [&str; 10] = [
     "media",
     "phone",
     "widget",
+    "events",
     "integrations",
     "limits",
     "log",
@@ -72,6 +75,8 @@ pub struct Config {
     pub phone: Phone,
     /// `[widget]`
     pub widget: Widget,
+    /// `[events]`
+    pub events: Events,
     /// `[integrations.…]`
     pub integrations: Integrations,
     /// `[limits]`
@@ -113,6 +118,7 @@ impl Config {
             media,
             phone,
             widget,
+            events,
             integrations,
             limits,
             log,
@@ -125,6 +131,7 @@ impl Config {
             media: Media::read(media, sip.media_address()),
             phone: Phone::read(phone),
             widget: Widget::read(widget),
+            events: Events::read(events),
             integrations: Integrations::read(integrations),
             limits: Limits::read(limits),
             log: Log::read(log),

@@ -1,5 +1,6 @@
 //! How values stand in columns: times as microseconds, lists and objects as JSON texts, numbers as E.164.
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::value::StringDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer};
@@ -55,6 +56,12 @@ pub(crate) fn moment(micros: i64) -> Result<Moment, Unreadable> {
 
 pub(crate) fn micros(moment: Moment) -> i64 {
     i64::try_from(moment.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// A time as JSON has it: RFC 3339 in UTC with milliseconds.
+pub(crate) fn written(moment: Moment) -> String {
+    let timestamp = Timestamp::from_microsecond(micros(moment)).unwrap_or(Timestamp::MAX);
+    format!("{timestamp:.3}")
 }
 
 pub(crate) fn number(text: String) -> Result<E164, Unreadable> {

@@ -136,20 +136,13 @@ impl Feed<'_> {
 
     /// Starts listening for changes.
     pub async fn follow(self) -> Signal {
-        let listener = match self.0.pool() {
-            Pool::Sqlite { .. } => None,
-            Pool::Postgres(pool) => listen(pool).await.ok(),
-        };
-        Signal {
-            local: self.0.changed(),
-            listener,
-        }
+        Signal::of(self.0.pool(), self.0.changed(), CHANNEL).await
     }
 }
 
-async fn listen(pool: &sqlx::PgPool) -> sqlx::Result<PgListener> {
+async fn listen(pool: &sqlx::PgPool, channel: &str) -> sqlx::Result<PgListener> {
     let mut listener = PgListener::connect_with(pool).await?;
-    listener.listen(CHANNEL).await?;
+    listener.listen(channel).await?;
     Ok(listener)
 }
 
@@ -164,6 +157,15 @@ pub struct Signal {
 impl Signal {
     /// How long an unannounced change may go unseen.
     pub const POLL: Duration = Duration::from_millis(500);
+
+    /// Of what `local` counts in this process, and others announce on `channel`.
+    pub(super) async fn of(pool: &Pool, local: watch::Receiver<u64>, channel: &str) -> Self {
+        let listener = match pool {
+            Pool::Sqlite { .. } => None,
+            Pool::Postgres(pool) => listen(pool, channel).await.ok(),
+        };
+        Self { local, listener }
+    }
 
     /// Waits until it is worth looking.
     pub async fn wait(&mut self) {

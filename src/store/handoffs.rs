@@ -4,13 +4,14 @@
 //! gains an item below one that was seen, and how many lie in a window is the difference of two positions.
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{from_row, json, maybe, micros, moment, named, to_json};
+use super::column::{self, from_row, maybe, micros, moment, named, to_json, written};
 use super::error::Error;
 use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
-use super::{Page, Position, Store, new_id};
+use super::{EventType, NewEvent, Page, Position, Store, events, new_id};
 
 /// Why an agent handed off.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -62,7 +63,7 @@ from_row!(Handoff {
     session_id,
     summary,
     explanation,
-    reasons: json,
+    reasons: column::json,
     sentiment: maybe(named),
     created_at: moment,
 });
@@ -146,7 +147,7 @@ impl Handoffs<'_> {
         let at = micros(now).max(last_at + 1);
         let id = new_id(now);
         let reasons = sound(new.reasons);
-        let handoff = fetch_one!(
+        let handoff: Handoff = fetch_one!(
             writing,
             "INSERT INTO handoffs (id, org_id, session_id, summary, explanation, reasons, sentiment, position, created_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING *",
@@ -163,7 +164,8 @@ impl Handoffs<'_> {
         for reason in reasons {
             add_reason(&mut writing, org, reason, (id, at)).await?;
         }
-        writing.commit().await?;
+        events::append(&mut writing, &[handoff.event()]).await?;
+        self.0.commit_recorded(writing).await?;
         Ok(handoff)
     }
 
@@ -190,6 +192,23 @@ impl Handoffs<'_> {
             at: handoff.created_at,
             id: handoff.id,
         }))
+    }
+}
+
+impl Handoff {
+    /// What is told of it.
+    fn event(&self) -> NewEvent {
+        let data = json!({
+            "handoff_id": self.id,
+            "session_id": self.session_id,
+            "summary": self.summary,
+            "explanation": self.explanation,
+            "reasons": self.reasons,
+            "sentiment": self.sentiment,
+            "created_at": written(self.created_at),
+        });
+        let kind = EventType::HandoffCreated;
+        NewEvent::of(self.org_id, kind, self.id, &data, self.created_at)
     }
 }
 

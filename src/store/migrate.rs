@@ -33,6 +33,7 @@ const MIGRATIONS: &[Migration] = migrations![
     5 "0005_operation",
     6 "0006_handoffs_and_keys",
     7 "0007_session_context",
+    8 "0008_events",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

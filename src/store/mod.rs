@@ -6,12 +6,15 @@
 mod agent_config;
 mod agents;
 mod auth_failures;
+mod call_events;
 mod calls;
 mod column;
 mod contacts;
 mod dedications;
 mod destinations;
 mod error;
+mod event;
+mod events;
 pub mod feed;
 mod handoffs;
 mod idempotency;
@@ -48,6 +51,8 @@ pub use contacts::{Contact, Contacts};
 pub use dedications::{Dedication, Dedications};
 pub use destinations::{Destination, DestinationChange, Destinations, NewDestination};
 pub use error::{Broke, Error, Kind, Refused, Wrong};
+pub use event::{EventType, NewEvent};
+pub use events::{Event, Events};
 pub use feed::Change;
 pub use handoffs::{Handoff, HandoffFilter, Handoffs, NewHandoff, Reason, Sentiment};
 pub use idempotency::{Asked, Claim, Idempotency, Kept};
@@ -78,6 +83,8 @@ struct Inner {
     keyring: Keyring,
     /// Counts the commits of this process that have a row in the change feed.
     changed: watch::Sender<u64>,
+    /// Counts the commits of this process that have events.
+    recorded: watch::Sender<u64>,
 }
 
 impl Store {
@@ -91,6 +98,7 @@ impl Store {
             pool,
             keyring,
             changed: watch::Sender::new(0),
+            recorded: watch::Sender::new(0),
         })))
     }
 

@@ -1,13 +1,14 @@
 //! The API keys of orgs. The key itself is a signed token that is nowhere stored: it is good as long as its row is here.
 
+use serde_json::json;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{from_row, json, maybe, micros, moment, to_json};
+use super::column::{self, from_row, maybe, micros, moment, to_json, written};
 use super::error::{Error, Kind, Wrong};
 use super::page::{Page, Position, fetch_page};
 use super::pool::{execute, fetch_all, fetch_optional};
-use super::{Change, Store, new_id};
+use super::{Change, EventType, NewEvent, Store, events, new_id};
 
 /// A key's row.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +30,7 @@ from_row!(OrgKey {
     id,
     org_id,
     name,
-    scopes: json,
+    scopes: column::json,
     created_at: moment,
     last_used_at: maybe(moment),
 });
@@ -136,18 +137,21 @@ impl OrgKeys<'_> {
     /// [`Wrong::Absent`].
     pub async fn revoke(self, org: Uuid, key: Uuid, now: Moment) -> Result<(), Error> {
         let mut writing = self.0.pool().write().await?;
-        if execute!(
-            writing,
-            "DELETE FROM org_keys WHERE org_id = $1 AND id = $2",
-            org,
-            key
-        )? == 0
-        {
-            return Err(Wrong::Absent(Kind::OrgKey).into());
-        }
+        let sql = "DELETE FROM org_keys WHERE org_id = $1 AND id = $2 RETURNING *";
+        let row: Option<OrgKey> = fetch_optional!(writing, sql, org, key)?;
+        let revoked = row.ok_or(Wrong::Absent(Kind::OrgKey))?;
+        let data = json!({
+            "api_key_id": key,
+            "name": revoked.name,
+            "revoked_at": written(now),
+        });
+        let event = NewEvent::of(org, EventType::KeyRevoked, key, &data, now);
+        events::append(&mut writing, &[event]).await?;
         self.0
             .commit(writing, &[Change::OrgKey { org, key }], now)
-            .await
+            .await?;
+        self.0.recorded();
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The journal's facts, written into the rows of calls.
 //!
 //! Facts may come in any grouping, again, and again after the call was closed as lost: each row is the union of what is known. A
-//! call that starts and ends within one batch costs one row written once.
+//! call that starts and ends within one batch costs one row written once. What the rows then tell is recorded as events with them.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,13 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Store;
+use super::call_events::{CallRow, RETURNING, Stages};
 use super::calls::Calls;
 use super::column::{micros, to_json};
 use super::error::Error;
-use super::pool::{Writing, execute, on};
+use super::event::NewEvent;
+use super::events;
+use super::pool::{Writing, fetch_all, on};
 use crate::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use crate::journal::{Origin, Project, Retry};
 
@@ -40,6 +43,7 @@ impl Calls<'_> {
         let known = fold(facts);
         let mut writing = self.0.pool().write().await?;
         let mut rest = known.as_slice();
+        let mut events = Vec::new();
         while !rest.is_empty() {
             // A few sizes only: each is a statement that stays prepared.
             let size = [64, 16, 4, 1]
@@ -47,10 +51,12 @@ impl Calls<'_> {
                 .find(|size| *size <= rest.len())
                 .unwrap_or(1);
             let (rows, more) = rest.split_at(size);
-            upsert(&mut writing, origin, rows).await?;
+            let written = upsert(&mut writing, origin, rows).await?;
+            events.extend(happened(rows, &written));
             rest = more;
         }
-        writing.commit().await
+        events::append(&mut writing, &events).await?;
+        self.0.commit_recorded(writing).await
     }
 
     /// Closes as lost what `node` left open in its runs before `boot`; gives how many calls that were.
@@ -59,10 +65,12 @@ impl Calls<'_> {
     /// [`Broke`](super::Broke) alone.
     pub async fn close_lost(self, node: u8, boot: i64, now: Moment) -> Result<u64, Error> {
         let mut writing = self.0.pool().write().await?;
-        let closed = execute!(
+        let closed: Vec<CallRow> = fetch_all!(
             writing,
             "UPDATE calls SET status = $3, ended_at = $4, hangup_by = $5, reason = $6
-             WHERE node = $1 AND boot < $2 AND ended_at IS NULL",
+             WHERE node = $1 AND boot < $2 AND ended_at IS NULL
+             RETURNING id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number,
+                 from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by",
             i64::from(node),
             boot,
             Status::Lost.as_str(),
@@ -70,8 +78,14 @@ impl Calls<'_> {
             HangupBy::Platform.as_str(),
             "node_lost",
         )?;
-        writing.commit().await?;
-        Ok(closed)
+        let end = Stages {
+            ended: true,
+            ..Stages::default()
+        };
+        let events: Vec<_> = closed.iter().flat_map(|call| call.events(end)).collect();
+        events::append(&mut writing, &events).await?;
+        self.0.commit_recorded(writing).await?;
+        Ok(closed.len() as u64)
     }
 }
 
@@ -140,9 +154,32 @@ impl<'f> Known<'f> {
         }
     }
 
+    /// What these facts are about. With its first fact a call may have others that came before it.
+    fn stages(&self) -> Stages {
+        let is_first = self.started.is_some();
+        Stages {
+            started: is_first,
+            ringing: is_first || self.ringing_at.is_some(),
+            answered: is_first || self.answered_at.is_some(),
+            ended: is_first || self.ended.is_some(),
+        }
+    }
+
     fn decision(&self) -> Option<&Decision> {
         self.started?.decision.as_deref()
     }
+}
+
+/// The events that come of these facts, whose rows the statement gave back in any order.
+fn happened(known: &[Known<'_>], written: &[CallRow]) -> Vec<NewEvent> {
+    let rows: HashMap<Uuid, &CallRow> = written.iter().map(|row| (row.id, row)).collect();
+    let mut events: Vec<_> = known
+        .iter()
+        .filter_map(|known| Some(rows.get(&known.call)?.events(known.stages())))
+        .flatten()
+        .collect();
+    events.sort_by_key(|event| event.at);
+    events
 }
 
 fn org(fact: &Fact) -> Uuid {
@@ -189,8 +226,12 @@ const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
     ended_at = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
         THEN excluded.ended_at ELSE calls.ended_at END";
 
-async fn upsert(writing: &mut Writing, origin: Origin, rows: &[Known<'_>]) -> Result<(), Error> {
-    on!(writing, connection: Driver => {
+async fn upsert(
+    writing: &mut Writing,
+    origin: Origin,
+    rows: &[Known<'_>],
+) -> Result<Vec<CallRow>, Error> {
+    Ok(on!(writing, connection: Driver => {
         let mut statement = sqlx::QueryBuilder::<Driver>::new(INSERT);
         statement.push_values(rows, |mut row, known| {
             let started = known.started;
@@ -220,10 +261,9 @@ async fn upsert(writing: &mut Writing, origin: Origin, rows: &[Known<'_>]) -> Re
                 .push_bind(known.decision().map(to_json))
                 .push_bind(started.and_then(headers));
         });
-        statement.push(MERGE);
-        statement.build().execute(connection).await?;
-    });
-    Ok(())
+        statement.push(MERGE).push(RETURNING);
+        statement.build_query_as().fetch_all(connection).await?
+    }))
 }
 
 /// The caller's own headers, where there are any.

@@ -9,6 +9,7 @@ mod auth_failures;
 mod calls;
 mod credentials;
 mod destinations;
+mod events;
 mod handoffs;
 mod health;
 mod house;

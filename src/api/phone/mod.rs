@@ -5,6 +5,7 @@ mod assignments;
 mod auth_failures;
 mod calls;
 mod destinations;
+mod events;
 mod inbound_trunk;
 mod numbers;
 mod outbound_trunks;
@@ -41,6 +42,7 @@ pub(super) fn router() -> Router<Api> {
         .route("/numbers", get(numbers::list).post(once(numbers::create)))
         .route("/numbers/{number_id}", delete(numbers::delete))
         .nest("/sip", sip())
+        .route("/events", get(events::stream))
         .route("/calls", get(calls::list))
         .route("/calls/{call_id}", get(calls::one))
         .route("/calls/{call_id}/routing", get(calls::routing))

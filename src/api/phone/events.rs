@@ -1,0 +1,257 @@
+//! `GET /phone/events`: what happens, as it happens, as server-sent events (HTML Living Standard §9.2).
+//!
+//! A stream begins where `Last-Event-ID` ended, or now. It ends when its key is revoked or the server stops; the client comes
+//! back with the id of the last event that it saw and misses nothing that is still kept.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use uuid::Uuid;
+
+use crate::api::caller::{Caller, StreamCaller};
+use crate::api::query::Query;
+use crate::api::shape::Choice;
+use crate::api::streams::{Full, Most, Seat};
+use crate::api::{Api, ApiError};
+use crate::store::{Event, EventType};
+
+/// What all streams need; some types need more.
+const SCOPE: &str = "calls:read";
+/// How often a line is sent that says nothing but that the stream is alive.
+const ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// How often it is looked whether the key is still good, and for events that nobody announced.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How soon a client is told to come back.
+const RETRY: Duration = Duration::from_secs(2);
+/// How long to wait for a database that doesn't answer.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Events that are read at once.
+const AT_ONCE: u32 = 100;
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Each type as one of the words that are taken.
+pub(crate) const TYPES: [(&str, EventType); EventType::ALL.len()] = {
+    let mut words = [("", EventType::CallStarted); EventType::ALL.len()];
+    let mut at = 0;
+    while at < words.len() {
+        words[at] = (EventType::ALL[at].as_str(), EventType::ALL[at]);
+        at += 1;
+    }
+    words
+};
+
+/// Where a stream begins.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Start {
+    /// With the oldest event that is kept.
+    Oldest,
+    /// After this one.
+    After(Uuid),
+}
+
+/// `GET /phone/events?types&last_event_id`: a stream of the org's events. `types` names those to send, separated by commas; without
+/// it those that the key's scopes allow. `last_event_id` is for clients that can't set the header; `0` is the oldest event kept.
+pub(crate) async fn stream(
+    State(api): State<Api>,
+    caller: StreamCaller,
+    headers: HeaderMap,
+    mut query: Query,
+) -> Result<Response, ApiError> {
+    caller.caller.needs(SCOPE)?;
+    let types = query.read("types", types);
+    for kind in types.iter().flatten() {
+        caller.caller.needs(scope(*kind))?;
+    }
+    let start = query.read("last_event_id", start);
+    let start = match last_event_id(&headers) {
+        Ok(None) => start,
+        Ok(given) => given,
+        Err(fault) => {
+            query.refuse(format!("Last-Event-ID: {fault}"));
+            None
+        }
+    };
+    query.finish()?;
+    let seat = seat(&api, &caller)?;
+    let org = caller.caller.org;
+    let events = api.store().events();
+    let seq = match start {
+        None => events.position().await?,
+        Some(Start::Oldest) => 0,
+        Some(Start::After(id)) => events.seq(org, id).await?.unwrap_or(0),
+    };
+    let types = types.unwrap_or_else(|| allowed(&caller.caller));
+    let listener = Listener {
+        api,
+        caller,
+        seat,
+        types,
+        seq,
+        waiting: VecDeque::new(),
+        greeted: false,
+    };
+    let alive = KeepAlive::new().interval(ALIVE_EVERY).text("alive");
+    let events = stream::unfold(listener, Listener::next);
+    let mut response = Sse::new(events).keep_alive(alive).into_response();
+    // A proxy that gathers the answer would hold every event up.
+    response.headers_mut().insert(
+        HeaderName::from_static("x-accel-buffering"),
+        HeaderValue::from_static("no"),
+    );
+    Ok(response)
+}
+
+fn seat(api: &Api, caller: &StreamCaller) -> Result<Seat, ApiError> {
+    let limits = &api.config().events;
+    let most = Most {
+        of_org: limits.max_streams_per_org,
+        of_key: limits.max_streams_per_key,
+    };
+    let entered = api.streams().enter(caller.caller.org, caller.key(), most);
+    entered.map_err(|full| {
+        let message = match full {
+            Full::Key(open) => format!("This API key has {open} event streams open already"),
+            Full::Org(open) => format!("The org has {open} event streams open already"),
+            Full::Node => "No more event streams can be opened here now".to_owned(),
+        };
+        ApiError::TooManyAtOnce(message)
+    })
+}
+
+/// What a key must be allowed to see events of the type.
+const fn scope(kind: EventType) -> &'static str {
+    match kind {
+        EventType::CallStarted
+        | EventType::CallRinging
+        | EventType::CallAnswered
+        | EventType::CallEnded
+        | EventType::CallRefused
+        | EventType::TransferUpdated => SCOPE,
+        EventType::TrunkRegistered | EventType::TrunkLost => super::READ,
+        EventType::HandoffCreated => "handoff:read",
+        EventType::KeyRevoked => "keys:write",
+    }
+}
+
+fn allowed(caller: &Caller) -> Vec<EventType> {
+    let all = EventType::ALL.into_iter();
+    all.filter(|kind| caller.may(scope(*kind))).collect()
+}
+
+fn types(text: &str) -> Result<Vec<EventType>, String> {
+    let mut types = Vec::new();
+    for word in text.split(',') {
+        let kind = Choice(&TYPES).meaning(word.trim())?;
+        if !types.contains(&kind) {
+            types.push(kind);
+        }
+    }
+    Ok(types)
+}
+
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Start>, String> {
+    match headers.get(LAST_EVENT_ID).map(HeaderValue::to_str) {
+        None | Some(Ok("")) => Ok(None),
+        Some(Ok(text)) => start(text).map(Some),
+        Some(Err(_)) => Err("is no event's id".to_owned()),
+    }
+}
+
+fn start(text: &str) -> Result<Start, String> {
+    if text == "0" {
+        return Ok(Start::Oldest);
+    }
+    let id = text.parse().map_err(|_| "is no event's id".to_owned())?;
+    Ok(Start::After(id))
+}
+
+/// One open stream.
+struct Listener {
+    api: Api,
+    caller: StreamCaller,
+    seat: Seat,
+    types: Vec<EventType>,
+    /// What was sent, or passed over, last.
+    seq: i64,
+    /// What was read and not sent yet.
+    waiting: VecDeque<Event>,
+    greeted: bool,
+}
+
+impl Listener {
+    /// The next thing to send; it is asked for when there is room for it.
+    async fn next(mut self) -> Option<(Result<sse::Event, Infallible>, Self)> {
+        if !self.greeted {
+            self.greeted = true;
+            let hello = sse::Event::default().retry(RETRY).comment("open");
+            return Some((Ok(hello), self));
+        }
+        loop {
+            while let Some(event) = self.waiting.pop_front() {
+                self.seq = event.seq;
+                if self.types.iter().any(|kind| kind.as_str() == event.kind) {
+                    return Some((Ok(frame(&event)), self));
+                }
+            }
+            if !self.caller.is_good(&self.api).await {
+                return None;
+            }
+            self.seat.seen();
+            let events = self.api.store().events();
+            match events
+                .since(self.caller.caller.org, self.seq, AT_ONCE)
+                .await
+            {
+                Ok(found) if !found.is_empty() => self.waiting = found.into(),
+                Ok(_) => tokio::select! {
+                    open = self.seat.news() => if !open { return None },
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                },
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+}
+
+fn frame(event: &Event) -> sse::Event {
+    sse::Event::default()
+        .id(event.id.to_string())
+        .event(&event.kind)
+        .data(&event.body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_named_by_commas_and_each_counts_once() {
+        use EventType::{CallEnded, CallStarted};
+        assert_eq!(
+            types("call.started, call.ended,call.started"),
+            Ok(vec![CallStarted, CallEnded])
+        );
+        for text in ["", "call", "call.started,"] {
+            assert!(types(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_stream_begins_after_an_event_or_with_the_oldest() {
+        let id = "0190f3e0-0000-7000-8000-000000000000";
+        for (text, expected) in [
+            ("0", Some(Start::Oldest)),
+            (id, Some(Start::After(id.parse().unwrap()))),
+            ("1", None),
+            ("x", None),
+        ] {
+            assert_eq!(start(text).ok(), expected, "{text}");
+        }
+    }
+}

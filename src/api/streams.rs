@@ -1,0 +1,241 @@
+//! Who listens to events on this node, how many may, and when there is something new for them.
+//!
+//! One task follows the events of all orgs and wakes the streams of those that have news; a stream then reads its own from the
+//! store. So an open stream costs nothing while its org is quiet, and holds nothing but its place while its client is slow.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::Api;
+
+/// Streams that one node holds open at most: three of four connections.
+const MOST: usize = 768;
+/// How often events are forgotten that were kept long enough.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+
+/// Everybody who listens.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Streams(Arc<Mutex<Room>>);
+
+#[derive(Debug, Default)]
+struct Room {
+    orgs: HashMap<Uuid, Audience>,
+    seats: usize,
+    ended: bool,
+}
+
+/// The listeners of one org.
+#[derive(Debug, Default)]
+struct Audience {
+    news: watch::Sender<u64>,
+    keys: HashMap<Uuid, usize>,
+    seats: usize,
+}
+
+/// How many may listen.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Most {
+    pub(super) of_org: usize,
+    pub(super) of_key: usize,
+}
+
+/// Why there is no place.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Full {
+    /// The key has so many.
+    Key(usize),
+    /// The org has so many.
+    Org(usize),
+    /// The node has as many as it holds.
+    Node,
+}
+
+/// A place among the listeners, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    streams: Streams,
+    org: Uuid,
+    key: Uuid,
+    news: watch::Receiver<u64>,
+}
+
+impl Streams {
+    /// Takes a place for a stream that is opened with this key of the org.
+    pub(super) fn enter(&self, org: Uuid, key: Uuid, most: Most) -> Result<Seat, Full> {
+        let mut room = self.room();
+        if room.seats >= MOST || room.ended {
+            return Err(Full::Node);
+        }
+        let audience = room.orgs.entry(org).or_default();
+        let of_key = audience.keys.get(&key).copied().unwrap_or_default();
+        if of_key >= most.of_key {
+            return Err(Full::Key(of_key));
+        }
+        if audience.seats >= most.of_org {
+            return Err(Full::Org(audience.seats));
+        }
+        audience.seats += 1;
+        audience.keys.insert(key, of_key + 1);
+        let news = audience.news.subscribe();
+        room.seats += 1;
+        Ok(Seat {
+            streams: self.clone(),
+            org,
+            key,
+            news,
+        })
+    }
+
+    /// Ends every stream, and lets none begin.
+    pub(super) fn end(&self) {
+        let mut room = self.room();
+        room.ended = true;
+        // Their streams see that nobody will tell them anything any more.
+        room.orgs.clear();
+        room.seats = 0;
+    }
+
+    fn wake(&self, org: Uuid) {
+        if let Some(audience) = self.room().orgs.get(&org) {
+            audience.wake();
+        }
+    }
+
+    fn wake_all(&self) {
+        self.room().orgs.values().for_each(Audience::wake);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.room().orgs.is_empty()
+    }
+
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.0.lock().expect("nothing panics while it is held")
+    }
+}
+
+impl Audience {
+    fn wake(&self) {
+        self.news.send_modify(|news| *news = news.wrapping_add(1));
+    }
+}
+
+impl Seat {
+    /// Says that everything up to now has been seen.
+    pub(super) fn seen(&mut self) {
+        self.news.mark_unchanged();
+    }
+
+    /// Waits for something that hasn't been seen; `false`: the server ends.
+    pub(super) async fn news(&mut self) -> bool {
+        self.news.changed().await.is_ok()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut room = self.streams.room();
+        let Some(audience) = room.orgs.get_mut(&self.org) else {
+            return;
+        };
+        audience.seats -= 1;
+        if let Some(seats) = audience.keys.get_mut(&self.key) {
+            *seats -= 1;
+            if *seats == 0 {
+                audience.keys.remove(&self.key);
+            }
+        }
+        if audience.seats == 0 {
+            room.orgs.remove(&self.org);
+        }
+        room.seats -= 1;
+    }
+}
+
+/// Wakes whoever listens, and forgets what was kept long enough, for as long as the API serves.
+pub(super) async fn follow(api: Api) {
+    let events = api.store().events();
+    let mut signal = events.follow().await;
+    let mut seq = None;
+    let mut pruned = None;
+    loop {
+        seq = news(&api, seq).await;
+        let now = api.now();
+        if pruned.is_none_or(|at| now.since(at) >= PRUNE_EVERY) {
+            pruned = Some(now);
+            let kept = &api.config().events;
+            if let Err(error) = events.prune(kept.retention, kept.max_per_org, now).await {
+                tracing::warn!(%error, "old events can't be forgotten yet");
+            }
+        }
+        signal.wait().await;
+    }
+}
+
+/// Wakes the streams of the orgs that have events after `seq`; gives the number up to which that is done.
+async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
+    let (events, streams) = (api.store().events(), api.streams());
+    let Some(at) = seq.filter(|_| !streams.is_empty()) else {
+        let position = events.position().await.ok();
+        // Whoever has come since, or before the first position was known.
+        streams.wake_all();
+        return position.or(seq);
+    };
+    let Ok((last, orgs)) = events.news(at).await else {
+        return seq;
+    };
+    orgs.into_iter().for_each(|org| streams.wake(org));
+    Some(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST_HERE: Most = Most {
+        of_org: 3,
+        of_key: 2,
+    };
+
+    fn id(id: u128) -> Uuid {
+        Uuid::from_u128(id)
+    }
+
+    #[test]
+    fn places_are_counted_by_key_and_by_org() {
+        let streams = Streams::default();
+        let enter = |org, key| streams.enter(id(org), id(key), MOST_HERE);
+        let first = enter(1, 10).unwrap();
+        let _second = enter(1, 10).unwrap();
+        assert_eq!(enter(1, 10).unwrap_err(), Full::Key(2));
+        let _third = enter(1, 11).unwrap();
+        assert_eq!(enter(1, 12).unwrap_err(), Full::Org(3));
+        let _other = enter(2, 20).unwrap();
+        drop(first);
+        assert!(enter(1, 10).is_ok());
+        assert!(enter(1, 12).is_ok(), "what was dropped is free");
+    }
+
+    #[tokio::test]
+    async fn only_the_org_with_news_is_woken_and_the_end_wakes_all() {
+        let streams = Streams::default();
+        let mut first = streams.enter(id(1), id(10), MOST_HERE).unwrap();
+        let mut second = streams.enter(id(2), id(20), MOST_HERE).unwrap();
+        streams.wake(id(1));
+        assert!(first.news().await);
+        assert!(!second.news.has_changed().unwrap());
+        streams.end();
+        assert!(!first.news().await);
+        assert!(!second.news().await);
+        assert_eq!(
+            streams.enter(id(1), id(10), MOST_HERE).unwrap_err(),
+            Full::Node
+        );
+        drop(first);
+        drop(second);
+    }
+}

@@ -1,0 +1,37 @@
+//! `[events]`: how long what happened is kept, and how many may listen.
+
+use std::time::Duration;
+
+use super::section::Section;
+
+/// Events and their streams.
+#[derive(Clone, Debug)]
+pub struct Events {
+    /// How long events are kept, and with them the deliveries to webhooks.
+    pub retention: Duration,
+    /// Events that are kept of one org.
+    pub max_per_org: u32,
+    /// Streams that an org may have open on one node.
+    pub max_streams_per_org: usize,
+    /// Of these with one API key.
+    pub max_streams_per_key: usize,
+}
+
+impl Events {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        const DAY_S: u64 = 24 * 3600;
+        let days: u64 = section.number("retention_days", 1..=365).unwrap_or(7);
+        Self {
+            retention: Duration::from_secs(days * DAY_S),
+            max_per_org: section
+                .number("max_per_org", 1_000..=100_000_000)
+                .unwrap_or(1_000_000),
+            max_streams_per_org: section
+                .number("max_streams_per_org", 1..=1_000)
+                .unwrap_or(50),
+            max_streams_per_key: section
+                .number("max_streams_per_key", 1..=1_000)
+                .unwrap_or(10),
+        }
+    }
+}

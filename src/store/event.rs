@@ -1,0 +1,179 @@
+//! What an event is: its type, whom it is of, and the JSON that every reader gets.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{to_json, written};
+use super::new_id;
+
+/// What happened. Documented with its data in `docs/events.md`.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum EventType {
+    #[serde(rename = "call.started")]
+    CallStarted,
+    #[serde(rename = "call.ringing")]
+    CallRinging,
+    #[serde(rename = "call.answered")]
+    CallAnswered,
+    #[serde(rename = "call.ended")]
+    CallEnded,
+    #[serde(rename = "call.refused")]
+    CallRefused,
+    #[serde(rename = "transfer.updated")]
+    TransferUpdated,
+    #[serde(rename = "trunk.registered")]
+    TrunkRegistered,
+    #[serde(rename = "trunk.lost")]
+    TrunkLost,
+    #[serde(rename = "handoff.created")]
+    HandoffCreated,
+    #[serde(rename = "key.revoked")]
+    KeyRevoked,
+}
+
+impl EventType {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::CallStarted,
+        Self::CallRinging,
+        Self::CallAnswered,
+        Self::CallEnded,
+        Self::CallRefused,
+        Self::TransferUpdated,
+        Self::TrunkRegistered,
+        Self::TrunkLost,
+        Self::HandoffCreated,
+        Self::KeyRevoked,
+    ];
+
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CallStarted => "call.started",
+            Self::CallRinging => "call.ringing",
+            Self::CallAnswered => "call.answered",
+            Self::CallEnded => "call.ended",
+            Self::CallRefused => "call.refused",
+            Self::TransferUpdated => "transfer.updated",
+            Self::TrunkRegistered => "trunk.registered",
+            Self::TrunkLost => "trunk.lost",
+            Self::HandoffCreated => "handoff.created",
+            Self::KeyRevoked => "key.revoked",
+        }
+    }
+}
+
+/// An event that is to be recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewEvent {
+    pub(super) id: Uuid,
+    pub(super) org: Uuid,
+    pub(super) kind: EventType,
+    pub(super) at: Moment,
+    pub(super) body: String,
+}
+
+/// The JSON of an event, in this order.
+#[derive(Serialize)]
+struct Body<'d> {
+    id: Uuid,
+    r#type: EventType,
+    timestamp: String,
+    data: &'d Value,
+}
+
+impl NewEvent {
+    /// Something that happened now, once. `data` is what `docs/events.md` says of the type.
+    pub fn new(org: Uuid, kind: EventType, data: &Value, now: Moment) -> Self {
+        Self::with_id(new_id(now), org, kind, data, now)
+    }
+
+    /// Something that may be recorded again, as facts are when they are projected twice: the same type, subject and time make
+    /// the same event, and it is kept once, as it was recorded first.
+    pub fn of(org: Uuid, kind: EventType, subject: Uuid, data: &Value, at: Moment) -> Self {
+        Self::with_id(repeatable_id(kind, subject, at), org, kind, data, at)
+    }
+
+    fn with_id(id: Uuid, org: Uuid, kind: EventType, data: &Value, at: Moment) -> Self {
+        let body = Body {
+            id,
+            r#type: kind,
+            timestamp: written(at),
+            data,
+        };
+        Self {
+            id,
+            org,
+            kind,
+            at,
+            body: to_json(&body),
+        }
+    }
+}
+
+/// A UUIDv7 whose random part comes of what it names.
+fn repeatable_id(kind: EventType, subject: Uuid, at: Moment) -> Uuid {
+    let digest = Sha256::new()
+        .chain_update(b"trunkline event\0")
+        .chain_update(kind.as_str())
+        .chain_update(subject.as_bytes())
+        .chain_update(at.as_micros().to_be_bytes())
+        .finalize();
+    let mut rest = [0; 10];
+    rest.copy_from_slice(&digest[..10]);
+    uuid::Builder::from_unix_timestamp_millis(at.as_millis(), &rest).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const ORG: Uuid = Uuid::from_u128(1);
+    const AT: Moment = Moment::from_micros(1_769_860_800_123_456);
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for kind in EventType::ALL {
+            assert_eq!(to_json(&kind), format!("\"{}\"", kind.as_str()));
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_again_has_the_same_id_and_nothing_else_has() {
+        let of =
+            |kind, subject, at| NewEvent::of(ORG, kind, Uuid::from_u128(subject), &json!({}), at);
+        let event = of(EventType::CallEnded, 7, AT);
+        assert_eq!(event, of(EventType::CallEnded, 7, AT));
+        for other in [
+            of(EventType::CallStarted, 7, AT),
+            of(EventType::CallEnded, 8, AT),
+            of(
+                EventType::CallEnded,
+                7,
+                Moment::from_micros(AT.as_micros() + 1),
+            ),
+            NewEvent::new(ORG, EventType::CallEnded, &json!({}), AT),
+        ] {
+            assert_ne!(event.id, other.id);
+        }
+        assert_eq!(event.id.get_version_num(), 7);
+    }
+
+    #[test]
+    fn the_body_tells_all() {
+        let event = NewEvent::of(ORG, EventType::KeyRevoked, ORG, &json!({"a": 1}), AT);
+        let id = event.id;
+        assert_eq!(
+            event.body,
+            format!(
+                r#"{{"id":"{id}","type":"key.revoked","timestamp":"2026-01-31T12:00:00.123Z","data":{{"a":1}}}}"#
+            )
+        );
+    }
+}

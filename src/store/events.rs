@@ -1,0 +1,220 @@
+//! Events, in the order of their commits: what has happened to an org's calls, trunks, handoffs and keys.
+//!
+//! Whoever changes something appends its events to the same transaction, as its last statements: on PostgreSQL they are numbered
+//! under an advisory lock that is held until the commit, so that whoever has read up to a number has missed none below it. With
+//! each event the deliveries that it owes to webhooks are queued.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::Store;
+use super::column::{from_row, micros};
+use super::error::Error;
+use super::event::NewEvent;
+use super::feed::Signal;
+use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional, on};
+
+/// Serialises the numbering on PostgreSQL. Taken before that of the change feed, never after it.
+const LOCK: i64 = 0x7472_756e_6b00_0005;
+const CHANNEL: &str = "trunkline_events";
+/// Rows that one statement of a pruning looks at.
+const PRUNED_AT_ONCE: i64 = 1000;
+
+/// An event as it was recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Its number: later ones are higher.
+    pub seq: i64,
+    /// Its id.
+    pub id: Uuid,
+    /// The name of its type.
+    pub kind: String,
+    /// Its JSON.
+    pub body: String,
+}
+from_row!(Event {
+    seq,
+    id,
+    kind,
+    body
+});
+
+/// The events.
+#[derive(Copy, Clone, Debug)]
+pub struct Events<'s>(&'s Store);
+
+impl Store {
+    /// The events.
+    pub fn events(&self) -> Events<'_> {
+        Events(self)
+    }
+
+    /// Commits a write that has events, and wakes their readers in this process.
+    pub(super) async fn commit_recorded(&self, writing: Writing) -> Result<(), Error> {
+        writing.commit().await?;
+        self.recorded();
+        Ok(())
+    }
+
+    /// Wakes the readers of events in this process.
+    pub(super) fn recorded(&self) {
+        let recorded = &self.0.recorded;
+        recorded.send_modify(|commits| *commits = commits.wrapping_add(1));
+    }
+}
+
+/// Adds events to the caller's transaction, as its last statements but for those of the change feed. What was recorded before
+/// stays as it is. To be committed by [`Store::commit_recorded`], so that readers learn of it at once and not with their next look.
+pub(super) async fn append(writing: &mut Writing, events: &[NewEvent]) -> Result<(), Error> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let postgres = matches!(writing, Writing::Postgres(_));
+    if postgres {
+        execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
+    }
+    let mut rest = events;
+    while !rest.is_empty() {
+        // A few sizes only: each is a statement that stays prepared.
+        let size = [64, 16, 4, 1]
+            .into_iter()
+            .find(|size| *size <= rest.len())
+            .unwrap_or(1);
+        let (some, more) = rest.split_at(size);
+        insert(writing, some).await?;
+        rest = more;
+    }
+    if postgres {
+        execute!(writing, "SELECT pg_notify($1, '')", CHANNEL)?;
+    }
+    Ok(())
+}
+
+async fn insert(writing: &mut Writing, events: &[NewEvent]) -> Result<(), Error> {
+    on!(writing, connection: Driver => {
+        let mut statement = sqlx::QueryBuilder::<Driver>::new("INSERT INTO events (id, org_id, type, body, created_at) ");
+        statement.push_values(events, |mut row, event| {
+            row.push_bind(event.id)
+                .push_bind(event.org)
+                .push_bind(event.kind.as_str())
+                .push_bind(&event.body)
+                .push_bind(micros(event.at));
+        });
+        statement.push(" ON CONFLICT (id) DO NOTHING");
+        statement.build().execute(connection).await?;
+    });
+    Ok(())
+}
+
+impl Events<'_> {
+    /// Records something that happened by itself, outside any other write: it reaches `GET /phone/events` and the org's webhooks,
+    /// on every node. What is written together with something else is appended to that transaction instead.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn emit(self, event: NewEvent) -> Result<(), Error> {
+        let mut writing = self.0.pool().write().await?;
+        append(&mut writing, &[event]).await?;
+        self.0.commit_recorded(writing).await
+    }
+
+    /// The number of the last event of all orgs: what comes after it is new.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn position(self) -> Result<i64, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT COALESCE(MAX(seq), 0) FROM events";
+        let (seq,) = fetch_one!(reading, sql)?;
+        Ok(seq)
+    }
+
+    /// The number of the org's event of this id; `None` if there is none, or none any more.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn seq(self, org: Uuid, id: Uuid) -> Result<Option<i64>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT seq FROM events WHERE org_id = $1 AND id = $2";
+        let row: Option<(i64,)> = fetch_optional!(reading, sql, org, id)?;
+        Ok(row.map(|(seq,)| seq))
+    }
+
+    /// The org's events after `seq`, oldest first.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn since(self, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT seq, id, type AS kind, body FROM events WHERE org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3";
+        fetch_all!(reading, sql, org, seq, i64::from(limit))
+    }
+
+    /// Which orgs have events after `seq`, and the number up to which that is known.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn news(self, seq: i64) -> Result<(i64, Vec<Uuid>), Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT org_id, MAX(seq) FROM events WHERE seq > $1 GROUP BY org_id";
+        let rows: Vec<(Uuid, i64)> = fetch_all!(reading, sql, seq)?;
+        let last = rows.iter().map(|(_, last)| *last).max();
+        let orgs = rows.into_iter().map(|(org, _)| org).collect();
+        Ok((last.unwrap_or(seq), orgs))
+    }
+
+    /// Starts listening for events.
+    pub async fn follow(self) -> Signal {
+        Signal::of(self.0.pool(), self.0.0.recorded.subscribe(), CHANNEL).await
+    }
+
+    /// Forgets what is older than `kept`, and of each org all but the newest `most`, with the deliveries that were made or owed of
+    /// it. Gives how many events that were.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn prune(self, kept: Duration, most: u32, now: Moment) -> Result<u64, Error> {
+        let mut pruned = self.prune_old(micros(now - kept)).await?;
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT org_id, COUNT(*) FROM events GROUP BY org_id HAVING COUNT(*) > $1";
+        let rows: Vec<(Uuid, i64)> = fetch_all!(reading, sql, i64::from(most))?;
+        drop(reading);
+        let over: HashMap<Uuid, i64> = rows.into_iter().collect();
+        for (org, count) in over {
+            pruned += self.prune_oldest(org, count - i64::from(most)).await?;
+        }
+        Ok(pruned)
+    }
+
+    async fn prune_old(self, before: i64) -> Result<u64, Error> {
+        let sql = "DELETE FROM events WHERE seq IN (SELECT seq FROM (
+                SELECT seq, created_at FROM events ORDER BY seq LIMIT $2
+            ) AS oldest WHERE created_at < $1)";
+        let mut pruned = 0;
+        loop {
+            let mut writing = self.0.pool().write().await?;
+            let some = execute!(writing, sql, before, PRUNED_AT_ONCE)?;
+            writing.commit().await?;
+            pruned += some;
+            if some < PRUNED_AT_ONCE.unsigned_abs() {
+                return Ok(pruned);
+            }
+        }
+    }
+
+    async fn prune_oldest(self, org: Uuid, mut surplus: i64) -> Result<u64, Error> {
+        let sql = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE org_id = $1 ORDER BY seq LIMIT $2)";
+        let mut pruned = 0;
+        while surplus > 0 {
+            let mut writing = self.0.pool().write().await?;
+            let some = execute!(writing, sql, org, surplus.min(PRUNED_AT_ONCE))?;
+            writing.commit().await?;
+            pruned += some;
+            surplus -= PRUNED_AT_ONCE;
+        }
+        Ok(pruned)
+    }
+}

@@ -1,0 +1,268 @@
+//! `/phone/events`: a stream of what happens, over a socket.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use trunkline::api::Server;
+use trunkline::store::{EventType, NewEvent};
+use uuid::Uuid;
+
+use crate::house::{House, Tenant, all_lack, now};
+
+const EVENTS: &str = "/phone/events";
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A house that answers on a socket.
+struct Serving {
+    house: House,
+    server: Server,
+    address: SocketAddr,
+}
+
+impl Serving {
+    async fn new(toml: &str) -> Self {
+        let house = House::with(toml).await;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let server = Server::start(house.api.clone(), listener);
+        Self {
+            house,
+            server,
+            address,
+        }
+    }
+
+    async fn emit(&self, org: Uuid, kind: EventType, number: u32) {
+        let event = NewEvent::new(org, kind, &json!({ "number": number }), now());
+        let emitted = self.house.store.events().emit(event).await;
+        emitted.expect("emitted");
+    }
+
+    /// Opens a stream, with more header lines.
+    async fn open(&self, path: &str, token: &str, headers: &str) -> Stream {
+        let mut stream = TcpStream::connect(self.address).await.expect("connected");
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{headers}\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut stream = Stream(BufReader::new(stream));
+        let mut head = String::new();
+        loop {
+            let line = stream.line().await.expect("a head");
+            if line.is_empty() {
+                break;
+            }
+            head.push_str(&line.to_ascii_lowercase());
+            head.push('\n');
+        }
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        assert!(head.contains("content-type: text/event-stream"), "{head}");
+        assert!(head.contains("cache-control: no-cache"), "{head}");
+        assert!(head.contains("\"org-streams\";q=1000;w=60"), "{head}");
+        stream
+    }
+}
+
+/// An open stream.
+struct Stream(BufReader<TcpStream>);
+
+/// One event of it.
+#[derive(PartialEq, Debug, Default)]
+struct Received {
+    id: String,
+    kind: String,
+    body: Value,
+}
+
+impl Received {
+    fn number(&self) -> u64 {
+        self.body["data"]["number"].as_u64().expect("a number")
+    }
+}
+
+impl Stream {
+    /// A line without its end; `None` at the end of the stream.
+    async fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let read = tokio::time::timeout(PATIENCE, self.0.read_line(&mut line)).await;
+        let octets = read.expect("in time").expect("readable");
+        (octets > 0).then(|| line.trim_end().to_owned())
+    }
+
+    /// The next event; comments and the marks of chunks are passed over.
+    async fn event(&mut self) -> Option<Received> {
+        let mut received = Received::default();
+        loop {
+            let line = self.line().await?;
+            if let Some(id) = line.strip_prefix("id: ") {
+                received.id = id.to_owned();
+            } else if let Some(kind) = line.strip_prefix("event: ") {
+                received.kind = kind.to_owned();
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                received.body = serde_json::from_str(data).expect("JSON");
+            } else if line.is_empty() && !received.id.is_empty() {
+                assert_eq!(received.body["id"], received.id);
+                assert_eq!(received.body["type"], received.kind);
+                return Some(received);
+            } else if line == "0" {
+                return None;
+            }
+        }
+    }
+}
+
+async fn two(serving: &Serving) -> (Tenant, Tenant) {
+    let house = &serving.house;
+    (house.tenant("Acme").await, house.tenant("Bolt").await)
+}
+
+#[tokio::test]
+async fn events_arrive_as_they_happen_and_only_the_orgs_own() {
+    let serving = Serving::new("").await;
+    let (acme, bolt) = two(&serving).await;
+    serving.emit(acme.org, EventType::TrunkLost, 0).await;
+    let mut ours = serving.open(EVENTS, &acme.token, "").await;
+    let mut theirs = serving.open(EVENTS, &bolt.token, "").await;
+    serving.emit(acme.org, EventType::TrunkRegistered, 1).await;
+    serving.emit(bolt.org, EventType::TrunkLost, 2).await;
+    serving.emit(acme.org, EventType::TrunkLost, 3).await;
+    let first = ours.event().await.expect("an event");
+    assert_eq!(
+        (first.kind.as_str(), first.number()),
+        ("trunk.registered", 1)
+    );
+    assert_eq!(first.body["timestamp"], "2026-01-31T12:00:00.000Z");
+    assert_eq!(ours.event().await.expect("an event").number(), 3);
+    assert_eq!(theirs.event().await.expect("an event").number(), 2);
+    serving.server.stop().await;
+    assert_eq!(ours.event().await, None);
+    assert_eq!(theirs.event().await, None);
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_where_it_was_cut() {
+    let serving = Serving::new("").await;
+    let (acme, bolt) = two(&serving).await;
+    let mut stream = serving.open(EVENTS, &acme.token, "").await;
+    for number in 0..150 {
+        serving.emit(acme.org, EventType::TrunkLost, number).await;
+        serving.emit(bolt.org, EventType::TrunkLost, 1_000).await;
+    }
+    let first = stream.event().await.expect("an event");
+    assert_eq!(first.number(), 0);
+    drop(stream);
+    let header = format!("Last-Event-ID: {}\r\n", first.id);
+    let by_query = format!("{EVENTS}?last_event_id={}", first.id);
+    for (path, header) in [(EVENTS, &*header), (&by_query, "")] {
+        let mut stream = serving.open(path, &acme.token, header).await;
+        for number in 1..150 {
+            assert_eq!(stream.event().await.expect("an event").number(), number);
+        }
+    }
+    // The oldest that is kept: asked for, or because the last one seen is kept no longer, or is another's.
+    let gone = format!("Last-Event-ID: {}\r\n", Uuid::now_v7());
+    for header in ["Last-Event-ID: 0\r\n", &gone] {
+        let mut stream = serving.open(EVENTS, &acme.token, header).await;
+        assert_eq!(stream.event().await.expect("an event").number(), 0);
+    }
+    let mut stream = serving
+        .open(
+            EVENTS,
+            &bolt.token,
+            &format!("Last-Event-ID: {}\r\n", first.id),
+        )
+        .await;
+    assert_eq!(stream.event().await.expect("an event").number(), 1_000);
+    drop(stream);
+    serving.server.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_sees_the_types_that_its_scopes_allow() {
+    let serving = Serving::new("").await;
+    let (acme, _) = two(&serving).await;
+    let (_, token) = serving.house.key(acme.org, &["calls:read"]).await;
+    let mut narrow = serving.open(EVENTS, &token, "").await;
+    let mut wide = serving
+        .open(
+            "/phone/events?types=trunk.lost,key.revoked",
+            &acme.token,
+            "",
+        )
+        .await;
+    for (number, kind) in EventType::ALL.into_iter().enumerate() {
+        serving.emit(acme.org, kind, number as u32).await;
+    }
+    for expected in [
+        "call.started",
+        "call.ringing",
+        "call.answered",
+        "call.ended",
+        "call.refused",
+        "transfer.updated",
+    ] {
+        assert_eq!(narrow.event().await.expect("an event").kind, expected);
+    }
+    for expected in ["trunk.lost", "key.revoked"] {
+        assert_eq!(wide.event().await.expect("an event").kind, expected);
+    }
+    drop((narrow, wide));
+    let house = &serving.house;
+    let refused = house.get("/phone/events?types=key.revoked", &token).await;
+    all_lack(&[refused], "keys:write");
+    let (_, other) = house.key(acme.org, &["phone:read"]).await;
+    all_lack(&[house.get(EVENTS, &other).await], "calls:read");
+    let wrong = house
+        .get(
+            "/phone/events?types=call.lost&last_event_id=x&colour=red",
+            &acme.token,
+        )
+        .await
+        .with(400);
+    let message = wrong["message"].as_str().expect("a message");
+    for fault in [
+        "types: \"call.lost\" is none of call.started",
+        "last_event_id: is no event's id",
+        "colour: is no parameter",
+    ] {
+        assert!(message.contains(fault), "{message}");
+    }
+    assert_eq!(house.get(EVENTS, "x").await.status, 401);
+    serving.server.stop().await;
+}
+
+#[tokio::test]
+async fn streams_are_bounded_and_end_with_their_key() {
+    let serving =
+        Serving::new("[events]\nmax_streams_per_org = 3\nmax_streams_per_key = 2\n").await;
+    let (acme, _) = two(&serving).await;
+    let house = &serving.house;
+    let (other, token) = house.key(acme.org, &["calls:read"]).await;
+    let first = serving.open(EVENTS, &acme.token, "").await;
+    let _second = serving.open(EVENTS, &acme.token, "").await;
+    let refused = house.get(EVENTS, &acme.token).await;
+    assert_eq!(refused.header("retry-after"), Some("10"));
+    assert_eq!(
+        refused.with(429)["message"],
+        "This API key has 2 event streams open already"
+    );
+    let mut third = serving.open(EVENTS, &token, "").await;
+    assert_eq!(
+        house.get(EVENTS, &token).await.with(429)["message"],
+        "The org has 3 event streams open already"
+    );
+    let revoked = house
+        .delete(&format!("/api-keys/{}", other.id), &acme.token)
+        .await;
+    revoked.with(200);
+    assert_eq!(third.event().await, None, "its key is revoked");
+    drop(first);
+    // The place is free once the server has seen that the client is gone.
+    let (_, token) = house.key(acme.org, &["calls:read"]).await;
+    let _fourth = serving.open(EVENTS, &token, "").await;
+    serving.server.stop().await;
+}

@@ -1,0 +1,237 @@
+//! Events: what facts and writes tell, once each and in the order of their commits.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use trunkline::journal::Origin;
+use trunkline::store::{EventType, NewEvent, NewHandoff, Store};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, later, org};
+
+crate::on_both!(
+    a_call_tells_each_stage_once,
+    a_refused_call_says_so,
+    calls_that_died_with_a_node_end,
+    writes_tell_what_they_did,
+    readers_never_miss_a_number,
+    old_and_surplus_events_are_forgotten,
+);
+
+const RUN: Origin = Origin { node: 3, boot: 7 };
+
+fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
+    let id = Uuid::from_u128(call);
+    let started = Started {
+        call: id,
+        org,
+        session: Uuid::from_u128(100 + call),
+        agent: None,
+        direction: Direction::Inbound,
+        from: "100".into(),
+        to: "200".into(),
+        from_e164: None,
+        to_e164: None,
+        caller_call_id: "a@b".into(),
+        at: NOW,
+        decision: None,
+    };
+    let ended = Ended {
+        call: id,
+        org,
+        at: later(3),
+        status: last,
+        sip_code: 200,
+        reason: None,
+        hangup_by: HangupBy::Caller,
+    };
+    vec![
+        Fact::Started(started.into()),
+        Fact::Ringing {
+            call: id,
+            org,
+            at: later(1),
+        },
+        Fact::Answered {
+            call: id,
+            org,
+            at: later(2),
+            runtime_call_id: "r".into(),
+        },
+        Fact::Ended(ended.into()),
+    ]
+}
+
+async fn told(store: &Store, org: Uuid) -> Vec<(String, Value)> {
+    let events = store.events().since(org, 0, 1000).await.expect("events");
+    let told = events.into_iter().map(|event| {
+        let body: Value = serde_json::from_str(&event.body).expect("JSON");
+        assert_eq!(body["id"], event.id.to_string());
+        assert_eq!(body["type"], event.kind);
+        (event.kind, body["data"].clone())
+    });
+    told.collect()
+}
+
+fn kinds(told: &[(String, Value)]) -> Vec<&str> {
+    told.iter().map(|(kind, _)| kind.as_str()).collect()
+}
+
+const STAGES: [&str; 4] = [
+    "call.started",
+    "call.ringing",
+    "call.answered",
+    "call.ended",
+];
+
+async fn a_call_tells_each_stage_once(bed: &Bed) {
+    let store = bed.open().await;
+    let calls = store.calls();
+    let (whole, pieces) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let facts = life(whole, 1, Status::Completed);
+    calls.project(RUN, &facts).await.expect("projected");
+    calls.project(RUN, &facts).await.expect("projected again");
+    for fact in &facts[2..] {
+        let again = std::slice::from_ref(fact);
+        calls.project(RUN, again).await.expect("projected again");
+    }
+    for fact in life(pieces, 2, Status::Completed) {
+        calls.project(RUN, &[fact]).await.expect("projected");
+    }
+    let (whole, pieces) = (told(&store, whole).await, told(&store, pieces).await);
+    assert_eq!(kinds(&whole), STAGES);
+    assert_eq!(kinds(&pieces), STAGES);
+    for ((_, one), (kind, other)) in whole.iter().zip(&pieces) {
+        for field in [
+            "status",
+            "started_at",
+            "ringing_at",
+            "answered_at",
+            "ended_at",
+            "sip_code",
+        ] {
+            assert_eq!(one[field], other[field], "{kind}: {field}");
+        }
+    }
+    let statuses: Vec<_> = whole.iter().map(|(_, data)| &data["status"]).collect();
+    assert_eq!(statuses, ["queued", "ringing", "in_progress", "completed"]);
+    assert_eq!(whole[1].1["answered_at"], Value::Null);
+    assert_eq!(whole[3].1["call_id"], Uuid::from_u128(1).to_string());
+}
+
+async fn a_refused_call_says_so(bed: &Bed) {
+    let store = bed.open().await;
+    let org = Uuid::from_u128(1);
+    let facts = life(org, 1, Status::Refused);
+    let ends = [facts[0].clone(), facts[3].clone()];
+    store.calls().project(RUN, &ends).await.expect("projected");
+    assert_eq!(
+        kinds(&told(&store, org).await),
+        ["call.started", "call.refused"]
+    );
+}
+
+async fn calls_that_died_with_a_node_end(bed: &Bed) {
+    let store = bed.open().await;
+    let org = Uuid::from_u128(1);
+    let facts = life(org, 1, Status::Completed);
+    let (calls, next) = (store.calls(), RUN.boot + 1);
+    calls.project(RUN, &facts[..3]).await.expect("projected");
+    let closed = calls.close_lost(RUN.node, next, later(9)).await;
+    assert_eq!(closed.expect("closed"), 1);
+    assert_eq!(told(&store, org).await[3].1["status"], "lost");
+    // Its true end is learnt late, and told as well.
+    calls.project(RUN, &facts[3..]).await.expect("projected");
+    let told = told(&store, org).await;
+    assert_eq!(kinds(&told[3..]), ["call.ended", "call.ended"]);
+    assert_eq!(told[4].1["status"], "completed");
+}
+
+async fn writes_tell_what_they_did(bed: &Bed) {
+    let store = bed.open().await;
+    let org = org(&store, "Ours").await.id;
+    let handoff = NewHandoff {
+        session_id: "s".to_owned(),
+        summary: "Wants a human".to_owned(),
+        explanation: None,
+        reasons: Vec::new(),
+        sentiment: None,
+    };
+    let made = store.handoffs().record(org, handoff, NOW).await;
+    let keys = store.org_keys();
+    let key = keys.create(org, "Old", &[], NOW).await.expect("a key").id;
+    keys.revoke(org, key, later(1)).await.expect("revoked");
+    let lost = NewEvent::new(org, EventType::TrunkLost, &json!({"x": 1}), NOW);
+    store.events().emit(lost).await.expect("emitted");
+    let told = told(&store, org).await;
+    assert_eq!(
+        kinds(&told),
+        ["handoff.created", "key.revoked", "trunk.lost"]
+    );
+    assert_eq!(
+        told[0].1["handoff_id"],
+        made.expect("recorded").id.to_string()
+    );
+    assert_eq!(told[1].1["api_key_id"], key.to_string());
+    assert_eq!(told[1].1["name"], "Old");
+}
+
+/// Whoever reads up to a number while others write must find nothing below it later on.
+async fn readers_never_miss_a_number(bed: &Bed) {
+    const WRITERS: u128 = 4;
+    const EACH: u64 = 25;
+    let store = bed.open().await;
+    let org = Uuid::from_u128(1);
+    let writers = (0..WRITERS).map(|writer| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for turn in 0..EACH {
+                let at = Moment::from_secs(1_000 + turn);
+                let subject = Uuid::from_u128(writer);
+                let event = NewEvent::of(org, EventType::TrunkLost, subject, &json!({}), at);
+                store.events().emit(event).await.expect("emitted");
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    let mut signal = store.events().follow().await;
+    let (mut seq, mut seen) = (0, 0);
+    while seen < 100 {
+        let events = store.events().since(org, seq, 7).await.expect("events");
+        seen += events.len();
+        match events.last() {
+            Some(last) => seq = last.seq,
+            None => signal.wait().await,
+        }
+    }
+    for writer in writers {
+        writer.await.expect("written");
+    }
+    assert_eq!(store.events().position().await.expect("a number"), seq);
+    assert_eq!(
+        store.events().since(org, 0, 1000).await.expect("all").len(),
+        100
+    );
+}
+
+async fn old_and_surplus_events_are_forgotten(bed: &Bed) {
+    let store = bed.open().await;
+    let (quiet, busy) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let record = async |org, count: u64, from: u64| {
+        for turn in 0..count {
+            let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), later(from + turn));
+            store.events().emit(event).await.expect("emitted");
+        }
+    };
+    record(quiet, 2, 0).await;
+    record(busy, 5, 100).await;
+    record(quiet, 2, 200).await;
+    let kept = Duration::from_secs(150);
+    let pruned = store.events().prune(kept, 3, later(200)).await;
+    assert_eq!(pruned.expect("pruned"), 4);
+    for (org, left) in [(quiet, 2), (busy, 3)] {
+        assert_eq!(told(&store, org).await.len(), left);
+    }
+}
