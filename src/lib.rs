@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod calls;
+pub mod capture;
 pub mod cli;
 pub mod config;
 pub mod directory;

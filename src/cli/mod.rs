@@ -4,6 +4,7 @@
 //! configuration, a port or the database stands against it. With 2 nothing on disk has changed.
 
 mod agent;
+mod capture;
 mod config;
 mod dedication;
 mod key;
@@ -68,6 +69,9 @@ enum Command {
     /// Reads and judges the configuration.
     #[command(subcommand)]
     Config(config::Command),
+    /// Captures of SIP traffic.
+    #[command(subcommand)]
+    Capture(capture::Command),
     /// Orgs: the tenants.
     #[command(subcommand)]
     Org(org::Command),
@@ -133,6 +137,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Quickstart(command) => command.run(&config),
         Command::RouteTest(command) => outset::block_on(command.run(&config)),
         Command::Config(command) => command.run(&config),
+        Command::Capture(command) => command.run(),
         Command::Org(command) => outset::block_on(command.run(&config)),
         Command::Key(command) => outset::block_on(command.run(&config)),
         Command::Number(command) => outset::block_on(command.run(&config)),

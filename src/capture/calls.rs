@@ -1,0 +1,337 @@
+//! Which messages belong together: by Call-ID, and the two legs of a back-to-back call by what the second repeats of the first.
+//! Retransmissions are left out. Calls leave as soon as they have been over for a while, so that a capture of any length needs the
+//! memory of its calls in progress; beyond a bound the one that was silent longest leaves early.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
+
+use super::Captured;
+use super::flow::{Call, Entry, Role};
+use super::message::{Message, user_of};
+
+/// 64·T1: how long a finished call is waited on for what still belongs to it.
+const LINGER: u64 = 32_000_000;
+/// What all calls in progress may hold.
+const MAX_HELD: usize = 96 * 1024 * 1024;
+const MAX_CALLS: usize = 65_536;
+/// What one call may hold; more is another part of it.
+const MAX_CALL: usize = 8 * 1024 * 1024;
+/// Calls at one address that a new leg is compared with.
+const MAX_CANDIDATES: usize = 64;
+
+#[derive(Debug)]
+struct Open {
+    /// Call-IDs; the first is the caller's leg.
+    legs: Vec<String>,
+    messages: Vec<(Captured, usize)>,
+    seen: HashSet<u64>,
+    held: usize,
+    last: u64,
+    is_over: bool,
+    is_answered: bool,
+    /// What a second leg repeats.
+    marks: HashSet<String>,
+    us: Option<SocketAddr>,
+}
+
+/// Puts messages together.
+#[derive(Debug, Default)]
+pub struct Collector {
+    open: HashMap<u64, Open>,
+    by_call_id: HashMap<String, u64>,
+    by_us: HashMap<IpAddr, VecDeque<u64>>,
+    silent: BTreeSet<(u64, u64)>,
+    over: BTreeSet<(u64, u64)>,
+    held: usize,
+    next: u64,
+    ready: VecDeque<Call>,
+    /// Messages that came twice.
+    pub retransmissions: u64,
+    /// Messages that were kept.
+    pub messages: u64,
+    /// Calls that left before their end, for want of room.
+    pub cut_short: u64,
+}
+
+impl Collector {
+    /// Takes a message.
+    pub fn push(&mut self, captured: Captured) {
+        let message = Message::parse(&captured.octets);
+        let call_id = message.first("Call-ID").unwrap_or_default();
+        let (id, leg) = match self.by_call_id.get(&call_id) {
+            Some(id) => (*id, self.leg_of(*id, &call_id)),
+            None => self.begin(&call_id, &captured, &message),
+        };
+        let now = captured.at;
+        if let Some(open) = self.open.get_mut(&id) {
+            self.silent.remove(&(open.last, id));
+            self.over.remove(&(open.last, id));
+            open.last = open.last.max(now);
+            let size = captured.octets.len() + 128;
+            if open.take(captured, &message, leg) {
+                self.messages += 1;
+                self.held += size;
+                open.held += size;
+            } else {
+                self.retransmissions += 1;
+            }
+            self.silent.insert((open.last, id));
+            if open.is_over {
+                self.over.insert((open.last, id));
+            }
+            if open.held > MAX_CALL {
+                self.cut_short += 1;
+                self.leave(id);
+            }
+        }
+        self.sweep(now);
+    }
+
+    /// The next call that has left.
+    pub fn pop(&mut self) -> Option<Call> {
+        self.ready.pop_front()
+    }
+
+    /// When the latest message of a call in progress came.
+    pub fn latest(&self) -> u64 {
+        self.silent.last().map_or(0, |(last, _)| *last)
+    }
+
+    /// Everything leaves, in the order of its beginning.
+    pub fn finish(&mut self) {
+        let mut ids: Vec<u64> = self.open.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.leave(id);
+        }
+    }
+
+    fn leg_of(&self, id: u64, call_id: &str) -> usize {
+        let legs = self.open.get(&id).map(|open| &open.legs);
+        legs.and_then(|legs| legs.iter().position(|leg| leg == call_id))
+            .unwrap_or(0)
+    }
+
+    fn begin(&mut self, call_id: &str, captured: &Captured, message: &Message) -> (u64, usize) {
+        let is_initial = message.status().is_none()
+            && message.method() == "INVITE"
+            && message.tag("To").is_none();
+        if is_initial && let Some(id) = self.first_leg(captured, message) {
+            self.by_call_id.insert(call_id.to_owned(), id);
+            let legs = self.open.get_mut(&id).map(|open| {
+                open.legs.push(call_id.to_owned());
+                open.legs.len() - 1
+            });
+            return (id, legs.unwrap_or(0));
+        }
+        let id = self.next;
+        self.next += 1;
+        if is_initial {
+            let candidates = self.by_us.entry(captured.target.ip()).or_default();
+            candidates.push_back(id);
+            if candidates.len() > MAX_CANDIDATES {
+                candidates.pop_front();
+            }
+        }
+        self.by_call_id.insert(call_id.to_owned(), id);
+        self.open.insert(
+            id,
+            Open {
+                legs: vec![call_id.to_owned()],
+                messages: Vec::new(),
+                seen: HashSet::new(),
+                held: 0,
+                last: captured.at,
+                is_over: false,
+                is_answered: false,
+                marks: if is_initial {
+                    marks(message)
+                } else {
+                    HashSet::new()
+                },
+                us: is_initial.then_some(captured.target),
+            },
+        );
+        (id, 0)
+    }
+
+    /// The call whose second leg begins here: its first went to this sender, isn't answered, and has something in common with this one.
+    fn first_leg(&self, captured: &Captured, message: &Message) -> Option<u64> {
+        let marks = marks(message);
+        let candidates = self.by_us.get(&captured.source.ip())?;
+        candidates.iter().rev().copied().find(|id| {
+            self.open.get(id).is_some_and(|open| {
+                !open.is_answered
+                    && open.us.is_some_and(|us| us != captured.target)
+                    && !open.marks.is_disjoint(&marks)
+            })
+        })
+    }
+
+    fn sweep(&mut self, now: u64) {
+        while let Some((last, id)) = self.over.first().copied()
+            && last.saturating_add(LINGER) < now
+        {
+            self.leave(id);
+        }
+        while self.held > MAX_HELD || self.open.len() > MAX_CALLS {
+            let Some((_, id)) = self.silent.first().copied() else {
+                return;
+            };
+            self.cut_short += 1;
+            self.leave(id);
+        }
+    }
+
+    fn leave(&mut self, id: u64) {
+        let Some(open) = self.open.remove(&id) else {
+            return;
+        };
+        self.silent.remove(&(open.last, id));
+        self.over.remove(&(open.last, id));
+        self.held -= open.held;
+        for leg in &open.legs {
+            self.by_call_id.remove(leg);
+        }
+        if let Some(us) = open.us
+            && let Some(candidates) = self.by_us.get_mut(&us.ip())
+        {
+            candidates.retain(|candidate| *candidate != id);
+            if candidates.is_empty() {
+                self.by_us.remove(&us.ip());
+            }
+        }
+        self.ready.extend(open.into_call());
+    }
+}
+
+/// What the second leg of a call has in common with its first: numbers, and the session of its SDP.
+fn marks(message: &Message) -> HashSet<String> {
+    let uri = message.request_uri();
+    let dialled = user_of(&uri).or_else(|| message.user("To"));
+    let caller = message.user("From").filter(|user| user.len() > 2);
+    let body = String::from_utf8_lossy(&message.body);
+    let session = body.lines().find(|line| line.starts_with("o="));
+    [
+        dialled.map(|user| format!("dialled {user}")),
+        caller.map(|user| format!("caller {user}")),
+        session.map(str::to_owned),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+impl Open {
+    /// Whether it is new.
+    fn take(&mut self, captured: Captured, message: &Message, leg: usize) -> bool {
+        let mut hasher = DefaultHasher::new();
+        (captured.source, captured.target, &captured.octets).hash(&mut hasher);
+        if !self.seen.insert(hasher.finish()) {
+            return false;
+        }
+        let method = message.method();
+        let status = message.status();
+        if leg == 0 && method == "INVITE" {
+            self.is_answered |=
+                status.is_some_and(|status| status >= 200 && !matches!(status, 401 | 407));
+        }
+        let starts_with_invite = !self.marks.is_empty();
+        self.is_over |= match (status, method.as_str()) {
+            (_, "BYE" | "CANCEL") => true,
+            (Some(status), "INVITE") => status >= 300 && !matches!(status, 401 | 407) && leg == 0,
+            (Some(status), _) => status >= 200 && !starts_with_invite,
+            (None, _) => false,
+        };
+        self.messages.push((captured, leg));
+        true
+    }
+
+    fn into_call(mut self) -> Option<Call> {
+        self.messages.sort_by_key(|(captured, _)| captured.at);
+        let started = self.messages.first()?.0.at;
+        let mut roles = Roles::default();
+        let mut call = Call {
+            started,
+            ..Call::default()
+        };
+        for (captured, leg) in self.messages {
+            let message = Message::parse(&captured.octets);
+            let (from, to) = roles.of(leg, &captured, &message);
+            if call.entries.is_empty() {
+                call.title = title(&message);
+            }
+            call.entries.push(Entry {
+                at: captured.at - started,
+                from,
+                to,
+                transport: captured.transport,
+                expectations: Vec::new(),
+                octets: captured.octets,
+            });
+        }
+        call.peers = roles.order;
+        Some(call)
+    }
+}
+
+fn title(message: &Message) -> String {
+    let short = |text: String| text.chars().take(80).collect::<String>();
+    match message.status() {
+        Some(status) => short(format!("begins with {status} to {}", message.method())),
+        None => short(format!("{} {}", message.method(), message.request_uri())),
+    }
+}
+
+/// Whose the addresses of a call are.
+#[derive(Debug, Default)]
+struct Roles {
+    known: HashMap<(usize, SocketAddr), Role>,
+    order: Vec<(Role, SocketAddr)>,
+}
+
+impl Roles {
+    fn of(&mut self, leg: usize, captured: &Captured, message: &Message) -> (Role, Role) {
+        let (source, target) = (captured.source, captured.target);
+        let (far, near) = if leg == 0 {
+            (Role::Caller, Role::Us)
+        } else {
+            (Role::Runtime, Role::Us)
+        };
+        let is_request = message.status().is_none();
+        // A first request: towards us on the caller's leg, from us on the other.
+        let forward = match (is_request, leg) {
+            (true, 0) | (false, 1..) => (far, near),
+            (false, 0) | (true, 1..) => (near, far),
+        };
+        let from = self.known.get(&(leg, source)).copied();
+        let to = self.known.get(&(leg, target)).copied();
+        let is_initial = is_request && message.tag("To").is_none() && message.method() == "INVITE";
+        let (from, to) = match (from, to) {
+            (Some(from), Some(to)) => (from, to),
+            // A proxy passes the request on under the same Call-ID.
+            (Some(Role::Us), None) if is_initial && leg == 0 => (Role::Us, Role::Runtime),
+            (Some(from), None) => (from, opposite(from, far)),
+            (None, Some(to)) => (opposite(to, far), to),
+            (None, None) => forward,
+        };
+        for (address, role) in [(source, from), (target, to)] {
+            if self.known.insert((leg, address), role).is_none()
+                && !self.order.contains(&(role, address))
+            {
+                self.order.push((role, address));
+            }
+        }
+        (from, to)
+    }
+}
+
+const fn opposite(role: Role, far: Role) -> Role {
+    match role {
+        Role::Us => far,
+        Role::Caller | Role::Runtime => Role::Us,
+        Role::Other => Role::Other,
+    }
+}

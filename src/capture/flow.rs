@@ -1,0 +1,542 @@
+//! Our own format of a captured call, made to be read, cut and changed by people:
+//!
+//! ```text
+//! trunkline-flow 1
+//! # Comments stand outside of messages.
+//!
+//! === call 1: INVITE +442071838750
+//! = caller 10.0.0.5:5060
+//! = us 10.0.0.1:5060
+//!
+//! --- 0.000000 caller > us udp
+//! INVITE sip:+442071838750@10.0.0.1 SIP/2.0
+//! …
+//!
+//! --- 0.000812 us > caller udp
+//! ? status 480
+//! ? header Warning contains no agent
+//! SIP/2.0 480 Temporarily Unavailable
+//! …
+//! ```
+//!
+//! A line of a message ends in CR LF on the wire. What can't stand in a line is escaped: `\\`, `\xNN`; a `\` at a line's end says that no
+//! line end follows on the wire. Lines with `?` state what a replay expects, in the place of the message as captured.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, Read, Write};
+use std::net::SocketAddr;
+
+use super::{CaptureFault, Transport};
+
+/// The first line begins with this.
+pub const MAGIC: &str = "trunkline-flow ";
+const VERSION: &str = "1";
+/// The longest line of a flow.
+const MAX_LINE: u64 = 1 << 20;
+/// The most messages of a call and calls of a flow that are read back.
+const MAX_ENTRIES: usize = 100_000;
+
+/// Who sends or receives.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Role {
+    /// Who placed the call, or sent the first request.
+    Caller,
+    /// Who was asked: the daemon.
+    Us,
+    /// Whom the daemon asked in turn.
+    Runtime,
+    /// Anyone else.
+    Other,
+}
+
+impl Role {
+    const ALL: [Self; 4] = [Self::Caller, Self::Us, Self::Runtime, Self::Other];
+
+    /// As a flow names it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Us => "us",
+            Self::Runtime => "runtime",
+            Self::Other => "other",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text)
+    }
+}
+
+/// One message of a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Microseconds since the call's first message.
+    pub at: u64,
+    /// Who sent it.
+    pub from: Role,
+    /// Whom it went to.
+    pub to: Role,
+    /// How it travelled.
+    pub transport: Transport,
+    /// What a replay expects instead of the message as captured.
+    pub expectations: Vec<String>,
+    /// The octets.
+    pub octets: Vec<u8>,
+}
+
+/// A call, or another exchange: what belongs together by its Call-IDs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Call {
+    /// What a person recognises it by.
+    pub title: String,
+    /// Microseconds since 1970 of the first message, where known.
+    pub started: u64,
+    /// Addresses and whose they are; one may have several.
+    pub peers: Vec<(Role, SocketAddr)>,
+    /// Its messages in their order.
+    pub entries: Vec<Entry>,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self {
+            at: 0,
+            from: Role::Other,
+            to: Role::Other,
+            transport: Transport::Udp,
+            expectations: Vec::new(),
+            octets: Vec::new(),
+        }
+    }
+}
+
+/// Writes the head of a flow.
+///
+/// # Errors
+/// It can't be written.
+pub fn write_head(output: &mut impl Write, source: &str) -> io::Result<()> {
+    writeln!(output, "{MAGIC}{VERSION}")?;
+    writeln!(output, "# from {}", source.escape_debug())
+}
+
+/// Writes one call.
+///
+/// # Errors
+/// It can't be written.
+pub fn write_call(output: &mut impl Write, number: usize, call: &Call) -> io::Result<()> {
+    writeln!(output, "\n=== call {number}: {}", call.title.escape_debug())?;
+    if let Ok(started) = jiff::Timestamp::from_microsecond(i64::try_from(call.started).unwrap_or(0))
+        && call.started > 0
+    {
+        writeln!(output, "= started {started}")?;
+    }
+    for (role, address) in &call.peers {
+        writeln!(output, "= {} {address}", role.as_str())?;
+    }
+    writeln!(output)?;
+    for entry in &call.entries {
+        writeln!(
+            output,
+            "--- {}.{:06} {} > {} {}",
+            entry.at / 1_000_000,
+            entry.at % 1_000_000,
+            entry.from.as_str(),
+            entry.to.as_str(),
+            entry.transport.as_str()
+        )?;
+        for expectation in &entry.expectations {
+            writeln!(output, "? {expectation}")?;
+        }
+        output.write_all(escaped(&entry.octets).as_bytes())?;
+        writeln!(output)?;
+    }
+    Ok(())
+}
+
+fn escaped(octets: &[u8]) -> String {
+    let mut text = String::with_capacity(octets.len() + 16);
+    let is_cut = memchr::memmem::find(octets, b"\r\n\r\n").is_none();
+    let mut rest = octets;
+    while !rest.is_empty() {
+        let end = memchr::memmem::find(rest, b"\r\n");
+        let line = &rest[..end.unwrap_or(rest.len())];
+        escape_line(&mut text, line);
+        // So that the empty line behind the message isn't taken for the end of a header that has none.
+        let is_last_of_cut = is_cut && end.is_some_and(|end| end + 2 == rest.len());
+        text.push_str(match end {
+            Some(_) if is_last_of_cut => "\\x0d\\x0a\\\n",
+            Some(_) => "\n",
+            None => "\\\n",
+        });
+        rest = end.map_or(&[], |end| &rest[end + 2..]);
+    }
+    text
+}
+
+fn escape_line(text: &mut String, line: &[u8]) {
+    // What would be taken for a line of the format.
+    let is_ambiguous = [&b"=== "[..], b"--- ", b"? "]
+        .iter()
+        .any(|mark| line.starts_with(mark));
+    let first = usize::from(is_ambiguous);
+    if is_ambiguous {
+        let _ = write!(text, "\\x{:02x}", line[0]);
+    }
+    for chunk in line[first..].utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '\\' => text.push_str("\\\\"),
+                // A tab is common within header lines, and seen as one.
+                '\t' => text.push('\t'),
+                char if char.is_control()
+                    || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}') =>
+                {
+                    let mut buffer = [0; 4];
+                    for octet in char.encode_utf8(&mut buffer).bytes() {
+                        let _ = write!(text, "\\x{octet:02x}");
+                    }
+                }
+                char => text.push(char),
+            }
+        }
+        for octet in chunk.invalid() {
+            let _ = write!(text, "\\x{octet:02x}");
+        }
+    }
+}
+
+/// What a line stands for on the wire.
+fn unescape_line(line: &str) -> Option<Vec<u8>> {
+    let mut octets = Vec::with_capacity(line.len() + 2);
+    let mut rest = line;
+    while let Some(at) = rest.find('\\') {
+        octets.extend_from_slice(&rest.as_bytes()[..at]);
+        rest = &rest[at + 1..];
+        if rest.is_empty() {
+            return Some(octets);
+        }
+        if let Some(behind) = rest.strip_prefix('\\') {
+            octets.push(b'\\');
+            rest = behind;
+        } else {
+            let digits = rest.strip_prefix('x')?.get(..2)?;
+            octets.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &rest[3..];
+        }
+    }
+    octets.extend_from_slice(rest.as_bytes());
+    octets.extend_from_slice(b"\r\n");
+    Some(octets)
+}
+
+/// Calls out of a flow, one at a time.
+#[derive(Debug)]
+pub struct Calls<R> {
+    input: R,
+    line: usize,
+    /// The head of the next call.
+    title: Option<String>,
+    has_begun: bool,
+    /// Empty lines that end the message so far, and whether the line before them has no end on the wire.
+    empty: usize,
+    is_unended: bool,
+}
+
+impl<R: BufRead> Calls<R> {
+    /// Over the whole flow.
+    pub const fn new(input: R) -> Self {
+        Self {
+            input,
+            line: 0,
+            title: None,
+            has_begun: false,
+            empty: 0,
+            is_unended: false,
+        }
+    }
+
+    fn fault(&self, what: impl Into<String>) -> CaptureFault {
+        CaptureFault::Flow {
+            line: self.line,
+            what: what.into(),
+        }
+    }
+
+    fn next_line(&mut self) -> Result<Option<String>, CaptureFault> {
+        let mut line = Vec::new();
+        let read = Read::take(&mut self.input, MAX_LINE).read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        self.line += 1;
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        String::from_utf8(line)
+            .map(Some)
+            .map_err(|_| self.fault("isn't UTF-8"))
+    }
+
+    /// The next call; `None` at the end.
+    ///
+    /// # Errors
+    /// The flow can't be read, or says something that isn't understood.
+    pub fn next_call(&mut self) -> Result<Option<Call>, CaptureFault> {
+        if !self.has_begun {
+            self.has_begun = true;
+            let head = self.next_line()?.unwrap_or_default();
+            match head.strip_prefix(MAGIC).map(str::trim) {
+                Some(VERSION) => {}
+                Some(other) => {
+                    return Err(self.fault(format!("version {other:?} of the format isn't known")));
+                }
+                None => return Err(self.fault("a flow begins with `trunkline-flow 1`")),
+            }
+        }
+        let mut call: Option<Call> = self.title.take().map(|title| Call {
+            title,
+            ..Call::default()
+        });
+        while let Some(line) = self.next_line()? {
+            if let Some(head) = line.strip_prefix("=== ") {
+                let title = head.split_once(": ").map_or(head, |(_, title)| title);
+                self.end_message(call.as_mut());
+                let open = call.replace(Call {
+                    title: title.to_owned(),
+                    ..Call::default()
+                });
+                if open.is_some() {
+                    self.title = call.map(|call| call.title);
+                    return open.map(|call| self.checked(call)).transpose();
+                }
+                continue;
+            }
+            let Some(call) = call.as_mut() else {
+                if line.trim().is_empty() || line.starts_with('#') {
+                    continue;
+                }
+                return Err(self.fault("stands before the first call (`=== call 1: …`)"));
+            };
+            self.line_of(call, &line)?;
+        }
+        self.end_message(call.as_mut());
+        call.map(|call| self.checked(call)).transpose()
+    }
+
+    /// Takes away the one empty line that stands behind a message, where an editor has left it.
+    fn end_message(&mut self, call: Option<&mut Call>) {
+        let (empty, is_unended) = (self.empty, self.is_unended);
+        (self.empty, self.is_unended) = (0, false);
+        let Some(entry) = call.and_then(|call| call.entries.last_mut()) else {
+            return;
+        };
+        let inner = &entry.octets[..entry.octets.len() - 2 * empty];
+        let is_ended = is_unended || memchr::memmem::find(inner, b"\r\n\r\n").is_some();
+        if empty > usize::from(!is_ended) {
+            entry.octets.truncate(entry.octets.len() - 2);
+        }
+    }
+
+    fn checked(&self, call: Call) -> Result<Call, CaptureFault> {
+        if call.entries.len() > MAX_ENTRIES {
+            return Err(self.fault(format!("a call of over {MAX_ENTRIES} messages")));
+        }
+        Ok(call)
+    }
+
+    fn line_of(&mut self, call: &mut Call, line: &str) -> Result<(), CaptureFault> {
+        if let Some(head) = line.strip_prefix("--- ") {
+            self.end_message(Some(call));
+            let entry = entry_head(head).ok_or_else(|| {
+                self.fault("a message is opened as `--- 0.000812 caller > us udp`")
+            })?;
+            call.entries.push(entry);
+            return Ok(());
+        }
+        let Some(entry) = call.entries.last_mut() else {
+            return self.line_of_head(call, line);
+        };
+        if entry.octets.is_empty()
+            && let Some(expectation) = line.strip_prefix("? ")
+        {
+            entry.expectations.push(expectation.trim().to_owned());
+            return Ok(());
+        }
+        let octets = unescape_line(line)
+            .ok_or_else(|| self.fault(r"`\` is written `\\`, an octet `\x1f`"))?;
+        if line.is_empty() {
+            self.empty += 1;
+        } else {
+            self.empty = 0;
+            self.is_unended = !octets.ends_with(b"\r\n") || line.ends_with('\\');
+        }
+        entry.octets.extend_from_slice(&octets);
+        Ok(())
+    }
+
+    fn line_of_head(&self, call: &mut Call, line: &str) -> Result<(), CaptureFault> {
+        let Some(fact) = line.strip_prefix("= ") else {
+            if line.trim().is_empty() || line.starts_with('#') {
+                return Ok(());
+            }
+            return Err(self.fault("isn't understood in the head of a call"));
+        };
+        let (name, value) = fact.split_once(' ').unwrap_or((fact, ""));
+        if name == "started" {
+            let started: jiff::Timestamp = value
+                .trim()
+                .parse()
+                .map_err(|_| self.fault("`started` is no time"))?;
+            call.started = u64::try_from(started.as_microsecond()).unwrap_or(0);
+            return Ok(());
+        }
+        let role = Role::parse(name).ok_or_else(|| {
+            self.fault(format!("{name:?} is neither caller, us, runtime nor other"))
+        })?;
+        let address = value
+            .trim()
+            .parse()
+            .map_err(|_| self.fault(format!("{value:?} is no address with a port")))?;
+        call.peers.push((role, address));
+        Ok(())
+    }
+}
+
+fn entry_head(head: &str) -> Option<Entry> {
+    let words: Vec<&str> = head.split_whitespace().collect();
+    let [at, from, ">", to, transport] = words.as_slice() else {
+        return None;
+    };
+    let (seconds, fraction) = at.split_once('.').unwrap_or((at, "0"));
+    if fraction.is_empty()
+        || fraction.len() > 6
+        || !fraction.bytes().all(|octet| octet.is_ascii_digit())
+    {
+        return None;
+    }
+    let micros: u64 = format!("{fraction:0<6}").parse().ok()?;
+    Some(Entry {
+        at: seconds
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1_000_000)?
+            .checked_add(micros)?,
+        from: Role::parse(from)?,
+        to: Role::parse(to)?,
+        transport: Transport::parse(transport)?,
+        expectations: Vec::new(),
+        octets: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Call>, CaptureFault> {
+        let mut calls = Calls::new(text.as_bytes());
+        std::iter::from_fn(|| calls.next_call().transpose()).collect()
+    }
+
+    fn written(calls: &[Call]) -> String {
+        let mut text = Vec::new();
+        write_head(&mut text, "a test").unwrap();
+        for (at, call) in calls.iter().enumerate() {
+            write_call(&mut text, at + 1, call).unwrap();
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    fn call(messages: Vec<Vec<u8>>) -> Call {
+        Call {
+            title: "INVITE a".to_owned(),
+            started: 1_700_000_000_000_001,
+            peers: vec![(Role::Caller, "10.0.0.1:5060".parse().unwrap())],
+            entries: messages
+                .into_iter()
+                .map(|octets| Entry {
+                    at: 61_000_001,
+                    from: Role::Caller,
+                    to: Role::Us,
+                    octets,
+                    ..Entry::default()
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn odd_messages_survive() {
+        for octets in [
+            &b"INVITE sip:a SIP/2.0\r\n\r\n"[..],
+            b"A\r\n\r\nbody",
+            b"A\r\n\r\nbody\r\n",
+            b"A\r\n\r\nbody\r\n\r\n\r\n",
+            b"cut\r\n",
+            b"cut",
+            b"A\r\nB",
+            b"=== x\r\n--- y\r\n? z\r\n\\\t\xff\0\n\r\n\r\n",
+        ] {
+            let calls = [
+                call(vec![octets.to_vec(), octets.to_vec()]),
+                call(vec![octets.to_vec()]),
+            ];
+            let text = written(&calls);
+            assert_eq!(read(&text).unwrap(), calls, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_editor_may_take_the_last_line_end() {
+        let calls = [call(vec![b"A: b\r\n\r\n".to_vec()])];
+        let text = written(&calls);
+        assert_eq!(
+            read(text.trim_end()).unwrap()[0].entries[0].octets,
+            b"A: b\r\n"
+        );
+        assert_eq!(read(&format!("{}\n\n", text.trim_end())).unwrap(), calls);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (text, line) in [
+            ("rubbish\n", 1),
+            ("trunkline-flow 2\n", 1),
+            ("trunkline-flow 1\nhello\n", 2),
+            ("trunkline-flow 1\n=== call 1: a\n= nobody 1.2.3.4:5\n", 3),
+            (
+                "trunkline-flow 1\n=== call 1: a\n--- now caller > us udp\n",
+                3,
+            ),
+            (
+                "trunkline-flow 1\n=== call 1: a\n--- 0.1 caller > us udp\n\\q\n",
+                4,
+            ),
+        ] {
+            match read(text) {
+                Err(CaptureFault::Flow { line: found, .. }) => assert_eq!(found, line, "{text}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_message_survives(octets in proptest::collection::vec(
+            prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'\\'), Just(b'='), Just(b' '), any::<u8>()], 1..60))
+        {
+            let calls = [call(vec![octets.clone(), b"x".to_vec(), octets])];
+            prop_assert_eq!(read(&written(&calls)).unwrap(), calls);
+        }
+
+        #[test]
+        fn reading_never_panics(text in "(trunkline-flow 1\n)?([-=?] ?[a-z0-9 .>\\\\:]{0,20}\n|\n){0,20}") {
+            let _ = read(&text);
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! IP packets out of fragments, messages out of TCP streams. What is held is bounded in number and size; what doesn't come
+//! within its bound is given up and counted.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use super::decode::{Fragment, FragmentKey};
+use super::message::{is_sip, length_on_stream, without_empty_lines};
+
+/// Packets whose fragments are waited for.
+const MAX_PARTIAL: usize = 256;
+/// The largest IP packet.
+const MAX_IP: usize = 65_535;
+/// The parts of one packet.
+const MAX_PARTS: usize = 128;
+/// Streams that are followed at once.
+const MAX_STREAMS: usize = 4_096;
+/// Octets that one direction of a stream may hold, in order or not.
+const MAX_STREAM: usize = 256 * 1024;
+/// A first line is no longer.
+const LONGEST_LINE: usize = 16 * 1024;
+/// Octets without a message, after which a stream is taken for another protocol.
+const MAX_GARBAGE: usize = 128 * 1024;
+
+#[derive(Debug, Default)]
+struct Partial {
+    parts: BTreeMap<usize, Vec<u8>>,
+    total: Option<usize>,
+}
+
+/// Fragments, until their packet is whole.
+#[derive(Debug, Default)]
+pub struct Fragments {
+    partial: HashMap<FragmentKey, Partial>,
+    order: VecDeque<FragmentKey>,
+    /// Packets that were given up.
+    pub lost: u64,
+}
+
+impl Fragments {
+    /// Takes a fragment; the packet's octets once they are all there.
+    pub fn push(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
+        if !self.partial.contains_key(&fragment.key) {
+            self.make_room();
+            self.order.push_back(fragment.key);
+        }
+        let partial = self.partial.entry(fragment.key).or_default();
+        let end = fragment.offset + fragment.octets.len();
+        if end > MAX_IP || partial.parts.len() >= MAX_PARTS {
+            self.partial.remove(&fragment.key);
+            self.order.retain(|key| *key != fragment.key);
+            self.lost += 1;
+            return None;
+        }
+        partial
+            .parts
+            .entry(fragment.offset)
+            .or_insert_with(|| fragment.octets.to_vec());
+        if fragment.is_last {
+            partial.total = Some(end);
+        }
+        let whole = partial.whole()?;
+        self.partial.remove(&fragment.key);
+        self.order.retain(|key| *key != fragment.key);
+        Some(whole)
+    }
+
+    fn make_room(&mut self) {
+        while self.order.len() >= MAX_PARTIAL {
+            if let Some(oldest) = self.order.pop_front() {
+                self.partial.remove(&oldest);
+                self.lost += 1;
+            }
+        }
+    }
+
+    /// Packets that still miss a part.
+    pub fn waiting(&self) -> usize {
+        self.partial.len()
+    }
+}
+
+impl Partial {
+    /// What came first stands where parts overlap.
+    fn whole(&self) -> Option<Vec<u8>> {
+        let total = self.total?;
+        let mut whole = Vec::with_capacity(total);
+        for (offset, part) in &self.parts {
+            if *offset > whole.len() {
+                return None;
+            }
+            whole.extend_from_slice(part.get(whole.len() - offset..).unwrap_or_default());
+        }
+        whole.truncate(total);
+        (whole.len() == total).then_some(whole)
+    }
+}
+
+/// A direction of a connection.
+type Direction = (SocketAddr, SocketAddr);
+
+#[derive(Debug)]
+struct Stream {
+    /// The number of the octet that comes next.
+    next: u32,
+    held: Vec<u8>,
+    /// What came before its turn, by its distance from the first octet that was waited for.
+    early: BTreeMap<u32, Vec<u8>>,
+    early_octets: usize,
+    /// Octets since the last message that were none.
+    garbage: usize,
+    /// It carries something else.
+    is_foreign: bool,
+    /// When it was last heard of, in segments.
+    heard: u64,
+}
+
+/// The streams of a capture.
+#[derive(Debug, Default)]
+pub struct Streams {
+    streams: HashMap<Direction, Stream>,
+    segments: u64,
+    /// Times that octets were missing and what followed was read without them.
+    pub gaps: u64,
+    /// Messages larger than a stream may hold.
+    pub oversized: u64,
+}
+
+impl Streams {
+    /// Takes a segment; the messages that are whole now.
+    pub fn push(
+        &mut self,
+        direction: Direction,
+        sequence: u32,
+        [is_first, is_last]: [bool; 2],
+        octets: &[u8],
+    ) -> Vec<Vec<u8>> {
+        self.segments += 1;
+        if is_first {
+            self.streams.remove(&direction);
+        }
+        if !self.streams.contains_key(&direction) {
+            if octets.is_empty() && !is_first {
+                return Vec::new();
+            }
+            self.make_room();
+        }
+        let segments = self.segments;
+        let stream = self.streams.entry(direction).or_insert_with(|| Stream {
+            next: sequence.wrapping_add(u32::from(is_first)),
+            held: Vec::new(),
+            early: BTreeMap::new(),
+            early_octets: 0,
+            garbage: 0,
+            is_foreign: false,
+            heard: segments,
+        });
+        stream.heard = segments;
+        let start = sequence.wrapping_add(u32::from(is_first));
+        if !stream.is_foreign {
+            stream.take(start, octets);
+        }
+        let mut messages = Vec::new();
+        stream.messages(&mut messages, &mut self.oversized);
+        while stream.early_octets > MAX_STREAM || (is_last && !stream.early.is_empty()) {
+            self.gaps += 1;
+            stream.skip_gap();
+            stream.messages(&mut messages, &mut self.oversized);
+        }
+        if is_last {
+            self.streams.remove(&direction);
+        }
+        messages
+    }
+
+    /// What waits behind a gap at the end of the capture.
+    pub fn finish(&mut self) -> Vec<(Direction, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut directions: Vec<_> = self.streams.keys().copied().collect();
+        directions.sort_unstable();
+        for direction in directions {
+            let Some(mut stream) = self.streams.remove(&direction) else {
+                continue;
+            };
+            while !stream.early.is_empty() {
+                self.gaps += 1;
+                stream.skip_gap();
+                let mut messages = Vec::new();
+                stream.messages(&mut messages, &mut self.oversized);
+                found.extend(messages.into_iter().map(|message| (direction, message)));
+            }
+        }
+        found
+    }
+
+    /// Forgets the quarter that was silent longest.
+    fn make_room(&mut self) {
+        if self.streams.len() < MAX_STREAMS {
+            return;
+        }
+        let mut heard: Vec<_> = self.streams.values().map(|stream| stream.heard).collect();
+        heard.sort_unstable();
+        let limit = heard[heard.len() / 4];
+        self.streams.retain(|_, stream| stream.heard > limit);
+    }
+}
+
+impl Stream {
+    fn take(&mut self, start: u32, octets: &[u8]) {
+        if octets.is_empty() {
+            return;
+        }
+        let ahead = start.wrapping_sub(self.next);
+        if ahead == 0 {
+            self.accept(octets);
+        } else if ahead > u32::MAX / 2 {
+            // A retransmission, perhaps with something new at its end.
+            let known = self.next.wrapping_sub(start) as usize;
+            let new = octets.get(known..).unwrap_or_default().to_vec();
+            self.accept(&new);
+        } else if !self.early.contains_key(&start) {
+            self.early_octets += octets.len();
+            self.early.insert(start, octets.to_vec());
+        }
+        while let Some((start, octets)) = self.due() {
+            let known = self.next.wrapping_sub(start) as usize;
+            let new = octets.get(known..).unwrap_or_default().to_vec();
+            self.accept(&new);
+        }
+    }
+
+    /// What came early and whose turn it is.
+    fn due(&mut self) -> Option<(u32, Vec<u8>)> {
+        let start = self
+            .early
+            .keys()
+            .copied()
+            .find(|start| self.next.wrapping_sub(*start) <= u32::MAX / 2)?;
+        let octets = self.early.remove(&start)?;
+        self.early_octets -= octets.len();
+        Some((start, octets))
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "sequence numbers wrap, and a segment is shorter than 4 GiB"
+    )]
+    fn accept(&mut self, octets: &[u8]) {
+        self.next = self.next.wrapping_add(octets.len() as u32);
+        self.held.extend_from_slice(octets);
+    }
+
+    /// Goes on behind what is missing; half a message before it is lost.
+    fn skip_gap(&mut self) {
+        self.held.clear();
+        let nearest = self
+            .early
+            .keys()
+            .copied()
+            .min_by_key(|start| start.wrapping_sub(self.next));
+        if let Some(start) = nearest {
+            self.next = start;
+            while let Some((_, octets)) = self.due() {
+                self.accept(&octets);
+            }
+        }
+    }
+
+    fn messages(&mut self, found: &mut Vec<Vec<u8>>, oversized: &mut u64) {
+        loop {
+            let skipped = self.held.len() - without_empty_lines(&self.held).len();
+            self.held.drain(..skipped);
+            if self.held.is_empty() {
+                return;
+            }
+            let has_line = memchr::memchr(b'\n', &self.held).is_some();
+            if (has_line || self.held.len() > LONGEST_LINE) && !is_sip(&self.held) {
+                self.resynchronise();
+                continue;
+            }
+            let length = length_on_stream(&self.held);
+            if length.unwrap_or(self.held.len()) > MAX_STREAM {
+                *oversized += 1;
+                self.held = Vec::new();
+                return;
+            }
+            let Some(length) = length.filter(|length| *length <= self.held.len()) else {
+                return;
+            };
+            self.garbage = 0;
+            found.push(self.held.drain(..length).collect());
+        }
+    }
+
+    /// A capture that begins within a message, or another protocol: goes to the next line that begins a message, if there is one.
+    fn resynchronise(&mut self) {
+        let next = memchr::memchr_iter(b'\n', &self.held)
+            .map(|at| at + 1)
+            .find(|at| is_sip(&self.held[*at..]));
+        let skipped = next.unwrap_or(self.held.len());
+        self.held.drain(..skipped);
+        self.garbage = self.garbage.saturating_add(skipped);
+        if self.garbage > MAX_GARBAGE {
+            self.is_foreign = true;
+            self.held = Vec::new();
+            self.early = BTreeMap::new();
+            self.early_octets = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    const ONE: &[u8] = b"OPTIONS sip:a SIP/2.0\r\nContent-Length: 2\r\n\r\nhi";
+    const TWO: &[u8] = b"SIP/2.0 200 OK\r\nl: 0\r\n\r\n";
+
+    fn direction() -> Direction {
+        let peer = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        (peer(5060), peer(5070))
+    }
+
+    fn piece(stream: &[u8], range: std::ops::Range<usize>) -> (u32, Vec<u8>) {
+        let start = u32::try_from(range.start).unwrap();
+        ((u32::MAX - 9).wrapping_add(start), stream[range].to_vec())
+    }
+
+    fn messages_of(pieces: &[(u32, Vec<u8>)]) -> Vec<Vec<u8>> {
+        let mut streams = Streams::default();
+        streams.push(direction(), u32::MAX - 10, [true, false], b"");
+        let mut found = Vec::new();
+        for (sequence, octets) in pieces {
+            found.extend(streams.push(direction(), *sequence, [false, false], octets));
+        }
+        found.extend(streams.finish().into_iter().map(|(_, message)| message));
+        found
+    }
+
+    #[test]
+    fn messages_come_out_of_a_stream_in_any_order_of_its_pieces() {
+        let stream = [ONE, b"\r\n\r\n", TWO].concat();
+        let end = stream.len();
+        for (name, pieces) in [
+            ("whole", vec![0..end]),
+            ("cut", vec![0..7, 7..30, 30..end]),
+            ("swapped", vec![30..end, 0..7, 7..30]),
+            (
+                "doubled and overlapping",
+                vec![0..20, 0..20, 10..40, 35..end, 7..30],
+            ),
+        ] {
+            let pieces: Vec<_> = pieces
+                .into_iter()
+                .map(|range| piece(&stream, range))
+                .collect();
+            assert_eq!(messages_of(&pieces), [ONE, TWO], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_gap_costs_the_message_that_it_is_in() {
+        let stream = [ONE, TWO].concat();
+        let pieces = [piece(&stream, 0..10), piece(&stream, 20..stream.len())];
+        assert_eq!(messages_of(&pieces), [TWO]);
+    }
+
+    #[test]
+    fn a_capture_may_begin_within_a_message_and_another_protocol_is_left_alone() {
+        let stream = [&ONE[5..], TWO].concat();
+        assert_eq!(messages_of(&[piece(&stream, 0..stream.len())]), [TWO]);
+        let mut streams = Streams::default();
+        for segment in 0..1_000_u32 {
+            let found = streams.push(direction(), segment * 1_000, [false, false], &[0x17; 1_000]);
+            assert!(found.is_empty());
+        }
+        assert!(streams.streams[&direction()].held.is_empty());
+    }
+
+    #[test]
+    fn fragments_make_a_packet_and_are_bounded() {
+        let octets: Vec<u8> = (0..=255).cycle().take(3_000).collect();
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let fragment = |identification, range: std::ops::Range<usize>| Fragment {
+            key: FragmentKey {
+                source: address,
+                target: address,
+                identification,
+                protocol: 17,
+            },
+            offset: range.start,
+            is_last: range.end == 3_000,
+            octets: &octets[range],
+        };
+        let mut fragments = Fragments::default();
+        assert_eq!(fragments.push(&fragment(1, 2_000..3_000)), None);
+        assert_eq!(fragments.push(&fragment(1, 0..1_200)), None);
+        assert_eq!(
+            fragments.push(&fragment(1, 1_000..2_000)),
+            Some(octets.clone())
+        );
+        for identification in 0..10_000 {
+            assert_eq!(fragments.push(&fragment(identification, 0..8)), None);
+        }
+        assert_eq!(
+            (fragments.waiting(), fragments.lost),
+            (MAX_PARTIAL, 10_000 - 256)
+        );
+    }
+}

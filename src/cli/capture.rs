@@ -1,0 +1,142 @@
+//! `trunkline capture …`: files of others made into flows.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::Failure;
+use crate::capture::CaptureFault;
+use crate::capture::anonymise::Anonymiser;
+use crate::capture::flow;
+use crate::capture::import::{Summary, import};
+
+/// What can be done with captures.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    Import(Import),
+}
+
+/// Makes a flow that people can read, and that `replay` plays, out of a capture.
+///
+/// Reads pcap and pcapng (Ethernet, VLAN, Linux cooked, raw IP, loopback; fragments, UDP, TCP, HEP), what sngrep and Homer save as
+/// text, and flows.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trunkline capture import call.pcap -o call.flow\n  trunkline capture import call.pcap -o report.flow --anonymise"
+)]
+pub(super) struct Import {
+    /// The capture.
+    file: PathBuf,
+    /// Where the flow goes; `-` is standard output.
+    #[arg(short, long, value_name = "FLOW")]
+    output: PathBuf,
+    /// Replace addresses, names, numbers and credentials, so that the flow can be passed on.
+    #[arg(long)]
+    anonymise: bool,
+    /// Say what was found with JSON on one line.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Command {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Import(import) => import.run(),
+        }
+    }
+}
+
+impl Import {
+    fn run(self) -> Result<(), Failure> {
+        let summary = self
+            .import()
+            .map_err(|fault| Failure::Command(format!("{}: {fault}", self.file.display())))?;
+        self.say(&summary);
+        Ok(())
+    }
+
+    fn import(&self) -> Result<Summary, CaptureFault> {
+        if self.file.is_dir() {
+            return Err(std::io::Error::from(std::io::ErrorKind::IsADirectory).into());
+        }
+        let input = BufReader::with_capacity(256 * 1024, File::open(&self.file)?);
+        let anonymiser = self.anonymise.then(Anonymiser::default);
+        let source = self.file.file_name().unwrap_or_default().to_string_lossy();
+        let source = if self.anonymise {
+            "an anonymised capture"
+        } else {
+            &*source
+        };
+        if self.output == Path::new("-") {
+            let mut output = std::io::stdout().lock();
+            return write(input, anonymiser, source, &mut output);
+        }
+        // Beside it until it is whole: what is there stays if the import fails.
+        let mut name = self.output.file_name().unwrap_or_default().to_owned();
+        name.push(".part");
+        let part = self.output.with_file_name(name);
+        let written = File::create(&part)
+            .map_err(CaptureFault::from)
+            .and_then(|file| write(input, anonymiser, source, &mut BufWriter::new(file)))
+            .and_then(|summary| {
+                std::fs::rename(&part, &self.output)?;
+                Ok(summary)
+            });
+        if written.is_err() {
+            let _ = std::fs::remove_file(&part);
+        }
+        written
+    }
+
+    fn say(&self, summary: &Summary) {
+        if self.json {
+            eprint_or_print(&self.output, &super::output::json(summary));
+            return;
+        }
+        let plural =
+            |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let mut text = format!(
+            "{} in {}",
+            plural(summary.messages, "message"),
+            plural(summary.calls, "call"),
+        );
+        if summary.retransmissions > 0 {
+            text.push_str(&format!(
+                ", {} left out",
+                plural(summary.retransmissions, "retransmission")
+            ));
+        }
+        for note in &summary.notes {
+            text.push_str(&format!("\nNote: {note}."));
+        }
+        eprint_or_print(&self.output, &text);
+    }
+}
+
+/// What is said about a flow never gets into it.
+fn eprint_or_print(output: &Path, text: &str) {
+    if output == Path::new("-") {
+        eprintln!("{text}");
+    } else {
+        super::output::print(text);
+    }
+}
+
+fn write(
+    input: BufReader<File>,
+    anonymiser: Option<Anonymiser>,
+    source: &str,
+    output: &mut impl Write,
+) -> Result<Summary, CaptureFault> {
+    let mut number = 0;
+    let summary = import(input, anonymiser, &mut |call| {
+        if number == 0 {
+            flow::write_head(output, source)?;
+        }
+        number += 1;
+        flow::write_call(output, number, &call)?;
+        Ok(())
+    })?;
+    output.flush()?;
+    Ok(summary)
+}
