@@ -49,6 +49,22 @@ pub enum ApiError {
     /// The credential holds as many as it may have at once.
     #[error("{0}")]
     TooManyAtOnce(String),
+    /// As much as may be is under way or was begun; `wait_s` seconds later there may be room.
+    #[error("{message}")]
+    AtLimit {
+        /// Which limit, and for how long.
+        message: String,
+        /// Seconds until another try may pass.
+        wait_s: u64,
+    },
+    /// This node takes nothing new now.
+    #[error("{message}")]
+    Unavailable {
+        /// Why.
+        message: String,
+        /// Seconds until another try may pass.
+        wait_s: u64,
+    },
     /// A third party that has to be asked can't be.
     #[error("{0}")]
     BadGateway(String),
@@ -154,7 +170,10 @@ impl ApiError {
             Self::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooMany { .. } | Self::TooManyAtOnce(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany { .. } | Self::TooManyAtOnce(_) | Self::AtLimit { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::BadGateway(_) => StatusCode::BAD_GATEWAY,
             Self::Broke(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -170,7 +189,9 @@ impl IntoResponse for ApiError {
                 let headers = response.headers_mut();
                 headers.insert(header::WWW_AUTHENTICATE, bearer);
             }
-            Self::TooMany { wait_s, .. } => {
+            Self::TooMany { wait_s, .. }
+            | Self::AtLimit { wait_s, .. }
+            | Self::Unavailable { wait_s, .. } => {
                 let headers = response.headers_mut();
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(*wait_s));
             }

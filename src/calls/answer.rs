@@ -41,9 +41,15 @@ impl Call {
         {
             return match message.status() {
                 100..=199 => self.on_runtime_provisional(cx, message),
+                200..=299 if self.outbound.is_some() => {
+                    self.on_runtime_joins(cx, flow, client, message);
+                }
                 200..=299 => self.on_runtime_accepted(cx, flow, client, message),
                 status => self.on_runtime_refused(cx, status, message),
             };
+        }
+        if self.dial.as_deref().is_some_and(|dial| dial.owns(client)) {
+            return self.with_dial(cx, |dial, cx| dial.on_response(cx, flow, message));
         }
         if message.status() < 200 {
             return;
@@ -140,7 +146,7 @@ impl Call {
         }
     }
 
-    fn open_runtime_leg(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
+    pub(crate) fn open_runtime_leg(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
         let asked = cx.core.config.session_expires;
         let Speaker::Runtime(leg) = &mut self.speaker else {
             return;
@@ -208,11 +214,14 @@ impl Call {
             }
             more(head, &config.header_prefix);
         };
-        cx.respond(self.invite, 200, Some(dialog.local_tag()), write, body);
+        let Some(invite_tx) = self.invite else {
+            return;
+        };
+        cx.respond(invite_tx, 200, Some(dialog.local_tag()), write, body);
         self.awaited.push(AwaitedAck {
             from: Side::Caller,
             cseq: invite.cseq().number,
-            server: self.invite,
+            server: invite_tx,
             delayed,
         });
         self.phase = Phase::Answered;
@@ -293,6 +302,7 @@ impl Call {
             sip_code: status,
             reason: Some(reason),
             by: HangupBy::Agent,
+            cause: None,
         };
         self.refuse_with(cx, end, Some(&phrase), more, message.body());
     }
@@ -344,6 +354,9 @@ impl Call {
         {
             return self.attempt_failed(cx);
         }
+        if self.dial.as_deref().is_some_and(|dial| dial.owns(client)) {
+            return self.with_dial(cx, |dial, cx| dial.on_no_answer(cx, status));
+        }
         let Some(pending) = self.take_pending(client) else {
             return;
         };
@@ -358,7 +371,7 @@ impl Call {
                 }
             }
             Purpose::Refresh if broken => self.refresh_again(cx, pending.side),
-            Purpose::Refresh => self.hang_up(cx, Reason::DialogGone),
+            Purpose::Refresh | Purpose::Join => self.hang_up(cx, Reason::DialogGone),
             Purpose::Own if broken && pending.method == Method::Bye => {
                 self.send_bye_again(cx, &pending);
             }

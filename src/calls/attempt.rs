@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::call::{Call, ContactState, Setup, Side, Speaker};
 use super::context::{CallTimer, Cx, TagOwner};
 use super::crossing;
+use super::dial::Dial;
 use super::effect::Effect;
 use super::owner_of;
 use super::record::Fact;
@@ -53,6 +54,9 @@ impl Call {
 
     /// The resolver has answered; nothing found is an empty list.
     pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, targets: Vec<Target>) {
+        if self.dial.as_deref().is_some_and(Dial::is_resolving) {
+            return self.with_dial(cx, |dial, cx| dial.on_resolved(cx, targets));
+        }
         let Some(setup) = self.setup.as_deref_mut().filter(|setup| setup.resolving) else {
             return;
         };
@@ -63,6 +67,9 @@ impl Call {
 
     /// The contact is known, or its look-up took too long.
     pub(crate) fn on_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
+        if self.note_callee(cx, contact) {
+            return;
+        }
         let Some(setup) = self
             .setup
             .as_deref_mut()
@@ -199,6 +206,9 @@ impl Call {
 
     /// The target has said nothing while another waits.
     pub(crate) fn on_attempt_silent(&mut self, cx: &mut Cx<'_>) {
+        if self.dial.is_some() {
+            return self.with_dial(cx, |dial, cx| dial.on_silent(cx));
+        }
         let Some(setup) = self.setup.as_deref_mut() else {
             return;
         };

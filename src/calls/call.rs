@@ -4,6 +4,7 @@
 //! agent's runtime; with the built-in echo agent leg 1 has no dialog.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use trunkline_sip::dialog::Dialog;
@@ -16,9 +17,12 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Method;
 use uuid::Uuid;
 
+use super::dial::Dial;
 use super::hangup::Farewell;
 use super::limits::Permit;
+use super::outbound::Outbound;
 use super::target::{Place, Target};
+use crate::directory::view::PeerLogin;
 
 /// Where a call stands in this shard's slab.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -30,7 +34,7 @@ pub struct CallKey {
 /// Which leg.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Side {
-    /// The PBX.
+    /// The PBX, or the callee of an outbound call.
     Caller,
     /// The agent's runtime.
     Agent,
@@ -84,6 +88,8 @@ pub(crate) struct Leg {
     pub(crate) session_timer: Option<TimerId>,
     /// The SDP last sent on this leg, for a refresh of our own.
     pub(crate) sdp: Option<Box<[u8]>>,
+    /// What this peer's challenges are answered with.
+    pub(crate) login: Option<Arc<PeerLogin>>,
 }
 
 impl Leg {
@@ -95,6 +101,7 @@ impl Leg {
             session: None,
             session_timer: None,
             sdp: None,
+            login: None,
         }
     }
 
@@ -265,6 +272,8 @@ pub(crate) enum Purpose {
     Relay(ServerTx),
     /// Our own session refresh (RFC 4028).
     Refresh,
+    /// Our own re-INVITE, which gives the callee the runtime's media.
+    Join,
     /// Our own PRACK or BYE: the answer only ends the wait.
     Own,
     /// Our BYE once more, after the connection broke with the first.
@@ -306,8 +315,12 @@ pub(crate) struct Call {
     pub(crate) phase: Phase,
     pub(crate) answered: Option<Moment>,
     pub(crate) setup: Option<Box<Setup>>,
-    /// The caller's INVITE transaction while it lives.
-    pub(crate) invite: ServerTx,
+    /// The caller's INVITE transaction while it lives; `None` for a call that we began.
+    pub(crate) invite: Option<ServerTx>,
+    /// Somebody is being called.
+    pub(crate) dial: Option<Box<Dial>>,
+    /// What a call that we began knows besides.
+    pub(crate) outbound: Option<Box<Outbound>>,
     pub(crate) caller: Leg,
     pub(crate) speaker: Speaker,
     /// Keys into the tag index, to be freed with the call.

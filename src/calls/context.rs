@@ -78,6 +78,10 @@ pub(crate) enum CallTimer {
     Contact,
     /// A target has been silent and another waits.
     Attempt,
+    /// Whoever is being called has not answered.
+    Ringing,
+    /// Time to give the callee the runtime's media.
+    Join,
     /// A reliable provisional is sent again (RFC 3262 §3).
     Reliable,
     /// A re-INVITE of ours has waited long enough for its final answer.
@@ -215,6 +219,13 @@ impl Core {
 
     /// Frees what a finished call holds.
     pub(crate) fn release(&mut self, call: &mut Call) {
+        if let Some(dial) = call.dial.take() {
+            let (timers, tags) = dial.held();
+            call.tags.extend_from_slice(tags);
+            for timer in timers {
+                self.timers.cancel(timer);
+            }
+        }
         for tag in call.tags.drain(..) {
             self.tags.remove(&tag);
         }
@@ -227,6 +238,12 @@ impl Core {
         });
         let mut timers = vec![call.deadline, call.exchange, call.caller.session_timer];
         timers.extend(setup.into_iter().flatten());
+        if let Some(outbound) = &call.outbound {
+            timers.push(outbound.timer());
+            if outbound.has_media() {
+                self.effects.push(Effect::CloseEcho { call: call.key });
+            }
+        }
         match &call.speaker {
             Speaker::Runtime(leg) => timers.push(leg.session_timer),
             Speaker::Echo(echo) => {

@@ -22,6 +22,9 @@ use super::setup;
 impl Call {
     /// Media is open, or no port was free: the echo agent answers or refuses.
     pub(crate) fn on_echo_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
+        if self.outbound.is_some() && self.phase == Phase::Setup {
+            return self.on_outbound_media(cx, local);
+        }
         let Speaker::Echo(echo) = &mut self.speaker else {
             return;
         };
@@ -82,7 +85,7 @@ impl Call {
             .map_err(|no| no.to_string())
     }
 
-    fn tell_media(&self, cx: &mut Cx<'_>, audio: Option<Audio>) {
+    pub(crate) fn tell_media(&self, cx: &mut Cx<'_>, audio: Option<Audio>) {
         let Some(audio) = audio else { return };
         let media = EchoMedia {
             remote: audio.remote,
@@ -102,6 +105,7 @@ impl Call {
             sip_code: reason.status(),
             reason: Some(reason),
             by: HangupBy::Platform,
+            cause: None,
         };
         let lines = |head: &mut Head<'_>| {
             head.fmt("Warning", format_args!("304 trunkline \"{what}\""));

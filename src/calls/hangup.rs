@@ -10,6 +10,8 @@ use super::answer::dialog_of_answer;
 use super::call::{Call, Delayed, Held, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{self, Place};
+use super::dial::reason_line;
+use super::outbound::Outbound;
 use super::record::{Ended, Fact, HangupBy, Status};
 use super::refusal::Reason;
 use super::{NOBODY, setup};
@@ -25,6 +27,8 @@ pub(crate) struct End {
     pub(crate) sip_code: u16,
     pub(crate) reason: Option<Reason>,
     pub(crate) by: HangupBy,
+    /// The cause by Q.850, where a peer named one.
+    pub(crate) cause: Option<u8>,
 }
 
 /// What a BYE says besides the end.
@@ -36,10 +40,9 @@ pub(crate) struct Farewell {
 
 impl Farewell {
     /// We end the call ourselves.
-    fn ours(reason: Reason) -> Self {
+    pub(crate) fn ours(reason: Reason) -> Self {
         let mut lines = Vec::new();
-        let (cause, text) = (reason.status(), reason.sentence());
-        Head::new(&mut lines).fmt("Reason", format_args!("SIP;cause={cause};text=\"{text}\""));
+        reason_line(&mut Head::new(&mut lines), reason);
         Self {
             lines: lines.into(),
             body: Box::default(),
@@ -60,7 +63,7 @@ impl Farewell {
 impl Call {
     /// CANCEL of one of this call's INVITEs; the endpoint has answered it.
     pub(crate) fn on_cancel(&mut self, cx: &mut Cx<'_>, invite: ServerTx, message: &Message<'_>) {
-        if invite != self.invite {
+        if Some(invite) != self.invite {
             return self.cancel_reinvite(cx, invite, message);
         }
         if self.phase != Phase::Setup {
@@ -86,6 +89,11 @@ impl Call {
                 self.bye_owed = None;
             }
             (Phase::Over, Side::Agent) => {}
+            (Phase::Setup, Side::Caller) if self.outbound.is_some() => {
+                self.cancel_runtime(cx, None);
+                self.abandon(cx);
+                self.end(cx, completed(HangupBy::Callee));
+            }
             (Phase::Setup, Side::Caller) => {
                 self.cancel_runtime(cx, None);
                 self.end_setup(cx, canceled(), None, |_| {}, b"");
@@ -100,22 +108,14 @@ impl Call {
             (Phase::Answered | Phase::Confirmed, _) => {
                 self.forgive_acks(cx, side);
                 self.abandon(cx);
-                let by = if side == Side::Caller {
-                    HangupBy::Caller
-                } else {
-                    HangupBy::Agent
+                let by = match side {
+                    Side::Caller if self.outbound.is_some() => HangupBy::Callee,
+                    Side::Caller => HangupBy::Caller,
+                    Side::Agent => HangupBy::Agent,
                 };
                 let farewell = Farewell::crossing(message, &cx.core.config.header_prefix);
                 self.send_bye(cx, side.other(), farewell);
-                self.end(
-                    cx,
-                    End {
-                        status: Status::Completed,
-                        sip_code: 200,
-                        reason: None,
-                        by,
-                    },
-                );
+                self.end(cx, completed(by));
             }
         }
     }
@@ -166,6 +166,7 @@ impl Call {
                         sip_code: 200,
                         reason: Some(reason),
                         by: HangupBy::Platform,
+                        cause: None,
                     },
                 );
             }
@@ -180,6 +181,7 @@ impl Call {
             sip_code: reason.status(),
             reason: Some(reason),
             by: HangupBy::Platform,
+            cause: None,
         };
         self.refuse_with(
             cx,
@@ -214,14 +216,17 @@ impl Call {
         body: &[u8],
     ) {
         self.abandon(cx);
+        let Some(invite) = self.invite else {
+            return self.end_outbound(cx, end);
+        };
         let fresh = cx.core.minter.tag(self.slot, cx.endpoint.entropy());
         let tag = self
             .caller
             .dialogs
             .last()
             .map_or(fresh.as_bytes(), |held| held.dialog.local_tag());
-        cx.respond_as(self.invite, (end.sip_code, phrase), Some(tag), lines, body);
-        cx.endpoint.set_owner(self.invite, NOBODY);
+        cx.respond_as(invite, (end.sip_code, phrase), Some(tag), lines, body);
+        cx.endpoint.set_owner(invite, NOBODY);
         self.end(cx, end);
     }
 
@@ -312,7 +317,7 @@ impl Call {
         let owes_ack = self
             .awaited
             .iter()
-            .any(|ack| ack.from == side && ack.server == self.invite);
+            .any(|ack| ack.from == side && Some(ack.server) == self.invite);
         if side == Side::Caller && owes_ack {
             self.bye_owed = Some(farewell);
             return;
@@ -351,7 +356,7 @@ impl Call {
     }
 
     /// The record is closed and what the call held is let go.
-    fn end(&mut self, cx: &mut Cx<'_>, end: End) {
+    pub(crate) fn end(&mut self, cx: &mut Cx<'_>, end: End) {
         if self.phase == Phase::Over {
             return;
         }
@@ -360,11 +365,19 @@ impl Call {
         if let Some(setup) = self.setup.take() {
             cx.release_setup(&setup);
         }
+        if let Some(dial) = self.dial.take() {
+            let (timers, tags) = dial.held();
+            self.tags.extend_from_slice(tags);
+            for timer in timers {
+                cx.core.timers.cancel(timer);
+            }
+        }
         let mut timers = [
             self.deadline.take(),
             self.exchange.take(),
             self.caller.session_timer.take(),
             None,
+            self.outbound.as_deref().and_then(Outbound::timer),
         ];
         if let Speaker::Runtime(leg) = &mut self.speaker {
             timers[3] = leg.session_timer.take();
@@ -380,7 +393,18 @@ impl Call {
             sip_code: end.sip_code,
             reason: end.reason.map(|reason| reason.code().into()),
             hangup_by: end.by,
+            cause: end.cause,
         })));
+    }
+}
+
+const fn completed(by: HangupBy) -> End {
+    End {
+        status: Status::Completed,
+        sip_code: 200,
+        reason: None,
+        by,
+        cause: None,
     }
 }
 
@@ -390,6 +414,7 @@ const fn canceled() -> End {
         sip_code: 487,
         reason: Some(Reason::CallerCanceled),
         by: HangupBy::Caller,
+        cause: None,
     }
 }
 

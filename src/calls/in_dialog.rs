@@ -229,6 +229,7 @@ impl Call {
         match (pending.purpose, pending.method) {
             (Purpose::Own, Method::Invite) => self.settle_late(cx, &pending, message),
             (Purpose::Own | Purpose::Again, _) => {}
+            (Purpose::Join, _) => self.on_join_answer(cx, flow, &pending, message),
             (Purpose::Refresh, _) => self.on_refresh_answer(cx, flow, &pending, message),
             (Purpose::Relay(server), Method::Invite) => {
                 self.on_reinvite_answer(cx, flow, &pending, server, message)

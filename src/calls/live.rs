@@ -7,7 +7,7 @@ use dashmap::DashMap;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::record::{Fact, Started, Status};
+use super::record::{Direction, Fact, Started, Status};
 
 /// One live call as the API shows it.
 #[derive(Clone, Debug)]
@@ -81,7 +81,10 @@ impl LiveCalls {
             Fact::Started(started) => {
                 let live = LiveCall {
                     started: Arc::clone(started),
-                    status: Status::Ringing,
+                    status: match started.direction {
+                        Direction::Inbound => Status::Ringing,
+                        Direction::Outbound => Status::Queued,
+                    },
                     contact: None,
                     ringing_at: None,
                     answered_at: None,
@@ -94,9 +97,10 @@ impl LiveCalls {
             Fact::Contact { call, contact, .. } => {
                 self.change(*call, |live| live.contact = Some(*contact))
             }
-            Fact::Ringing { call, at, .. } => {
-                self.change(*call, |live| live.ringing_at = Some(*at))
-            }
+            Fact::Ringing { call, at, .. } => self.change(*call, |live| {
+                live.status = Status::Ringing;
+                live.ringing_at = Some(*at);
+            }),
             Fact::Answered {
                 call,
                 at,
@@ -105,6 +109,13 @@ impl LiveCalls {
             } => self.change(*call, |live| {
                 live.status = Status::InProgress;
                 live.answered_at = Some(*at);
+                live.runtime_call_id = Some(runtime_call_id.clone());
+            }),
+            Fact::Joined {
+                call,
+                runtime_call_id,
+                ..
+            } => self.change(*call, |live| {
                 live.runtime_call_id = Some(runtime_call_id.clone());
             }),
             // Shown as it was until its end is a row: see `forget`.

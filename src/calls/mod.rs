@@ -11,12 +11,15 @@ mod attempt;
 mod call;
 mod context;
 mod crossing;
+mod dial;
 mod echo;
 mod effect;
 mod hangup;
 mod in_dialog;
 pub mod limits;
 pub mod live;
+pub mod outbound;
+mod proofs;
 mod provisional;
 pub mod record;
 mod refusal;
@@ -209,6 +212,8 @@ impl Calls {
                 CallTimer::Deadline => call.on_deadline(cx),
                 CallTimer::Contact => call.on_contact(cx, None),
                 CallTimer::Attempt => call.on_attempt_silent(cx),
+                CallTimer::Ringing => call.with_dial(cx, |dial, cx| dial.on_ringing_timeout(cx)),
+                CallTimer::Join => call.send_join(cx),
                 CallTimer::Reliable => call.on_reliable_timer(cx),
                 CallTimer::Exchange => call.on_exchange_late(cx),
                 CallTimer::Session(side) => call.on_session_timer(cx, side),
@@ -466,7 +471,7 @@ impl Calls {
         })
     }
 
-    /// Whether a request of the runtime may have overtaken the answer that makes its dialog.
+    /// Whether a request of whoever is being called may have overtaken the answer that makes its dialog.
     fn is_ahead(&self, message: &Message<'_>) -> bool {
         let tag = message
             .to_tag()
@@ -476,9 +481,10 @@ impl Calls {
             return false;
         };
         let slot = self.slab.get(key.index as usize);
-        *side == Side::Agent
-            && slot.is_some_and(|slot| {
-                slot.generation == key.generation && slot.call.phase == call::Phase::Setup
+        slot.filter(|slot| slot.generation == key.generation)
+            .is_some_and(|slot| {
+                let inviting = *side == Side::Agent && slot.call.phase == call::Phase::Setup;
+                inviting || slot.call.dial.is_some()
             })
     }
 

@@ -35,7 +35,8 @@ impl Call {
         setup.provisional_seen = true;
         let mut timer = setup.attempt_timer.take();
         cx.cancel_timer(&mut timer);
-        if message.status() == 100 {
+        // The callee of an outbound call has answered: what the runtime says meanwhile is for nobody.
+        if message.status() == 100 || self.outbound.is_some() {
             return;
         }
         let Some(fork) = self.fork_for(cx, message) else {
@@ -199,8 +200,11 @@ impl Call {
             }
             head.raw(&answer.head);
         };
+        let Some(invite) = self.invite else {
+            return;
+        };
         cx.respond(
-            self.invite,
+            invite,
             answer.status,
             Some(dialog.local_tag()),
             write,

@@ -81,6 +81,8 @@ impl Status {
 pub enum HangupBy {
     /// The PBX's side.
     Caller,
+    /// Whoever was called by us.
+    Callee,
     /// The agent's runtime.
     Agent,
     /// Trunkline itself.
@@ -92,6 +94,7 @@ impl HangupBy {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Caller => "caller",
+            Self::Callee => "callee",
             Self::Agent => "agent",
             Self::Platform => "platform",
         }
@@ -128,6 +131,9 @@ pub struct Started {
     /// The caller's own `X-` headers, as the runtime got them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(Box<str>, Box<str>)>,
+    /// What the client that ordered the call has said of it, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Box<str>>,
 }
 
 /// A call is over.
@@ -147,6 +153,9 @@ pub struct Ended {
     pub reason: Option<Box<str>>,
     /// Who hung up.
     pub hangup_by: HangupBy,
+    /// The cause by Q.850 that a peer named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<u8>,
 }
 
 /// One fact.
@@ -184,6 +193,15 @@ pub enum Fact {
         /// Call-ID of the runtime's leg; empty for the built-in echo agent.
         runtime_call_id: Box<str>,
     },
+    /// The runtime has come to the callee of an outbound call, who had answered before.
+    Joined {
+        /// The call.
+        call: Uuid,
+        /// The org.
+        org: Uuid,
+        /// Call-ID of the runtime's leg.
+        runtime_call_id: Box<str>,
+    },
     /// The call is over.
     Ended(Box<Ended>),
 }
@@ -196,6 +214,7 @@ impl Fact {
             Self::Ended(ended) => ended.call,
             Self::Contact { call, .. }
             | Self::Ringing { call, .. }
+            | Self::Joined { call, .. }
             | Self::Answered { call, .. } => *call,
         }
     }

@@ -55,12 +55,34 @@ pub enum Reason {
     MediaSilent,
     /// Ended by the operator or the API.
     Operator,
+    /// The agent dials through no trunk.
+    NoWayOut,
+    /// The trunk leads to the registered PBX, and none is registered.
+    NotRegistered,
+    /// The callee is in another call.
+    CalleeBusy,
+    /// The callee's side gave up ringing, or can't be reached now.
+    CalleeNoAnswer,
+    /// The callee said no.
+    CalleeDeclined,
+    /// The callee's side knows no such number.
+    NumberUnreachable,
+    /// It rang for as long as it may.
+    RingingTimeout,
+    /// No address of the trunk answers.
+    TrunkUnreachable,
+    /// The trunk wants credentials that it doesn't get.
+    TrunkAuthFailed,
+    /// The trunk refused for a cause of its own.
+    TrunkRefused,
+    /// The callee's re-INVITE was refused.
+    JoinRefused,
     /// A fault of ours.
     Internal,
 }
 
 impl Reason {
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 37] = [
         Self::NoAgent,
         Self::AgentBusy,
         Self::TrunkBusy,
@@ -86,6 +108,17 @@ impl Reason {
         Self::MaxDuration,
         Self::MediaSilent,
         Self::Operator,
+        Self::NoWayOut,
+        Self::NotRegistered,
+        Self::CalleeBusy,
+        Self::CalleeNoAnswer,
+        Self::CalleeDeclined,
+        Self::NumberUnreachable,
+        Self::RingingTimeout,
+        Self::TrunkUnreachable,
+        Self::TrunkAuthFailed,
+        Self::TrunkRefused,
+        Self::JoinRefused,
         Self::Internal,
     ];
 
@@ -122,6 +155,17 @@ impl Reason {
             Self::MaxDuration => "max_duration",
             Self::MediaSilent => "media_silent",
             Self::Operator => "operator",
+            Self::NoWayOut => "no_outbound_trunk",
+            Self::NotRegistered => "pbx_not_registered",
+            Self::CalleeBusy => "callee_busy",
+            Self::CalleeNoAnswer => "callee_no_answer",
+            Self::CalleeDeclined => "callee_declined",
+            Self::NumberUnreachable => "number_unreachable",
+            Self::RingingTimeout => "ringing_timeout",
+            Self::TrunkUnreachable => "trunk_unreachable",
+            Self::TrunkAuthFailed => "trunk_auth_failed",
+            Self::TrunkRefused => "trunk_refused",
+            Self::JoinRefused => "join_refused",
             Self::Internal => "internal_error",
         }
     }
@@ -156,6 +200,17 @@ impl Reason {
             Self::MaxDuration => "The call reached its longest duration",
             Self::MediaSilent => "No media came in for too long",
             Self::Operator => "The call was ended on request",
+            Self::NoWayOut => "The agent has no outbound trunk to dial through",
+            Self::NotRegistered => "No PBX is registered that the call could go to",
+            Self::CalleeBusy => "The callee is busy",
+            Self::CalleeNoAnswer => "The callee did not answer",
+            Self::CalleeDeclined => "The callee declined the call",
+            Self::NumberUnreachable => "The number does not exist or can't be reached",
+            Self::RingingTimeout => "The callee did not answer in time",
+            Self::TrunkUnreachable => "The outbound trunk cannot be reached",
+            Self::TrunkAuthFailed => "The outbound trunk does not accept the credentials",
+            Self::TrunkRefused => "The outbound trunk refused the call",
+            Self::JoinRefused => "The callee's side did not take the agent's media",
             Self::Internal => "Trunkline met a fault of its own",
         }
     }
@@ -164,14 +219,19 @@ impl Reason {
     /// the server for it; an org's, trunk's, agent's or runtime's trouble is 480.
     pub const fn status(self) -> u16 {
         match self {
-            Self::Overload | Self::Draining => 503,
+            Self::Overload | Self::Draining | Self::TrunkUnreachable => 503,
             Self::NumberNotAllowed => 403,
             Self::BadExtension => 420,
             Self::BadScheme => 416,
             Self::TooManyHops => 483,
             Self::BadRequest => 400,
             Self::SessionTooBrief => 422,
-            Self::NoCommonMedia => 488,
+            Self::NoCommonMedia | Self::JoinRefused => 488,
+            Self::CalleeBusy => 486,
+            Self::CalleeDeclined => 603,
+            Self::NumberUnreachable => 404,
+            Self::RingingTimeout => 408,
+            Self::TrunkAuthFailed => 401,
             Self::CallerCanceled => 487,
             Self::Internal => 500,
             // RFC 3262 §3: of a reliable provisional answer.
@@ -189,6 +249,10 @@ impl Reason {
             | Self::DialogGone
             | Self::MaxDuration
             | Self::MediaSilent
+            | Self::NoWayOut
+            | Self::NotRegistered
+            | Self::CalleeNoAnswer
+            | Self::TrunkRefused
             | Self::Operator => 480,
         }
     }
@@ -197,7 +261,8 @@ impl Reason {
     pub const fn unanswered(self) -> Status {
         match self {
             Self::CallerCanceled => Status::Canceled,
-            Self::SetupTimeout => Status::NoAnswer,
+            Self::CalleeBusy => Status::Busy,
+            Self::SetupTimeout | Self::CalleeNoAnswer | Self::RingingTimeout => Status::NoAnswer,
             Self::Declined
             | Self::RuntimeUnreachable
             | Self::RuntimeRefused
@@ -209,6 +274,12 @@ impl Reason {
             | Self::MaxDuration
             | Self::MediaSilent
             | Self::Operator
+            | Self::CalleeDeclined
+            | Self::NumberUnreachable
+            | Self::TrunkUnreachable
+            | Self::TrunkAuthFailed
+            | Self::TrunkRefused
+            | Self::JoinRefused
             | Self::Internal => Status::Failed,
             Self::NoAgent
             | Self::AgentBusy
@@ -221,6 +292,8 @@ impl Reason {
             | Self::BadScheme
             | Self::TooManyHops
             | Self::BadRequest
+            | Self::NoWayOut
+            | Self::NotRegistered
             | Self::SessionTooBrief => Status::Refused,
         }
     }

@@ -217,6 +217,10 @@ impl Call {
             );
         }
         let requester = pending.side.other();
+        if requester == Side::Caller {
+            // With its own re-INVITE the callee has got the runtime's media.
+            self.joined(cx);
+        }
         self.take_renewal(cx, requester, pending.renewal);
         self.remember_sdp(requester, message.body());
         let prefix = cx.core.config.header_prefix.clone();
@@ -332,7 +336,7 @@ impl Call {
             }
             None => self.echo_acknowledged(cx, message),
         }
-        if ack.server == self.invite {
+        if Some(ack.server) == self.invite {
             self.confirmed(cx);
         }
     }

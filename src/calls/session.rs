@@ -133,7 +133,7 @@ impl Call {
 }
 
 /// RFC 3261 §14.1: the owner of the Call-ID (we, towards the runtime) waits 2.1 to 4 s, the other 0 to 2 s.
-fn glare_wait(side: Side, random: u64) -> Duration {
+pub(crate) fn glare_wait(side: Side, random: u64) -> Duration {
     match side {
         Side::Agent => Duration::from_millis(2_100 + random % 190 * 10),
         Side::Caller => Duration::from_millis(random % 200 * 10),

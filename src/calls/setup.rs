@@ -190,6 +190,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             sip_code: reason.status(),
             reason: Some(reason.code().into()),
             hangup_by: HangupBy::Platform,
+            cause: None,
         })));
         cx.endpoint.set_owner(self.invite, NOBODY);
         let slot = cx.core.minter.dispatch(self.message);
@@ -245,6 +246,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             at: cx.now,
             decision: decision.map(Box::new),
             headers: own_headers(self.message, &cx.core.config.header_prefix),
+            metadata: None,
         })
     }
 
@@ -309,7 +311,9 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             phase: Phase::Setup,
             answered: None,
             setup: Some(Box::new(setup)),
-            invite: self.invite,
+            invite: Some(self.invite),
+            dial: None,
+            outbound: None,
             caller,
             speaker,
             tags: SmallVec::new(),
@@ -376,7 +380,7 @@ fn agent_claim(org: &OrgView, agent: Uuid) -> Claim {
 }
 
 impl Setup {
-    fn new(message: &Message<'_>, contact: ContactState, token: Box<str>) -> Self {
+    pub(crate) fn new(message: &Message<'_>, contact: ContactState, token: Box<str>) -> Self {
         Self {
             invite: message.raw().into(),
             targets: VecDeque::new(),
@@ -406,7 +410,7 @@ impl Setup {
         }
     }
 
-    fn add_targets(&mut self, runtime: &Runtime, agent: Uuid, org: Uuid) {
+    pub(crate) fn add_targets(&mut self, runtime: &Runtime, agent: Uuid, org: Uuid) {
         let Runtime::Sip { uri, fallbacks } = runtime else {
             return;
         };

@@ -10,8 +10,10 @@ use uuid::Uuid;
 
 use super::Defaults;
 use super::settings::Runtime;
-use super::view::{Login, OrgView, TrunkView, View};
-use crate::store::{self, AgentKind, Change, InboundTrunk, OrgRows, Password, Store};
+use super::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
+use crate::store::{
+    self, AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store,
+};
 
 /// Beyond so many touched orgs, everything is read anew.
 const ONE_BY_ONE: usize = 100;
@@ -113,6 +115,7 @@ impl Book {
                 routing: routing(rows),
                 runtimes: self.runtimes(rows),
                 trunk: trunk.map(trunk_view),
+                ways_out: ways_out(rows),
             }),
             logins: trunk
                 .map(|trunk| self.logins(rows, trunk))
@@ -221,5 +224,45 @@ fn trunk_view(trunk: &InboundTrunk) -> TrunkView {
         refer_host: trunk.refer_host.as_deref().map(Into::into),
         refer_headers_in_uri: trunk.refer_headers_in_uri,
         bridge_when_refer_fails: trunk.bridge_when_refer_fails,
+    }
+}
+
+/// By agent.
+fn ways_out(rows: &OrgRows) -> HashMap<Uuid, Arc<WayOut>> {
+    let trunks: HashMap<Uuid, Arc<WayOut>> = rows
+        .outbound_trunks
+        .iter()
+        .map(|trunk| (trunk.id, Arc::new(way_out(trunk))))
+        .collect();
+    rows.agents
+        .iter()
+        .filter_map(|agent| {
+            let trunk = trunks.get(&agent.outbound_trunk_id?)?;
+            Some((agent.id, Arc::clone(trunk)))
+        })
+        .collect()
+}
+
+fn way_out(trunk: &OutboundTrunk) -> WayOut {
+    let settings = &trunk.settings;
+    let login = settings.credentials.as_ref().map(|(user, password)| {
+        Arc::new(PeerLogin {
+            user: user.as_str().into(),
+            password: password.reveal().into(),
+        })
+    });
+    WayOut {
+        id: trunk.id,
+        peer: settings
+            .peer
+            .as_ref()
+            .map(|(host, port)| (host.as_str().into(), *port)),
+        transport: settings.transport,
+        login,
+        caller_number: settings.caller_number,
+        from_host: settings.from_host.as_deref().map(Into::into),
+        p_asserted_identity: settings.p_asserted_identity,
+        max_concurrent_calls: settings.max_concurrent_calls,
+        calls_per_second: settings.calls_per_second,
     }
 }

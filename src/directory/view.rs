@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use smallvec::SmallVec;
+use trunkline_routing::E164;
 use trunkline_sip::auth::Secret;
+use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -36,6 +38,48 @@ pub struct OrgView {
     pub runtimes: HashMap<Uuid, Arc<Runtime>>,
     /// The inbound trunk, if the org has one.
     pub trunk: Option<TrunkView>,
+    /// The trunk that an agent dials through, by agent; one without any isn't listed.
+    pub ways_out: HashMap<Uuid, Arc<WayOut>>,
+}
+
+/// An outbound trunk: what a call needs to leave by it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WayOut {
+    /// The trunk.
+    pub id: Uuid,
+    /// The carrier's or PBX's host and port; `None`: whoever is registered with the org's inbound trunk.
+    pub peer: Option<(Box<str>, u16)>,
+    /// How it is reached.
+    pub transport: Transport,
+    /// What its challenges are answered with.
+    pub login: Option<Arc<PeerLogin>>,
+    /// The number that calls come from.
+    pub caller_number: E164,
+    /// The host in From; `None`: our own.
+    pub from_host: Option<Box<str>>,
+    /// Whether P-Asserted-Identity names the caller number (RFC 3325).
+    pub p_asserted_identity: bool,
+    /// Calls at once; `None`: no limit.
+    pub max_concurrent_calls: Option<u32>,
+    /// New calls in a second; `None`: no limit.
+    pub calls_per_second: Option<u32>,
+}
+
+/// What we answer a peer's digest challenges with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PeerLogin {
+    /// The user name.
+    pub user: Box<str>,
+    /// The password.
+    pub password: Box<str>,
+}
+
+impl std::fmt::Debug for PeerLogin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerLogin")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What an inbound trunk says besides routing.

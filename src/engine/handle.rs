@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use trunkline_sip::slot::Node;
+use trunkline_sip::slot::{Node, Slot};
 use uuid::Uuid;
 
 use super::inbox::{Input, Switch};
 use crate::calls::limits::Limits;
-use crate::calls::place_of;
+use crate::calls::outbound::{Order, Placed};
+use crate::calls::{Reason, place_of};
 
 /// How long a shard may take to do what it is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,6 +32,24 @@ impl Handle {
     /// The live calls of an agent, trunk or org.
     pub fn live(&self, id: Uuid) -> u32 {
         self.limits.live(id)
+    }
+
+    /// Begins an outbound call, and returns once its beginning can't be lost.
+    ///
+    /// # Errors
+    /// A shard doesn't answer; within, why the call can't begin.
+    pub async fn place(&self, order: Order) -> Result<Result<Placed, Reason>, NoAnswer> {
+        let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
+        let inbox = &self.switch.shards()[self.switch.shard_of(slot)];
+        let (done, answer) = oneshot::channel();
+        let order = Box::new(order);
+        let asked = async {
+            inbox.send(Input::Place { slot, order, done }).await;
+            answer.await.map_err(|_| NoAnswer)
+        };
+        tokio::time::timeout(PATIENCE, asked)
+            .await
+            .map_err(|_| NoAnswer)?
     }
 
     /// Ends a call; false if it isn't up on this node.

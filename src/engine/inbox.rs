@@ -9,6 +9,7 @@ use trunkline_sip::slot::{Minter, Slot};
 use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
+use crate::calls::outbound::{Order, Placed};
 use crate::calls::target::Target;
 use crate::calls::{CallKey, Reason};
 
@@ -35,6 +36,12 @@ pub(crate) enum Input {
     EchoSilent(CallKey),
     /// New calls are refused from now on.
     Drain,
+    /// A call is to be begun in this slot; once that can't be lost it is told, or at once why not.
+    Place {
+        slot: Slot,
+        order: Box<Order>,
+        done: oneshot::Sender<Result<Placed, Reason>>,
+    },
     /// One call ends now; whether it was up is told.
     HangUp {
         call: Uuid,

@@ -120,6 +120,7 @@ impl Engine {
             runtime: deps.runtime.clone(),
             media_ip: config.media.ip,
             facts: Vec::new(),
+            promised: Vec::new(),
             ended: Vec::new(),
             unprojected: VecDeque::new(),
             projected: deps.journal.projected(),
@@ -266,7 +267,7 @@ impl Shared {
             Arc::clone(&self.deps.live),
             now,
         );
-        let mut outside = self.outside.clone();
+        let mut outside = self.outside.share();
         outside.inbox = self.switch.shards()[index].clone();
         outside.shard = index;
         Shard {

@@ -85,7 +85,7 @@ impl Observer {
                     self.metrics.refused(reason.code());
                 }
             }
-            Fact::Contact { .. } | Fact::Ringing { .. } => {}
+            Fact::Contact { .. } | Fact::Ringing { .. } | Fact::Joined { .. } => {}
         }
     }
 

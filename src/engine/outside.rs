@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 
@@ -15,16 +15,19 @@ use super::inbox::{Inbox, Input};
 use super::observe::Observer;
 use super::resolve::Resolver;
 use crate::calls::live::LiveCalls;
+use crate::calls::outbound::Placed;
 use crate::calls::record::Fact;
-use crate::calls::{AuthFailure, CallKey, Calls, Effect};
+use crate::calls::{AuthFailure, CallKey, Calls, Effect, Reason};
 use crate::journal::{Journal, Position};
 use crate::media::EchoMedia;
 
 /// Calls of a shard that are over and still shown, at most.
 const SHOWN: usize = 16_384;
 
+/// Calls that somebody ordered and waits for.
+pub(crate) type Promises = Vec<(Placed, oneshot::Sender<Result<Placed, Reason>>)>;
+
 /// What a shard reaches the world by.
-#[derive(Clone)]
 pub(crate) struct Outside {
     pub(crate) inbox: Inbox,
     pub(crate) journal: Journal<Fact>,
@@ -37,6 +40,8 @@ pub(crate) struct Outside {
     pub(crate) runtime: tokio::runtime::Handle,
     /// Facts of this turn.
     pub(crate) facts: Vec<Fact>,
+    /// Calls that were begun on request in this turn, and who waits to hear of it.
+    pub(crate) promised: Promises,
     /// Calls whose end is among them.
     pub(crate) ended: Vec<Uuid>,
     /// Calls whose end is in the journal and not yet a row.
@@ -49,6 +54,27 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
+    /// The same world, for another shard.
+    pub(crate) fn share(&self) -> Self {
+        Self {
+            inbox: self.inbox.clone(),
+            journal: self.journal.clone(),
+            contacts: self.contacts.clone(),
+            resolver: self.resolver.clone(),
+            media: self.media.clone(),
+            media_ip: self.media_ip,
+            auth_failures: self.auth_failures.clone(),
+            runtime: self.runtime.clone(),
+            facts: Vec::new(),
+            promised: Vec::new(),
+            ended: Vec::new(),
+            unprojected: VecDeque::new(),
+            projected: self.projected.clone(),
+            live: Arc::clone(&self.live),
+            shard: self.shard,
+        }
+    }
+
     /// Carries out all wishes, those that the answers bring forth included.
     pub(crate) fn carry_out(
         &mut self,
@@ -134,11 +160,30 @@ impl Outside {
             return;
         }
         match self.journal.append(&mut self.facts) {
-            Ok(position) => self
-                .unprojected
-                .extend(self.ended.drain(..).map(|call| (position, call))),
+            Ok(position) => {
+                self.unprojected
+                    .extend(self.ended.drain(..).map(|call| (position, call)));
+                self.keep_promises(position);
+            }
             Err(_) => metrics::counter!("trunkline_journal_full_total").increment(1),
         }
+    }
+
+    /// Whoever ordered a call hears of it once its first fact can't be lost.
+    fn keep_promises(&mut self, position: Position) {
+        if self.promised.is_empty() {
+            return;
+        }
+        let promised = std::mem::take(&mut self.promised);
+        let journal = self.journal.clone();
+        self.runtime.spawn(async move {
+            if journal.synced(position).await.is_ok() {
+                for (placed, done) in promised {
+                    // Who asked may have gone.
+                    let _ = done.send(Ok(placed));
+                }
+            }
+        });
     }
 
     /// Forgets the calls whose end is a row by now.

@@ -318,6 +318,17 @@ impl Shard {
                 // Who asked may have gone.
                 let _ = done.send(was_up);
             })),
+            Input::Place { slot, order, done } => {
+                let view = self.directory.load();
+                let promised = &mut self.outside.promised;
+                catch_unwind(AssertUnwindSafe(|| {
+                    match calls.place(endpoint, &view, (slot, &order), now) {
+                        Ok(placed) => promised.push((placed, done)),
+                        // Who asked may have gone.
+                        Err(reason) => drop(done.send(Err(reason))),
+                    }
+                }))
+            }
             Input::HangUpAll(reason) => catch_unwind(AssertUnwindSafe(|| {
                 calls.hang_up_all(endpoint, reason, now)
             })),

@@ -177,9 +177,9 @@ impl OutboundTrunks<'_> {
 }
 
 /// The row as it stands.
-struct Row {
+pub(super) struct Row {
     id: Uuid,
-    org_id: Uuid,
+    pub(super) org_id: Uuid,
     name: String,
     host: Option<String>,
     port: Option<u16>,
@@ -271,7 +271,7 @@ async fn insert(
 }
 
 impl Row {
-    fn open(self, keyring: &Keyring) -> Result<OutboundTrunk, Broke> {
+    pub(super) fn open(self, keyring: &Keyring) -> Result<OutboundTrunk, Broke> {
         let open = |sealed: Vec<u8>| Password::open(keyring, &owner(self.id), &sealed);
         let password = self.password.map(open).transpose()?;
         Ok(OutboundTrunk {

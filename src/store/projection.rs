@@ -137,10 +137,12 @@ impl<'f> Known<'f> {
                 ..
             } => {
                 self.answered_at = Some(*at);
-                self.runtime_call_id = Some(runtime_call_id)
-                    .filter(|id| !id.is_empty())
-                    .map(|id| &**id);
+                let named = Some(&**runtime_call_id).filter(|id| !id.is_empty());
+                self.runtime_call_id = named.or(self.runtime_call_id);
             }
+            Fact::Joined {
+                runtime_call_id, ..
+            } => self.runtime_call_id = Some(&**runtime_call_id),
             Fact::Ended(ended) => self.ended = Some(ended),
         }
     }
@@ -186,7 +188,10 @@ fn org(fact: &Fact) -> Uuid {
     match fact {
         Fact::Started(started) => started.org,
         Fact::Ended(ended) => ended.org,
-        Fact::Contact { org, .. } | Fact::Ringing { org, .. } | Fact::Answered { org, .. } => *org,
+        Fact::Contact { org, .. }
+        | Fact::Ringing { org, .. }
+        | Fact::Answered { org, .. }
+        | Fact::Joined { org, .. } => *org,
     }
 }
 

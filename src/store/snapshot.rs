@@ -9,9 +9,10 @@ use uuid::Uuid;
 use super::column::{from_row, moment, number};
 use super::error::Error;
 use super::inbound_trunks;
+use super::outbound_trunks;
 use super::password::Password;
 use super::pool::{Writing, fetch_all};
-use super::{Agent, Dedication, InboundTrunk, Number, Org, Store};
+use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk, Store};
 
 /// An org with what belongs to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +25,8 @@ pub struct OrgRows {
     pub numbers: Vec<Number>,
     /// Its inbound trunk.
     pub trunk: Option<InboundTrunk>,
+    /// The ways out of it.
+    pub outbound_trunks: Vec<OutboundTrunk>,
     /// The trunk's earlier credentials.
     pub old_credentials: Vec<OldCredentials>,
     /// Networks dedicated to it.
@@ -52,6 +55,8 @@ impl Store {
         add_agents(&mut reading, org, &mut rows).await?;
         add_numbers(&mut reading, org, &mut rows).await?;
         self.add_trunks(&mut reading, org, &mut rows).await?;
+        self.add_outbound_trunks(&mut reading, org, &mut rows)
+            .await?;
         self.add_old_credentials(&mut reading, org, &mut rows)
             .await?;
         add_dedications(&mut reading, org, &mut rows).await?;
@@ -176,6 +181,27 @@ impl Store {
         Ok(())
     }
 
+    async fn add_outbound_trunks(
+        &self,
+        reading: &mut Writing,
+        org: Option<Uuid>,
+        rows: &mut Rows,
+    ) -> Result<(), Error> {
+        let trunks: Vec<outbound_trunks::Row> = of!(
+            reading,
+            org,
+            "SELECT * FROM outbound_trunks",
+            "org_id",
+            "ORDER BY created_at, id"
+        )?;
+        for trunk in trunks {
+            if let Some(rows) = rows.get_mut(&trunk.org_id) {
+                rows.outbound_trunks.push(trunk.open(self.keyring())?);
+            }
+        }
+        Ok(())
+    }
+
     async fn add_old_credentials(
         &self,
         reading: &mut Writing,
@@ -234,6 +260,7 @@ impl OrgRows {
             agents: Vec::new(),
             numbers: Vec::new(),
             trunk: None,
+            outbound_trunks: Vec::new(),
             old_credentials: Vec::new(),
             dedicated: Vec::new(),
         }

@@ -62,6 +62,7 @@ fn started(tenant: &Tenant, call: u128, secs: u64) -> Fact {
         at: at(secs),
         decision: Some(Box::new(decision())),
         headers: Vec::new(),
+        metadata: None,
     }))
 }
 
@@ -79,6 +80,7 @@ fn ended(tenant: &Tenant, call: u128, secs: u64, status: Status) -> Fact {
         sip_code,
         reason,
         hangup_by: HangupBy::Caller,
+        cause: None,
     }))
 }
 

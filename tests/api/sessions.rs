@@ -33,6 +33,7 @@ async fn up(house: &House, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) 
             ("X-Tag".into(), "a".into()),
             ("X-Tag".into(), "b".into()),
         ],
+        metadata: None,
     }));
     let (call, org) = (CALL, tenant.org);
     let mut facts = vec![started];
@@ -49,6 +50,7 @@ async fn end(house: &House, tenant: &Tenant) {
         sip_code: 200,
         reason: None,
         hangup_by: HangupBy::Caller,
+        cause: None,
     };
     house.project(&[Fact::Ended(Box::new(ended))]).await;
 }

@@ -7,6 +7,7 @@ mod bridge;
 mod echo;
 mod endings;
 mod harness;
+mod outbound;
 mod refusals;
 mod sessions;
 mod steps;

@@ -381,9 +381,11 @@ fn changes() -> Vec<Case> {
 fn record(world: &World) -> String {
     let ended = world.node.facts.iter().find_map(|fact| match fact {
         Fact::Ended(ended) => Some(ended),
-        Fact::Started(_) | Fact::Contact { .. } | Fact::Ringing { .. } | Fact::Answered { .. } => {
-            None
-        }
+        Fact::Started(_)
+        | Fact::Contact { .. }
+        | Fact::Ringing { .. }
+        | Fact::Joined { .. }
+        | Fact::Answered { .. } => None,
     });
     ended.map_or(String::new(), |ended| {
         format!(

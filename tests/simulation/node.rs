@@ -411,6 +411,7 @@ fn view(agent_limit: Option<u32>) -> View {
                 routing,
                 runtimes: runtimes.collect(),
                 trunk: None::<TrunkView>,
+                ways_out: HashMap::new(),
             }),
         )]),
         by_username: HashMap::from([("trunk-user".into(), login)]),

@@ -80,7 +80,7 @@ fn records(world: &World) -> Vec<String> {
 fn record(facts: &[&Fact]) -> Option<&'static str> {
     let rank = |fact: &Fact| match fact {
         Fact::Started(_) => 0,
-        Fact::Contact { .. } | Fact::Ringing { .. } => 1,
+        Fact::Contact { .. } | Fact::Ringing { .. } | Fact::Joined { .. } => 1,
         Fact::Answered { .. } => 2,
         Fact::Ended(_) => 3,
     };
@@ -178,6 +178,7 @@ fn outcome(world: &World, caller: &Caller) -> Option<String> {
         Fact::Ended(ended) if ended.call == call => Some(ended.sip_code),
         Fact::Started(_)
         | Fact::Contact { .. }
+        | Fact::Joined { .. }
         | Fact::Ringing { .. }
         | Fact::Answered { .. }
         | Fact::Ended(_) => None,

@@ -48,6 +48,7 @@ fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
         sip_code: 200,
         reason: None,
         hangup_by: HangupBy::Caller,
+        cause: None,
     };
     vec![
         Fact::Started(started.into()),

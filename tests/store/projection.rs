@@ -38,6 +38,7 @@ fn started(call: u128, at: Moment) -> Started {
         at,
         decision: None,
         headers: vec![("X-Queue".into(), "7".into())],
+        metadata: None,
     }
 }
 
@@ -50,6 +51,7 @@ fn ended(call: u128, status: Status, at: Moment) -> Fact {
         sip_code: 200,
         reason: None,
         hangup_by: HangupBy::Caller,
+        cause: None,
     };
     Fact::Ended(ended.into())
 }

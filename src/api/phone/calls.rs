@@ -400,6 +400,7 @@ mod tests {
             at: Moment::from_secs(at),
             decision: None,
             headers: Vec::new(),
+            metadata: None,
         };
         LiveCall {
             started: Arc::new(started),

@@ -8,6 +8,7 @@ mod destinations;
 mod events;
 mod inbound_trunk;
 mod numbers;
+mod outbound_call;
 mod outbound_trunks;
 mod route_test;
 mod runtime;
@@ -43,6 +44,7 @@ pub(super) fn router() -> Router<Api> {
         .route("/numbers/{number_id}", delete(numbers::delete))
         .nest("/sip", sip())
         .route("/events", get(events::stream))
+        .route("/outbound-call", post(once(outbound_call::place)))
         .route("/calls", get(calls::list))
         .route("/calls/{call_id}", get(calls::one))
         .route("/calls/{call_id}/routing", get(calls::routing))

@@ -212,6 +212,14 @@ impl Runtime {
         format!("sip:{{agent_id}}@{}{transport}", self.address)
     }
 
+    pub(crate) const fn address(self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) const fn is_tcp(self) -> bool {
+        self.tcp
+    }
+
     fn is_taken(self) -> bool {
         if self.tcp {
             TcpListener::bind(self.address).is_err()

@@ -1,0 +1,145 @@
+//! `/phone/outbound-call`: an agent calls somebody through its outbound trunk, with that trunk's caller number.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::shape::{Count, Free, NUMBER, Text};
+use crate::api::{Api, ApiError};
+use crate::calls::Reason;
+use crate::calls::outbound::Order;
+use crate::calls::record::Status;
+use crate::directory::view::OrgView;
+use crate::store::Kind;
+
+/// How long the live view may take to show what was changed before the order came.
+const CATCH_UP: Duration = Duration::from_secs(1);
+/// When to try again at what other calls stand in the way of, in seconds.
+const RETRY: u64 = 5;
+const RINGING: Count = Count::new(1..=600);
+const DURATION: Count = Count::new(1..=604_800);
+/// Octets of `metadata` as JSON.
+const METADATA: Free = Free::new(16 * 1024);
+
+/// What is answered: the call goes on by itself.
+#[derive(Debug, Serialize)]
+pub(crate) struct PlacedView {
+    call_id: Uuid,
+    session_id: Uuid,
+    status: Status,
+}
+
+/// What is asked for.
+struct Asked {
+    agent: String,
+    number: E164,
+    ringing_timeout: Duration,
+    max_duration: Duration,
+    metadata: Option<Box<str>>,
+}
+
+/// `POST /phone/outbound-call {phone_agent_id, phone_number, ringing_timeout_s, max_duration_s, metadata}`: 201 at once, and the call
+/// shows its progress. 404 for an agent that isn't there, 409 for one that is disabled or dials through no trunk, 429 at a
+/// limit, 503 while this node takes no calls.
+pub(crate) async fn place(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<(StatusCode, Json<PlacedView>), ApiError> {
+    caller.needs("calls:write")?;
+    let asked = asked(body.fields()?)?;
+    // While the database is away, what is known decides, as it does for inbound calls.
+    if let Ok(latest) = api.store().feed().position().await {
+        let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
+    }
+    let view = api.directory().load();
+    let agent = asked
+        .agent
+        .parse()
+        .ok()
+        .zip(view.org(caller.org))
+        .filter(|(agent, org)| is_there(org, *agent));
+    let (agent, org) = agent.ok_or_else(|| ApiError::absent(Kind::Agent))?;
+    check(org, agent)?;
+    let order = Order {
+        org: caller.org,
+        agent,
+        number: asked.number,
+        ringing_timeout: asked.ringing_timeout,
+        max_duration: asked.max_duration,
+        metadata: asked.metadata,
+    };
+    let Some(engine) = api.engine() else {
+        return Err(refused(Reason::Draining));
+    };
+    let placed = engine.place(order).await;
+    let placed = placed
+        .map_err(|fault| ApiError::Broke(Box::new(fault)))?
+        .map_err(refused)?;
+    let view = PlacedView {
+        call_id: placed.call,
+        session_id: placed.session,
+        status: Status::Queued,
+    };
+    Ok((StatusCode::CREATED, Json(view)))
+}
+
+fn asked(mut fields: Fields) -> Result<Asked, ApiError> {
+    let agent = fields.required("phone_agent_id", Text::line(1..=255));
+    let number = fields.required("phone_number", NUMBER);
+    let ringing = fields.optional("ringing_timeout_s", RINGING).unwrap_or(45);
+    let duration = fields
+        .optional("max_duration_s", DURATION)
+        .unwrap_or(14_400);
+    let metadata = fields.optional("metadata", METADATA);
+    fields.done(|| {
+        Some(Asked {
+            agent: agent?,
+            number: number?,
+            ringing_timeout: Duration::from_secs(u64::from(ringing)),
+            max_duration: Duration::from_secs(u64::from(duration)),
+            metadata: metadata.map(|map| serde_json::Value::Object(map).to_string().into()),
+        })
+    })
+}
+
+fn is_there(org: &OrgView, agent: Uuid) -> bool {
+    org.routing.agents.iter().any(|known| known.id == agent)
+}
+
+/// What stands against a call by this agent, whoever is called.
+fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
+    let enabled = |known: &trunkline_routing::Agent| known.id == agent && known.enabled;
+    if !org.routing.agents.iter().any(enabled) {
+        return Err(ApiError::Conflict("The agent is disabled".to_owned()));
+    }
+    match org.ways_out.get(&agent) {
+        Some(_) => Ok(()),
+        None => Err(refused(Reason::NoWayOut)),
+    }
+}
+
+/// Why no call was begun.
+fn refused(reason: Reason) -> ApiError {
+    let message = reason.sentence().to_owned();
+    match reason {
+        Reason::Overload | Reason::Draining => ApiError::Unavailable {
+            message,
+            wait_s: RETRY,
+        },
+        Reason::AgentBusy | Reason::TrunkBusy | Reason::OrgBusy => ApiError::AtLimit {
+            message,
+            wait_s: RETRY,
+        },
+        // Between the look and the order something was changed.
+        Reason::NoAgent => ApiError::absent(Kind::Agent),
+        _ => ApiError::Conflict(message),
+    }
+}

@@ -1,0 +1,723 @@
+//! Calling somebody: an INVITE of our own, tried at one place after another until there is an answer (RFC 3261 §13.2, RFC 3263
+//! §4.3). It serves outbound calls, and whoever is brought into a call that is up.
+//!
+//! The next place is tried only after a broken way, silence, or a 408 or 503 before anything rang; whoever has declined isn't
+//! asked again. Challenges are answered, a redirection is followed within the peer's own hosts. What the answer means for the
+//! call is not known here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use trunkline_routing::E164;
+use trunkline_sip::auth::client::Asking;
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::reason;
+use trunkline_sip::slot::{CallId, Slot};
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use super::call::{CallKey, ForkDialog, Leg, Side};
+use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows};
+use super::effect::Effect;
+use super::proofs::Proofs;
+use super::record::Status;
+use super::refusal::Reason;
+use super::target::{self, Place, Target, Unresolved, default_port};
+use super::{has_sdp, owner_of};
+use crate::directory::view::{PeerLogin, WayOut};
+
+/// How long a place may be silent while another waits.
+const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
+/// Redirections that are followed.
+const MAX_REDIRECTS: u8 = 3;
+/// Contacts of one redirection that are tried.
+const MAX_CONTACTS: usize = 8;
+/// Requests of one attempt: the first, and those with credentials or a longer session.
+const MAX_REQUESTS: u32 = 8;
+/// A datagram above this may be cut on its way (RFC 3261 §18.1.1).
+const LARGE: usize = 1_300;
+
+/// Whom to call, and as whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Callee {
+    /// Where it may be reached, in the order to be tried.
+    pub(crate) places: VecDeque<Place>,
+    /// The hosts that a redirection may name.
+    pub(crate) hosts: SmallVec<[String; 1]>,
+    /// The URI in To.
+    pub(crate) to: Box<str>,
+    /// The user part in From.
+    pub(crate) from_user: Box<str>,
+    /// The host in From; `None`: our own.
+    pub(crate) from_host: Option<Box<str>>,
+    /// Whether P-Asserted-Identity repeats From (RFC 3325).
+    pub(crate) asserts: bool,
+    /// What challenges are answered with.
+    pub(crate) login: Option<Arc<PeerLogin>>,
+    /// Further header lines, each with its line end.
+    pub(crate) lines: Box<[u8]>,
+}
+
+impl Callee {
+    /// A number, reached through an outbound trunk with its caller number. `None` for a trunk to whoever is registered.
+    pub(crate) fn through(trunk: &WayOut, number: E164) -> Option<Self> {
+        let (host, port) = trunk.peer.as_ref()?;
+        let transport = trunk.transport;
+        // Without a port, a name may have SRV records (RFC 3263 §4.2).
+        let port = Some(*port).filter(|port| *port != default_port(transport));
+        let host_port = port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}"));
+        let parameter = match transport {
+            Transport::Udp => "",
+            Transport::Tcp => ";transport=tcp",
+            Transport::Tls => ";transport=tls",
+        };
+        let number = number.as_str();
+        let uri: Box<str> = format!("sip:{number}@{host_port}{parameter}").into();
+        let place = match target::place(&uri)? {
+            Place::Known(target) => Place::Known(Target {
+                transport,
+                ..target
+            }),
+            Place::Name(wanted) => Place::Name(Unresolved {
+                transport: Some(transport),
+                ..wanted
+            }),
+        };
+        Some(Self {
+            hosts: target::host_of(uri.as_bytes()).into_iter().collect(),
+            places: VecDeque::from([place]),
+            to: format!("sip:{number}@{host_port}").into(),
+            from_user: trunk.caller_number.as_str().into(),
+            from_host: trunk.from_host.clone(),
+            asserts: trunk.p_asserted_identity,
+            login: trunk.login.clone(),
+            lines: Box::default(),
+        })
+    }
+}
+
+/// What a call in progress is for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Errand {
+    /// The call begins with it: an outbound call.
+    Begin,
+}
+
+/// A call to somebody, under way.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    pub(crate) errand: Errand,
+    pub(crate) callee: Callee,
+    /// The SDP that is offered.
+    offer: Box<[u8]>,
+    /// The leg that it will be.
+    side: Side,
+    key: CallKey,
+    slot: Slot,
+    call_id: CallId,
+    targets: VecDeque<Target>,
+    current: Option<Target>,
+    resolving: bool,
+    client: Option<ClientTx>,
+    local_tag: Box<[u8]>,
+    cseq: u32,
+    proofs: Proofs,
+    min_se: Option<u32>,
+    redirects: u8,
+    /// Something came from the place that is being tried.
+    heard: bool,
+    /// It rang somewhere.
+    rang: bool,
+    /// The last SDP of a provisional answer, and the To-tag that it came under.
+    early: Option<(Box<[u8]>, Box<[u8]>)>,
+    /// Why the last place failed.
+    last: Option<Failure>,
+    /// Keys into the tag index.
+    tags: SmallVec<[u64; 1]>,
+    attempt_timer: Option<TimerId>,
+    ringing_timer: Option<TimerId>,
+}
+
+/// How a call to somebody has come on.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// Nothing that anybody needs to know.
+    Waits,
+    /// It rings for the first time.
+    Rings,
+    /// Somebody has answered; the ACK is out.
+    Answered(Box<Answered>),
+    /// It is over without an answer.
+    Failed(Failure),
+}
+
+/// Who has answered.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// The leg, with the one dialog that stands, whose number is 0.
+    pub(crate) leg: Leg,
+    /// The SDP answer; empty if none came.
+    pub(crate) sdp: Box<[u8]>,
+    /// Keys into the tag index, the call's from now on.
+    pub(crate) tags: SmallVec<[u64; 1]>,
+}
+
+/// Why nobody has answered.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Failure {
+    /// The status code that said so, or stands for it.
+    pub(crate) sip_code: u16,
+    pub(crate) reason: Reason,
+    pub(crate) status: Status,
+    /// The cause by Q.850, where the peer named one.
+    pub(crate) cause: Option<u8>,
+}
+
+impl Dial {
+    /// A call to `callee` as the leg on `side` of the call at `key`. Nothing is sent before [`Self::begin`].
+    pub(crate) fn new(
+        cx: &mut Cx<'_>,
+        (key, slot, side): (CallKey, Slot, Side),
+        errand: Errand,
+        callee: Callee,
+    ) -> Self {
+        Self {
+            errand,
+            callee,
+            offer: Box::default(),
+            side,
+            key,
+            slot,
+            call_id: cx.core.minter.call_id(slot, cx.endpoint.entropy()),
+            targets: VecDeque::new(),
+            current: None,
+            resolving: false,
+            client: None,
+            local_tag: Box::default(),
+            cseq: 0,
+            proofs: Proofs::default(),
+            min_se: None,
+            redirects: 0,
+            heard: false,
+            rang: false,
+            early: None,
+            last: None,
+            tags: SmallVec::new(),
+            attempt_timer: None,
+            ringing_timer: None,
+        }
+    }
+
+    /// The Call-ID of every INVITE of this call.
+    pub(crate) const fn call_id(&self) -> &CallId {
+        &self.call_id
+    }
+
+    /// Offers `offer`, and rings for as long as `patience` says.
+    pub(crate) fn begin(
+        &mut self,
+        cx: &mut Cx<'_>,
+        offer: Vec<u8>,
+        patience: Duration,
+    ) -> Progress {
+        self.offer = offer.into();
+        self.ringing_timer = Some(cx.schedule(self.key, patience, CallTimer::Ringing));
+        self.advance(cx)
+    }
+
+    /// Whether an answer of this transaction is meant for it.
+    pub(crate) fn owns(&self, client: ClientTx) -> bool {
+        self.client == Some(client)
+    }
+
+    pub(crate) const fn is_resolving(&self) -> bool {
+        self.resolving
+    }
+
+    /// The timers and tags that it holds.
+    pub(crate) fn held(&self) -> (impl Iterator<Item = TimerId>, &[u64]) {
+        let timers = [self.attempt_timer, self.ringing_timer];
+        (timers.into_iter().flatten(), &self.tags)
+    }
+
+    /// The resolver has answered; nothing found is an empty list.
+    pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, targets: Vec<Target>) -> Progress {
+        self.resolving = false;
+        self.targets.extend(targets);
+        self.advance(cx)
+    }
+
+    /// Goes on as far as it can.
+    fn advance(&mut self, cx: &mut Cx<'_>) -> Progress {
+        while self.client.is_none() {
+            let target = match self.targets.pop_front() {
+                Some(target) => target,
+                None => match self.callee.places.pop_front() {
+                    Some(Place::Known(target)) => target,
+                    Some(Place::Name(wanted)) => {
+                        self.resolving = true;
+                        let call = self.key;
+                        cx.core.effects.push(Effect::Resolve { call, wanted });
+                        return Progress::Waits;
+                    }
+                    None => return self.fail(cx, self.last.unwrap_or(UNREACHABLE)),
+                },
+            };
+            self.attempt(cx, target);
+        }
+        Progress::Waits
+    }
+
+    /// Tries the next place: a dialog of its own would come of it, so it gets a From-tag of its own.
+    fn attempt(&mut self, cx: &mut Cx<'_>, target: Target) {
+        let owner = TagOwner {
+            key: self.key,
+            side: self.side,
+            fork: 0,
+        };
+        let tag = cx.mint_tag(self.slot, owner);
+        self.tags.push(tag.bits());
+        self.local_tag = tag.as_bytes().into();
+        self.cseq = 0;
+        self.proofs = Proofs::default();
+        self.heard = false;
+        self.current = Some(target);
+        self.client = self.send(cx);
+        if self.client.is_some() && (!self.targets.is_empty() || !self.callee.places.is_empty()) {
+            let timer = cx.schedule(self.key, ATTEMPT_PATIENCE, CallTimer::Attempt);
+            self.attempt_timer = Some(timer);
+        }
+    }
+
+    /// Sends the INVITE to the place that is being tried; again, if something has to be said better.
+    fn send(&mut self, cx: &mut Cx<'_>) -> Option<ClientTx> {
+        let target = self.current.as_ref()?;
+        let flow = cx.flow_to(target)?;
+        self.cseq += 1;
+        let config = Arc::clone(&cx.core.config);
+        let contact = cx.contact(&flow);
+        let own_host = host_part(cx.endpoint.sent_by(&flow)).to_owned();
+        let host = self.callee.from_host.as_deref().unwrap_or(&own_host);
+        let from = format!("<sip:{}@{host}>", self.callee.from_user);
+        let min_se = self.min_se.unwrap_or(config.min_se);
+        let tag = String::from_utf8_lossy(&self.local_tag).into_owned();
+        let write = |head: &mut Head<'_>| {
+            head.number("Max-Forwards", 70);
+            head.fmt("From", format_args!("{from};tag={tag}"));
+            head.fmt("To", format_args!("<{}>", self.callee.to));
+            head.line("Call-ID", self.call_id.as_bytes());
+            head.fmt("CSeq", format_args!("{} INVITE", self.cseq));
+            head.line("Contact", contact.as_bytes());
+            head.line("Allow", ALLOW);
+            head.line("Supported", b"timer");
+            head.number("Session-Expires", config.session_expires.max(min_se).into());
+            head.number("Min-SE", min_se.into());
+            if self.callee.asserts {
+                head.line("P-Asserted-Identity", from.as_bytes());
+            }
+            head.raw(&self.callee.lines);
+            self.proofs.lines(head);
+            head.line("Content-Type", b"application/sdp");
+        };
+        let owner = owner_of(self.key);
+        cx.with_head(write, |cx, head| {
+            if !flow.transport.is_reliable() && head.len() + self.offer.len() > LARGE {
+                tracing::warn!(peer = %flow.peer, octets = head.len() + self.offer.len(), "an INVITE that may be cut on its way over UDP");
+            }
+            let request = Request {
+                method: Method::Invite,
+                token: "INVITE",
+                uri: target.uri.as_bytes(),
+                head,
+                body: &self.offer,
+            };
+            cx.endpoint.request(flow, &request, owner, cx.now).ok()
+        })
+    }
+
+    /// An answer to the INVITE.
+    pub(crate) fn on_response(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        message: &Message<'_>,
+    ) -> Progress {
+        cx.cancel_timer(&mut self.attempt_timer);
+        let heard = std::mem::replace(&mut self.heard, true);
+        match message.status() {
+            100 => Progress::Waits,
+            101..=199 => self.on_provisional(message),
+            200..=299 => self.on_accepted(cx, flow, message),
+            status => {
+                let client = self.client.take();
+                debug_assert!(client.is_some(), "it is the one that was answered");
+                self.heard = heard;
+                self.on_refused(cx, status, message)
+            }
+        }
+    }
+
+    fn on_provisional(&mut self, message: &Message<'_>) -> Progress {
+        if has_sdp(message) {
+            let tag = message.to_tag().unwrap_or_default();
+            self.early = Some((tag.into(), message.body().into()));
+        }
+        if std::mem::replace(&mut self.rang, true) {
+            Progress::Waits
+        } else {
+            Progress::Rings
+        }
+    }
+
+    /// The 2xx is acknowledged at once: its SDP is the answer to our offer.
+    fn on_accepted(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) -> Progress {
+        let uri = self
+            .current
+            .as_ref()
+            .map(|target| target.uri.clone())
+            .unwrap_or_default();
+        let (Some(client), Some(dialog)) = (self.client, Dialog::uac(uri.as_bytes(), message))
+        else {
+            return Progress::Waits;
+        };
+        let target = cx.next_flow(&dialog, flow);
+        let request_uri = dialog.request_uri().to_vec();
+        let write = |head: &mut Head<'_>| dialog.ack_head(self.cseq, head);
+        cx.with_head(write, |cx, head| {
+            let request = Request {
+                method: Method::Ack,
+                token: "ACK",
+                uri: &request_uri,
+                head,
+                body: b"",
+            };
+            let tag = message.to_tag().unwrap_or_default();
+            cx.endpoint.ack(client, tag, target, &request, cx.now);
+        });
+        self.client = None;
+        self.release(cx);
+        let mut leg = Leg::new(flow);
+        leg.abilities.update = allows(message, "UPDATE");
+        leg.session = SessionTimer::for_uac(message, Some(cx.core.config.session_expires));
+        leg.login = self.callee.login.clone();
+        if leg.keeps_sdp() {
+            leg.sdp = Some(self.offer.clone());
+        }
+        leg.dialogs.push(ForkDialog { fork: 0, dialog });
+        let sdp = if has_sdp(message) {
+            message.body().into()
+        } else {
+            self.early_of(message.to_tag().unwrap_or_default())
+        };
+        Progress::Answered(Box::new(Answered {
+            leg,
+            sdp,
+            tags: std::mem::take(&mut self.tags),
+        }))
+    }
+
+    /// Some carriers say the answer in the 183 alone.
+    fn early_of(&mut self, tag: &[u8]) -> Box<[u8]> {
+        match self.early.take() {
+            Some((of, sdp)) if *of == *tag => sdp,
+            Some(_) | None => Box::default(),
+        }
+    }
+
+    fn on_refused(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) -> Progress {
+        match status {
+            401 | 407 if self.answers(cx, message) => self.again(cx),
+            422 if self.min_se.is_none() => match message.number(HeaderName::MinSe) {
+                Some(min_se) => {
+                    self.min_se = Some(min_se);
+                    self.again(cx)
+                }
+                None => self.fail(cx, failure(status, message)),
+            },
+            300..=399 => self.on_redirect(cx, status, message),
+            // Once it rang, a person may have been asked.
+            408 | 503 if !self.rang => {
+                self.last = Some(failure(status, message));
+                self.advance(cx)
+            }
+            _ => self.fail(cx, failure(status, message)),
+        }
+    }
+
+    fn answers(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) -> bool {
+        let (Some(target), Some(login)) = (&self.current, &self.callee.login) else {
+            return false;
+        };
+        let asking = Asking {
+            method: "INVITE",
+            uri: target.uri.as_bytes(),
+            body: &self.offer,
+        };
+        let random = cx.endpoint.entropy().bits128();
+        self.cseq < MAX_REQUESTS && self.proofs.answer(message, &asking, login, random)
+    }
+
+    /// The same INVITE to the same place, with what was missing.
+    fn again(&mut self, cx: &mut Cx<'_>) -> Progress {
+        self.client = self.send(cx);
+        self.advance(cx)
+    }
+
+    /// A 3xx is followed only within the peer's own hosts.
+    fn on_redirect(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) -> Progress {
+        self.redirects += 1;
+        let mut places: VecDeque<Place> = message
+            .elements(HeaderName::Contact)
+            .take(MAX_CONTACTS)
+            .filter_map(|contact| {
+                let uri = NameAddr::parse(contact).ok()?.uri;
+                let within = self.callee.hosts.contains(&target::host_of(uri)?);
+                let place = target::place(std::str::from_utf8(uri).ok()?)?;
+                within.then_some(place)
+            })
+            .collect();
+        if self.redirects > MAX_REDIRECTS || places.is_empty() {
+            return self.fail(cx, failure(status, message));
+        }
+        places.extend(self.targets.drain(..).map(Place::Known));
+        places.append(&mut self.callee.places);
+        self.callee.places = places;
+        self.advance(cx)
+    }
+
+    /// The transaction has ended in silence (408) or on a broken way (503).
+    pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, status: u16) -> Progress {
+        self.client = None;
+        cx.cancel_timer(&mut self.attempt_timer);
+        self.last = Some(Failure {
+            sip_code: status,
+            ..UNREACHABLE
+        });
+        self.advance(cx)
+    }
+
+    /// The place that is being tried has said nothing while another waits.
+    pub(crate) fn on_silent(&mut self, cx: &mut Cx<'_>) -> Progress {
+        self.attempt_timer = None;
+        if self.heard {
+            return Progress::Waits;
+        }
+        if let Some(client) = self.client.take() {
+            cx.endpoint.cancel(client, b"", cx.now);
+        }
+        self.last = Some(Failure {
+            sip_code: 408,
+            ..UNREACHABLE
+        });
+        self.advance(cx)
+    }
+
+    /// It has rung for long enough.
+    pub(crate) fn on_ringing_timeout(&mut self, cx: &mut Cx<'_>) -> Progress {
+        self.ringing_timer = None;
+        // Nobody has heard of it: then it isn't the callee who doesn't answer.
+        let reason = if self.heard {
+            Reason::RingingTimeout
+        } else {
+            Reason::TrunkUnreachable
+        };
+        self.cancel(cx, reason);
+        Progress::Failed(Failure {
+            sip_code: 408,
+            reason,
+            status: reason.unanswered(),
+            cause: None,
+        })
+    }
+
+    /// Takes the INVITE back; whatever is answered to it from now on is nobody's.
+    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, reason: Reason) {
+        if let Some(client) = self.client.take() {
+            let mut lines = Vec::new();
+            reason_line(&mut Head::new(&mut lines), reason);
+            cx.endpoint.cancel(client, &lines, cx.now);
+        }
+        self.release(cx);
+    }
+
+    fn fail(&mut self, cx: &mut Cx<'_>, failure: Failure) -> Progress {
+        self.release(cx);
+        Progress::Failed(failure)
+    }
+
+    fn release(&mut self, cx: &mut Cx<'_>) {
+        cx.cancel_timer(&mut self.attempt_timer);
+        cx.cancel_timer(&mut self.ringing_timer);
+    }
+}
+
+/// `Reason` of a CANCEL or BYE of ours (RFC 3326).
+pub(crate) fn reason_line(head: &mut Head<'_>, reason: Reason) {
+    let (cause, text) = (reason.status(), reason.sentence());
+    head.fmt("Reason", format_args!("SIP;cause={cause};text=\"{text}\""));
+}
+
+/// No place is left, or there was none.
+const UNREACHABLE: Failure = Failure {
+    sip_code: 503,
+    reason: Reason::TrunkUnreachable,
+    status: Status::Failed,
+    cause: None,
+};
+
+/// What a final refusal says of the callee. The Q.850 cause of a gateway is nearer to the truth than the code it was mapped to.
+fn failure(status: u16, message: &Message<'_>) -> Failure {
+    let cause = message
+        .elements(HeaderName::Reason)
+        .filter_map(reason::Reason::parse)
+        .filter(|reason| reason.is("Q.850"))
+        .find_map(|reason| reason.cause)
+        .and_then(|cause| u8::try_from(cause).ok());
+    let said = reason_of(status, cause);
+    Failure {
+        sip_code: status,
+        reason: said,
+        status: said.unanswered(),
+        cause,
+    }
+}
+
+const fn reason_of(status: u16, cause: Option<u8>) -> Reason {
+    match (status, cause) {
+        (401 | 407, _) => Reason::TrunkAuthFailed,
+        (603 | 607 | 608, _) => Reason::CalleeDeclined,
+        (486 | 600, _) | (_, Some(17)) => Reason::CalleeBusy,
+        (_, Some(18..=20)) => Reason::CalleeNoAnswer,
+        (_, Some(21)) => Reason::CalleeDeclined,
+        (_, Some(1 | 22 | 28)) => Reason::NumberUnreachable,
+        (408 | 480 | 487, _) => Reason::CalleeNoAnswer,
+        (404 | 410 | 484 | 604, _) => Reason::NumberUnreachable,
+        (415 | 488 | 606, _) => Reason::NoCommonMedia,
+        (503, _) => Reason::TrunkUnreachable,
+        _ => Reason::TrunkRefused,
+    }
+}
+
+/// A host without its port.
+fn host_part(host_port: &str) -> &str {
+    match host_port.strip_prefix('[') {
+        Some(_) => host_port
+            .find(']')
+            .map_or(host_port, |end| &host_port[..=end]),
+        None => host_port.split(':').next().unwrap_or(host_port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trunk(host: &str, port: u16, transport: Transport) -> WayOut {
+        WayOut {
+            id: uuid::Uuid::nil(),
+            peer: Some((host.into(), port)),
+            transport,
+            login: None,
+            caller_number: E164::parse("+442071838750").unwrap(),
+            from_host: None,
+            p_asserted_identity: false,
+            max_concurrent_calls: None,
+            calls_per_second: None,
+        }
+    }
+
+    #[test]
+    fn a_trunk_is_dialled_at_its_host_by_its_transport() {
+        let number = E164::parse("+14155550100").unwrap();
+        for (host, port, transport, uri, wanted) in [
+            (
+                "192.0.2.1",
+                5060,
+                Transport::Udp,
+                "sip:+14155550100@192.0.2.1",
+                None,
+            ),
+            (
+                "192.0.2.1",
+                5070,
+                Transport::Tcp,
+                "sip:+14155550100@192.0.2.1:5070;transport=tcp",
+                None,
+            ),
+            (
+                "[2001:db8::1]",
+                5061,
+                Transport::Tls,
+                "sip:+14155550100@[2001:db8::1];transport=tls",
+                None,
+            ),
+            (
+                "sip.example.com",
+                5060,
+                Transport::Udp,
+                "sip:+14155550100@sip.example.com",
+                Some(None),
+            ),
+            (
+                "sip.example.com",
+                5062,
+                Transport::Udp,
+                "sip:+14155550100@sip.example.com:5062",
+                Some(Some(5062)),
+            ),
+        ] {
+            let mut callee = Callee::through(&trunk(host, port, transport), number).unwrap();
+            match callee.places.pop_front().unwrap() {
+                Place::Known(target) => {
+                    assert_eq!((&*target.uri, target.transport), (uri, transport));
+                    assert_eq!(target.address.port(), port);
+                    assert_eq!(wanted, None);
+                }
+                Place::Name(name) => {
+                    assert_eq!((&*name.uri, name.transport), (uri, Some(transport)));
+                    assert_eq!(Some(name.port), wanted);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_gateways_cause_says_more_than_its_code() {
+        for (status, cause, reason) in [
+            (486, None, Reason::CalleeBusy),
+            (600, None, Reason::CalleeBusy),
+            (603, None, Reason::CalleeDeclined),
+            (480, None, Reason::CalleeNoAnswer),
+            (480, Some(17), Reason::CalleeBusy),
+            (480, Some(21), Reason::CalleeDeclined),
+            (500, Some(19), Reason::CalleeNoAnswer),
+            (403, Some(1), Reason::NumberUnreachable),
+            (404, None, Reason::NumberUnreachable),
+            (403, None, Reason::TrunkRefused),
+            (488, None, Reason::NoCommonMedia),
+            (401, None, Reason::TrunkAuthFailed),
+            (503, None, Reason::TrunkUnreachable),
+        ] {
+            assert_eq!(reason_of(status, cause), reason, "{status} {cause:?}");
+        }
+    }
+
+    #[test]
+    fn hosts_lose_their_port() {
+        for (given, host) in [
+            ("h:5060", "h"),
+            ("[::1]:5060", "[::1]"),
+            ("h", "h"),
+            ("[::1]", "[::1]"),
+        ] {
+            assert_eq!(host_part(given), host);
+        }
+    }
+}

@@ -1,0 +1,608 @@
+//! Outbound calls. The callee is called first, with an offer on our own RTP address; once it has answered, the runtime is invited
+//! with the callee's SDP, and the callee is re-INVITEd with the runtime's (RFC 3725 §4.4, turned round: nobody hears silence before
+//! the callee has answered, and no runtime is woken for a call that isn't taken). The built-in echo agent is there from the offer on.
+//!
+//! The callee is the leg on the caller's side, so that once both are joined the call is like any other.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use trunkline_routing::E164;
+use trunkline_sip::dialog::{Dialog, sdp};
+use trunkline_sip::endpoint::{ClientTx, Endpoint};
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::Slot;
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::print::{self, Head};
+use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+use uuid::Uuid;
+
+use super::call::{
+    Call, ContactState, Echo, ForkDialog, Leg, Pending, Phase, Purpose, Setup, Side, Speaker,
+};
+use super::context::{CallTimer, Cx};
+use super::dial::{Answered, Callee, Dial, Errand, Failure, Progress};
+use super::effect::Effect;
+use super::hangup::{self, End, Farewell};
+use super::limits::{Claim, Full};
+use super::record::{Direction, Fact, HangupBy, Started, Status};
+use super::refusal::Reason;
+use super::session::glare_wait;
+use super::{Calls, Slot as Place, has_sdp};
+use crate::directory::view::{OrgView, Runtime, View};
+
+/// Re-INVITEs that are sent until the callee takes the runtime's media.
+const MAX_JOINS: u8 = 8;
+/// How long to wait before a re-INVITE that something else stands in the way of.
+const JOIN_PAUSE: Duration = Duration::from_millis(500);
+/// The longest wait that a callee may ask for before the next re-INVITE, in seconds.
+const MAX_RETRY_AFTER: u32 = 10;
+
+/// A call that somebody has ordered.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Whose.
+    pub org: Uuid,
+    /// Who speaks.
+    pub agent: Uuid,
+    /// Who is called.
+    pub number: E164,
+    /// How long it may ring.
+    pub ringing_timeout: Duration,
+    /// No longer than this from the answer on.
+    pub max_duration: Duration,
+    /// The client's own words about the call, as JSON.
+    pub metadata: Option<Box<str>>,
+}
+
+/// A call that has been begun.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// The call.
+    pub call: Uuid,
+    /// Its session.
+    pub session: Uuid,
+}
+
+/// What an outbound call knows besides.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    /// Both ends as URIs: the callee's and ours.
+    parties: [Box<str>; 2],
+    runtime: Arc<Runtime>,
+    krisp: bool,
+    contact: ContactState,
+    ringing_timeout: Duration,
+    max_duration: Duration,
+    /// Our RTP address of the first offer, while nothing has taken its place.
+    media: Option<SocketAddr>,
+    /// The callee's SDP as the runtime knows it.
+    heard: Box<[u8]>,
+    /// The runtime's SDP, until the callee has it.
+    join: Option<Join>,
+}
+
+/// The runtime's media on their way to the callee.
+#[derive(Debug)]
+struct Join {
+    sdp: Box<[u8]>,
+    sent: u8,
+    timer: Option<TimerId>,
+}
+
+impl Calls {
+    /// Begins an outbound call in `slot`, which must be this shard's.
+    ///
+    /// # Errors
+    /// Why it can't begin; then nothing of it is kept.
+    pub fn place(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        (slot, order): (Slot, &Order),
+        now: Moment,
+    ) -> Result<Placed, Reason> {
+        if let Some(reason) = self.core.closed() {
+            return Err(reason);
+        }
+        let org = view.org(order.org).ok_or(Reason::NoAgent)?;
+        let way = org.ways_out.get(&order.agent).ok_or(Reason::NoWayOut)?;
+        let callee = Callee::through(way, order.number).ok_or(Reason::NotRegistered)?;
+        let [org_claim, agent_claim] = claims(org, order.agent)?;
+        let trunk_claim = Claim {
+            id: way.id,
+            max: way.max_concurrent_calls,
+        };
+        let permit = self
+            .core
+            .limits
+            .acquire(org_claim, Some(trunk_claim), agent_claim)
+            .map_err(|full| match full {
+                Full::Agent => Reason::AgentBusy,
+                Full::Trunk => Reason::TrunkBusy,
+                Full::Org => Reason::OrgBusy,
+                Full::Node => Reason::Overload,
+            })?;
+        let key = self.reserve();
+        let mut cx = Cx {
+            core: &mut self.core,
+            endpoint,
+            now,
+        };
+        let placed = Placed {
+            call: cx.mint_id(slot),
+            session: cx.mint_id(slot),
+        };
+        let near = match callee.places.front() {
+            Some(super::target::Place::Known(target)) => target.address.ip(),
+            Some(super::target::Place::Name(_)) | None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        let parties = [
+            callee.to.clone(),
+            format!("sip:{}@trunkline.invalid", way.caller_number.as_str()).into(),
+        ];
+        let dial = Dial::new(&mut cx, (key, slot, Side::Caller), Errand::Begin, callee);
+        cx.core.fact(Fact::Started(Arc::new(Started {
+            call: placed.call,
+            org: order.org,
+            session: placed.session,
+            agent: Some(order.agent),
+            direction: Direction::Outbound,
+            from: way.caller_number.as_str().into(),
+            to: order.number.as_str().into(),
+            from_e164: Some(way.caller_number),
+            to_e164: Some(order.number),
+            caller_call_id: dial.call_id().as_str().into(),
+            at: now,
+            decision: None,
+            headers: Vec::new(),
+            metadata: order.metadata.clone(),
+        })));
+        cx.core.effects.push(Effect::FindContact {
+            call: key,
+            org: order.org,
+            number: order.number,
+        });
+        cx.core.effects.push(Effect::OpenEcho { call: key, near });
+        let runtime = org
+            .runtimes
+            .get(&order.agent)
+            .unwrap_or(&cx.core.config.default_runtime)
+            .clone();
+        let speaker = match &*runtime {
+            Runtime::Sip { .. } => Speaker::Runtime(Leg::new(NO_FLOW)),
+            Runtime::Echo => Speaker::Echo(Echo::default()),
+        };
+        let outbound = Outbound {
+            parties,
+            runtime,
+            krisp: org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled),
+            contact: ContactState::Pending,
+            ringing_timeout: order.ringing_timeout,
+            max_duration: order.max_duration.min(cx.core.config.max_duration),
+            media: None,
+            heard: Box::default(),
+            join: None,
+        };
+        let call = Call {
+            key,
+            id: placed.call,
+            session: placed.session,
+            org: order.org,
+            agent: order.agent,
+            slot,
+            phase: Phase::Setup,
+            answered: None,
+            setup: None,
+            invite: None,
+            dial: Some(Box::new(dial)),
+            outbound: Some(Box::new(outbound)),
+            caller: Leg::new(NO_FLOW),
+            speaker,
+            tags: SmallVec::new(),
+            pending: SmallVec::new(),
+            awaited: SmallVec::new(),
+            bye_owed: None,
+            permit: Some(permit),
+            exchange: None,
+            deadline: None,
+        };
+        self.slab.insert(Place {
+            generation: key.generation,
+            call: Box::new(call),
+        });
+        Ok(placed)
+    }
+}
+
+/// A leg that nothing has been sent on has no way yet.
+const NO_FLOW: Flow = Flow {
+    transport: Transport::Udp,
+    listener: 0,
+    connection: 0,
+    local: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+    peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+};
+
+/// What the call is counted against besides its trunk; the agent must be there and enabled.
+fn claims(org: &OrgView, agent: Uuid) -> Result<[Claim; 2], Reason> {
+    let known = org
+        .routing
+        .agents
+        .iter()
+        .find(|known| known.id == agent && known.enabled)
+        .ok_or(Reason::NoAgent)?;
+    Ok([
+        Claim {
+            id: org.routing.id,
+            max: org.routing.max_concurrent_calls,
+        },
+        Claim {
+            id: agent,
+            max: known.max_concurrent_calls,
+        },
+    ])
+}
+
+impl Call {
+    /// Our RTP address is open, or no port was free: the callee is called.
+    pub(crate) fn on_outbound_media(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
+        let Some(local) = local else {
+            return self.refuse(cx, Reason::NoMediaPort);
+        };
+        let session = self.id.as_u64_pair().1 >> 2;
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return;
+        };
+        match &mut self.speaker {
+            Speaker::Echo(echo) => {
+                echo.local = Some(local);
+                echo.version = 1;
+            }
+            Speaker::Runtime(_) => outbound.media = Some(local),
+        }
+        let patience = outbound.ringing_timeout;
+        let offer = sdp::offer_echo(local, session, 1);
+        self.with_dial(cx, |dial, cx| dial.begin(cx, offer, patience));
+    }
+
+    /// Lets the call to somebody go on, and takes what comes of it.
+    pub(crate) fn with_dial(
+        &mut self,
+        cx: &mut Cx<'_>,
+        act: impl FnOnce(&mut Dial, &mut Cx<'_>) -> Progress,
+    ) {
+        let Some(mut dial) = self.dial.take() else {
+            return;
+        };
+        let errand = dial.errand;
+        match act(&mut dial, cx) {
+            Progress::Waits => self.dial = Some(dial),
+            Progress::Rings => {
+                self.dial = Some(dial);
+                match errand {
+                    Errand::Begin => self.on_callee_rings(cx),
+                }
+            }
+            Progress::Answered(answered) => match errand {
+                Errand::Begin => self.on_callee_answers(cx, *answered),
+            },
+            Progress::Failed(failure) => {
+                self.tags.extend_from_slice(dial.held().1);
+                match errand {
+                    Errand::Begin => self.on_callee_lost(cx, failure),
+                }
+            }
+        }
+    }
+
+    fn on_callee_rings(&self, cx: &mut Cx<'_>) {
+        cx.core.fact(Fact::Ringing {
+            call: self.id,
+            org: self.org,
+            at: cx.now,
+        });
+    }
+
+    fn on_callee_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
+        let by = if failure.reason == Reason::RingingTimeout {
+            HangupBy::Platform
+        } else {
+            HangupBy::Callee
+        };
+        self.end(
+            cx,
+            End {
+                status: failure.status,
+                sip_code: failure.sip_code,
+                reason: Some(failure.reason),
+                by,
+                cause: failure.cause,
+            },
+        );
+    }
+
+    fn on_callee_answers(&mut self, cx: &mut Cx<'_>, answered: Answered) {
+        self.caller = answered.leg;
+        self.tags.extend(answered.tags);
+        self.answered = Some(cx.now);
+        cx.core.fact(Fact::Answered {
+            call: self.id,
+            org: self.org,
+            at: cx.now,
+            runtime_call_id: Box::default(),
+        });
+        self.start_session(cx, Side::Caller);
+        let audio = sdp::read_answer(&answered.sdp);
+        match &self.speaker {
+            Speaker::Echo(_) => {
+                self.limit_duration(cx);
+                self.phase = Phase::Confirmed;
+                if audio.is_none() {
+                    return self.hang_up(cx, Reason::NoCommonMedia);
+                }
+                self.tell_media(cx, audio);
+            }
+            Speaker::Runtime(_) if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
+            Speaker::Runtime(_) => self.invite_runtime(cx, answered.sdp),
+        }
+    }
+
+    /// From the callee's answer on the longest duration counts.
+    fn limit_duration(&mut self, cx: &mut Cx<'_>) {
+        let Some(outbound) = self.outbound.as_deref() else {
+            return;
+        };
+        let spent = self.answered.map_or(Duration::ZERO, |at| cx.now.since(at));
+        let left = outbound.max_duration.saturating_sub(spent);
+        let mut old = self.deadline.take();
+        cx.cancel_timer(&mut old);
+        self.deadline = Some(cx.schedule(self.key, left, CallTimer::Deadline));
+    }
+
+    /// The runtime is invited as for an inbound call, by an INVITE that the callee might have sent.
+    fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return;
+        };
+        let [callee, ours] = &outbound.parties;
+        let mut head = Vec::new();
+        {
+            let mut head = Head::new(&mut head);
+            head.number("Max-Forwards", 71);
+            head.fmt("From", format_args!("<{callee}>;tag=callee"));
+            head.fmt("To", format_args!("<{ours}>"));
+            head.line("Call-ID", b"outbound");
+            head.line("CSeq", b"1 INVITE");
+            head.line("Content-Type", b"application/sdp");
+        }
+        let mut invite = Vec::new();
+        let via = "SIP/2.0/UDP trunkline.invalid;branch=z9hG4bKoutbound";
+        print::request(&mut invite, "INVITE", ours.as_bytes(), via, &head, &offer);
+        let Ok(invite) = lex(&invite, Framing::Datagram) else {
+            return self.refuse(cx, Reason::Internal);
+        };
+        let contact = ContactState::Known(match outbound.contact {
+            ContactState::Known(contact) => contact,
+            ContactState::Pending => None,
+        });
+        let token = cx.core.config.session_tokens.mint(self.org, self.session);
+        let mut setup = Setup::new(&invite, contact, token);
+        setup.krisp = outbound.krisp;
+        setup.add_targets(&outbound.runtime, self.agent, self.org);
+        outbound.heard = offer;
+        self.setup = Some(Box::new(setup));
+        let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
+        self.deadline = Some(deadline);
+        self.advance(cx);
+    }
+
+    /// The contact of an outbound call is known; true if it is one.
+    pub(crate) fn note_callee(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) -> bool {
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return false;
+        };
+        if outbound.contact == ContactState::Pending {
+            outbound.contact = ContactState::Known(contact);
+            if let Some(contact) = contact {
+                cx.core.fact(Fact::Contact {
+                    call: self.id,
+                    org: self.org,
+                    contact,
+                });
+            }
+        }
+        true
+    }
+
+    /// The runtime has answered with its SDP: the callee is to have it.
+    pub(crate) fn on_runtime_joins(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        client: ClientTx,
+        message: &Message<'_>,
+    ) {
+        let uri = self
+            .setup
+            .as_deref()
+            .and_then(|setup| setup.current.as_ref())
+            .map(|target| target.uri.clone())
+            .unwrap_or_default();
+        let Some(dialog) = Dialog::uac(uri.as_bytes(), message) else {
+            hangup::refuse_late_answer(cx, flow, Some(client), message);
+            return self.refuse(cx, Reason::RuntimeRefused);
+        };
+        if let Some(setup) = self.setup.take() {
+            cx.release_setup(&setup);
+        }
+        if let Speaker::Runtime(leg) = &mut self.speaker {
+            leg.dialogs.clear();
+            leg.dialogs.push(ForkDialog { fork: 0, dialog });
+        }
+        self.open_runtime_leg(cx, flow, message);
+        self.send_ack(cx, Side::Agent, 0, client, 1, None);
+        self.phase = Phase::Confirmed;
+        self.limit_duration(cx);
+        self.start_session(cx, Side::Agent);
+        cx.core.fact(Fact::Joined {
+            call: self.id,
+            org: self.org,
+            runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
+        });
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return;
+        };
+        let heard = outbound.heard.clone();
+        self.remember_sdp(Side::Agent, &heard);
+        if !has_sdp(message) {
+            return self.hang_up(cx, Reason::NoCommonMedia);
+        }
+        self.join(cx, message.body());
+    }
+
+    /// The callee is to hear `sdp` of the runtime.
+    fn join(&mut self, cx: &mut Cx<'_>, sdp: &[u8]) {
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return;
+        };
+        outbound.join = Some(Join {
+            sdp: sdp.into(),
+            sent: 0,
+            timer: None,
+        });
+        self.send_join(cx);
+    }
+
+    /// Sends the re-INVITE that joins the two, or waits until nothing else is being agreed.
+    pub(crate) fn send_join(&mut self, cx: &mut Cx<'_>) {
+        let busy = self.pending.iter().any(|pending| pending.offers) || !self.awaited.is_empty();
+        let Some(join) = self
+            .outbound
+            .as_deref_mut()
+            .and_then(|outbound| outbound.join.as_mut())
+        else {
+            return;
+        };
+        join.timer = None;
+        if busy {
+            return self.join_later(cx, JOIN_PAUSE);
+        }
+        if join.sent == MAX_JOINS {
+            return self.hang_up(cx, Reason::JoinRefused);
+        }
+        join.sent += 1;
+        let body = join.sdp.clone();
+        let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
+        let sent = self.send_on_leg(
+            cx,
+            Side::Caller,
+            0,
+            (Method::Invite, "INVITE"),
+            (Purpose::Join, true, 0),
+            &body,
+            lines,
+        );
+        if !sent {
+            self.join_later(cx, JOIN_PAUSE);
+        }
+    }
+
+    fn join_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
+        let timer = cx.schedule(self.key, wait, CallTimer::Join);
+        if let Some(join) = self
+            .outbound
+            .as_deref_mut()
+            .and_then(|outbound| outbound.join.as_mut())
+        {
+            join.timer = Some(timer);
+        }
+    }
+
+    /// The callee's answer to the re-INVITE that joins the two.
+    pub(crate) fn on_join_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        let retry_after = message
+            .number(HeaderName::RetryAfter)
+            .filter(|after| *after <= MAX_RETRY_AFTER);
+        match (message.status(), retry_after) {
+            (200..=299, _) => {
+                self.caller.flow = flow;
+                self.send_ack(cx, Side::Caller, 0, pending.client, pending.cseq, None);
+                self.note_refresh(cx, pending, message);
+                self.joined(cx);
+            }
+            (408 | 481, _) => self.hang_up(cx, Reason::DialogGone),
+            // Both Call-IDs are ours, so the longer wait is ours as well (RFC 3261 §14.1).
+            (491, _) => {
+                let wait = glare_wait(Side::Agent, cx.endpoint.entropy().bits64());
+                self.join_later(cx, wait);
+            }
+            (500 | 503, Some(after)) => {
+                self.join_later(cx, Duration::from_secs(u64::from(after)).max(JOIN_PAUSE));
+            }
+            _ => self.hang_up(cx, Reason::JoinRefused),
+        }
+    }
+
+    /// Both hear each other: our own media have no part in it any more.
+    pub(crate) fn joined(&mut self, cx: &mut Cx<'_>) {
+        let key = self.key;
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return;
+        };
+        if let Some(mut join) = outbound.join.take() {
+            cx.cancel_timer(&mut join.timer);
+        }
+        if outbound.media.take().is_some() {
+            cx.core.effects.push(Effect::CloseEcho { call: key });
+        }
+    }
+
+    /// Ends an outbound call before both are joined.
+    pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: End) {
+        let reason = end.reason.unwrap_or(Reason::Internal);
+        let asked = reason == Reason::Operator;
+        let Some(mut dial) = self.dial.take() else {
+            self.send_bye(cx, Side::Caller, Farewell::ours(reason));
+            // Whatever the runtime said of it, the callee had answered.
+            let status = if asked || end.by == HangupBy::Callee {
+                Status::Completed
+            } else {
+                Status::Failed
+            };
+            return self.end(cx, End { status, ..end });
+        };
+        dial.cancel(cx, reason);
+        self.tags.extend_from_slice(dial.held().1);
+        let end = if asked {
+            End {
+                status: Status::Canceled,
+                sip_code: 487,
+                ..end
+            }
+        } else {
+            end
+        };
+        self.end(cx, end);
+    }
+}
+
+impl Outbound {
+    /// Whether media of ours are open that nobody else closes.
+    pub(crate) const fn has_media(&self) -> bool {
+        self.media.is_some()
+    }
+
+    pub(crate) fn timer(&self) -> Option<TimerId> {
+        self.join.as_ref().and_then(|join| join.timer)
+    }
+}

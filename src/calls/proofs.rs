@@ -1,0 +1,180 @@
+//! Digest answers of ours to a peer's 401 and 407, gathered over the attempts at one request (RFC 3261 §22.1, §22.3): several
+//! servers on the way may each want their own.
+//!
+//! A realm that has been answered is answered again only for a nonce that has gone stale, and not for ever: wrong credentials,
+//! and a peer that never is content, end in its refusal.
+
+use smallvec::SmallVec;
+use trunkline_sip::auth::client::{self, Asking, Login};
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message};
+
+use crate::directory::view::PeerLogin;
+
+/// Realms on the way to one peer.
+const MAX_REALMS: usize = 4;
+/// Answers to one realm for one request.
+const MAX_ANSWERS: u32 = 3;
+
+/// What has been answered so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Proofs(SmallVec<[Proof; 1]>);
+
+#[derive(Clone)]
+struct Proof {
+    header: HeaderName,
+    realm: Box<[u8]>,
+    value: String,
+    /// How often this realm has been answered.
+    answers: u32,
+}
+
+impl Proofs {
+    /// Answers the challenge in a 401 or 407 to the request `asking`, which then is to be sent again with [`Self::lines`]. False
+    /// if it can't be answered, or has been already.
+    pub(crate) fn answer(
+        &mut self,
+        response: &Message<'_>,
+        asking: &Asking<'_>,
+        login: &PeerLogin,
+        random: u128,
+    ) -> bool {
+        let Some((header, challenge)) = client::challenge(response) else {
+            return false;
+        };
+        let Self(held) = self;
+        let before = held
+            .iter()
+            .position(|proof| proof.header == header && *proof.realm == *challenge.realm);
+        let answers = before.map_or(0, |at| held[at].answers);
+        let again = before.is_some();
+        if (again && !challenge.stale)
+            || answers >= MAX_ANSWERS
+            || (!again && held.len() >= MAX_REALMS)
+        {
+            return false;
+        }
+        let login = Login {
+            user: &login.user,
+            password: &login.password,
+        };
+        let cnonce = format!("{random:032x}");
+        // A nonce is used for one request alone, so the count is always 1.
+        let Some(value) = client::answer(&challenge, asking, &login, 1, &cnonce) else {
+            return false;
+        };
+        let proof = Proof {
+            header,
+            realm: challenge.realm.into(),
+            value,
+            answers: answers + 1,
+        };
+        match before {
+            Some(at) => held[at] = proof,
+            None => held.push(proof),
+        }
+        true
+    }
+
+    /// Authorization and Proxy-Authorization.
+    pub(crate) fn lines(&self, head: &mut Head<'_>) {
+        for proof in &self.0 {
+            head.line(proof.header.as_str(), proof.value.as_bytes());
+        }
+    }
+}
+
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proof")
+            .field("header", &self.header)
+            .field("answers", &self.answers)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    fn told(proofs: &mut Proofs, status: &str, challenge: &str) -> bool {
+        let octets = format!(
+            "SIP/2.0 {status} No\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
+             Call-ID: x\r\nCSeq: 1 INVITE\r\n{challenge}\r\nContent-Length: 0\r\n\r\n"
+        );
+        let response = lex(octets.as_bytes(), Framing::Datagram).unwrap();
+        let asking = Asking {
+            method: "INVITE",
+            uri: b"sip:c@d",
+            body: b"",
+        };
+        let login = PeerLogin {
+            user: "u".into(),
+            password: "p".into(),
+        };
+        proofs.answer(&response, &asking, &login, 7)
+    }
+
+    fn www(rest: &str) -> String {
+        format!("WWW-Authenticate: Digest {rest}")
+    }
+
+    fn lines(proofs: &Proofs) -> String {
+        let mut out = Vec::new();
+        proofs.lines(&mut Head::new(&mut out));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_realm_is_answered_once_and_again_only_when_stale() {
+        let mut proofs = Proofs::default();
+        let first = www("realm=\"r\", nonce=\"1\", qop=\"auth\", algorithm=MD5");
+        assert!(told(&mut proofs, "401", &first));
+        assert!(lines(&proofs).contains("nonce=\"1\""));
+        let other_nonce = www("realm=\"r\", nonce=\"2\", qop=\"auth\"");
+        assert!(!told(&mut proofs, "401", &other_nonce), "wrong password");
+        for (nonce, taken) in [("3", true), ("4", true), ("5", false)] {
+            let stale = www(&format!(
+                "realm=\"r\", nonce=\"{nonce}\", qop=\"auth\", stale=true"
+            ));
+            assert_eq!(told(&mut proofs, "401", &stale), taken, "{nonce}");
+        }
+        assert!(lines(&proofs).contains("nonce=\"4\""));
+        assert_eq!(lines(&proofs).matches("Authorization").count(), 1);
+    }
+
+    #[test]
+    fn a_proxy_and_a_server_are_both_answered() {
+        let mut proofs = Proofs::default();
+        assert!(told(
+            &mut proofs,
+            "407",
+            "Proxy-Authenticate: Digest realm=\"p\", nonce=\"1\""
+        ));
+        assert!(told(&mut proofs, "401", &www("realm=\"r\", nonce=\"1\"")));
+        let lines = lines(&proofs);
+        assert!(lines.contains("Proxy-Authorization: Digest"), "{lines}");
+        assert!(lines.contains("\r\nAuthorization: Digest"), "{lines}");
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_not() {
+        for (case, challenge) in [
+            ("none", "X-A: b".to_owned()),
+            (
+                "another scheme",
+                "WWW-Authenticate: Basic realm=\"r\"".to_owned(),
+            ),
+            (
+                "an unknown algorithm",
+                www("realm=\"r\", nonce=\"1\", algorithm=X"),
+            ),
+        ] {
+            let mut proofs = Proofs::default();
+            assert!(!told(&mut proofs, "401", &challenge), "{case}");
+            assert_eq!(lines(&proofs), "", "{case}");
+        }
+    }
+}
