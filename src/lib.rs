@@ -13,3 +13,4 @@ pub mod listener;
 pub mod media;
 pub mod store;
 pub mod telemetry;
+pub mod tls;

@@ -6,6 +6,7 @@ mod api_keys;
 mod body;
 mod caller;
 mod client;
+mod connection;
 mod credentials;
 mod email;
 mod error;

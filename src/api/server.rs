@@ -1,30 +1,19 @@
-//! Serves HTTP/1.1 on one address: bounded connections, slow clients cut, a graceful end.
+//! Serves HTTP, or HTTPS with a certificate, on one address: bounded connections and a graceful end. See `connection`.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::ConnectInfo;
-use axum::http::Request;
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tower_service::Service;
+use tokio_rustls::TlsAcceptor;
 
-use super::{Api, credentials, router, streams};
+use super::{Api, connection, credentials, router, streams};
+use crate::config::Patience;
+use crate::tls::Certificate;
 
-/// Connections at once; further ones wait to be accepted.
-const MAX_CONNECTIONS: usize = 1024;
-/// How long a client may take to send a request's head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a client may leave unread what was sent to it.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long requests under way may take once the server ends.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (out of descriptors, say).
@@ -49,15 +38,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `api` on `listener` until `stop`.
-    pub fn start(api: Api, listener: TcpListener) -> Self {
+    /// Serves `api` on `listener` until `stop`: HTTPS with a certificate, else HTTP.
+    pub fn start(api: Api, listener: TcpListener, certificate: Option<&Arc<Certificate>>) -> Self {
         let (end, ended) = watch::channel(false);
         let followers = [
             tokio::spawn(credentials::follow(api.clone())),
             tokio::spawn(credentials::write_uses(api.clone())),
             tokio::spawn(streams::follow(api.clone())),
         ];
-        let serving = tokio::spawn(serve(router(api.clone()), listener, ended));
+        let tls = certificate
+            .map(|certificate| TlsAcceptor::from(certificate.server(&connection::PROTOCOLS)));
+        let most = api.config().http.max_connections;
+        let patience = api.config().http.patience;
+        let answers = (router(api.clone()), patience);
+        let serving = tokio::spawn(serve(answers, listener, tls, most, ended));
         Self {
             end,
             serving,
@@ -79,14 +73,20 @@ impl Server {
     }
 }
 
-async fn serve(router: Router, listener: TcpListener, mut ended: watch::Receiver<bool>) {
-    let graceful = GracefulShutdown::new();
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+async fn serve(
+    answers: (Router, Patience),
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    most: usize,
+    mut ended: watch::Receiver<bool>,
+) {
+    let room = Arc::new(Semaphore::new(most));
     loop {
-        let permit = Arc::clone(&room)
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
+        let permit = Arc::clone(&room).acquire_owned();
+        let permit = tokio::select! {
+            permit = permit => permit.expect("the semaphore is never closed"),
+            _ = ended.changed() => break,
+        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = ended.changed() => break,
@@ -102,52 +102,14 @@ async fn serve(router: Router, listener: TcpListener, mut ended: watch::Receiver
                 continue;
             }
         };
-        let connection = graceful.watch(connection(stream, peer, router.clone()));
+        let connection =
+            connection::serve(stream, peer, tls.clone(), answers.clone(), ended.clone());
         tokio::spawn(async move {
-            // A peer that goes away or sends no HTTP is its own affair.
-            let _ = connection.await;
+            connection.await;
             drop(permit);
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(LAST_REQUESTS, graceful.shutdown()).await;
-}
-
-type Connection =
-    hyper::server::conn::http1::Connection<TokioIo<TcpStream>, TowerToHyperService<FromPeer>>;
-
-fn connection(stream: TcpStream, peer: SocketAddr, router: Router) -> Connection {
-    // Without it answers wait for the peer's delayed ACK; a socket that can't set it still works.
-    let _ = stream.set_nodelay(true);
-    // Whoever reads nothing of a stream must not hold his connection for good.
-    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(READ_TIMEOUT));
-    hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(
-            TokioIo::new(stream),
-            TowerToHyperService::new(FromPeer { peer, router }),
-        )
-}
-
-/// Tells the router who sits at the other end of the connection.
-#[derive(Clone, Debug)]
-struct FromPeer {
-    peer: SocketAddr,
-    router: Router,
-}
-
-impl Service<Request<Incoming>> for FromPeer {
-    type Response = <Router as Service<Request<Incoming>>>::Response;
-    type Error = <Router as Service<Request<Incoming>>>::Error;
-    type Future = <Router as Service<Request<Incoming>>>::Future;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Service::<Request<Incoming>>::poll_ready(&mut self.router, context)
-    }
-
-    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(ConnectInfo(self.peer));
-        self.router.call(request)
-    }
+    let all = u32::try_from(most).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(LAST_REQUESTS, room.acquire_many(all)).await;
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::Failure;
 use super::output::{Output, Shown};
+use super::outset;
 use crate::config::Config;
 
 /// Reads and judges the configuration.
@@ -59,6 +60,7 @@ impl Command {
     /// The configuration has been read already: faults never get here.
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let Self::Check { output } = self;
+        outset::certificate(config)?;
         output.one(&Summary::of(config));
         Ok(())
     }

@@ -8,6 +8,7 @@ use crate::config::{Config, DatabaseUrl, DefaultRuntime};
 use crate::directory::settings::Runtime;
 use crate::directory::{Defaults, Directory};
 use crate::store::{Options, Store};
+use crate::tls::{Certificate, Files};
 
 /// Runs a command that waits for the store and nothing else.
 pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -27,6 +28,19 @@ pub(super) async fn open_store(config: &Config) -> Result<Store, Failure> {
     Store::open(&options(config), now())
         .await
         .map_err(|fault| Failure::Outset(fault.to_string()))
+}
+
+/// The certificate that HTTPS is served with, if one is configured.
+pub(super) fn certificate(config: &Config) -> Result<Option<Arc<Certificate>>, Failure> {
+    let Some((chain, key)) = config.http.tls.clone() else {
+        return Ok(None);
+    };
+    match Certificate::load(Files { chain, key }) {
+        Ok(certificate) => Ok(Some(certificate)),
+        Err(error) => Err(Failure::Outset(format!(
+            "{error}: set http.tls_certificate and http.tls_key to PEM files of a certificate chain and its key"
+        ))),
+    }
 }
 
 /// Reads the directory and follows it for as long as it is held.

@@ -17,6 +17,7 @@ use crate::directory::Directory;
 use crate::engine::{Deps, Engine, Recording};
 use crate::store::Store;
 use crate::telemetry::{self, metrics};
+use crate::tls::Certificate;
 
 /// How often a draining node looks whether its calls are over.
 const DRAIN_LOOK: Duration = Duration::from_millis(100);
@@ -97,6 +98,8 @@ async fn serve(
         term: signal(SignalKind::terminate()).map_err(broken)?,
         int: signal(SignalKind::interrupt()).map_err(broken)?,
     };
+    let hangups = signal(SignalKind::hangup()).map_err(broken)?;
+    let certificate = outset::certificate(config)?;
     let sockets = Sockets::bind(config)?;
     let reachable = Reachable::new(config, &sockets).map_err(broken)?;
     let store = outset::open_store(config).await?;
@@ -132,7 +135,8 @@ async fn serve(
         clock: now,
     });
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
-    let server = Server::start(api.clone(), http);
+    let server = Server::start(api.clone(), http, certificate.as_ref());
+    let reloading = tokio::spawn(reload(certificate, hangups));
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     metrics::ready(true);
     for (listener, told) in config.sip.listeners.iter().zip(&reachable.sip) {
@@ -152,12 +156,31 @@ async fn serve(
         Err(failure) => Err(failure),
     };
     upkeep.abort();
+    reloading.abort();
     server.stop().await;
     engine.stop().await;
     recording.end().await;
     store.close().await;
     tracing::info!("ended");
     outcome
+}
+
+/// On SIGHUP reads the certificate again. One that can't be used changes nothing.
+async fn reload(certificate: Option<Arc<Certificate>>, mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        let Some(certificate) = &certificate else {
+            tracing::info!("SIGHUP: no certificate is configured, nothing is read again");
+            continue;
+        };
+        match certificate.reload() {
+            Ok(()) => {
+                tracing::info!(chain = %certificate.files().chain.display(), "certificate read again")
+            }
+            Err(error) => {
+                tracing::error!(%error, "the new certificate can't be used: the old one stays")
+            }
+        }
+    }
 }
 
 /// Keeps what is measured bounded and true.

@@ -1,6 +1,8 @@
 //! `[http]`: the REST API, health checks and metrics.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use ipnet::IpNet;
 
@@ -15,6 +17,12 @@ pub struct Http {
     pub public_url: Option<Box<str>>,
     /// The dashboard's base address; absent: this daemon's.
     pub dashboard_url: Option<Box<str>>,
+    /// The certificate chain and private key, both PEM files, with which HTTPS is served instead of HTTP.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Connections at once; further ones wait to be accepted.
+    pub max_connections: usize,
+    /// How long is waited for slow clients.
+    pub patience: Patience,
     /// Peers whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
 }
@@ -27,6 +35,11 @@ impl Http {
                 .unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))),
             public_url: base_url(section, "public_url"),
             dashboard_url: base_url(section, "dashboard_url"),
+            tls: certificate(section),
+            max_connections: section
+                .number("max_connections", 1..=65_536)
+                .unwrap_or(1_024),
+            patience: Patience::read(section),
             trusted_proxies: section
                 .list("trusted_proxies", network)
                 .unwrap_or_else(loopback),
@@ -37,13 +50,59 @@ impl Http {
     pub fn base_url(&self, bound: SocketAddr) -> String {
         self.public_url
             .as_deref()
-            .map_or_else(|| format!("http://{bound}"), str::to_owned)
+            .map_or_else(|| format!("{}://{bound}", self.scheme()), str::to_owned)
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     /// The dashboard's base address: its own, or this daemon's.
     pub fn dashboard_url(&self, bound: SocketAddr) -> String {
         let own = self.dashboard_url.as_deref();
         own.map_or_else(|| self.base_url(bound), str::to_owned)
+    }
+}
+
+/// How long is waited for clients that are slow.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// For a request's head, and for a TLS handshake.
+    pub head: Duration,
+    /// For the whole body of a request.
+    pub body: Duration,
+    /// For any progress of any request, and for what we wrote to be taken.
+    pub idle: Duration,
+}
+
+impl Patience {
+    fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            head: seconds(section, "head_timeout_s", 15),
+            body: seconds(section, "body_timeout_s", 30),
+            idle: seconds(section, "idle_timeout_s", 60),
+        }
+    }
+}
+
+fn seconds(section: &mut Section<'_>, key: &'static str, default: u64) -> Duration {
+    Duration::from_secs(section.number(key, 1..=3_600).unwrap_or(default))
+}
+
+/// `tls_certificate` and `tls_key`: both or neither.
+fn certificate(section: &mut Section<'_>) -> Option<(PathBuf, PathBuf)> {
+    let (chain, key) = (section.text("tls_certificate"), section.text("tls_key"));
+    match (chain, key) {
+        (Some(chain), Some(key)) => Some((chain.into(), key.into())),
+        (Some(_), None) => {
+            section.refuse_key("tls_key", "is needed beside http.tls_certificate");
+            None
+        }
+        (None, Some(_)) => {
+            section.refuse_key("tls_certificate", "is needed beside http.tls_key");
+            None
+        }
+        (None, None) => None,
     }
 }
 

@@ -26,7 +26,7 @@ pub use database::{Database, DatabaseUrl};
 pub use events::Events;
 pub use fault::{Fault, Faults, Origin};
 pub use host::{HostPort, NotAHost};
-pub use http::Http;
+pub use http::{Http, Patience};
 pub use integrations::{Booking, Integrations};
 pub use limits::Limits;
 pub use log::{Log, LogFormat};

@@ -49,6 +49,28 @@ fn a_faulty_configuration() {
 }
 
 #[test]
+fn a_certificate_that_is_none() {
+    let shell = Shell::new();
+    shell.write("chain.pem", "rubbish");
+    let alone = ["--set", "http.tls_certificate=chain.pem"];
+    let pair = [
+        "--set",
+        "http.tls_certificate=chain.pem",
+        "--set",
+        "http.tls_key=nowhere.pem",
+    ];
+    for command in [&["serve"] as &[&str], &["config", "check"]] {
+        let with = |settings: &[&'static str]| [settings, command].concat();
+        refuses(&shell, &with(&alone), &["http.tls_key: is needed beside"]);
+        refuses(
+            &shell,
+            &with(&pair),
+            &["chain.pem: holds no", "set http.tls_certificate"],
+        );
+    }
+}
+
+#[test]
 fn a_configuration_that_is_not_there() {
     let shell = Shell::new();
     refuses(

@@ -228,6 +228,16 @@ impl House {
         }
     }
 
+    /// Behind TLS the daemon's own word for it is taken.
+    fn is_ready(&self, log: &Path) -> bool {
+        let https = |(name, _): &(&str, String)| *name == "TRUNKLINE__HTTP__TLS_CERTIFICATE";
+        if self.settings.iter().any(https) {
+            read(log).contains("INFO ready ")
+        } else {
+            http::get(self.http, "/readyz", None).is_some_and(|(status, _)| status == 200)
+        }
+    }
+
     /// Starts a daemon, and returns once it is ready.
     pub(crate) fn start(&self) -> Process {
         let log = self.folder.path().join("log");
@@ -239,8 +249,7 @@ impl House {
             .stdout(file);
         let mut process = Process::start("trunkline serve", &mut command);
         let ready = Deadline::after(READY).poll(|| {
-            let ready =
-                http::get(self.http, "/readyz", None).is_some_and(|(status, _)| status == 200);
+            let ready = self.is_ready(&log);
             (ready || process.exited().is_some()).then_some(ready)
         });
         assert_eq!(ready, Some(true), "the daemon isn't ready:\n{}", read(&log));

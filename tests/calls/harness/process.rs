@@ -73,12 +73,16 @@ impl Process {
 
     /// SIGTERM.
     pub(crate) fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill")
-            .args(["-TERM", &self.id().to_string()])
+            .args([&format!("-{name}"), &self.id().to_string()])
             .status();
         assert!(
             sent.is_ok_and(|status| status.success()),
-            "{} can't be terminated",
+            "{} can't be sent {name}",
             self.name
         );
     }

@@ -1,0 +1,317 @@
+//! One HTTP connection: TLS where it is asked for, HTTP/1.1 or HTTP/2, and no more patience than a client deserves.
+//!
+//! Whoever sends nothing useful, reads nothing, or sends a body drop by drop is cut off. Progress is what moves a request: its
+//! head, a piece of its body, a piece of the answer.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::ConnectInfo;
+use axum::http::{Request, Response};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Sleep, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service;
+
+use crate::config::Patience;
+
+/// The protocols of HTTPS, ours first.
+pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// How often it is looked for progress until there was none for too long: the connection is then told to end.
+const LOOKS: u32 = 12;
+/// Looks that it then has.
+const LAST_LOOKS: u32 = 1;
+/// A request's head at most, in octets.
+const HEAD_OCTETS: usize = 32 * 1024;
+/// Headers of a request at most.
+const HEADERS: usize = 100;
+/// Requests that an HTTP/2 connection may have under way.
+const STREAMS: u32 = 100;
+
+/// Serves one connection until either side ends it, or `ended` says so.
+pub(super) async fn serve(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    (router, patience): (Router, Patience),
+    ended: watch::Receiver<bool>,
+) {
+    // Without it answers wait for the peer's delayed ACK; a socket that can't set it still works.
+    let _ = stream.set_nodelay(true);
+    let progress = Progress::default();
+    let service = FromPeer {
+        peer,
+        router,
+        patience,
+        progress: progress.clone(),
+    };
+    let Some(acceptor) = tls else {
+        return attend(http1(stream, service), (progress, patience), ended).await;
+    };
+    // A peer that goes away, or speaks no TLS, is its own affair.
+    let Ok(Ok(stream)) = timeout(patience.head, acceptor.accept(stream)).await else {
+        return;
+    };
+    if stream.get_ref().1.alpn_protocol() == Some(PROTOCOLS[0]) {
+        attend(http2(stream, service), (progress, patience), ended).await;
+    } else {
+        attend(http1(stream, service), (progress, patience), ended).await;
+    }
+}
+
+type Io<S> = TokioIo<Patient<S>>;
+type Answering = TowerToHyperService<FromPeer>;
+
+fn http1<S>(stream: S, service: FromPeer) -> http1::Connection<Io<S>, Answering>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(service.patience.head)
+        .max_buf_size(HEAD_OCTETS)
+        .max_headers(HEADERS)
+        .serve_connection(
+            io(stream, service.patience.idle),
+            TowerToHyperService::new(service),
+        )
+}
+
+fn http2<S>(stream: S, service: FromPeer) -> http2::Connection<Io<S>, Answering, TokioExecutor>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_header_list_size(HEAD_OCTETS as u32)
+        .max_concurrent_streams(STREAMS)
+        .max_send_buf_size(64 * 1024)
+        .serve_connection(
+            io(stream, service.patience.idle),
+            TowerToHyperService::new(service),
+        )
+}
+
+fn io<S>(stream: S, idle: Duration) -> Io<S> {
+    TokioIo::new(Patient {
+        stream,
+        unread: None,
+        idle,
+    })
+}
+
+/// Sees a connection to its end, which is near when nothing moves on it.
+async fn attend<C: GracefulConnection>(
+    connection: C,
+    (progress, patience): (Progress, Patience),
+    mut ended: watch::Receiver<bool>,
+) {
+    let mut connection = pin!(connection);
+    let look = patience.idle / LOOKS;
+    let mut leaving = false;
+    let (mut seen, mut still) = (progress.made(), 0);
+    loop {
+        let leave = tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = ended.changed(), if !leaving => true,
+            () = sleep(look) => {
+                let made = progress.made();
+                still = if made == seen { still + 1 } else { 0 };
+                seen = made;
+                still >= LOOKS
+            }
+        };
+        if leave && !leaving {
+            leaving = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        if still >= LOOKS + LAST_LOOKS {
+            return;
+        }
+    }
+}
+
+/// Counts what moves requests on.
+#[derive(Clone, Debug, Default)]
+struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    fn note(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn made(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Tells the router who sits at the other end of the connection.
+#[derive(Clone, Debug)]
+struct FromPeer {
+    peer: SocketAddr,
+    router: Router,
+    patience: Patience,
+    progress: Progress,
+}
+
+impl Service<Request<Incoming>> for FromPeer {
+    type Response = Response<Moving<Body>>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Service::<Request<Body>>::poll_ready(&mut self.router, context)
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        let progress = self.progress.clone();
+        progress.note();
+        let mut incoming = request.map(|body| {
+            Body::new(Moving {
+                body,
+                progress: progress.clone(),
+                late: Some(Box::pin(sleep(self.patience.body))),
+            })
+        });
+        incoming.extensions_mut().insert(ConnectInfo(self.peer));
+        let answering = self.router.call(incoming);
+        Box::pin(async move {
+            let response = answering.await?;
+            progress.note();
+            Ok(response.map(|body| Moving {
+                body,
+                progress,
+                late: None,
+            }))
+        })
+    }
+}
+
+/// A body whose pieces are progress, and which may have to be whole by a time.
+struct Moving<B> {
+    body: B,
+    progress: Progress,
+    late: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> HttpBody for Moving<B>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            self.progress.note();
+            return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
+        }
+        match &mut self.late {
+            Some(late) => {
+                ready!(late.as_mut().poll(context));
+                let late = io::Error::from(io::ErrorKind::TimedOut);
+                Poll::Ready(Some(Err(axum::Error::new(late))))
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A stream that gives up on a reader who doesn't read.
+struct Patient<S> {
+    stream: S,
+    /// Since the last write that found no room.
+    unread: Option<Pin<Box<Sleep>>>,
+    /// How long that may last.
+    idle: Duration,
+}
+
+impl<S> Patient<S> {
+    /// Passes on what came of a write, unless there has been no room for too long.
+    fn judged<T>(
+        &mut self,
+        wrote: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if wrote.is_ready() {
+            self.unread = None;
+            return wrote;
+        }
+        let idle = self.idle;
+        let unread = self.unread.get_or_insert_with(|| Box::pin(sleep(idle)));
+        ready!(unread.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.stream).poll_write(context, octets);
+        self.judged(wrote, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        octets: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.stream).poll_write_vectored(context, octets);
+        self.judged(wrote, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.judged(flushed, context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.judged(shut, context)
+    }
+}

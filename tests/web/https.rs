@@ -1,0 +1,190 @@
+//! HTTPS: both versions of HTTP, and certificates that are replaced while connections are up.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode, Version};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::harness::{Daemon, House, process::Deadline};
+
+/// A certificate authority, and the files that the daemon reads.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Self {
+            issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate"),
+            folder: tempfile::tempdir().expect("a folder"),
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a new certificate for this host and its key, and gives the certificate.
+    fn issue(&self) -> CertificateDer<'static> {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
+        let leaf = params.signed_by(&key, &self.issuer).expect("a certificate");
+        std::fs::write(self.file("chain.pem"), leaf.pem()).expect("written");
+        std::fs::write(self.file("key.pem"), key.serialize_pem()).expect("written");
+        leaf.der().clone()
+    }
+
+    fn serve(&self) -> Daemon {
+        let chain = self.file("chain.pem").display().to_string();
+        let key = self.file("key.pem").display().to_string();
+        House::new()
+            .set("TRUNKLINE__HTTP__TLS_CERTIFICATE", &chain)
+            .set("TRUNKLINE__HTTP__TLS_KEY", &key)
+            .serve()
+    }
+
+    /// A TLS connection by a client that trusts the authority and knows these protocols.
+    async fn connect(&self, at: SocketAddr, protocols: &[&str]) -> TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).expect("a root");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|name| (*name).into()).collect();
+        let stream = TcpStream::connect(at).await.expect("it connects");
+        let name = ServerName::from(at.ip());
+        let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
+        connecting.await.expect("a handshake that both trust")
+    }
+
+    /// The certificate that a new connection sees.
+    async fn shown(&self, at: SocketAddr) -> CertificateDer<'static> {
+        let stream = self.connect(at, &[]).await;
+        let chain = stream.get_ref().1.peer_certificates().expect("a chain");
+        chain[0].clone().into_owned()
+    }
+}
+
+fn healthz(at: SocketAddr) -> Request<Body> {
+    Request::get(format!("https://{at}/healthz"))
+        .header("Host", at.to_string())
+        .body(Body::empty())
+        .expect("a sound request")
+}
+
+#[tokio::test]
+async fn both_versions_of_http_are_spoken_over_tls() {
+    let authority = Authority::new();
+    authority.issue();
+    let daemon = authority.serve();
+    let at = daemon.house.http;
+    for (offered, version) in [
+        (&["h2", "http/1.1"][..], Version::HTTP_2),
+        (&["http/1.1"], Version::HTTP_11),
+        (&[], Version::HTTP_11),
+    ] {
+        let stream = authority.connect(at, offered).await;
+        let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+        assert_eq!(
+            agreed.as_deref(),
+            offered.first().map(|name| name.as_bytes())
+        );
+        let response = if version == Version::HTTP_2 {
+            let (mut sender, connection) =
+                http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                    .await
+                    .expect("HTTP/2");
+            tokio::spawn(connection);
+            sender.send_request(healthz(at)).await
+        } else {
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+                .await
+                .expect("HTTP/1.1");
+            tokio::spawn(connection);
+            sender.send_request(healthz(at)).await
+        };
+        let response = response.expect("an answer");
+        assert_eq!(
+            (response.status(), response.version()),
+            (StatusCode::OK, version)
+        );
+    }
+    let plain = crate::harness::http::get(at, "/healthz", None);
+    assert_eq!(plain, None, "HTTP without TLS is answered");
+    assert!(
+        daemon.log().contains(&format!("http=https://{at} ")),
+        "{}",
+        daemon.log()
+    );
+}
+
+#[tokio::test]
+async fn a_certificate_is_replaced_without_cutting_a_connection() {
+    let authority = Authority::new();
+    let first = authority.issue();
+    let daemon = authority.serve();
+    let at = daemon.house.http;
+    assert_eq!(authority.shown(at).await, first);
+    let stream = authority.connect(at, &["http/1.1"]).await;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+    tokio::spawn(connection);
+    let second = authority.issue();
+    assert_ne!(first, second);
+    assert_eq!(authority.shown(at).await, first, "read before SIGHUP");
+    daemon.process.signal("HUP");
+    said(&daemon, "certificate read again").await;
+    assert_eq!(authority.shown(at).await, second);
+    let answer = sender
+        .send_request(healthz(at))
+        .await
+        .expect("the old connection is up");
+    assert_eq!(answer.status(), StatusCode::OK);
+
+    let another = KeyPair::generate().expect("a key").serialize_pem();
+    for (name, file, content) in [
+        ("no PEM", "chain.pem", "rubbish".to_owned()),
+        ("another's key", "key.pem", another),
+    ] {
+        authority.issue();
+        std::fs::write(authority.file(file), content).expect("written");
+        let before = daemon.log().matches("the old one stays").count();
+        daemon.process.signal("HUP");
+        let times = |log: &str| log.matches("the old one stays").count();
+        let waited = Deadline::after(Duration::from_secs(10));
+        let told = waited.poll(|| (times(&daemon.log()) > before).then_some(()));
+        assert_eq!(told, Some(()), "{name}: {}", daemon.log());
+        assert_eq!(authority.shown(at).await, second, "{name}");
+    }
+    let third = authority.issue();
+    let before = daemon.log().matches("certificate read again").count();
+    daemon.process.signal("HUP");
+    let waited = Deadline::after(Duration::from_secs(10));
+    waited.poll(|| (daemon.log().matches("certificate read again").count() > before).then_some(()));
+    assert_eq!(authority.shown(at).await, third);
+    assert!(!daemon.log().contains("PRIVATE KEY"));
+}
+
+async fn said(daemon: &Daemon, what: &str) {
+    let waited = Deadline::after(Duration::from_secs(10));
+    let told = waited.poll(|| daemon.log().contains(what).then_some(()));
+    assert_eq!(told, Some(()), "{what}: {}", daemon.log());
+}

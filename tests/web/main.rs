@@ -1,0 +1,11 @@
+//! The built daemon as a web server: HTTPS, clients that take their time, and the dashboard in a browser.
+
+#[path = "../calls/harness/mod.rs"]
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "shared with the tests of calls, which use all of it"
+)]
+mod harness;
+mod https;
+mod patience;
