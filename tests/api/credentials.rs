@@ -131,7 +131,7 @@ async fn a_key_in_use_ends_when_it_is_revoked() {
     let address = listener
         .local_addr()
         .expect("a bound socket has an address");
-    let server = Server::start(house.api.clone(), listener);
+    let server = Server::start(house.api.clone(), listener, None);
     let token = tenant.token.clone();
     let ask = move || {
         let token = token.clone();
