@@ -11,6 +11,7 @@ pub mod integrations;
 pub mod journal;
 pub mod listener;
 pub mod media;
+pub mod registrar;
 pub mod store;
 pub mod telemetry;
 pub mod tls;

@@ -198,7 +198,7 @@ impl Core {
             });
         }
         self.stateless(endpoint, message, flow, 200, |head| {
-            head.line("Allow", ALLOW);
+            head.line("Allow", &with_register(ALLOW));
             head.line("Accept", b"application/sdp");
             head.line("Supported", b"100rel, timer");
         });
@@ -213,7 +213,7 @@ impl Core {
         status: u16,
     ) {
         self.stateless(endpoint, message, flow, status, |head| {
-            head.line("Allow", ALLOW)
+            head.line("Allow", &with_register(ALLOW))
         });
     }
 
@@ -406,6 +406,11 @@ impl Cx<'_> {
         }
         self.flow_to(&target).unwrap_or(leg)
     }
+}
+
+/// Outside calls a PBX may register as well.
+fn with_register(methods: &[u8]) -> Vec<u8> {
+    [methods, b"REGISTER"].join(&b", "[..])
 }
 
 fn flow_to(

@@ -26,6 +26,12 @@ pub struct Sip {
     pub digest_allow_rfc2069: bool,
     /// How long a nonce is good.
     pub nonce_lifetime: Duration,
+    /// Registrations for less are refused with 423 (RFC 3261 §10.3).
+    pub registration_min: Duration,
+    /// Registrations for more are cut to this.
+    pub registration_max: Duration,
+    /// Bindings of one trunk.
+    pub registration_contacts: usize,
     /// Shards, each a thread with its own sockets.
     pub shards: usize,
     /// This node's number among those that share a database.
@@ -73,6 +79,11 @@ impl Sip {
             digest_sha256: section.switch("digest_sha256").unwrap_or(false),
             digest_allow_rfc2069: section.switch("digest_allow_rfc2069").unwrap_or(false),
             nonce_lifetime: seconds(section, "nonce_lifetime_s", 10, 3_600, 30),
+            registration_min: seconds(section, "registration_min_s", 1, 3_600, 30),
+            registration_max: seconds(section, "registration_max_s", 60, 86_400, 3_600),
+            registration_contacts: section
+                .number("registration_contacts", 1..=100)
+                .unwrap_or(10),
             shards: section.number("shards", 1..=256).unwrap_or_else(cores),
             node: section.number("node", 0..=255).unwrap_or(0),
             setup_timeout: seconds(section, "setup_timeout_s", 1, 600, 60),
@@ -98,6 +109,9 @@ impl Sip {
                     self.session_expires_s, self.min_se_s
                 ),
             );
+        }
+        if self.registration_max < self.registration_min {
+            section.refuse_key("registration_max_s", "is below sip.registration_min_s");
         }
         if self.t2 < self.t1 {
             section.refuse_key("t2_ms", "is below sip.t1_ms");

@@ -7,10 +7,12 @@ use tokio::sync::oneshot;
 use trunkline_sip::slot::{Node, Slot};
 use uuid::Uuid;
 
+use super::clock;
 use super::inbox::{Input, Switch};
 use crate::calls::limits::Limits;
 use crate::calls::outbound::{Order, Placed};
 use crate::calls::{Reason, place_of};
+use crate::registrar::bindings::{Binding, Bindings};
 
 /// How long a shard may take to do what it is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Handle {
     pub(super) switch: Switch,
     pub(super) limits: Arc<Limits>,
+    pub(super) bindings: Arc<Bindings>,
     pub(super) node: Node,
 }
 
@@ -50,6 +53,9 @@ impl Handle {
         tokio::time::timeout(PATIENCE, asked)
             .await
             .map_err(|_| NoAnswer)?
+    /// Where the PBX of an inbound trunk has registered, the best place first.
+    pub fn registrations(&self, trunk: Uuid) -> Vec<Binding> {
+        self.bindings.of(trunk, clock::now())
     }
 
     /// Ends a call; false if it isn't up on this node.

@@ -13,6 +13,7 @@ mod memory;
 mod observe;
 mod outside;
 mod recording;
+mod registrations;
 mod resolve;
 mod shard;
 
@@ -46,6 +47,8 @@ use crate::listener::connections::Connections;
 use crate::listener::tcp;
 use crate::listener::udp::{Batch, UdpSocket};
 use crate::media::{self, EchoMedia};
+use crate::registrar::bindings::Bindings;
+use crate::registrar::{self, Registrar};
 use crate::store::{Keyring, NewAuthFailure, Store};
 
 use bound::Sorted;
@@ -130,7 +133,12 @@ impl Engine {
         let window = Arc::new(NonceWindow::new(config.sip.nonce_lifetime, NONCES));
         deps.runtime
             .spawn(sweep(Arc::downgrade(&window), Arc::downgrade(&deps.live)));
+        let bindings = Bindings::new();
+        deps.runtime
+            .spawn(registrations::sweep(Arc::downgrade(&bindings)));
         let shared = Shared {
+            bindings: Arc::clone(&bindings),
+            registrar: Arc::new(registrar_config(config)),
             calls: Arc::new(calls_config(
                 config,
                 deps.store.keyring(),
@@ -157,6 +165,7 @@ impl Engine {
             handle: Handle {
                 switch,
                 limits,
+                bindings,
                 node,
             },
             threads,
@@ -210,6 +219,8 @@ impl Engine {
 struct Shared {
     deps: Deps,
     calls: Arc<calls::Config>,
+    registrar: Arc<registrar::Config>,
+    bindings: Arc<Bindings>,
     nonces: Arc<Nonces>,
     window: Arc<NonceWindow>,
     sent_by: Vec<String>,
@@ -276,6 +287,11 @@ impl Shared {
             connections: self.connections.clone(),
             endpoint,
             calls: Calls::new(core),
+            registrar: Registrar::new(
+                Arc::clone(&self.registrar),
+                (Arc::clone(&self.nonces), Arc::clone(&self.window)),
+                Arc::clone(&self.bindings),
+            ),
             directory: Arc::clone(&self.deps.directory),
             switch: self.switch.clone(),
             outside,
@@ -308,6 +324,26 @@ fn sent_by(config: &Config, addresses: &[std::net::SocketAddr]) -> Vec<String> {
         .collect()
 }
 
+fn algorithms(config: &Config) -> Vec<Algorithm> {
+    if config.sip.digest_sha256 {
+        vec![Algorithm::Md5, Algorithm::Sha256]
+    } else {
+        vec![Algorithm::Md5]
+    }
+}
+
+fn registrar_config(config: &Config) -> registrar::Config {
+    let sip = &config.sip;
+    registrar::Config {
+        realm: sip.realm.clone(),
+        algorithms: algorithms(config),
+        allow_rfc2069: sip.digest_allow_rfc2069,
+        shortest: sip.registration_min,
+        longest: sip.registration_max,
+        contacts: sip.registration_contacts,
+    }
+}
+
 fn calls_config(
     config: &Config,
     keyring: &Keyring,
@@ -315,11 +351,6 @@ fn calls_config(
     addresses: &[std::net::SocketAddr],
 ) -> calls::Config {
     let sip = &config.sip;
-    let algorithms = if sip.digest_sha256 {
-        vec![Algorithm::Md5, Algorithm::Sha256]
-    } else {
-        vec![Algorithm::Md5]
-    };
     let default_runtime = match &config.phone.default_runtime {
         DefaultRuntime::Echo => Runtime::Echo,
         DefaultRuntime::Sip(uri) => Runtime::Sip {
@@ -330,7 +361,7 @@ fn calls_config(
     calls::Config {
         header_prefix: sip.header_prefix.clone(),
         realm: sip.realm.clone(),
-        algorithms,
+        algorithms: algorithms(config),
         allow_rfc2069: sip.digest_allow_rfc2069,
         default_runtime: Arc::new(default_runtime),
         setup_timeout: sip.setup_timeout,

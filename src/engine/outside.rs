@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::contacts::Contacts;
 use super::inbox::{Inbox, Input};
 use super::observe::Observer;
+use super::registrations;
 use super::resolve::Resolver;
 use crate::calls::live::LiveCalls;
 use crate::calls::outbound::Placed;
@@ -20,6 +21,7 @@ use crate::calls::record::Fact;
 use crate::calls::{AuthFailure, CallKey, Calls, Effect, Reason};
 use crate::journal::{Journal, Position};
 use crate::media::EchoMedia;
+use crate::registrar;
 
 /// Calls of a shard that are over and still shown, at most.
 const SHOWN: usize = 16_384;
@@ -143,13 +145,30 @@ impl Outside {
                     .update(key, media.remote, media.payload, media.telephone_event, now);
             }
             Effect::CloseEcho { call } => self.media.close(self.media_key(call)),
-            Effect::AuthFailure(failure) => {
-                // A flood of them is cut, not queued.
-                if self.auth_failures.try_send(failure).is_err() {
-                    metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
-                }
-            }
+            Effect::AuthFailure(failure) => self.auth_failure(failure),
             Effect::Turned { reason } => observer.turned(reason),
+        }
+    }
+
+    /// What the registrar has to say.
+    pub(crate) fn registered(&self, effect: registrar::Effect) {
+        match effect {
+            registrar::Effect::Changed(change) => registrations::note(&change),
+            registrar::Effect::AuthFailure(failed) => self.auth_failure(AuthFailure {
+                org: failed.org,
+                trunk: failed.trunk,
+                username: failed.username,
+                source: failed.source,
+                at: failed.at,
+                part: failed.part,
+            }),
+        }
+    }
+
+    /// A flood of failed log-ins is cut, not queued.
+    fn auth_failure(&self, failure: AuthFailure) {
+        if self.auth_failures.try_send(failure).is_err() {
+            metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use trunkline_sip::endpoint::{Endpoint, Received};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
-use trunkline_sip::wire::{Framing, Message, lex};
+use trunkline_sip::wire::{Framing, Message, Method, lex};
 
 use super::clock;
 use super::inbox::{Arrived, Input, Outlet, Switch};
@@ -22,6 +22,7 @@ use crate::directory::view::View;
 use crate::listener::Lost;
 use crate::listener::connections::Connections;
 use crate::listener::udp::{self, Batch, UdpSocket};
+use crate::registrar::Registrar;
 
 /// New INVITEs that have waited longer are shed.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -41,6 +42,7 @@ pub(crate) struct Shard {
     pub(crate) connections: Connections,
     pub(crate) endpoint: Endpoint,
     pub(crate) calls: Calls,
+    pub(crate) registrar: Registrar,
     pub(crate) directory: Arc<Directory>,
     pub(crate) switch: Switch,
     pub(crate) outside: Outside,
@@ -255,10 +257,18 @@ impl Shard {
     fn own(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, late: bool, now: Moment) {
         self.observer.received(&message);
         let Self {
-            endpoint, calls, ..
+            endpoint,
+            calls,
+            registrar,
+            ..
         } = self;
         let work = catch_unwind(AssertUnwindSafe(|| {
             let received = endpoint.receive_message(message, flow, now);
+            if let Received::Request(request) = &received
+                && request.method() == Method::Register
+            {
+                return registrar.handle(endpoint, view, flow, request, now);
+            }
             if let Received::Request(request) = &received
                 && late
                 && is_new_invite(request)
@@ -297,6 +307,7 @@ impl Shard {
             Input::Lost(flow) => {
                 endpoint.handle_flow_lost(&flow, now);
                 calls.handle_flow_lost(&flow);
+                self.registrar.handle_flow_lost(&flow);
                 Ok(())
             }
             Input::Resolved(call, targets) => catch_unwind(AssertUnwindSafe(|| {
@@ -374,6 +385,9 @@ impl Shard {
                 self.observer.panicked();
             }
         }
+        for effect in self.registrar.effects() {
+            self.outside.registered(effect);
+        }
         self.outside
             .carry_out(&mut self.calls, &mut self.endpoint, &mut self.observer, now);
     }
@@ -411,6 +425,7 @@ impl Shard {
         for lost in std::mem::take(&mut self.lost) {
             self.endpoint.handle_flow_lost(&lost.flow, now);
             self.calls.handle_flow_lost(&lost.flow);
+            self.registrar.handle_flow_lost(&lost.flow);
             // What waits for an answer from that peer may be another shard's.
             for (at, inbox) in self.switch.shards().iter().enumerate() {
                 if at != self.index && !inbox.offer(Input::Lost(lost.flow)) {

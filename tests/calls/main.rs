@@ -9,6 +9,7 @@ mod endings;
 mod harness;
 mod outbound;
 mod refusals;
+mod registrations;
 mod sessions;
 mod steps;
 mod transports;

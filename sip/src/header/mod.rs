@@ -15,4 +15,5 @@ pub mod replaces;
 pub mod session_expires;
 pub mod text;
 pub mod uri;
+mod uri_equal;
 pub mod via;

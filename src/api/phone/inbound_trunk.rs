@@ -23,6 +23,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
 use crate::directory::settings::ReferFormat;
+use crate::registrar::bindings::Binding;
 use crate::store::{InboundTrunk, InboundTrunkChange, Kind};
 
 /// An inbound trunk as the API shows it.
@@ -44,8 +45,38 @@ pub(crate) struct TrunkView {
     refer_headers_in_uri: bool,
     bridge_when_refer_fails: bool,
     max_concurrent_calls: Option<u32>,
+    /// Whether the PBX has registered with this node.
+    registered: bool,
+    /// Where, the best place first.
+    registrations: Vec<RegistrationView>,
     created_at: String,
     updated_at: String,
+}
+
+/// One contact that a PBX has registered.
+#[derive(Debug, Serialize)]
+pub(crate) struct RegistrationView {
+    /// The Contact URI as the PBX wrote it.
+    contact: String,
+    /// Where the REGISTER came from.
+    source: String,
+    transport: &'static str,
+    user_agent: Option<String>,
+    registered_at: String,
+    expires_at: String,
+}
+
+impl From<Binding> for RegistrationView {
+    fn from(binding: Binding) -> Self {
+        Self {
+            contact: binding.contact.into(),
+            source: binding.flow.peer.to_string(),
+            transport: binding.flow.transport.uri_name(),
+            user_agent: binding.user_agent.map(Into::into),
+            registered_at: written(binding.registered_at),
+            expires_at: written(binding.expires_at),
+        }
+    }
 }
 
 /// What a sync did.
@@ -62,7 +93,16 @@ pub(crate) struct SyncedView {
 impl TrunkView {
     fn new(api: &Api, caller: &Caller, trunk: InboundTrunk) -> Self {
         let sip = &api.config().sip;
+        let registrations: Vec<_> = api
+            .engine()
+            .map(|engine| engine.registrations(trunk.id))
+            .unwrap_or_default()
+            .into_iter()
+            .map(RegistrationView::from)
+            .collect();
         Self {
+            registered: !registrations.is_empty(),
+            registrations,
             id: trunk.id,
             name: trunk.name,
             sip_endpoint: sip.endpoint(),

@@ -38,7 +38,7 @@ impl Baresip {
         hertz: f64,
     ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        configure(folder.path(), daemon, credentials, hertz);
+        configure(folder.path(), daemon, credentials, hertz, "regint=0");
         let output = folder.path().join("output");
         let file = fs::File::create(&output).expect("the output can be written");
         let mut command = Command::new("baresip");
@@ -63,6 +63,27 @@ impl Baresip {
         Self { heard, output }
     }
 
+    /// One that registers over `transport` and goes on.
+    pub(crate) fn registered(
+        daemon: SocketAddr,
+        credentials: &Credentials,
+        transport: &str,
+    ) -> Registered {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let account = format!(";transport={transport} regint=60");
+        configure(folder.path(), daemon, credentials, 440.0, &account);
+        let mut command = Command::new("baresip");
+        command.arg("-f").arg(folder.path());
+        command
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Registered {
+            process: Process::start("baresip", &mut command),
+            _folder: folder,
+        }
+    }
+
     /// How much of what was heard is this tone: 0 to 1.
     pub(crate) fn share_of(&self, hertz: f64) -> f64 {
         // The first half second may hold the silence before the echo set in.
@@ -77,6 +98,27 @@ impl Baresip {
     }
 }
 
+/// A baresip that has an account with the daemon and stays.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    process: Process,
+    _folder: tempfile::TempDir,
+}
+
+impl Registered {
+    /// Ends without a farewell.
+    pub(crate) fn kill(self) {
+        drop(self.process);
+    }
+
+    /// Ends as it is meant to: it takes its registration back.
+    pub(crate) fn leave(mut self) {
+        self.process.terminate();
+        let status = self.process.wait(Deadline::after(LIMIT));
+        assert!(status.is_some(), "baresip goes on");
+    }
+}
+
 /// The power of one frequency in a window.
 fn goertzel(window: &[f64], hertz: f64) -> f64 {
     let coefficient = 2.0 * (TAU * hertz / f64::from(RATE)).cos();
@@ -86,7 +128,13 @@ fn goertzel(window: &[f64], hertz: f64) -> f64 {
     last * last + before * before - coefficient * last * before
 }
 
-fn configure(folder: &Path, daemon: SocketAddr, credentials: &Credentials, hertz: f64) {
+fn configure(
+    folder: &Path,
+    daemon: SocketAddr,
+    credentials: &Credentials,
+    hertz: f64,
+    account: &str,
+) {
     let modules = MODULES
         .into_iter()
         .find(|path| Path::new(path).is_dir())
@@ -118,8 +166,10 @@ fn configure(folder: &Path, daemon: SocketAddr, credentials: &Credentials, hertz
     }
     fs::write(folder.join("config"), config).expect("the configuration can be written");
     let Credentials { username, password } = credentials;
-    let account =
-        format!("<sip:{username}@{daemon}>;auth_user={username};auth_pass={password};regint=0\n");
+    let (uri, settings) = account.split_once(' ').unwrap_or(("", account));
+    let account = format!(
+        "<sip:{username}@{daemon}{uri}>;auth_user={username};auth_pass={password};{settings}\n"
+    );
     fs::write(folder.join("accounts"), account).expect("the account can be written");
 }
 

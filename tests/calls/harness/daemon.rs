@@ -341,6 +341,11 @@ impl Daemon {
         http::change(method, self.house.http, path, &self.house.key, body)
     }
 
+    /// What the API shows at `path`.
+    pub(crate) fn read(&self, path: &str) -> Value {
+        http::json(self.house.http, path, &self.house.key)
+    }
+
     pub(crate) fn log(&self) -> String {
         read(&self.house.folder.path().join("log"))
     }

@@ -3,12 +3,14 @@
 mod baresip;
 mod daemon;
 pub(crate) mod http;
+mod pbx;
 pub(crate) mod process;
 mod sipp;
 mod trace;
 
 pub(crate) use baresip::Baresip;
 pub(crate) use daemon::{Credentials, Daemon, House};
-pub(crate) use process::tools;
+pub(crate) use pbx::Pbx;
+pub(crate) use process::{Deadline, tools};
 pub(crate) use sipp::{Caller, Runtime};
 pub(crate) use trace::{Message, Trace};

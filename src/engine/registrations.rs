@@ -1,0 +1,52 @@
+//! Registrations as time passes: expiry once a second, and what is told of a PBX that has come or gone.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::clock;
+use crate::registrar::bindings::{Bindings, Change, What};
+
+/// How often expired bindings are looked for.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Forgets what has expired, for as long as somebody holds the table.
+pub(crate) async fn sweep(bindings: Weak<Bindings>) {
+    metrics::describe_gauge!(
+        "trunkline_registrations",
+        "Contacts that PBXs have registered"
+    );
+    metrics::describe_counter!(
+        "trunkline_registration_changes_total",
+        "Trunks that came (`registered`) or went (`removed`, `expired`, `disconnected`)"
+    );
+    let mut turns = tokio::time::interval(LOOK);
+    loop {
+        turns.tick().await;
+        let Some(bindings) = bindings.upgrade() else {
+            return;
+        };
+        for change in bindings.sweep(clock::now()) {
+            note(&change);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        metrics::gauge!("trunkline_registrations").set(bindings.len() as f64);
+    }
+}
+
+/// Says that a trunk's PBX has come or gone.
+pub(crate) fn note(change: &Change) {
+    let Change { org, trunk, what } = change;
+    let word = match what {
+        What::Registered(binding) => {
+            let (source, transport) = (binding.flow.peer, binding.flow.transport);
+            tracing::info!(org.id = %org, trunk.id = %trunk, %source, %transport, "trunk registered");
+            "registered"
+        }
+        What::Lost(loss) => {
+            let why = loss.as_str();
+            tracing::info!(org.id = %org, trunk.id = %trunk, why, "trunk no longer registered");
+            why
+        }
+    };
+    metrics::counter!("trunkline_registration_changes_total", "what" => word).increment(1);
+}

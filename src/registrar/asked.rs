@@ -1,0 +1,254 @@
+//! What a REGISTER asks for: its Contacts, read as RFC 3261 §10.3 steps 6 and 7 want it. Knows nothing of who asks.
+
+use std::time::Duration;
+
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::text;
+use trunkline_sip::header::uri::Scheme;
+use trunkline_sip::wire::{HeaderName, Message};
+
+/// Longer Contact URIs are refused.
+const LONGEST_URI: usize = 512;
+/// Longer instance names are left out.
+const LONGEST_INSTANCE: usize = 128;
+/// Contacts of one request.
+const MOST: usize = 20;
+/// What a time that can't be read counts as (§10.2.1.1).
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A readable wish.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    /// To be told the bindings.
+    Nothing,
+    /// To forget them all (`Contact: *`).
+    RemoveAll,
+    /// To make, refresh or remove these.
+    Change(Vec<Contact>),
+}
+
+/// One Contact.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Contact {
+    /// The URI as sent.
+    pub(super) uri: Box<str>,
+    /// How long it is to be kept, cut to the longest; zero removes it.
+    pub(super) expires: Duration,
+    /// Thousandths.
+    pub(super) q: Option<u16>,
+    /// `+sip.instance` (RFC 5626 §4.1), without its quotes.
+    pub(super) instance: Option<Box<str>>,
+}
+
+/// Why a wish isn't granted.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// 400.
+    Malformed,
+    /// 423.
+    TooBrief,
+}
+
+impl Asked {
+    pub(super) fn read(
+        message: &Message<'_>,
+        shortest: Duration,
+        longest: Duration,
+    ) -> Result<Self, Fault> {
+        let usual = match message.first(HeaderName::Expires) {
+            Some(value) => text::delta_seconds(text::trim(value)).map_or(HOUR, seconds),
+            None => longest,
+        };
+        let mut contacts = Vec::new();
+        for element in message.elements(HeaderName::Contact) {
+            if text::trim(element) == b"*" {
+                let is_alone = message.elements(HeaderName::Contact).count() == 1;
+                let is_removal = message.first(HeaderName::Expires).is_some() && usual.is_zero();
+                return if is_alone && is_removal {
+                    Ok(Self::RemoveAll)
+                } else {
+                    Err(Fault::Malformed)
+                };
+            }
+            if contacts.len() == MOST {
+                return Err(Fault::Malformed);
+            }
+            contacts.push(contact(element, usual, longest)?);
+        }
+        let is_brief = |contact: &Contact| !contact.expires.is_zero() && contact.expires < shortest;
+        if contacts.iter().any(is_brief) {
+            return Err(Fault::TooBrief);
+        }
+        Ok(if contacts.is_empty() {
+            Self::Nothing
+        } else {
+            Self::Change(contacts)
+        })
+    }
+}
+
+fn contact(element: &[u8], usual: Duration, longest: Duration) -> Result<Contact, Fault> {
+    let address = NameAddr::parse(element).map_err(|_| Fault::Malformed)?;
+    let uri = address.parse_uri().map_err(|_| Fault::Malformed)?;
+    let text = std::str::from_utf8(address.uri).map_err(|_| Fault::Malformed)?;
+    if !matches!(uri.scheme, Scheme::Sip | Scheme::Sips) || text.len() > LONGEST_URI {
+        return Err(Fault::Malformed);
+    }
+    let expires = match address.param("expires").flatten() {
+        Some(value) => text::delta_seconds(&text::unquote(value)).map_or(HOUR, seconds),
+        None => usual,
+    };
+    Ok(Contact {
+        uri: text.into(),
+        expires: expires.min(longest),
+        q: address.param("q").flatten().and_then(thousandths),
+        instance: address.param("+sip.instance").flatten().and_then(instance),
+    })
+}
+
+const fn seconds(count: u32) -> Duration {
+    Duration::from_secs(count as u64)
+}
+
+/// `0`, `0.7`, `1.000` (§25.1, qvalue).
+fn thousandths(value: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(value).ok()?;
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_decimal = part.len() <= 3 && part.bytes().all(|octet| octet.is_ascii_digit());
+    let part: u16 = format!("{part:0<3}").parse().ok().filter(|_| is_decimal)?;
+    match (whole, part) {
+        ("0", part) => Some(part),
+        ("1", 0) => Some(1000),
+        _ => None,
+    }
+}
+
+fn instance(value: &[u8]) -> Option<Box<str>> {
+    let name = text::unquote(value);
+    let is_plain = name.len() <= LONGEST_INSTANCE
+        && name
+            .iter()
+            .all(|octet| octet.is_ascii_graphic() && !matches!(octet, b'"' | b'\\'));
+    let name = std::str::from_utf8(&name).ok().filter(|_| is_plain)?;
+    Some(name.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    fn read(lines: &str) -> Result<Asked, Fault> {
+        let octets = format!(
+            "REGISTER sip:us SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@us>;tag=1\r\nTo: <sip:a@us>\r\n\
+             Call-ID: x\r\nCSeq: 1 REGISTER\r\n{lines}\r\n"
+        );
+        let message = lex(octets.as_bytes(), Framing::Datagram).expect("a REGISTER");
+        Asked::read(&message, Duration::from_secs(60), Duration::from_secs(3600))
+    }
+
+    fn contact(uri: &str, expires: u64) -> Contact {
+        Contact {
+            uri: uri.into(),
+            expires: Duration::from_secs(expires),
+            q: None,
+            instance: None,
+        }
+    }
+
+    #[test]
+    fn wishes_are_read() {
+        let one = |uri, expires| Ok(Asked::Change(vec![contact(uri, expires)]));
+        let cases = [
+            ("no contact", "Expires: 60\r\n", Ok(Asked::Nothing)),
+            (
+                "the header's time",
+                "Contact: <sip:a@h>\r\nExpires: 120\r\n",
+                one("sip:a@h", 120),
+            ),
+            (
+                "the contact's own time first",
+                "m: <sip:a@h;rinstance=7>;expires=90\r\nExpires: 120\r\n",
+                one("sip:a@h;rinstance=7", 90),
+            ),
+            ("no time", "Contact: <sip:a@h>\r\n", one("sip:a@h", 3600)),
+            (
+                "no number",
+                "Contact: <sip:a@h>;expires=soon\r\n",
+                one("sip:a@h", 3600),
+            ),
+            (
+                "more than there is",
+                "Contact: <sip:a@h>;expires=99999999999\r\n",
+                one("sip:a@h", 3600),
+            ),
+            (
+                "removal",
+                "Contact: sip:a@h;expires=0\r\n",
+                one("sip:a@h", 0),
+            ),
+            (
+                "too brief",
+                "Contact: <sip:a@h>;expires=59\r\n",
+                Err(Fault::TooBrief),
+            ),
+            ("all", "Contact: *\r\nExpires: 0\r\n", Ok(Asked::RemoveAll)),
+            (
+                "all, but not now",
+                "Contact: *\r\nExpires: 60\r\n",
+                Err(Fault::Malformed),
+            ),
+            (
+                "all, without a time",
+                "Contact: *\r\n",
+                Err(Fault::Malformed),
+            ),
+            (
+                "all and one",
+                "Contact: *, <sip:a@h>\r\nExpires: 0\r\n",
+                Err(Fault::Malformed),
+            ),
+            (
+                "a number to call",
+                "Contact: <tel:+4420>\r\n",
+                Err(Fault::Malformed),
+            ),
+            ("no address", "Contact: <>\r\n", Err(Fault::Malformed)),
+            (
+                "two",
+                "Contact: <sip:a@h>;expires=60, \"B, b\" <sip:b@h>\r\nContact: <sip:c@h>;expires=0\r\n",
+                Ok(Asked::Change(vec![
+                    contact("sip:a@h", 60),
+                    contact("sip:b@h", 3600),
+                    contact("sip:c@h", 0),
+                ])),
+            ),
+        ];
+        for (name, lines, expected) in cases {
+            assert_eq!(read(lines), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn preference_and_instance_are_kept() {
+        let asked = read("Contact: <sip:a@h>;q=0.7;+sip.instance=\"<urn:uuid:1>\"\r\n");
+        let expected = Contact {
+            q: Some(700),
+            instance: Some("<urn:uuid:1>".into()),
+            ..contact("sip:a@h", 3600)
+        };
+        assert_eq!(asked, Ok(Asked::Change(vec![expected])));
+        let values = [
+            ("1", Some(1000)),
+            ("0.05", Some(50)),
+            ("1.5", None),
+            ("0.1234", None),
+            (".5", None),
+            ("x", None),
+        ];
+        for (value, expected) in values {
+            assert_eq!(thousandths(value.as_bytes()), expected, "{value}");
+        }
+    }
+}

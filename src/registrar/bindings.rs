@@ -1,0 +1,407 @@
+//! Where the PBXs are that have registered: the location service of RFC 3261 §10, one table for all shards.
+//!
+//! A trunk's bindings change under its own lock and are few. Nothing here knows messages or the clock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use smallvec::SmallVec;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::uri::Uri;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::asked::Contact;
+
+/// Longer User-Agents are cut.
+const LONGEST_AGENT: usize = 128;
+
+/// One place where a trunk's PBX is reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Binding {
+    /// The Contact URI as the PBX wrote it, `rinstance` and all: the Request-URI of what is sent to it.
+    pub contact: Box<str>,
+    /// The PBX's preference among its contacts, in thousandths.
+    pub q: Option<u16>,
+    /// Which device it is (RFC 5626).
+    pub instance: Option<Box<str>>,
+    /// How the REGISTER came.
+    pub flow: Flow,
+    /// Whether something between rewrites addresses, so that only the REGISTER's own way leads back.
+    pub is_behind_nat: bool,
+    /// The User-Agent of the REGISTER.
+    pub user_agent: Option<Box<str>>,
+    /// Since when it stands.
+    pub registered_at: Moment,
+    /// When it was last refreshed.
+    pub refreshed_at: Moment,
+    /// When it is forgotten unless it is refreshed.
+    pub expires_at: Moment,
+    call_id: Box<[u8]>,
+    cseq: u32,
+}
+
+/// Where a request to a registered PBX goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reach {
+    /// The Request-URI.
+    pub uri: Box<str>,
+    /// The flow to send it by. With connection 0 on a stream one to the peer is opened.
+    pub flow: Flow,
+}
+
+/// Who sends a REGISTER, and how it came.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Sender<'m> {
+    pub(super) call_id: &'m [u8],
+    pub(super) cseq: u32,
+    pub(super) user_agent: Option<&'m [u8]>,
+    pub(super) flow: Flow,
+    pub(super) is_behind_nat: bool,
+}
+
+/// A trunk whose PBX has come or gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// The org.
+    pub org: Uuid,
+    /// Its inbound trunk.
+    pub trunk: Uuid,
+    /// What has happened.
+    pub what: What,
+}
+
+/// What has happened to a trunk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// It has a binding, and had none before.
+    Registered(Box<Binding>),
+    /// It has none any more.
+    Lost(Loss),
+}
+
+/// How the last binding went.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Loss {
+    /// The PBX removed it.
+    Removed,
+    /// It wasn't refreshed in time.
+    Expired,
+    /// Its connection closed.
+    Disconnected,
+}
+
+impl Loss {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Removed => "removed",
+            Self::Expired => "expired",
+            Self::Disconnected => "disconnected",
+        }
+    }
+}
+
+/// Why nothing was changed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Refused {
+    /// The same or a later request of that Call-ID has been worked on.
+    OutOfOrder,
+}
+
+/// The bindings of one trunk.
+#[derive(Debug)]
+struct Registered {
+    org: Uuid,
+    bindings: SmallVec<[Binding; 1]>,
+}
+
+/// Every binding of this node, by trunk.
+#[derive(Debug, Default)]
+pub struct Bindings {
+    trunks: DashMap<Uuid, Registered>,
+    /// The trunks that came by a connection.
+    by_connection: DashMap<u32, SmallVec<[Uuid; 1]>>,
+    count: AtomicUsize,
+}
+
+impl Bindings {
+    /// None yet.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// How many there are, those that have just expired included.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bindings of a trunk, the best first: by the PBX's own preference, then the one refreshed last.
+    pub fn of(&self, trunk: Uuid, now: Moment) -> Vec<Binding> {
+        let mut bindings: Vec<Binding> = self
+            .trunks
+            .get(&trunk)
+            .map(|registered| {
+                let alive = registered.bindings.iter();
+                alive
+                    .filter(|binding| binding.expires_at > now)
+                    .cloned()
+                    .collect()
+            })
+            .unwrap_or_default();
+        bindings.sort_by_key(|binding| {
+            std::cmp::Reverse((binding.q.unwrap_or(1000), binding.refreshed_at))
+        });
+        bindings
+    }
+
+    /// Where a call to the trunk's PBX goes, the best place first; empty if it isn't registered.
+    pub fn reach(&self, trunk: Uuid, now: Moment) -> Vec<Reach> {
+        let bindings = self.of(trunk, now);
+        bindings.iter().map(Binding::reach).collect()
+    }
+
+    /// Makes, refreshes and removes bindings, all of them or none. Tells when the trunk has come or gone.
+    pub(super) fn change(
+        &self,
+        (org, trunk): (Uuid, Uuid),
+        contacts: &[Contact],
+        sender: &Sender<'_>,
+        most: usize,
+        now: Moment,
+    ) -> Result<Option<Change>, Refused> {
+        let mut entry = self.trunks.entry(trunk).or_insert_with(|| Registered {
+            org,
+            bindings: SmallVec::new(),
+        });
+        let registered = &mut *entry;
+        let count = registered.bindings.len();
+        let was_there = registered.bindings.iter().any(|held| held.expires_at > now);
+        registered.bindings.retain(|held| held.expires_at > now);
+        let late = |contact: &Contact| {
+            let held = registered.bindings.iter().find(|held| held.is_for(contact));
+            held.is_some_and(|held| held.is_newer_than(sender))
+        };
+        if contacts.iter().any(late) {
+            self.recount(count, registered.bindings.len());
+            return Err(Refused::OutOfOrder);
+        }
+        for contact in contacts {
+            registered.apply(contact, sender, now);
+        }
+        while registered.bindings.len() > most {
+            registered.forget_oldest();
+        }
+        self.recount(count, registered.bindings.len());
+        let newest = registered.bindings.last().cloned();
+        let is_gone = newest.is_none();
+        drop(entry);
+        if is_gone {
+            self.trunks
+                .remove_if(&trunk, |_, registered| registered.bindings.is_empty());
+        } else if sender.flow.connection != 0 {
+            self.note_connection(sender.flow.connection, trunk);
+        }
+        let what = match newest {
+            Some(binding) if !was_there => Some(What::Registered(Box::new(binding))),
+            None if was_there => Some(What::Lost(Loss::Removed)),
+            Some(_) | None => None,
+        };
+        Ok(what.map(|what| Change { org, trunk, what }))
+    }
+
+    /// Forgets every binding that the request may remove (§10.3 step 6).
+    pub(super) fn remove_all(
+        &self,
+        trunk: Uuid,
+        sender: &Sender<'_>,
+    ) -> Result<Option<Change>, Refused> {
+        let Entry::Occupied(mut entry) = self.trunks.entry(trunk) else {
+            return Ok(None);
+        };
+        let registered = entry.get_mut();
+        if registered
+            .bindings
+            .iter()
+            .any(|held| held.is_newer_than(sender))
+        {
+            return Err(Refused::OutOfOrder);
+        }
+        self.recount(registered.bindings.len(), 0);
+        let org = registered.org;
+        entry.remove();
+        Ok(Some(Change {
+            org,
+            trunk,
+            what: What::Lost(Loss::Removed),
+        }))
+    }
+
+    /// A connection has ended: what is behind NAT can't be reached any more, the rest by a new connection.
+    pub(super) fn lose(&self, lost: &Flow) -> Vec<Change> {
+        if lost.connection == 0 {
+            return Vec::new();
+        }
+        let Some((_, trunks)) = self.by_connection.remove(&lost.connection) else {
+            return Vec::new();
+        };
+        let gone = trunks.into_iter().filter_map(|trunk| {
+            self.retain(trunk, Loss::Disconnected, |held| {
+                if held.flow.connection != lost.connection {
+                    return true;
+                }
+                held.flow.connection = 0;
+                held.has_way_without_flow()
+            })
+        });
+        gone.collect()
+    }
+
+    /// Forgets what has expired.
+    pub fn sweep(&self, now: Moment) -> Vec<Change> {
+        let due = self.trunks.iter().filter(|entry| {
+            let mut bindings = entry.bindings.iter();
+            bindings.any(|held| held.expires_at <= now)
+        });
+        let due: Vec<Uuid> = due.map(|entry| *entry.key()).collect();
+        let expired = due
+            .into_iter()
+            .filter_map(|trunk| self.retain(trunk, Loss::Expired, |held| held.expires_at > now));
+        expired.collect()
+    }
+
+    fn retain(
+        &self,
+        trunk: Uuid,
+        loss: Loss,
+        keep: impl FnMut(&mut Binding) -> bool,
+    ) -> Option<Change> {
+        let Entry::Occupied(mut entry) = self.trunks.entry(trunk) else {
+            return None;
+        };
+        let registered = entry.get_mut();
+        let count = registered.bindings.len();
+        registered.bindings.retain(keep);
+        self.recount(count, registered.bindings.len());
+        if !registered.bindings.is_empty() {
+            return None;
+        }
+        let org = registered.org;
+        entry.remove();
+        Some(Change {
+            org,
+            trunk,
+            what: What::Lost(loss),
+        })
+    }
+
+    fn note_connection(&self, connection: u32, trunk: Uuid) {
+        let mut trunks = self.by_connection.entry(connection).or_default();
+        if !trunks.contains(&trunk) {
+            trunks.push(trunk);
+        }
+    }
+
+    fn recount(&self, before: usize, after: usize) {
+        self.count.fetch_add(after, Ordering::Relaxed);
+        self.count.fetch_sub(before, Ordering::Relaxed);
+    }
+}
+
+impl Registered {
+    fn apply(&mut self, contact: &Contact, sender: &Sender<'_>, now: Moment) {
+        let place = self.bindings.iter().position(|held| held.is_for(contact));
+        // The newest stands last.
+        let held = place.map(|at| self.bindings.remove(at));
+        if contact.expires.is_zero() {
+            return;
+        }
+        let registered_at = held.map_or(now, |held| held.registered_at);
+        self.bindings.push(Binding {
+            contact: contact.uri.clone(),
+            q: contact.q,
+            instance: contact.instance.clone(),
+            flow: sender.flow,
+            is_behind_nat: sender.is_behind_nat,
+            user_agent: sender.user_agent.map(agent_name),
+            registered_at,
+            refreshed_at: now,
+            expires_at: now + contact.expires.max(Duration::from_secs(1)),
+            call_id: sender.call_id.into(),
+            cseq: sender.cseq,
+        });
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self
+            .bindings
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, held)| held.refreshed_at);
+        if let Some((at, _)) = oldest {
+            self.bindings.remove(at);
+        }
+    }
+}
+
+impl Binding {
+    /// Whether it is the same place, or the same device at a new one.
+    fn is_for(&self, contact: &Contact) -> bool {
+        if self.instance.is_some() && self.instance == contact.instance {
+            return true;
+        }
+        let same = |one: &str, two: &str| {
+            let one = Uri::parse(one.as_bytes()).ok()?;
+            let two = Uri::parse(two.as_bytes()).ok()?;
+            Some(one.is_same(&two))
+        };
+        *self.contact == *contact.uri || same(&self.contact, &contact.uri).unwrap_or(false)
+    }
+
+    fn is_newer_than(&self, sender: &Sender<'_>) -> bool {
+        *self.call_id == *sender.call_id && self.cseq >= sender.cseq
+    }
+
+    /// Whether its Contact says where it is, and nothing between changes that.
+    fn has_way_without_flow(&self) -> bool {
+        !self.is_behind_nat && self.contact_address().is_some()
+    }
+
+    fn contact_address(&self) -> Option<std::net::SocketAddr> {
+        let uri = Uri::parse(self.contact.as_bytes()).ok()?;
+        let transport = uri
+            .transport()
+            .unwrap_or(trunkline_sip::flow::Transport::Udp);
+        uri.socket_addr()
+            .filter(|_| transport == self.flow.transport)
+            .filter(|address| address.is_ipv4() == self.flow.peer.is_ipv4())
+    }
+
+    /// By the connection that it came by while that stands; else by its Contact where that can be trusted, and by
+    /// where it came from where not (RFC 3581, RFC 5626).
+    fn reach(&self) -> Reach {
+        let direct = self.contact_address().filter(|_| !self.is_behind_nat);
+        let mut flow = self.flow;
+        if flow.connection == 0 {
+            flow.peer = direct.unwrap_or(flow.peer);
+        }
+        Reach {
+            uri: self.contact.clone(),
+            flow,
+        }
+    }
+}
+
+fn agent_name(value: &[u8]) -> Box<str> {
+    let text = String::from_utf8_lossy(value);
+    let plain = text.chars().filter(|letter| !letter.is_control());
+    plain.take(LONGEST_AGENT).collect::<String>().into()
+}

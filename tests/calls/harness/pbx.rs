@@ -1,0 +1,143 @@
+//! A PBX that registers: it writes its own REGISTERs and answers the challenge.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
+use trunkline_sip::wire::{Framing, HeaderName, lex};
+
+use super::Daemon;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Its only socket.
+#[derive(Debug)]
+enum Socket {
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+}
+
+/// The PBX of the first org's trunk.
+#[derive(Debug)]
+pub(crate) struct Pbx {
+    socket: Socket,
+    daemon: SocketAddr,
+    username: String,
+    pub(crate) password: String,
+    /// What its Via says.
+    pub(crate) sent_by: String,
+    call_id: String,
+    cseq: u32,
+}
+
+/// The final answer to a REGISTER.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) contacts: Vec<String>,
+    pub(crate) min_expires: Option<u32>,
+}
+
+impl Pbx {
+    pub(crate) fn udp(daemon: &Daemon) -> Self {
+        let socket = UdpSocket::bind((daemon.sip().ip(), 0)).expect("a port");
+        socket.connect(daemon.sip()).expect("the daemon's port");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        Self::new(daemon, Socket::Udp(socket))
+    }
+
+    pub(crate) fn tcp(daemon: &Daemon) -> Self {
+        let stream = TcpStream::connect(daemon.sip()).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        Self::new(daemon, Socket::Tcp(stream))
+    }
+
+    fn new(daemon: &Daemon, socket: Socket) -> Self {
+        let credentials = daemon.credentials();
+        let mut pbx = Self {
+            socket,
+            daemon: daemon.sip(),
+            username: credentials.username,
+            password: credentials.password,
+            sent_by: String::new(),
+            call_id: String::new(),
+            cseq: 0,
+        };
+        pbx.sent_by = pbx.address().to_string();
+        pbx.call_id = format!("registration@{}", pbx.sent_by);
+        pbx
+    }
+
+    /// Where it sends from.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let address = match &self.socket {
+            Socket::Udp(socket) => socket.local_addr(),
+            Socket::Tcp(stream) => stream.local_addr(),
+        };
+        address.expect("an address")
+    }
+
+    /// Registers with these lines, answering the challenge once.
+    pub(crate) fn register(&mut self, lines: &str) -> Answer {
+        let challenged = self.ask(lines);
+        let refused = lex(&challenged, Framing::Datagram).expect("a response");
+        assert_eq!(refused.status(), 401, "a stranger is challenged");
+        let (_, challenge) = challenge(&refused).expect("a challenge");
+        let uri = format!("sip:{}", self.daemon);
+        let asking = Asking {
+            method: "REGISTER",
+            uri: uri.as_bytes(),
+            body: b"",
+        };
+        let login = Login {
+            user: &self.username,
+            password: &self.password,
+        };
+        let value = answer(&challenge, &asking, &login, 1, "c0").expect("an answer");
+        let answered = self.ask(&format!("Authorization: {value}\r\n{lines}"));
+        let answer = lex(&answered, Framing::Datagram).expect("a response");
+        let contacts = answer.elements(HeaderName::Contact);
+        Answer {
+            status: answer.status(),
+            contacts: contacts
+                .map(|contact| String::from_utf8_lossy(contact).into_owned())
+                .collect(),
+            min_expires: answer.number(HeaderName::MinExpires),
+        }
+    }
+
+    fn ask(&mut self, lines: &str) -> Vec<u8> {
+        self.cseq += 1;
+        let Self {
+            daemon,
+            username,
+            sent_by,
+            call_id,
+            cseq,
+            ..
+        } = self;
+        let transport = match self.socket {
+            Socket::Udp(_) => "UDP",
+            Socket::Tcp(_) => "TCP",
+        };
+        let request = format!(
+            "REGISTER sip:{daemon} SIP/2.0\r\nVia: SIP/2.0/{transport} {sent_by};branch=z9hG4bK-{cseq};rport\r\n\
+             Max-Forwards: 70\r\nFrom: <sip:{username}@pbx.example>;tag=pbx\r\nTo: <sip:{username}@pbx.example>\r\n\
+             Call-ID: {call_id}\r\nCSeq: {cseq} REGISTER\r\n{lines}Content-Length: 0\r\n\r\n"
+        );
+        let mut octets = vec![0; 4096];
+        let count = match &mut self.socket {
+            Socket::Udp(socket) => {
+                socket.send(request.as_bytes()).expect("it is sent");
+                socket.recv(&mut octets).expect("an answer")
+            }
+            Socket::Tcp(stream) => {
+                stream.write_all(request.as_bytes()).expect("it is sent");
+                stream.read(&mut octets).expect("an answer")
+            }
+        };
+        octets.truncate(count);
+        octets
+    }
+}

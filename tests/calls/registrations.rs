@@ -1,0 +1,146 @@
+//! PBXs that register with the inbound trunk: baresip, and one of our own that says what each REGISTER is to hold.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Baresip, Daemon, Deadline, House, Pbx, tools};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn trunk(daemon: &Daemon) -> Value {
+    daemon.read("/phone/sip/inbound-trunk")
+}
+
+/// The trunk, once it has so many registrations.
+fn trunk_with(daemon: &Daemon, count: usize) -> Value {
+    let there = Deadline::after(PATIENCE).poll(|| {
+        let trunk = trunk(daemon);
+        let registrations = trunk["registrations"].as_array().map(Vec::len);
+        (registrations == Some(count)).then_some(trunk)
+    });
+    there.unwrap_or_else(|| panic!("not {count} registrations: {}", trunk(daemon)))
+}
+
+#[test]
+fn a_pbx_that_registers_is_seen_on_its_trunk_until_it_leaves() {
+    let daemon = House::new().serve();
+    assert_eq!(trunk(&daemon)["registered"], false);
+    let mut pbx = Pbx::udp(&daemon);
+    let contact = format!("sip:pbx@{};rinstance=f00ba7", pbx.address());
+    let answer = pbx.register(&format!(
+        "Contact: <{contact}>\r\nExpires: 120\r\nUser-Agent: 3CXPhoneSystem 20\r\n"
+    ));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.contacts, [format!("<{contact}>;expires=120")]);
+    let seen = trunk_with(&daemon, 1);
+    assert_eq!(seen["registered"], true, "{seen}");
+    let registration = &seen["registrations"][0];
+    assert_eq!(registration["contact"], json!(contact));
+    assert_eq!(registration["source"], json!(pbx.address().to_string()));
+    assert_eq!(registration["transport"], "udp");
+    assert_eq!(registration["user_agent"], "3CXPhoneSystem 20");
+    assert!(
+        registration["expires_at"].as_str() > registration["registered_at"].as_str(),
+        "{registration}"
+    );
+
+    let brief = pbx.register(&format!("Contact: <{contact}>\r\nExpires: 5\r\n"));
+    assert_eq!((brief.status, brief.min_expires), (423, Some(30)));
+    let gone = pbx.register("Contact: *\r\nExpires: 0\r\n");
+    assert_eq!((gone.status, gone.contacts.len()), (200, 0));
+    assert_eq!(trunk(&daemon)["registered"], false);
+    assert!(daemon.stop());
+}
+
+#[test]
+fn a_registration_that_is_not_refreshed_expires() {
+    let daemon = House::new()
+        .set("TRUNKLINE__SIP__REGISTRATION_MIN_S", "1")
+        .serve();
+    let mut pbx = Pbx::udp(&daemon);
+    let lines = format!("Contact: <sip:pbx@{}>;expires=1\r\n", pbx.address());
+    assert_eq!(pbx.register(&lines).status, 200);
+    trunk_with(&daemon, 0);
+    let said = Deadline::after(PATIENCE)
+        .poll(|| daemon.log().contains("no longer registered").then_some(()));
+    assert!(said.is_some(), "it is told");
+}
+
+#[test]
+fn a_pbx_on_tcp_is_lost_with_its_connection_where_nothing_else_leads_to_it() {
+    let daemon = House::new().serve();
+    let mut pbx = Pbx::tcp(&daemon);
+    pbx.sent_by = "10.1.2.3:5060".to_owned();
+    let answer = pbx.register("Contact: <sip:pbx@10.1.2.3:5060;transport=tcp>\r\n");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(
+        answer.contacts,
+        ["<sip:pbx@10.1.2.3:5060;transport=tcp>;expires=600"]
+    );
+    assert_eq!(
+        trunk_with(&daemon, 1)["registrations"][0]["transport"],
+        "tcp"
+    );
+    drop(pbx);
+    trunk_with(&daemon, 0);
+}
+
+#[test]
+fn a_wrong_password_registers_nothing_and_is_noted() {
+    let daemon = House::new().serve();
+    let mut pbx = Pbx::udp(&daemon);
+    pbx.password = "wrong".to_owned();
+    let answer = pbx.register("Contact: <sip:pbx@127.0.0.1>\r\n");
+    assert_eq!(answer.status, 401, "{answer:?}");
+    assert_eq!(trunk(&daemon)["registered"], false);
+    let noted = Deadline::after(PATIENCE).poll(|| {
+        let failures = daemon.read("/phone/sip/inbound-trunk/auth-failures");
+        let first = failures["items"][0]["part"].as_str().map(str::to_owned);
+        first.filter(|part| part == "password")
+    });
+    assert!(noted.is_some());
+}
+
+#[test]
+fn baresip_registers_comes_back_from_another_port_and_leaves() {
+    if !tools(&["baresip"]) {
+        return;
+    }
+    let daemon = House::new().serve();
+    let first = Baresip::registered(daemon.sip(), &daemon.credentials(), "udp");
+    let seen = trunk_with(&daemon, 1);
+    let contact = |trunk: &Value| {
+        trunk["registrations"][0]["contact"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    let agent = seen["registrations"][0]["user_agent"]
+        .as_str()
+        .unwrap_or_default();
+    assert!(agent.starts_with("baresip"), "{seen}");
+    // Killed, it can't take its leave.
+    let before = contact(&seen);
+    first.kill();
+    let second = Baresip::registered(daemon.sip(), &daemon.credentials(), "tcp");
+    let moved = Deadline::after(PATIENCE).poll(|| {
+        let trunk = trunk(&daemon);
+        (contact(&trunk) != before).then_some(trunk)
+    });
+    let moved = moved.expect("the new place comes first");
+    assert_eq!(moved["registrations"][0]["transport"], "tcp", "{moved}");
+    let count = moved["registrations"].as_array().map_or(0, Vec::len);
+    second.leave();
+    trunk_with(&daemon, count - 1);
+}
+
+#[test]
+fn many_refreshes_leave_one_binding() {
+    let daemon = House::new().serve();
+    let mut pbx = Pbx::udp(&daemon);
+    let lines = format!("Contact: <sip:pbx@{}>\r\n", pbx.address());
+    for _ in 0..200 {
+        assert_eq!(pbx.register(&lines).status, 200);
+    }
+    trunk_with(&daemon, 1);
+}
