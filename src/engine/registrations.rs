@@ -5,20 +5,13 @@ use std::time::Duration;
 
 use super::clock;
 use crate::registrar::bindings::{Bindings, Change, What};
+use crate::telemetry::metrics;
 
 /// How often expired bindings are looked for.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Forgets what has expired, for as long as somebody holds the table.
 pub(crate) async fn sweep(bindings: Weak<Bindings>) {
-    metrics::describe_gauge!(
-        "trunkline_registrations",
-        "Contacts that PBXs have registered"
-    );
-    metrics::describe_counter!(
-        "trunkline_registration_changes_total",
-        "Trunks that came (`registered`) or went (`removed`, `expired`, `disconnected`)"
-    );
     let mut turns = tokio::time::interval(LOOK);
     loop {
         turns.tick().await;
@@ -28,8 +21,7 @@ pub(crate) async fn sweep(bindings: Weak<Bindings>) {
         for change in bindings.sweep(clock::now()) {
             note(&change);
         }
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        metrics::gauge!("trunkline_registrations").set(bindings.len() as f64);
+        metrics::registrations(bindings.len());
     }
 }
 
@@ -48,5 +40,5 @@ pub(crate) fn note(change: &Change) {
             why
         }
     };
-    metrics::counter!("trunkline_registration_changes_total", "what" => word).increment(1);
+    metrics::registration_change(word);
 }

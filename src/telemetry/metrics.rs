@@ -48,6 +48,10 @@ const BUILD_INFO: &str = "trunkline_build_info";
 /// 1 while new calls are taken, 0 while draining or not ready.
 const READY: &str = "trunkline_ready";
 
+/// Contacts that PBXs have registered.
+const REGISTRATIONS: &str = "trunkline_registrations";
+/// Trunks that came or went, by `what`.
+const REGISTRATION_CHANGES: &str = "trunkline_registration_changes_total";
 /// 1 while the database answers.
 const DATABASE_UP: &str = "trunkline_database_up";
 
@@ -95,6 +99,7 @@ fn describe() {
         (SIP_DROPPED, "Messages dropped for lack of room, by cause"),
         (SIP_RETRANSMISSIONS, "SIP retransmissions seen and sent"),
         (HTTP_REQUESTS, "HTTP requests answered"),
+        (REGISTRATION_CHANGES, "Trunks whose PBX registered or went"),
     ] {
         metrics::describe_counter!(name, text);
     }
@@ -105,6 +110,7 @@ fn describe() {
         (QUEUE_DEPTH, "What waits in a queue"),
         (BUILD_INFO, "The running version"),
         (READY, "1 while new calls are taken"),
+        (REGISTRATIONS, "Contacts that PBXs have registered"),
         (DATABASE_UP, "1 while the database answers"),
     ] {
         metrics::describe_gauge!(name, text);
@@ -131,6 +137,16 @@ pub fn ready(ready: bool) {
 /// Says whether the database answers.
 pub fn database_up(up: bool) {
     gauge!(DATABASE_UP).set(u8::from(up));
+}
+
+/// Says how many contacts are registered.
+pub fn registrations(count: usize) {
+    gauge!(REGISTRATIONS).set(count as f64);
+}
+
+/// Counts a trunk that has come or gone.
+pub fn registration_change(what: &'static str) {
+    counter!(REGISTRATION_CHANGES, "what" => what).increment(1);
 }
 
 /// Counts one HTTP request. `route` is the router's pattern, never the path as sent.
