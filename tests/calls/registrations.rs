@@ -9,7 +9,7 @@ use crate::harness::{Baresip, Daemon, Deadline, House, Pbx, tools};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn trunk(daemon: &Daemon) -> Value {
-    daemon.read("/phone/sip/inbound-trunk")
+    daemon.shown("/phone/sip/inbound-trunk")
 }
 
 /// The trunk, once it has so many registrations.
@@ -95,7 +95,7 @@ fn a_wrong_password_registers_nothing_and_is_noted() {
     assert_eq!(answer.status, 401, "{answer:?}");
     assert_eq!(trunk(&daemon)["registered"], false);
     let noted = Deadline::after(PATIENCE).poll(|| {
-        let failures = daemon.read("/phone/sip/inbound-trunk/auth-failures");
+        let failures = daemon.shown("/phone/sip/inbound-trunk/auth-failures");
         let first = failures["items"][0]["part"].as_str().map(str::to_owned);
         first.filter(|part| part == "password")
     });

@@ -342,7 +342,7 @@ impl Daemon {
     }
 
     /// What the API shows at `path`.
-    pub(crate) fn read(&self, path: &str) -> Value {
+    pub(crate) fn shown(&self, path: &str) -> Value {
         http::json(self.house.http, path, &self.house.key)
     }
 
