@@ -53,6 +53,8 @@ impl Handle {
         tokio::time::timeout(PATIENCE, asked)
             .await
             .map_err(|_| NoAnswer)?
+    }
+
     /// Where the PBX of an inbound trunk has registered, the best place first.
     pub fn registrations(&self, trunk: Uuid) -> Vec<Binding> {
         self.bindings.of(trunk, clock::now())
