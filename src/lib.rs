@@ -15,3 +15,4 @@ pub mod registrar;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
+pub mod webhooks;

@@ -141,6 +141,7 @@ impl From<Refused> for ApiError {
             | Refused::NumberHeld { .. }
             | Refused::TrunkExists
             | Refused::TrunkInUse { .. }
+            | Refused::TooManyWebhooks
             | Refused::NameTaken(_) => Self::Conflict(sentence(&refused.to_string())),
             // The operator's own affairs, which no request can bring about.
             Refused::NetworkDedicated { .. } | Refused::NodeServed { .. } => {

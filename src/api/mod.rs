@@ -27,6 +27,7 @@ mod shape;
 mod streams;
 mod time;
 pub mod token;
+mod webhooks;
 mod widget;
 
 use std::sync::Arc;
@@ -210,6 +211,7 @@ pub fn router(api: Api) -> Router {
         .nest("/api-keys", api_keys::router())
         .nest("/partner/v1", partner::router())
         .nest("/phone", phone::router())
+        .nest("/webhooks", webhooks::router())
         .nest("/widget", widget::router())
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)

@@ -18,6 +18,7 @@ use crate::engine::{Deps, Engine, Recording};
 use crate::store::Store;
 use crate::telemetry::{self, metrics};
 use crate::tls::Certificate;
+use crate::webhooks::Courier;
 
 /// How often a draining node looks whether its calls are over.
 const DRAIN_LOOK: Duration = Duration::from_millis(100);
@@ -137,6 +138,7 @@ async fn serve(
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
     let server = Server::start(api.clone(), http, certificate.as_ref());
     let reloading = tokio::spawn(reload(certificate, hangups));
+    let courier = Courier::new(store.clone(), &config.webhooks, recording.run.node, now).start();
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     metrics::ready(true);
     for (listener, told) in config.sip.listeners.iter().zip(&reachable.sip) {
@@ -160,6 +162,7 @@ async fn serve(
     server.stop().await;
     engine.stop().await;
     recording.end().await;
+    courier.stop().await;
     store.close().await;
     tracing::info!("ended");
     outcome

@@ -18,6 +18,7 @@ mod sip;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod webhooks;
 mod widget;
 
 use std::path::PathBuf;
@@ -36,13 +37,14 @@ pub use secret::Secret;
 pub use secrets::Secrets;
 pub use sip::{Listener, Sip};
 pub use sources::{DEFAULT_FILE, Given, Sources};
+pub use webhooks::Webhooks;
 pub use widget::Widget;
 
 use section::Section;
 use sources::Merged;
 
 /// The sections, as their names stand in the file.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "database",
     "secrets",
     "http",
@@ -51,6 +53,7 @@ const SECTIONS: [&str; 11] = [
     "phone",
     "widget",
     "events",
+    "webhooks",
     "integrations",
     "limits",
     "log",
@@ -77,6 +80,8 @@ pub struct Config {
     pub widget: Widget,
     /// `[events]`
     pub events: Events,
+    /// `[webhooks]`
+    pub webhooks: Webhooks,
     /// `[integrations.…]`
     pub integrations: Integrations,
     /// `[limits]`
@@ -119,6 +124,7 @@ impl Config {
             phone,
             widget,
             events,
+            webhooks,
             integrations,
             limits,
             log,
@@ -132,6 +138,7 @@ impl Config {
             phone: Phone::read(phone),
             widget: Widget::read(widget),
             events: Events::read(events),
+            webhooks: Webhooks::read(webhooks),
             integrations: Integrations::read(integrations),
             limits: Limits::read(limits),
             log: Log::read(log),

@@ -3,6 +3,8 @@
 use trunkline_routing::E164;
 use uuid::Uuid;
 
+use super::webhooks::MOST_WEBHOOKS;
+
 /// Why a store method did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -87,6 +89,9 @@ pub enum Refused {
     /// The org has a destination of this name, ignoring case.
     #[error("the org has a destination called {0:?} already")]
     NameTaken(String),
+    /// The org has as many webhooks as it may have.
+    #[error("the org has {MOST_WEBHOOKS} webhooks already, which is the most it may have")]
+    TooManyWebhooks,
     /// Another process serves as this node.
     #[error(
         "node {node} is served by {host}: give this one another number with sip.node, or stop that one"
@@ -163,6 +168,10 @@ pub enum Kind {
     Role,
     /// A call's session.
     Session,
+    /// Webhook.
+    Webhook,
+    /// Delivery to a webhook.
+    Delivery,
 }
 
 impl Kind {
@@ -179,7 +188,9 @@ impl Kind {
             | Self::Call
             | Self::Contact
             | Self::Role
-            | Self::Session => format!("a {self}"),
+            | Self::Session
+            | Self::Webhook
+            | Self::Delivery => format!("a {self}"),
         }
     }
 }
@@ -200,6 +211,8 @@ impl std::fmt::Display for Kind {
             Self::Call => "call",
             Self::Contact => "contact",
             Self::Role => "role",
+            Self::Webhook => "webhook",
+            Self::Delivery => "delivery",
             Self::Session => "session",
         })
     }

@@ -4,14 +4,16 @@
 //! under an advisory lock that is held until the commit, so that whoever has read up to a number has missed none below it. With
 //! each event the deliveries that it owes to webhooks are queued.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Store;
 use super::column::{from_row, micros};
+use super::deliveries;
 use super::error::Error;
 use super::event::NewEvent;
 use super::feed::Signal;
@@ -84,7 +86,12 @@ pub(super) async fn append(writing: &mut Writing, events: &[NewEvent]) -> Result
             .find(|size| *size <= rest.len())
             .unwrap_or(1);
         let (some, more) = rest.split_at(size);
-        insert(writing, some).await?;
+        let new: HashSet<Uuid> = insert(writing, some).await?.into_iter().collect();
+        let new: Vec<_> = some
+            .iter()
+            .filter(|event| new.contains(&event.id))
+            .collect();
+        deliveries::owe(writing, &new).await?;
         rest = more;
     }
     if postgres {
@@ -93,8 +100,9 @@ pub(super) async fn append(writing: &mut Writing, events: &[NewEvent]) -> Result
     Ok(())
 }
 
-async fn insert(writing: &mut Writing, events: &[NewEvent]) -> Result<(), Error> {
-    on!(writing, connection: Driver => {
+/// Gives the ids of those that weren't there.
+async fn insert(writing: &mut Writing, events: &[NewEvent]) -> Result<Vec<Uuid>, Error> {
+    let new: Vec<(Uuid,)> = on!(writing, connection: Driver => {
         let mut statement = sqlx::QueryBuilder::<Driver>::new("INSERT INTO events (id, org_id, type, body, created_at) ");
         statement.push_values(events, |mut row, event| {
             row.push_bind(event.id)
@@ -103,10 +111,10 @@ async fn insert(writing: &mut Writing, events: &[NewEvent]) -> Result<(), Error>
                 .push_bind(&event.body)
                 .push_bind(micros(event.at));
         });
-        statement.push(" ON CONFLICT (id) DO NOTHING");
-        statement.build().execute(connection).await?;
+        statement.push(" ON CONFLICT (id) DO NOTHING RETURNING id");
+        statement.build_query_as().fetch_all(connection).await?
     });
-    Ok(())
+    Ok(new.into_iter().map(|(id,)| id).collect())
 }
 
 impl Events<'_> {
@@ -166,9 +174,14 @@ impl Events<'_> {
         Ok((last.unwrap_or(seq), orgs))
     }
 
+    /// Says when this process has recorded something.
+    pub fn recorded_here(self) -> watch::Receiver<u64> {
+        self.0.0.recorded.subscribe()
+    }
+
     /// Starts listening for events.
     pub async fn follow(self) -> Signal {
-        Signal::of(self.0.pool(), self.0.0.recorded.subscribe(), CHANNEL).await
+        Signal::of(self.0.pool(), self.recorded_here(), CHANNEL).await
     }
 
     /// Forgets what is older than `kept`, and of each org all but the newest `most`, with the deliveries that were made or owed of

@@ -11,6 +11,7 @@ mod calls;
 mod column;
 mod contacts;
 mod dedications;
+mod deliveries;
 mod destinations;
 mod error;
 mod event;
@@ -36,6 +37,7 @@ mod pool;
 mod projection;
 mod secrets;
 mod snapshot;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -49,6 +51,7 @@ pub use auth_failures::{AuthFailure, AuthFailures, NewAuthFailure};
 pub use calls::{Call, CallFilter, Calls};
 pub use contacts::{Contact, Contacts};
 pub use dedications::{Dedication, Dedications};
+pub use deliveries::{Attempt, Deliveries, Delivery, DeliveryState, Held, Outcome};
 pub use destinations::{Destination, DestinationChange, Destinations, NewDestination};
 pub use error::{Broke, Error, Kind, Refused, Wrong};
 pub use event::{EventType, NewEvent};
@@ -70,6 +73,7 @@ pub use page::{Page, Position};
 pub use partners::{NewPartner, Partner, PartnerKey, Partners};
 pub use password::Password;
 pub use snapshot::{OldCredentials, OrgRows};
+pub use webhooks::{MOST_WEBHOOKS, NewWebhook, Webhook, WebhookChange, Webhooks};
 
 use pool::{Pool, Writing};
 

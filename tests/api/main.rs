@@ -27,4 +27,5 @@ mod requests;
 mod route_test;
 mod sessions;
 mod voices;
+mod webhooks;
 mod widget;

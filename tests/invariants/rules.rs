@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::source::{Source, imports};
 
 /// What each module of the daemon may import of the others; those that aren't listed may import nothing of them.
-const MAY_IMPORT: [(&str, &[&str]); 17] = [
+const MAY_IMPORT: [(&str, &[&str]); 18] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -24,6 +24,7 @@ const MAY_IMPORT: [(&str, &[&str]); 17] = [
             "store",
             "telemetry",
             "tls",
+            "webhooks",
         ],
     ),
     (
@@ -39,6 +40,7 @@ const MAY_IMPORT: [(&str, &[&str]); 17] = [
             "store",
             "telemetry",
             "tls",
+            "webhooks",
         ],
     ),
     ("dashboard", &["api", "config", "store", "telemetry"]),
@@ -61,6 +63,7 @@ const MAY_IMPORT: [(&str, &[&str]); 17] = [
     ("tls", &[]),
     ("telemetry", &["config"]),
     ("integrations", &["config", "telemetry"]),
+    ("webhooks", &["config", "store", "telemetry"]),
     ("listener", &["config", "telemetry", "tls"]),
     ("media", &["config", "telemetry"]),
     ("calls", &["directory", "registrar"]),

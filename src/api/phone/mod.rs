@@ -19,6 +19,8 @@ mod voices;
 use axum::Router;
 use axum::routing::{delete, get, post, put};
 
+pub(super) use events::TYPES as EVENT_TYPES;
+
 use super::Api;
 use super::idempotency::once;
 use super::shape::Count;

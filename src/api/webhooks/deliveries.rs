@@ -1,0 +1,153 @@
+//! `/webhooks/{webhook_id}/deliveries`: what was sent to a receiver and what it answered, for as long as events are kept.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::{SCOPE, find};
+use crate::api::body::Body;
+use crate::api::caller::Caller;
+use crate::api::page::{Page, Paging};
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::shape::Choice;
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::store::{Attempt, Delivery, DeliveryState, EventType, Held, Kind};
+
+const STATE: Choice<DeliveryState> = Choice(&[
+    ("pending", DeliveryState::Pending),
+    ("delivered", DeliveryState::Delivered),
+    ("failed", DeliveryState::Failed),
+]);
+
+/// A delivery as the API shows it.
+#[derive(Debug, Serialize)]
+pub(super) struct DeliveryView {
+    id: Uuid,
+    webhook_id: Uuid,
+    /// `webhook-id` of what is sent.
+    event_id: Uuid,
+    event_type: EventType,
+    state: DeliveryState,
+    /// Since it was queued last.
+    attempts: u32,
+    next_attempt_at: Option<String>,
+    /// The last attempts, oldest first.
+    log: Vec<AttemptView>,
+    created_at: String,
+    delivered_at: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct AttemptView {
+    at: String,
+    took_ms: u64,
+    http_status: Option<u16>,
+    fault: Option<String>,
+}
+
+/// A delivery with what is sent.
+#[derive(Debug, Serialize)]
+pub(super) struct WholeView {
+    #[serde(flatten)]
+    delivery: DeliveryView,
+    event: Box<RawValue>,
+}
+
+impl From<Attempt> for AttemptView {
+    fn from(attempt: Attempt) -> Self {
+        Self {
+            at: written(attempt.at),
+            took_ms: attempt.took_ms,
+            http_status: attempt.http_status,
+            fault: attempt.fault,
+        }
+    }
+}
+
+impl From<Delivery> for DeliveryView {
+    fn from(delivery: Delivery) -> Self {
+        Self {
+            id: delivery.id,
+            webhook_id: delivery.webhook_id,
+            event_id: delivery.event_id,
+            event_type: delivery.event_type,
+            state: delivery.state,
+            attempts: delivery.attempts,
+            next_attempt_at: delivery.next_attempt_at.map(written),
+            log: delivery.log.into_iter().map(AttemptView::from).collect(),
+            created_at: written(delivery.created_at),
+            delivered_at: delivery.delivered_at.map(written),
+        }
+    }
+}
+
+/// `GET /webhooks/{webhook_id}/deliveries?state&limit&cursor`, newest first.
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    mut query: Query,
+) -> Result<Json<Page<DeliveryView>>, ApiError> {
+    caller.needs(SCOPE)?;
+    let webhook = find(&api, &caller, &named).await?;
+    let state = query.read("state", |text| STATE.meaning(text));
+    let paging = Paging::read(&mut query, "webhook-deliveries", state);
+    query.finish()?;
+    let deliveries = api.store().deliveries();
+    let (org, state) = (caller.org, paging.filters);
+    let page = deliveries
+        .page(org, webhook.id, state, paging.after, paging.limit)
+        .await?;
+    Ok(Json(paging.page(page, DeliveryView::from)))
+}
+
+/// `GET /webhooks/{webhook_id}/deliveries/{delivery_id}`: with the event as it is sent.
+pub(super) async fn one(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<WholeView>, ApiError> {
+    caller.needs(SCOPE)?;
+    let Held { delivery, body } = find_delivery(&api, &caller, &named).await?;
+    query.finish()?;
+    let event = RawValue::from_string(body).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+    Ok(Json(WholeView {
+        delivery: delivery.into(),
+        event,
+    }))
+}
+
+/// `POST /webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver`: sends the event again, now, with the same id and body.
+/// 409 while the webhook is disabled.
+pub(super) async fn redeliver(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<DeliveryView>, ApiError> {
+    caller.needs(SCOPE)?;
+    let webhook = find(&api, &caller, &named).await?;
+    let Held { delivery, .. } = find_delivery(&api, &caller, &named).await?;
+    body.empty()?;
+    if !webhook.enabled {
+        let message = "The webhook is disabled: enable it first".to_owned();
+        return Err(ApiError::Conflict(message));
+    }
+    let deliveries = api.store().deliveries();
+    let queued = deliveries
+        .requeue(caller.org, webhook.id, delivery.id, api.now())
+        .await?;
+    Ok(Json(queued.into()))
+}
+
+async fn find_delivery(api: &Api, caller: &Caller, named: &Named) -> Result<Held, ApiError> {
+    let webhook = find(api, caller, named).await?;
+    let id = named.id("delivery_id", Kind::Delivery)?;
+    let deliveries = api.store().deliveries();
+    Ok(deliveries.by_id(caller.org, webhook.id, id).await?)
+}

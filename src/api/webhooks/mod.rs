@@ -1,0 +1,241 @@
+//! `/webhooks`: where the org wants its events sent. A secret is shown once, when it is made.
+
+mod deliveries;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::body::{Body, Fields};
+use super::caller::Caller;
+use super::idempotency::once;
+use super::page::{Page, Paging};
+use super::path::Named;
+use super::phone::EVENT_TYPES;
+use super::query::Query;
+use super::shape::{Choice, ListOf, Switch, Text};
+use super::time::written;
+use super::{Api, ApiError, Success};
+use crate::store::{EventType, Kind, NewWebhook, Webhook, WebhookChange};
+use crate::webhooks::{Target, new_secret};
+
+/// The scope that all of this needs.
+const SCOPE: &str = "webhooks:write";
+const TYPES: ListOf<Choice<EventType>> =
+    ListOf::new(Choice(&EVENT_TYPES), 0..=EventType::ALL.len());
+const URL: Text = Text::line(1..=2048);
+const DESCRIPTION: Text = Text::line(0..=500);
+
+pub(super) fn router() -> Router<Api> {
+    Router::new()
+        .route("/", get(list).post(once(create)))
+        .route("/{webhook_id}", get(one).patch(update).delete(delete))
+        .route("/{webhook_id}/rotate-secret", post(rotate))
+        .route("/{webhook_id}/deliveries", get(deliveries::list))
+        .route(
+            "/{webhook_id}/deliveries/{delivery_id}",
+            get(deliveries::one),
+        )
+        .route(
+            "/{webhook_id}/deliveries/{delivery_id}/redeliver",
+            post(deliveries::redeliver),
+        )
+}
+
+/// A webhook as the API shows it.
+#[derive(Debug, Serialize)]
+struct WebhookView {
+    id: Uuid,
+    url: String,
+    description: Option<String>,
+    /// Which events are sent; none named is every one.
+    types: Vec<EventType>,
+    enabled: bool,
+    /// `gone` if its receiver answered 410.
+    disabled_reason: Option<String>,
+    /// Until when the secret before the last rotation signs as well.
+    old_secret_expires_at: Option<String>,
+    created_at: String,
+    updated_at: String,
+}
+
+/// A webhook on the one occasion that its secret is shown.
+#[derive(Debug, Serialize)]
+struct SecretView {
+    #[serde(flatten)]
+    webhook: WebhookView,
+    secret: String,
+}
+
+impl From<Webhook> for WebhookView {
+    fn from(webhook: Webhook) -> Self {
+        Self {
+            id: webhook.id,
+            url: webhook.url,
+            description: webhook.description,
+            types: webhook.types,
+            enabled: webhook.enabled,
+            disabled_reason: webhook.disabled_reason,
+            old_secret_expires_at: webhook.old_secret.map(|(_, until)| written(until)),
+            created_at: written(webhook.created_at),
+            updated_at: written(webhook.updated_at),
+        }
+    }
+}
+
+impl From<Webhook> for SecretView {
+    fn from(webhook: Webhook) -> Self {
+        Self {
+            secret: webhook.secret.reveal().to_owned(),
+            webhook: webhook.into(),
+        }
+    }
+}
+
+/// `POST /webhooks {url, types, description, enabled}`: 201 with the secret; 409 beyond the most that an org may have.
+async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<(StatusCode, Json<SecretView>), ApiError> {
+    caller.needs(SCOPE)?;
+    let new = new_webhook(&api, body.fields()?)?;
+    let webhooks = api.store().webhooks();
+    let made = webhooks
+        .create(caller.org, &new, &new_secret(), api.now())
+        .await?;
+    Ok((StatusCode::CREATED, Json(made.into())))
+}
+
+/// `GET /webhooks?limit&cursor`, newest first.
+async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    mut query: Query,
+) -> Result<Json<Page<WebhookView>>, ApiError> {
+    caller.needs(SCOPE)?;
+    let paging = Paging::read(&mut query, "webhooks", ());
+    query.finish()?;
+    let webhooks = api.store().webhooks();
+    let page = webhooks
+        .page(caller.org, paging.after, paging.limit)
+        .await?;
+    Ok(Json(paging.page(page, WebhookView::from)))
+}
+
+/// `GET /webhooks/{webhook_id}`
+async fn one(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<WebhookView>, ApiError> {
+    caller.needs(SCOPE)?;
+    let webhook = find(&api, &caller, &named).await?;
+    query.finish()?;
+    Ok(Json(webhook.into()))
+}
+
+/// `PATCH /webhooks/{webhook_id} {url, types, description, enabled}`: what isn't named stays.
+async fn update(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<WebhookView>, ApiError> {
+    caller.needs(SCOPE)?;
+    let webhook = find(&api, &caller, &named).await?;
+    let change = change(&api, body.fields()?)?;
+    let webhooks = api.store().webhooks();
+    let changed = webhooks
+        .update(caller.org, webhook.id, &change, api.now())
+        .await?;
+    Ok(Json(changed.into()))
+}
+
+/// `DELETE /webhooks/{webhook_id}`: what it is still owed is forgotten.
+async fn delete(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    caller.needs(SCOPE)?;
+    let webhook = find(&api, &caller, &named).await?;
+    query.finish()?;
+    api.store()
+        .webhooks()
+        .delete(caller.org, webhook.id)
+        .await?;
+    Ok(Json(Success::DONE))
+}
+
+/// `POST /webhooks/{webhook_id}/rotate-secret`: 200 with another secret. The one before signs as well for a day.
+async fn rotate(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<SecretView>, ApiError> {
+    caller.needs(SCOPE)?;
+    let webhook = find(&api, &caller, &named).await?;
+    body.empty()?;
+    let webhooks = api.store().webhooks();
+    let rotated = webhooks
+        .rotate(caller.org, webhook.id, &new_secret(), api.now())
+        .await?;
+    Ok(Json(rotated.into()))
+}
+
+async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Webhook, ApiError> {
+    let id = named.id("webhook_id", Kind::Webhook)?;
+    Ok(api.store().webhooks().by_id(caller.org, id).await?)
+}
+
+fn new_webhook(api: &Api, mut fields: Fields) -> Result<NewWebhook, ApiError> {
+    let url = fields.required("url", URL);
+    judge(api, url.as_deref(), &mut fields);
+    let description = fields.optional("description", DESCRIPTION);
+    let types = fields.optional("types", TYPES);
+    let enabled = fields.optional("enabled", Switch);
+    fields.done(|| {
+        Some(NewWebhook {
+            url: url?,
+            description,
+            types: each_once(types.unwrap_or_default()),
+            enabled: enabled.unwrap_or(true),
+        })
+    })
+}
+
+fn change(api: &Api, mut fields: Fields) -> Result<WebhookChange, ApiError> {
+    let url = fields.change("url", URL);
+    judge(api, url.as_deref(), &mut fields);
+    let description = fields.clearable("description", DESCRIPTION);
+    let types = fields.change("types", TYPES);
+    let enabled = fields.change("enabled", Switch);
+    fields.done(|| {
+        Some(WebhookChange {
+            url,
+            description,
+            types: types.map(each_once),
+            enabled,
+        })
+    })
+}
+
+/// Notes what keeps a URL from being a receiver's.
+fn judge(api: &Api, url: Option<&str>, fields: &mut Fields) {
+    let private_allowed = api.config().webhooks.allow_private_addresses;
+    if let Some(Err(fault)) = url.map(|url| Target::parse(url, private_allowed)) {
+        fields.refuse("url", fault);
+    }
+}
+
+fn each_once(named: Vec<EventType>) -> Vec<EventType> {
+    let all = EventType::ALL.into_iter();
+    all.filter(|kind| named.contains(kind)).collect()
+}

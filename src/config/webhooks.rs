@@ -1,0 +1,23 @@
+//! `[webhooks]`: how events are sent to receivers.
+
+use std::time::Duration;
+
+use super::section::Section;
+
+/// The sending of webhooks.
+#[derive(Clone, Debug)]
+pub struct Webhooks {
+    /// Whether receivers may have addresses of private networks and of this machine, and may be spoken to without TLS.
+    pub allow_private_addresses: bool,
+    /// How long a receiver may take to answer.
+    pub timeout: Duration,
+}
+
+impl Webhooks {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            allow_private_addresses: section.switch("allow_private_addresses").unwrap_or(false),
+            timeout: Duration::from_secs(section.number("timeout_s", 1..=30).unwrap_or(15)),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Webhooks: where an org wants its events sent, and the secrets that sign them.
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, json, maybe, micros, moment, to_json};
+use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::event::EventType;
+use super::keyring::Keyring;
+use super::page::{Page, Position, fetch_page};
+use super::password::Password;
+use super::pool::{execute, fetch_one, fetch_optional};
+use super::{Store, new_id};
+
+/// Webhooks that an org may have.
+pub const MOST_WEBHOOKS: u32 = 20;
+/// How long the secret before still signs after a rotation.
+const OLD_SECRET_SIGNS: Duration = Duration::from_secs(24 * 3600);
+
+/// A webhook.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Webhook {
+    /// Its id.
+    pub id: Uuid,
+    /// The org.
+    pub org_id: Uuid,
+    /// Where events are sent.
+    pub url: String,
+    /// For people.
+    pub description: Option<String>,
+    /// Which are sent; none named is every one.
+    pub types: Vec<EventType>,
+    /// What signs.
+    pub secret: Password,
+    /// What signs besides, and until when.
+    pub old_secret: Option<(Password, Moment)>,
+    /// Whether anything is sent.
+    pub enabled: bool,
+    /// Why nothing is sent, if the org didn't say so itself.
+    pub disabled_reason: Option<String>,
+    /// When it was made.
+    pub created_at: Moment,
+    /// When it was changed last.
+    pub updated_at: Moment,
+}
+
+/// What a webhook is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewWebhook {
+    /// Where events are sent.
+    pub url: String,
+    /// For people.
+    pub description: Option<String>,
+    /// Which are sent; none named is every one.
+    pub types: Vec<EventType>,
+    /// Whether anything is sent.
+    pub enabled: bool,
+}
+
+/// What is changed of a webhook; what is `None` stays.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct WebhookChange {
+    /// Where events are sent.
+    pub url: Option<String>,
+    /// For people; `Some(None)` clears it.
+    pub description: Option<Option<String>>,
+    /// Which are sent.
+    pub types: Option<Vec<EventType>>,
+    /// Whether anything is sent.
+    pub enabled: Option<bool>,
+}
+
+/// The webhooks.
+#[derive(Copy, Clone, Debug)]
+pub struct Webhooks<'s>(&'s Store);
+
+impl Store {
+    /// The webhooks.
+    pub fn webhooks(&self) -> Webhooks<'_> {
+        Webhooks(self)
+    }
+}
+
+impl Webhooks<'_> {
+    /// Makes a webhook that `secret` signs for.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] if there is no such org, [`Refused::TooManyWebhooks`].
+    pub async fn create(
+        self,
+        org: Uuid,
+        new: &NewWebhook,
+        secret: &Password,
+        now: Moment,
+    ) -> Result<Webhook, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let sql = "SELECT COUNT(*) FROM webhooks WHERE org_id = $1";
+        let (count,): (i64,) = fetch_one!(writing, sql, org)?;
+        if count >= i64::from(MOST_WEBHOOKS) {
+            return Err(Refused::TooManyWebhooks.into());
+        }
+        let id = new_id(now);
+        let row: Row = fetch_one!(
+            writing,
+            "INSERT INTO webhooks (id, org_id, url, description, types, secret, enabled, created_at, updated_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) RETURNING *",
+            id,
+            org,
+            &new.url,
+            &new.description,
+            to_json(&new.types),
+            secret.seal(self.0.keyring(), &owner(id)),
+            new.enabled,
+            micros(now),
+        )?;
+        writing.commit().await?;
+        Ok(row.open(self.0.keyring())?)
+    }
+
+    /// The webhook of this id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_id(self, org: Uuid, webhook: Uuid) -> Result<Webhook, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT * FROM webhooks WHERE org_id = $1 AND id = $2";
+        let row: Option<Row> = fetch_optional!(reading, sql, org, webhook)?;
+        let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
+        Ok(row.open(self.0.keyring())?)
+    }
+
+    /// A page of the org's webhooks, newest first, after `after`.
+    ///
+    /// # Errors
+    /// [`Broke`] alone.
+    pub async fn page(
+        self,
+        org: Uuid,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<Webhook>, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let rows = fetch_page!(reading, Row: "*", "webhooks", org, after, limit);
+        Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
+    }
+
+    /// Changes a webhook. Enabling it takes up what waits for it.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn update(
+        self,
+        org: Uuid,
+        webhook: Uuid,
+        change: &WebhookChange,
+        now: Moment,
+    ) -> Result<Webhook, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let (has_description, description) = match &change.description {
+            Some(description) => (true, description.as_deref()),
+            None => (false, None),
+        };
+        let row: Option<Row> = fetch_optional!(
+            writing,
+            "UPDATE webhooks SET url = COALESCE($3, url),
+                 description = CASE WHEN $4 THEN $5 ELSE description END,
+                 types = COALESCE($6, types),
+                 disabled_reason = CASE WHEN $7 IS NULL THEN disabled_reason END,
+                 enabled = COALESCE($7, enabled), updated_at = $8
+             WHERE org_id = $1 AND id = $2 RETURNING *",
+            org,
+            webhook,
+            &change.url,
+            has_description,
+            description,
+            change.types.as_ref().map(to_json),
+            change.enabled,
+            micros(now),
+        )?;
+        let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
+        writing.commit().await?;
+        self.0.recorded();
+        Ok(row.open(self.0.keyring())?)
+    }
+
+    /// Gives the webhook another secret; the one before signs as well for a day.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn rotate(
+        self,
+        org: Uuid,
+        webhook: Uuid,
+        secret: &Password,
+        now: Moment,
+    ) -> Result<Webhook, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let row: Option<Row> = fetch_optional!(
+            writing,
+            "UPDATE webhooks SET old_secret = secret, old_secret_expires_at = $3, secret = $4, updated_at = $5
+             WHERE org_id = $1 AND id = $2 RETURNING *",
+            org,
+            webhook,
+            micros(now + OLD_SECRET_SIGNS),
+            secret.seal(self.0.keyring(), &owner(webhook)),
+            micros(now),
+        )?;
+        let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
+        writing.commit().await?;
+        Ok(row.open(self.0.keyring())?)
+    }
+
+    /// Deletes a webhook, with what it was sent and is owed.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn delete(self, org: Uuid, webhook: Uuid) -> Result<(), Error> {
+        let mut writing = self.0.edit(org).await?;
+        let sql = "DELETE FROM webhooks WHERE org_id = $1 AND id = $2";
+        if execute!(writing, sql, org, webhook)? == 0 {
+            return Err(Wrong::Absent(Kind::Webhook).into());
+        }
+        writing.commit().await
+    }
+}
+
+/// The row as it stands.
+pub(super) struct Row {
+    id: Uuid,
+    org_id: Uuid,
+    url: String,
+    description: Option<String>,
+    types: Vec<EventType>,
+    secret: Vec<u8>,
+    old_secret: Option<Vec<u8>>,
+    old_secret_expires_at: Option<Moment>,
+    enabled: bool,
+    disabled_reason: Option<String>,
+    created_at: Moment,
+    updated_at: Moment,
+}
+from_row!(Row {
+    id,
+    org_id,
+    url,
+    description,
+    types: json,
+    secret,
+    old_secret,
+    old_secret_expires_at: maybe(moment),
+    enabled,
+    disabled_reason,
+    created_at: moment,
+    updated_at: moment,
+});
+
+impl Row {
+    pub(super) fn open(self, keyring: &Keyring) -> Result<Webhook, Broke> {
+        let owner = owner(self.id);
+        let open = |sealed: Vec<u8>| Password::open(keyring, &owner, &sealed);
+        let old_secret = self.old_secret.map(open).transpose()?;
+        Ok(Webhook {
+            id: self.id,
+            org_id: self.org_id,
+            url: self.url,
+            description: self.description,
+            types: self.types,
+            secret: open(self.secret)?,
+            old_secret: old_secret.zip(self.old_secret_expires_at),
+            enabled: self.enabled,
+            disabled_reason: self.disabled_reason,
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+        })
+    }
+}
+
+/// What the secret is sealed under.
+fn owner(webhook: Uuid) -> Vec<u8> {
+    [b"webhook\0", webhook.as_bytes().as_slice()].concat()
+}

@@ -1,0 +1,358 @@
+//! Takes hold of what is due, sends it, and writes down what came of it.
+//!
+//! Several nodes share one queue: each holds what it attempts, for a while. Receivers that are slow take their own places and
+//! those of their org, not everybody's.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::post::{Answer, Fault, Poster};
+use super::schedule::next_attempt;
+use super::signature::signatures;
+use super::target::Target;
+use crate::config;
+use crate::store::{Attempt, Error, Held, Outcome, Store, Webhook};
+
+/// Attempts at once.
+const AT_ONCE: usize = 256;
+/// Of these for one org.
+const OF_ORG: usize = 32;
+/// Of these for one webhook.
+const OF_WEBHOOK: usize = 8;
+/// How long an attempt is held: longer than it can take.
+const LEASE: Duration = Duration::from_secs(90);
+/// How often it is looked for what is due.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long attempts under way may take once the courier ends.
+const LAST_ATTEMPTS: Duration = Duration::from_secs(5);
+
+/// Sends what is due. Clones share it.
+#[derive(Clone)]
+pub struct Courier(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    poster: Poster,
+    /// Whoever holds what this node attempts.
+    holder: String,
+    clock: fn() -> Moment,
+    places: Mutex<Places>,
+}
+
+/// Attempts under way.
+#[derive(Debug, Default)]
+struct Places {
+    all: usize,
+    orgs: HashMap<Uuid, usize>,
+    webhooks: HashMap<Uuid, usize>,
+}
+
+/// An attempt's place, until it is dropped.
+struct Place {
+    courier: Courier,
+    org: Uuid,
+    webhook: Uuid,
+}
+
+/// A courier at work.
+#[derive(Debug)]
+pub struct Running {
+    end: watch::Sender<bool>,
+    working: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for Courier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Courier")
+            .field("holder", &self.0.holder)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Courier {
+    /// A courier of the node of this number.
+    pub fn new(store: Store, config: &config::Webhooks, node: u8, clock: fn() -> Moment) -> Self {
+        Self(Arc::new(Inner {
+            store,
+            poster: Poster::new(config),
+            holder: format!("node {node}"),
+            clock,
+            places: Mutex::default(),
+        }))
+    }
+
+    /// Works until it is told to stop.
+    pub fn start(self) -> Running {
+        let (end, ended) = watch::channel(false);
+        let working = tokio::spawn(self.work(ended));
+        Running { end, working }
+    }
+
+    /// Attempts everything that is due, once each, and gives how many attempts that were.
+    ///
+    /// # Errors
+    /// [`Broke`](crate::store::Broke) alone.
+    pub async fn deliver_due(&self) -> Result<usize, Error> {
+        let mut attempts = 0;
+        loop {
+            let errands = self.take().await?;
+            if errands.is_empty() {
+                return Ok(attempts);
+            }
+            attempts += errands.len();
+            futures_util::future::join_all(errands).await;
+        }
+    }
+
+    async fn work(self, mut ended: watch::Receiver<bool>) {
+        let mut recorded = self.0.store.events().recorded_here();
+        let mut errands = JoinSet::new();
+        let mut fails = self.let_go().await;
+        loop {
+            recorded.mark_unchanged();
+            match self.take().await {
+                Ok(taken) => {
+                    fails = false;
+                    let more = !taken.is_empty();
+                    taken.into_iter().for_each(|errand| {
+                        errands.spawn(errand);
+                    });
+                    if more {
+                        continue;
+                    }
+                }
+                Err(error) if !fails => {
+                    fails = true;
+                    tracing::warn!(%error, "webhooks wait for the database");
+                }
+                Err(_) => {}
+            }
+            tokio::select! {
+                _ = ended.changed() => break,
+                Some(_) = errands.join_next(), if !errands.is_empty() => {}
+                // While the database is away, it is asked at intervals.
+                _ = recorded.changed(), if !fails => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+        let last = async { while errands.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_ATTEMPTS, last).await;
+        errands.shutdown().await;
+        self.let_go().await;
+    }
+
+    /// Lets go of what this node held; `true` if the database didn't do it, and time must.
+    async fn let_go(&self) -> bool {
+        let freed = self.0.store.deliveries().let_go(&self.0.holder).await;
+        freed.is_err()
+    }
+
+    /// Takes hold of what is due and has a place.
+    async fn take(&self) -> Result<Vec<impl Future<Output = ()> + Send + 'static>, Error> {
+        let deliveries = self.0.store.deliveries();
+        let mut errands = Vec::new();
+        for webhook in deliveries.due(self.now()).await? {
+            let room = self.places().room(&webhook);
+            if room == 0 {
+                continue;
+            }
+            let limit = u32::try_from(room).unwrap_or(u32::MAX);
+            let held = deliveries
+                .hold(webhook.id, &self.0.holder, limit, LEASE, self.now())
+                .await?;
+            let webhook = Arc::new(webhook);
+            for held in held {
+                let place = self.enter(&webhook);
+                errands.push(attempt(place, Arc::clone(&webhook), held));
+            }
+        }
+        Ok(errands)
+    }
+
+    fn enter(&self, webhook: &Webhook) -> Place {
+        self.places().enter(webhook);
+        Place {
+            courier: self.clone(),
+            org: webhook.org_id,
+            webhook: webhook.id,
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.0
+            .places
+            .lock()
+            .expect("nothing panics while it is held")
+    }
+
+    fn now(&self) -> Moment {
+        (self.0.clock)()
+    }
+
+    async fn post(&self, webhook: &Webhook, held: &Held) -> Result<Answer, Fault> {
+        let poster = &self.0.poster;
+        // It was judged when it was named; what is allowed may have changed since.
+        let target = Target::parse(&webhook.url, poster.private_allowed());
+        let target = target.map_err(|_| Fault::Private)?;
+        let headers = headers(webhook, held, self.now());
+        poster.post(&target, headers, held.body.clone()).await
+    }
+}
+
+impl Running {
+    /// Begins nothing more, and lets what is under way finish for a few seconds.
+    pub async fn stop(self) {
+        let _ = self.end.send(true);
+        if self.working.await.is_err() {
+            tracing::error!("the courier of webhooks had panicked");
+        }
+    }
+}
+
+impl Places {
+    fn room(&self, webhook: &Webhook) -> usize {
+        let left = |most: usize, taken: Option<&usize>| {
+            most.saturating_sub(taken.copied().unwrap_or_default())
+        };
+        left(AT_ONCE, Some(&self.all))
+            .min(left(OF_ORG, self.orgs.get(&webhook.org_id)))
+            .min(left(OF_WEBHOOK, self.webhooks.get(&webhook.id)))
+    }
+
+    fn enter(&mut self, webhook: &Webhook) {
+        self.all += 1;
+        *self.orgs.entry(webhook.org_id).or_default() += 1;
+        *self.webhooks.entry(webhook.id).or_default() += 1;
+    }
+
+    fn leave(&mut self, org: Uuid, webhook: Uuid) {
+        fn less(counts: &mut HashMap<Uuid, usize>, whose: Uuid) {
+            if let Some(count) = counts.get_mut(&whose) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(&whose);
+                }
+            }
+        }
+        self.all -= 1;
+        less(&mut self.orgs, org);
+        less(&mut self.webhooks, webhook);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.courier.places().leave(self.org, self.webhook);
+    }
+}
+
+/// Sends one delivery, and writes down what came of it. If that can't be written, it is sent again once it is held no longer.
+async fn attempt(place: Place, webhook: Arc<Webhook>, held: Held) {
+    let courier = &place.courier;
+    let began = courier.now();
+    let answered = courier.post(&webhook, &held).await;
+    let now = courier.now();
+    let attempts = held.delivery.attempts + 1;
+    let (outcome, fault) = judge(answered, attempts, held.delivery.id, now);
+    let attempt = Attempt {
+        at: began,
+        took_ms: u64::try_from(now.since(began).as_millis()).unwrap_or(u64::MAX),
+        http_status: answered.ok().map(|answer| answer.status.as_u16()),
+        fault: fault.map(str::to_owned),
+    };
+    tracing::debug!(org.id = %webhook.org_id, webhook.id = %webhook.id, event.id = %held.delivery.event_id, attempts, fault, "webhook attempted");
+    if outcome == Outcome::Gone {
+        tracing::info!(org.id = %webhook.org_id, webhook.id = %webhook.id, "a webhook is disabled: its receiver answers 410");
+    }
+    let deliveries = courier.0.store.deliveries();
+    let settled = deliveries
+        .settle(&held.delivery, &courier.0.holder, attempt, outcome, now)
+        .await;
+    if let Err(error) = settled {
+        tracing::warn!(%error, webhook.id = %webhook.id, "what came of a webhook's attempt could not be written down");
+    }
+}
+
+/// What comes of an attempt, and the stable word for what went wrong.
+fn judge(
+    answered: Result<Answer, Fault>,
+    attempts: u32,
+    delivery: Uuid,
+    now: Moment,
+) -> (Outcome, Option<&'static str>) {
+    let (fault, wished) = match answered {
+        Ok(answer) if answer.status.is_success() => return (Outcome::Delivered, None),
+        Ok(answer) if answer.status == StatusCode::GONE => return (Outcome::Gone, Some("gone")),
+        Ok(answer) if answer.status.is_redirection() => ("redirect", None),
+        Ok(answer) => ("status", answer.retry_after),
+        Err(fault) => (fault.as_str(), None),
+    };
+    let again = next_attempt(attempts, delivery, wished, now);
+    (again.map_or(Outcome::GivenUp, Outcome::Again), Some(fault))
+}
+
+fn headers(webhook: &Webhook, held: &Held, now: Moment) -> HeaderMap {
+    let id = held.delivery.event_id.to_string();
+    let signatures = signatures(webhook, &id, now, &held.body);
+    let agent = concat!("Trunkline/", env!("CARGO_PKG_VERSION"));
+    let visible = |text: &str| {
+        HeaderValue::from_str(text).expect("ids, numbers and base64 are visible ASCII")
+    };
+    HeaderMap::from_iter([
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        ),
+        (header::USER_AGENT, HeaderValue::from_static(agent)),
+        (HeaderName::from_static("webhook-id"), visible(&id)),
+        (
+            HeaderName::from_static("webhook-timestamp"),
+            HeaderValue::from(now.as_secs()),
+        ),
+        (
+            HeaderName::from_static("webhook-signature"),
+            visible(&signatures),
+        ),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_settles_a_delivery() {
+        let now = Moment::from_secs(1_000_000);
+        let answer = |status: u16| {
+            Ok(Answer {
+                status: StatusCode::from_u16(status).unwrap(),
+                retry_after: None,
+            })
+        };
+        let again = |_| Outcome::Again(now + Duration::from_secs(5));
+        for (answered, outcome, fault) in [
+            (answer(200), Outcome::Delivered, None),
+            (answer(204), Outcome::Delivered, None),
+            (answer(301), again(()), Some("redirect")),
+            (answer(400), again(()), Some("status")),
+            (answer(410), Outcome::Gone, Some("gone")),
+            (answer(503), again(()), Some("status")),
+            (Err(Fault::Timeout), again(()), Some("timeout")),
+            (Err(Fault::Private), again(()), Some("private_address")),
+        ] {
+            assert_eq!(
+                judge(answered, 1, Uuid::nil(), now),
+                (outcome, fault),
+                "{answered:?}"
+            );
+        }
+        assert_eq!(judge(answer(500), 14, Uuid::nil(), now).0, Outcome::GivenUp);
+    }
+}

@@ -1,0 +1,198 @@
+//! One POST to a receiver: resolved, judged, connected to the address that was judged, and no redirect followed.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::address::is_public;
+use super::target::Target;
+use crate::config;
+
+/// Addresses of a name that are looked at.
+const ADDRESSES: usize = 16;
+/// Of these that are tried.
+const TRIED: usize = 4;
+/// The longest head of an answer, in octets.
+const LONGEST_HEAD: usize = 32 * 1024;
+/// What is read of an answer's body, so that the receiver isn't cut while it writes.
+const LONGEST_BODY: usize = 16 * 1024;
+/// How long is read.
+const BODY_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Sends.
+#[derive(Clone)]
+pub(super) struct Poster {
+    tls: TlsConnector,
+    private_allowed: bool,
+    timeout: Duration,
+}
+
+/// What a receiver answered.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    /// What it wishes us to wait.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// Why there is no answer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// The name has no address.
+    Name,
+    /// All its addresses are private.
+    Private,
+    /// Nobody takes the connection.
+    Connect,
+    /// No TLS that can be trusted.
+    Tls,
+    /// It takes too long.
+    Timeout,
+    /// What comes back is no HTTP.
+    Answer,
+}
+
+impl Fault {
+    /// A stable word for it.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Name => "name_not_resolved",
+            Self::Private => "private_address",
+            Self::Connect => "not_connected",
+            Self::Tls => "tls",
+            Self::Timeout => "timeout",
+            Self::Answer => "no_http_answer",
+        }
+    }
+}
+
+impl Poster {
+    /// Over TLS the system's roots are trusted.
+    pub(super) fn new(config: &config::Webhooks) -> Self {
+        let provider = rustls::crypto::ring::default_provider();
+        let tls = ClientConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .expect("ring knows the versions of TLS")
+            .with_root_certificates(roots())
+            .with_no_client_auth();
+        Self {
+            tls: Arc::new(tls).into(),
+            private_allowed: config.allow_private_addresses,
+            timeout: config.timeout,
+        }
+    }
+
+    /// Whether receivers on private networks are allowed.
+    pub(super) const fn private_allowed(&self) -> bool {
+        self.private_allowed
+    }
+
+    /// Sends `body` under `headers`, and waits for the answer's head.
+    pub(super) async fn post(
+        &self,
+        target: &Target,
+        headers: HeaderMap,
+        body: String,
+    ) -> Result<Answer, Fault> {
+        let posted = tokio::time::timeout(self.timeout, self.send(target, headers, body));
+        posted.await.unwrap_or(Err(Fault::Timeout))
+    }
+
+    async fn send(
+        &self,
+        target: &Target,
+        headers: HeaderMap,
+        body: String,
+    ) -> Result<Answer, Fault> {
+        let mut request = Request::post(target.path.as_str())
+            .header(header::HOST, &target.authority)
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|_| Fault::Name)?;
+        request.headers_mut().extend(headers);
+        let stream = self.connect(target).await?;
+        if !target.tls {
+            return exchange(stream, request).await;
+        }
+        let name = ServerName::try_from(target.host.clone()).map_err(|_| Fault::Name)?;
+        let stream = self.tls.connect(name, stream).await;
+        exchange(stream.map_err(|_| Fault::Tls)?, request).await
+    }
+
+    /// A name may lead elsewhere each time it is asked: what is connected to is what was judged.
+    async fn connect(&self, target: &Target) -> Result<TcpStream, Fault> {
+        let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
+        let found: Vec<SocketAddr> = found.map_err(|_| Fault::Name)?.take(ADDRESSES).collect();
+        if found.is_empty() {
+            return Err(Fault::Name);
+        }
+        let allowed = |address: &&SocketAddr| self.private_allowed || is_public(address.ip());
+        let mut fault = Fault::Private;
+        for address in found.iter().filter(allowed).take(TRIED) {
+            match TcpStream::connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(_) => fault = Fault::Connect,
+            }
+        }
+        Err(fault)
+    }
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+) -> Result<Answer, Fault> {
+    let mut connection = http1::Builder::new();
+    connection.max_buf_size(LONGEST_HEAD);
+    let connection = connection.handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = connection.map_err(|_| Fault::Answer)?;
+    // The connection lives no longer than the exchange; once it is over, the exchange says how.
+    let mut driving = pin!(async {
+        let _ = connection.await;
+        std::future::pending::<Infallible>().await
+    });
+    let response = tokio::select! {
+        response = sender.send_request(request) => response.map_err(|_| Fault::Answer)?,
+        never = &mut driving => match never {},
+    };
+    let answer = Answer {
+        status: response.status(),
+        retry_after: retry_after(response.headers()),
+    };
+    let body = Limited::new(response.into_body(), LONGEST_BODY).collect();
+    tokio::select! {
+        // What the body holds, and whether it ends, changes nothing.
+        _ = tokio::time::timeout(BODY_PATIENCE, body) => {}
+        never = &mut driving => match never {},
+    }
+    Ok(answer)
+}
+
+/// Seconds; a date is passed over.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
+    value.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// The certificates that the system trusts; what can't be read is left out.
+fn roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        tracing::warn!("the system trusts no certificate: webhooks over https can't be sent");
+    }
+    roots
+}

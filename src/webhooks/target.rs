@@ -1,0 +1,152 @@
+//! A receiver's address: an `https:` URL, or one of `http:` where the operator allows receivers on private networks.
+
+use std::net::IpAddr;
+
+use axum::http::Uri;
+use axum::http::uri::PathAndQuery;
+
+use super::address::is_public;
+
+/// The longest URL, in octets.
+const LONGEST: usize = 2048;
+
+/// Where to send.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// A name, or an address without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) tls: bool,
+    /// The field `Host`.
+    pub(super) authority: String,
+    pub(super) path: PathAndQuery,
+}
+
+/// Why a text is no receiver's address.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TargetFault {
+    /// It is no URL of the kind.
+    #[error("is not an https: URL of at most {LONGEST} characters")]
+    NoUrl,
+    /// It holds a user name or a password.
+    #[error("must not hold a user name or a password")]
+    Credentials,
+    /// It holds a fragment.
+    #[error("must not hold a fragment")]
+    Fragment,
+    /// It isn't over TLS.
+    #[error("must be an https: URL (webhooks.allow_private_addresses allows http:)")]
+    Plain,
+    /// It names this machine or a private network.
+    #[error(
+        "names no address of the public Internet (webhooks.allow_private_addresses allows that)"
+    )]
+    Private,
+}
+
+impl Target {
+    /// Reads a URL. Whether a name leads to a private network is seen when it is resolved.
+    ///
+    /// # Errors
+    /// [`TargetFault`].
+    pub fn parse(text: &str, private_allowed: bool) -> Result<Self, TargetFault> {
+        if text.len() > LONGEST {
+            return Err(TargetFault::NoUrl);
+        }
+        if text.contains('#') {
+            return Err(TargetFault::Fragment);
+        }
+        let uri: Uri = text.parse().map_err(|_| TargetFault::NoUrl)?;
+        let parts = uri.into_parts();
+        let tls = match parts.scheme.as_ref().map(|scheme| scheme.as_str()) {
+            Some("https") => true,
+            Some("http") => false,
+            Some(_) | None => return Err(TargetFault::NoUrl),
+        };
+        let authority = parts.authority.ok_or(TargetFault::NoUrl)?;
+        if authority.as_str().contains('@') {
+            return Err(TargetFault::Credentials);
+        }
+        let host = authority.host();
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        let port = match authority.port() {
+            None if tls => 443,
+            None => 80,
+            Some(port) => port.as_u16(),
+        };
+        let colon = authority.as_str().ends_with(':');
+        if host.is_empty() || port == 0 || colon {
+            return Err(TargetFault::NoUrl);
+        }
+        if !private_allowed {
+            let local = host.eq_ignore_ascii_case("localhost");
+            if local || host.parse::<IpAddr>().is_ok_and(|ip| !is_public(ip)) {
+                return Err(TargetFault::Private);
+            }
+            if !tls {
+                return Err(TargetFault::Plain);
+            }
+        }
+        let path = parts.path_and_query;
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            tls,
+            authority: authority.to_string(),
+            path: path.unwrap_or(PathAndQuery::from_static("/")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_is_named_by_a_url() {
+        let target = Target::parse("https://hooks.example.com/a?b=c", false).unwrap();
+        assert_eq!(
+            (&*target.host, target.port, target.tls, target.path.as_str()),
+            ("hooks.example.com", 443, true, "/a?b=c")
+        );
+        let target = Target::parse("http://[::1]:8080", true).unwrap();
+        assert_eq!(
+            (&*target.host, target.port, target.tls, target.path.as_str()),
+            ("::1", 8080, false, "/")
+        );
+        assert_eq!(target.authority, "[::1]:8080");
+    }
+
+    #[test]
+    fn what_is_no_receiver_is_refused() {
+        use TargetFault::{Credentials, Fragment, NoUrl, Plain, Private};
+        let long = format!("https://example.com/{}", "a".repeat(LONGEST));
+        for (text, fault) in [
+            ("", NoUrl),
+            ("example.com", NoUrl),
+            ("/path", NoUrl),
+            ("ftp://example.com", NoUrl),
+            ("https://", NoUrl),
+            ("https://exa mple.com", NoUrl),
+            ("https://example.com:0", NoUrl),
+            ("https://example.com:", NoUrl),
+            ("https://example.com:99999", NoUrl),
+            (&long, NoUrl),
+            ("https://user@example.com", Credentials),
+            ("https://user:word@example.com", Credentials),
+            ("https://example.com/#x", Fragment),
+            ("http://example.com", Plain),
+            ("https://localhost/", Private),
+            ("https://127.0.0.1/", Private),
+            ("http://10.0.0.1/", Private),
+            ("https://[::1]/", Private),
+            ("https://[::ffff:10.0.0.1]/", Private),
+            ("https://169.254.169.254/latest", Private),
+        ] {
+            assert_eq!(Target::parse(text, false), Err(fault), "{text}");
+        }
+    }
+}

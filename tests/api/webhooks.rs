@@ -1,0 +1,719 @@
+//! `/webhooks`, and what receivers get: signed, tried again over days, and never another body under the same id.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use trunkline::config::Webhooks;
+use trunkline::store::{EventType, NewEvent};
+use trunkline::webhooks::Courier;
+use uuid::Uuid;
+
+use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, now, pass, walk};
+
+const WEBHOOKS: &str = "/webhooks";
+const PRIVATE: &str = "[webhooks]\nallow_private_addresses = true\n";
+
+/// What a receiver does with a request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Manner {
+    /// Answers with this status.
+    Status(u16),
+    /// Answers, and asks for this many seconds.
+    RetryAfter(u16, u32),
+    /// Sends elsewhere: to itself, under another path.
+    Redirect,
+    /// Takes the request and says nothing.
+    Silent,
+    /// Answers with what is no HTTP.
+    Garbage,
+    /// Begins a head that doesn't end.
+    EndlessHead,
+    /// Answers 200 and goes on sending for ever.
+    EndlessBody,
+    /// Promises more than it sends, and closes.
+    Liar,
+}
+
+/// A request as it came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Got {
+    path: String,
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Got {
+    fn id(&self) -> &str {
+        &self.headers["webhook-id"]
+    }
+
+    /// Verified by what the specification says and nothing of ours.
+    fn is_signed_by(&self, secret: &str) -> bool {
+        let key = STANDARD
+            .decode(secret.strip_prefix("whsec_").expect("the prefix"))
+            .expect("base64");
+        let signed = format!(
+            "{}.{}.{}",
+            self.id(),
+            self.headers["webhook-timestamp"],
+            self.body
+        );
+        let mac = Hmac::<Sha256>::new_from_slice(&key).expect("any length");
+        let mac = mac.chain_update(signed).finalize().into_bytes();
+        let expected = format!("v1,{}", STANDARD.encode(mac));
+        let signatures = &self.headers["webhook-signature"];
+        signatures.split(' ').any(|signature| signature == expected)
+    }
+}
+
+/// A receiver on loopback.
+struct Receiver {
+    address: SocketAddr,
+    manner: Arc<Mutex<Manner>>,
+    got: Arc<Mutex<Vec<Got>>>,
+}
+
+impl Receiver {
+    async fn new(manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let receiver = Self {
+            address,
+            manner: Arc::new(Mutex::new(manner)),
+            got: Arc::default(),
+        };
+        let (manner, got) = (Arc::clone(&receiver.manner), Arc::clone(&receiver.got));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (manner, got) = (Arc::clone(&manner), Arc::clone(&got));
+                tokio::spawn(async move {
+                    // A sender that goes away is what some manners are for.
+                    let _ = receive(stream, &manner, &got).await;
+                });
+            }
+        });
+        receiver
+    }
+
+    fn behave(&self, manner: Manner) {
+        *self.manner.lock().expect("unpoisoned") = manner;
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/hook?a=b", self.address)
+    }
+
+    fn take(&self) -> Vec<Got> {
+        std::mem::take(&mut *self.got.lock().expect("unpoisoned"))
+    }
+}
+
+async fn receive(
+    stream: TcpStream,
+    manner: &Mutex<Manner>,
+    got: &Mutex<Vec<Got>>,
+) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    stream.read_line(&mut line).await?;
+    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).await?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else {
+            break;
+        };
+        headers.insert(name.to_ascii_lowercase(), value.to_owned());
+    }
+    let length = headers["content-length"].parse().expect("a length");
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await?;
+    let body = String::from_utf8(body).expect("text");
+    let request = Got {
+        path,
+        headers,
+        body,
+    };
+    got.lock().expect("unpoisoned").push(request);
+    let manner = *manner.lock().expect("unpoisoned");
+    let answer = match manner {
+        Manner::Status(status) => format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n"),
+        Manner::RetryAfter(status, seconds) => {
+            format!("HTTP/1.1 {status} X\r\nRetry-After: {seconds}\r\nContent-Length: 0\r\n\r\n")
+        }
+        Manner::Redirect => {
+            "HTTP/1.1 307 X\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n".to_owned()
+        }
+        Manner::Garbage => "220 mail.example.com ESMTP\r\n".to_owned(),
+        Manner::Liar => "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nshort".to_owned(),
+        Manner::Silent => {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            return Ok(());
+        }
+        Manner::EndlessHead => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\n").await?;
+            loop {
+                stream
+                    .write_all(b"X-More: of the same, and more of it\r\n")
+                    .await?;
+            }
+        }
+        Manner::EndlessBody => {
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                .await?;
+            loop {
+                stream.write_all(b"4\r\nmore\r\n").await?;
+            }
+        }
+    };
+    stream.write_all(answer.as_bytes()).await?;
+    stream.flush().await
+}
+
+/// A house whose webhooks may lead to loopback, and its courier, which sends when it is told to.
+struct Office {
+    house: House,
+    courier: Courier,
+    tenant: Tenant,
+}
+
+impl Office {
+    async fn new() -> Self {
+        let house = House::with(PRIVATE).await;
+        let tenant = house.tenant("Acme").await;
+        let courier = courier(&house, true);
+        Self {
+            house,
+            courier,
+            tenant,
+        }
+    }
+
+    async fn post(&self, path: &str, body: Value) -> crate::house::Answer {
+        self.house.post(path, &self.tenant.token, body).await
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        self.house.get(path, &self.tenant.token).await.with(200)
+    }
+
+    /// A webhook of this receiver: its path and its secret.
+    async fn webhook(&self, receiver: &Receiver) -> (String, String) {
+        let made = self.post(WEBHOOKS, json!({"url": receiver.url()})).await;
+        let made = made.with(201);
+        let secret = made["secret"].as_str().expect("a secret").to_owned();
+        (format!("{WEBHOOKS}/{}", id_of(&made)), secret)
+    }
+
+    async fn emit(&self, number: u32) {
+        emit(&self.house, self.tenant.org, EventType::TrunkLost, number).await;
+    }
+
+    async fn deliver(&self) -> usize {
+        self.courier.deliver_due().await.expect("attempted")
+    }
+
+    /// The only delivery of a webhook.
+    async fn delivery(&self, webhook: &str) -> Value {
+        let page = self.get(&format!("{webhook}/deliveries")).await;
+        assert_eq!(page["total"], 1, "{page}");
+        page["items"][0].clone()
+    }
+}
+
+fn courier(house: &House, allow_private_addresses: bool) -> Courier {
+    let config = Webhooks {
+        allow_private_addresses,
+        timeout: Duration::from_secs(1),
+    };
+    Courier::new(house.store.clone(), &config, 0, now)
+}
+
+async fn emit(house: &House, org: Uuid, kind: EventType, number: u32) {
+    let event = NewEvent::new(org, kind, &json!({ "number": number }), now());
+    house.store.events().emit(event).await.expect("emitted");
+}
+
+#[tokio::test]
+async fn webhooks_are_made_changed_and_deleted() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let new = json!({
+        "url": "https://hooks.example.com/in?x=y",
+        "description": "CRM",
+        "types": ["call.ended", "call.started", "call.ended"],
+    });
+    let mut made = house.post(WEBHOOKS, &tenant.token, new).await.with(201);
+    let secret = made["secret"].take();
+    assert!(
+        secret
+            .as_str()
+            .is_some_and(|secret| secret.starts_with("whsec_") && secret.len() == 50)
+    );
+    insta::assert_json_snapshot!("a_webhook", masked(made.clone()));
+    let path = format!("{WEBHOOKS}/{}", id_of(&made));
+    let shown = house.get(&path, &tenant.token).await;
+    assert!(!shown.text.contains("whsec_"), "{}", shown.text);
+    assert_eq!(
+        shown.with(200)["types"],
+        json!(["call.started", "call.ended"])
+    );
+    pass(1);
+    let change = json!({"types": [], "enabled": false, "description": null});
+    let changed = house.patch(&path, &tenant.token, change).await.with(200);
+    assert_eq!(
+        (
+            &changed["url"],
+            &changed["types"],
+            &changed["enabled"],
+            &changed["description"]
+        ),
+        (&made["url"], &json!([]), &json!(false), &Value::Null)
+    );
+    assert_eq!(changed["updated_at"], "2026-01-31T12:00:01.000Z");
+    let rotated = house
+        .post(&format!("{path}/rotate-secret"), &tenant.token, json!({}))
+        .await
+        .with(200);
+    assert_ne!(rotated["secret"], secret);
+    assert_eq!(rotated["old_secret_expires_at"], "2026-02-01T12:00:01.000Z");
+    for turn in 1..20 {
+        let new = json!({"url": format!("https://example.com/{turn}")});
+        house.post(WEBHOOKS, &tenant.token, new).await.with(201);
+    }
+    let one_more = json!({"url": "https://example.com/"});
+    let refused = house
+        .post(WEBHOOKS, &tenant.token, one_more)
+        .await
+        .with(409);
+    assert_eq!(
+        refused["message"],
+        "The org has 20 webhooks already, which is the most it may have"
+    );
+    assert_eq!(
+        walk(&house, WEBHOOKS, &tenant.token, 7, "id").await.len(),
+        20
+    );
+    let deleted = house.delete(&path, &tenant.token).await.with(200);
+    assert_eq!(deleted, json!({"success": true}));
+    all_absent(&[house.get(&path, &tenant.token).await], "webhook");
+}
+
+#[tokio::test]
+async fn what_is_no_webhook_is_refused() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    for (body, fault) in [
+        (json!({}), "url: is required"),
+        (json!({"url": "example.com"}), "url: is not an https: URL"),
+        (
+            json!({"url": "http://example.com/"}),
+            "url: must be an https: URL",
+        ),
+        (
+            json!({"url": "https://10.0.0.7/"}),
+            "url: names no address of the public Internet",
+        ),
+        (
+            json!({"url": "https://a:b@example.com/"}),
+            "url: must not hold a user name",
+        ),
+        (
+            json!({"url": "https://example.com/", "types": ["call.lost"]}),
+            "types[0]: \"call.lost\" is none of",
+        ),
+        (
+            json!({"url": "https://example.com/", "colour": 1}),
+            "colour: is no field",
+        ),
+    ] {
+        let refused = house
+            .post(WEBHOOKS, &tenant.token, body.clone())
+            .await
+            .with(400);
+        let message = refused["message"].as_str().expect("a message");
+        assert!(message.contains(fault), "{body}: {message}");
+    }
+    let (_, narrow) = house.key(tenant.org, &["calls:read"]).await;
+    all_lack(
+        &[
+            house.get(WEBHOOKS, &narrow).await,
+            house.post(WEBHOOKS, &narrow, json!({})).await,
+            house.get("/webhooks/x/deliveries", &narrow).await,
+        ],
+        "webhooks:write",
+    );
+}
+
+#[tokio::test]
+async fn another_tenant_sees_nothing() {
+    let office = Office::new().await;
+    let receiver = Receiver::new(Manner::Status(200)).await;
+    let (webhook, _) = office.webhook(&receiver).await;
+    office.emit(1).await;
+    office.deliver().await;
+    let delivery = id_of(&office.delivery(&webhook).await);
+    let delivery = format!("{webhook}/deliveries/{delivery}");
+    let house = &office.house;
+    let other = house.tenant("Bolt").await;
+    emit(house, other.org, EventType::TrunkLost, 2).await;
+    assert_eq!(
+        office.deliver().await,
+        0,
+        "another org's events aren't sent"
+    );
+    let token = &other.token;
+    all_absent(
+        &[
+            house.get(&webhook, token).await,
+            house
+                .patch(&webhook, token, json!({"enabled": false}))
+                .await,
+            house.delete(&webhook, token).await,
+            house
+                .post(&format!("{webhook}/rotate-secret"), token, json!({}))
+                .await,
+            house.get(&format!("{webhook}/deliveries"), token).await,
+            house.get(&delivery, token).await,
+            house
+                .post(&format!("{delivery}/redeliver"), token, json!({}))
+                .await,
+        ],
+        "webhook",
+    );
+    let absent = format!("{webhook}/deliveries/{}", Uuid::now_v7());
+    all_absent(
+        &[house.get(&absent, &office.tenant.token).await],
+        "delivery",
+    );
+    assert_eq!(house.get(WEBHOOKS, token).await.with(200)["total"], 0);
+}
+
+#[tokio::test]
+async fn events_are_sent_signed_and_logged() {
+    let office = Office::new().await;
+    let receiver = Receiver::new(Manner::Status(204)).await;
+    let (webhook, secret) = office.webhook(&receiver).await;
+    let narrow = json!({"types": ["key.revoked"]});
+    let (other, _) = office.webhook(&receiver).await;
+    let token = &office.tenant.token;
+    office.house.patch(&other, token, narrow).await.with(200);
+    office.emit(7).await;
+    assert_eq!(office.deliver().await, 1);
+    let got = receiver.take();
+    let [got] = got.as_slice() else {
+        panic!("one request: {got:?}")
+    };
+    assert!(got.is_signed_by(&secret));
+    assert_eq!(got.path, "/hook?a=b");
+    assert_eq!(got.headers["content-type"], "application/json");
+    assert_eq!(got.headers["host"], receiver.address.to_string());
+    assert_eq!(
+        got.headers["webhook-timestamp"],
+        now().as_secs().to_string()
+    );
+    let body: Value = serde_json::from_str(&got.body).expect("JSON");
+    assert_eq!(
+        (&body["type"], &body["data"]),
+        (&json!("trunk.lost"), &json!({"number": 7}))
+    );
+    assert_eq!(body["id"], got.id());
+    let delivery = office.delivery(&webhook).await;
+    insta::assert_json_snapshot!("a_delivery", masked(delivery.clone()));
+    let whole = office
+        .get(&format!("{webhook}/deliveries/{}", id_of(&delivery)))
+        .await;
+    assert_eq!(whole["event"], body);
+    let failed = office
+        .get(&format!("{webhook}/deliveries?state=failed"))
+        .await;
+    assert_eq!(failed["total"], 0);
+}
+
+#[tokio::test]
+async fn both_secrets_sign_for_a_day_after_a_rotation() {
+    let office = Office::new().await;
+    let receiver = Receiver::new(Manner::Status(200)).await;
+    let (webhook, old) = office.webhook(&receiver).await;
+    let rotated = office
+        .post(&format!("{webhook}/rotate-secret"), json!({}))
+        .await
+        .with(200);
+    let new = rotated["secret"].as_str().expect("a secret");
+    for (passed, old_signs) in [(0, true), (86_399, true), (1, false)] {
+        pass(passed);
+        office.emit(1).await;
+        office.deliver().await;
+        let got = receiver.take().remove(0);
+        assert!(got.is_signed_by(new));
+        assert_eq!(
+            got.is_signed_by(&old),
+            old_signs,
+            "{}",
+            got.headers["webhook-signature"]
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_hour_of_500_loses_nothing_and_sends_no_other_body_under_an_id() {
+    let office = Office::new().await;
+    let receiver = Receiver::new(Manner::Status(500)).await;
+    let (webhook, secret) = office.webhook(&receiver).await;
+    let mut sent: BTreeMap<String, String> = BTreeMap::new();
+    let mut attempts = 0;
+    let mut check = |got: Vec<Got>| {
+        for got in &got {
+            assert!(got.is_signed_by(&secret));
+            let body = sent.entry(got.id().to_owned()).or_insert(got.body.clone());
+            assert_eq!(*body, got.body, "another body under the same id");
+        }
+        (got.len(), sent.len())
+    };
+    for minute in 0..60 {
+        if minute < 30 {
+            office.emit(minute).await;
+        }
+        attempts += office.deliver().await;
+        assert!(check(receiver.take()).0 > 0 || minute >= 30, "{minute}");
+        pass(60);
+    }
+    assert!(attempts > 120, "{attempts}");
+    receiver.behave(Manner::Status(200));
+    let mut delivered = HashSet::new();
+    for _ in 0..240 {
+        office.deliver().await;
+        let got = receiver.take();
+        delivered.extend(got.iter().map(|got| got.id().to_owned()));
+        check(got);
+        pass(60);
+    }
+    assert_eq!((delivered.len(), check(Vec::new()).1), (30, 30));
+    let page = office
+        .get(&format!("{webhook}/deliveries?state=delivered"))
+        .await;
+    assert_eq!(page["total"], 30);
+    pass(7 * 86_400);
+    assert_eq!(office.deliver().await, 0, "what was delivered is sent once");
+}
+
+#[tokio::test]
+async fn receivers_that_misbehave_are_tried_again() {
+    let office = Office::new().await;
+    for (manner, status, fault) in [
+        (Manner::Status(404), json!(404), "status"),
+        (Manner::Redirect, json!(307), "redirect"),
+        (Manner::Silent, Value::Null, "timeout"),
+        (Manner::Garbage, Value::Null, "no_http_answer"),
+        (Manner::EndlessHead, Value::Null, "no_http_answer"),
+    ] {
+        let receiver = Receiver::new(manner).await;
+        let (webhook, _) = office.webhook(&receiver).await;
+        office.emit(1).await;
+        assert_eq!(office.deliver().await, 1, "{manner:?}");
+        let delivery = office.delivery(&webhook).await;
+        assert_eq!(delivery["state"], "pending", "{manner:?}: {delivery}");
+        assert_eq!(
+            (
+                &delivery["log"][0]["http_status"],
+                &delivery["log"][0]["fault"]
+            ),
+            (&status, &json!(fault)),
+            "{manner:?}"
+        );
+        let got = receiver.take();
+        assert_eq!(got.len(), 1, "{manner:?}");
+        assert_eq!(got[0].path, "/hook?a=b", "no redirect is followed");
+        receiver.behave(Manner::Status(200));
+        pass(3600);
+        assert_eq!(office.deliver().await, 1, "{manner:?}");
+        let again = receiver.take();
+        assert_eq!(
+            (again[0].id(), &again[0].body),
+            (got[0].id(), &got[0].body),
+            "{manner:?}"
+        );
+        let token = &office.tenant.token;
+        office.house.delete(&webhook, token).await.with(200);
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_lies_or_never_ends_changes_nothing() {
+    let office = Office::new().await;
+    for manner in [Manner::Liar, Manner::EndlessBody] {
+        let receiver = Receiver::new(manner).await;
+        let (webhook, _) = office.webhook(&receiver).await;
+        office.emit(1).await;
+        let delivered = tokio::time::timeout(Duration::from_secs(10), office.deliver());
+        assert_eq!(delivered.await.expect("bounded"), 1);
+        let delivery = office.delivery(&webhook).await;
+        assert_eq!(delivery["state"], "delivered", "{manner:?}");
+        let token = &office.tenant.token;
+        office.house.delete(&webhook, token).await.with(200);
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
+    let office = Office::new().await;
+    let receiver = Receiver::new(Manner::Status(200)).await;
+    let (webhook, _) = office.webhook(&receiver).await;
+    // A port that nobody listens on.
+    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = closed.local_addr().expect("an address");
+    drop(closed);
+    let token = &office.tenant.token;
+    let nowhere = json!({"url": format!("http://{address}/")});
+    office.house.patch(&webhook, token, nowhere).await.with(200);
+    office.emit(1).await;
+    let mut attempts = 0;
+    for _ in 0..100 {
+        attempts += office.deliver().await;
+        pass(3600);
+    }
+    let failed = office.delivery(&webhook).await;
+    assert_eq!(
+        (attempts, &failed["state"], &failed["attempts"]),
+        (14, &json!("failed"), &json!(14))
+    );
+    assert_eq!(failed["log"][13]["fault"], "not_connected");
+    assert_eq!(failed["next_attempt_at"], Value::Null);
+    // By hand it is sent again, the same as ever.
+    let here = json!({"url": receiver.url()});
+    office.house.patch(&webhook, token, here).await.with(200);
+    let path = format!("{webhook}/deliveries/{}", id_of(&failed));
+    let queued = office
+        .post(&format!("{path}/redeliver"), json!({}))
+        .await
+        .with(200);
+    assert_eq!(
+        (&queued["state"], &queued["attempts"]),
+        (&json!("pending"), &json!(0))
+    );
+    assert_eq!(office.deliver().await, 1);
+    let got = receiver.take().remove(0);
+    assert_eq!(got.id(), failed["event_id"]);
+    let whole = office.get(&path).await;
+    assert_eq!(
+        whole["event"],
+        serde_json::from_str::<Value>(&got.body).expect("JSON")
+    );
+    assert_eq!(
+        (&whole["state"], &whole["attempts"]),
+        (&json!("delivered"), &json!(1))
+    );
+    assert_eq!(whole["log"].as_array().expect("a log").len(), 15);
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_gone_disables_its_webhook() {
+    let office = Office::new().await;
+    let receiver = Receiver::new(Manner::Status(500)).await;
+    let (webhook, _) = office.webhook(&receiver).await;
+    office.emit(1).await;
+    assert_eq!(office.deliver().await, 1);
+    receiver.behave(Manner::Status(410));
+    office.emit(2).await;
+    assert_eq!(office.deliver().await, 1);
+    let shown = office.get(&webhook).await;
+    assert_eq!(
+        (&shown["enabled"], &shown["disabled_reason"]),
+        (&json!(false), &json!("gone"))
+    );
+    let failed = office
+        .get(&format!("{webhook}/deliveries?state=failed"))
+        .await;
+    assert_eq!(failed["total"], 2);
+    office.emit(3).await;
+    pass(86_400);
+    assert_eq!(office.deliver().await, 0);
+    let delivery = id_of(&failed["items"][0]);
+    let redeliver = format!("{webhook}/deliveries/{delivery}/redeliver");
+    office.post(&redeliver, json!({})).await.with(409);
+    receiver.behave(Manner::Status(200));
+    let enable = json!({"enabled": true});
+    let enabled = office
+        .house
+        .patch(&webhook, &office.tenant.token, enable)
+        .await
+        .with(200);
+    assert_eq!(enabled["disabled_reason"], Value::Null);
+    office.post(&redeliver, json!({})).await.with(200);
+    office.emit(4).await;
+    assert_eq!(
+        office.deliver().await,
+        2,
+        "what happened while it was disabled is not sent"
+    );
+}
+
+#[tokio::test]
+async fn a_receiver_may_say_when_to_come_back() {
+    let office = Office::new().await;
+    let receiver = Receiver::new(Manner::RetryAfter(503, 900)).await;
+    office.webhook(&receiver).await;
+    office.emit(1).await;
+    assert_eq!(office.deliver().await, 1);
+    pass(899);
+    assert_eq!(office.deliver().await, 0);
+    pass(1);
+    assert_eq!(office.deliver().await, 1);
+}
+
+/// What a URL says when it is named isn't where it leads when it is used.
+#[tokio::test]
+async fn private_addresses_are_refused_when_they_are_used() {
+    let office = Office::new().await;
+    let receiver = Receiver::new(Manner::Status(200)).await;
+    let (webhook, _) = office.webhook(&receiver).await;
+    let strict = courier(&office.house, false);
+    office.emit(1).await;
+    assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
+    let token = &office.tenant.token;
+    // What is no address as it is written passes, and is seen through when it is resolved.
+    let by_name = json!({"url": format!("https://127.1:{}/", receiver.address.port())});
+    office.house.patch(&webhook, token, by_name).await.with(200);
+    pass(3600);
+    assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
+    assert_eq!(receiver.take(), []);
+    let log = office.delivery(&webhook).await["log"].clone();
+    for attempt in log.as_array().expect("a log") {
+        assert_eq!(attempt["fault"], "private_address", "{attempt}");
+    }
+}
+
+/// Two nodes over one queue, one of which dies with what it holds.
+#[tokio::test]
+async fn what_one_node_holds_no_other_sends_until_it_is_given_up_for_dead() {
+    let office = Office::new().await;
+    let receiver = Receiver::new(Manner::Status(200)).await;
+    office.webhook(&receiver).await;
+    for number in 0..3 {
+        office.emit(number).await;
+    }
+    let deliveries = office.house.store.deliveries();
+    let webhook = deliveries.due(now()).await.expect("due").remove(0);
+    let lease = Duration::from_secs(90);
+    let held = deliveries.hold(webhook.id, "node 9", 2, lease, now()).await;
+    assert_eq!(held.expect("held").len(), 2);
+    assert_eq!(office.deliver().await, 1);
+    pass(89);
+    assert_eq!(office.deliver().await, 0);
+    pass(1);
+    assert_eq!(office.deliver().await, 2);
+    let got = receiver.take();
+    let ids: HashSet<_> = got.iter().map(Got::id).collect();
+    assert_eq!((got.len(), ids.len()), (3, 3));
+}
