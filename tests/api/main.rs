@@ -23,6 +23,7 @@ mod partner_access;
 mod partner_integrations;
 mod partner_org_scoped;
 mod partner_orgs;
+mod receiver;
 mod requests;
 mod route_test;
 mod sessions;

@@ -1,185 +1,20 @@
 //! `/webhooks`, and what receivers get: signed, tried again over days, and never another body under the same id.
 
 use std::collections::{BTreeMap, HashSet};
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
-use sha2::Sha256;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use trunkline::config::Webhooks;
 use trunkline::store::{EventType, NewEvent};
 use trunkline::webhooks::Courier;
 use uuid::Uuid;
 
 use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, now, pass, walk};
+use crate::receiver::{Got, Manner, Receiver};
 
 const WEBHOOKS: &str = "/webhooks";
 const PRIVATE: &str = "[webhooks]\nallow_private_addresses = true\n";
-
-/// What a receiver does with a request.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Manner {
-    /// Answers with this status.
-    Status(u16),
-    /// Answers, and asks for this many seconds.
-    RetryAfter(u16, u32),
-    /// Sends elsewhere: to itself, under another path.
-    Redirect,
-    /// Takes the request and says nothing.
-    Silent,
-    /// Answers with what is no HTTP.
-    Garbage,
-    /// Begins a head that doesn't end.
-    EndlessHead,
-    /// Answers 200 and goes on sending for ever.
-    EndlessBody,
-    /// Promises more than it sends, and closes.
-    Liar,
-}
-
-/// A request as it came.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Got {
-    path: String,
-    headers: BTreeMap<String, String>,
-    body: String,
-}
-
-impl Got {
-    fn id(&self) -> &str {
-        &self.headers["webhook-id"]
-    }
-
-    /// Verified by what the specification says and nothing of ours.
-    fn is_signed_by(&self, secret: &str) -> bool {
-        let key = STANDARD
-            .decode(secret.strip_prefix("whsec_").expect("the prefix"))
-            .expect("base64");
-        let signed = format!(
-            "{}.{}.{}",
-            self.id(),
-            self.headers["webhook-timestamp"],
-            self.body
-        );
-        let mac = Hmac::<Sha256>::new_from_slice(&key).expect("any length");
-        let mac = mac.chain_update(signed).finalize().into_bytes();
-        let expected = format!("v1,{}", STANDARD.encode(mac));
-        let signatures = &self.headers["webhook-signature"];
-        signatures.split(' ').any(|signature| signature == expected)
-    }
-}
-
-/// A receiver on loopback.
-struct Receiver {
-    address: SocketAddr,
-    manner: Arc<Mutex<Manner>>,
-    got: Arc<Mutex<Vec<Got>>>,
-}
-
-impl Receiver {
-    async fn new(manner: Manner) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let receiver = Self {
-            address,
-            manner: Arc::new(Mutex::new(manner)),
-            got: Arc::default(),
-        };
-        let (manner, got) = (Arc::clone(&receiver.manner), Arc::clone(&receiver.got));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (manner, got) = (Arc::clone(&manner), Arc::clone(&got));
-                tokio::spawn(async move {
-                    // A sender that goes away is what some manners are for.
-                    let _ = receive(stream, &manner, &got).await;
-                });
-            }
-        });
-        receiver
-    }
-
-    fn behave(&self, manner: Manner) {
-        *self.manner.lock().expect("unpoisoned") = manner;
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}/hook?a=b", self.address)
-    }
-
-    fn take(&self) -> Vec<Got> {
-        std::mem::take(&mut *self.got.lock().expect("unpoisoned"))
-    }
-}
-
-async fn receive(
-    stream: TcpStream,
-    manner: &Mutex<Manner>,
-    got: &Mutex<Vec<Got>>,
-) -> std::io::Result<()> {
-    let mut stream = BufReader::new(stream);
-    let mut line = String::new();
-    stream.read_line(&mut line).await?;
-    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut headers = BTreeMap::new();
-    loop {
-        let mut line = String::new();
-        stream.read_line(&mut line).await?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else {
-            break;
-        };
-        headers.insert(name.to_ascii_lowercase(), value.to_owned());
-    }
-    let length = headers["content-length"].parse().expect("a length");
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await?;
-    let body = String::from_utf8(body).expect("text");
-    let request = Got {
-        path,
-        headers,
-        body,
-    };
-    got.lock().expect("unpoisoned").push(request);
-    let manner = *manner.lock().expect("unpoisoned");
-    let answer = match manner {
-        Manner::Status(status) => format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n"),
-        Manner::RetryAfter(status, seconds) => {
-            format!("HTTP/1.1 {status} X\r\nRetry-After: {seconds}\r\nContent-Length: 0\r\n\r\n")
-        }
-        Manner::Redirect => {
-            "HTTP/1.1 307 X\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n".to_owned()
-        }
-        Manner::Garbage => "220 mail.example.com ESMTP\r\n".to_owned(),
-        Manner::Liar => "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nshort".to_owned(),
-        Manner::Silent => {
-            tokio::time::sleep(Duration::from_secs(60)).await;
-            return Ok(());
-        }
-        Manner::EndlessHead => {
-            stream.write_all(b"HTTP/1.1 200 OK\r\n").await?;
-            loop {
-                stream
-                    .write_all(b"X-More: of the same, and more of it\r\n")
-                    .await?;
-            }
-        }
-        Manner::EndlessBody => {
-            stream
-                .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-                .await?;
-            loop {
-                stream.write_all(b"4\r\nmore\r\n").await?;
-            }
-        }
-    };
-    stream.write_all(answer.as_bytes()).await?;
-    stream.flush().await
-}
 
 /// A house whose webhooks may lead to loopback, and its courier, which sends when it is told to.
 struct Office {

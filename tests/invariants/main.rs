@@ -129,8 +129,9 @@ fn migrations_are_there_for_both_databases() {
 }
 
 /// The files of `src/config` that are sections.
-const SECTIONS: [&str; 9] = [
-    "database", "http", "limits", "log", "media", "phone", "secrets", "sip", "widget",
+const SECTIONS: [&str; 11] = [
+    "database", "http", "limits", "log", "media", "phone", "secrets", "sip", "events", "webhooks",
+    "widget",
 ];
 
 fn text(path: &str) -> String {
