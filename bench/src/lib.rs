@@ -3,6 +3,7 @@
 //!
 //! Read from [`exchange`] down: it owns the calls and is free of sockets and clocks; [`engine`] gives it both;
 //! [`pace`] says when calls begin, [`modes`] what is loaded how and reported; [`daemon`] starts what is measured.
+//! The API is loaded by [`wrk`], over a database that [`seed`] has filled.
 
 pub mod calls;
 pub mod clock;
@@ -20,5 +21,7 @@ pub mod outbox;
 pub mod pace;
 pub mod process;
 pub mod report;
+pub mod seed;
 pub mod tally;
 pub mod template;
+pub mod wrk;

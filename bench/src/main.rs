@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use trunkline_bench::modes::{self, Fault, Load, Phase, Setting};
+use trunkline_bench::modes::{self, Fault, Load, Phase, Scale, Setting};
 use trunkline_bench::report::Report;
+use trunkline_bench::seed::Rows;
 
 /// Loads a Trunkline daemon with calls and says what they cost. Starts the daemon itself, on the first core, and runs on the second.
 #[derive(Parser)]
@@ -85,6 +86,21 @@ enum Run {
         concurrency: usize,
         /// Seconds that count, of each half.
         #[arg(long, default_value_t = 20)]
+        seconds: u64,
+    },
+    /// The API over a filled database, beside a bare axum server; needs wrk.
+    Api {
+        /// Orgs in the database.
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+        orgs: u32,
+        /// Contacts over all orgs.
+        #[arg(long, default_value_t = 100_000)]
+        contacts: u32,
+        /// Handoffs over all orgs.
+        #[arg(long, default_value_t = 1_000_000)]
+        handoffs: u32,
+        /// Seconds of each request.
+        #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
     /// The generator against itself: how much load there can be.
@@ -194,6 +210,19 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             concurrency,
             seconds,
         } => tell(modes::overload(&setting, concurrency, seconds)?),
+        Run::Api {
+            orgs,
+            contacts,
+            handoffs,
+            seconds,
+        } => {
+            let rows = Rows {
+                orgs,
+                contacts,
+                handoffs,
+            };
+            tell(modes::api(&setting, Scale { rows, seconds })?)
+        }
         Run::Loopback {
             rate,
             concurrency,

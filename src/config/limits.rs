@@ -42,7 +42,7 @@ impl Limits {
                 .number("max_connections_per_source", 1..=1_000_000)
                 .unwrap_or(200),
             requests_per_minute: section
-                .number("requests_per_minute", 1..=1_000_000)
+                .number("requests_per_minute", 1..=100_000_000)
                 .unwrap_or(100),
             streaming_requests_per_minute: section
                 .number("streaming_requests_per_minute", 1..=1_000_000)

@@ -1,5 +1,6 @@
 //! The runs: what is loaded how, and what is reported of it.
 
+mod api;
 mod calls;
 mod hold;
 mod leftover;
@@ -22,6 +23,7 @@ use crate::process::cpu_seconds;
 use crate::report::Report;
 use crate::tally::Tally;
 
+pub use api::{Scale, api};
 pub use calls::{Load, calls};
 pub use hold::{Phase, hold};
 pub use loopback::loopback;
@@ -56,6 +58,9 @@ pub enum Fault {
     /// Sockets, /proc or the metrics.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The database can't be filled.
+    #[error("the database can't be filled: {0}")]
+    Database(#[from] sqlx::Error),
 }
 
 /// A daemon under load.

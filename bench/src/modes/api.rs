@@ -1,0 +1,191 @@
+//! The API over a database of the size that a busy platform has, beside a bare axum server on the same core in the same run.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+use std::thread;
+
+use tempfile::TempDir;
+
+use super::{Fault, Setting};
+use crate::daemon::{Daemon, Launch};
+use crate::kernel::pin_to;
+use crate::report::Report;
+use crate::seed::{self, Rows};
+use crate::wrk::{self, Answered, Asked};
+
+/// How large, how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// What the database holds.
+    pub rows: Rows,
+    /// How long each request is asked.
+    pub seconds: u64,
+}
+
+/// The database that the list is compared with.
+const SMALL: Rows = Rows {
+    orgs: 1,
+    contacts: 100,
+    handoffs: 1_000,
+};
+/// Of bare axum's answers a second: what a point read and a list of 50 have to reach.
+const READ_SHARE: f64 = 0.4;
+const LIST_SHARE: f64 = 0.1;
+/// How much longer the slowest hundredth of the lists may take over the large database.
+const LIST_GROWTH: f64 = 3.0;
+
+const LIST: &str = "/handoff-analytics/events?limit=50";
+const HANDOFF: &str =
+    r#"{"session_id":"bench","summary":"The caller asked for a person.","sentiment":"neutral"}"#;
+
+/// Asks for each kind of request.
+///
+/// # Errors
+/// When there is no daemon, no wrk, or the database can't be filled.
+pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
+    let Rows {
+        orgs,
+        contacts,
+        handoffs,
+    } = scale.rows;
+    let mut report = Report::new(format!(
+        "API: {orgs} orgs, {contacts} contacts, {handoffs} handoffs; {} s each",
+        scale.seconds
+    ));
+    let small = Served::start(setting, SMALL)?;
+    let list_of_few = small.ask(&get(LIST), scale.seconds)?;
+    drop(small);
+    let served = Served::start(setting, scale.rows)?;
+    let agent = format!("/phone/{}", served.daemon.announcement.agent_id);
+    let bare = bare_axum(setting, scale.seconds)?;
+    let checked = served.ask(&get("/phone/voices"), scale.seconds)?;
+    let read = served.ask(&get(&agent), scale.seconds)?;
+    let list = served.ask(&get(LIST), scale.seconds)?;
+    let created = served.ask(
+        &Asked {
+            path: "/handoff-analytics/events",
+            bearer: None,
+            post: Some(HANDOFF),
+        },
+        scale.seconds,
+    )?;
+    let rows = [
+        (["axum_per_second", "axum_p50_ms", "axum_p99_ms"], bare),
+        (["key_check_per_second", "key_check_p50_ms", "key_check_p99_ms"], checked),
+        (["read_per_second", "read_p50_ms", "read_p99_ms"], read),
+        (["list_per_second", "list_p50_ms", "list_p99_ms"], list),
+        (["create_per_second", "create_p50_ms", "create_p99_ms"], created),
+    ];
+    for ([rate, p50, p99], answered) in rows {
+        report.measure(rate, answered.rate);
+        report.measure(p50, answered.p50_ms);
+        report.measure(p99, answered.p99_ms);
+        if answered.failed > 0 {
+            report.fault(format!("{rate}: {} answers are errors", answered.failed));
+        }
+    }
+    report.measure("list_of_a_thousand_p99_ms", list_of_few.p99_ms);
+    let mut share = |name, answered: Answered, least: f64| {
+        let share = answered.rate / bare.rate;
+        report.measure(name, share);
+        if share < least {
+            report.fault(format!("{name} is {share:.2}, below {least}"));
+        }
+    };
+    share("key_check_share_of_axum", checked, READ_SHARE);
+    share("read_share_of_axum", read, READ_SHARE);
+    share("list_share_of_axum", list, LIST_SHARE);
+    let growth = list.p99_ms / list_of_few.p99_ms;
+    report.measure("list_p99_growth", growth);
+    if growth > LIST_GROWTH {
+        report.fault(format!("the list's p99 grows {growth:.1} times with the database"));
+    }
+    Ok(report)
+}
+
+const fn get(path: &str) -> Asked<'_> {
+    Asked {
+        path,
+        bearer: None,
+        post: None,
+    }
+}
+
+/// A daemon over a filled database.
+struct Served {
+    daemon: Daemon,
+    own_core: Option<usize>,
+    _data: TempDir,
+}
+
+impl Served {
+    fn start(setting: &Setting, rows: Rows) -> Result<Self, Fault> {
+        let data = TempDir::new()?;
+        let launch = Launch {
+            binary: setting.daemon.clone(),
+            data_dir: data.path().join("trunkline"),
+            runtime: None,
+            core: setting.cores.map(|(daemon, _)| daemon),
+            environment: vec![(
+                "TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE".into(),
+                "100000000".into(),
+            )],
+        };
+        // The first start makes the org; its key stays good.
+        let made = launch.start()?.announcement.clone();
+        seed::fill(&launch.data_dir.join("trunkline.db"), rows)?;
+        let mut daemon = launch.start()?;
+        if daemon.announcement.api_key.is_empty() {
+            daemon.announcement.api_key = made.api_key;
+        }
+        Ok(Self {
+            daemon,
+            own_core: setting.cores.map(|(_, own)| own),
+            _data: data,
+        })
+    }
+
+    fn ask(&self, asked: &Asked<'_>, seconds: u64) -> io::Result<Answered> {
+        let asked = Asked {
+            bearer: Some(&self.daemon.announcement.api_key),
+            ..asked.clone()
+        };
+        if let Some(own) = self.own_core {
+            pin_to(own)?;
+        }
+        wrk::ask(self.daemon.http, &asked, seconds)
+    }
+}
+
+/// "hello" by axum alone, on the daemon's core.
+fn bare_axum(setting: &Setting, seconds: u64) -> io::Result<Answered> {
+    let core = setting.cores.map(|(daemon, _)| daemon);
+    let (bound, address) = mpsc::channel();
+    let server = thread::spawn(move || serve_hello(core, &bound));
+    let Ok(address) = address.recv() else {
+        return match server.join() {
+            Ok(Err(error)) => Err(error),
+            _ => Err(io::Error::other("the bare server has ended")),
+        };
+    };
+    wrk::ask(address, &get("/"), seconds)
+}
+
+/// Serves until the process ends.
+fn serve_hello(core: Option<usize>, bound: &mpsc::Sender<SocketAddr>) -> io::Result<()> {
+    if let Some(core) = core {
+        pin_to(core)?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        bound
+            .send(listener.local_addr()?)
+            .map_err(|_| io::Error::other("nobody waits"))?;
+        let hello = axum::Router::new().route("/", axum::routing::get(|| async { "hello" }));
+        axum::serve(listener, hello).await
+    })
+}

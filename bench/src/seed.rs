@@ -1,0 +1,90 @@
+//! Rows for the API to search in: other orgs, their contacts, and handoffs, written straight into the database of a daemon
+//! that isn't running.
+
+use std::path::Path;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode};
+use sqlx::{Connection as _, Executor as _, Row as _};
+
+/// How many rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// Orgs beside the one that is there.
+    pub orgs: u32,
+    /// Contacts over all orgs.
+    pub contacts: u32,
+    /// Handoffs over all orgs; a tenth of them are those of the org that is there.
+    pub handoffs: u32,
+}
+
+/// Fills the database `file`.
+///
+/// # Errors
+/// When it isn't the database of a daemon that has run `quickstart`.
+pub fn fill(file: &Path, rows: Rows) -> sqlx::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(sqlx::Error::Io)?;
+    runtime.block_on(filled(file, rows))
+}
+
+async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
+    let options = SqliteConnectOptions::new()
+        .filename(file)
+        .journal_mode(SqliteJournalMode::Wal);
+    let mut database = SqliteConnection::connect_with(&options).await?;
+    let Rows {
+        orgs,
+        contacts,
+        handoffs,
+    } = rows;
+    let mut writing = database.begin().await?;
+    let own = writing
+        .fetch_one("SELECT id, created_at FROM orgs")
+        .await?;
+    let now: i64 = own.try_get("created_at")?;
+    let numbered = |count: u32| {
+        format!("WITH RECURSIVE numbered(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbered WHERE i + 1 < {count})")
+    };
+    // Rank 0 is the org that is there.
+    let statements = [
+        "CREATE TEMP TABLE ranked (rank INTEGER PRIMARY KEY, id BLOB NOT NULL)".to_owned(),
+        "INSERT INTO ranked SELECT 0, id FROM orgs".to_owned(),
+        format!(
+            "INSERT INTO ranked {} SELECT i + 1, randomblob(16) FROM numbered",
+            numbered(orgs)
+        ),
+        format!(
+            "INSERT INTO orgs (id, name, widget_token, language, created_at)
+             SELECT id, 'Org ' || rank, hex(randomblob(16)), 'en', {now} + rank FROM ranked WHERE rank > 0"
+        ),
+        format!(
+            "INSERT INTO contacts (id, org_id, email, email_folded, name, created_at, updated_at) {}
+             SELECT randomblob(16), ranked.id, 'c' || i || '@example.com', 'c' || i || '@example.com', 'Contact ' || i, {now}, {now}
+             FROM numbered JOIN ranked ON ranked.rank = i % ({orgs} + 1)",
+            numbered(contacts)
+        ),
+        // Each tenth is the first org's; those of an org lie a second apart, the newest a second ago.
+        format!(
+            "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, sentiment, position, created_at) {}
+             SELECT randomblob(16), ranked.id, 'session-' || i, 'The caller asked for a person, and was told when one would call back.',
+                    '[\"user_requested_human_assistance\"]', 'neutral', i / spread + 1,
+                    {now} - 1000000 * ({handoffs} / spread + 1 - i / spread)
+             FROM (SELECT i, CASE WHEN i % 10 = 0 THEN 10 ELSE {orgs} END AS spread,
+                          CASE WHEN i % 10 = 0 THEN 0 ELSE 1 + i % {orgs} END AS rank FROM numbered)
+             JOIN ranked USING (rank)",
+            numbered(handoffs)
+        ),
+        "INSERT INTO handoff_reasons (org_id, reason, created_at, handoff_id, position)
+         SELECT org_id, 'user_requested_human_assistance', created_at, id, position FROM handoffs"
+            .to_owned(),
+    ];
+    for statement in statements {
+        sqlx::query(sqlx::AssertSqlSafe(statement))
+            .execute(&mut *writing)
+            .await?;
+    }
+    writing.commit().await?;
+    database.close().await
+}
