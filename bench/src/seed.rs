@@ -40,12 +40,12 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
         handoffs,
     } = rows;
     let mut writing = database.begin().await?;
-    let own = writing
-        .fetch_one("SELECT id, created_at FROM orgs")
-        .await?;
+    let own = writing.fetch_one("SELECT id, created_at FROM orgs").await?;
     let now: i64 = own.try_get("created_at")?;
     let numbered = |count: u32| {
-        format!("WITH RECURSIVE numbered(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbered WHERE i + 1 < {count})")
+        format!(
+            "WITH RECURSIVE numbered(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbered WHERE i + 1 < {count})"
+        )
     };
     // Rank 0 is the org that is there.
     let statements = [

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::column::{self, from_row, maybe, micros, moment, named, to_json, written};
 use super::error::Error;
-use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::pool::{Reading, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{EventType, NewEvent, Page, Position, Store, events, new_id};
 
 /// Why an agent handed off.
@@ -180,14 +180,13 @@ impl Handoffs<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Handoff>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        // No snapshot is needed: whatever arrives meanwhile is younger than the window.
+        let mut reading = self.0.pool().read().await?;
         let end = after.map_or(micros(filter.to), |after| {
             micros(filter.to).min(after.at_micros() - 1)
         });
         let items = items(&mut reading, org, filter, end, limit).await?;
-        let upto_end = upto(&mut reading, org, filter.reason, micros(filter.to)).await?;
-        let before = upto(&mut reading, org, filter.reason, micros(filter.from) - 1).await?;
-        let total = (upto_end - before).max(0);
+        let total = count(&mut reading, org, filter).await?;
         Ok(Page::of(items, limit, total, |handoff| Position {
             at: handoff.created_at,
             id: handoff.id,
@@ -247,7 +246,7 @@ async fn add_reason(
 
 /// One more than `limit`, from `end` backwards.
 async fn items(
-    reading: &mut Writing,
+    reading: &mut Reading,
     org: Uuid,
     filter: HandoffFilter,
     end: i64,
@@ -279,30 +278,31 @@ async fn items(
     }
 }
 
-/// How many there are up to and including `end`.
-async fn upto(
-    reading: &mut Writing,
-    org: Uuid,
-    reason: Option<Reason>,
-    end: i64,
-) -> Result<i64, Error> {
-    let position: Option<(i64,)> = match reason {
-        None => fetch_optional!(
+/// How many lie in the window: the difference of two positions.
+async fn count(reading: &mut Reading, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
+    let (before, end) = (micros(filter.from) - 1, micros(filter.to));
+    let (count,): (i64,) = match filter.reason {
+        None => fetch_one!(
             reading,
-            "SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $2 ORDER BY created_at DESC LIMIT 1",
+            "SELECT COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $3 ORDER BY created_at DESC LIMIT 1), 0)
+                  - COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $2 ORDER BY created_at DESC LIMIT 1), 0)",
             org,
+            before,
             end
         ),
-        Some(reason) => fetch_optional!(
+        Some(reason) => fetch_one!(
             reading,
-            "SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $2 AND created_at <= $3
-             ORDER BY created_at DESC LIMIT 1",
+            "SELECT COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $4 AND created_at <= $3
+                              ORDER BY created_at DESC LIMIT 1), 0)
+                  - COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $4 AND created_at <= $2
+                              ORDER BY created_at DESC LIMIT 1), 0)",
             org,
-            reason.as_str(),
-            end
+            before,
+            end,
+            reason.as_str()
         ),
     }?;
-    Ok(position.map_or(0, |(position,)| position))
+    Ok(count.max(0))
 }
 
 #[cfg(test)]

@@ -324,11 +324,14 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
         .idle_timeout(None)
         .max_lifetime(None)
         .acquire_timeout(PATIENCE)
+        // A file doesn't hang up: a look at each connection before its use would cost as much as the use.
+        .test_before_acquire(false)
         .connect_with(options.clone())
         .await?;
     let reading = SqlitePoolOptions::new()
         .max_connections(readers.max(1))
         .acquire_timeout(PATIENCE)
+        .test_before_acquire(false)
         .connect_with(options.pragma("query_only", "ON"))
         .await?;
     Ok(Pool::Sqlite { reading, writing })
