@@ -47,3 +47,8 @@ kill-rounds rounds="20":
 # The property tests and the lossy network with many more cases than usual
 fuzz cases="100000":
     PROPTEST_CASES={{cases}} cargo test --release -p trunkline-sip -p trunkline-routing
+
+# A new flow in fixtures/flows out of scenarios of fixtures/sipp: just record busy caller_is_refused runtime_is_busy
+record name caller *rest:
+    cargo build
+    fixtures/flows/record {{name}} {{caller}} {{rest}}

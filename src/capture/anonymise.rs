@@ -454,13 +454,18 @@ impl Anonymiser {
         {
             return format!("{}:{}", self.run(head), self.run(tail));
         }
-        // Hexadecimal digits that happen to touch an address.
-        let is_inner = |char: char| char.is_ascii_digit() || char == '.';
-        if run.matches('.').count() >= 3
-            && let Some(start) = run.find(is_inner)
-            && start > 0
-        {
-            return format!("{}{}", &run[..start], self.run(&run[start..]));
+        // Digits of something else that touch an address: a branch, say.
+        if run.len() > 64 {
+            return blank(run);
+        }
+        if run.matches('.').count() >= 3 {
+            for (start, char) in run.char_indices().skip(1) {
+                if char.is_ascii_digit() && run[start..].parse::<IpAddr>().is_ok() {
+                    return format!("{}{}", &run[..start], self.run(&run[start..]));
+                }
+            }
+            let last = run.char_indices().next_back().map_or(0, |(at, _)| at);
+            return format!("{}{}", self.run(&run[..last]), &run[last..]);
         }
         run.to_owned()
     }
@@ -607,6 +612,22 @@ mod tests {
         let (_, message) = shown.split_once("INVITE sip").unwrap();
         let message = Message::parse(message.split_once("INVITE sip").unwrap().1.as_bytes());
         assert!(message.is_length_right(), "{shown}");
+    }
+
+    #[test]
+    fn an_address_is_found_among_other_digits() {
+        let mut anonymiser = Anonymiser::default();
+        let mut shown = |text: &str| anonymiser.plain(text);
+        assert_eq!(
+            shown("z9hG4bK-46ea715e8.8.8.8;x"),
+            "z9hG4bK-46ea715e192.0.2.1;x"
+        );
+        assert_eq!(shown("8.8.8.8ab at 12:34:56"), "192.0.2.1ab at 12:34:56");
+        assert_eq!(
+            shown("8.8.8.8:5060, ::1, 2001:4860::8888"),
+            "192.0.2.1:5060, ::1, 2001:db8::2"
+        );
+        assert_eq!(shown("1.2.3"), "1.2.3");
     }
 
     #[test]

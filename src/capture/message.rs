@@ -247,6 +247,22 @@ impl Message {
         self.is_ended = true;
     }
 
+    /// Puts these lines where the first of that name stood, or in front.
+    pub fn replace_all(&mut self, name: &str, values: &[String]) {
+        let at = self
+            .lines
+            .iter()
+            .position(|line| line.is(name))
+            .unwrap_or(0);
+        self.remove(name);
+        let lines = values.iter().map(|value| {
+            let mut line = Line::new(format!("{name}:").into_bytes());
+            line.set(value);
+            line
+        });
+        self.lines.splice(at..at, lines);
+    }
+
     /// The value of Content-Length, if it is a number.
     pub fn content_length(&self) -> Option<usize> {
         self.first("Content-Length")?.parse().ok()

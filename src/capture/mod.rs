@@ -13,6 +13,7 @@ pub mod import;
 pub mod message;
 pub mod read;
 pub mod reassemble;
+pub mod replay;
 pub mod text;
 
 use std::net::SocketAddr;

@@ -69,7 +69,14 @@ impl Import {
         };
         if self.output == Path::new("-") {
             let mut output = std::io::stdout().lock();
-            return write(input, anonymiser, source, &mut output);
+            let written = write(input, anonymiser, source, &mut output);
+            return match written {
+                // A reader that has gone away is no fault of the command.
+                Err(CaptureFault::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                    Ok(Summary::default())
+                }
+                written => written,
+            };
         }
         // Beside it until it is whole: what is there stays if the import fails.
         let mut name = self.output.file_name().unwrap_or_default().to_owned();

@@ -14,6 +14,7 @@ mod output;
 mod outset;
 mod partner;
 mod quickstart;
+mod replay;
 mod route_test;
 mod serve;
 mod sockets;
@@ -69,6 +70,7 @@ enum Command {
     /// Reads and judges the configuration.
     #[command(subcommand)]
     Config(config::Command),
+    Replay(Box<replay::Command>),
     /// Captures of SIP traffic.
     #[command(subcommand)]
     Capture(capture::Command),
@@ -138,6 +140,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::RouteTest(command) => outset::block_on(command.run(&config)),
         Command::Config(command) => command.run(&config),
         Command::Capture(command) => command.run(),
+        Command::Replay(command) => command.run(),
         Command::Org(command) => outset::block_on(command.run(&config)),
         Command::Key(command) => outset::block_on(command.run(&config)),
         Command::Number(command) => outset::block_on(command.run(&config)),

@@ -1,5 +1,13 @@
-//! Captures and flows, from outside: what `capture import` makes of files.
+//! Captures and flows, from outside: what `capture import` makes of files, what `replay` makes of flows against a daemon.
 
+mod flows;
+#[path = "../calls/harness/mod.rs"]
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "shared with the tests of calls, which use all of it"
+)]
+mod harness;
 mod import;
 #[path = "../cli/shell.rs"]
 #[expect(

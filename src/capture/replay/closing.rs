@@ -1,0 +1,86 @@
+//! Messages that weren't captured and have to be said: answers to what nobody expected, and the end of a call that went another way.
+
+use super::rewrite::fresh;
+use crate::capture::message::{Message, parameter};
+
+/// What a retransmission is known again by.
+pub(super) fn reply_key(message: &Message) -> Option<Vec<u8>> {
+    let (number, method) = message.cseq()?;
+    Some(
+        format!(
+            "{}|{number}|{method}|{}",
+            message.first("Call-ID")?,
+            message.all("Via").first()?
+        )
+        .into_bytes(),
+    )
+}
+
+pub(super) fn answering(request: &Message, status: u16, reason: &str) -> Message {
+    let mut message = Message::parse(
+        format!("SIP/2.0 {status} {reason}\r\nContent-Length: 0\r\n\r\n").as_bytes(),
+    );
+    for name in ["CSeq", "Call-ID", "To", "From"] {
+        let values = request.all(name);
+        message.replace_all(name, &values);
+    }
+    if let (Some(to), None) = (request.first("To"), request.tag("To")) {
+        message.set("To", &format!("{to};tag={}", fresh()));
+    }
+    message.replace_all("Via", &request.all("Via"));
+    message
+}
+
+fn bare(invite: &Message, method: &str, uri: &str, number: u32) -> Message {
+    let mut message = Message::parse(
+        format!("{method} {uri} SIP/2.0\r\nMax-Forwards: 70\r\nContent-Length: 0\r\n\r\n")
+            .as_bytes(),
+    );
+    message.replace_all("CSeq", &[format!("{number} {method}")]);
+    for name in ["Call-ID", "To", "From", "Via"] {
+        message.replace_all(name, &invite.all(name));
+    }
+    message
+}
+
+/// RFC 3261 §17.1.1.3: the branch of the INVITE, the To of the answer.
+pub(super) fn acknowledging(invite: &Message, answer: &Message) -> Message {
+    let number = invite.cseq().map_or(1, |(number, _)| number);
+    let method = if invite.method() == "INVITE" {
+        "ACK"
+    } else {
+        "OPTIONS"
+    };
+    let mut message = bare(invite, method, &invite.request_uri(), number);
+    message.set("To", &answer.first("To").unwrap_or_default());
+    message
+}
+
+pub(super) fn cancelling(invite: &Message) -> Message {
+    let number = invite.cseq().map_or(1, |(number, _)| number);
+    bare(invite, "CANCEL", &invite.request_uri(), number)
+}
+
+pub(super) fn in_dialog(invite: &Message, answer: &Message, method: &str, further: u32) -> Message {
+    let number = invite.cseq().map_or(1, |(number, _)| number) + further;
+    let contact = answer.first("Contact").unwrap_or_default();
+    let uri = contact
+        .split_once('<')
+        .and_then(|(_, rest)| rest.split_once('>'))
+        .map_or_else(|| invite.request_uri(), |(uri, _)| uri.to_owned());
+    let mut message = bare(invite, method, &uri, number);
+    message.set("To", &answer.first("To").unwrap_or_default());
+    renewed(&mut message);
+    message
+}
+
+/// Another transaction: the same request under a new branch.
+pub(super) fn renewed(request: &mut Message) {
+    let mut vias = request.all("Via");
+    if let Some(via) = vias.first_mut()
+        && let Some(branch) = parameter(via, "branch")
+    {
+        *via = via.replace(&branch, &format!("z9hG4bK{}", fresh()));
+    }
+    request.replace_all("Via", &vias);
+}

@@ -1,0 +1,500 @@
+//! Whether a message that came is the one that was captured. What must change from call to call (tags, branches, nonces, identifiers
+//! of ours, addresses) is reduced to its shape on both sides; everything else has to be the same.
+
+use std::net::SocketAddr;
+
+use crate::capture::message::{Message, parameter};
+
+/// What differs, and where.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Difference {
+    /// Which message of the captured call, from 1 on.
+    pub message: Option<usize>,
+    /// The message in a few words.
+    pub label: String,
+    /// The header, `start line`, `body`, `time`, or `message` for all of it.
+    pub part: String,
+    /// What was captured or stated.
+    pub expected: String,
+    /// What came.
+    pub found: String,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.message {
+            Some(number) => write!(f, "message {number}, {}, {}", self.label, self.part)?,
+            None => write!(f, "{}, {}", self.label, self.part)?,
+        }
+        write!(f, ": expected {}, found {}", self.expected, self.found)
+    }
+}
+
+/// Addresses of one side, and what stands for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places(Vec<(String, String)>);
+
+impl Places {
+    pub(super) fn new(addresses: &[SocketAddr]) -> Self {
+        let mut places: Vec<(String, String)> = Vec::new();
+        for address in addresses {
+            places.push((address.to_string(), "{address}".to_owned()));
+            let ip = match address {
+                SocketAddr::V4(v4) => v4.ip().to_string(),
+                SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
+            };
+            places.push((ip, "{address}".to_owned()));
+        }
+        places.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
+        places.dedup();
+        Self(places)
+    }
+
+    /// A known address stands for itself with or without its port.
+    fn reduce(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (address, place) in &self.0 {
+            let mut shown = String::new();
+            let mut rest = text.as_str();
+            while let Some(at) = rest.find(address.as_str()) {
+                let behind = &rest[at + address.len()..];
+                let touches = |char: Option<char>| {
+                    char.is_some_and(|char| char.is_ascii_digit() || char == '.')
+                };
+                shown.push_str(&rest[..at]);
+                if touches(behind.chars().next()) || touches(rest[..at].chars().next_back()) {
+                    shown.push_str(address);
+                    rest = behind;
+                } else {
+                    shown.push_str(place);
+                    rest = without_port(behind);
+                }
+            }
+            shown.push_str(rest);
+            text = shown;
+        }
+        text
+    }
+}
+
+fn without_port(text: &str) -> &str {
+    let Some(rest) = text.strip_prefix(':') else {
+        return text;
+    };
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 { text } else { &rest[digits..] }
+}
+
+/// Headers that say nothing that could be compared.
+const IGNORED: [&str; 5] = ["Content-Length", "Date", "Timestamp", "RSeq", "RAck"];
+
+/// A message reduced to what must be the same.
+fn reduced(message: &Message, places: &Places) -> Vec<(String, String)> {
+    let mut headers = Vec::new();
+    for line in message.lines() {
+        let name = line.name().into_owned();
+        if IGNORED
+            .iter()
+            .any(|ignored| ignored.eq_ignore_ascii_case(&name))
+        {
+            continue;
+        }
+        let value = value(&name, &line.value(), places);
+        headers.push((name, value));
+    }
+    headers
+}
+
+fn value(name: &str, value: &str, places: &Places) -> String {
+    let lower = name.to_ascii_lowercase();
+    match lower.as_str() {
+        "call-id" => "{call-id}".to_owned(),
+        "via" => via(value),
+        "from" | "to" => with_tag_hidden(&places.reduce(value)),
+        "contact" => contact(&places.reduce(value)),
+        "www-authenticate" | "proxy-authenticate" | "authorization" | "proxy-authorization" => {
+            digest(value)
+        }
+        "user-agent" | "server" => value.split('/').next().unwrap_or_default().to_owned(),
+        // The number moves when a challenge more or less was answered.
+        "cseq" => value
+            .split_whitespace()
+            .last()
+            .unwrap_or_default()
+            .to_owned(),
+        _ if lower.ends_with("-token") => "{token}".to_owned(),
+        _ => identifiers(&places.reduce(value)),
+    }
+}
+
+/// Transport and parameters, without what they hold.
+fn via(value: &str) -> String {
+    let shapes: Vec<String> = value
+        .split(',')
+        .map(|element| {
+            let mut parts = element.split(';').map(str::trim);
+            let protocol = parts.next().unwrap_or_default();
+            let protocol = protocol
+                .rsplit_once(' ')
+                .map_or(protocol, |(protocol, _)| protocol);
+            // Another transport is a choice of who replays.
+            let protocol = protocol
+                .rsplit_once('/')
+                .map_or(protocol, |(version, _)| version);
+            let mut names: Vec<String> = parts
+                .map(|part| {
+                    part.split('=')
+                        .next()
+                        .unwrap_or_default()
+                        .to_ascii_lowercase()
+                })
+                .filter(|name| name != "rport" && name != "received" && name != "alias")
+                .collect();
+            names.sort_unstable();
+            format!("{protocol};{}", names.join(";"))
+        })
+        .collect();
+    shapes.join(", ")
+}
+
+fn with_tag_hidden(value: &str) -> String {
+    match parameter(value, "tag") {
+        Some(tag) if !tag.is_empty() => value.replace(&format!("tag={tag}"), "tag={tag}"),
+        Some(_) | None => value.to_owned(),
+    }
+}
+
+/// The user of our Contact names the dialog; everything behind it counts.
+fn contact(value: &str) -> String {
+    let Some((scheme, rest)) = value
+        .split_once("sip:")
+        .or_else(|| value.split_once("sips:"))
+    else {
+        return value.to_owned();
+    };
+    let rest = rest.split_once('@').map_or(rest, |(_, rest)| rest);
+    let rest: Vec<&str> = rest
+        .split_inclusive([';', '>'])
+        .filter(|part| !part.to_ascii_lowercase().starts_with("transport="))
+        .collect();
+    format!("{scheme}sip:{}", rest.concat().trim_end_matches(['>', ';']))
+}
+
+fn digest(value: &str) -> String {
+    let (scheme, rest) = value.split_once(' ').unwrap_or((value, ""));
+    let mut fields: Vec<String> = rest
+        .split(',')
+        .map(|field| {
+            let (name, value) = field.trim().split_once('=').unwrap_or((field.trim(), ""));
+            match name.to_ascii_lowercase().as_str() {
+                "realm" | "algorithm" | "qop" => format!("{name}={}", value.trim_matches('"')),
+                "stale" => format!("stale={}", value.trim_matches('"').to_ascii_lowercase()),
+                _ => name.to_owned(),
+            }
+        })
+        .collect();
+    fields.sort_unstable();
+    format!("{scheme} {}", fields.join(", "))
+}
+
+/// UUIDs stand for whichever thing they name.
+fn identifiers(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let is_uuid = rest
+            .get(..36)
+            .is_some_and(|head| head.len() == 36 && uuid::Uuid::try_parse(head).is_ok());
+        if is_uuid {
+            shown.push_str("{uuid}");
+            rest = &rest[36..];
+        } else {
+            let next = rest.chars().next().map_or(1, char::len_utf8);
+            shown.push_str(&rest[..next]);
+            rest = &rest[next..];
+        }
+    }
+    shown
+}
+
+/// SDP without the numbers of its session and ports; other bodies as they are.
+fn body(message: &Message, places: &Places) -> Vec<String> {
+    let text = String::from_utf8_lossy(&message.body);
+    let is_sdp = text.starts_with("v=0");
+    text.lines()
+        .map(|line| {
+            let line = places.reduce(line);
+            if !is_sdp {
+                return identifiers(&line);
+            }
+            let mut words: Vec<&str> = line.split(' ').collect();
+            if line.starts_with("o=") && words.len() >= 3 {
+                words[1] = "{session}";
+                words[2] = "{version}";
+            } else if line.starts_with("m=") && words.len() >= 2 && words[1] != "0" {
+                words[1] = "{port}";
+            }
+            words.join(" ")
+        })
+        .collect()
+}
+
+/// The two sides' addresses.
+#[derive(Debug)]
+pub(super) struct Sides<'a> {
+    pub(super) captured: &'a Places,
+    pub(super) live: &'a Places,
+}
+
+/// Compares all of a message with the captured one: part, expected, found.
+pub(super) fn whole(
+    captured: &Message,
+    live: &Message,
+    sides: &Sides<'_>,
+) -> Option<(String, String, String)> {
+    let (expected, found) = (reduced(captured, sides.captured), reduced(live, sides.live));
+    let named = |headers: &[(String, String)], name: &str| -> Vec<String> {
+        headers
+            .iter()
+            .filter(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.clone())
+            .collect()
+    };
+    let show = |values: &[String]| match values {
+        [] => "none".to_owned(),
+        values => format!("`{}`", values.join("`, `")),
+    };
+    for (name, _) in expected.iter().chain(&found) {
+        let (was, is) = (named(&expected, name), named(&found, name));
+        if was != is {
+            return Some((name.clone(), show(&was), show(&is)));
+        }
+    }
+    let (was, is) = (body(captured, sides.captured), body(live, sides.live));
+    if was == is {
+        return None;
+    }
+    let at = was
+        .iter()
+        .zip(&is)
+        .take_while(|(was, is)| was == is)
+        .count();
+    let line = |lines: &[String]| {
+        lines
+            .get(at)
+            .map_or_else(|| "nothing more".to_owned(), |line| format!("`{line}`"))
+    };
+    Some((format!("body, line {}", at + 1), line(&was), line(&is)))
+}
+
+/// Whether the message has what the flow states: part, expected, found. Statements that aren't understood are differences too.
+pub(super) fn stated(
+    statement: &str,
+    live: &Message,
+    after_s: f64,
+) -> Option<(String, String, String)> {
+    let words: Vec<&str> = statement.splitn(4, ' ').collect();
+    let differs =
+        |part: &str, expected: String, found: String| Some((part.to_owned(), expected, found));
+    let values = |name: &str| live.all(name);
+    let shown = |name: &str| match values(name).as_slice() {
+        [] => "none".to_owned(),
+        values => format!("`{}`", values.join("`, `")),
+    };
+    match words.as_slice() {
+        ["optional"] => None,
+        ["status", status] => {
+            let found = live
+                .status()
+                .map_or_else(|| live.method(), |status| status.to_string());
+            (found != *status).then(|| ("start line".to_owned(), (*status).to_owned(), found))
+        }
+        ["method", method] => {
+            let found = live.method();
+            (found != *method).then(|| ("start line".to_owned(), (*method).to_owned(), found))
+        }
+        ["header", name] if values(name).is_empty() => {
+            differs(name, "one".to_owned(), "none".to_owned())
+        }
+        ["header", _] => None,
+        ["no", "header", name] if !values(name).is_empty() => {
+            differs(name, "none".to_owned(), shown(name))
+        }
+        ["no", "header", _] => None,
+        ["header", name, "is", text] if values(name).iter().any(|value| value == text) => {
+            let _ = name;
+            None
+        }
+        ["header", name, "is", text] => differs(name, format!("`{text}`"), shown(name)),
+        ["header", name, "contains", text]
+            if values(name).iter().any(|value| value.contains(text)) =>
+        {
+            let _ = name;
+            None
+        }
+        ["header", name, "contains", text] => {
+            differs(name, format!("something with `{text}`"), shown(name))
+        }
+        ["within", seconds] => match seconds.parse::<f64>() {
+            Ok(limit) if after_s <= limit => None,
+            Ok(limit) => differs(
+                "time",
+                format!("within {limit} s"),
+                format!("after {after_s:.3} s"),
+            ),
+            Err(_) => not_understood(statement),
+        },
+        ["body", "contains", ..] => {
+            let text = statement.strip_prefix("body contains ").unwrap_or_default();
+            let body = String::from_utf8_lossy(&live.body);
+            (!body.contains(text)).then(|| {
+                (
+                    "body".to_owned(),
+                    format!("something with `{text}`"),
+                    format!("{} octets without it", body.len()),
+                )
+            })
+        }
+        _ => not_understood(statement),
+    }
+}
+
+fn not_understood(statement: &str) -> Option<(String, String, String)> {
+    Some((
+        "statement".to_owned(),
+        "status, method, header, no header, body contains, within or optional".to_owned(),
+        format!("`? {statement}`"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> Message {
+        Message::parse(text.replace('\n', "\r\n").as_bytes())
+    }
+
+    fn differs(captured: &str, live: &str) -> Option<String> {
+        let places = |address: &str| Places::new(&[address.parse().unwrap()]);
+        let sides = Sides {
+            captured: &places("10.0.0.1:5060"),
+            live: &places("127.0.0.1:40000"),
+        };
+        whole(&message(captured), &message(live), &sides).map(|(part, ..)| part)
+    }
+
+    #[test]
+    fn what_changes_from_call_to_call_is_no_difference() {
+        for (name, captured, live, part) in [
+            (
+                "tags",
+                "\nTo: <sip:a@10.0.0.1>;tag=1\n\n",
+                "\nTo: <sip:a@127.0.0.1:40000>;tag=2\n\n",
+                None,
+            ),
+            (
+                "a tag that is gone",
+                "\nTo: <sip:a@10.0.0.1>;tag=1\n\n",
+                "\nTo: <sip:a@127.0.0.1>\n\n",
+                Some("To"),
+            ),
+            (
+                "another user",
+                "\nTo: <sip:a@10.0.0.1>\n\n",
+                "\nTo: <sip:b@127.0.0.1>\n\n",
+                Some("To"),
+            ),
+            (
+                "branches",
+                "\nv: SIP/2.0/UDP h;branch=1\n\n",
+                "\nVia: SIP/2.0/TCP i:9;branch=2;rport=9\n\n",
+                None,
+            ),
+            (
+                "a Via more",
+                "\nVia: SIP/2.0/UDP h;branch=1\n\n",
+                "\nVia: SIP/2.0/UDP i;branch=2, SIP/2.0/UDP h;branch=1\n\n",
+                Some("Via"),
+            ),
+            (
+                "nonces",
+                "\nWWW-Authenticate: Digest realm=\"r\", nonce=\"a\"\n\n",
+                "\nWWW-Authenticate: Digest nonce=\"b\", realm=\"r\"\n\n",
+                None,
+            ),
+            (
+                "another realm",
+                "\nWWW-Authenticate: Digest realm=\"r\", nonce=\"a\"\n\n",
+                "\nWWW-Authenticate: Digest nonce=\"b\", realm=\"s\"\n\n",
+                Some("WWW-Authenticate"),
+            ),
+            (
+                "identifiers",
+                "\nX-P-SESSION-ID: 0198c0de-0000-7000-8000-000000000001\n\n",
+                "\nX-P-SESSION-ID: 0198c0de-0000-7000-8000-000000000002\n\n",
+                None,
+            ),
+            (
+                "a header that is gone",
+                "\nWarning: 399 x \"y\"\n\n",
+                "\n\n",
+                Some("Warning"),
+            ),
+            (
+                "a header that is new",
+                "\n\n",
+                "\nWarning: 399 x \"y\"\n\n",
+                Some("Warning"),
+            ),
+            (
+                "ports of media",
+                "\n\nv=0\no=- 1 1 IN IP4 10.0.0.1\nm=audio 4000 RTP/AVP 0\n",
+                "\n\nv=0\no=- 2 2 IN IP4 127.0.0.1\nm=audio 5000 RTP/AVP 0\n",
+                None,
+            ),
+            (
+                "a codec",
+                "\n\nv=0\nm=audio 4000 RTP/AVP 0\n",
+                "\n\nv=0\nm=audio 4000 RTP/AVP 8\n",
+                Some("body, line 2"),
+            ),
+            (
+                "media that is refused",
+                "\n\nv=0\nm=audio 4000 RTP/AVP 0\n",
+                "\n\nv=0\nm=audio 0 RTP/AVP 0\n",
+                Some("body, line 2"),
+            ),
+        ] {
+            let [captured, live] = [captured, live].map(|text| format!("SIP/2.0 200 OK{text}"));
+            assert_eq!(differs(&captured, &live).as_deref(), part, "{name}");
+        }
+    }
+
+    #[test]
+    fn statements_are_held_to() {
+        let live = message(
+            "SIP/2.0 480 No\nWarning: 399 h \"no agent\"\nServer: trunkline\n\nbody here\n",
+        );
+        for (statement, part) in [
+            ("status 480", None),
+            ("status 486", Some("start line")),
+            ("method BYE", Some("start line")),
+            ("header Warning contains no agent", None),
+            ("header Warning contains an agent", Some("Warning")),
+            ("header Server is trunkline", None),
+            ("header Server is other", Some("Server")),
+            ("header Contact", Some("Contact")),
+            ("no header Contact", None),
+            ("no header Server", Some("Server")),
+            ("body contains body here", None),
+            ("body contains nothing", Some("body")),
+            ("within 2", None),
+            ("within 0.5", Some("time")),
+            ("whatever", Some("statement")),
+        ] {
+            let found = stated(statement, &live, 1.0).map(|(part, ..)| part);
+            assert_eq!(found.as_deref(), part, "{statement}");
+        }
+    }
+}

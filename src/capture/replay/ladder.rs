@@ -1,0 +1,81 @@
+//! The ladder of a played call: what was captured and what happened, side by side, the first difference marked.
+
+use std::fmt::Write as _;
+
+use super::{Outcome, Played, Step};
+
+/// Text for a terminal; no control characters of a peer get through.
+pub fn text(played: &Played) -> String {
+    let mut text = format!(
+        "{} {}\n",
+        if played.passed { "ok  " } else { "FAIL" },
+        played.title.escape_debug()
+    );
+    if let Some(error) = &played.error {
+        let _ = writeln!(text, "     {error}");
+    }
+    let width = played
+        .steps
+        .iter()
+        .filter_map(|step| step.captured.as_ref())
+        .map(|shown| shown.chars().count())
+        .max()
+        .unwrap_or(0)
+        .clamp(8, 48);
+    if !played.steps.is_empty() {
+        let _ = writeln!(
+            text,
+            "        {:>9}  {:<24}{:<width$}  {:>9}  replayed",
+            "", "", "captured", ""
+        );
+    }
+    let mut is_marked = false;
+    for step in &played.steps {
+        let is_wrong = matches!(
+            step.outcome,
+            Outcome::Differs | Outcome::Missing | Outcome::Unexpected
+        );
+        let mark = match (is_wrong, is_marked) {
+            (true, false) => ">>>",
+            (true, true) => "  >",
+            (false, _) => "",
+        };
+        is_marked |= is_wrong;
+        let _ = writeln!(text, "{}", rung(step, mark, width).trim_end());
+    }
+    for difference in &played.differences {
+        let _ = writeln!(text, "     {}", difference.to_string().escape_debug());
+    }
+    text
+}
+
+fn rung(step: &Step, mark: &str, width: usize) -> String {
+    let time = |at: Option<f64>| at.map_or_else(String::new, |at| format!("{at:.3}"));
+    let number = step
+        .message
+        .map_or_else(String::new, |number| number.to_string());
+    let way = match (step.from, step.to) {
+        ("caller", _) => "caller ---> us",
+        (_, "caller") => "caller <--- us",
+        ("runtime", _) => "us <--- runtime",
+        (_, _) => "us ---> runtime",
+    };
+    let indent = if way.contains("runtime") { 7 } else { 0 };
+    let way = format!("{:indent$}{way}", "");
+    let replayed = match (&step.replayed, step.outcome) {
+        (Some(shown), _) => shown.escape_debug().to_string(),
+        (None, Outcome::Missing) => "nothing".to_owned(),
+        (None, Outcome::Absent) => "-".to_owned(),
+        (None, Outcome::NotReached) => "not reached".to_owned(),
+        (None, _) => String::new(),
+    };
+    let captured = step
+        .captured
+        .as_ref()
+        .map_or_else(String::new, |shown| shown.escape_debug().to_string());
+    format!(
+        "{mark:>3} {number:>3} {:>9}  {way:<24}{captured:<width$}  {:>9}  {replayed}",
+        time(step.captured_at_s),
+        time(step.replayed_at_s),
+    )
+}

@@ -1,0 +1,266 @@
+//! The sockets of one side. A thread reads each and hands on whole messages; it ends with the link.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::capture::Transport;
+use crate::capture::flow::Role;
+use crate::capture::message::{is_sip, length_on_stream, without_empty_lines};
+
+/// A message that came.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) party: Role,
+    pub(super) octets: Vec<u8>,
+}
+
+/// How often a reading thread looks whether it is to end.
+const GLANCE: Duration = Duration::from_millis(50);
+const CONNECTING: Duration = Duration::from_secs(5);
+/// No message is larger.
+const MAX_MESSAGE: usize = 256 * 1024;
+
+/// Where an answer goes.
+#[derive(Debug, Default)]
+enum Way {
+    #[default]
+    None,
+    Datagram(SocketAddr),
+    Stream(TcpStream),
+}
+
+/// One side's sockets.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) local: SocketAddr,
+    udp: Option<UdpSocket>,
+    way: Arc<Mutex<Way>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Reader {
+    party: Role,
+    sender: Sender<Incoming>,
+    way: Arc<Mutex<Way>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Link {
+    /// The side that calls the daemon.
+    pub(super) fn towards(
+        target: SocketAddr,
+        transport: Transport,
+        party: Role,
+        sender: &Sender<Incoming>,
+    ) -> io::Result<Self> {
+        let way = Arc::new(Mutex::new(Way::None));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let reader = Reader {
+            party,
+            sender: sender.clone(),
+            way: way.clone(),
+            is_over: is_over.clone(),
+        };
+        if transport == Transport::Udp {
+            let any: SocketAddr = if target.is_ipv4() {
+                ([0, 0, 0, 0], 0).into()
+            } else {
+                "[::]:0".parse().map_err(io::Error::other)?
+            };
+            let socket = UdpSocket::bind(any)?;
+            socket.connect(target)?;
+            let local = socket.local_addr()?;
+            set(&way, Way::Datagram(target));
+            let reading = socket.try_clone()?;
+            std::thread::spawn(move || reader.datagrams(&reading));
+            return Ok(Self {
+                local,
+                udp: Some(socket),
+                way,
+                is_over,
+            });
+        }
+        let stream = TcpStream::connect_timeout(&target, CONNECTING)?;
+        stream.set_nodelay(true)?;
+        let local = stream.local_addr()?;
+        set(&way, Way::Stream(stream.try_clone()?));
+        std::thread::spawn(move || reader.stream(stream));
+        Ok(Self {
+            local,
+            udp: None,
+            way,
+            is_over,
+        })
+    }
+
+    /// The side that the daemon calls, on UDP and TCP.
+    pub(super) fn listening(
+        local: SocketAddr,
+        party: Role,
+        sender: &Sender<Incoming>,
+    ) -> io::Result<Self> {
+        let way = Arc::new(Mutex::new(Way::None));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let reader = || Reader {
+            party,
+            sender: sender.clone(),
+            way: way.clone(),
+            is_over: is_over.clone(),
+        };
+        let socket = UdpSocket::bind(local)?;
+        let reading = socket.try_clone()?;
+        let listener = TcpListener::bind(local)?;
+        listener.set_nonblocking(true)?;
+        let (datagrams, streams) = (reader(), reader());
+        std::thread::spawn(move || datagrams.datagrams(&reading));
+        std::thread::spawn(move || streams.accept(&listener));
+        Ok(Self {
+            local,
+            udp: Some(socket),
+            way,
+            is_over,
+        })
+    }
+
+    pub(super) fn send(&self, octets: &[u8]) -> io::Result<()> {
+        let mut way = self
+            .way
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match (&mut *way, &self.udp) {
+            (Way::Stream(stream), _) => stream.write_all(octets),
+            (Way::Datagram(peer), Some(socket)) => {
+                // A connected socket takes no address.
+                let sent = if socket.peer_addr().is_ok() {
+                    socket.send(octets)
+                } else {
+                    socket.send_to(octets, *peer)
+                };
+                sent.map(drop)
+            }
+            (Way::Datagram(_), None) | (Way::None, _) => Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                "nobody has called",
+            )),
+        }
+    }
+
+    /// What is used now.
+    pub(super) fn transport(&self) -> Transport {
+        match &*self
+            .way
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        {
+            Way::Stream(_) => Transport::Tcp,
+            Way::None | Way::Datagram(_) => Transport::Udp,
+        }
+    }
+}
+
+fn set(way: &Mutex<Way>, new: Way) {
+    *way.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner) = new;
+}
+
+impl Reader {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn hand_on(&self, octets: Vec<u8>) -> bool {
+        let incoming = Incoming {
+            party: self.party,
+            octets,
+        };
+        self.sender.send(incoming).is_ok()
+    }
+
+    fn datagrams(&self, socket: &UdpSocket) {
+        let _ = socket.set_read_timeout(Some(GLANCE));
+        let mut buffer = vec![0; 65_536];
+        let listens = socket.peer_addr().is_err();
+        while !self.is_over() {
+            let Ok((length, peer)) = socket.recv_from(&mut buffer) else {
+                continue; // nothing within a glance, or the port was unreachable
+            };
+            if !is_sip(&buffer[..length]) {
+                continue;
+            }
+            if listens {
+                set(&self.way, Way::Datagram(peer));
+            }
+            if !self.hand_on(buffer[..length].to_vec()) {
+                return;
+            }
+        }
+    }
+
+    fn accept(self, listener: &TcpListener) {
+        while !self.is_over() {
+            let Ok((stream, _)) = listener.accept() else {
+                std::thread::sleep(GLANCE / 5);
+                continue;
+            };
+            let Ok(writer) = stream
+                .set_nonblocking(false)
+                .and_then(|()| stream.try_clone())
+            else {
+                continue;
+            };
+            set(&self.way, Way::Stream(writer));
+            let reader = Self {
+                party: self.party,
+                sender: self.sender.clone(),
+                way: self.way.clone(),
+                is_over: self.is_over.clone(),
+            };
+            std::thread::spawn(move || reader.stream(stream));
+        }
+    }
+
+    fn stream(&self, mut stream: TcpStream) {
+        let _ = stream.set_read_timeout(Some(GLANCE));
+        let mut held: Vec<u8> = Vec::new();
+        let mut buffer = vec![0; 16 * 1024];
+        while !self.is_over() {
+            match stream.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(length) => held.extend_from_slice(&buffer[..length]),
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) =>
+                {
+                    continue;
+                }
+                Err(_) => return,
+            }
+            loop {
+                let skipped = held.len() - without_empty_lines(&held).len();
+                held.drain(..skipped);
+                let Some(length) = length_on_stream(&held).filter(|length| *length <= held.len())
+                else {
+                    break;
+                };
+                if !self.hand_on(held.drain(..length).collect()) {
+                    return;
+                }
+            }
+            if held.len() > MAX_MESSAGE {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a run of calls came to, for programs: JSON, and JUnit's XML as CI systems read it.
+
+use std::fmt::Write as _;
+
+use super::{Played, ladder};
+
+/// A run.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Run {
+    /// The capture.
+    pub capture: String,
+    /// Calls that went as they should.
+    pub passed: usize,
+    /// Calls that didn't.
+    pub failed: usize,
+    /// Each of them.
+    pub calls: Vec<Played>,
+}
+
+impl Run {
+    /// Counts.
+    pub fn new(capture: String, calls: Vec<Played>) -> Self {
+        let passed = calls.iter().filter(|call| call.passed).count();
+        Self {
+            capture,
+            passed,
+            failed: calls.len() - passed,
+            calls,
+        }
+    }
+
+    /// JUnit's XML: a test case a call.
+    pub fn junit(&self) -> String {
+        let mut xml = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"{}\" tests=\"{}\" failures=\"{}\">\n",
+            escaped(&self.capture),
+            self.calls.len(),
+            self.failed
+        );
+        for (number, call) in self.calls.iter().enumerate() {
+            let name = escaped(&format!("{}: {}", number + 1, call.title));
+            let time = call
+                .steps
+                .iter()
+                .filter_map(|step| step.replayed_at_s)
+                .fold(0.0, f64::max);
+            let _ = write!(
+                xml,
+                "  <testcase name=\"{name}\" classname=\"{}\" time=\"{time:.3}\"",
+                escaped(&self.capture)
+            );
+            if call.passed {
+                xml.push_str("/>\n");
+                continue;
+            }
+            let first = call.differences.first().map(ToString::to_string);
+            let why = first.or_else(|| call.error.clone()).unwrap_or_default();
+            let _ = writeln!(
+                xml,
+                ">\n    <failure message=\"{}\">{}</failure>\n  </testcase>",
+                escaped(&why),
+                escaped(&ladder::text(call))
+            );
+        }
+        xml.push_str("</testsuite>\n");
+        xml
+    }
+}
+
+/// XML 1.0 knows no control characters, escaped or not.
+fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '<' => shown.push_str("&lt;"),
+            '>' => shown.push_str("&gt;"),
+            '&' => shown.push_str("&amp;"),
+            '"' => shown.push_str("&quot;"),
+            '\n' | '\t' => shown.push(char),
+            char if char.is_control() || matches!(char, '\u{fffe}' | '\u{ffff}') => {
+                shown.push('\u{fffd}')
+            }
+            char => shown.push(char),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_peer_breaks_out_of_the_xml() {
+        let played = Played {
+            title: "INVITE \"<a>\"\u{1}&".to_owned(),
+            passed: false,
+            steps: Vec::new(),
+            differences: Vec::new(),
+            error: Some("]]> </failure>".to_owned()),
+        };
+        let xml = Run::new("x".to_owned(), vec![played]).junit();
+        assert!(
+            xml.contains("INVITE &quot;&lt;a&gt;&quot;\u{fffd}&amp;"),
+            "{xml}"
+        );
+        assert_eq!(xml.matches("</failure>").count(), 1, "{xml}");
+    }
+}

@@ -1,0 +1,417 @@
+//! Makes a captured message fit for today: Call-ID, tags, branches, addresses, the peer's Contact, credentials, lengths. What the
+//! daemon says of itself is learnt from each message of its that was recognised.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
+use trunkline_sip::wire::{Framing, HeaderName, lex};
+
+use super::script::Item;
+use crate::capture::Transport;
+use crate::capture::message::{Message, parameter};
+
+/// What one side of a call knows of the difference between the capture and today.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    /// Identifiers of the capture and what stands for them today: Call-IDs, tags.
+    known: HashMap<String, String>,
+    branches: HashMap<String, String>,
+    /// The daemon's Contact, as captured and today.
+    contacts: HashMap<String, String>,
+    contact: Option<String>,
+    reliable: HashMap<String, String>,
+    /// Today's requests of the daemon, by the captured ones.
+    requests: HashMap<(String, u32, String), Message>,
+    routes: Vec<String>,
+    /// Challenges more than in the capture.
+    pub(super) shift: u32,
+    asked: Option<Vec<u8>>,
+    answers: u32,
+    /// Addresses of the capture and today's.
+    places: Vec<(String, String)>,
+}
+
+/// Where this side is today.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Seat {
+    pub(super) local: SocketAddr,
+    pub(super) target: SocketAddr,
+    pub(super) transport: Transport,
+}
+
+pub(super) fn fresh() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
+
+impl Book {
+    pub(super) fn new(places: Vec<(String, String)>) -> Self {
+        Self {
+            places,
+            ..Self::default()
+        }
+    }
+
+    fn today(&mut self, captured: &str) -> String {
+        self.known
+            .entry(captured.to_owned())
+            .or_insert_with(fresh)
+            .clone()
+    }
+
+    /// Today's Call-IDs.
+    pub(super) fn knows(&self, live: &str) -> bool {
+        self.known.values().any(|known| known == live)
+    }
+
+    /// Takes down what a recognised message says.
+    pub(super) fn learn(&mut self, captured: &Message, live: &Message) {
+        for name in ["From", "To"] {
+            if let (Some(was), Some(is)) = (captured.tag(name), live.tag(name)) {
+                self.known.insert(was, is);
+            }
+        }
+        if let (Some(was), Some(is)) = (captured.first("Call-ID"), live.first("Call-ID")) {
+            self.known.insert(was, is);
+        }
+        if let Some(is) = live.first("Contact").as_deref().and_then(uri) {
+            self.contact = Some(is.to_owned());
+            if let Some(was) = captured.first("Contact").as_deref().and_then(uri) {
+                self.contacts.insert(was.to_owned(), is.to_owned());
+            }
+            self.routes = live.all("Record-Route");
+            if live.status().is_some() {
+                self.routes.reverse();
+            }
+        }
+        if let (Some(was), Some(is)) = (captured.first("RSeq"), live.first("RSeq")) {
+            self.reliable.insert(was, is);
+        }
+        if live.status().is_none()
+            && let (Some(call_id), Some((number, method))) =
+                (captured.first("Call-ID"), captured.cseq())
+        {
+            self.requests
+                .insert((call_id, number, method), live.clone());
+        }
+        self.challenged(live);
+    }
+
+    /// Takes down a challenge.
+    pub(super) fn challenged(&mut self, live: &Message) {
+        if matches!(live.status(), Some(401 | 407)) {
+            self.asked = Some(live.to_octets());
+            self.answers = 0;
+        }
+    }
+
+    /// The octets of a captured message, for today. `None` if it answers a request that hasn't come.
+    pub(super) fn outgoing(
+        &mut self,
+        item: &Item,
+        seat: Seat,
+        login: Option<&(String, String)>,
+    ) -> Option<Message> {
+        let mut message = item.message.clone();
+        let is_length_right = message.is_length_right();
+        if message.status().is_some() {
+            self.response(item, &mut message)?;
+        } else {
+            self.request(&mut message, seat, login);
+        }
+        self.all_else(&mut message, seat);
+        if is_length_right {
+            message.set("Content-Length", &message.body.len().to_string());
+        }
+        // Last: it covers the body.
+        if message.status().is_none() {
+            self.log_in(&mut message, login);
+        }
+        Some(message)
+    }
+
+    fn response(&mut self, item: &Item, message: &mut Message) -> Option<()> {
+        let (number, method) = message.cseq()?;
+        let request = self
+            .requests
+            .get(&(item.call_id(), number, method))?
+            .clone();
+        for name in ["Via", "Record-Route"] {
+            message.replace_all(name, &request.all(name));
+        }
+        for name in ["From", "Call-ID", "CSeq"] {
+            message.set(name, &request.first(name)?);
+        }
+        let mut to = request.first("To")?;
+        if request.tag("To").is_none()
+            && let Some(tag) = message.tag("To")
+        {
+            to = format!("{to};tag={}", self.today(&tag));
+        }
+        message.set("To", &to);
+        Some(())
+    }
+
+    fn request(&mut self, message: &mut Message, seat: Seat, login: Option<&(String, String)>) {
+        let uri = self.request_uri(message, seat);
+        let method = message.method();
+        message.set_start_line(&format!("{method} {uri} SIP/2.0"));
+        let vias = message.all("Via");
+        let branch = vias
+            .first()
+            .and_then(|via| parameter(via, "branch"))
+            .unwrap_or_default();
+        let branch = self
+            .branches
+            .entry(branch)
+            .or_insert_with(|| format!("z9hG4bK{}", fresh()))
+            .clone();
+        let mut via = vec![format!(
+            "SIP/2.0/{} {};branch={branch};rport",
+            seat.transport.as_str().to_ascii_uppercase(),
+            seat.local
+        )];
+        via.extend(vias.into_iter().skip(1));
+        message.replace_all("Via", &via);
+        for name in ["From", "To"] {
+            if let (Some(value), Some(tag)) = (message.first(name), message.tag(name)) {
+                let today = self.today(&tag);
+                message.set(
+                    name,
+                    &value.replace(&format!("tag={tag}"), &format!("tag={today}")),
+                );
+            }
+        }
+        if let Some(call_id) = message.first("Call-ID") {
+            let today = self.today(&call_id);
+            message.set("Call-ID", &today);
+        }
+        if let Some((number, method)) = message.cseq() {
+            message.set(
+                "CSeq",
+                &format!("{} {method}", number.saturating_add(self.shift)),
+            );
+        }
+        if message.tag("To").is_some() {
+            message.replace_all("Route", &self.routes.clone());
+        }
+        if let Some(rack) = message.first("RAck") {
+            message.set("RAck", &self.rack(&rack));
+        }
+        if login.is_none() {
+            message.remove("Authorization");
+            message.remove("Proxy-Authorization");
+        }
+    }
+
+    fn rack(&self, rack: &str) -> String {
+        let words: Vec<&str> = rack.split_whitespace().collect();
+        let [reliable, number, method] = words.as_slice() else {
+            return rack.to_owned();
+        };
+        let reliable = self
+            .reliable
+            .get(*reliable)
+            .map_or(*reliable, String::as_str);
+        let number = number
+            .parse::<u32>()
+            .unwrap_or(0)
+            .saturating_add(self.shift);
+        format!("{reliable} {number} {method}")
+    }
+
+    fn request_uri(&self, message: &Message, seat: Seat) -> String {
+        let captured = message.request_uri();
+        if let Some(today) = self.contacts.get(&captured) {
+            return today.clone();
+        }
+        match &self.contact {
+            Some(contact) if message.tag("To").is_some() && message.method() != "CANCEL" => {
+                contact.clone()
+            }
+            Some(_) | None => with_host(&captured, seat.target),
+        }
+    }
+
+    /// Contact, and what else names the captured dialog or its addresses.
+    fn all_else(&self, message: &mut Message, seat: Seat) {
+        let handled = [
+            "via",
+            "from",
+            "call-id",
+            "cseq",
+            "content-length",
+            "authorization",
+            "proxy-authorization",
+            "route",
+            "record-route",
+            "rack",
+        ];
+        for line in message.lines_mut() {
+            let name = line.name().to_ascii_lowercase();
+            if name.is_empty() || handled.contains(&name.as_str()) {
+                continue;
+            }
+            let value = line.value();
+            let today = if name == "contact" {
+                contact(&value, seat)
+            } else {
+                self.text(&value)
+            };
+            if today != value {
+                line.set(&today);
+            }
+        }
+        if message.status().is_none()
+            && let Some(from) = message.first("From")
+        {
+            message.set("From", &self.addresses(&from));
+        }
+        if let Ok(body) = std::str::from_utf8(&message.body) {
+            message.body = self.addresses(body).into_bytes();
+        }
+    }
+
+    fn text(&self, text: &str) -> String {
+        // Short ones could stand for anything.
+        let known = self.known.iter().filter(|(was, _)| was.len() >= 6);
+        let text = known.fold(text.to_owned(), |text, (was, is)| {
+            text.replace(was.as_str(), is)
+        });
+        self.addresses(&text)
+    }
+
+    /// In one pass: what was put in place is left alone.
+    fn addresses(&self, text: &str) -> String {
+        let mut today = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(char) = rest.chars().next() {
+            let is_inner = |char: Option<char>| char.is_some_and(|char| char.is_ascii_digit());
+            let found = self.places.iter().find(|(was, _)| {
+                rest.starts_with(was.as_str())
+                    && !is_inner(rest[was.len()..].chars().next())
+                    && !is_inner(today.chars().next_back())
+            });
+            if let Some((was, is)) = found {
+                today.push_str(is);
+                rest = &rest[was.len()..];
+            } else {
+                today.push(char);
+                rest = &rest[char.len_utf8()..];
+            }
+        }
+        today
+    }
+
+    fn log_in(&mut self, message: &mut Message, login: Option<&(String, String)>) {
+        let Some((user, password)) = login else {
+            return;
+        };
+        let wants = message.first("Authorization").is_some()
+            || message.first("Proxy-Authorization").is_some();
+        message.remove("Authorization");
+        message.remove("Proxy-Authorization");
+        if wants {
+            self.authorise(message, user, password);
+        }
+    }
+
+    /// Answers the last challenge in this message; whether there was one to answer.
+    pub(super) fn authorise(&mut self, message: &mut Message, user: &str, password: &str) -> bool {
+        let Some(asked) = &self.asked else {
+            return false;
+        };
+        let Ok(response) = lex(asked, Framing::Datagram) else {
+            return false;
+        };
+        let Some((header, challenge)) = challenge(&response) else {
+            return false;
+        };
+        self.answers += 1;
+        let (method, uri) = (message.method(), message.request_uri());
+        let asking = Asking {
+            method: &method,
+            uri: uri.as_bytes(),
+            body: &message.body,
+        };
+        let login = Login { user, password };
+        let Some(value) = answer(&challenge, &asking, &login, self.answers, &fresh()) else {
+            return false;
+        };
+        let name = match header {
+            HeaderName::ProxyAuthorization => "Proxy-Authorization",
+            _ => "Authorization",
+        };
+        message.set(name, &value);
+        true
+    }
+}
+
+/// The URI of a name-addr.
+fn uri(value: &str) -> Option<&str> {
+    match value.split_once('<') {
+        Some((_, rest)) => rest.split_once('>').map(|(uri, _)| uri),
+        None => value.split(';').next(),
+    }
+}
+
+/// The URI at another place; `tel:` has none.
+fn with_host(uri: &str, target: SocketAddr) -> String {
+    let Some((scheme, rest)) = uri
+        .split_once(':')
+        .filter(|(scheme, _)| scheme.to_ascii_lowercase().starts_with("sip"))
+    else {
+        return uri.to_owned();
+    };
+    let (user, host) = rest
+        .rsplit_once('@')
+        .map_or((None, rest), |(user, host)| (Some(user), host));
+    let behind = host.find([';', '?']).map_or("", |at| &host[at..]);
+    let parameters: String = behind
+        .split_inclusive([';', '?'])
+        .collect::<Vec<_>>()
+        .concat()
+        .split(';')
+        .filter(|part| !part.to_ascii_lowercase().starts_with("transport="))
+        .collect::<Vec<_>>()
+        .join(";");
+    let user = user.map_or_else(String::new, |user| format!("{user}@"));
+    format!("{scheme}:{user}{target}{parameters}")
+}
+
+/// The Contact that reaches this side today.
+fn contact(value: &str, seat: Seat) -> String {
+    let Some(uri) = uri(value).filter(|uri| !uri.is_empty() && *uri != "*") else {
+        return value.to_owned();
+    };
+    let mut today = with_host(uri, seat.local);
+    if seat.transport != Transport::Udp {
+        today.push_str(";transport=");
+        today.push_str(seat.transport.as_str());
+    }
+    value.replace(uri, &today)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_uri_moves_to_another_place() {
+        let target = "[::1]:5070".parse().unwrap();
+        for (uri, moved) in [
+            (
+                "sip:+44@pbx.example:5060;user=phone",
+                "sip:+44@[::1]:5070;user=phone",
+            ),
+            ("sip:pbx.example;transport=tcp", "sip:[::1]:5070"),
+            (
+                "sips:a:b@[::2];x;transport=TLS;y",
+                "sips:a:b@[::1]:5070;x;y",
+            ),
+            ("tel:+44", "tel:+44"),
+        ] {
+            assert_eq!(with_host(uri, target), moved, "{uri}");
+        }
+    }
+}

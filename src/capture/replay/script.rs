@@ -1,0 +1,156 @@
+//! Which of a call's messages are sent and which are expected, by whom, and what of it fits today's daemon. Knows no socket.
+
+use crate::capture::flow::{Call, Entry, Role};
+use crate::capture::message::Message;
+
+/// Something to do or to wait for.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    /// Its place in the captured call.
+    pub(super) index: usize,
+    /// Whose side this is: the caller's or the runtime's.
+    pub(super) party: Role,
+    /// Whether that side sends it.
+    pub(super) sends: bool,
+    pub(super) at: u64,
+    pub(super) message: Message,
+    pub(super) expectations: Vec<String>,
+    /// It may fail to come.
+    pub(super) is_optional: bool,
+}
+
+impl Item {
+    pub(super) fn call_id(&self) -> String {
+        self.message.first("Call-ID").unwrap_or_default()
+    }
+
+    pub(super) const fn from(&self) -> Role {
+        if self.sends { self.party } else { Role::Us }
+    }
+
+    pub(super) const fn to(&self) -> Role {
+        if self.sends { Role::Us } else { self.party }
+    }
+}
+
+/// In a few words.
+pub(super) fn label(message: &Message) -> String {
+    match message.status() {
+        Some(status) => {
+            let line = message.start_line();
+            let reason = line.splitn(3, ' ').nth(2).unwrap_or_default().to_owned();
+            format!("{status} {reason} ({})", message.method())
+        }
+        None => message.method(),
+    }
+}
+
+/// The script of a call.
+pub(super) fn script(
+    call: &Call,
+    plays_runtime: bool,
+    has_credentials: bool,
+    replace: &[(String, String)],
+) -> Vec<Item> {
+    let mut items: Vec<Item> = call
+        .entries
+        .iter()
+        .enumerate()
+        .filter_map(|(index, entry)| item(index, entry, replace))
+        .filter(|item| item.party == Role::Caller || plays_runtime)
+        .collect();
+    if !has_credentials {
+        leave_logins_out(&mut items);
+    }
+    items
+}
+
+fn item(index: usize, entry: &Entry, replace: &[(String, String)]) -> Option<Item> {
+    let (party, sends) = match (entry.from, entry.to) {
+        (party @ (Role::Caller | Role::Runtime), Role::Us) => (party, true),
+        (Role::Us, party @ (Role::Caller | Role::Runtime)) => (party, false),
+        _ => return None,
+    };
+    let message = replaced(&entry.octets, replace);
+    let is_optional = entry.expectations.iter().any(|stated| stated == "optional")
+        || message.status() == Some(100);
+    Some(Item {
+        index,
+        party,
+        sends,
+        at: entry.at,
+        message,
+        expectations: entry.expectations.clone(),
+        is_optional,
+    })
+}
+
+fn replaced(octets: &[u8], replace: &[(String, String)]) -> Message {
+    let mut message = Message::parse(octets);
+    if replace.is_empty() {
+        return message;
+    }
+    let is_length_right = message.is_length_right();
+    let apply = |text: &str| {
+        replace.iter().fold(text.to_owned(), |text, (old, new)| {
+            text.replace(old.as_str(), new)
+        })
+    };
+    let start = apply(&message.start_line());
+    message.set_start_line(&start);
+    for line in message.lines_mut() {
+        let (value, new) = (line.value(), apply(&line.value()));
+        if value != new {
+            line.set(&new);
+        }
+    }
+    if let Ok(body) = std::str::from_utf8(&message.body) {
+        message.body = apply(body).into_bytes();
+    }
+    if is_length_right {
+        message.set("Content-Length", &message.body.len().to_string());
+    }
+    message
+}
+
+/// From a dedicated address nobody is challenged: a request that was captured with and without credentials is sent once, without.
+fn leave_logins_out(items: &mut Vec<Item>) {
+    let is_login = |item: &Item| {
+        item.message.first("Authorization").is_some()
+            || item.message.first("Proxy-Authorization").is_some()
+    };
+    let challenges: Vec<(String, u32, String)> = items
+        .iter()
+        .filter(|item| {
+            !item.sends
+                && item.party == Role::Caller
+                && matches!(item.message.status(), Some(401 | 407))
+        })
+        .filter_map(|item| {
+            let (number, method) = item.message.cseq()?;
+            Some((item.call_id(), number, method))
+        })
+        .filter(|(call_id, number, method)| {
+            items.iter().any(|item| {
+                item.sends
+                    && item.call_id() == *call_id
+                    && is_login(item)
+                    && item
+                        .message
+                        .cseq()
+                        .is_some_and(|(later, name)| later > *number && name == *method)
+            })
+        })
+        .collect();
+    items.retain(|item| {
+        let Some((number, method)) = item.message.cseq() else {
+            return true;
+        };
+        let method = if method == "ACK" {
+            "INVITE".to_owned()
+        } else {
+            method
+        };
+        item.party != Role::Caller || !challenges.contains(&(item.call_id(), number, method))
+    });
+}

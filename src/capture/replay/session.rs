@@ -1,0 +1,658 @@
+//! One call played: what is due is sent, what comes is held against the script, and a call that went another way is wound up.
+
+mod ending;
+mod rungs;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use super::closing::{acknowledging, answering, renewed, reply_key};
+use super::compare::{Places, Sides, stated, whole};
+use super::link::{Incoming, Link};
+use super::rewrite::{Book, Seat};
+use super::script::{Item, label, script};
+use super::{Difference, Options, Outcome, Played, unplayable};
+use crate::capture::Transport;
+use crate::capture::flow::{Call, Role};
+use crate::capture::message::Message;
+
+/// RFC 3261 §17.1.1.1.
+const T1: Duration = Duration::from_millis(500);
+const T2: Duration = Duration::from_secs(4);
+/// How long a call that went another way is wound up.
+const WINDING_UP: Duration = Duration::from_millis(700);
+/// Challenges that are answered without having been captured.
+const MAX_CHALLENGES: u32 = 2;
+/// Messages that nobody expected, after which a call is given up.
+const MAX_STRANGE: usize = 50;
+
+/// Plays a call to its end.
+pub fn play(call: &Call, options: &Options) -> Played {
+    let mut played = Played {
+        title: call.title.clone(),
+        passed: false,
+        steps: Vec::new(),
+        differences: Vec::new(),
+        error: unplayable(call).map(str::to_owned),
+    };
+    if played.error.is_some() {
+        return played;
+    }
+    match Session::new(call, options) {
+        Ok(mut session) => {
+            session.run();
+            played.steps = session.ladder();
+            played.differences = session.differences;
+            played.passed = played.differences.is_empty();
+        }
+        Err(error) => played.error = Some(format!("{}: {error}", options.target)),
+    }
+    played
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum State {
+    Pending,
+    Done(Outcome, Moment),
+}
+
+/// A request that waits for its first answer, on UDP.
+#[derive(Debug)]
+struct Waiting {
+    octets: Vec<u8>,
+    cseq: Option<(u32, String)>,
+    due: Moment,
+    interval: Duration,
+}
+
+struct Session<'a> {
+    options: &'a Options,
+    items: Vec<Item>,
+    states: Vec<State>,
+    /// What was seen for each item.
+    seen: Vec<Option<String>>,
+    /// What came without being expected: behind which item, when, what.
+    extra: Vec<(usize, Moment, Role, String, Outcome)>,
+    caller: (Link, Book),
+    runtime: Option<(Link, Book)>,
+    transport: Transport,
+    incoming: Receiver<Incoming>,
+    repeated: HashSet<(bool, Vec<u8>)>,
+    replies: HashMap<Vec<u8>, Vec<u8>>,
+    waiting: Option<Waiting>,
+    captured: Places,
+    live: Places,
+    started: Moment,
+    differences: Vec<Difference>,
+    /// The caller's INVITE as it was sent last, and the last final answer to it.
+    invite: Option<Message>,
+    answer: Option<Message>,
+    acknowledgement: Option<Vec<u8>>,
+    is_over: bool,
+}
+
+impl<'a> Session<'a> {
+    fn new(call: &Call, options: &'a Options) -> io::Result<Self> {
+        let (sender, incoming) = channel();
+        let first = call
+            .entries
+            .first()
+            .map_or(Transport::Udp, |entry| entry.transport);
+        let transport = match options.transport.unwrap_or(first) {
+            Transport::Tls => Transport::Tcp,
+            other => other,
+        };
+        let link = Link::towards(options.target, transport, Role::Caller, &sender)?;
+        let runtime = options
+            .runtime
+            .map(|address| Link::listening(address, Role::Runtime, &sender))
+            .transpose()
+            .map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("the runtime's side can't listen: {error}"),
+                )
+            })?;
+        let items = script(
+            call,
+            runtime.is_some(),
+            options.credentials.is_some(),
+            &options.replace,
+        );
+        let captured: Vec<SocketAddr> = call.peers.iter().map(|(_, address)| *address).collect();
+        let mut live = vec![options.target, link.local];
+        live.extend(runtime.as_ref().map(|link| link.local));
+        let places = moved(
+            call,
+            options.target,
+            link.local,
+            runtime.as_ref().map(|link| link.local),
+        );
+        let book = || Book::new(places.clone());
+        let now = (options.now)();
+        Ok(Self {
+            states: vec![State::Pending; items.len()],
+            seen: vec![None; items.len()],
+            items,
+            extra: Vec::new(),
+            caller: (link, book()),
+            runtime: runtime.map(|link| (link, book())),
+            transport,
+            incoming,
+            repeated: HashSet::new(),
+            replies: HashMap::new(),
+            waiting: None,
+            captured: Places::new(&captured),
+            live: Places::new(&live),
+            started: now,
+            differences: Vec::new(),
+            invite: None,
+            answer: None,
+            acknowledgement: None,
+            is_over: false,
+            options,
+        })
+    }
+
+    fn now(&self) -> Moment {
+        (self.options.now)()
+    }
+
+    fn run(&mut self) {
+        while !self.is_over
+            && let Some(next) = self.next()
+        {
+            if self.items[next].sends {
+                self.wait_until(next);
+                if !self.is_over && self.next() == Some(next) {
+                    self.send(next);
+                }
+            } else {
+                self.await_message(next);
+            }
+        }
+        self.wind_up();
+    }
+
+    /// The first item that must still happen.
+    fn next(&self) -> Option<usize> {
+        (0..self.items.len()).find(|at| {
+            self.states[*at] == State::Pending
+                && (self.items[*at].sends || !self.items[*at].is_optional)
+        })
+    }
+
+    /// The last thing that happened before an item: when it was captured, and when it happened.
+    fn before(&self, at: usize) -> (u64, Moment) {
+        let done = (0..self.items.len()).filter_map(|index| match self.states[index] {
+            State::Done(_, when) if index < at => Some((self.items[index].at, when)),
+            State::Done(..) | State::Pending => None,
+        });
+        done.max_by_key(|(_, when)| *when)
+            .unwrap_or((0, self.started))
+    }
+
+    /// The last thing that happened on the same side, by which a message is early or late.
+    fn before_on_its_side(&self, at: usize) -> (u64, Moment) {
+        let party = self.items[at].party;
+        let done = (0..at)
+            .filter(|index| self.items[*index].party == party)
+            .filter_map(|index| match self.states[index] {
+                State::Done(_, when) => Some((self.items[index].at, when)),
+                State::Pending => None,
+            });
+        done.last().unwrap_or_else(|| self.before(at))
+    }
+
+    /// How long after `before` an item was captured, at today's speed.
+    fn gap(&self, at: usize, from: u64) -> Duration {
+        let captured = Duration::from_micros(self.items[at].at.saturating_sub(from));
+        match self.options.speed {
+            Some(speed) => captured.div_f64(speed.max(0.001)),
+            None => Duration::ZERO,
+        }
+    }
+
+    fn wait_until(&mut self, at: usize) {
+        let (captured, happened) = self.before(at);
+        let due = happened + self.gap(at, captured);
+        while !self.is_over && self.now() < due {
+            self.receive(due);
+        }
+    }
+
+    fn await_message(&mut self, at: usize) {
+        let (captured, happened) = self.before(at);
+        let recorded = Duration::from_micros(self.items[at].at.saturating_sub(captured));
+        let until = happened + recorded.max(self.gap(at, captured)) + self.options.patience;
+        while !self.is_over && self.states[at] == State::Pending {
+            if self.now() >= until {
+                self.missing(
+                    at,
+                    &format!(
+                        "nothing within {:.1} s",
+                        until.since(happened).as_secs_f64()
+                    ),
+                );
+                self.is_over = true;
+                return;
+            }
+            self.receive(until);
+        }
+    }
+
+    fn missing(&mut self, at: usize, found: &str) {
+        self.finish(at, Outcome::Missing, None);
+        let expected = label(&self.items[at].message);
+        self.differ(Some(at), "message", expected, found.to_owned());
+    }
+
+    fn finish(&mut self, at: usize, outcome: Outcome, seen: Option<String>) {
+        self.states[at] = State::Done(outcome, self.now());
+        self.seen[at] = seen;
+    }
+
+    fn differ(&mut self, at: Option<usize>, part: &str, expected: String, found: String) {
+        self.differences.push(Difference {
+            message: at.map(|at| self.items[at].index + 1),
+            label: at.map_or_else(|| found.clone(), |at| label(&self.items[at].message)),
+            part: part.to_owned(),
+            expected,
+            found,
+        });
+    }
+
+    fn side(&mut self, party: Role) -> Option<(&Link, &mut Book, Seat)> {
+        let (target, transport) = (self.options.target, self.transport);
+        if party == Role::Caller {
+            let (link, book) = &mut self.caller;
+            let seat = Seat {
+                local: link.local,
+                target,
+                transport,
+            };
+            return Some((link, book, seat));
+        }
+        let (link, book) = self.runtime.as_mut()?;
+        let seat = Seat {
+            local: link.local,
+            target,
+            transport: link.transport(),
+        };
+        Some((link, book, seat))
+    }
+
+    fn send(&mut self, at: usize) {
+        let item = self.items[at].clone();
+        let login = self.options.credentials.clone();
+        let Some((link, book, seat)) = self.side(item.party) else {
+            return self.finish(at, Outcome::Absent, None);
+        };
+        let Some(message) = book.outgoing(&item, seat, login.as_ref()) else {
+            self.missing(at, "no request that this could answer");
+            self.is_over = true;
+            return;
+        };
+        let octets = message.to_octets();
+        if let Err(error) = link.send(&octets) {
+            self.finish(at, Outcome::Missing, None);
+            self.differ(
+                Some(at),
+                "message",
+                "to be sent".to_owned(),
+                error.to_string(),
+            );
+            self.is_over = true;
+            return;
+        }
+        self.finish(at, Outcome::Sent, Some(label(&message)));
+        self.sent(item.party, &message, octets);
+    }
+
+    /// Takes down what was sent, for what may follow from it.
+    fn sent(&mut self, party: Role, message: &Message, octets: Vec<u8>) {
+        if message.status().is_some() {
+            if let Some(key) = reply_key(message) {
+                self.replies.insert(key, octets);
+            }
+            return;
+        }
+        match message.method().as_str() {
+            "ACK" => {
+                self.acknowledgement = Some(octets);
+                return;
+            }
+            "INVITE" if party == Role::Caller => {
+                self.invite = Some(message.clone());
+                self.answer = None;
+            }
+            "BYE" if party == Role::Caller => self.invite = None,
+            _ => {}
+        }
+        if party == Role::Caller && self.transport == Transport::Udp {
+            self.waiting = Some(Waiting {
+                octets,
+                cseq: message.cseq(),
+                due: self.now() + T1,
+                interval: T1,
+            });
+        }
+    }
+
+    /// Waits for one message, no longer than until then; sends again what got no answer.
+    fn receive(&mut self, until: Moment) {
+        let now = self.now();
+        let mut until = until;
+        if let Some(waiting) = &mut self.waiting {
+            if waiting.due <= now {
+                waiting.interval = (waiting.interval * 2).min(T2);
+                waiting.due = now + waiting.interval;
+                let _ = self.caller.0.send(&waiting.octets);
+            }
+            until = until.min(waiting.due);
+        }
+        match self
+            .incoming
+            .recv_timeout(until.since(now).max(Duration::from_millis(1)))
+        {
+            Ok(incoming) => self.came(&incoming),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => self.is_over = true,
+        }
+    }
+
+    fn came(&mut self, incoming: &Incoming) {
+        let message = Message::parse(&incoming.octets);
+        let party = incoming.party;
+        if self
+            .waiting
+            .as_ref()
+            .is_some_and(|waiting| message.status().is_some() && waiting.cseq == message.cseq())
+        {
+            self.waiting = None;
+        }
+        if !self
+            .repeated
+            .insert((party == Role::Caller, incoming.octets.clone()))
+        {
+            return self.again(party, &message);
+        }
+        if party == Role::Caller {
+            // What is left of an earlier call.
+            let call_id = message.first("Call-ID").unwrap_or_default();
+            if !self.caller.1.knows(&call_id) && message.method() != "INVITE" {
+                return;
+            }
+            if message.method() == "BYE" {
+                self.invite = None;
+            }
+            if message.method() == "INVITE" && message.status().is_some_and(|status| status >= 200)
+            {
+                self.answer = Some(message.clone());
+            }
+        }
+        match self.expected(party, &message) {
+            Some(at) => self.recognised(at, party, &message),
+            None => self.strange(party, &message),
+        }
+    }
+
+    /// A retransmission gets what its first got.
+    fn again(&self, party: Role, message: &Message) {
+        let reply = match message.status() {
+            Some(_) if message.method() == "INVITE" => self.acknowledgement.as_ref(),
+            Some(_) => None,
+            None => reply_key(message).and_then(|key| self.replies.get(&key)),
+        };
+        if let Some(reply) = reply {
+            let _ = self.send_raw(party, reply);
+        }
+    }
+
+    fn send_raw(&self, party: Role, octets: &[u8]) -> io::Result<()> {
+        match (&self.runtime, party) {
+            (Some((link, _)), Role::Runtime) => link.send(octets),
+            _ => self.caller.0.send(octets),
+        }
+    }
+
+    /// The item that this is: among those that may come before this side sends again.
+    fn expected(&mut self, party: Role, message: &Message) -> Option<usize> {
+        let window: Vec<usize> = (0..self.items.len())
+            .filter(|at| self.states[*at] == State::Pending && self.items[*at].party == party)
+            .take_while(|at| !self.items[*at].sends)
+            .collect();
+        let found = window
+            .iter()
+            .copied()
+            .find(|at| is_same_kind(&self.items[*at].message, message))?;
+        let skipped: Vec<usize> = window
+            .into_iter()
+            .take_while(|at| *at < found)
+            .filter(|at| {
+                !self.items[*at].is_optional && same_transaction(&self.items[*at].message, message)
+            })
+            .collect();
+        for at in skipped {
+            self.missing(at, &label(message));
+        }
+        Some(found)
+    }
+
+    fn recognised(&mut self, at: usize, party: Role, message: &Message) {
+        let (captured, happened) = self.before_on_its_side(at);
+        let after = self.now().since(happened);
+        let item = self.items[at].clone();
+        if let Some((_, book, _)) = self.side(party) {
+            book.learn(&item.message, message);
+        }
+        let differences = self.compare(&item, message, captured, after);
+        let outcome = if differences.is_empty() {
+            Outcome::Came
+        } else {
+            Outcome::Differs
+        };
+        self.finish(at, outcome, Some(label(message)));
+        for (part, expected, found) in differences {
+            self.differ(Some(at), &part, expected, found);
+        }
+    }
+
+    fn compare(
+        &self,
+        item: &Item,
+        message: &Message,
+        captured: u64,
+        after: Duration,
+    ) -> Vec<(String, String, String)> {
+        let statements = item.expectations.iter();
+        let mut differences: Vec<_> = statements
+            .filter_map(|statement| stated(statement, message, after.as_secs_f64()))
+            .collect();
+        let is_stated = item
+            .expectations
+            .iter()
+            .any(|statement| statement != "optional" && !statement.starts_with("within "));
+        let sides = Sides {
+            captured: &self.captured,
+            live: &self.live,
+        };
+        if !is_stated {
+            differences.extend(whole(&item.message, message, &sides));
+        }
+        if !item
+            .expectations
+            .iter()
+            .any(|statement| statement.starts_with("within "))
+        {
+            differences.extend(self.lateness(item, captured, after));
+        }
+        differences
+    }
+
+    /// How far an answer is from its time, if that is more than is tolerated. Early can only be judged at the captured speed.
+    fn lateness(
+        &self,
+        item: &Item,
+        captured: u64,
+        after: Duration,
+    ) -> Option<(String, String, String)> {
+        let recorded = Duration::from_micros(item.at.saturating_sub(captured));
+        let is_late = after > recorded + self.options.tolerance;
+        let is_early = self.options.speed == Some(1.0) && after + self.options.tolerance < recorded;
+        (is_late || is_early).then(|| {
+            let shown = |time: Duration| format!("after {:.3} s", time.as_secs_f64());
+            ("time".to_owned(), shown(recorded), shown(after))
+        })
+    }
+
+    fn strange(&mut self, party: Role, message: &Message) {
+        let status = message.status();
+        if status == Some(100) {
+            return;
+        }
+        if status.is_none() && message.method() == "OPTIONS" {
+            self.say_ok(party, message);
+            return;
+        }
+        if matches!(status, Some(401 | 407)) && party == Role::Caller && self.log_in(message) {
+            return;
+        }
+        let behind = (0..self.items.len())
+            .rfind(|at| matches!(self.states[*at], State::Done(..)))
+            .map_or(0, |at| at + 1);
+        // What was to come in its place: then that is the message that differs.
+        let instead = (0..self.items.len()).find(|at| {
+            let item = &self.items[*at];
+            self.states[*at] == State::Pending
+                && item.party == party
+                && !item.sends
+                && !item.is_optional
+                && status.is_some()
+                && same_transaction(&item.message, message)
+        });
+        match instead {
+            Some(at) if status.is_some_and(|status| status >= 200) => {
+                self.finish(at, Outcome::Differs, Some(label(message)));
+                let expected = label(&self.items[at].message);
+                self.differ(Some(at), "start line", expected, label(message));
+            }
+            _ => {
+                let now = self.now();
+                self.extra
+                    .push((behind, now, party, label(message), Outcome::Unexpected));
+                self.differ(
+                    None,
+                    "message",
+                    "nothing of the kind".to_owned(),
+                    label(message),
+                );
+            }
+        }
+        let goes_on = status.is_some_and(|status| status < 200) && self.extra.len() < MAX_STRANGE;
+        self.is_over |= !goes_on;
+        if status.is_none() {
+            self.say_ok(party, message);
+        }
+    }
+
+    /// Answers a challenge that wasn't captured: the request goes once more, with credentials.
+    fn log_in(&mut self, message: &Message) -> bool {
+        let Some((user, password)) = self.options.credentials.clone() else {
+            return false;
+        };
+        let Some(octets) = self.last_request(message) else {
+            return false;
+        };
+        let mut request = Message::parse(&octets);
+        if self.caller.1.shift >= MAX_CHALLENGES || request.cseq() != message.cseq() {
+            return false;
+        }
+        let _ = self
+            .caller
+            .0
+            .send(&acknowledging(&request, message).to_octets());
+        let book = &mut self.caller.1;
+        book.challenged(message);
+        book.shift += 1;
+        let Some((number, method)) = request.cseq() else {
+            return false;
+        };
+        request.set("CSeq", &format!("{} {method}", number + 1));
+        renewed(&mut request);
+        if !book.authorise(&mut request, &user, &password) {
+            return false;
+        }
+        let (now, shown) = (self.now(), label(message));
+        let behind = (0..self.items.len())
+            .rfind(|at| matches!(self.states[*at], State::Done(..)))
+            .map_or(0, |at| at + 1);
+        self.extra.push((
+            behind,
+            now,
+            Role::Caller,
+            format!("{shown}, answered with credentials"),
+            Outcome::Adapted,
+        ));
+        let octets = request.to_octets();
+        let _ = self.caller.0.send(&octets);
+        self.sent(Role::Caller, &request, octets);
+        true
+    }
+
+    fn last_request(&self, response: &Message) -> Option<Vec<u8>> {
+        if response.method() == "INVITE" {
+            return self.invite.as_ref().map(Message::to_octets);
+        }
+        None
+    }
+
+    fn say_ok(&mut self, party: Role, request: &Message) {
+        let reply = answering(request, 200, "OK");
+        let octets = reply.to_octets();
+        let _ = self.send_raw(party, &octets);
+        self.sent(party, &reply, octets);
+    }
+}
+
+/// What the addresses of the capture are today; longer texts first.
+fn moved(
+    call: &Call,
+    target: SocketAddr,
+    caller: SocketAddr,
+    runtime: Option<SocketAddr>,
+) -> Vec<(String, String)> {
+    let mut places: Vec<(String, String)> = Vec::new();
+    for (role, address) in &call.peers {
+        let today = match role {
+            Role::Us => target,
+            Role::Caller => caller,
+            Role::Runtime => runtime.unwrap_or(*address),
+            Role::Other => continue,
+        };
+        places.push((address.to_string(), today.to_string()));
+        if !address.ip().is_loopback() && !address.ip().is_unspecified() {
+            places.push((address.ip().to_string(), today.ip().to_string()));
+        }
+    }
+    places.sort_by_key(|(was, _)| std::cmp::Reverse(was.len()));
+    let mut seen = HashSet::new();
+    places.retain(|(was, _)| seen.insert(was.clone()));
+    places
+}
+
+fn is_same_kind(captured: &Message, live: &Message) -> bool {
+    captured.status() == live.status() && captured.method() == live.method()
+}
+
+/// Answers to one kind of request.
+fn same_transaction(captured: &Message, live: &Message) -> bool {
+    captured.status().is_some() == live.status().is_some()
+        && captured.status().is_some()
+        && captured.method() == live.method()
+}

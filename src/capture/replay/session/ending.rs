@@ -1,0 +1,75 @@
+//! The end of a call that went another way, or whose capture ends before it: nothing is left standing at the daemon.
+
+use std::time::Duration;
+
+use super::super::closing::{acknowledging, answering, cancelling, in_dialog};
+use super::{Message, Session, WINDING_UP};
+
+impl Session<'_> {
+    /// Leaves nothing standing: acknowledges, hangs up or cancels, and answers what still comes.
+    pub(super) fn wind_up(&mut self) {
+        let has_failed = self.is_over || !self.differences.is_empty();
+        let is_refused = self
+            .answer
+            .as_ref()
+            .is_some_and(|answer| answer.status().is_some_and(|status| status >= 300));
+        self.waiting = None;
+        let has_call = self.invite.is_some() && (self.is_over || !is_refused);
+        if has_call {
+            self.hang_up();
+        }
+        if has_failed || has_call {
+            self.last_words(WINDING_UP);
+        }
+    }
+
+    fn hang_up(&mut self) {
+        let Some(invite) = self.invite.clone() else {
+            return;
+        };
+        let mut closing = Vec::new();
+        match &self.answer {
+            Some(answer) if answer.status().is_some_and(|status| status < 300) => {
+                closing.push(in_dialog(&invite, answer, "ACK", 0));
+                closing.push(in_dialog(&invite, answer, "BYE", 1));
+            }
+            Some(answer) => closing.push(acknowledging(&invite, answer)),
+            None => closing.push(cancelling(&invite)),
+        }
+        for message in closing {
+            let _ = self.caller.0.send(&message.to_octets());
+        }
+    }
+
+    fn last_words(&mut self, time: Duration) {
+        let until = self.now() + time;
+        while self.now() < until {
+            let wait = until.since(self.now()).max(Duration::from_millis(1));
+            let Ok(incoming) = self.incoming.recv_timeout(wait) else {
+                return;
+            };
+            let message = Message::parse(&incoming.octets);
+            match message.status() {
+                None if message.method() == "ACK" => {}
+                None => {
+                    let reply = answering(&message, 200, "OK").to_octets();
+                    let _ = self.send_raw(incoming.party, &reply);
+                }
+                Some(status) if status >= 300 && message.method() == "INVITE" => {
+                    if let Some(invite) = &self.invite {
+                        let _ = self
+                            .caller
+                            .0
+                            .send(&acknowledging(invite, &message).to_octets());
+                    }
+                }
+                Some(status) if status >= 200 && message.method() == "INVITE" => {
+                    // It crossed our CANCEL.
+                    self.answer = Some(message);
+                    self.hang_up();
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a session has to show: its items in their order, with what came beside them.
+
+use trunkline_sip::moment::Moment;
+
+use super::super::script::label;
+use super::super::{Outcome, Step};
+use super::{Role, Session, State};
+
+impl Session<'_> {
+    pub(super) fn ladder(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let time = |when: Moment| when.since(self.started).as_secs_f64();
+        let mut extra = self.extra.iter().peekable();
+        for at in 0..=self.items.len() {
+            while let Some((_, when, party, shown, outcome)) =
+                extra.next_if(|(behind, ..)| *behind <= at)
+            {
+                steps.push(Step {
+                    message: None,
+                    from: Role::Us.as_str(),
+                    to: party.as_str(),
+                    captured: None,
+                    captured_at_s: None,
+                    replayed: Some(shown.clone()),
+                    replayed_at_s: Some(time(*when)),
+                    outcome: *outcome,
+                });
+            }
+            let Some(item) = self.items.get(at) else {
+                break;
+            };
+            let (outcome, when) = match self.states[at] {
+                State::Done(outcome, when) => (outcome, Some(when)),
+                State::Pending if item.is_optional && !self.is_over => (Outcome::Absent, None),
+                State::Pending => (Outcome::NotReached, None),
+            };
+            #[expect(clippy::cast_precision_loss, reason = "microseconds of a call fit")]
+            let captured_at_s = item.at as f64 / 1e6;
+            steps.push(Step {
+                message: Some(item.index + 1),
+                from: item.from().as_str(),
+                to: item.to().as_str(),
+                captured: Some(label(&item.message)),
+                captured_at_s: Some(captured_at_s),
+                replayed: self.seen[at].clone(),
+                replayed_at_s: when.filter(|_| self.seen[at].is_some()).map(time),
+                outcome,
+            });
+        }
+        steps
+    }
+}

@@ -1,0 +1,194 @@
+//! `trunkline replay`: captured calls, played against a daemon that runs.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::output::{json, print};
+use super::{Failure, key_value};
+use crate::capture::Transport;
+use crate::capture::flow::Call;
+use crate::capture::import::import;
+use crate::capture::replay::report::Run;
+use crate::capture::replay::{Options, ladder, play};
+use crate::engine::clock::now;
+
+/// The most calls of one run.
+const MAX_CALLS: usize = 100_000;
+
+/// Plays captured calls against a daemon, and says where it answers differently.
+///
+/// Takes what `capture import` takes. Call-IDs, tags, branches, addresses and lengths are made anew; so are digest answers, with
+/// --user and --password; without them they are left out, as from a dedicated address. Exit code 0: every call went as captured; 1: one
+/// didn't.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  trunkline replay call.pcap --to 127.0.0.1:5060 --user acme --password secret\n  trunkline replay fixtures/flows/answered.flow --to 127.0.0.1:5060 --runtime 127.0.0.1:5080 --speed max --junit report.xml"
+)]
+pub(super) struct Command {
+    /// A pcap, pcapng, sngrep, Homer or flow file.
+    capture: PathBuf,
+    /// Where the daemon listens.
+    #[arg(long, value_name = "HOST:PORT")]
+    to: String,
+    /// Play the runtime's side too, here.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    runtime: Option<SocketAddr>,
+    /// `udp` or `tcp`, whatever was captured.
+    #[arg(long, value_parser = transport)]
+    transport: Option<Transport>,
+    /// Digest user name.
+    #[arg(long, requires = "password")]
+    user: Option<String>,
+    /// Digest password.
+    #[arg(
+        long,
+        requires = "user",
+        env = "TRUNKLINE_REPLAY_PASSWORD",
+        hide_env_values = true
+    )]
+    password: Option<String>,
+    /// How many times faster than captured, or `max` for no waiting at all.
+    #[arg(long, default_value = "1", value_parser = speed)]
+    speed: Speed,
+    /// Seconds that an answer may come earlier or later than captured.
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    tolerance: Duration,
+    /// Seconds that an answer is waited for beyond its time.
+    #[arg(long, default_value = "5", value_parser = seconds)]
+    patience: Duration,
+    /// Text of the capture and what stands for it today, as a number or an agent's id; may be given more than once.
+    #[arg(long, value_name = "OLD=NEW", value_parser = key_value)]
+    replace: Vec<(String, String)>,
+    /// Play only this call, from 1 on; may be given more than once.
+    #[arg(long, value_name = "NUMBER")]
+    call: Vec<usize>,
+    /// Answer with JSON on one line.
+    #[arg(long)]
+    json: bool,
+    /// Write JUnit's XML here as well.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Speed(Option<f64>);
+
+fn speed(text: &str) -> Result<Speed, String> {
+    if text == "max" {
+        return Ok(Speed(None));
+    }
+    match text.parse::<f64>() {
+        Ok(speed) if (0.01..=1_000.0).contains(&speed) => Ok(Speed(Some(speed))),
+        Ok(_) | Err(_) => Err("expected a number from 0.01 to 1000, or max".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=3_600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) | Err(_) => Err("expected seconds, up to an hour".to_owned()),
+    }
+}
+
+fn transport(text: &str) -> Result<Transport, String> {
+    Transport::parse(text)
+        .filter(|transport| *transport != Transport::Tls)
+        .ok_or_else(|| "expected udp or tcp".to_owned())
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Command")
+            .field("capture", &self.capture)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Command {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let target = self
+            .to
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut addresses| addresses.next())
+            .ok_or_else(|| {
+                Failure::Outset(format!(
+                    "{:?} is no host and port such as 127.0.0.1:5060",
+                    self.to
+                ))
+            })?;
+        let calls = self.calls()?;
+        let options = Options {
+            target,
+            transport: self.transport,
+            credentials: self.user.clone().zip(self.password.clone()),
+            runtime: self.runtime,
+            speed: self.speed.0,
+            tolerance: self.tolerance,
+            patience: self.patience,
+            replace: self.replace.clone(),
+            now,
+        };
+        let mut played = Vec::with_capacity(calls.len());
+        for call in &calls {
+            let outcome = play(call, &options);
+            if !self.json {
+                print(ladder::text(&outcome).trim_end());
+            }
+            played.push(outcome);
+        }
+        let name = self
+            .capture
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
+        self.report(&Run::new(name.into_owned(), played))
+    }
+
+    fn calls(&self) -> Result<Vec<Call>, Failure> {
+        let refused = |why: &dyn std::fmt::Display| {
+            Failure::Command(format!("{}: {why}", self.capture.display()))
+        };
+        let file = File::open(&self.capture).map_err(|error| refused(&error))?;
+        let mut calls = Vec::new();
+        let mut number = 0;
+        import(BufReader::new(file), None, &mut |call| {
+            number += 1;
+            if (self.call.is_empty() || self.call.contains(&number)) && calls.len() < MAX_CALLS {
+                calls.push(call);
+            }
+            Ok(())
+        })
+        .map_err(|fault| refused(&fault))?;
+        if calls.is_empty() {
+            return Err(refused(&format_args!(
+                "there is no such call; it holds {number}"
+            )));
+        }
+        Ok(calls)
+    }
+
+    fn report(&self, run: &Run) -> Result<(), Failure> {
+        if let Some(path) = &self.junit {
+            std::fs::write(path, run.junit())
+                .map_err(|error| Failure::Command(format!("{}: {error}", path.display())))?;
+        }
+        if self.json {
+            print(&json(run));
+        }
+        let count = run.calls.len();
+        if run.failed > 0 {
+            return Err(Failure::Command(format!(
+                "{} of {count} calls went differently",
+                run.failed
+            )));
+        }
+        if !self.json {
+            print(&format!("{count} of {count} calls went as captured"));
+        }
+        Ok(())
+    }
+}

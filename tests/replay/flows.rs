@@ -1,0 +1,286 @@
+//! `trunkline replay`: the flows of `fixtures/flows` go as captured, in any order, on UDP and TCP; what was changed is found and named.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::harness::process::free_port;
+use crate::harness::{Daemon, House};
+use crate::shell::{Ran, Shell};
+
+/// What the flows dial, and the number of the agent that echoes.
+const DIALLED: &str = "+12025550123";
+const ECHOING: &str = "+12025550177";
+
+/// A daemon as the flows were recorded against, and where its agent's runtime is played.
+struct Stage {
+    daemon: Daemon,
+    runtime: SocketAddr,
+    shell: Shell,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let house = House::new();
+        assert_eq!(house.first_number, DIALLED);
+        let runtime = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        house.runtime(&house.first_agent, &format!("sip:{{agent_id}}@{runtime}"));
+        let echoes = house.run(&[
+            "agent", "create", "--org", &house.org, "--name", "Echo", "--json",
+        ]);
+        house.assign(ECHOING, echoes["id"].as_str().expect("an id"));
+        let stage = Self {
+            daemon: house.serve(),
+            runtime,
+            shell: Shell::new(),
+        };
+        // The first call makes the caller's contact, which a slow disk may bring too late for its INVITE; later ones find it.
+        let first = folder().join("canceled.flow").display().to_string();
+        stage.replay(&first, &["--speed", "max"]);
+        stage
+    }
+
+    fn replay(&self, flow: &str, flags: &[&str]) -> Ran {
+        let credentials = self.daemon.credentials();
+        let (to, runtime) = (self.daemon.sip().to_string(), self.runtime.to_string());
+        let mut arguments = vec![
+            "replay",
+            flow,
+            "--to",
+            &to,
+            "--runtime",
+            &runtime,
+            "--user",
+            &credentials.username,
+        ];
+        let password = if flow.ends_with("wrong-password.flow") {
+            "wrong"
+        } else {
+            &credentials.password
+        };
+        arguments.extend(["--password", password]);
+        let echoing = format!("{DIALLED}={ECHOING}");
+        if flow.ends_with("echo.flow") {
+            arguments.extend(["--replace", &echoing]);
+        }
+        arguments.extend(flags);
+        self.shell.run(&arguments)
+    }
+
+    /// What a changed flow says: the complaint, and the run.
+    fn replay_text(&self, flow: &str, flags: &[&str]) -> Ran {
+        self.shell.write("changed.flow", flow);
+        self.replay("changed.flow", flags)
+    }
+}
+
+fn folder() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/flows")
+}
+
+fn names() -> Vec<String> {
+    let entries = std::fs::read_dir(folder()).expect("the fixtures are there");
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("readable").path().display().to_string())
+        .filter(|name| name.ends_with(".flow"))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 12, "{names:?}");
+    names
+}
+
+fn flow(name: &str) -> String {
+    std::fs::read_to_string(folder().join(format!("{name}.flow"))).expect("readable")
+}
+
+/// The ladder without its times.
+fn rungs(ran: &Ran) -> Vec<Value> {
+    let run: Value =
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
+    let calls = run["calls"].as_array().expect("calls").iter();
+    calls
+        .flat_map(|call| call["steps"].as_array().expect("steps"))
+        .map(|step| {
+            let mut step = step.clone();
+            let fields = step.as_object_mut().expect("an object");
+            fields.remove("captured_at_s");
+            fields.remove("replayed_at_s");
+            step
+        })
+        .collect()
+}
+
+#[test]
+fn every_flow_goes_as_captured_in_any_order_on_udp_and_tcp() {
+    let stage = Stage::new();
+    let mut first: Vec<(String, Vec<Value>)> = Vec::new();
+    for (round, transport) in [(0, "udp"), (1, "tcp"), (2, "udp"), (3, "tcp")] {
+        let mut names = names();
+        let count = names.len();
+        names.rotate_left((round * 5) % count);
+        if round % 2 == 1 {
+            names.reverse();
+        }
+        for name in names {
+            let ran = stage.replay(
+                &name,
+                &["--json", "--speed", "max", "--transport", transport],
+            );
+            assert_eq!(ran.code, Some(0), "{name} on {transport}: {ran:?}");
+            let ladder = rungs(&ran);
+            match first.iter().find(|(known, _)| *known == name) {
+                Some((_, known)) => assert_eq!(&ladder, known, "{name} on {transport}"),
+                None => first.push((name, ladder)),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_captured_pace_is_kept() {
+    let stage = Stage::new();
+    let ran = stage.replay(&names()[0], &["--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let run: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let steps = run["calls"][0]["steps"].as_array().expect("steps");
+    let time = |field: &str| steps.last().expect("one")[field].as_f64().expect("a time");
+    assert!(
+        time("replayed_at_s") >= 0.45 && time("captured_at_s") >= 0.45,
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn what_was_changed_is_named() {
+    let stage = Stage::new();
+    let answered = flow("answered");
+    let changed = |from: &str, to: &str| {
+        assert!(answered.contains(from), "{from}");
+        answered.replacen(from, to, 1)
+    };
+    // The head of a message, by its start and the way it went.
+    let timed = |way: &str, line: &str| {
+        let at = answered
+            .find(&format!(" {way} udp\n{line}"))
+            .expect("it is there");
+        let start = answered[..at].rfind("--- ").expect("a head");
+        answered[start..at].to_owned()
+    };
+    let ringing_later = timed("runtime > us", "SIP/2.0 200 OK");
+    for (name, text, words) in [
+        (
+            "another answer",
+            changed(
+                " us > caller udp\nSIP/2.0 200 OK",
+                " us > caller udp\nSIP/2.0 486 Busy Here",
+            ),
+            [
+                "message 11, 486 Busy Here (INVITE), start line",
+                "found 200 OK",
+            ],
+        ),
+        (
+            "a header that isn't there",
+            changed("WWW-Authenticate: ", "X-Nobody-Sends: "),
+            ["message 2, 401 Unauthorized (INVITE), X-Nobody-Sends", "found none"],
+        ),
+        (
+            "another value",
+            changed("qop=\"auth\"", "qop=\"auth-int\""),
+            ["message 2, 401 Unauthorized (INVITE), WWW-Authenticate", "qop=auth-int"],
+        ),
+        (
+            "a later answer",
+            changed(&format!("{ringing_later} runtime"), "--- 2.600000 runtime").replace("--- --- ", "--- "),
+            ["200 OK (INVITE), time", "found after 2."],
+        ),
+        (
+            "a statement",
+            changed(" us > caller udp\nSIP/2.0 180", " us > caller udp\n? header Contact contains nowhere\nSIP/2.0 180"),
+            ["180 Ringing (INVITE), Contact", "something with `nowhere`"],
+        ),
+        (
+            "another step of routing",
+            changed("\nX-Queue-Name: front desk", "\nX-PLATFORM-AGENT-ID: 0198c0de-0000-7000-8000-000000000009\nX-Queue-Name: front desk")
+                .replace("X-Queue-Name: front desk\nX-PLATFORM-SESSION-ID", "X-Queue-Name: back office\nX-PLATFORM-SESSION-ID"),
+            ["INVITE, X-Queue-Name", "back office"],
+        ),
+    ] {
+        let ran = stage.replay_text(&text, &["--tolerance", "1.5", "--junit", "report.xml"]);
+        assert_eq!(ran.code, Some(1), "{name}: {}{}", ran.stdout, ran.stderr);
+        for word in words {
+            assert!(ran.stdout.contains(word), "{name}: no {word:?} in\n{}", ran.stdout);
+        }
+        assert_eq!(ran.stdout.matches(">>>").count(), 1, "{name}: {}", ran.stdout);
+        let junit = std::fs::read_to_string(stage.shell.path("report.xml")).expect("the report");
+        assert!(junit.contains("failures=\"1\"") && junit.contains(words[0].split(',').next().unwrap_or_default()), "{junit}");
+    }
+    // What went another way is wound up: nothing is left standing.
+    let ended = stage
+        .daemon
+        .calls()
+        .iter()
+        .all(|call| !call["ended_at"].is_null());
+    assert!(
+        ended || stage.daemon.calls().len() < 20,
+        "{:?}",
+        stage.daemon.calls()
+    );
+}
+
+#[test]
+fn a_challenge_that_was_not_captured_is_answered_and_a_dedicated_address_needs_none() {
+    let stage = Stage::new();
+    let answered = flow("answered");
+    // As captured at a PBX that is known by its address: without 401, ACK and credentials.
+    let second = answered
+        .match_indices("\n--- ")
+        .nth(3)
+        .expect("four messages")
+        .0;
+    let first = answered.find("\n--- ").expect("one");
+    let without = format!("{}{}", &answered[..first], &answered[second..]);
+    let without: String = without
+        .lines()
+        .filter(|line| !line.starts_with("Authorization"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let ran = stage.replay_text(&without, &["--speed", "max"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.stdout.contains("answered with credentials"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
+fn what_cannot_be_played_says_why() {
+    let stage = Stage::new();
+    let answered = flow("answered");
+    let second = answered
+        .match_indices("\n--- ")
+        .nth(1)
+        .expect("two messages")
+        .0;
+    let first = answered.find("\n--- ").expect("one");
+    let middle = format!("{}{}", &answered[..first], &answered[second..]);
+    let ran = stage.replay_text(&middle, &[]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(
+        ran.stdout.contains("begins in the middle"),
+        "{}",
+        ran.stdout
+    );
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())).to_string();
+    let ran = stage.shell.run(&[
+        "replay",
+        "changed.flow",
+        "--to",
+        &nobody,
+        "--patience",
+        "0.5",
+    ]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+}
