@@ -370,6 +370,7 @@ impl Call {
                     self.hang_up(cx, Reason::DialogGone);
                 }
             }
+            Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
             Purpose::Refresh if broken => self.refresh_again(cx, pending.side),
             Purpose::Refresh | Purpose::Join => self.hang_up(cx, Reason::DialogGone),
             Purpose::Own if broken && pending.method == Method::Bye => {

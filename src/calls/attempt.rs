@@ -12,7 +12,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Method};
 use uuid::Uuid;
 
-use super::call::{Call, ContactState, Setup, Side, Speaker};
+use super::call::{Call, ContactState, Phase, Setup, Side, Speaker};
 use super::context::{CallTimer, Cx, TagOwner};
 use super::crossing;
 use super::dial::Dial;
@@ -75,19 +75,29 @@ impl Call {
             .as_deref_mut()
             .filter(|setup| setup.contact == ContactState::Pending)
         else {
-            return;
+            // The call was answered first.
+            return self.note_contact(cx, contact);
         };
         setup.contact = ContactState::Known(contact);
         let mut timer = setup.contact_timer.take();
         cx.cancel_timer(&mut timer);
-        if let Some(contact) = contact {
-            cx.core.fact(Fact::Contact {
-                call: self.id,
-                org: self.org,
-                contact,
-            });
-        }
+        self.note_contact(cx, contact);
         self.advance(cx);
+    }
+
+    fn note_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
+        let (Some(contact), None) = (contact, self.contact) else {
+            return;
+        };
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.contact = Some(contact);
+        cx.core.fact(Fact::Contact {
+            call: self.id,
+            org: self.org,
+            contact,
+        });
     }
 
     /// Sends the INVITE to the next target.

@@ -22,6 +22,7 @@ use super::hangup::Farewell;
 use super::limits::Permit;
 use super::outbound::Outbound;
 use super::target::{Place, Target};
+use super::transfer::Transfer;
 use crate::directory::view::PeerLogin;
 
 /// Where a call stands in this shard's slab.
@@ -276,6 +277,8 @@ pub(crate) enum Purpose {
     Join,
     /// Our own PRACK or BYE: the answer only ends the wait.
     Own,
+    /// The REFER of a transfer.
+    Transfer,
     /// Our BYE once more, after the connection broke with the first.
     Again,
 }
@@ -311,6 +314,8 @@ pub(crate) struct Call {
     pub(crate) session: Uuid,
     pub(crate) org: Uuid,
     pub(crate) agent: Uuid,
+    /// Who calls, once known.
+    pub(crate) contact: Option<Uuid>,
     pub(crate) slot: Slot,
     pub(crate) phase: Phase,
     pub(crate) answered: Option<Moment>,
@@ -334,6 +339,8 @@ pub(crate) struct Call {
     pub(crate) exchange: Option<TimerId>,
     /// The set-up deadline, then the longest duration.
     pub(crate) deadline: Option<TimerId>,
+    /// The last transfer, under way or settled.
+    pub(crate) transfer: Option<Box<Transfer>>,
 }
 
 impl Call {
@@ -372,7 +379,10 @@ impl Call {
 
     /// Whether nothing is awaited any more and the call may be forgotten.
     pub(crate) fn is_done(&self) -> bool {
-        self.phase == Phase::Over && self.pending.is_empty() && self.bye_owed.is_none()
+        self.phase == Phase::Over
+            && self.pending.is_empty()
+            && self.bye_owed.is_none()
+            && !self.is_parting()
     }
 
     pub(crate) fn take_pending(&mut self, client: ClientTx) -> Option<Pending> {

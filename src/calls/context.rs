@@ -88,6 +88,8 @@ pub(crate) enum CallTimer {
     Exchange,
     /// Refresh or expiry of the session on one leg (RFC 4028).
     Session(Side),
+    /// A transfer has waited long enough.
+    Transfer,
 }
 
 /// What the calls of one shard share.
@@ -237,6 +239,7 @@ impl Core {
             ]
         });
         let mut timers = vec![call.deadline, call.exchange, call.caller.session_timer];
+        timers.push(call.transfer_timer());
         timers.extend(setup.into_iter().flatten());
         if let Some(outbound) = &call.outbound {
             timers.push(outbound.timer());

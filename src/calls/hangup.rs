@@ -105,6 +105,16 @@ impl Call {
                 }
                 self.refuse(cx, Reason::RuntimeRefused);
             }
+            (Phase::Answered | Phase::Confirmed, Side::Agent) if self.is_transferring() => {
+                self.forgive_acks(cx, side);
+                self.abandon(cx);
+                if let Speaker::Runtime(leg) = &mut self.speaker {
+                    leg.dialogs.clear();
+                    leg.session = None;
+                    cx.cancel_timer(&mut leg.session_timer);
+                }
+                self.agent_leaves(cx);
+            }
             (Phase::Answered | Phase::Confirmed, _) => {
                 self.forgive_acks(cx, side);
                 self.abandon(cx);
@@ -170,8 +180,28 @@ impl Call {
                     },
                 );
             }
-            Phase::Over => {}
+            Phase::Over => self.stop_parting(cx),
         }
+    }
+
+    /// Both legs are over, and nothing is wrong with that.
+    pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, status: Status, by: HangupBy) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.abandon(cx);
+        for side in [Side::Caller, Side::Agent] {
+            self.send_bye(cx, side, Farewell::default());
+        }
+        self.end(
+            cx,
+            End {
+                status,
+                sip_code: 200,
+                reason: None,
+                by,
+            },
+        );
     }
 
     /// Refuses a call that nobody has answered.
@@ -282,6 +312,9 @@ impl Call {
     /// back, and an offer that nobody will answer is rejected. Whatever the answers are then, only their ACKs are owed.
     fn abandon(&mut self, cx: &mut Cx<'_>) {
         for pending in &mut self.pending {
+            if pending.purpose == Purpose::Transfer {
+                continue;
+            }
             let purpose = std::mem::replace(&mut pending.purpose, Purpose::Own);
             if let Purpose::Relay(server) = purpose {
                 cx.respond(server, 487, None, |_| {}, b"");
@@ -385,7 +418,7 @@ impl Call {
         for timer in timers.into_iter().flatten() {
             cx.core.timers.cancel(timer);
         }
-        cx.core.fact(Fact::Ended(Box::new(Ended {
+        let ended = Ended {
             call: self.id,
             org: self.org,
             at: cx.now,
@@ -394,7 +427,10 @@ impl Call {
             reason: end.reason.map(|reason| reason.code().into()),
             hangup_by: end.by,
             cause: end.cause,
-        })));
+        };
+        if let Some(ended) = self.end_transfer(cx, ended) {
+            cx.core.fact(Fact::Ended(Box::new(ended)));
+        }
     }
 }
 

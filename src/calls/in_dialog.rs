@@ -63,7 +63,8 @@ impl Call {
                 b"",
             );
         }
-        if self.phase == Phase::Over && message.method() != Method::Bye {
+        let is_over = self.phase == Phase::Over;
+        if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
         match message.method() {
@@ -76,11 +77,8 @@ impl Call {
             Method::Prack | Method::Cancel | Method::Ack => {
                 cx.respond(server, 481, None, |_| {}, b"")
             }
-            Method::Refer
-            | Method::Notify
-            | Method::Subscribe
-            | Method::Publish
-            | Method::Register => {
+            Method::Notify => self.on_notify(cx, side, server, message),
+            Method::Refer | Method::Subscribe | Method::Publish | Method::Register => {
                 cx.respond(server, 405, None, |head| head.line("Allow", ALLOW), b"");
             }
             Method::Other => cx.respond(server, 501, None, |head| head.line("Allow", ALLOW), b""),
@@ -176,6 +174,9 @@ impl Call {
         let mut cseq = 0;
         let write = |head: &mut Head<'_>| {
             cseq = dialog.begin(token, head);
+            if method == Method::Refer {
+                head.line("Contact", contact.as_bytes());
+            }
             if matches!(method, Method::Invite | Method::Update) {
                 Self::own_lines(head, &contact);
                 if let Some(session) = &session {
@@ -230,6 +231,7 @@ impl Call {
             (Purpose::Own, Method::Invite) => self.settle_late(cx, &pending, message),
             (Purpose::Own | Purpose::Again, _) => {}
             (Purpose::Join, _) => self.on_join_answer(cx, flow, &pending, message),
+            (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
             (Purpose::Refresh, _) => self.on_refresh_answer(cx, flow, &pending, message),
             (Purpose::Relay(server), Method::Invite) => {
                 self.on_reinvite_answer(cx, flow, &pending, server, message)

@@ -7,7 +7,7 @@ use dashmap::DashMap;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::record::{Direction, Fact, Started, Status};
+use super::record::{Direction, Fact, Started, Status, Transfer};
 
 /// One live call as the API shows it.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct LiveCall {
     pub runtime_call_id: Option<Box<str>>,
     /// It has ended, and is shown as it was until its end is a row.
     pub over: bool,
+    /// Its last transfer.
+    pub transfer: Option<Arc<Transfer>>,
 }
 
 /// All live calls of this node.
@@ -90,6 +92,7 @@ impl LiveCalls {
                     answered_at: None,
                     runtime_call_id: None,
                     over: false,
+                    transfer: None,
                 };
                 self.sessions.insert(started.session, started.call);
                 self.calls.insert(started.call, live);
@@ -117,6 +120,9 @@ impl LiveCalls {
                 ..
             } => self.change(*call, |live| {
                 live.runtime_call_id = Some(runtime_call_id.clone());
+            }),
+            Fact::Transfer(transfer) => self.change(transfer.call, |live| {
+                live.transfer = Some(Arc::new((**transfer).clone()));
             }),
             // Shown as it was until its end is a row: see `forget`.
             Fact::Ended(ended) => self.change(ended.call, |live| live.over = true),

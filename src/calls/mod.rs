@@ -14,6 +14,7 @@ mod crossing;
 mod dial;
 mod echo;
 mod effect;
+pub mod handoff;
 mod hangup;
 mod in_dialog;
 pub mod limits;
@@ -28,6 +29,7 @@ mod session;
 mod setup;
 pub mod target;
 pub mod token;
+pub mod transfer;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -217,6 +219,7 @@ impl Calls {
                 CallTimer::Reliable => call.on_reliable_timer(cx),
                 CallTimer::Exchange => call.on_exchange_late(cx),
                 CallTimer::Session(side) => call.on_session_timer(cx, side),
+                CallTimer::Transfer => call.on_transfer_timer(cx),
             });
         }
     }

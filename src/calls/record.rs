@@ -8,6 +8,8 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+pub use super::transfer::record::{State as TransferState, Transfer, Way};
+
 /// Who began the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -202,6 +204,8 @@ pub enum Fact {
         /// Call-ID of the runtime's leg.
         runtime_call_id: Box<str>,
     },
+    /// A transfer of the call has come to a state.
+    Transfer(Box<Transfer>),
     /// The call is over.
     Ended(Box<Ended>),
 }
@@ -212,6 +216,7 @@ impl Fact {
         match self {
             Self::Started(started) => started.call,
             Self::Ended(ended) => ended.call,
+            Self::Transfer(transfer) => transfer.call,
             Self::Contact { call, .. }
             | Self::Ringing { call, .. }
             | Self::Joined { call, .. }

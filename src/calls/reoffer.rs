@@ -346,8 +346,9 @@ impl Call {
             self.phase = Phase::Confirmed;
         }
         if let Some(farewell) = self.bye_owed.take() {
-            self.send_bye(cx, Side::Caller, farewell);
+            return self.send_bye(cx, Side::Caller, farewell);
         }
+        self.transfer_may_begin(cx);
     }
 
     /// ACK with every port 0: the answer to an offer that nobody answers any more.

@@ -323,6 +323,8 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             exchange: None,
             permit: Some(permit),
             deadline: Some(deadline),
+            contact: None,
+            transfer: None,
         })
     }
 }

@@ -9,7 +9,8 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Defaults;
-use super::settings::Runtime;
+use super::destinations::{Destination, HUMAN};
+use super::settings::{Runtime, TransferTarget};
 use super::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
 use crate::store::{
     self, AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store,
@@ -116,6 +117,7 @@ impl Book {
                 runtimes: self.runtimes(rows),
                 trunk: trunk.map(trunk_view),
                 ways_out: ways_out(rows),
+                destinations: destinations(rows),
             }),
             logins: trunk
                 .map(|trunk| self.logins(rows, trunk))
@@ -215,11 +217,41 @@ fn routing_agent(agent: &store::Agent) -> trunkline_routing::Agent {
     }
 }
 
+/// By agent. The number for human escalation stands in where no destination of that name is assigned.
+fn destinations(rows: &OrgRows) -> HashMap<Uuid, Arc<[Destination]>> {
+    let mut of_agents: HashMap<Uuid, Vec<Destination>> = HashMap::new();
+    for (agent, destination) in &rows.destinations {
+        let destination = destination.clone();
+        of_agents.entry(*agent).or_default().push(destination);
+    }
+    for agent in &rows.agents {
+        let Some(number) = agent.handoff_phone_number else {
+            continue;
+        };
+        let own = of_agents.entry(agent.id).or_default();
+        if Destination::named(own, HUMAN).is_none() {
+            own.push(Destination {
+                id: None,
+                name: HUMAN.into(),
+                target: TransferTarget::Phone(number),
+            });
+        }
+    }
+    of_agents
+        .into_iter()
+        .map(|(agent, own)| (agent, own.into()))
+        .collect()
+}
+
 fn trunk_view(trunk: &InboundTrunk) -> TrunkView {
     TrunkView {
         id: trunk.id,
         krisp_enabled: trunk.krisp_enabled,
         username: trunk.username.as_str().into(),
+        login: Arc::new(PeerLogin {
+            user: trunk.username.as_str().into(),
+            password: trunk.password.reveal().into(),
+        }),
         refer_to: trunk.refer_to_format,
         refer_host: trunk.refer_host.as_deref().map(Into::into),
         refer_headers_in_uri: trunk.refer_headers_in_uri,

@@ -3,6 +3,7 @@
 //! Shards read it without a lock; an edit anywhere is seen within a second. While the database is away the view stays as it was.
 
 mod book;
+pub mod destinations;
 mod follow;
 pub mod settings;
 pub mod view;

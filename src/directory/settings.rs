@@ -41,7 +41,8 @@ impl ReferFormat {
 }
 
 /// Where a transfer leads.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TransferTarget {
     /// A telephone number.
     Phone(E164),

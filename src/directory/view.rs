@@ -14,7 +14,8 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-pub use super::settings::{ReferFormat, Runtime};
+pub use super::destinations::Destination;
+pub use super::settings::{ReferFormat, Runtime, TransferTarget};
 
 /// Every org, by id, by trunk user name and by source address.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +41,8 @@ pub struct OrgView {
     pub trunk: Option<TrunkView>,
     /// The trunk that an agent dials through, by agent; one without any isn't listed.
     pub ways_out: HashMap<Uuid, Arc<WayOut>>,
+    /// Whom each agent may hand callers to, in the order of their assignment.
+    pub destinations: HashMap<Uuid, Arc<[Destination]>>,
 }
 
 /// An outbound trunk: what a call needs to leave by it.
@@ -91,6 +94,8 @@ pub struct TrunkView {
     pub krisp_enabled: bool,
     /// The digest user name.
     pub username: Box<str>,
+    /// The pair by which a PBX that challenges us is answered.
+    pub login: Arc<PeerLogin>,
     /// How `Refer-To` names a phone number.
     pub refer_to: ReferFormat,
     /// The host in `Refer-To`; without one that of the peer's Contact.

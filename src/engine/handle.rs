@@ -11,6 +11,8 @@ use super::clock;
 use super::inbox::{Input, Switch};
 use crate::calls::limits::Limits;
 use crate::calls::outbound::{Order, Placed};
+use crate::calls::record::Transfer;
+use crate::calls::transfer::{Ask, Unable};
 use crate::calls::{Reason, place_of};
 use crate::registrar::bindings::{Binding, Bindings};
 
@@ -65,17 +67,40 @@ impl Handle {
     /// # Errors
     /// Its shard doesn't answer.
     pub async fn hang_up(&self, call: Uuid) -> Result<bool, NoAnswer> {
+        let asked = self.ask(call, |done| Input::HangUp { call, done });
+        Ok(asked.await?.unwrap_or(false))
+    }
+
+    /// Hands a call to one of its agent's destinations.
+    ///
+    /// # Errors
+    /// Its shard doesn't answer; inside, why there is no transfer.
+    pub async fn transfer(
+        &self,
+        call: Uuid,
+        ask: Ask,
+    ) -> Result<Result<Transfer, Unable>, NoAnswer> {
+        let asked = self.ask(call, |done| Input::Transfer { call, ask, done });
+        Ok(asked.await?.unwrap_or(Err(Unable::NotUp)))
+    }
+
+    /// Asks the shard of a call; `None` if that is on another node, or nowhere.
+    async fn ask<T>(
+        &self,
+        call: Uuid,
+        input: impl FnOnce(oneshot::Sender<T>) -> Input,
+    ) -> Result<Option<T>, NoAnswer> {
         let Some((node, slot)) = place_of(call) else {
-            return Ok(false);
+            return Ok(None);
         };
         if node != self.node {
-            return Ok(false);
+            return Ok(None);
         }
         let inbox = &self.switch.shards()[self.switch.shard_of(slot)];
         let (done, answer) = oneshot::channel();
         let asked = async {
-            inbox.send(Input::HangUp { call, done }).await;
-            answer.await.map_err(|_| NoAnswer)
+            inbox.send(input(done)).await;
+            answer.await.map(Some).map_err(|_| NoAnswer)
         };
         tokio::time::timeout(PATIENCE, asked)
             .await

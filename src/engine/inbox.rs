@@ -10,7 +10,9 @@ use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
 use crate::calls::outbound::{Order, Placed};
+use crate::calls::record::Transfer;
 use crate::calls::target::Target;
+use crate::calls::transfer::{Ask, Unable};
 use crate::calls::{CallKey, Reason};
 
 /// A message that came by a stream, or to another shard's socket.
@@ -46,6 +48,12 @@ pub(crate) enum Input {
     HangUp {
         call: Uuid,
         done: oneshot::Sender<bool>,
+    },
+    /// A call is handed to one of its agent's destinations; what becomes of that is told.
+    Transfer {
+        call: Uuid,
+        ask: Ask,
+        done: oneshot::Sender<Result<Transfer, Unable>>,
     },
     /// All calls end now.
     HangUpAll(Reason),

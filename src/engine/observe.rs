@@ -85,6 +85,15 @@ impl Observer {
                     self.metrics.refused(reason.code());
                 }
             }
+            Fact::Transfer(transfer) => tracing::debug!(
+                call.id = %transfer.call,
+                org.id = %transfer.org,
+                transfer.id = %transfer.id,
+                state = transfer.state.as_str(),
+                way = transfer.way.as_str(),
+                sip_code = transfer.sip_code,
+                "transfer"
+            ),
             Fact::Contact { .. } | Fact::Ringing { .. } | Fact::Joined { .. } => {}
         }
     }

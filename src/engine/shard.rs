@@ -340,6 +340,14 @@ impl Shard {
                     }
                 }))
             }
+            Input::Transfer { call, ask, done } => {
+                let view = self.directory.load();
+                catch_unwind(AssertUnwindSafe(|| {
+                    let begun = calls.transfer(endpoint, &view, call, ask, now);
+                    // Who asked may have gone.
+                    let _ = done.send(begun);
+                }))
+            }
             Input::HangUpAll(reason) => catch_unwind(AssertUnwindSafe(|| {
                 calls.hang_up_all(endpoint, reason, now)
             })),

@@ -4,11 +4,11 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Store;
-use super::column::{from_row, json, maybe, micros, moment, named, number, small};
+use super::column::{Unreadable, from_row, json, maybe, micros, moment, named, number, small};
 use super::error::{Error, Kind, Wrong};
 use super::page::{Page, Position};
 use super::pool::{fetch_all, fetch_one, fetch_optional};
+use super::{CallTransfer, Store};
 use crate::calls::record::{Direction, HangupBy, Status};
 
 /// A call.
@@ -54,6 +54,8 @@ pub struct Call {
     pub caller_call_id: String,
     /// Call-ID of the runtime's leg.
     pub runtime_call_id: Option<String>,
+    /// Its last transfer.
+    pub transfer: Option<CallTransfer>,
 }
 
 /// Which calls to list; what is `None` doesn't matter.
@@ -113,7 +115,7 @@ impl Calls<'_> {
         let items: Vec<Call> = fetch_all!(
             reading,
             concat!(
-                "SELECT * FROM calls WHERE ",
+                "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE ",
                 matching!(),
                 " AND (started_at, id) < ($8, $9) ORDER BY started_at DESC, id DESC LIMIT $10"
             ),
@@ -139,10 +141,17 @@ impl Calls<'_> {
             filter.from.map_or(0, micros),
             filter.to.map_or(i64::MAX, micros),
         )?;
-        Ok(Page::of(items, limit, total, |call| Position {
+        drop(reading);
+        let mut page = Page::of(items, limit, total, |call| Position {
             at: call.started_at,
             id: call.id,
-        }))
+        });
+        let ids: Vec<Uuid> = page.items.iter().map(|call: &Call| call.id).collect();
+        let mut transfers = self.transfers(org, &ids).await?;
+        for call in &mut page.items {
+            call.transfer = transfers.remove(&call.id);
+        }
+        Ok(page)
     }
 
     /// The call of this id.
@@ -151,9 +160,13 @@ impl Calls<'_> {
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid, call: Uuid) -> Result<Call, Error> {
         let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT * FROM calls WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
-        let row = fetch_optional!(reading, sql, org, call)?;
-        Ok(row.ok_or(Wrong::Absent(Kind::Call))?)
+        let sql = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
+                   WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
+        let row: Option<Call> = fetch_optional!(reading, sql, org, call)?;
+        let mut found = row.ok_or(Wrong::Absent(Kind::Call))?;
+        drop(reading);
+        found.transfer = self.transfers(org, &[call]).await?.remove(&call);
+        Ok(found)
     }
 
     /// The call of this session, and the caller's own headers.
@@ -162,8 +175,8 @@ impl Calls<'_> {
     /// [`Wrong::Absent`].
     pub async fn of_session(self, org: Uuid, session: Uuid) -> Result<(Call, Vec<Header>), Error> {
         let mut reading = self.0.pool().snapshot().await?;
-        let sql =
-            "SELECT * FROM calls WHERE org_id = $1 AND session_id = $2 AND started_at IS NOT NULL";
+        let sql = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
+                   WHERE org_id = $1 AND session_id = $2 AND started_at IS NOT NULL";
         let call: Option<Call> = fetch_optional!(reading, sql, org, session)?;
         let call = call.ok_or(Wrong::Absent(Kind::Session))?;
         let sql = "SELECT headers FROM calls WHERE org_id = $1 AND id = $2";
@@ -223,4 +236,10 @@ from_row!(Call {
     hangup_by: maybe(named),
     caller_call_id,
     runtime_call_id,
+    transfer: not_here,
 });
+
+/// What a row of calls doesn't hold.
+fn not_here<V>(_: Option<String>) -> Result<Option<V>, Unreadable> {
+    Ok(None)
+}

@@ -3,7 +3,6 @@
 //! Those of an org are recorded one after the other, each later than the one before by at least a microsecond. So a list never
 //! gains an item below one that was seen, and how many lie in a window is the difference of two positions.
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -12,30 +11,7 @@ use super::column::{self, from_row, maybe, micros, moment, named, to_json, writt
 use super::error::Error;
 use super::pool::{Reading, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{EventType, NewEvent, Page, Position, Store, events, new_id};
-
-/// Why an agent handed off.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Reason {
-    AiImpliedHandoff,
-    BasedOnInstructions,
-    InstructionsNotClear,
-    InsufficientKnowledge,
-    InsufficientTools,
-    ProhibitedTopic,
-    UserRequestedHumanAssistance,
-}
-
-/// How the person felt.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Sentiment {
-    Angry,
-    Happy,
-    Neutral,
-}
+pub use crate::calls::handoff::{Reason, Sentiment};
 
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,32 +81,6 @@ impl Store {
     }
 }
 
-impl Reason {
-    /// As it is written.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::AiImpliedHandoff => "ai_implied_handoff",
-            Self::BasedOnInstructions => "based_on_instructions",
-            Self::InstructionsNotClear => "instructions_not_clear",
-            Self::InsufficientKnowledge => "insufficient_knowledge",
-            Self::InsufficientTools => "insufficient_tools",
-            Self::ProhibitedTopic => "prohibited_topic",
-            Self::UserRequestedHumanAssistance => "user_requested_human_assistance",
-        }
-    }
-}
-
-impl Sentiment {
-    /// As it is written.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Angry => "angry",
-            Self::Happy => "happy",
-            Self::Neutral => "neutral",
-        }
-    }
-}
-
 impl Handoffs<'_> {
     /// Records a handoff as the org's newest.
     ///
@@ -138,32 +88,7 @@ impl Handoffs<'_> {
     /// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org.
     pub async fn record(self, org: Uuid, new: NewHandoff, now: Moment) -> Result<Handoff, Error> {
         let mut writing = self.0.edit(org).await?;
-        let last: Option<(i64, i64)> = fetch_optional!(
-            writing,
-            "SELECT created_at, position FROM handoffs WHERE org_id = $1 ORDER BY created_at DESC LIMIT 1",
-            org
-        )?;
-        let (last_at, last_position) = last.unwrap_or((-1, 0));
-        let at = micros(now).max(last_at + 1);
-        let id = new_id(now);
-        let reasons = sound(new.reasons);
-        let handoff: Handoff = fetch_one!(
-            writing,
-            "INSERT INTO handoffs (id, org_id, session_id, summary, explanation, reasons, sentiment, position, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING *",
-            id,
-            org,
-            new.session_id,
-            new.summary,
-            new.explanation,
-            to_json(&reasons),
-            new.sentiment.map(Sentiment::as_str),
-            last_position + 1,
-            at,
-        )?;
-        for reason in reasons {
-            add_reason(&mut writing, org, reason, (id, at)).await?;
-        }
+        let handoff = append(&mut writing, org, (new_id(now), None), new, now).await?;
         events::append(&mut writing, &[handoff.event()]).await?;
         self.0.commit_recorded(writing).await?;
         Ok(handoff)
@@ -209,6 +134,73 @@ impl Handoff {
         let kind = EventType::HandoffCreated;
         NewEvent::of(self.org_id, kind, self.id, &data, self.created_at)
     }
+}
+
+/// Which handoff of which call.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct OfCall {
+    /// The handoff's id: it is recorded once.
+    pub(super) id: Uuid,
+    pub(super) call: Uuid,
+}
+
+/// Records the handoff of a call unless it is there already, or the org is gone; gives its event.
+pub(super) async fn record_once(
+    writing: &mut Writing,
+    org: Uuid,
+    of: OfCall,
+    new: NewHandoff,
+    at: Moment,
+) -> Result<Option<NewEvent>, Error> {
+    // Positions are given out one after the other.
+    let sql = match writing {
+        Writing::Sqlite(_) => "SELECT id FROM orgs WHERE id = $1",
+        Writing::Postgres(_) => "SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
+    };
+    let there: Option<(Uuid,)> = fetch_optional!(writing, sql, org)?;
+    let recorded: Option<(Uuid,)> =
+        fetch_optional!(writing, "SELECT id FROM handoffs WHERE id = $1", of.id)?;
+    if there.is_none() || recorded.is_some() {
+        return Ok(None);
+    }
+    let handoff = append(writing, org, (of.id, Some(of.call)), new, at).await?;
+    Ok(Some(handoff.event()))
+}
+
+async fn append(
+    writing: &mut Writing,
+    org: Uuid,
+    (id, call): (Uuid, Option<Uuid>),
+    new: NewHandoff,
+    now: Moment,
+) -> Result<Handoff, Error> {
+    let last: Option<(i64, i64)> = fetch_optional!(
+        writing,
+        "SELECT created_at, position FROM handoffs WHERE org_id = $1 ORDER BY created_at DESC LIMIT 1",
+        org
+    )?;
+    let (last_at, last_position) = last.unwrap_or((-1, 0));
+    let at = micros(now).max(last_at + 1);
+    let reasons = sound(new.reasons);
+    let handoff: Handoff = fetch_one!(
+        writing,
+        "INSERT INTO handoffs (id, org_id, session_id, call_id, summary, explanation, reasons, sentiment, position, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING *",
+        id,
+        org,
+        new.session_id,
+        call,
+        new.summary,
+        new.explanation,
+        to_json(&reasons),
+        new.sentiment.map(Sentiment::as_str),
+        last_position + 1,
+        at,
+    )?;
+    for reason in reasons {
+        add_reason(writing, org, reason, (id, at)).await?;
+    }
+    Ok(handoff)
 }
 
 /// At least one, each once.

@@ -34,6 +34,7 @@ const MIGRATIONS: &[Migration] = migrations![
     6 "0006_handoffs_and_keys",
     7 "0007_session_context",
     8 "0008_events",
+    9 "0009_transfers",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

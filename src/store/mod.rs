@@ -37,6 +37,7 @@ mod pool;
 mod projection;
 mod secrets;
 mod snapshot;
+mod transfers;
 mod webhooks;
 
 use std::sync::Arc;
@@ -73,6 +74,7 @@ pub use page::{Page, Position};
 pub use partners::{NewPartner, Partner, PartnerKey, Partners};
 pub use password::Password;
 pub use snapshot::{OldCredentials, OrgRows};
+pub use transfers::CallTransfer;
 pub use webhooks::{MOST_WEBHOOKS, NewWebhook, Webhook, WebhookChange, Webhooks};
 
 use pool::{Pool, Writing};

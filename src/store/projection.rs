@@ -17,6 +17,7 @@ use super::error::Error;
 use super::event::NewEvent;
 use super::events;
 use super::pool::{Writing, fetch_all, on};
+use super::transfers;
 use crate::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use crate::journal::{Origin, Project, Retry};
 
@@ -44,6 +45,7 @@ impl Calls<'_> {
         let mut writing = self.0.pool().write().await?;
         let mut rest = known.as_slice();
         let mut events = Vec::new();
+        transfers::project(&mut writing, facts, &mut events).await?;
         while !rest.is_empty() {
             // A few sizes only: each is a statement that stays prepared.
             let size = [64, 16, 4, 1]
@@ -65,6 +67,7 @@ impl Calls<'_> {
     /// [`Broke`](super::Broke) alone.
     pub async fn close_lost(self, node: u8, boot: i64, now: Moment) -> Result<u64, Error> {
         let mut writing = self.0.pool().write().await?;
+        transfers::close_lost(&mut writing, node, boot, now).await?;
         let closed: Vec<CallRow> = fetch_all!(
             writing,
             "UPDATE calls SET status = $3, ended_at = $4, hangup_by = $5, reason = $6
@@ -144,6 +147,8 @@ impl<'f> Known<'f> {
                 runtime_call_id, ..
             } => self.runtime_call_id = Some(&**runtime_call_id),
             Fact::Ended(ended) => self.ended = Some(ended),
+            // A row of its own.
+            Fact::Transfer(_) => {}
         }
     }
 
@@ -188,6 +193,7 @@ fn org(fact: &Fact) -> Uuid {
     match fact {
         Fact::Started(started) => started.org,
         Fact::Ended(ended) => ended.org,
+        Fact::Transfer(transfer) => transfer.org,
         Fact::Contact { org, .. }
         | Fact::Ringing { org, .. }
         | Fact::Answered { org, .. }

@@ -7,12 +7,15 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, moment, number};
+use super::destinations::target;
 use super::error::Error;
 use super::inbound_trunks;
 use super::outbound_trunks;
 use super::password::Password;
 use super::pool::{Writing, fetch_all};
 use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk, Store};
+use crate::directory::destinations::Destination;
+use crate::directory::settings::TransferTarget;
 
 /// An org with what belongs to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +34,8 @@ pub struct OrgRows {
     pub old_credentials: Vec<OldCredentials>,
     /// Networks dedicated to it.
     pub dedicated: Vec<IpNet>,
+    /// Whom its agents may hand callers to, with the agent, in the order of their assignment.
+    pub destinations: Vec<(Uuid, Destination)>,
 }
 
 /// Credentials from before a rotation.
@@ -60,6 +65,7 @@ impl Store {
         self.add_old_credentials(&mut reading, org, &mut rows)
             .await?;
         add_dedications(&mut reading, org, &mut rows).await?;
+        add_destinations(&mut reading, org, &mut rows).await?;
         Ok(rows.into_values().collect())
     }
 }
@@ -148,6 +154,48 @@ async fn add_dedications(
     }
     Ok(())
 }
+
+async fn add_destinations(
+    reading: &mut Writing,
+    org: Option<Uuid>,
+    rows: &mut Rows,
+) -> Result<(), Error> {
+    let assigned: Vec<Assigned> = of!(
+        reading,
+        org,
+        "SELECT agent_destinations.org_id, agent_id, destinations.id, name, type || ' ' || value AS target
+         FROM agent_destinations JOIN destinations ON destinations.org_id = agent_destinations.org_id
+             AND destinations.id = agent_destinations.destination_id",
+        "agent_destinations.org_id",
+        "ORDER BY agent_destinations.created_at, agent_destinations.destination_id"
+    )?;
+    for assigned in assigned {
+        if let Some(rows) = rows.get_mut(&assigned.org_id) {
+            let destination = Destination {
+                id: Some(assigned.id),
+                name: assigned.name.into(),
+                target: assigned.target,
+            };
+            rows.destinations.push((assigned.agent_id, destination));
+        }
+    }
+    Ok(())
+}
+
+struct Assigned {
+    org_id: Uuid,
+    agent_id: Uuid,
+    id: Uuid,
+    name: String,
+    target: TransferTarget,
+}
+from_row!(Assigned {
+    org_id,
+    agent_id,
+    id,
+    name,
+    target: target
+});
 
 impl Store {
     async fn add_trunks(
@@ -263,6 +311,7 @@ impl OrgRows {
             outbound_trunks: Vec::new(),
             old_credentials: Vec::new(),
             dedicated: Vec::new(),
+            destinations: Vec::new(),
         }
     }
 }

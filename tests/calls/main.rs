@@ -12,4 +12,5 @@ mod refusals;
 mod registrations;
 mod sessions;
 mod steps;
+mod transfers;
 mod transports;

@@ -385,7 +385,8 @@ fn record(world: &World) -> String {
         | Fact::Contact { .. }
         | Fact::Ringing { .. }
         | Fact::Joined { .. }
-        | Fact::Answered { .. } => None,
+        | Fact::Answered { .. }
+        | Fact::Transfer(_) => None,
     });
     ended.map_or(String::new(), |ended| {
         format!(

@@ -412,6 +412,7 @@ fn view(agent_limit: Option<u32>) -> View {
                 runtimes: runtimes.collect(),
                 trunk: None::<TrunkView>,
                 ways_out: HashMap::new(),
+                destinations: HashMap::new(),
             }),
         )]),
         by_username: HashMap::from([("trunk-user".into(), login)]),

@@ -205,6 +205,13 @@ impl Dialog {
         last(self.part(REMOTE), self.remote_tag)
     }
 
+    /// Our address, as the peer knows it: the URI in angle brackets, without the tag.
+    pub fn local_address(&self) -> &[u8] {
+        let local = self.part(LOCAL);
+        let end = memchr::memrchr(b'>', local).map_or(local.len(), |at| at + 1);
+        &local[..end]
+    }
+
     /// The CSeq number of our last request; 0 before the first.
     pub const fn local_seq(&self) -> u32 {
         self.local_seq

@@ -15,6 +15,7 @@ use crate::api::query::Query;
 use crate::api::shape::{Choice, ListOf, Text};
 use crate::api::time::{self, written};
 use crate::api::{Api, ApiError};
+use crate::calls::handoff::Report;
 use crate::store::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment};
 
 const READ: &str = "handoff:read";
@@ -129,19 +130,29 @@ pub(super) async fn create(
 
 fn reported(mut fields: Fields) -> Result<NewHandoff, ApiError> {
     let session_id = fields.required("session_id", Text::line(1..=255));
-    let summary = fields.optional("summary", Text::lines(0..=16_384));
-    let explanation = fields.optional("explanation", Text::lines(0..=16_384));
-    let reasons = fields.optional("reasons", ListOf::new(REASON, 0..=REASONS.len()));
-    let sentiment = fields.optional("sentiment", SENTIMENT);
+    let report = report(&mut fields);
     fields.done(|| {
         Some(NewHandoff {
             session_id: session_id?,
-            summary: summary.unwrap_or_default(),
-            explanation,
-            reasons: reasons.unwrap_or_default(),
-            sentiment,
+            summary: report.summary.into(),
+            explanation: report.explanation.map(Into::into),
+            reasons: report.reasons,
+            sentiment: report.sentiment,
         })
     })
+}
+
+/// The fields `summary`, `explanation`, `reasons` and `sentiment`, all of them optional.
+pub(in crate::api) fn report(fields: &mut Fields) -> Report {
+    let summary = fields.optional("summary", Text::lines(0..=16_384));
+    let explanation = fields.optional("explanation", Text::lines(0..=16_384));
+    let reasons = fields.optional("reasons", ListOf::new(REASON, 0..=REASONS.len()));
+    Report {
+        reasons: reasons.unwrap_or_default(),
+        summary: summary.unwrap_or_default().into(),
+        explanation: explanation.map(Into::into),
+        sentiment: fields.optional("sentiment", SENTIMENT),
+    }
 }
 
 const REASON: Choice<Reason> = Choice(&REASONS);

@@ -2,6 +2,8 @@
 
 mod events;
 
+pub(in crate::api) use events::report;
+
 use axum::Router;
 use axum::routing::get;
 

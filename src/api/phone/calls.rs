@@ -14,6 +14,7 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::transfers::TransferView;
 use crate::api::body::Body;
 use crate::api::caller::Caller;
 use crate::api::page::{Page, Paging};
@@ -50,8 +51,8 @@ pub(super) struct CallView {
     hangup_by: Option<HangupBy>,
     caller_call_id: String,
     runtime_call_id: Option<String>,
-    /// `null` until calls can be transferred.
-    transfer: Option<()>,
+    /// The last one.
+    transfer: Option<TransferView>,
 }
 
 impl From<Call> for CallView {
@@ -77,7 +78,7 @@ impl From<Call> for CallView {
             caller_call_id: call.caller_call_id,
             // The built-in echo agent has no leg of its own.
             runtime_call_id: call.runtime_call_id.filter(|id| !id.is_empty()),
-            transfer: None,
+            transfer: call.transfer.map(TransferView::from),
         }
     }
 }
@@ -162,7 +163,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 50;
 
 /// Why a call can't be hung up here.
-fn not_up(api: &Api, call: &Call) -> ApiError {
+pub(super) fn not_up(api: &Api, call: &Call) -> ApiError {
     let here = api.live().one(call.org_id, call.id).is_some();
     ApiError::Conflict(if here || call.ended_at.is_some() {
         "The call is over".to_owned()
@@ -172,7 +173,7 @@ fn not_up(api: &Api, call: &Call) -> ApiError {
 }
 
 /// A call as it is now. One that is up is shown even while the store doesn't answer.
-async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiError> {
+pub(super) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiError> {
     let live = api.live().one(org, id);
     Ok(match (api.store().calls().by_id(org, id).await, live) {
         (Ok(call), Some(live)) if call.ended_at.is_none() => from_memory(live),
@@ -366,6 +367,7 @@ pub(super) fn from_memory(live: LiveCall) -> Call {
         hangup_by: None,
         caller_call_id: started.caller_call_id.to_string(),
         runtime_call_id: live.runtime_call_id.map(String::from),
+        transfer: live.transfer.as_deref().map(Into::into),
     }
 }
 
@@ -410,6 +412,7 @@ mod tests {
             answered_at: None,
             runtime_call_id: None,
             over: false,
+            transfer: None,
         }
     }
 

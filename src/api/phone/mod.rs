@@ -14,6 +14,7 @@ mod route_test;
 mod runtime;
 mod sessions;
 mod sip_uri;
+mod transfers;
 mod voices;
 
 use axum::Router;
@@ -52,6 +53,7 @@ pub(super) fn router() -> Router<Api> {
         .route("/calls/{call_id}/routing", get(calls::routing))
         .route("/calls/{call_id}/hangup", post(calls::hang_up))
         .route("/sessions/{session_id}", get(sessions::show))
+        .route("/calls/{call_id}/transfer", post(transfers::create))
 }
 
 fn sip() -> Router<Api> {

@@ -341,6 +341,27 @@ impl Daemon {
         http::change(method, self.house.http, path, &self.house.key, body)
     }
 
+    /// A new destination of the first agent; its id.
+    pub(crate) fn destination(&self, name: &str, kind: &str, value: &str) -> String {
+        let path = format!(
+            "/phone/sip/agents/{}/transfer-destinations",
+            self.house.first_agent
+        );
+        let create = serde_json::json!({"create": {"name": name, "type": kind, "value": value}});
+        let (status, made) = self.change("POST", &path, &create);
+        assert_eq!(status, 201, "{made}");
+        text(&made["id"])
+    }
+
+    /// The id of the only call once somebody has answered it, and its contact is known.
+    pub(crate) fn answered_call(&self) -> String {
+        let is_up =
+            |call: &Value| call["status"] == "in_progress" && call["contact_id"].is_string();
+        let up = || self.calls().into_iter().find(is_up);
+        let call = Deadline::after(RECORDED).poll(up);
+        text(&call.expect("a call that is answered")["id"])
+    }
+
     /// What the API shows at `path`.
     pub(crate) fn shown(&self, path: &str) -> Value {
         http::json(self.house.http, path, &self.house.key)

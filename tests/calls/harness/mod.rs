@@ -5,6 +5,7 @@ mod daemon;
 pub(crate) mod http;
 mod pbx;
 pub(crate) mod process;
+pub(crate) mod referred;
 mod sipp;
 mod trace;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::daemon::Credentials;
 use super::process::{Deadline, Process, free_port};
+use super::referred::{self, Step};
 use super::trace::Trace;
 
 /// Longer than any scenario lasts.
@@ -28,9 +29,23 @@ pub(crate) struct Peer {
 
 impl Peer {
     fn start(scenario: &str, own: SocketAddr, configure: impl FnOnce(&mut Command)) -> Self {
+        Self::start_text(
+            scenario,
+            &fixture(&format!("{scenario}.xml")),
+            own,
+            configure,
+        )
+    }
+
+    fn start_text(
+        scenario: &str,
+        text: &str,
+        own: SocketAddr,
+        configure: impl FnOnce(&mut Command),
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let script = folder.path().join("scenario.xml");
-        std::fs::write(&script, expand(scenario)).expect("the scenario can be written");
+        std::fs::write(&script, expand(text)).expect("the scenario can be written");
         let [messages, errors, output] =
             ["messages", "errors", "output"].map(|name| folder.path().join(name));
         let output = std::fs::File::create(output).expect("the output can be written");
@@ -167,8 +182,17 @@ impl Caller {
     }
 
     pub(crate) fn play(&self, scenario: &str) -> Peer {
+        self.play_text(scenario, &fixture(&format!("{scenario}.xml")))
+    }
+
+    /// A PBX that takes these steps once it is answered.
+    pub(crate) fn takes(&self, steps: &[Step]) -> Peer {
+        self.play_text("pbx", &referred::scenario(steps))
+    }
+
+    fn play_text(&self, scenario: &str, text: &str) -> Peer {
         let own = SocketAddr::new(self.daemon.ip(), free_port());
-        Peer::start(scenario, own, |command| {
+        Peer::start_text(scenario, text, own, |command| {
             command.args([
                 "-au",
                 &self.credentials.username,
@@ -239,20 +263,20 @@ impl Runtime {
     }
 }
 
-/// A scenario with its parts put in place of `<!-- include NAME -->`.
-fn expand(scenario: &str) -> String {
+fn fixture(name: &str) -> String {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/sipp");
-    let read = |name: &str| {
-        let path = fixtures.join(name);
-        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    };
-    let lines = read(&format!("{scenario}.xml"));
-    let lines = lines.lines().map(|line| {
+    let path = fixtures.join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A scenario with its parts put in place of `<!-- include NAME -->`.
+fn expand(text: &str) -> String {
+    let lines = text.lines().map(|line| {
         let part = line
             .trim()
             .strip_prefix("<!-- include ")
             .and_then(|rest| rest.strip_suffix(" -->"));
-        part.map_or_else(|| format!("{line}\n"), read)
+        part.map_or_else(|| format!("{line}\n"), fixture)
     });
     lines.collect()
 }

@@ -1,0 +1,146 @@
+//! `POST /phone/calls/{call_id}/transfer`, and a transfer as the API shows it.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::calls::find;
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::handoff_analytics::report;
+use crate::api::path::Named;
+use crate::api::shape::{ID, NAME};
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::calls::handoff::{Reason, Sentiment};
+use crate::calls::record::{TransferState, Way};
+use crate::calls::transfer::{Ask, Chosen, Unable};
+use crate::store::{CallTransfer, Kind};
+
+/// A transfer as the API shows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct TransferView {
+    id: Uuid,
+    call_id: Uuid,
+    /// `null` for the agent's `handoff_phone_number`.
+    destination_id: Option<Uuid>,
+    /// The destination's name.
+    destination: String,
+    /// `phone` or `sip`.
+    r#type: &'static str,
+    value: String,
+    way: Way,
+    state: TransferState,
+    sip_code: Option<u16>,
+    reasons: Vec<Reason>,
+    summary: String,
+    explanation: Option<String>,
+    sentiment: Option<Sentiment>,
+    requested_at: String,
+    accepted_at: Option<String>,
+    ringing_at: Option<String>,
+    ended_at: Option<String>,
+}
+
+impl From<CallTransfer> for TransferView {
+    fn from(transfer: CallTransfer) -> Self {
+        let mut reasons = transfer.reasons;
+        if reasons.is_empty() {
+            reasons.push(Reason::AiImpliedHandoff);
+        }
+        Self {
+            id: transfer.id,
+            call_id: transfer.call_id,
+            destination_id: transfer.destination_id,
+            destination: transfer.name,
+            r#type: transfer.target.kind(),
+            value: transfer.target.value().to_owned(),
+            way: transfer.way,
+            state: transfer.state,
+            sip_code: transfer.sip_code,
+            reasons,
+            summary: transfer.summary,
+            explanation: transfer.explanation,
+            sentiment: transfer.sentiment,
+            requested_at: written(transfer.requested_at),
+            accepted_at: transfer.accepted_at.map(written),
+            ringing_at: transfer.ringing_at.map(written),
+            ended_at: transfer.ended_at.map(written),
+        }
+    }
+}
+
+/// `POST /phone/calls/{call_id}/transfer {destination | destination_id, reasons, summary, explanation, sentiment}`: 202 with the
+/// transfer; what becomes of it is on the call. 400 for a destination that the call's agent doesn't have; 409 for a call that
+/// isn't answered, is over, is up on another node, or has a transfer under way.
+pub(crate) async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<(StatusCode, Json<TransferView>), ApiError> {
+    caller.needs("calls:write")?;
+    let id = named.id("call_id", Kind::Call)?;
+    let call = find(&api, caller.org, id).await?;
+    let ask = asked(body.fields()?)?;
+    let field = match ask.chosen {
+        Chosen::Name(_) => "destination",
+        Chosen::Id(_) => "destination_id",
+    };
+    let begun = match api.engine() {
+        Some(engine) if call.ended_at.is_none() => engine.transfer(id, ask).await,
+        Some(_) | None => Ok(Err(Unable::NotUp)),
+    };
+    let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+    let transfer = begun.map_err(|unable| match unable {
+        Unable::NotAssigned => ApiError::bad(format!("{field}: {unable}")),
+        Unable::NotUp => super::calls::not_up(&api, &call),
+        Unable::NotAnswered => ApiError::Conflict("The call has not been answered yet".to_owned()),
+        Unable::UnderWay => {
+            ApiError::Conflict("Another transfer of the call is under way".to_owned())
+        }
+    })?;
+    // What is acknowledged is kept: the row, or the journal, which is synced long before.
+    for _ in 0..LOOKS {
+        let calls = api.store().calls();
+        if calls
+            .has_transfer(caller.org, transfer.id)
+            .await
+            .unwrap_or(false)
+        {
+            break;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    let shown = CallTransfer::from(&transfer);
+    Ok((StatusCode::ACCEPTED, Json(shown.into())))
+}
+
+/// How often it is looked whether a transfer is recorded.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 50;
+
+fn asked(mut fields: Fields) -> Result<Ask, ApiError> {
+    let (by_name, by_id) = (
+        fields.has_value("destination"),
+        fields.has_value("destination_id"),
+    );
+    if by_name == by_id {
+        fields.refuse("destination", "give either destination or destination_id");
+    }
+    let name = fields.optional("destination", NAME);
+    let id = fields.optional("destination_id", ID);
+    let report = report(&mut fields);
+    fields.done(|| {
+        let chosen = match (name, id) {
+            (Some(name), None) => Chosen::Name(name.into()),
+            (None, Some(id)) => Chosen::Id(id),
+            (Some(_), Some(_)) | (None, None) => return None,
+        };
+        Some(Ask { chosen, report })
+    })
+}

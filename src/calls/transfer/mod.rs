@@ -1,0 +1,268 @@
+//! Cold transfer: the PBX is asked by REFER on the caller's dialog to take the caller to one of the agent's destinations
+//! (RFC 3515), and what its NOTIFYs say becomes the outcome.
+//!
+//! One transfer at a time. Until its outcome is known the caller stays connected to the agent; a failure changes nothing
+//! about that. The outcome is what was said, not a guess: a PBX that hangs up first, says nothing, or says 200 before anybody
+//! can have answered leaves it `unknown`.
+
+mod news;
+mod outcome;
+pub mod record;
+mod refer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wheel::TimerId;
+use uuid::Uuid;
+
+use super::call::{Call, Phase};
+use super::context::{CallTimer, Cx};
+use super::handoff::Report;
+use super::record::{Ended, Fact};
+use super::{CallKey, Calls};
+use crate::directory::view::{Destination, OrgView, PeerLogin, View};
+use record::{State, Way};
+
+/// Who asks for a transfer, where to, and what it says about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ask {
+    /// Where to.
+    pub chosen: Chosen,
+    /// What is reported with it.
+    pub report: Report,
+}
+
+/// How a destination is named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Chosen {
+    /// By its name, ignoring case.
+    Name(Box<str>),
+    /// By its id.
+    Id(Uuid),
+}
+
+/// Why there is no transfer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unable {
+    /// The call is over, or was never here.
+    #[error("the call is not up")]
+    NotUp,
+    /// Nobody has answered it yet.
+    #[error("the call has not been answered yet")]
+    NotAnswered,
+    /// Another transfer has no outcome yet.
+    #[error("another transfer of the call is under way")]
+    UnderWay,
+    /// The agent has no such destination.
+    #[error("no such destination is assigned to the call's agent")]
+    NotAssigned,
+}
+
+/// What a transfer waits for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Wait {
+    /// The caller's ACK, before which nothing else may be asked.
+    Ack,
+    /// The answer to the REFER.
+    Answer,
+    /// The moment to send it again.
+    Again,
+    /// A NOTIFY.
+    News,
+    /// The caller to leave, for the outcome is unknown.
+    Leaving,
+    /// The caller has left; a NOTIFY or the answer to the REFER may still come.
+    Parting,
+    /// Nothing.
+    Nothing,
+}
+
+/// A transfer of a call, under way or settled.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    record: record::Transfer,
+    wait: Wait,
+    timer: Option<TimerId>,
+    /// The value of Refer-To.
+    refer_to: Box<str>,
+    /// What a PBX that challenges the REFER is answered with.
+    login: Option<Arc<PeerLogin>>,
+    /// REFERs sent.
+    sent: u8,
+    /// CSeq of the last one: the id of its subscription.
+    cseq: u32,
+    /// Challenges answered.
+    answered: u32,
+    /// The agent has hung up; the caller waits for the outcome alone.
+    agent_gone: bool,
+    /// The end of the call, kept back until the outcome is known.
+    ended: Option<Box<Ended>>,
+}
+
+impl Transfer {
+    const fn is_open(&self) -> bool {
+        self.record.state.is_open()
+    }
+}
+
+impl Calls {
+    /// Transfers the call of this id.
+    ///
+    /// # Errors
+    /// Nothing was done.
+    pub fn transfer(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        id: Uuid,
+        ask: Ask,
+        now: Moment,
+    ) -> Result<record::Transfer, Unable> {
+        let (key, org) = self.place_of_call(id).ok_or(Unable::NotUp)?;
+        let org = view.org(org).ok_or(Unable::NotUp)?;
+        let mut outcome = Err(Unable::NotUp);
+        self.with(key, endpoint, now, |call, cx| {
+            outcome = call.transfer(cx, org, ask);
+        });
+        outcome
+    }
+
+    /// It looks at every call, which a rare request may.
+    fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
+        let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
+        let call = calls.find(|call| call.id == id && call.phase != Phase::Over)?;
+        Some((call.key, call.org))
+    }
+}
+
+impl Call {
+    /// Begins a transfer.
+    pub(crate) fn transfer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        org: &OrgView,
+        ask: Ask,
+    ) -> Result<record::Transfer, Unable> {
+        match self.phase {
+            Phase::Setup => return Err(Unable::NotAnswered),
+            Phase::Over => return Err(Unable::NotUp),
+            Phase::Answered | Phase::Confirmed => {}
+        }
+        if self.transfer.as_deref().is_some_and(Transfer::is_open) {
+            return Err(Unable::UnderWay);
+        }
+        let own = org.destinations.get(&self.agent);
+        let own = own.map(|own| &**own).unwrap_or_default();
+        let destination = match &ask.chosen {
+            Chosen::Name(name) => Destination::named(own, name),
+            Chosen::Id(id) => Destination::of_id(own, *id),
+        };
+        let destination = destination.ok_or(Unable::NotAssigned)?;
+        Ok(self.begin_transfer(cx, org, destination, ask.report))
+    }
+
+    fn begin_transfer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        org: &OrgView,
+        destination: &Destination,
+        report: Report,
+    ) -> record::Transfer {
+        let record = record::Transfer {
+            id: cx.mint_id(self.slot),
+            call: self.id,
+            org: self.org,
+            session: self.session,
+            destination: destination.id,
+            name: destination.name.clone(),
+            target: destination.target.clone(),
+            way: Way::Refer,
+            state: State::Requested,
+            sip_code: None,
+            report,
+            requested_at: cx.now,
+            accepted_at: None,
+            ringing_at: None,
+            ended_at: None,
+            handed_over: false,
+        };
+        let trunk = org.trunk.as_ref();
+        let refer_to = self.refer_to(&destination.target, trunk, &cx.core.config.header_prefix);
+        let login = trunk.map(|trunk| Arc::clone(&trunk.login));
+        self.drop_transfer(cx);
+        self.transfer = Some(Box::new(Transfer {
+            record: record.clone(),
+            wait: Wait::Ack,
+            timer: None,
+            refer_to: refer_to.into(),
+            login,
+            sent: 0,
+            cseq: 0,
+            answered: 0,
+            agent_gone: false,
+            ended: None,
+        }));
+        self.tell_transfer(cx);
+        if self.phase == Phase::Confirmed {
+            self.send_refer(cx, None);
+        }
+        record
+    }
+
+    /// The caller's ACK is in.
+    pub(crate) fn transfer_may_begin(&mut self, cx: &mut Cx<'_>) {
+        let waits = |transfer: &Transfer| transfer.wait == Wait::Ack;
+        if self.transfer.as_deref().is_some_and(waits) {
+            self.send_refer(cx, None);
+        }
+    }
+
+    /// The transfer's timer has run out.
+    pub(crate) fn on_transfer_timer(&mut self, cx: &mut Cx<'_>) {
+        let Some(transfer) = self.transfer.as_deref_mut() else {
+            return;
+        };
+        transfer.timer = None;
+        match transfer.wait {
+            Wait::Again => self.send_refer(cx, None),
+            Wait::News => self.settle(cx, State::Unknown, None),
+            Wait::Leaving => self.caller_stayed(cx),
+            Wait::Parting => self.part_unheard(cx),
+            Wait::Ack | Wait::Answer | Wait::Nothing => {}
+        }
+    }
+
+    /// The timer that is to be cancelled with the call.
+    pub(crate) fn transfer_timer(&self) -> Option<TimerId> {
+        self.transfer.as_deref()?.timer
+    }
+
+    /// Forgets a transfer that is settled.
+    fn drop_transfer(&mut self, cx: &mut Cx<'_>) {
+        if let Some(mut settled) = self.transfer.take() {
+            cx.cancel_timer(&mut settled.timer);
+        }
+    }
+
+    /// Waits for something, at most so long.
+    fn wait_for(&mut self, cx: &mut Cx<'_>, wait: Wait, at_most: Option<Duration>) {
+        let key = self.key;
+        let Some(transfer) = self.transfer.as_deref_mut() else {
+            return;
+        };
+        cx.cancel_timer(&mut transfer.timer);
+        transfer.wait = wait;
+        transfer.timer = at_most.map(|time| cx.schedule(key, time, CallTimer::Transfer));
+    }
+
+    /// Keeps the transfer as it is now.
+    fn tell_transfer(&self, cx: &mut Cx<'_>) {
+        if let Some(transfer) = self.transfer.as_deref() {
+            let fact = Fact::Transfer(Box::new(transfer.record.clone()));
+            cx.core.fact(fact);
+        }
+    }
+}

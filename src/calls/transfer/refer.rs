@@ -1,0 +1,237 @@
+//! The REFER: where it leads, what it says, and the PBX's answer to it (RFC 3515 §2.4, RFC 3892, RFC 4488).
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use trunkline_sip::auth::client::{self, Asking, Login};
+use trunkline_sip::header::uri::{Escaped, Uri};
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use super::record::State;
+use super::{Transfer, Wait};
+use crate::calls::call::{Call, Pending, Purpose, Side};
+use crate::calls::context::Cx;
+use crate::calls::refusal::Reason;
+use crate::directory::view::{ReferFormat, TransferTarget, TrunkView};
+
+/// REFERs of one transfer: glare, a lost connection and a challenge ask for another one.
+const MOST_REFERS: u8 = 5;
+/// How long after its acceptance a REFER may go without any NOTIFY (Timer N, RFC 6665 §4.1.2.4).
+const FIRST_NEWS: Duration = Duration::from_secs(32);
+
+impl Call {
+    /// The value of Refer-To: a phone number as the trunk wants it named, a SIP URI as given, with the context inside.
+    pub(super) fn refer_to(
+        &self,
+        target: &TransferTarget,
+        trunk: Option<&TrunkView>,
+        prefix: &str,
+    ) -> String {
+        let format = trunk.map(|trunk| trunk.refer_to).unwrap_or_default();
+        let mut value = match (target, format) {
+            (TransferTarget::Sip(uri), _) => format!("<{uri}"),
+            (TransferTarget::Phone(number), ReferFormat::Tel) => return format!("<tel:{number}>"),
+            (TransferTarget::Phone(number), ReferFormat::Sip) => {
+                let set = trunk.and_then(|trunk| trunk.refer_host.as_deref());
+                let host = set.map_or_else(|| self.peer_host(), str::to_owned);
+                format!("<sip:{number}@{host}")
+            }
+        };
+        if trunk.is_none_or(|trunk| trunk.refer_headers_in_uri) {
+            let mut separator = if has_headers(&value[1..]) { '&' } else { '?' };
+            for (name, id) in self.context() {
+                let name = Escaped(name.as_bytes());
+                let _ = write!(value, "{separator}{prefix}-{name}={id}");
+                separator = '&';
+            }
+        }
+        value.push('>');
+        value
+    }
+
+    /// What a transfer carries to where it leads.
+    fn context(&self) -> impl Iterator<Item = (&'static str, uuid::Uuid)> {
+        let contact = self.contact.map(|contact| ("CONTACT-ID", contact));
+        [("SESSION-ID", self.session), ("AGENT-ID", self.agent)]
+            .into_iter()
+            .chain(contact)
+    }
+
+    /// Host and port of the peer's Contact.
+    fn peer_host(&self) -> String {
+        let contact = self
+            .caller
+            .dialogs
+            .first()
+            .map(|held| held.dialog.remote_target());
+        let uri = contact.and_then(|contact| Uri::parse(contact).ok());
+        uri.map_or_else(
+            || self.caller.flow.peer.to_string(),
+            |uri| match uri.port {
+                Some(port) => format!("{}:{port}", uri.host),
+                None => uri.host.to_string(),
+            },
+        )
+    }
+
+    /// Asks the PBX; with the answer to its challenge, if it has made one.
+    pub(super) fn send_refer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        credentials: Option<(HeaderName, String)>,
+    ) {
+        let (Some(transfer), Some(held)) = (self.transfer.as_deref(), self.caller.dialogs.first())
+        else {
+            return;
+        };
+        let fork = held.fork;
+        let prefix = &cx.core.config.header_prefix;
+        let mut lines = Vec::new();
+        let mut head = Head::new(&mut lines);
+        head.line("Refer-To", transfer.refer_to.as_bytes());
+        head.line("Referred-By", held.dialog.local_address());
+        for (name, id) in self.context() {
+            head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
+        }
+        if let Some((name, value)) = credentials {
+            head.line(name.as_str(), value.as_bytes());
+        }
+        let sent = transfer.sent < MOST_REFERS
+            && self.send_on_leg(
+                cx,
+                Side::Caller,
+                fork,
+                (Method::Refer, "REFER"),
+                (Purpose::Transfer, false, 0),
+                b"",
+                |head| head.raw(&lines),
+            );
+        let cseq = self.pending.last().map_or(0, |pending| pending.cseq);
+        match self.transfer.as_deref_mut() {
+            Some(transfer) if sent => {
+                transfer.sent += 1;
+                transfer.cseq = cseq;
+                self.wait_for(cx, Wait::Answer, None);
+            }
+            Some(_) => self.settle(cx, State::Failed, Some(503)),
+            None => {}
+        }
+    }
+
+    /// The PBX's final answer to the REFER.
+    pub(in crate::calls) fn on_refer_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        let Some(transfer) = self.transfer.as_deref() else {
+            return;
+        };
+        if pending.cseq != transfer.cseq || !transfer.is_open() {
+            return;
+        }
+        let parting = transfer.wait == Wait::Parting;
+        match message.status() {
+            200..=299 => {
+                self.refer_accepted(cx);
+                // It will say nothing (RFC 4488 §4).
+                if is_without_news(message) {
+                    self.settle(cx, State::Unknown, None);
+                }
+            }
+            401 | 407 if !parting => match self.credentials(cx, pending, message) {
+                Some(credentials) => self.send_refer(cx, Some(credentials)),
+                None => self.settle(cx, State::Failed, Some(message.status())),
+            },
+            491 if !parting => {
+                let wait =
+                    crate::calls::session::glare_wait(Side::Caller, cx.endpoint.entropy().bits64());
+                self.wait_for(cx, Wait::Again, Some(wait));
+            }
+            status => {
+                self.settle(cx, State::Failed, Some(status));
+                // Nothing is left of the dialog (RFC 5057 §5.1).
+                if status == 481 {
+                    self.hang_up(cx, Reason::DialogGone);
+                }
+            }
+        }
+    }
+
+    /// The REFER was never answered, or its way broke.
+    pub(in crate::calls) fn on_refer_unanswered(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        status: u16,
+    ) {
+        let Some(transfer) = self.transfer.as_deref() else {
+            return;
+        };
+        if pending.cseq != transfer.cseq || transfer.wait != Wait::Answer {
+            return;
+        }
+        if status == 503 && pending.connected {
+            return self.send_refer(cx, None);
+        }
+        self.settle(cx, State::Failed, Some(status));
+    }
+
+    /// 202, or a NOTIFY that has overtaken it.
+    pub(super) fn refer_accepted(&mut self, cx: &mut Cx<'_>) {
+        let Some(transfer) = self.transfer.as_deref_mut() else {
+            return;
+        };
+        if transfer.record.state != State::Requested {
+            return;
+        }
+        transfer.record.state = State::Accepted;
+        transfer.record.accepted_at = Some(cx.now);
+        if transfer.wait != Wait::Parting {
+            self.wait_for(cx, Wait::News, Some(FIRST_NEWS));
+        }
+        self.tell_transfer(cx);
+    }
+
+    /// The answer to a challenge, by the trunk's user name and password. One that comes back is not answered again, unless it
+    /// says that the nonce alone was old.
+    fn credentials(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) -> Option<(HeaderName, String)> {
+        let (name, challenge) = client::challenge(message)?;
+        let transfer: &mut Transfer = self.transfer.as_deref_mut()?;
+        if transfer.answered > 0 && !challenge.stale {
+            return None;
+        }
+        transfer.answered += 1;
+        let own = transfer.login.as_ref()?;
+        let dialog = self.caller.dialog_ref(pending.fork)?;
+        let asking = Asking {
+            method: "REFER",
+            uri: dialog.request_uri(),
+            body: b"",
+        };
+        let login = Login {
+            user: &own.user,
+            password: &own.password,
+        };
+        let cnonce = format!("{:032x}", cx.endpoint.entropy().bits128());
+        let answer = client::answer(&challenge, &asking, &login, 1, &cnonce)?;
+        Some((name, answer))
+    }
+}
+
+fn is_without_news(message: &Message<'_>) -> bool {
+    let told = message.first(HeaderName::ReferSub);
+    told.is_some_and(|told| told.trim_ascii().eq_ignore_ascii_case(b"false"))
+}
+
+/// Whether a URI has headers. A user part may hold a question mark.
+fn has_headers(uri: &str) -> bool {
+    Uri::parse(uri.as_bytes()).is_ok_and(|uri| !uri.headers.is_empty())
+}

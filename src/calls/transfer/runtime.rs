@@ -1,0 +1,150 @@
+//! REFER from the agent's runtime: held to the agent's destinations, carried out as any transfer, and told of truly (RFC 3515,
+//! RFC 4488).
+
+use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::header::refer_to::ReferTo;
+use trunkline_sip::wire::print::reason_phrase;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use super::{Asker, Transfer, Unable};
+use crate::calls::call::{Call, Purpose, Side};
+use crate::calls::context::Cx;
+use crate::calls::handoff::Report;
+use crate::directory::view::{Destination, OrgView};
+
+/// How long the subscription that comes of a REFER lasts, in seconds.
+const EXPIRES: u32 = 180;
+
+/// Why a runtime's REFER is refused.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Refused {
+    Unreadable,
+    Unable(Unable),
+}
+
+impl Refused {
+    const fn status(self) -> u16 {
+        match self {
+            Self::Unreadable => 400,
+            Self::Unable(Unable::NotAssigned | Unable::NotAnswered) => 403,
+            Self::Unable(Unable::NotUp) => 481,
+            Self::Unable(Unable::UnderWay) => 491,
+        }
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreadable => f.write_str("one Refer-To with a SIP or tel URI is needed"),
+            Self::Unable(unable) => unable.fmt(f),
+        }
+    }
+}
+
+impl Call {
+    /// A REFER inside the call.
+    pub(in crate::calls) fn on_refer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (side, fork): (Side, u8),
+        server: ServerTx,
+        org: Option<&OrgView>,
+        message: &Message<'_>,
+    ) {
+        let meant = match org {
+            Some(org) if side == Side::Agent => self.meant_by(org, message),
+            Some(_) | None => Err(Refused::Unable(Unable::NotAssigned)),
+        };
+        let (org, destination) = match (org, meant) {
+            (Some(org), Ok(destination)) => (org, destination),
+            (_, Err(refused)) => return refuse(cx, server, refused),
+            (None, Ok(_)) => return refuse(cx, server, Refused::Unable(Unable::NotUp)),
+        };
+        let wants_news = !is_false(message.first(HeaderName::ReferSub));
+        let contact = self.leg(side).map(|leg| cx.contact(&leg.flow));
+        let contact = contact.unwrap_or_default();
+        cx.respond(
+            server,
+            202,
+            None,
+            |head| {
+                head.line("Contact", contact.as_bytes());
+                if !wants_news {
+                    head.line("Refer-Sub", b"false");
+                }
+            },
+            b"",
+        );
+        let before = self.transfer.as_deref().map_or(0, |transfer| transfer.referred);
+        let asker = Asker::Runtime {
+            fork,
+            // A second subscription in one dialog needs an id (RFC 3515 §2.4.6).
+            id: (before > 0).then_some(message.cseq().number),
+        };
+        let asker = if wants_news { asker } else { Asker::Api };
+        self.begin_transfer(cx, org, &destination, Report::default(), asker);
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.referred = before.saturating_add(1);
+        }
+        self.tell_runtime(cx, 100, false);
+        self.transfer_now(cx);
+    }
+
+    fn meant_by(&self, org: &OrgView, message: &Message<'_>) -> Result<Destination, Refused> {
+        self.may_transfer().map_err(Refused::Unable)?;
+        let mut values = message.all(HeaderName::ReferTo);
+        let value = values.next().filter(|_| values.next().is_none());
+        let refer_to = value.and_then(ReferTo::parse).ok_or(Refused::Unreadable)?;
+        if refer_to.method() != b"INVITE" {
+            return Err(Refused::Unreadable);
+        }
+        let own = org.destinations.get(&self.agent);
+        let own = own.map(|own| &**own).unwrap_or_default();
+        let country = org.routing.trunk.as_ref().and_then(|trunk| trunk.default_country);
+        Destination::meant(own, &refer_to.uri, country)
+            .cloned()
+            .ok_or(Refused::Unable(Unable::NotAssigned))
+    }
+
+    /// Tells a runtime that has referred what was heard of the destination.
+    pub(super) fn tell_runtime(&mut self, cx: &mut Cx<'_>, status: u16, over: bool) {
+        let heard = |transfer: &Transfer| match transfer.asker {
+            Asker::Runtime { fork, id } if !transfer.agent_gone => Some((fork, id)),
+            Asker::Runtime { .. } | Asker::Api => None,
+        };
+        let Some((fork, id)) = self.transfer.as_deref().and_then(heard) else {
+            return;
+        };
+        let fragment = format!("SIP/2.0 {status} {}\r\n", reason_phrase(status));
+        let event = id.map_or_else(|| "refer".to_owned(), |id| format!("refer;id={id}"));
+        self.send_on_leg(
+            cx,
+            Side::Agent,
+            fork,
+            (Method::Notify, "NOTIFY"),
+            (Purpose::Own, false, 0),
+            fragment.as_bytes(),
+            |head| {
+                head.line("Event", event.as_bytes());
+                if over {
+                    head.line("Subscription-State", b"terminated;reason=noresource");
+                } else {
+                    head.fmt("Subscription-State", format_args!("active;expires={EXPIRES}"));
+                }
+                head.line("Content-Type", b"message/sipfrag;version=2.0");
+            },
+        );
+    }
+}
+
+fn refuse(cx: &mut Cx<'_>, server: ServerTx, refused: Refused) {
+    let warning = |head: &mut trunkline_sip::wire::print::Head<'_>| {
+        head.fmt("Warning", format_args!("399 trunkline \"{refused}\""));
+    };
+    cx.respond(server, refused.status(), None, warning, b"");
+}
+
+fn is_false(value: Option<&[u8]>) -> bool {
+    value.is_some_and(|value| value.trim_ascii().eq_ignore_ascii_case(b"false"))
+}

@@ -1,0 +1,278 @@
+//! Transfers of calls: written from the journal's facts, with the handoffs that come of them; read with their calls.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::calls::Calls;
+
+use super::column::{self, from_row, maybe, micros, moment, named, small, to_json, written};
+use super::destinations::target;
+use super::error::Error;
+use super::event::{EventType, NewEvent};
+use super::handoffs::{self, NewHandoff};
+use super::pool::{Writing, execute, fetch_all};
+use crate::calls::handoff::{Reason, Sentiment};
+use crate::calls::record::{Fact, Transfer, TransferState, Way};
+use crate::directory::settings::TransferTarget;
+
+/// A transfer as it is read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallTransfer {
+    /// The transfer.
+    pub id: Uuid,
+    /// The call.
+    pub call_id: Uuid,
+    /// The destination; `None` for the agent's number for human escalation.
+    pub destination_id: Option<Uuid>,
+    /// What the agent calls it.
+    pub name: String,
+    /// Where it leads.
+    pub target: TransferTarget,
+    /// How.
+    pub way: Way,
+    /// Where it stands.
+    pub state: TransferState,
+    /// The SIP status that it failed with.
+    pub sip_code: Option<u16>,
+    /// Why, as the agent reported it.
+    pub reasons: Vec<Reason>,
+    /// What the call was about.
+    pub summary: String,
+    /// Why, in the agent's words.
+    pub explanation: Option<String>,
+    /// How the person felt.
+    pub sentiment: Option<Sentiment>,
+    /// When it was asked for.
+    pub requested_at: Moment,
+    /// When the PBX accepted it.
+    pub accepted_at: Option<Moment>,
+    /// When the destination rang.
+    pub ringing_at: Option<Moment>,
+    /// When its outcome was known.
+    pub ended_at: Option<Moment>,
+}
+from_row!(CallTransfer {
+    id,
+    call_id,
+    destination_id,
+    name,
+    target: target,
+    way: named,
+    state: named,
+    sip_code: maybe(small),
+    reasons: column::json,
+    summary,
+    explanation,
+    sentiment: maybe(named),
+    requested_at: moment,
+    accepted_at: maybe(moment),
+    ringing_at: maybe(moment),
+    ended_at: maybe(moment),
+});
+
+impl From<&Transfer> for CallTransfer {
+    fn from(transfer: &Transfer) -> Self {
+        Self {
+            id: transfer.id,
+            call_id: transfer.call,
+            destination_id: transfer.destination,
+            name: transfer.name.to_string(),
+            target: transfer.target.clone(),
+            way: transfer.way,
+            state: transfer.state,
+            sip_code: transfer.sip_code,
+            reasons: transfer.report.reasons.clone(),
+            summary: transfer.report.summary.to_string(),
+            explanation: transfer.report.explanation.as_deref().map(str::to_owned),
+            sentiment: transfer.report.sentiment,
+            requested_at: transfer.requested_at,
+            accepted_at: transfer.accepted_at,
+            ringing_at: transfer.ringing_at,
+            ended_at: transfer.ended_at,
+        }
+    }
+}
+
+impl Calls<'_> {
+    /// The last transfer of each of these calls, by call.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn transfers(
+        self,
+        org: Uuid,
+        calls: &[Uuid],
+    ) -> Result<HashMap<Uuid, CallTransfer>, Error> {
+        if calls.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let mut reading = self.0.pool().read().await?;
+        let (first, last) = (calls.iter().min(), calls.iter().max());
+        // Ids sort by time, and a page is a stretch of time.
+        let rows: Vec<CallTransfer> = fetch_all!(
+            reading,
+            "SELECT *, type || ' ' || value AS target FROM transfers
+             WHERE org_id = $1 AND call_id BETWEEN $2 AND $3 ORDER BY requested_at, id",
+            org,
+            first.copied(),
+            last.copied(),
+        )?;
+        Ok(rows
+            .into_iter()
+            .filter(|row| calls.contains(&row.call_id))
+            .map(|row| (row.call_id, row))
+            .collect())
+    }
+
+    /// Whether a transfer has its row.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn has_transfer(self, org: Uuid, transfer: Uuid) -> Result<bool, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT id FROM transfers WHERE org_id = $1 AND id = $2";
+        let row: Option<(Uuid,)> = super::pool::fetch_optional!(reading, sql, org, transfer)?;
+        Ok(row.is_some())
+    }
+}
+
+/// Writes the transfers among these facts, and the handoffs that they stand for; both once, however often they come.
+pub(super) async fn project(
+    writing: &mut Writing,
+    facts: &[Fact],
+    events: &mut Vec<NewEvent>,
+) -> Result<(), Error> {
+    let mut newest: HashMap<Uuid, &Transfer> = HashMap::new();
+    for fact in facts {
+        if let Fact::Transfer(transfer) = fact {
+            events.push(updated(transfer));
+            newest.insert(transfer.id, transfer);
+        }
+    }
+    let mut newest: Vec<&Transfer> = newest.into_values().collect();
+    newest.sort_unstable_by_key(|transfer| (transfer.requested_at, transfer.id));
+    for transfer in newest {
+        upsert(writing, transfer).await?;
+        if transfer.handed_over {
+            events.extend(hand_off(writing, transfer).await?);
+        }
+    }
+    Ok(())
+}
+
+/// What is told of a transfer at each of its states. Fields are those of the API.
+fn updated(transfer: &Transfer) -> NewEvent {
+    let shown = CallTransfer::from(transfer);
+    let data = json!({
+        "transfer_id": shown.id,
+        "call_id": shown.call_id,
+        "session_id": transfer.session,
+        "destination_id": shown.destination_id,
+        "destination": shown.name,
+        "type": shown.target.kind(),
+        "value": shown.target.value(),
+        "way": shown.way,
+        "state": shown.state,
+        "sip_code": shown.sip_code,
+        "requested_at": written(shown.requested_at),
+        "accepted_at": shown.accepted_at.map(written),
+        "ringing_at": shown.ringing_at.map(written),
+        "ended_at": shown.ended_at.map(written),
+    });
+    let at = [shown.ended_at, shown.ringing_at, shown.accepted_at];
+    let at = at
+        .into_iter()
+        .flatten()
+        .next()
+        .unwrap_or(shown.requested_at);
+    // Two states may have come at one moment.
+    let step = u128::try_from(step(transfer)).unwrap_or_default();
+    let subject = Uuid::from_u128(transfer.id.as_u128() ^ step);
+    NewEvent::of(transfer.org, EventType::TransferUpdated, subject, &data, at)
+}
+
+/// Transfers of calls that died with a run of `node` before `boot`: nobody knows what became of them.
+pub(super) async fn close_lost(
+    writing: &mut Writing,
+    node: u8,
+    boot: i64,
+    now: Moment,
+) -> Result<(), Error> {
+    execute!(
+        writing,
+        "UPDATE transfers SET state = 'unknown', ended_at = $3 WHERE state IN ('requested', 'accepted', 'ringing')
+         AND call_id IN (SELECT id FROM calls WHERE node = $1 AND boot < $2 AND ended_at IS NULL)",
+        i64::from(node),
+        boot,
+        micros(now),
+    )?;
+    Ok(())
+}
+
+fn step(transfer: &Transfer) -> i64 {
+    let state = match transfer.state {
+        TransferState::Requested => 0,
+        TransferState::Accepted => 1,
+        TransferState::Ringing => 2,
+        TransferState::Unknown | TransferState::Failed | TransferState::Completed => 3,
+    };
+    // A bridge may follow where a REFER has failed.
+    let way = match transfer.way {
+        Way::Refer => 0,
+        Way::Bridge => 10,
+    };
+    way + state + i64::from(transfer.handed_over)
+}
+
+async fn upsert(writing: &mut Writing, transfer: &Transfer) -> Result<(), Error> {
+    execute!(
+        writing,
+        "INSERT INTO transfers (id, org_id, call_id, session_id, destination_id, name, type, value, way, state, sip_code,
+             reasons, summary, explanation, sentiment, requested_at, accepted_at, ringing_at, ended_at, step)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+         ON CONFLICT (id) DO UPDATE SET way = excluded.way, state = excluded.state, sip_code = excluded.sip_code,
+             accepted_at = excluded.accepted_at, ringing_at = excluded.ringing_at, ended_at = excluded.ended_at,
+             step = excluded.step
+         WHERE excluded.step >= transfers.step",
+        transfer.id,
+        transfer.org,
+        transfer.call,
+        transfer.session,
+        transfer.destination,
+        &*transfer.name,
+        transfer.target.kind(),
+        transfer.target.value(),
+        transfer.way.as_str(),
+        transfer.state.as_str(),
+        transfer.sip_code.map(i64::from),
+        to_json(&transfer.report.reasons),
+        &*transfer.report.summary,
+        transfer.report.explanation.as_deref(),
+        transfer.report.sentiment.map(Sentiment::as_str),
+        micros(transfer.requested_at),
+        transfer.accepted_at.map(micros),
+        transfer.ringing_at.map(micros),
+        transfer.ended_at.map(micros),
+        step(transfer),
+    )?;
+    Ok(())
+}
+
+async fn hand_off(writing: &mut Writing, transfer: &Transfer) -> Result<Option<NewEvent>, Error> {
+    let new = NewHandoff {
+        session_id: transfer.session.to_string(),
+        summary: transfer.report.summary.to_string(),
+        explanation: transfer.report.explanation.as_deref().map(str::to_owned),
+        reasons: transfer.report.reasons.clone(),
+        sentiment: transfer.report.sentiment,
+    };
+    let at = transfer.ended_at.unwrap_or(transfer.requested_at);
+    let of = handoffs::OfCall {
+        id: transfer.id,
+        call: transfer.call,
+    };
+    handoffs::record_once(writing, transfer.org, of, new, at).await
+}

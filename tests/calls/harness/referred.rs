@@ -1,0 +1,120 @@
+//! A PBX that is asked to transfer its caller: sipp scenarios put together from steps, for the ways in which PBXs differ are
+//! the order of the same few messages.
+
+use std::fmt::Write as _;
+
+/// One thing that the PBX does, or waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    /// Waits for REFER.
+    Refer,
+    /// Answers the REFER with status and phrase, and with a further header line.
+    Answer(&'static str, &'static str),
+    /// A NOTIFY with this fragment and this subscription state; its 200 is waited for.
+    Notify(&'static str, &'static str),
+    /// Hangs up; the 200 is waited for.
+    Bye,
+    /// Waits to be hung up on.
+    ByeComes,
+    /// So many milliseconds.
+    Pause(u32),
+}
+
+/// The scenario of a PBX that logs in, is answered, and takes these steps.
+pub(crate) fn scenario(steps: &[Step]) -> String {
+    let mut xml = String::from(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<scenario name=\"pbx\">\n<!-- include log_in.part -->\n",
+    );
+    xml.push_str(ANSWERED);
+    let mut cseq = 2;
+    for step in steps {
+        match step {
+            Step::Refer => xml.push_str(REFER),
+            Step::Answer(status, header) => xml.push_str(&send(
+                "",
+                &format!("SIP/2.0 {status}\nVia:[$via]\nFrom:[$from]\nTo:[$to]\nCall-ID: [call_id]\nCSeq:[$cseq]"),
+                header,
+                "",
+            )),
+            Step::Notify(fragment, state) => {
+                cseq += 1;
+                let lines = format!(
+                    "Contact: <sip:[caller]@[local_ip]:[local_port];transport=[transport]>\nEvent: refer\n\
+                     Subscription-State: {state}\nContent-Type: message/sipfrag;version=2.0"
+                );
+                xml.push_str(&send(" retrans=\"500\"", &inside("NOTIFY", cseq), &lines, fragment));
+                xml.push_str("<recv response=\"200\"/>\n");
+            }
+            Step::Bye => {
+                cseq += 1;
+                xml.push_str(&send(" retrans=\"500\"", &inside("BYE", cseq), "", ""));
+                xml.push_str("<recv response=\"200\"/>\n");
+            }
+            Step::ByeComes => {
+                xml.push_str("<recv request=\"BYE\"/>\n");
+                let answer = "SIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]";
+                xml.push_str(&send("", answer, "", ""));
+            }
+            Step::Pause(millis) => {
+                let _ = writeln!(xml, "<pause milliseconds=\"{millis}\"/>");
+            }
+        }
+    }
+    xml.push_str("<Reference variables=\"via,from,to,cseq\"/>\n</scenario>\n");
+    xml
+}
+
+const ANSWERED: &str = r#"<recv response="100" optional="true"/>
+<recv response="180" optional="true"/>
+<recv response="183" optional="true"/>
+<recv response="200" rrs="true"/>
+<send>
+<![CDATA[
+ACK [next_url] SIP/2.0
+Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch];rport
+[routes]
+Max-Forwards: 70
+From: "Caller" <sip:[caller]@[local_ip]:[local_port]>;tag=[pid]caller[call_number]
+To: <sip:[service]@[remote_ip]:[remote_port]>[peer_tag_param]
+Call-ID: [call_id]
+CSeq: 2 ACK
+Content-Length: 0
+
+]]>
+</send>
+"#;
+
+const REFER: &str = r#"<recv request="REFER">
+<action>
+<ereg regexp=".*" search_in="hdr" header="Via:" assign_to="via"/>
+<ereg regexp=".*" search_in="hdr" header="From:" assign_to="from"/>
+<ereg regexp=".*" search_in="hdr" header="To:" assign_to="to"/>
+<ereg regexp=".*" search_in="hdr" header="CSeq:" assign_to="cseq"/>
+</action>
+</recv>
+"#;
+
+/// A request of the PBX inside the call.
+fn inside(method: &str, cseq: u32) -> String {
+    format!(
+        "{method} [next_url] SIP/2.0\n\
+         Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch];rport\n\
+         [routes]\n\
+         Max-Forwards: 70\n\
+         From: \"Caller\" <sip:[caller]@[local_ip]:[local_port]>;tag=[pid]caller[call_number]\n\
+         To: <sip:[service]@[remote_ip]:[remote_port]>[peer_tag_param]\n\
+         Call-ID: [call_id]\n\
+         CSeq: {cseq} {method}"
+    )
+}
+
+fn send(how: &str, head: &str, lines: &str, body: &str) -> String {
+    let lines = if lines.is_empty() {
+        String::new()
+    } else {
+        format!("{lines}\n")
+    };
+    format!(
+        "<send{how}>\n<![CDATA[\n{head}\n{lines}Content-Length: [len]\n\n{body}\n]]>\n</send>\n"
+    )
+}
