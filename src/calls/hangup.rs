@@ -200,6 +200,7 @@ impl Call {
                 sip_code: 200,
                 reason: None,
                 by,
+                cause: None,
             },
         );
     }

@@ -209,6 +209,8 @@ impl Calls {
             permit: Some(permit),
             exchange: None,
             deadline: None,
+            contact: None,
+            transfer: None,
         };
         self.slab.insert(Place {
             generation: key.generation,
@@ -407,6 +409,7 @@ impl Call {
         };
         if outbound.contact == ContactState::Pending {
             outbound.contact = ContactState::Known(contact);
+            self.contact = contact;
             if let Some(contact) = contact {
                 cx.core.fact(Fact::Contact {
                     call: self.id,

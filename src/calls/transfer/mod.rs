@@ -189,9 +189,11 @@ impl Call {
             ended_at: None,
             handed_over: false,
         };
-        let trunk = org.trunk.as_ref();
-        let refer_to = self.refer_to(&destination.target, trunk, &cx.core.config.header_prefix);
-        let login = trunk.map(|trunk| Arc::clone(&trunk.login));
+        let refer_to = self.refer_to(&destination.target, org, &cx.core.config.header_prefix);
+        let login = match self.way_out(org) {
+            Some(way) => way.login.clone(),
+            None => org.trunk.as_ref().map(|trunk| Arc::clone(&trunk.login)),
+        };
         self.drop_transfer(cx);
         self.transfer = Some(Box::new(Transfer {
             record: record.clone(),

@@ -98,7 +98,7 @@ impl Call {
         let Some(transfer) = self.transfer.as_deref_mut() else {
             return Some(ended);
         };
-        let left = ended.hangup_by == HangupBy::Caller;
+        let left = matches!(ended.hangup_by, HangupBy::Caller | HangupBy::Callee);
         match transfer.wait {
             Wait::Leaving if left => {
                 transfer.record.handed_over = true;

@@ -13,7 +13,7 @@ use super::{Transfer, Wait};
 use crate::calls::call::{Call, Pending, Purpose, Side};
 use crate::calls::context::Cx;
 use crate::calls::refusal::Reason;
-use crate::directory::view::{ReferFormat, TransferTarget, TrunkView};
+use crate::directory::view::{OrgView, ReferFormat, TransferTarget, WayOut};
 
 /// REFERs of one transfer: glare, a lost connection and a challenge ask for another one.
 const MOST_REFERS: u8 = 5;
@@ -22,19 +22,15 @@ const FIRST_NEWS: Duration = Duration::from_secs(32);
 
 impl Call {
     /// The value of Refer-To: a phone number as the trunk wants it named, a SIP URI as given, with the context inside.
-    pub(super) fn refer_to(
-        &self,
-        target: &TransferTarget,
-        trunk: Option<&TrunkView>,
-        prefix: &str,
-    ) -> String {
+    pub(super) fn refer_to(&self, target: &TransferTarget, org: &OrgView, prefix: &str) -> String {
+        let trunk = org.trunk.as_ref();
         let format = trunk.map(|trunk| trunk.refer_to).unwrap_or_default();
         let mut value = match (target, format) {
             (TransferTarget::Sip(uri), _) => format!("<{uri}"),
             (TransferTarget::Phone(number), ReferFormat::Tel) => return format!("<tel:{number}>"),
             (TransferTarget::Phone(number), ReferFormat::Sip) => {
                 let set = trunk.and_then(|trunk| trunk.refer_host.as_deref());
-                let host = set.map_or_else(|| self.peer_host(), str::to_owned);
+                let host = set.map_or_else(|| self.peer_host(org), str::to_owned);
                 format!("<sip:{number}@{host}")
             }
         };
@@ -58,8 +54,12 @@ impl Call {
             .chain(contact)
     }
 
-    /// Host and port of the peer's Contact.
-    fn peer_host(&self) -> String {
+    /// Host and port of the peer's Contact, or of the trunk that the call went out by.
+    fn peer_host(&self, org: &OrgView) -> String {
+        let peer = self.way_out(org).and_then(|way| way.peer.as_ref());
+        if let Some((host, port)) = peer {
+            return format!("{host}:{port}");
+        }
         let contact = self
             .caller
             .dialogs
@@ -73,6 +73,12 @@ impl Call {
                 None => uri.host.to_string(),
             },
         )
+    }
+
+    /// The trunk by which the call went out.
+    pub(super) fn way_out<'o>(&self, org: &'o OrgView) -> Option<&'o WayOut> {
+        self.outbound.as_deref()?;
+        org.ways_out.get(&self.agent).map(|way| &**way)
     }
 
     /// Asks the PBX; with the answer to its challenge, if it has made one.
