@@ -16,6 +16,7 @@ mod recording;
 mod registrations;
 mod resolve;
 mod shard;
+mod told;
 
 use std::collections::VecDeque;
 use std::io;
@@ -59,6 +60,7 @@ use observe::Observer;
 use outside::Outside;
 use resolve::Resolver;
 use shard::Shard;
+use told::Told;
 
 /// Nonces that are remembered as used; beyond, the oldest go first.
 const NONCES: usize = 1_000_000;
@@ -113,6 +115,7 @@ impl Engine {
         let limits = Limits::new(config.limits.max_calls);
         let media = start_media(config, &switch)?;
         let (streams, connections) = start_streams(config, &deps.runtime, &switch, bound.tcp)?;
+        let told = Told::start(deps.store.clone(), &deps.runtime);
         let outside = Outside {
             inbox: switch.shards()[0].clone(),
             journal: deps.journal.clone(),
@@ -120,6 +123,7 @@ impl Engine {
             resolver: Resolver::from_system(),
             media,
             auth_failures: record_auth_failures(deps.store.clone(), &deps.runtime),
+            told: told.clone(),
             runtime: deps.runtime.clone(),
             media_ip: config.media.ip,
             facts: Vec::new(),
@@ -135,7 +139,7 @@ impl Engine {
             .spawn(sweep(Arc::downgrade(&window), Arc::downgrade(&deps.live)));
         let bindings = Bindings::new();
         deps.runtime
-            .spawn(registrations::sweep(Arc::downgrade(&bindings)));
+            .spawn(registrations::sweep(Arc::downgrade(&bindings), told));
         let shared = Shared {
             bindings: Arc::clone(&bindings),
             registrar: Arc::new(registrar_config(config)),

@@ -15,6 +15,7 @@ use super::inbox::{Inbox, Input};
 use super::observe::Observer;
 use super::registrations;
 use super::resolve::Resolver;
+use super::told::Told;
 use crate::calls::live::LiveCalls;
 use crate::calls::outbound::Placed;
 use crate::calls::record::Fact;
@@ -39,6 +40,7 @@ pub(crate) struct Outside {
     /// Where callers are told to send their audio.
     pub(crate) media_ip: IpAddr,
     pub(crate) auth_failures: mpsc::Sender<AuthFailure>,
+    pub(crate) told: Told,
     pub(crate) runtime: tokio::runtime::Handle,
     /// Facts of this turn.
     pub(crate) facts: Vec<Fact>,
@@ -66,6 +68,7 @@ impl Outside {
             media: self.media.clone(),
             media_ip: self.media_ip,
             auth_failures: self.auth_failures.clone(),
+            told: self.told.clone(),
             runtime: self.runtime.clone(),
             facts: Vec::new(),
             promised: Vec::new(),
@@ -151,9 +154,11 @@ impl Outside {
     }
 
     /// What the registrar has to say.
-    pub(crate) fn registered(&self, effect: registrar::Effect) {
+    pub(crate) fn registered(&self, effect: registrar::Effect, now: Moment) {
         match effect {
-            registrar::Effect::Changed(change) => registrations::note(&change),
+            registrar::Effect::Changed(change) => {
+                registrations::note(&change, &self.told, now);
+            }
             registrar::Effect::AuthFailure(failed) => self.auth_failure(AuthFailure {
                 org: failed.org,
                 trunk: failed.trunk,

@@ -3,42 +3,59 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use serde_json::json;
+use trunkline_sip::moment::Moment;
+
 use super::clock;
+use super::told::Told;
 use crate::registrar::bindings::{Bindings, Change, What};
+use crate::store::{EventType, NewEvent, written};
 use crate::telemetry::metrics;
 
 /// How often expired bindings are looked for.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Forgets what has expired, for as long as somebody holds the table.
-pub(crate) async fn sweep(bindings: Weak<Bindings>) {
+pub(crate) async fn sweep(bindings: Weak<Bindings>, told: Told) {
     let mut turns = tokio::time::interval(LOOK);
     loop {
         turns.tick().await;
         let Some(bindings) = bindings.upgrade() else {
             return;
         };
-        for change in bindings.sweep(clock::now()) {
-            note(&change);
+        let now = clock::now();
+        for change in bindings.sweep(now) {
+            note(&change, &told, now);
         }
         metrics::registrations(bindings.len());
     }
 }
 
 /// Says that a trunk's PBX has come or gone.
-pub(crate) fn note(change: &Change) {
+pub(crate) fn note(change: &Change, told: &Told, now: Moment) {
     let Change { org, trunk, what } = change;
-    let word = match what {
+    let (word, kind, data) = match what {
         What::Registered(binding) => {
             let (source, transport) = (binding.flow.peer, binding.flow.transport);
             tracing::info!(org.id = %org, trunk.id = %trunk, %source, %transport, "trunk registered");
-            "registered"
+            let data = json!({
+                "trunk_id": trunk,
+                "contact": binding.contact,
+                "source": source.to_string(),
+                "transport": transport.uri_name(),
+                "user_agent": binding.user_agent,
+                "registered_at": written(binding.registered_at),
+                "expires_at": written(binding.expires_at),
+            });
+            ("registered", EventType::TrunkRegistered, data)
         }
         What::Lost(loss) => {
             let why = loss.as_str();
             tracing::info!(org.id = %org, trunk.id = %trunk, why, "trunk no longer registered");
-            why
+            let data = json!({"trunk_id": trunk, "reason": why});
+            (why, EventType::TrunkLost, data)
         }
     };
+    told.tell(NewEvent::new(*org, kind, &data, now));
     metrics::registration_change(word);
 }

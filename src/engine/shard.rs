@@ -394,7 +394,7 @@ impl Shard {
             }
         }
         for effect in self.registrar.effects() {
-            self.outside.registered(effect);
+            self.outside.registered(effect, now);
         }
         self.outside
             .carry_out(&mut self.calls, &mut self.endpoint, &mut self.observer, now);

@@ -77,6 +77,7 @@ pub use snapshot::{OldCredentials, OrgRows};
 pub use transfers::CallTransfer;
 pub use webhooks::{MOST_WEBHOOKS, NewWebhook, Webhook, WebhookChange, Webhooks};
 
+pub(crate) use column::written;
 use pool::{Pool, Writing};
 
 /// The open store. Clones share it.

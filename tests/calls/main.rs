@@ -6,6 +6,7 @@
 mod bridge;
 mod echo;
 mod endings;
+mod events;
 mod harness;
 mod outbound;
 mod refusals;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trunkline::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
-use trunkline::store::{EventType, NewEvent, NewHandoff, Store};
+use trunkline::store::{EventType, NewEvent, NewHandoff, NewWebhook, Password, Store};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -17,6 +17,8 @@ crate::on_both!(
     calls_that_died_with_a_node_end,
     writes_tell_what_they_did,
     readers_never_miss_a_number,
+    another_node_learns_within_a_second,
+    what_webhooks_are_owed_is_held_by_one_node,
     old_and_surplus_events_are_forgotten,
 );
 
@@ -217,6 +219,91 @@ async fn readers_never_miss_a_number(bed: &Bed) {
         store.events().since(org, 0, 1000).await.expect("all").len(),
         100
     );
+}
+
+async fn another_node_learns_within_a_second(bed: &Bed) {
+    let (here, there) = (bed.open().await, bed.open().await);
+    let org = Uuid::from_u128(1);
+    let mut signal = there.events().follow().await;
+    for turn in 1..=5 {
+        let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), later(turn));
+        here.events().emit(event).await.expect("emitted");
+        let learnt = async {
+            while told(&there, org).await.len() < turn as usize {
+                signal.wait().await;
+            }
+        };
+        let learnt = tokio::time::timeout(Duration::from_secs(1), learnt).await;
+        learnt.expect("within a second");
+    }
+}
+
+/// Nodes that ask at once get what is due between them, each delivery once.
+async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
+    const DUE: usize = 40;
+    let store = bed.open().await;
+    let org = org(&store, "Ours").await.id;
+    let new = NewWebhook {
+        url: "https://example.com/".to_owned(),
+        description: None,
+        types: vec![EventType::TrunkLost],
+        enabled: true,
+    };
+    let secret = Password::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    let made = store.webhooks().create(org, &new, &secret, NOW).await;
+    let webhook = made.expect("a webhook");
+    assert_eq!(webhook.secret, secret);
+    for kind in [EventType::TrunkLost, EventType::TrunkRegistered] {
+        for _ in 0..DUE {
+            let event = NewEvent::new(org, kind, &json!({}), NOW);
+            store.events().emit(event).await.expect("emitted");
+        }
+    }
+    let lease = Duration::from_secs(90);
+    let nodes = (0..4).map(|node| {
+        let (store, webhook) = (store.clone(), webhook.id);
+        tokio::spawn(async move {
+            let (holder, mut held) = (format!("node {node}"), Vec::new());
+            loop {
+                let deliveries = store.deliveries();
+                let some = deliveries.hold(webhook, &holder, 3, lease, NOW).await;
+                let some = some.expect("held");
+                if some.is_empty() {
+                    return held;
+                }
+                held.extend(some.into_iter().map(|held| held.delivery.event_id));
+            }
+        })
+    });
+    let nodes: Vec<_> = nodes.collect();
+    let mut held = Vec::new();
+    for node in nodes {
+        held.extend(node.await.expect("a node"));
+    }
+    let count = held.len();
+    held.sort_unstable();
+    held.dedup();
+    assert_eq!((count, held.len()), (DUE, DUE));
+    assert_eq!(store.deliveries().due(NOW).await.expect("due"), []);
+    // A node that starts again takes up what it held; the others' is theirs until the lease is over.
+    let freed = store.deliveries().let_go("node 0").await.expect("let go");
+    let due = store.deliveries().due(NOW).await.expect("due");
+    assert_eq!(due.is_empty(), freed == 0);
+    assert_eq!(
+        store.deliveries().due(later(90)).await.expect("due").len(),
+        1
+    );
+    // What happened twice is owed once: a fact that is projected again queues nothing.
+    let again = NewEvent::of(org, EventType::TrunkLost, org, &json!({}), NOW);
+    for _ in 0..2 {
+        store.events().emit(again.clone()).await.expect("emitted");
+    }
+    let deliveries = store.deliveries();
+    let page = deliveries
+        .page(org, webhook.id, None, None, 1)
+        .await
+        .expect("a page");
+    assert_eq!(page.total, DUE as u64 + 1);
 }
 
 async fn old_and_surplus_events_are_forgotten(bed: &Bed) {

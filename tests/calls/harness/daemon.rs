@@ -37,7 +37,7 @@ pub(crate) struct House {
     pub(crate) first_agent: String,
     pub(crate) first_number: String,
     credentials: Credentials,
-    key: String,
+    pub(crate) key: String,
 }
 
 impl House {
