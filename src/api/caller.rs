@@ -1,4 +1,5 @@
-//! Who is asking: an org by its key. The token's signature is checked, then that the key's row still exists.
+//! Who is asking: an org by its key, or somebody by a session of the dashboard (see `visit`). A key's signature is checked, then that
+//! its row still exists.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use uuid::Uuid;
 use super::credentials::{KnownOrg, presented};
 use super::error::ApiError;
 use super::quota::{Policy, Tally};
-use super::{Api, token};
+use super::{Api, token, visit};
 use crate::store::{Error, Wrong};
 
 /// The org whose key came with the request, and what the key may do.
@@ -95,8 +96,16 @@ impl FromRequestParts<Api> for Caller {
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
-        let token = credential(parts, REQUIRED)?;
         let now = api.now();
+        if let Some(visit) = visit::of(parts, api).await? {
+            let known = visit.as_key(&parts.method, &parts.headers, api)?;
+            let org = known.key.org_id;
+            let limit = known.requests_per_minute;
+            let limit = limit.unwrap_or(api.config().limits.requests_per_minute);
+            Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, now))?;
+            return Ok(Self { org, known });
+        }
+        let token = credential(parts, REQUIRED)?;
         let known = known(api, token).await?.ok_or(REVOKED)?;
         let org = known.key.org_id;
         let limit = known.requests_per_minute;

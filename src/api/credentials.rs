@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::Api;
 use super::error::ApiError;
+use super::visit::Visit;
 use crate::store::{Change, Error, OrgKey, Partner, PartnerKey, Store};
 
 /// How long a look-up is believed.
@@ -29,6 +30,7 @@ pub(super) type Presented = [u8; 32];
 pub(super) struct Credentials {
     pub(super) orgs: Believed<KnownOrg>,
     pub(super) partners: Believed<KnownPartner>,
+    pub(super) sessions: Believed<Visit>,
     pub(super) uses: Uses,
 }
 
@@ -72,7 +74,10 @@ impl Credentials {
     pub(super) fn forget(&self, change: Change) {
         match change {
             Change::OrgKey { key, .. } => self.orgs.forget(|known| known.key.id == key),
-            Change::Org(org) => self.orgs.forget(|known| known.key.org_id == org),
+            Change::Org(org) => {
+                self.orgs.forget(|known| known.key.org_id == org);
+                self.sessions.forget(|visit| visit.session.org_id == org);
+            }
             Change::Partner(partner) => self.partners.forget(|known| known.partner.id == partner),
         }
     }
@@ -80,6 +85,7 @@ impl Credentials {
     fn forget_all(&self) {
         self.orgs.forget(|_| true);
         self.partners.forget(|_| true);
+        self.sessions.forget(|_| true);
     }
 }
 
@@ -123,7 +129,7 @@ impl<K> Believed<K> {
         (now < *until).then(|| Arc::clone(known))
     }
 
-    fn forget(&self, which: impl Fn(&K) -> bool) {
+    pub(super) fn forget(&self, which: impl Fn(&K) -> bool) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         self.known.retain(|_, (known, _)| !which(known));
     }
@@ -219,6 +225,7 @@ impl Api {
         let (credentials, now) = (self.credentials(), self.now());
         credentials.orgs.drop_old(now);
         credentials.partners.drop_old(now);
+        credentials.sessions.drop_old(now);
         if let Err(error) = credentials.uses.write(self.store()).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "the uses of keys could not be written down yet");

@@ -8,6 +8,7 @@ mod caller;
 mod client;
 mod connection;
 mod credentials;
+mod dashboard;
 mod email;
 mod error;
 mod handoff_analytics;
@@ -27,6 +28,7 @@ mod shape;
 mod streams;
 mod time;
 pub mod token;
+mod visit;
 mod webhooks;
 mod widget;
 
@@ -213,6 +215,7 @@ pub fn router(api: Api) -> Router {
         .nest("/phone", phone::router())
         .nest("/webhooks", webhooks::router())
         .nest("/widget", widget::router())
+        .merge(dashboard::router())
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(body::LONGEST))

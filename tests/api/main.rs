@@ -8,6 +8,7 @@ mod assignments;
 mod auth_failures;
 mod calls;
 mod credentials;
+mod dashboard;
 mod destinations;
 mod events;
 mod handoffs;

@@ -344,7 +344,7 @@ fn merge(
 }
 
 /// Memory knows everything about a call that is up.
-pub(super) fn from_memory(live: LiveCall) -> Call {
+pub(crate) fn from_memory(live: LiveCall) -> Call {
     let started = live.started;
     Call {
         id: started.call,

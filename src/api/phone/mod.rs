@@ -20,6 +20,7 @@ mod voices;
 use axum::Router;
 use axum::routing::{delete, get, post, put};
 
+pub(super) use calls::from_memory;
 pub(super) use events::TYPES as EVENT_TYPES;
 
 use super::Api;

@@ -1,0 +1,82 @@
+//! Login and logout: a link opens one session, whoever comes first.
+
+use axum::extract::{RawQuery, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+
+use super::org::Form;
+use super::{Html, Instead, base, view};
+use crate::api::credentials::presented;
+use crate::api::visit::{self, LIFETIME};
+use crate::api::{Api, ApiError};
+
+/// `GET /partner-login?token`: consumes the link and opens a session in its org; 410 for a link that is used, too old or unknown.
+pub(super) async fn consume(
+    state: State<Api>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Instead> {
+    let State(api) = &state;
+    let query = query.unwrap_or_default();
+    let link = query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("token="))
+        .map(presented);
+    let (token, hash) = visit::new_token();
+    let now = api.now();
+    let sessions = api.store().sessions();
+    let opened = match link {
+        Some(link) => sessions.open(link, hash, now + LIFETIME, now).await?,
+        None => None,
+    };
+    let Some(org) = opened else {
+        return Err(Instead::new(
+            StatusCode::GONE,
+            "This login link is no longer good",
+            "A link works once, and for a quarter of an hour. Ask for a new one where you got this one.",
+        ));
+    };
+    let to = format!("{}/dashboard/{org}", base(&state));
+    Ok(with_cookie(
+        Redirect::to(&to).into_response(),
+        Some(&token),
+        api,
+    ))
+}
+
+/// `HEAD /partner-login`: what looks at links before people open them consumes none, and learns nothing.
+pub(super) async fn look() {}
+
+/// `GET /dashboard`: the org that the session is for.
+pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect, Instead> {
+    let (parts, _) = request.into_parts();
+    let visit = visit::of(&parts, &state)
+        .await?
+        .ok_or_else(Instead::logged_out)?;
+    let to = format!("{}/dashboard/{}", base(&state), visit.session.org_id);
+    Ok(Redirect::to(&to))
+}
+
+/// `POST /dashboard/logout`: ends the session for good.
+pub(super) async fn log_out(State(api): State<Api>, form: Form) -> Result<Response, Instead> {
+    api.store().sessions().end(form.visit.hash).await?;
+    let hash = form.visit.hash;
+    api.credentials()
+        .sessions
+        .forget(|visit| visit.hash == hash);
+    let page = Html(view::notice(
+        "You are logged out",
+        "This session is over. Ask for a new login link to come back.",
+    ));
+    Ok(with_cookie(page.into_response(), None, &api))
+}
+
+fn with_cookie(mut response: Response, token: Option<&str>, api: &Api) -> Response {
+    match HeaderValue::from_str(&visit::cookie(token, api)) {
+        Ok(mut cookie) => {
+            cookie.set_sensitive(true);
+            response.headers_mut().append(header::SET_COOKIE, cookie);
+            response
+        }
+        Err(error) => Instead::from(ApiError::Broke(Box::new(error))).into_response(),
+    }
+}

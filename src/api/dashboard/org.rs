@@ -1,0 +1,195 @@
+//! The page of an org, and what it can change: the org's API keys.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
+use axum::http::StatusCode;
+use axum::response::Redirect;
+use maud::Markup;
+use uuid::Uuid;
+
+use super::view::{self, OrgPage};
+use super::{Html, Instead, base};
+use crate::api::path::Named;
+use crate::api::phone::from_memory;
+use crate::api::visit::{self, Visit};
+use crate::api::{Api, SCOPES, token};
+use crate::store::{Call, CallFilter, Error, HandoffFilter, Kind, Wrong};
+use trunkline_sip::moment::Moment;
+
+/// Rows that each list shows.
+const SHOWN: u32 = 50;
+/// Calls and handoffs.
+const RECENT: u32 = 20;
+/// Characters of a key's name.
+const LONGEST_NAME: usize = 200;
+
+/// A form from a page of a session's own, by somebody who is logged in.
+#[derive(Debug)]
+pub(super) struct Form {
+    pub(super) visit: Arc<Visit>,
+    named: Named,
+    fields: HashMap<String, String>,
+}
+
+impl FromRequest<Api> for Form {
+    type Rejection = Instead;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, Instead> {
+        let (mut parts, body) = request.into_parts();
+        let visit = visit::of(&parts, api)
+            .await?
+            .ok_or_else(Instead::logged_out)?;
+        let Ok(named) = Named::from_request_parts(&mut parts, api).await;
+        let own = visit::is_own(&parts.headers, api);
+        let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
+        let octets = octets.map_err(|_| wrong("The form did not arrive whole."))?;
+        let fields: HashMap<String, String> =
+            serde_urlencoded::from_bytes(&octets).map_err(|_| wrong("That is no form of ours."))?;
+        let proof = fields.get("form_token").map_or("", String::as_str);
+        if !own || !visit.made_form(proof, api) {
+            return Err(Instead::new(
+                StatusCode::FORBIDDEN,
+                "Nothing was changed",
+                "The form did not come from this session's own page. Go back to the dashboard and try again.",
+            ));
+        }
+        Ok(Self {
+            visit,
+            named,
+            fields,
+        })
+    }
+}
+
+impl Form {
+    /// The org, if the session may change it.
+    fn changes(&self) -> Result<Uuid, Instead> {
+        let org = of_visit(&self.named, &self.visit)?;
+        if self.visit.session.writes {
+            return Ok(org);
+        }
+        Err(Instead::new(
+            StatusCode::FORBIDDEN,
+            "You may look, but not change anything",
+            "Ask an administrator of your organization.",
+        ))
+    }
+}
+
+fn wrong(text: &str) -> Instead {
+    Instead::new(StatusCode::BAD_REQUEST, "That did not work", text)
+}
+
+/// The org of the path, which must be the session's.
+fn of_visit(named: &Named, visit: &Visit) -> Result<Uuid, Instead> {
+    let org = named.id("org_id", Kind::Org)?;
+    (org == visit.session.org_id)
+        .then_some(org)
+        .ok_or_else(Instead::not_found)
+}
+
+/// `GET /dashboard/{org_id}`
+pub(super) async fn show(
+    state: State<Api>,
+    named: Named,
+    request: Request,
+) -> Result<Html, Instead> {
+    let (parts, _) = request.into_parts();
+    let visit = visit::of(&parts, &state)
+        .await?
+        .ok_or_else(Instead::logged_out)?;
+    of_visit(&named, &visit)?;
+    Ok(Html(page(&state, &visit, None).await?))
+}
+
+/// `POST /dashboard/{org_id}/keys`: makes a key with the scopes that are ticked, and shows it on this one answer.
+pub(super) async fn create_key(state: State<Api>, form: Form) -> Result<Html, Instead> {
+    let org = form.changes()?;
+    let name = form.fields.get("name").map_or("", String::as_str).trim();
+    let name = if name.is_empty() { "Default" } else { name };
+    if name.chars().count() > LONGEST_NAME || name.chars().any(char::is_control) {
+        return Err(wrong(
+            "The name of a key is one line of at most 200 characters.",
+        ));
+    }
+    let ticked = |scope: &&str| form.fields.contains_key(*scope);
+    let scopes: Vec<&str> = SCOPES.into_iter().filter(ticked).collect();
+    if scopes.is_empty() {
+        return Err(wrong("A key needs at least one scope."));
+    }
+    let State(api) = &state;
+    let now = api.now();
+    let key = api
+        .store()
+        .org_keys()
+        .create(org, name, &scopes, now)
+        .await?;
+    let secret = token::mint(api.store().keyring(), key.id, org, &key.scopes, now);
+    Ok(Html(page(&state, &form.visit, Some(&secret)).await?))
+}
+
+/// `POST /dashboard/{org_id}/keys/{api_key_id}/revoke`; one that is revoked already is no fault.
+pub(super) async fn revoke_key(state: State<Api>, form: Form) -> Result<Redirect, Instead> {
+    let org = form.changes()?;
+    let key = form.named.id("api_key_id", Kind::OrgKey)?;
+    match state.revoke_key(org, key).await {
+        Ok(()) | Err(crate::api::ApiError::NotFound(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let to = format!("{}/dashboard/{org}#keys", base(&state));
+    Ok(Redirect::to(&to))
+}
+
+/// The newest calls, those that are up now from memory.
+async fn recent(api: &Api, org: Uuid) -> Result<Vec<Call>, Error> {
+    // Memory first: a call that ends in between is then found in the store.
+    let live = api.live().of_org(org);
+    let any = CallFilter::default();
+    let stored = api.store().calls().list(org, &any, None, RECENT).await?;
+    let mut calls = stored.items;
+    let is_over = |calls: &[Call], id| {
+        calls
+            .iter()
+            .any(|call| call.id == id && call.ended_at.is_some())
+    };
+    for live in live.into_iter().map(from_memory) {
+        if !is_over(&calls, live.id) {
+            calls.retain(|call| call.id != live.id);
+            calls.push(live);
+        }
+    }
+    calls.sort_unstable_by_key(|call| std::cmp::Reverse((call.started_at, call.id)));
+    calls.truncate(RECENT as usize);
+    Ok(calls)
+}
+
+async fn page(state: &State<Api>, visit: &Visit, secret: Option<&str>) -> Result<Markup, Instead> {
+    let State(api) = state;
+    let (store, org) = (api.store(), visit.session.org_id);
+    let trunk = match store.inbound_trunks().of_org(org).await {
+        Ok(trunk) => Some(trunk),
+        Err(Error::Wrong(Wrong::Absent(_))) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let any = HandoffFilter {
+        reason: None,
+        from: Moment::from_secs(0),
+        to: api.now(),
+    };
+    Ok(view::org(&OrgPage {
+        base: base(state),
+        visit,
+        form_token: visit.form_token(api),
+        agents: store.agents().page(org, None, SHOWN).await?,
+        numbers: store.numbers().page(org, None, SHOWN).await?,
+        trunk,
+        sip_endpoint: api.config().sip.endpoint(),
+        keys: store.org_keys().page(org, None, SHOWN).await?,
+        secret,
+        calls: recent(api, org).await?,
+        handoffs: store.handoffs().list(org, any, None, RECENT).await?,
+    }))
+}

@@ -1,0 +1,200 @@
+//! A session of the dashboard: the cookie that carries it, whose it is, and what it may do.
+//!
+//! The cookie is a credential of the API as well, for requests without `Authorization`: whoever may write has every scope, others those
+//! that only read. A browser sends it along unasked, so a request that changes something must come from the dashboard's own pages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, Uri};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use uuid::Uuid;
+
+use super::credentials::{KnownOrg, presented};
+use super::error::ApiError;
+use super::{Api, SCOPES};
+use crate::store::{OrgKey, Session, TokenHash};
+
+/// How long a session lasts.
+pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
+/// The cookie's name.
+const NAME: &str = "trunkline_session";
+/// What those have who may only look.
+const READING: [&str; 3] = ["handoff:read", "phone:read", "calls:read"];
+
+/// Somebody's session, as a request carries it.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) session: Session,
+    pub(super) hash: TokenHash,
+}
+
+/// A new token, and its hash.
+pub(super) fn new_token() -> (String, TokenHash) {
+    let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
+    let hash = presented(&token);
+    (token, hash)
+}
+
+/// The session whose cookie came with the request; `None` without a cookie, or with another credential beside it.
+///
+/// # Errors
+/// 401 if the session has ended.
+pub(super) async fn of(parts: &Parts, api: &Api) -> Result<Option<Arc<Visit>>, ApiError> {
+    if parts.headers.contains_key(AUTHORIZATION) {
+        return Ok(None);
+    }
+    let Some(hash) = token(&parts.headers).map(presented) else {
+        return Ok(None);
+    };
+    let now = api.now();
+    let look_up = async || {
+        let found = api.store().sessions().by_token(hash, now).await?;
+        Ok(found.map(|session| Visit { session, hash }))
+    };
+    let sessions = &api.credentials().sessions;
+    let visit = sessions.or_look_up(hash, now, look_up).await?;
+    visit
+        .filter(|visit| now < visit.session.expires_at)
+        .map(Some)
+        .ok_or(ApiError::Unauthorized(
+            "The session has ended: log in again",
+        ))
+}
+
+/// The token in the request's cookies.
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let lines = headers.get_all(COOKIE).iter();
+    let mut pairs = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(';'));
+    pairs.find_map(|pair| {
+        let (name, value) = pair.trim().split_once('=')?;
+        (name == NAME).then_some(value)
+    })
+}
+
+/// The value of `Set-Cookie` that hands out a token, or takes it back.
+pub(super) fn cookie(token: Option<&str>, api: &Api) -> String {
+    let (value, age) = token.map_or(("", 0), |token| (token, LIFETIME.as_secs()));
+    let secure = if api.dashboard_url().starts_with("https://") {
+        "; Secure"
+    } else {
+        ""
+    };
+    format!("{NAME}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}")
+}
+
+impl Visit {
+    /// The session as if it were a key of the org, for a request to the API.
+    ///
+    /// # Errors
+    /// 403 for a change that another site may have asked for.
+    pub(super) fn as_key(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        api: &Api,
+    ) -> Result<Arc<KnownOrg>, ApiError> {
+        if !method.is_safe() && !is_own(headers, api) {
+            return Err(ApiError::Forbidden(
+                "A session changes things from the dashboard's own pages alone".to_owned(),
+            ));
+        }
+        let scopes: &[&str] = if self.session.writes {
+            &SCOPES
+        } else {
+            &READING
+        };
+        let id = self.hash.first_chunk().expect("a hash has 32 octets");
+        Ok(Arc::new(KnownOrg {
+            key: OrgKey {
+                id: Uuid::from_bytes(*id),
+                org_id: self.session.org_id,
+                name: "dashboard".to_owned(),
+                scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+                created_at: self.session.expires_at,
+                last_used_at: None,
+            },
+            requests_per_minute: self.session.requests_per_minute,
+        }))
+    }
+
+    /// What the session's forms prove their origin with.
+    pub(super) fn form_token(&self, api: &Api) -> String {
+        let mac = self.form_mac(api).finalize().into_bytes();
+        URL_SAFE_NO_PAD.encode(mac)
+    }
+
+    /// Whether a form came from a page of this session's.
+    pub(super) fn made_form(&self, given: &str, api: &Api) -> bool {
+        let given = URL_SAFE_NO_PAD.decode(given);
+        given.is_ok_and(|given| self.form_mac(api).verify_slice(&given).is_ok())
+    }
+
+    fn form_mac(&self, api: &Api) -> Hmac<Sha256> {
+        let key = api.store().keyring().derive("dashboard forms");
+        Hmac::<Sha256>::new_from_slice(&key)
+            .expect("HMAC takes a key of any length")
+            .chain_update(self.hash)
+    }
+}
+
+/// Whether a request comes from one of our own pages, as far as the browser says where it comes from. All do for what changes things.
+pub(super) fn is_own(headers: &HeaderMap, api: &Api) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+    if text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return false;
+    }
+    let Some(origin) = text(ORIGIN.as_str()) else {
+        return true;
+    };
+    let origin = origin.parse::<Uri>().ok();
+    let authority = origin.as_ref().and_then(Uri::authority);
+    let dashboard = api.dashboard_url().parse::<Uri>().ok();
+    let dashboard = dashboard.as_ref().and_then(Uri::authority);
+    let asked = text(HOST.as_str());
+    authority
+        .is_some_and(|authority| Some(authority) == dashboard || Some(authority.as_str()) == asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_token_is_found_among_cookies() {
+        for (name, lines, found) in [
+            ("none", &[][..], None),
+            ("alone", &["trunkline_session=abc"], Some("abc")),
+            (
+                "among others",
+                &["a=b; trunkline_session=abc; c=d"],
+                Some("abc"),
+            ),
+            (
+                "on a second line",
+                &["a=b", "trunkline_session=x"],
+                Some("x"),
+            ),
+            (
+                "another name",
+                &["xtrunkline_session=abc; trunkline_sessions=d"],
+                None,
+            ),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(COOKIE, HeaderValue::from_static(line));
+            }
+            assert_eq!(token(&headers), found, "{name}");
+        }
+    }
+}

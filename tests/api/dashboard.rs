@@ -1,0 +1,447 @@
+//! The dashboard without a browser: login links, sessions, forms, and sessions as credentials of the API.
+
+use std::collections::HashSet;
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::house::{Answer, House, Reseller, Tenant, pass};
+
+/// An org of the reseller's.
+async fn org_of(house: &House, reseller: &Reseller, name: &str) -> Uuid {
+    let made = house
+        .post("/partner/v1/orgs", &reseller.key, json!({"name": name}))
+        .await;
+    made.with(201)["id"]
+        .as_str()
+        .and_then(|id| id.parse().ok())
+        .expect("an id")
+}
+
+/// The path and query of a new login link.
+async fn link(house: &House, reseller: &Reseller, org: Uuid, email: &str) -> String {
+    let path = format!("/partner/v1/orgs/{org}/login-links");
+    let made = house
+        .post(&path, &reseller.key, json!({"email": email}))
+        .await
+        .with(201);
+    let url = made["url"].as_str().expect("a text");
+    url.strip_prefix("https://dashboard.example")
+        .expect("the dashboard's")
+        .to_owned()
+}
+
+async fn ask(
+    house: &House,
+    method: &str,
+    path: &str,
+    cookie: &str,
+    more: &[(&str, &str)],
+    body: String,
+) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in [("Cookie", cookie)]
+        .iter()
+        .chain(more)
+        .filter(|(_, value)| !value.is_empty())
+    {
+        request = request.header(*name, *value);
+    }
+    house.send(request.body(Body::from(body))).await
+}
+
+async fn visit(house: &House, path: &str, cookie: &str) -> Answer {
+    ask(house, "GET", path, cookie, &[], String::new()).await
+}
+
+async fn submit(house: &House, path: &str, cookie: &str, fields: &str) -> Answer {
+    let form = [
+        ("Content-Type", "application/x-www-form-urlencoded"),
+        ("Origin", "https://dashboard.example"),
+    ];
+    ask(house, "POST", path, cookie, &form, fields.to_owned()).await
+}
+
+/// Follows the link and gives the cookie as it is sent back.
+async fn log_in(house: &House, link: &str) -> String {
+    let opened = visit(house, link, "").await;
+    assert_eq!(opened.status, 303, "{}", opened.text);
+    let cookie = opened.header("Set-Cookie").expect("a cookie");
+    cookie.split(';').next().expect("a pair").to_owned()
+}
+
+/// The hidden field that a page's forms carry.
+fn form_token(page: &Answer) -> String {
+    let (_, rest) = page
+        .text
+        .split_once("name=\"form_token\" value=\"")
+        .expect("a form");
+    rest.split('"').next().expect("a value").to_owned()
+}
+
+/// A reseller's org, somebody's session in it, and the path of its page.
+async fn session(house: &House) -> (Uuid, String, String) {
+    let reseller = house.reseller("Reseller").await;
+    let org = org_of(house, &reseller, "Acme").await;
+    let cookie = log_in(house, &link(house, &reseller, org, "ada@example.org").await).await;
+    (org, cookie, format!("/dashboard/{org}"))
+}
+
+#[tokio::test]
+async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
+    let house = House::new().await;
+    let reseller = house.reseller("Reseller").await;
+    let org = org_of(&house, &reseller, "<b>Acme & Sons</b>").await;
+    let link = link(&house, &reseller, org, "ada@example.org").await;
+    let head = ask(&house, "HEAD", &link, "", &[], String::new()).await;
+    assert_eq!((head.status, head.header("Set-Cookie")), (200, None));
+    let opened = visit(&house, &link, "").await;
+    assert_eq!(opened.status, 303);
+    assert_eq!(
+        opened.header("Location"),
+        Some(&*format!("/dashboard/{org}"))
+    );
+    let cookie = opened.header("Set-Cookie").expect("a cookie");
+    let attributes: HashSet<_> = cookie.split("; ").skip(1).collect();
+    let expected = [
+        "Path=/",
+        "Max-Age=43200",
+        "HttpOnly",
+        "SameSite=Lax",
+        "Secure",
+    ];
+    assert_eq!(attributes, HashSet::from(expected));
+    let cookie = cookie.split(';').next().expect("a pair");
+    let home = visit(&house, "/dashboard", cookie).await;
+    assert_eq!(
+        (home.status, home.header("Location")),
+        (303, Some(&*format!("/dashboard/{org}")))
+    );
+    let page = visit(&house, &format!("/dashboard/{org}"), cookie).await;
+    assert_eq!(page.status, 200);
+    assert!(
+        page.text.contains("&lt;b&gt;Acme &amp; Sons&lt;/b&gt;"),
+        "{}",
+        page.text
+    );
+    assert!(
+        !page.text.contains("<script") && !page.text.contains("<b>"),
+        "{}",
+        page.text
+    );
+    let policy = page.header("Content-Security-Policy").expect("a policy");
+    assert!(
+        policy.starts_with("default-src 'none'; style-src 'self';"),
+        "{policy}"
+    );
+    assert_eq!(page.header("Cache-Control"), Some("no-store"));
+    for used in [&link, "/partner-login?token=unknown", "/partner-login"] {
+        let refused = visit(&house, used, "").await;
+        assert_eq!((refused.status, refused.header("Set-Cookie")), (410, None));
+        assert!(refused.text.contains("This login link is no longer good"));
+    }
+    let style = visit(&house, "/dashboard/style.css", "").await;
+    assert_eq!(
+        (style.status, style.header("Content-Type")),
+        (200, Some("text/css; charset=utf-8"))
+    );
+}
+
+#[tokio::test]
+async fn a_link_ends_after_a_quarter_of_an_hour_and_a_session_after_twelve_hours() {
+    let house = House::new().await;
+    let reseller = house.reseller("Reseller").await;
+    let org = org_of(&house, &reseller, "Acme").await;
+    let late = link(&house, &reseller, org, "ada@example.org").await;
+    pass(15 * 60);
+    assert_eq!(visit(&house, &late, "").await.status, 410);
+    let in_time = link(&house, &reseller, org, "ada@example.org").await;
+    pass(15 * 60 - 1);
+    let cookie = log_in(&house, &in_time).await;
+    let page = format!("/dashboard/{org}");
+    pass(12 * 3600 - 1);
+    assert_eq!(visit(&house, &page, &cookie).await.status, 200);
+    pass(1);
+    assert_eq!(visit(&house, &page, &cookie).await.status, 401);
+    assert_eq!(visit(&house, "/phone", &cookie).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_hundred_at_once_get_one_session() {
+    let house = House::new().await;
+    let reseller = house.reseller("Reseller").await;
+    let org = org_of(&house, &reseller, "Acme").await;
+    let link = link(&house, &reseller, org, "ada@example.org").await;
+    let answers = house.at_once(100, |_| visit(&house, &link, "")).await;
+    let opened = answers.iter().filter(|answer| answer.status == 303).count();
+    let refused = answers.iter().filter(|answer| answer.status == 410).count();
+    assert_eq!((opened, refused), (1, 99));
+    let kept = house
+        .rows("SELECT CAST(COUNT(*) AS TEXT) FROM dashboard_sessions")
+        .await;
+    assert_eq!(kept, ["1"]);
+}
+
+#[tokio::test]
+async fn a_key_is_made_shown_once_used_and_revoked() {
+    let house = House::new().await;
+    let (_, cookie, page) = session(&house).await;
+    let proof = form_token(&visit(&house, &page, &cookie).await);
+    let fields = format!("form_token={proof}&name=Night+shift&phone%3Aread=on&calls%3Aread=on");
+    let made = submit(&house, &format!("{page}/keys"), &cookie, &fields).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let (_, rest) = made
+        .text
+        .split_once("id=\"new-key\" tabindex=\"0\">")
+        .expect("the key is shown");
+    let key = rest.split('<').next().expect("a text").to_owned();
+    house.get("/phone", &key).await.with(200);
+    house.get("/api-keys", &key).await.with(403);
+    let again = visit(&house, &page, &cookie).await;
+    assert!(again.text.contains("Night shift") && !again.text.contains(&key));
+    let id = key.split('.').nth(1).expect("claims");
+    let (_, rest) = again
+        .text
+        .split_once(&format!("{page}/keys/"))
+        .expect("a form that revokes");
+    let path = format!("{page}/keys/{}", rest.split('"').next().expect("a path"));
+    let unproven = submit(&house, &path, &cookie, "form_token=x").await;
+    assert_eq!(unproven.status, 403, "{id}");
+    house.get("/phone", &key).await.with(200);
+    let revoked = submit(&house, &path, &cookie, &format!("form_token={proof}")).await;
+    assert_eq!(
+        (revoked.status, revoked.header("Location")),
+        (303, Some(&*format!("{page}#keys")))
+    );
+    house.get("/phone", &key).await.with(401);
+    assert!(
+        !visit(&house, &page, &cookie)
+            .await
+            .text
+            .contains("Night shift")
+    );
+    for fields in [
+        format!("form_token={proof}&name=None"),
+        format!(
+            "form_token={proof}&name={}&phone%3Aread=on",
+            "x".repeat(201)
+        ),
+    ] {
+        assert_eq!(
+            submit(&house, &format!("{page}/keys"), &cookie, &fields)
+                .await
+                .status,
+            400
+        );
+    }
+}
+
+#[tokio::test]
+async fn forms_of_other_sites_and_sessions_change_nothing() {
+    let house = House::new().await;
+    let (org, cookie, page) = session(&house).await;
+    let proof = form_token(&visit(&house, &page, &cookie).await);
+    let reseller = house.reseller("Other").await;
+    let elsewhere = org_of(&house, &reseller, "Elsewhere").await;
+    let other = log_in(
+        &house,
+        &link(&house, &reseller, elsewhere, "eve@example.org").await,
+    )
+    .await;
+    let keys = format!("{page}/keys");
+    let fields = format!("form_token={proof}&phone%3Aread=on");
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    for (name, cookie, headers, status) in [
+        (
+            "another site",
+            &cookie,
+            [form, ("Origin", "https://evil.example")],
+            403,
+        ),
+        ("a hidden site", &cookie, [form, ("Origin", "null")], 403),
+        (
+            "a site beside",
+            &cookie,
+            [form, ("Sec-Fetch-Site", "same-site")],
+            403,
+        ),
+        (
+            "another's form",
+            &other,
+            [form, ("Origin", "https://dashboard.example")],
+            403,
+        ),
+        (
+            "nobody",
+            &String::new(),
+            [form, ("Origin", "https://dashboard.example")],
+            401,
+        ),
+        (
+            "its own",
+            &cookie,
+            [form, ("Origin", "https://dashboard.example")],
+            200,
+        ),
+    ] {
+        let answer = ask(&house, "POST", &keys, cookie, &headers, fields.clone()).await;
+        assert_eq!(answer.status, status, "{name}: {}", answer.text);
+    }
+    let kept = house
+        .store
+        .org_keys()
+        .list(org)
+        .await
+        .expect("keys are read");
+    assert_eq!(kept.len(), 1);
+    let others_proof = form_token(&visit(&house, &format!("/dashboard/{elsewhere}"), &other).await);
+    let fields = format!("form_token={others_proof}&phone%3Aread=on");
+    assert_eq!(submit(&house, &keys, &other, &fields).await.status, 404);
+    for path in [
+        &*page,
+        "/dashboard/7",
+        &format!("/dashboard/{}", Uuid::nil()),
+    ] {
+        assert_eq!(visit(&house, path, &other).await.status, 404, "{path}");
+    }
+    assert_eq!(visit(&house, &page, "").await.status, 401);
+}
+
+#[tokio::test]
+async fn a_session_is_a_credential_of_the_api_until_it_is_over() {
+    let house = House::new().await;
+    let (_, cookie, page) = session(&house).await;
+    let proof = form_token(&visit(&house, &page, &cookie).await);
+    let agent = json!({"name": "A", "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": false});
+    let json = ("Content-Type", "application/json");
+    let made = ask(
+        &house,
+        "POST",
+        "/phone",
+        &cookie,
+        &[json, ("Origin", "https://dashboard.example")],
+        agent.to_string(),
+    )
+    .await;
+    made.with(201);
+    let stolen = ask(
+        &house,
+        "POST",
+        "/phone",
+        &cookie,
+        &[json, ("Origin", "https://evil.example")],
+        agent.to_string(),
+    )
+    .await;
+    stolen.with(403);
+    assert_eq!(visit(&house, "/phone", &cookie).await.with(200)["total"], 1);
+    assert_eq!(
+        visit(&house, "/phone", "trunkline_session=x").await.status,
+        401
+    );
+    let with_key = [("Authorization", "Bearer x")];
+    assert_eq!(
+        ask(&house, "GET", "/phone", &cookie, &with_key, String::new())
+            .await
+            .status,
+        401
+    );
+    assert_eq!(visit(&house, "/partner/v1/orgs", &cookie).await.status, 401);
+    let out = submit(
+        &house,
+        "/dashboard/logout",
+        &cookie,
+        &format!("form_token={proof}"),
+    )
+    .await;
+    assert_eq!(out.status, 200);
+    assert!(out.header("Set-Cookie").is_some_and(
+        |cookie| cookie.starts_with("trunkline_session=; ") && cookie.contains("Max-Age=0")
+    ));
+    for path in ["/phone", &page, "/dashboard"] {
+        assert_eq!(visit(&house, path, &cookie).await.status, 401, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_sees_everything_and_changes_nothing() {
+    let house = House::new().await;
+    let reseller = house.reseller("Reseller").await;
+    let org = org_of(&house, &reseller, "Acme").await;
+    link(&house, &reseller, org, "first@example.org").await;
+    let cookie = log_in(
+        &house,
+        &link(&house, &reseller, org, "second@example.org").await,
+    )
+    .await;
+    let page = format!("/dashboard/{org}");
+    let shown = visit(&house, &page, &cookie).await;
+    assert_eq!(shown.status, 200);
+    assert!(!shown.text.contains("/keys"), "{}", shown.text);
+    let fields = format!("form_token={}&phone%3Aread=on", form_token(&shown));
+    assert_eq!(
+        submit(&house, &format!("{page}/keys"), &cookie, &fields)
+            .await
+            .status,
+        403
+    );
+    for (path, status) in [
+        ("/phone", 200),
+        ("/phone/calls", 200),
+        ("/handoff-analytics/events", 200),
+        ("/api-keys", 403),
+    ] {
+        assert_eq!(visit(&house, path, &cookie).await.status, status, "{path}");
+    }
+    let refused = ask(
+        &house,
+        "POST",
+        "/phone",
+        &cookie,
+        &[("Content-Type", "application/json")],
+        "{}".into(),
+    )
+    .await;
+    assert_eq!(
+        refused.with(403)["message"],
+        "This API key lacks the scope phone:write"
+    );
+}
+
+/// Everything that the page shows of an org, and nothing of another's.
+#[tokio::test]
+async fn the_page_shows_agents_numbers_trunk_keys_and_handoffs() {
+    let house = House::new().await;
+    let (org, cookie, page) = session(&house).await;
+    let (key, token) = house.key(org, &trunkline::api::SCOPES).await;
+    let tenant = Tenant { org, key, token };
+    house.agent(org, "Reception").await;
+    house.number(org, "+442071838750").await;
+    let trunk = house
+        .post("/phone/sip/inbound-trunk", &tenant.token, json!({}))
+        .await
+        .with(201);
+    let handoff = json!({"session_id": "s1", "summary": "Wants a person", "reasons": ["user_requested_human_assistance"]});
+    house
+        .post("/handoff-analytics/events", &tenant.token, handoff)
+        .await
+        .with(201);
+    let other = house.tenant("Other").await;
+    house.agent(other.org, "Foreign").await;
+    let shown = visit(&house, &page, &cookie).await.text;
+    let username = trunk["auth_username"].as_str().expect("a text");
+    for part in [
+        "Acme",
+        "ada@example.org",
+        "Reception",
+        "+442071838750",
+        username,
+        "Wants a person",
+        "user requested human assistance",
+    ] {
+        assert!(shown.contains(part), "{part} is missing from {shown}");
+    }
+    assert!(!shown.contains("Foreign"));
+}
