@@ -59,6 +59,11 @@ impl Certificate {
         Ok(())
     }
 
+    /// What is shown now.
+    pub fn current(&self) -> Arc<CertifiedKey> {
+        self.current.load_full()
+    }
+
     /// The files.
     pub fn files(&self) -> &Files {
         &self.files

@@ -12,5 +12,6 @@ pub mod header;
 pub mod moment;
 pub mod slot;
 pub mod transaction;
+pub mod verified;
 pub mod wheel;
 pub mod wire;

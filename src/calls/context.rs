@@ -11,6 +11,7 @@ use trunkline_sip::endpoint::{Endpoint, Response, ServerTx};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node, Slot, Tag};
+use trunkline_sip::verified::Names;
 use trunkline_sip::wheel::{TimerId, Wheel};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
@@ -26,6 +27,7 @@ use super::refusal::Reason;
 use super::target::{self, Place, Target};
 use super::token::SessionTokens;
 use crate::directory::view::Runtime;
+use crate::registrar::bindings::Bindings;
 
 /// What the methods that we answer are called.
 pub(crate) const ALLOW: &[u8] = b"INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, MESSAGE";
@@ -111,6 +113,10 @@ pub struct Core {
     pub(crate) draining: bool,
     /// There is no room to record further calls.
     pub(crate) overloaded: bool,
+    /// The names that peers on TLS prove.
+    pub(crate) names: Arc<Names>,
+    /// Where PBXs have registered.
+    pub(crate) bindings: Arc<Bindings>,
     scratch: Vec<u8>,
 }
 
@@ -138,7 +144,19 @@ impl Core {
             late_byes: 0,
             draining: false,
             overloaded: false,
+            names: Arc::default(),
+            bindings: Bindings::new(),
             scratch: Vec::with_capacity(4096),
+        }
+    }
+
+    /// What is shared with the streams and with the registrar.
+    #[must_use]
+    pub fn reaching(self, names: Arc<Names>, bindings: Arc<Bindings>) -> Self {
+        Self {
+            names,
+            bindings,
+            ..self
         }
     }
 
@@ -378,11 +396,21 @@ impl Cx<'_> {
     /// A flow towards `target`, from the listener of ours that serves its transport and address family;
     /// `None` if there is none.
     pub(crate) fn flow_to(&self, target: &Target) -> Option<Flow> {
-        flow_to(
+        if target.by.is_some() {
+            return target.by;
+        }
+        let flow = flow_to(
             &self.core.config.listeners,
             target.transport,
             target.address,
-        )
+        )?;
+        if target.transport != Transport::Tls {
+            return Some(flow);
+        }
+        // Not the host that SRV names: who asks for a domain wants to hear that domain (RFC 5922 §4).
+        let name = target::host_of(target.uri.as_bytes())?;
+        let connection = self.core.names.connection(&name)?;
+        Some(Flow { connection, ..flow })
     }
 
     /// Where the next request inside a dialog goes: the first route; a live connection; the observed source
@@ -430,10 +458,19 @@ fn flow_to(
             && (listener.1.ip().is_unspecified()
                 || listener.1.ip().is_loopback() == peer.ip().is_loopback())
     };
+    // Without a TLS listener of our own its connections go out under the name of the TCP one.
     let at = listeners
         .iter()
         .position(near)
-        .or_else(|| listeners.iter().position(fits))?;
+        .or_else(|| listeners.iter().position(fits))
+        .or_else(|| {
+            let is_stream = |listener: &(Transport, SocketAddr)| {
+                transport == Transport::Tls
+                    && listener.0 == Transport::Tcp
+                    && listener.1.is_ipv4() == peer.is_ipv4()
+            };
+            listeners.iter().position(is_stream)
+        })?;
     Some(Flow {
         transport,
         listener: u16::try_from(at).ok()?,

@@ -32,6 +32,7 @@ use super::refusal::Reason;
 use super::target::{self, Place, Target, Unresolved, default_port};
 use super::{has_sdp, owner_of};
 use crate::directory::view::{PeerLogin, WayOut};
+use crate::registrar::bindings::Reach;
 
 /// How long a place may be silent while another waits.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
@@ -94,6 +95,33 @@ impl Callee {
             hosts: target::host_of(uri.as_bytes()).into_iter().collect(),
             places: VecDeque::from([place]),
             to: format!("sip:{number}@{host_port}").into(),
+            from_user: trunk.caller_number.as_str().into(),
+            from_host: trunk.from_host.clone(),
+            asserts: trunk.p_asserted_identity,
+            login: trunk.login.clone(),
+            lines: Box::default(),
+        })
+    }
+}
+
+impl Callee {
+    /// A number of the PBX that has registered: the Request-URI is its Contact with all parameters, the number is in To.
+    /// `None` if nobody is registered.
+    pub(crate) fn registered(trunk: &WayOut, number: E164, reach: Vec<Reach>) -> Option<Self> {
+        let best = reach.first()?;
+        let host = target::host_of(best.uri.as_bytes())?;
+        let places = reach.into_iter().map(|reach| {
+            Place::Known(Target {
+                transport: reach.flow.transport,
+                address: reach.flow.peer,
+                uri: reach.uri,
+                by: Some(reach.flow),
+            })
+        });
+        Some(Self {
+            places: places.collect(),
+            to: format!("sip:{}@{host}", number.as_str()).into(),
+            hosts: SmallVec::from_buf([host]),
             from_user: trunk.caller_number.as_str().into(),
             from_host: trunk.from_host.clone(),
             asserts: trunk.p_asserted_identity,

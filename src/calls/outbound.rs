@@ -110,7 +110,15 @@ impl Calls {
         }
         let org = view.org(order.org).ok_or(Reason::NoAgent)?;
         let way = org.ways_out.get(&order.agent).ok_or(Reason::NoWayOut)?;
-        let callee = Callee::through(way, order.number).ok_or(Reason::NotRegistered)?;
+        let callee = match (&way.peer, &org.trunk) {
+            (Some(_), _) => Callee::through(way, order.number),
+            (None, Some(trunk)) => {
+                let reach = self.core.bindings.reach(trunk.id, now);
+                Callee::registered(way, order.number, reach)
+            }
+            (None, None) => None,
+        }
+        .ok_or(Reason::NotRegistered)?;
         let [org_claim, agent_claim] = claims(org, order.agent)?;
         let trunk_claim = Claim {
             id: way.id,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use trunkline_sip::flow::Transport;
+use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use uuid::Uuid;
 
@@ -15,6 +15,8 @@ pub struct Target {
     pub transport: Transport,
     /// The peer.
     pub address: SocketAddr,
+    /// The flow to send by, where it isn't for us to choose: a registered PBX is reached by the way that it came.
+    pub by: Option<Flow>,
 }
 
 /// A URI before its host is known as an address.
@@ -70,6 +72,7 @@ pub fn place(uri: &str) -> Option<Place> {
             uri: uri.into(),
             transport,
             address: SocketAddr::new(ip, port),
+            by: None,
         })
     };
     Some(match parsed.host {

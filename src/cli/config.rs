@@ -61,6 +61,7 @@ impl Command {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let Self::Check { output } = self;
         outset::certificate(config)?;
+        outset::security(config)?;
         output.one(&Summary::of(config));
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::{Failure, now};
 use crate::config::{Config, DatabaseUrl, DefaultRuntime};
 use crate::directory::settings::Runtime;
 use crate::directory::{Defaults, Directory};
+use crate::listener::tls::{self, Security};
 use crate::store::{Options, Store};
 use crate::tls::{Certificate, Files};
 
@@ -41,6 +42,24 @@ pub(super) fn certificate(config: &Config) -> Result<Option<Arc<Certificate>>, F
             "{error}: set http.tls_certificate and http.tls_key to PEM files of a certificate chain and its key"
         ))),
     }
+}
+
+/// What SIP over TLS shows and believes.
+pub(super) fn security(config: &Config) -> Result<Arc<Security>, Failure> {
+    let sip = &config.sip;
+    let settings = tls::Settings {
+        certificate: sip
+            .tls_certificate
+            .clone()
+            .map(|(chain, key)| Files { chain, key }),
+        authorities: sip.tls_ca.clone(),
+        client_authorities: sip.tls_client_ca.clone(),
+    };
+    Security::load(settings, Arc::default()).map_err(|error| {
+        Failure::Outset(format!(
+            "{error}: look at sip.tls_certificate, sip.tls_key, sip.tls_ca and sip.tls_client_ca"
+        ))
+    })
 }
 
 /// Reads the directory and follows it for as long as it is held.

@@ -15,6 +15,7 @@ use crate::calls::live::LiveCalls;
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{Deps, Engine, Recording};
+use crate::listener::tls::Security;
 use crate::store::Store;
 use crate::telemetry::{self, metrics};
 use crate::tls::Certificate;
@@ -101,6 +102,7 @@ async fn serve(
     };
     let hangups = signal(SignalKind::hangup()).map_err(broken)?;
     let certificate = outset::certificate(config)?;
+    let security = outset::security(config)?;
     let sockets = Sockets::bind(config)?;
     let reachable = Reachable::new(config, &sockets).map_err(broken)?;
     let store = outset::open_store(config).await?;
@@ -117,6 +119,7 @@ async fn serve(
         directory: Arc::clone(&directory),
         journal: recording.journal.clone(),
         live: live.clone(),
+        security: Arc::clone(&security),
         node: recording.run.node,
         runtime: tokio::runtime::Handle::current(),
     };
@@ -137,7 +140,7 @@ async fn serve(
     });
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
     let server = Server::start(api.clone(), http, certificate.as_ref());
-    let reloading = tokio::spawn(reload(certificate, hangups));
+    let reloading = tokio::spawn(reload(certificate, security, hangups));
     let courier = Courier::new(store.clone(), &config.webhooks, recording.run.node, now).start();
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     metrics::ready(true);
@@ -169,10 +172,20 @@ async fn serve(
 }
 
 /// On SIGHUP reads the certificate again. One that can't be used changes nothing.
-async fn reload(certificate: Option<Arc<Certificate>>, mut hangups: Signal) {
+async fn reload(
+    certificate: Option<Arc<Certificate>>,
+    security: Arc<Security>,
+    mut hangups: Signal,
+) {
     while hangups.recv().await.is_some() {
+        match security.reload() {
+            Ok(()) => tracing::info!("SIP's certificates read again"),
+            Err(error) => {
+                tracing::error!(%error, "SIP's new certificates can't be used: the old ones stay")
+            }
+        }
         let Some(certificate) = &certificate else {
-            tracing::info!("SIGHUP: no certificate is configured, nothing is read again");
+            tracing::info!("SIGHUP: HTTP has no certificate");
             continue;
         };
         match certificate.reload() {

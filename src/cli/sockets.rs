@@ -45,9 +45,13 @@ fn bind(listener: &Listener, shards: usize) -> io::Result<Bound> {
             let sockets = shared_udp(listener.address, shards)?;
             (sockets[0].local_addr()?, Listening::Udp(sockets))
         }
-        Transport::Tcp | Transport::Tls => {
+        Transport::Tcp => {
             let socket = tcp::bind(listener.address)?;
             (socket.local_addr()?, Listening::Tcp(socket))
+        }
+        Transport::Tls => {
+            let socket = tcp::bind(listener.address)?;
+            (socket.local_addr()?, Listening::Tls(socket))
         }
     };
     Ok(Bound { address, sockets })

@@ -1,6 +1,7 @@
 //! `[sip]`: listeners and what they advertise, digest, timers (RFC 3261 §17, RFC 4028), shards.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use figment::value::Value;
@@ -12,7 +13,7 @@ use super::section::{Entry, Section};
 /// How SIP is spoken.
 #[derive(Clone, Debug)]
 pub struct Sip {
-    /// All listeners: first UDP, then TCP, each in the order given. A flow's `listener` is the position here.
+    /// All listeners: first UDP, then TCP, then TLS, each in the order given. A flow's `listener` is the position here.
     pub listeners: Vec<Listener>,
     /// What peers are told to dial, if the operator says so.
     pub public_host: Option<HostPort>,
@@ -26,6 +27,12 @@ pub struct Sip {
     pub digest_allow_rfc2069: bool,
     /// How long a nonce is good.
     pub nonce_lifetime: Duration,
+    /// What is shown on TLS: certificate chain and private key, both PEM files.
+    pub tls_certificate: Option<(PathBuf, PathBuf)>,
+    /// The authorities that peers on TLS whom we call are certified by; absent: the system's.
+    pub tls_ca: Option<PathBuf>,
+    /// The authorities that clients on TLS have to be certified by; absent: they show nothing.
+    pub tls_client_ca: Option<PathBuf>,
     /// Registrations for less are refused with 423 (RFC 3261 §10.3).
     pub registration_min: Duration,
     /// Registrations for more are cut to this.
@@ -79,6 +86,9 @@ impl Sip {
             digest_sha256: section.switch("digest_sha256").unwrap_or(false),
             digest_allow_rfc2069: section.switch("digest_allow_rfc2069").unwrap_or(false),
             nonce_lifetime: seconds(section, "nonce_lifetime_s", 10, 3_600, 30),
+            tls_certificate: certificate(section),
+            tls_ca: section.text("tls_ca").map(PathBuf::from),
+            tls_client_ca: section.text("tls_client_ca").map(PathBuf::from),
             registration_min: seconds(section, "registration_min_s", 1, 3_600, 30),
             registration_max: seconds(section, "registration_max_s", 60, 86_400, 3_600),
             registration_contacts: section
@@ -112,6 +122,13 @@ impl Sip {
         }
         if self.registration_max < self.registration_min {
             section.refuse_key("registration_max_s", "is below sip.registration_min_s");
+        }
+        let has_tls = self
+            .listeners
+            .iter()
+            .any(|listener| listener.transport == Transport::Tls);
+        if has_tls && self.tls_certificate.is_none() && section.faults.is_empty() {
+            section.refuse_key("tls", "needs sip.tls_certificate and sip.tls_key");
         }
         if self.t2 < self.t1 {
             section.refuse_key("t2_ms", "is below sip.t1_ms");
@@ -243,13 +260,25 @@ fn listeners(section: &mut Section<'_>) -> Vec<Listener> {
     let tls = section
         .list("tls", |entry| listener(entry, Transport::Tls))
         .unwrap_or_default();
-    if !tls.is_empty() {
-        section.refuse_key(
-            "tls",
-            "TLS listeners aren't served yet; leave it out and put a TLS proxy in front",
-        );
-    }
+    all.extend(tls);
     all
+}
+
+/// `tls_certificate` and `tls_key`: both or neither.
+fn certificate(section: &mut Section<'_>) -> Option<(PathBuf, PathBuf)> {
+    let (chain, key) = (section.text("tls_certificate"), section.text("tls_key"));
+    match (chain, key) {
+        (Some(chain), Some(key)) => Some((chain.into(), key.into())),
+        (Some(_), None) => {
+            section.refuse_key("tls_key", "is needed beside sip.tls_certificate");
+            None
+        }
+        (None, Some(_)) => {
+            section.refuse_key("tls_certificate", "is needed beside sip.tls_key");
+            None
+        }
+        (None, None) => None,
+    }
 }
 
 /// `host:port`, `host:port=advertised`, or a table `{listen, advertise}`.

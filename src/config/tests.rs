@@ -257,7 +257,7 @@ fn listeners_that_can_not_work_are_refused() {
         (
             "tls",
             "[sip]\ntls = [\"0.0.0.0:5061\"]\n",
-            "aren't served yet",
+            "needs sip.tls_certificate",
         ),
         ("timers", "[sip]\nmin_se_s = 3600\n", "below sip.min_se_s"),
         ("section", "sip = 5\n", "is a section"),

@@ -2,6 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
+use trunkline_sip::flow::Transport;
+
 /// One SIP listener with its sockets.
 #[derive(Debug)]
 pub struct Bound {
@@ -18,14 +20,16 @@ pub enum Listening {
     Udp(Vec<UdpSocket>),
     /// One for all shards.
     Tcp(TcpListener),
+    /// The same, for TLS.
+    Tls(TcpListener),
 }
 
 /// The sockets of all listeners, sorted by who serves them.
 pub(super) struct Sorted {
     /// By shard: listener index and socket.
     pub(super) udp: Vec<Vec<(u16, UdpSocket)>>,
-    /// Listener index and socket.
-    pub(super) tcp: Vec<(u16, TcpListener)>,
+    /// Listener index, TCP or TLS, and socket.
+    pub(super) streams: Vec<(u16, Transport, TcpListener)>,
     /// By listener.
     pub(super) addresses: Vec<SocketAddr>,
 }
@@ -34,7 +38,7 @@ impl Sorted {
     pub(super) fn new(bound: Vec<Bound>, shards: usize) -> Self {
         let mut sorted = Self {
             udp: (0..shards).map(|_| Vec::new()).collect(),
-            tcp: Vec::new(),
+            streams: Vec::new(),
             addresses: Vec::new(),
         };
         for (index, listener) in bound.into_iter().enumerate() {
@@ -46,7 +50,8 @@ impl Sorted {
                         shard.push((index, socket));
                     }
                 }
-                Listening::Tcp(socket) => sorted.tcp.push((index, socket)),
+                Listening::Tcp(socket) => sorted.streams.push((index, Transport::Tcp, socket)),
+                Listening::Tls(socket) => sorted.streams.push((index, Transport::Tls, socket)),
             }
         }
         sorted

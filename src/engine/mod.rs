@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces, Part};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
+use trunkline_sip::flow::Transport;
 use trunkline_sip::slot::{Minter, Node};
 
 pub use bound::{Bound, Listening};
@@ -46,6 +47,7 @@ use crate::journal::Journal;
 use crate::listener::Lost;
 use crate::listener::connections::Connections;
 use crate::listener::tcp;
+use crate::listener::tls::Security;
 use crate::listener::udp::{Batch, UdpSocket};
 use crate::media::{self, EchoMedia};
 use crate::registrar::bindings::Bindings;
@@ -84,6 +86,8 @@ pub struct Deps {
     pub journal: Journal<Fact>,
     /// Where the calls that are up are shown.
     pub live: Arc<LiveCalls>,
+    /// What is shown and believed on TLS.
+    pub security: Arc<Security>,
     /// This node's number.
     pub node: u8,
     /// Serves what isn't a shard's: streams, names, the store.
@@ -114,7 +118,7 @@ impl Engine {
         let switch = Switch::new(minter.clone(), inboxes);
         let limits = Limits::new(config.limits.max_calls);
         let media = start_media(config, &switch)?;
-        let (streams, connections) = start_streams(config, &deps.runtime, &switch, bound.tcp)?;
+        let (streams, connections) = start_streams(&deps, &switch, bound.streams)?;
         let told = Told::start(deps.store.clone(), &deps.runtime);
         let outside = Outside {
             inbox: switch.shards()[0].clone(),
@@ -281,6 +285,10 @@ impl Shared {
             Arc::clone(&self.limits),
             Arc::clone(&self.deps.live),
             now,
+        )
+        .reaching(
+            Arc::clone(self.deps.security.names()),
+            Arc::clone(&self.bindings),
         );
         let mut outside = self.outside.share();
         outside.inbox = self.switch.shards()[index].clone();
@@ -406,17 +414,17 @@ fn start_media(config: &Config, switch: &Switch) -> io::Result<EchoMedia> {
 }
 
 fn start_streams(
-    config: &Config,
-    runtime: &runtime::Handle,
+    deps: &Deps,
     switch: &Switch,
-    listeners: Vec<(u16, std::net::TcpListener)>,
+    listeners: Vec<(u16, Transport, std::net::TcpListener)>,
 ) -> io::Result<(tcp::TcpListeners, Connections)> {
     let settings = tcp::Settings {
-        accepted: config.limits.max_connections,
-        accepted_per_source: config.limits.max_connections_per_source,
+        accepted: deps.config.limits.max_connections,
+        accepted_per_source: deps.config.limits.max_connections_per_source,
         ..tcp::Settings::default()
     };
-    let _inside = runtime.enter();
+    let _inside = deps.runtime.enter();
+    let settings = (settings, Arc::clone(&deps.security));
     tcp::TcpListeners::start(listeners, settings, Streams(switch.clone()), clock::now)
 }
 

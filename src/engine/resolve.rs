@@ -47,6 +47,7 @@ impl Resolver {
                 uri: wanted.uri.clone(),
                 transport,
                 address,
+                by: None,
             })
             .collect()
     }

@@ -306,7 +306,9 @@ impl Shard {
             }
             Input::Lost(flow) => {
                 endpoint.handle_flow_lost(&flow, now);
-                calls.handle_flow_lost(&flow);
+                if !flow.is_named() {
+                    calls.handle_flow_lost(&flow);
+                }
                 self.registrar.handle_flow_lost(&flow);
                 Ok(())
             }

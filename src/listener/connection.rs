@@ -39,6 +39,8 @@ pub(super) enum Ended {
     Framing(FrameFault),
     #[error("could not be opened in time")]
     NotOpened,
+    #[error("TLS could not be agreed on")]
+    NotSecured,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -53,6 +55,7 @@ impl Ended {
             Self::SlowToRead => "slow_to_read",
             Self::Framing(_) => "framing",
             Self::NotOpened => "not_opened",
+            Self::NotSecured => "not_secured",
             Self::Io(_) => "io",
         }
     }

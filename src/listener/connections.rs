@@ -11,6 +11,9 @@ use trunkline_sip::flow::{Flow, Transport};
 use super::outbox::{Outbox, Refused};
 use super::tcp::Settings;
 
+/// Beyond are the numbers of names ([`trunkline_sip::verified`]).
+const LAST_NUMBER: u32 = (1 << 31) - 1;
+
 /// Why a message was not taken.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SendError {
@@ -34,14 +37,15 @@ struct Shared {
     open: Box<Open>,
 }
 
-/// Opens a connection in the background: the flow it is to have, and what waits to be sent on it.
-type Open = dyn Fn(&Connections, Flow, Arc<Outbox>) + Send + Sync;
+/// Opens a connection in the background: the flow it is to have, what its peer has to prove, and what waits to be sent on it.
+type Open = dyn Fn(&Connections, Flow, u32, Arc<Outbox>) + Send + Sync;
 
 #[derive(Default)]
 struct Table {
     last_number: u32,
     by_number: HashMap<u32, Entry>,
-    by_peer: HashMap<(Transport, SocketAddr), u32>,
+    /// The newest one to a peer, and what it was asked to prove (0: nothing).
+    by_peer: HashMap<(Transport, SocketAddr, u32), u32>,
     accepted: usize,
     /// Accepted connections by source address.
     by_source: HashMap<IpAddr, usize>,
@@ -51,13 +55,15 @@ struct Table {
 struct Entry {
     flow: Flow,
     outbox: Arc<Outbox>,
+    /// What the peer was asked to prove: the connection of the flow that it was opened for.
+    asked: u32,
     is_accepted: bool,
 }
 
 impl Connections {
     pub(super) fn new(
         settings: Settings,
-        open: impl Fn(&Self, Flow, Arc<Outbox>) + Send + Sync + 'static,
+        open: impl Fn(&Self, Flow, u32, Arc<Outbox>) + Send + Sync + 'static,
     ) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -68,8 +74,8 @@ impl Connections {
         }
     }
 
-    /// Queues a message; never waits. With `flow.connection` 0 a connection to the peer is used again or opened in
-    /// the background, from `flow.local`'s address unless that is unspecified. If it can't be opened, or closes
+    /// Queues a message; never waits. With `flow.connection` 0 or a name's number a connection to the peer (that has
+    /// proved that name) is used again or opened in the background, from `flow.local`'s address unless that is unspecified. If it can't be opened, or closes
     /// later, the sink is told.
     ///
     /// # Errors
@@ -80,16 +86,17 @@ impl Connections {
             drop(table);
             match outbox.push(octets) {
                 Ok(()) => return Ok(()),
-                Err(Refused) if flow.connection == 0 => table = self.table(),
+                Err(Refused) if !flow.is_connection() => table = self.table(),
                 Err(Refused) => return Err(SendError::Closed),
             }
-        } else if flow.connection != 0 {
+        } else if flow.is_connection() {
             return Err(SendError::Closed);
         }
+        let asked = flow.connection;
         let (flow, outbox) = table.open(flow, &self.shared.settings)?;
         drop(table);
         let pushed = outbox.push(octets).map_err(|Refused| SendError::Closed);
-        (self.shared.open)(self, flow, outbox);
+        (self.shared.open)(self, flow, asked, outbox);
         pushed
     }
 
@@ -108,7 +115,7 @@ impl Connections {
         }
         table.accepted += 1;
         *table.by_source.entry(flow.peer.ip()).or_default() += 1;
-        Some(table.enter(flow, true, settings.outbox_octets))
+        Some(table.enter(flow, 0, true, settings.outbox_octets))
     }
 
     /// Takes a connection that has ended out of the table.
@@ -143,9 +150,11 @@ impl fmt::Debug for Connections {
 impl Table {
     /// Where a message for `flow` goes: its connection, or with number 0 the newest to its peer.
     fn outbox(&self, flow: &Flow) -> Option<Arc<Outbox>> {
-        let number = match flow.connection {
-            0 => self.by_peer.get(&(flow.transport, flow.peer))?,
-            _ => &flow.connection,
+        let number = if flow.is_connection() {
+            &flow.connection
+        } else {
+            self.by_peer
+                .get(&(flow.transport, flow.peer, flow.connection))?
         };
         self.by_number
             .get(number)
@@ -156,12 +165,13 @@ impl Table {
         if self.by_number.len() - self.accepted >= settings.opened {
             return Err(SendError::TooMany);
         }
-        Ok(self.enter(*flow, false, settings.outbox_octets))
+        Ok(self.enter(*flow, flow.connection, false, settings.outbox_octets))
     }
 
     fn enter(
         &mut self,
         flow: Flow,
+        asked: u32,
         is_accepted: bool,
         outbox_octets: usize,
     ) -> (Flow, Arc<Outbox>) {
@@ -171,12 +181,13 @@ impl Table {
         };
         let outbox = Arc::new(Outbox::new(outbox_octets));
         self.by_peer
-            .insert((flow.transport, flow.peer), flow.connection);
+            .insert((flow.transport, flow.peer, asked), flow.connection);
         self.by_number.insert(
             flow.connection,
             Entry {
                 flow,
                 outbox: Arc::clone(&outbox),
+                asked,
                 is_accepted,
             },
         );
@@ -186,7 +197,7 @@ impl Table {
     /// Numbers are used again only after all others: the answer to a request must not leave by another's connection.
     fn next_number(&mut self) -> u32 {
         loop {
-            self.last_number = self.last_number.checked_add(1).unwrap_or(1);
+            self.last_number = self.last_number % LAST_NUMBER + 1;
             if !self.by_number.contains_key(&self.last_number) {
                 return self.last_number;
             }
@@ -200,7 +211,7 @@ impl Table {
             connection,
             ..
         } = entry.flow;
-        if let MapEntry::Occupied(newest) = self.by_peer.entry((transport, peer))
+        if let MapEntry::Occupied(newest) = self.by_peer.entry((transport, peer, entry.asked))
             && *newest.get() == connection
         {
             newest.remove();

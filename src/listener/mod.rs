@@ -7,6 +7,7 @@ pub mod connections;
 mod mmsg;
 mod outbox;
 pub mod tcp;
+pub mod tls;
 pub mod udp;
 
 use trunkline_sip::flow::Flow;

@@ -1,4 +1,4 @@
-//! TCP: listeners that accept, connections that are opened, a task for each (RFC 3261 §18).
+//! TCP, bare and under TLS: listeners that accept, connections that are opened, a task for each (RFC 3261 §18).
 //!
 //! Runs on the general runtime. Messages go to a [`Sink`], which says when it has room; what a shard sends goes
 //! through [`Connections`].
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -21,6 +22,7 @@ use super::Lost;
 use super::connection::{Connection, Ended};
 use super::connections::Connections;
 use super::outbox::Outbox;
+use super::tls::Security;
 
 /// Connections that the kernel holds for us until they are accepted.
 const BACKLOG: i32 = 1_024;
@@ -107,23 +109,26 @@ pub struct TcpListeners {
 }
 
 impl TcpListeners {
-    /// Starts accepting on sockets from [`bind`], each with the index of its listener, and returns the handle to send
+    /// Starts accepting on sockets from [`bind`], each with the index of its listener and TCP or TLS, and returns the handle to send
     /// by. Must be called within the runtime that is to carry the connections.
     ///
     /// # Errors
     /// The runtime can't watch a socket.
     pub fn start<S: Sink>(
-        listeners: impl IntoIterator<Item = (u16, std::net::TcpListener)>,
-        settings: Settings,
+        listeners: impl IntoIterator<Item = (u16, Transport, std::net::TcpListener)>,
+        (settings, security): (Settings, Arc<Security>),
         sink: S,
         clock: impl Fn() -> Moment + Copy + Send + Sync + 'static,
     ) -> io::Result<(Self, Connections)> {
         describe();
         let (runtime, opening) = (Handle::current(), sink.clone());
-        let connections = Connections::new(settings, move |connections, flow, outbox| {
+        let (opening_security, accepting_security) = (Arc::clone(&security), security);
+        let connections = Connections::new(settings, move |connections, flow, asked, outbox| {
             let task = Task {
                 connections: connections.clone(),
+                security: Arc::clone(&opening_security),
                 flow,
+                asked,
                 outbox,
                 sink: opening.clone(),
                 clock,
@@ -131,12 +136,12 @@ impl TcpListeners {
             runtime.spawn(task.open());
         });
         let mut accepting = JoinSet::new();
-        for (listener, socket) in listeners {
+        for (listener, transport, socket) in listeners {
             let socket = TcpListener::from_std(socket)?;
             accepting.spawn(accept(
-                listener,
+                (listener, transport),
                 socket,
-                connections.clone(),
+                (connections.clone(), Arc::clone(&accepting_security)),
                 sink.clone(),
                 clock,
             ));
@@ -163,9 +168,9 @@ fn describe() {
 }
 
 async fn accept<S: Sink>(
-    listener: u16,
+    (listener, transport): (u16, Transport),
     socket: TcpListener,
-    connections: Connections,
+    (connections, security): (Connections, Arc<Security>),
     sink: S,
     clock: impl Fn() -> Moment + Copy + Send + Sync + 'static,
 ) {
@@ -184,7 +189,7 @@ async fn accept<S: Sink>(
             continue;
         };
         let flow = Flow {
-            transport: Transport::Tcp,
+            transport,
             listener,
             connection: 0,
             local,
@@ -194,7 +199,9 @@ async fn accept<S: Sink>(
             Some((flow, outbox)) => {
                 let task = Task {
                     connections: connections.clone(),
+                    security: Arc::clone(&security),
                     flow,
+                    asked: 0,
                     outbox,
                     sink: sink.clone(),
                     clock,
@@ -212,7 +219,10 @@ async fn accept<S: Sink>(
 /// The task of one connection.
 struct Task<S, C> {
     connections: Connections,
+    security: Arc<Security>,
     flow: Flow,
+    /// What the peer of a connection that we open has to prove.
+    asked: u32,
     outbox: Arc<Outbox>,
     sink: S,
     clock: C,
@@ -220,18 +230,69 @@ struct Task<S, C> {
 
 impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
     async fn accepted(self, stream: TcpStream) {
-        let ended = self.serve(self.flow, stream).await;
+        let ended = match self.secured(stream).await {
+            Ok(Secured::Bare(stream)) => self.serve(self.flow, stream).await,
+            Ok(Secured::Tls(stream)) => self.serve(self.flow, stream).await,
+            Err(ended) => ended,
+        };
         self.end(self.flow, &ended).await;
+    }
+
+    /// Lets the peer begin TLS, where that is what is spoken.
+    async fn secured(
+        &self,
+        stream: TcpStream,
+    ) -> Result<Secured<tokio_rustls::server::TlsStream<TcpStream>>, Ended> {
+        let patience = self.connections.settings().message;
+        prepare(&stream, patience)?;
+        if self.flow.transport != Transport::Tls {
+            return Ok(Secured::Bare(stream));
+        }
+        match timeout(patience, self.security.accept(stream)).await {
+            Ok(Ok(stream)) => Ok(Secured::Tls(Box::new(stream))),
+            Ok(Err(error)) => {
+                tracing::info!(peer = %self.flow.peer, %error, "TLS was not agreed on");
+                Err(Ended::NotSecured)
+            }
+            Err(_) => Err(Ended::NotSecured),
+        }
     }
 
     async fn open(self) {
         match self.connect().await {
             Ok((stream, local)) => {
                 let flow = Flow { local, ..self.flow };
-                let ended = self.serve(flow, stream).await;
+                let ended = match self.verified(stream).await {
+                    Ok(Secured::Bare(stream)) => self.serve(flow, stream).await,
+                    Ok(Secured::Tls(stream)) => self.serve(flow, stream).await,
+                    Err(ended) => ended,
+                };
                 self.end(flow, &ended).await;
             }
             Err(ended) => self.end(self.flow, &ended).await,
+        }
+    }
+
+    /// Begins TLS, where that is what is spoken, with a peer that proves who it is.
+    async fn verified(
+        &self,
+        stream: TcpStream,
+    ) -> Result<Secured<tokio_rustls::client::TlsStream<TcpStream>>, Ended> {
+        let settings = self.connections.settings();
+        prepare(&stream, settings.message)?;
+        if self.flow.transport != Transport::Tls {
+            return Ok(Secured::Bare(stream));
+        }
+        let connecting = self.security.connect(stream, self.asked);
+        match timeout(settings.connect, connecting).await {
+            Ok(Ok(stream)) => Ok(Secured::Tls(Box::new(stream))),
+            Ok(Err(error)) => {
+                let name = self.security.names().name(self.asked);
+                let name = name.as_deref().unwrap_or_default();
+                tracing::warn!(peer = %self.flow.peer, name, %error, "the peer was not verified");
+                Err(Ended::NotSecured)
+            }
+            Err(_) => Err(Ended::NotOpened),
         }
     }
 
@@ -251,10 +312,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         Ok((stream, local))
     }
 
-    async fn serve(&self, flow: Flow, stream: TcpStream) -> Ended {
-        if let Err(error) = prepare(&stream, self.connections.settings().message) {
-            return Ended::Io(error);
-        }
+    async fn serve(&self, flow: Flow, stream: impl AsyncRead + AsyncWrite + Send) -> Ended {
         let connection = Connection {
             flow,
             outbox: Arc::clone(&self.outbox),
@@ -271,7 +329,19 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         tracing::debug!(peer = %flow.peer, connection = flow.connection, why = %ended, "connection ended");
         self.connections.remove(flow.connection);
         self.sink.lost(Lost { flow }).await;
+        // What waits by "a connection to that peer that has proved this name" knows no number.
+        if self.asked != 0 {
+            let connection = self.asked;
+            let flow = Flow { connection, ..flow };
+            self.sink.lost(Lost { flow }).await;
+        }
     }
+}
+
+/// A stream that is ready for SIP.
+enum Secured<T> {
+    Bare(TcpStream),
+    Tls(Box<T>),
 }
 
 /// The address to connect from: that of the flow, if it is one and of the peer's family.

@@ -11,6 +11,7 @@ mod harness;
 mod outbound;
 mod refusals;
 mod registrations;
+mod secured;
 mod sessions;
 mod steps;
 mod transfers;

@@ -319,6 +319,7 @@ pub(crate) fn resolve(wanted: &Unresolved) -> Vec<Target> {
             uri: wanted.uri.clone(),
             transport: Transport::Udp,
             address: address(at),
+            by: None,
         })
         .collect()
 }

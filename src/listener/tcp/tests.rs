@@ -54,8 +54,13 @@ impl Server {
         let (to, events) = mpsc::channel(room);
         let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
-        let (listeners, connections) =
-            TcpListeners::start([(3, socket)], settings, Shard(to), clock).unwrap();
+        let (listeners, connections) = TcpListeners::start(
+            [(3, Transport::Tcp, socket)],
+            (settings, unsecured()),
+            Shard(to),
+            clock,
+        )
+        .unwrap();
         Self {
             address,
             events,
@@ -91,6 +96,11 @@ impl Server {
             peer,
         }
     }
+}
+
+/// Nothing to show.
+fn unsecured() -> Arc<Security> {
+    Security::load(super::super::tls::Settings::default(), Arc::default()).expect("no file to read")
 }
 
 /// A test that waits for ever says nothing.

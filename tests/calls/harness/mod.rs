@@ -7,6 +7,7 @@ mod pbx;
 pub(crate) mod process;
 pub(crate) mod referred;
 mod sipp;
+mod tls;
 mod trace;
 
 pub(crate) use baresip::Baresip;
@@ -14,4 +15,5 @@ pub(crate) use daemon::{Credentials, Daemon, House};
 pub(crate) use pbx::Pbx;
 pub(crate) use process::{Deadline, tools};
 pub(crate) use sipp::{Caller, Runtime};
+pub(crate) use tls::{Authority, SecureRuntime};
 pub(crate) use trace::{Message, Trace};

@@ -4,10 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use rustls::{ClientConnection, StreamOwned};
 use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
 use trunkline_sip::wire::{Framing, HeaderName, lex};
 
-use super::Daemon;
+use super::{Authority, Daemon};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -16,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 enum Socket {
     Udp(UdpSocket),
     Tcp(TcpStream),
+    Tls(SocketAddr, Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 /// The PBX of the first org's trunk.
@@ -53,6 +55,13 @@ impl Pbx {
         Self::new(daemon, Socket::Tcp(stream))
     }
 
+    /// Over TLS to `listener`, whose certificate has to be this authority's.
+    pub(crate) fn tls(daemon: &Daemon, listener: SocketAddr, authority: &Authority) -> Self {
+        let stream = authority.connect(listener).expect("TLS");
+        let own = stream.sock.local_addr().expect("an address");
+        Self::new(daemon, Socket::Tls(own, Box::new(stream)))
+    }
+
     fn new(daemon: &Daemon, socket: Socket) -> Self {
         let credentials = daemon.credentials();
         let mut pbx = Self {
@@ -74,6 +83,7 @@ impl Pbx {
         let address = match &self.socket {
             Socket::Udp(socket) => socket.local_addr(),
             Socket::Tcp(stream) => stream.local_addr(),
+            Socket::Tls(own, _) => Ok(*own),
         };
         address.expect("an address")
     }
@@ -120,6 +130,7 @@ impl Pbx {
         let transport = match self.socket {
             Socket::Udp(_) => "UDP",
             Socket::Tcp(_) => "TCP",
+            Socket::Tls(..) => "TLS",
         };
         let request = format!(
             "REGISTER sip:{daemon} SIP/2.0\r\nVia: SIP/2.0/{transport} {sent_by};branch=z9hG4bK-{cseq};rport\r\n\
@@ -133,6 +144,10 @@ impl Pbx {
                 socket.recv(&mut octets).expect("an answer")
             }
             Socket::Tcp(stream) => {
+                stream.write_all(request.as_bytes()).expect("it is sent");
+                stream.read(&mut octets).expect("an answer")
+            }
+            Socket::Tls(_, stream) => {
                 stream.write_all(request.as_bytes()).expect("it is sent");
                 stream.read(&mut octets).expect("an answer")
             }

@@ -1,0 +1,228 @@
+//! A certificate authority of the test's own, and a runtime that answers one call over TLS.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
+use tempfile::TempDir;
+use trunkline_sip::wire::frame::{Frame, Framer};
+use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who certifies, and the files of those that it has certified.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: TempDir,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let authority = Self {
+            issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate"),
+            folder: tempfile::tempdir().expect("a folder"),
+        };
+        let written = std::fs::write(authority.file("ca.pem"), authority.issuer.pem());
+        written.expect("the authority's certificate can be written");
+        authority
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.file(name).display().to_string()
+    }
+
+    /// Writes `NAME.pem` and `NAME.key` for whoever has this name or address.
+    pub(crate) fn certify(&self, name: &str, subject: &str) {
+        let params = CertificateParams::new(vec![subject.to_owned()]).expect("a name");
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("it is signed");
+        for (file, text) in [
+            (format!("{name}.pem"), certificate.pem()),
+            (format!("{name}.key"), key.serialize_pem()),
+        ] {
+            std::fs::write(self.file(&file), text).expect("it can be written");
+        }
+    }
+
+    fn roots(&self) -> Arc<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(self.issuer.der().clone())
+            .expect("it is a certificate");
+        Arc::new(roots)
+    }
+
+    fn shown(&self, name: &str) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let chain = CertificateDer::from_pem_file(self.file(&format!("{name}.pem")));
+        let key = PrivateKeyDer::from_pem_file(self.file(&format!("{name}.key")));
+        (vec![chain.expect("a certificate")], key.expect("a key"))
+    }
+
+    /// Connects to a server on this machine that has to be certified.
+    pub(crate) fn connect(
+        &self,
+        server: SocketAddr,
+    ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(self.roots())
+            .with_no_client_auth();
+        let name = ServerName::IpAddress(server.ip().into());
+        let client = ClientConnection::new(Arc::new(config), name).expect("a client");
+        let mut socket = TcpStream::connect(server)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut client = client;
+        while client.is_handshaking() {
+            client.complete_io(&mut socket)?;
+        }
+        Ok(StreamOwned::new(client, socket))
+    }
+
+    /// The certificate that a server shows now.
+    pub(crate) fn seen_at(&self, server: SocketAddr) -> Vec<u8> {
+        let stream = self.connect(server).expect("TLS");
+        let shown = stream.conn.peer_certificates().expect("certificates");
+        shown[0].to_vec()
+    }
+}
+
+/// Answers one call over TLS, and says what came.
+#[derive(Debug)]
+pub(crate) struct SecureRuntime {
+    pub(crate) address: SocketAddr,
+    heard: JoinHandle<Heard>,
+}
+
+/// What a runtime on TLS has heard.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) requests: Vec<(Method, String)>,
+    /// Whether the client showed a certificate of the authority.
+    pub(crate) knows_client: bool,
+    /// Why there was no TLS.
+    pub(crate) refused: Option<String>,
+}
+
+impl SecureRuntime {
+    /// Listens under the certificate of that name and asks its clients for theirs.
+    pub(crate) fn start(authority: &Authority, name: &str) -> Self {
+        let (chain, key) = authority.shown(name);
+        let provider = Arc::new(ring::default_provider());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(authority.roots(), Arc::clone(&provider))
+                .allow_unauthenticated()
+                .build()
+                .expect("a verifier");
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .expect("a certificate");
+        let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let listener = TcpListener::bind((ip, 0)).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let config = Arc::new(config);
+        let heard = std::thread::spawn(move || match listener.accept() {
+            Ok((socket, _)) => answer(config, socket),
+            Err(error) => panic!("{error}"),
+        });
+        Self { address, heard }
+    }
+
+    pub(crate) fn uri(&self) -> String {
+        format!("sip:{{agent_id}}@{};transport=tls", self.address)
+    }
+
+    pub(crate) fn finish(self) -> Heard {
+        self.heard.join().expect("the runtime doesn't panic")
+    }
+}
+
+fn answer(config: Arc<ServerConfig>, mut socket: TcpStream) -> Heard {
+    let mut heard = Heard::default();
+    socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    let mut server = ServerConnection::new(config).expect("a server");
+    while server.is_handshaking() {
+        if let Err(error) = server.complete_io(&mut socket) {
+            heard.refused = Some(error.to_string());
+            return heard;
+        }
+    }
+    heard.knows_client = server.peer_certificates().is_some();
+    let mut stream = StreamOwned::new(server, socket);
+    let mut framer = Framer::new();
+    let mut octets = [0; 4096];
+    while !heard
+        .requests
+        .iter()
+        .any(|(method, _)| *method == Method::Bye)
+    {
+        let Ok(count @ 1..) = stream.read(&mut octets) else {
+            return heard;
+        };
+        framer.push(&octets[..count]);
+        while let Ok(Some(frame)) = framer.next_frame() {
+            let Frame::Message(octets) = frame else {
+                continue;
+            };
+            let (method, reply) = reply_to(octets);
+            let text = String::from_utf8_lossy(octets).into_owned();
+            heard.requests.push((method, text));
+            stream.write_all(reply.as_bytes()).expect("it is sent");
+        }
+    }
+    heard
+}
+
+/// 200, with our side of the media where that is asked for.
+fn reply_to(octets: &[u8]) -> (Method, String) {
+    let request = lex(octets, Framing::Stream).expect("a message");
+    if request.method() == Method::Ack || !request.is_request() {
+        return (request.method(), String::new());
+    }
+    let mut reply = "SIP/2.0 200 OK\r\n".to_owned();
+    for (label, name) in [
+        ("Via", HeaderName::Via),
+        ("From", HeaderName::From),
+        ("To", HeaderName::To),
+        ("Call-ID", HeaderName::CallId),
+        ("CSeq", HeaderName::CSeq),
+    ] {
+        let value = String::from_utf8_lossy(request.first(name).expect("it is there"));
+        let tag = match name {
+            HeaderName::To if request.to_tag().is_none() => ";tag=runtime",
+            _ => "",
+        };
+        reply.push_str(&format!("{label}: {value}{tag}\r\n"));
+    }
+    let sdp = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n";
+    let body = if request.method() == Method::Invite {
+        reply.push_str("Contact: <sip:runtime@127.0.0.1;transport=tls>\r\n");
+        reply.push_str("Content-Type: application/sdp\r\n");
+        sdp
+    } else {
+        ""
+    };
+    reply.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+    (request.method(), reply)
+}
