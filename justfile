@@ -52,3 +52,8 @@ fuzz cases="100000":
 record name caller *rest:
     cargo build
     fixtures/flows/record {{name}} {{caller}} {{rest}}
+
+# Requests made up from the daemon's own OpenAPI document, so many for each operation
+schemathesis examples="200":
+    cargo build --bin trunkline
+    tests/schemathesis/run target/debug/trunkline {{examples}}

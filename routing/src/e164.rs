@@ -3,9 +3,11 @@
 //! Sixteen octets, copied freely. Reading what people and phone systems write is [`crate::numbers`]'s business; this type only
 //! accepts the final form.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 const LONGEST: usize = 16;
@@ -21,6 +23,9 @@ pub struct E164([u8; LONGEST]); // padded with zero octets
 pub struct NotE164;
 
 impl E164 {
+    /// What a number looks like, as a regular expression.
+    pub const PATTERN: &str = r"^\+[1-9][0-9]{6,14}$";
+
     /// Reads the canonical form and nothing else: no spaces, no separators.
     pub fn parse(text: &str) -> Result<Self, NotE164> {
         let octets = text.as_bytes();
@@ -67,6 +72,21 @@ impl fmt::Display for E164 {
 impl fmt::Debug for E164 {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.as_str())
+    }
+}
+
+impl JsonSchema for E164 {
+    fn schema_name() -> Cow<'static, str> {
+        "E164".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": Self::PATTERN,
+            "description": "A phone number in E.164 form.",
+            "examples": ["+442071838750"],
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! User parts come unescaped and without scheme or host (RFC 3261 §19.1.1); a `tel:` URI's number (RFC 3966) counts as its user part.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::Org;
@@ -25,7 +26,7 @@ pub struct Facts {
 }
 
 /// The number that was called.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dialled {
     /// As the peer sent it.
     pub raw: String,
@@ -33,7 +34,7 @@ pub struct Dialled {
 }
 
 /// The number that calls.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Caller {
     /// As the peer sent it.
     pub raw: String,

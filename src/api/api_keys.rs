@@ -1,18 +1,21 @@
 //! `/api-keys`: the org's own API keys. A key is shown once, when it is made, and grants no scope that its maker lacks.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{delete, get};
-use axum::{Json, Router};
+use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
 use super::caller::Caller;
 use super::idempotency::once;
+use super::openapi::{Book, read_by};
 use super::page::{Page, Paging};
 use super::path::Named;
 use super::query::Query;
+use super::routes::Routes;
 use super::shape::{Choice, ListOf, NAME};
 use super::time::written;
 use super::{Api, ApiError, SCOPES, Success, token};
@@ -21,14 +24,46 @@ use crate::store::{Kind, OrgKey};
 /// The scope that all of this needs.
 const SCOPE: &str = "keys:write";
 
-pub(super) fn router() -> Router<Api> {
-    Router::new()
+pub(super) fn router() -> Routes {
+    Routes::new()
         .route("/", get(list).post(once(create)))
         .route("/{api_key_id}", delete(revoke))
 }
 
+pub(super) fn openapi(book: &mut Book) {
+    const TAG: &str = "API keys";
+    book.add(
+        "get",
+        "/api-keys",
+        "listKeys",
+        "The org's keys, newest first",
+        |op| op.tag(TAG).org(SCOPE).paged().gives::<Page<KeyView>>(200),
+    );
+    book.add(
+        "post",
+        "/api-keys",
+        "createKey",
+        "Makes a key, shown once; it has no scope that its maker lacks",
+        |op| {
+            let body = read_by(new_key);
+            op.tag(TAG)
+                .org(SCOPE)
+                .once()
+                .body(body)
+                .gives::<NewKeyView>(201)
+        },
+    );
+    book.add(
+        "delete",
+        "/api-keys/{api_key_id}",
+        "revokeKey",
+        "Revokes a key for good",
+        |op| op.tag(TAG).org(SCOPE).gives::<Success>(200),
+    );
+}
+
 /// A key as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct KeyView {
     api_key_id: Uuid,
     name: String,
@@ -38,7 +73,7 @@ struct KeyView {
 }
 
 /// A key on the one occasion that it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct NewKeyView {
     #[serde(flatten)]
     key: KeyView,

@@ -4,12 +4,13 @@
 //! Taking a body never refuses a request: whoever lacks the scope, or asks for what isn't theirs, is told that first.
 
 use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts as _, Request};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse as _;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::idempotency::KeyFault;
@@ -99,6 +100,18 @@ impl Body {
     }
 }
 
+/// A schema that lets `null` pass too.
+fn or_null(mut schema: Value) -> Value {
+    if let Some(words) = schema.get_mut("enum").and_then(Value::as_array_mut) {
+        words.push(Value::Null);
+    }
+    match schema.get_mut("type") {
+        Some(kind) => *kind = json!([kind.clone(), "null"]),
+        None => return json!({"anyOf": [schema, {"type": "null"}]}),
+    }
+    schema
+}
+
 fn object(octets: &[u8]) -> Result<Map<String, Value>, String> {
     match serde_json::from_slice(octets) {
         Ok(Value::Object(map)) => Ok(map),
@@ -130,7 +143,12 @@ pub(super) struct Fields {
     path: String,
     null_is_absent: bool,
     faults: Vec<String>,
+    /// What is asked for, where it is written down instead of read.
+    sketch: Option<Sketch>,
 }
+
+/// A JSON Schema that grows as fields are asked for.
+type Sketch = Arc<Mutex<Value>>;
 
 impl Fields {
     pub(super) fn of(map: Map<String, Value>, path: String) -> Self {
@@ -139,7 +157,39 @@ impl Fields {
             path,
             null_is_absent: false,
             faults: Vec::new(),
+            sketch: None,
         }
+    }
+
+    /// The schema of the objects that `reader` reads: what it asks for, written down while it reads an empty one.
+    pub(super) fn sketched(reader: impl FnOnce(Self)) -> Value {
+        let schema = json!({"type": "object", "properties": {}, "additionalProperties": false});
+        let sketch = Arc::new(Mutex::new(schema));
+        let mut fields = Self::of(Map::new(), String::new());
+        fields.sketch = Some(Arc::clone(&sketch));
+        reader(fields);
+        let mut schema = sketch.lock().expect("nothing panics while it is held");
+        schema.take()
+    }
+
+    /// Says in the schema what its fields alone don't: `amend` gets it as it is so far.
+    pub(super) fn sketch(&self, amend: impl FnOnce(&mut Value)) {
+        if let Some(sketch) = &self.sketch {
+            amend(&mut sketch.lock().expect("nothing panics while it is held"));
+        }
+    }
+
+    fn note<S: Shape>(&self, name: &str, shape: &S, nullable: bool, required: bool) {
+        self.sketch(|schema| {
+            let shape = shape.schema();
+            schema["properties"][name] = if nullable { or_null(shape) } else { shape };
+            if required {
+                match &mut schema["required"] {
+                    Value::Array(names) => names.push(name.into()),
+                    none => *none = json!([name]),
+                }
+            }
+        });
     }
 
     /// For what is made by the fields of its change: there is nothing yet that `null` could clear.
@@ -149,6 +199,7 @@ impl Fields {
 
     /// A field that must be there. Absent or wrong, it is `None` and a fault is noted.
     pub(super) fn required<S: Shape>(&mut self, name: &str, shape: S) -> Option<S::Read> {
+        self.note(name, &shape, false, true);
         match self.map.remove(name) {
             Some(value) => self.read(name, value, &shape),
             None => {
@@ -160,12 +211,14 @@ impl Fields {
 
     /// A field that may be absent, or `null`, which is the same.
     pub(super) fn optional<S: Shape>(&mut self, name: &str, shape: S) -> Option<S::Read> {
+        self.note(name, &shape, true, false);
         let value = self.map.remove(name).filter(|value| !value.is_null())?;
         self.read(name, value, &shape)
     }
 
     /// A field of an update that always has a value: absent leaves it as it is.
     pub(super) fn change<S: Shape>(&mut self, name: &str, shape: S) -> Option<S::Read> {
+        self.note(name, &shape, self.null_is_absent, false);
         let value = self.map.remove(name)?;
         if self.null_is_absent && value.is_null() {
             return None;
@@ -175,6 +228,7 @@ impl Fields {
 
     /// A field of an update that may be empty: absent leaves it as it is, `null` clears it.
     pub(super) fn clearable<S: Shape>(&mut self, name: &str, shape: S) -> Option<Option<S::Read>> {
+        self.note(name, &shape, true, false);
         let value = self.map.remove(name)?;
         if value.is_null() {
             return (!self.null_is_absent).then_some(None);
@@ -214,6 +268,9 @@ impl Fields {
     /// # Errors
     /// 400 with every fault.
     pub(super) fn done<T>(self, build: impl FnOnce() -> Option<T>) -> Result<T, ApiError> {
+        if self.sketch.is_some() {
+            return Err(ApiError::bad("nothing was read"));
+        }
         let faults = self.faults();
         if faults.is_empty() {
             Ok(build().expect("what is missing is a fault"))

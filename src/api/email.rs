@@ -5,7 +5,13 @@ use super::shape::Parsed;
 /// An address of at most 254 characters (RFC 5321 §4.5.3.1.3 less the angle brackets).
 pub(super) const EMAIL: Parsed<String> = Parsed::new("an e-mail address", |text| {
     is_email(text).then(|| text.to_owned())
-});
+})
+.like(PATTERN)
+.at_most(LONGEST)
+.example("ann@example.com");
+
+/// What [`is_email`] checks, as a regular expression.
+const PATTERN: &str = r"^([A-Za-z0-9_'+-]+\.)*[A-Za-z0-9_'+-]*[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9-]*\.)+[A-Za-z]{2,}$";
 
 const LONGEST: usize = 254;
 

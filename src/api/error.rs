@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::store::{Error, Kind, Refused, Wrong};
@@ -74,7 +75,7 @@ pub enum ApiError {
 }
 
 /// The body of every refusal.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Body<'a> {
     status_code: u16,

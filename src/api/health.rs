@@ -6,9 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Api;
+use super::openapi::Book;
 use crate::store::Store;
 use crate::telemetry::metrics;
 
@@ -20,7 +22,7 @@ pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct ReadyView {
     status: &'static str,
     database: &'static str,
@@ -76,4 +78,41 @@ pub(super) async fn rendered(State(api): State<Api>) -> Response {
         api.rendered_metrics(),
     )
         .into_response()
+}
+
+pub(super) fn openapi(book: &mut Book) {
+    book.add(
+        "get",
+        "/healthz",
+        "showHealth",
+        "Whether the process answers",
+        |op| {
+            op.tag("Service")
+                .nobody()
+                .gives_text(200, "text/plain; charset=utf-8")
+        },
+    );
+    book.add(
+        "get",
+        "/readyz",
+        "showReadiness",
+        "Whether new calls are taken: 503 while draining",
+        |op| {
+            op.tag("Service")
+                .nobody()
+                .gives::<ReadyView>(200)
+                .gives::<ReadyView>(503)
+        },
+    );
+    book.add(
+        "get",
+        "/metrics",
+        "showMetrics",
+        "What has been counted, in Prometheus' text format",
+        |op| {
+            op.tag("Service")
+                .nobody()
+                .gives_text(200, "text/plain; version=0.0.4; charset=utf-8")
+        },
+    );
 }

@@ -5,8 +5,10 @@ use axum::extract::State;
 use axum::http::{HeaderName, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::openapi::Book;
 use super::query::Query;
 use super::{Api, ApiError};
 use crate::store::SigningPair;
@@ -15,13 +17,13 @@ use crate::store::SigningPair;
 const KEPT: &str = "public, max-age=300";
 
 /// A JWK set.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct KeySet {
     /// That which signs new tokens first.
     keys: Vec<Jwk>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Jwk {
     kty: &'static str,
     crv: &'static str,
@@ -56,4 +58,15 @@ pub(super) async fn show(
         keys: keys.collect(),
     };
     Ok(([(header::CACHE_CONTROL, KEPT)], Json(set)))
+}
+
+pub(super) fn openapi(book: &mut Book) {
+    let path = "/.well-known/jwks.json";
+    book.add(
+        "get",
+        path,
+        "showKeySet",
+        "The public keys of our tokens, as a JWK set",
+        |op| op.tag("Service").nobody().gives::<KeySet>(200),
+    );
 }

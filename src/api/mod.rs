@@ -16,6 +16,7 @@ mod health;
 mod idempotency;
 mod jwks;
 mod language;
+mod openapi;
 mod page;
 mod partner;
 mod path;
@@ -23,6 +24,7 @@ mod phone;
 mod query;
 mod quota;
 mod request;
+mod routes;
 mod server;
 mod shape;
 mod streams;
@@ -44,6 +46,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tower_http::catch_panic::CatchPanicLayer;
 use trunkline_sip::moment::Moment;
 
+use routes::Routes;
+
 use crate::calls::live::LiveCalls;
 use crate::calls::token::SessionTokens;
 use crate::config::Config;
@@ -54,6 +58,7 @@ use crate::store::Store;
 
 pub use error::ApiError;
 pub use health::database_answers;
+pub use openapi::document;
 pub use server::{Server, bind};
 
 /// All scopes of org keys; a key made without naming any holds all.
@@ -98,6 +103,7 @@ struct Inner {
     deps: Deps,
     credentials: credentials::Credentials,
     quotas: quota::Quotas,
+    shelf: openapi::Shelf,
     streams: streams::Streams,
     booking: Option<Booking>,
     session_tokens: SessionTokens,
@@ -114,6 +120,7 @@ impl Api {
             deps,
             credentials: credentials::Credentials::default(),
             quotas: quota::Quotas::default(),
+            shelf: openapi::Shelf::default(),
             streams: streams::Streams::default(),
             booking,
             session_tokens,
@@ -175,6 +182,10 @@ impl Api {
         &self.0.streams
     }
 
+    fn shelf(&self) -> &openapi::Shelf {
+        &self.0.shelf
+    }
+
     fn now(&self) -> Moment {
         (self.0.deps.clock)()
     }
@@ -193,7 +204,7 @@ impl std::fmt::Debug for Api {
 }
 
 /// The answer to what leaves nothing to show.
-#[derive(Debug, serde::Serialize)]
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct Success {
     success: bool,
 }
@@ -203,8 +214,10 @@ impl Success {
 }
 
 /// Every route.
-pub fn router(api: Api) -> Router {
-    Router::new()
+fn routes() -> Routes {
+    Routes::new()
+        .route("/openapi.json", get(openapi::show))
+        .route("/docs", get(openapi::docs))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::rendered))
@@ -215,6 +228,17 @@ pub fn router(api: Api) -> Router {
         .nest("/phone", phone::router())
         .nest("/webhooks", webhooks::router())
         .nest("/widget", widget::router())
+}
+
+/// Every path, its parameters in braces.
+pub fn paths() -> Vec<String> {
+    routes().into_paths()
+}
+
+/// The API as a service.
+pub fn router(api: Api) -> Router {
+    routes()
+        .into_router()
         .merge(dashboard::router())
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
@@ -18,7 +19,8 @@ const DEFAULT_LIMIT: u32 = 50;
 pub(super) const NO_CURSOR: &str = "is no cursor of this list";
 
 /// A page of a list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PageOf{T}")]
 pub(super) struct Page<T> {
     pub(super) items: Vec<T>,
     /// The cursor of the next page; `null` on the last one.

@@ -4,7 +4,7 @@
 
 use std::ops::RangeInclusive;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use trunkline_routing::E164;
 use uuid::Uuid;
 
@@ -14,6 +14,11 @@ use super::body::Fields;
 pub(super) trait Shape {
     /// What it is read into.
     type Read;
+
+    /// Its values as JSON Schema has them.
+    fn schema(&self) -> Value {
+        json!({})
+    }
 
     /// Reads a value, or notes what is wrong with it under its path.
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read>;
@@ -43,6 +48,10 @@ pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
 pub(super) struct Parsed<T> {
     what: &'static str,
     parse: fn(&str) -> Option<T>,
+    pattern: Option<&'static str>,
+    format: Option<&'static str>,
+    example: Option<&'static str>,
+    longest: Option<usize>,
 }
 
 /// A list, each entry of one shape.
@@ -67,9 +76,11 @@ pub(super) struct Object<T>(pub(super) fn(&mut Fields) -> Option<T>);
 pub(super) const NAME: Text = Text::line(1..=200);
 /// A phone number.
 pub(super) const NUMBER: Parsed<E164> =
-    Parsed::new("an E.164 number", |text| E164::parse(text).ok());
+    Parsed::new("an E.164 number", |text| E164::parse(text).ok())
+        .like(E164::PATTERN)
+        .example("+442071838750");
 /// The id of something.
-pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", |text| text.parse().ok());
+pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", |text| text.parse().ok()).format("uuid");
 
 impl Text {
     /// A text in one line, without control characters.
@@ -115,7 +126,38 @@ impl Count {
 
 impl<T> Parsed<T> {
     pub(super) const fn new(what: &'static str, parse: fn(&str) -> Option<T>) -> Self {
-        Self { what, parse }
+        Self {
+            what,
+            parse,
+            pattern: None,
+            format: None,
+            example: None,
+            longest: None,
+        }
+    }
+
+    /// For its schema: what every such text matches.
+    pub(super) const fn like(mut self, pattern: &'static str) -> Self {
+        self.pattern = Some(pattern);
+        self
+    }
+
+    /// For its schema: the name that JSON Schema has for such texts.
+    pub(super) const fn format(mut self, format: &'static str) -> Self {
+        self.format = Some(format);
+        self
+    }
+
+    /// For its schema: one such text.
+    pub(super) const fn example(mut self, example: &'static str) -> Self {
+        self.example = Some(example);
+        self
+    }
+
+    /// For its schema: the most characters that it may have.
+    pub(super) const fn at_most(mut self, longest: usize) -> Self {
+        self.longest = Some(longest);
+        self
     }
 }
 
@@ -134,6 +176,22 @@ impl Free {
 impl Shape for Text {
     type Read = String;
 
+    fn schema(&self) -> Value {
+        let (least, most) = (*self.length.start(), *self.length.end());
+        let char = if self.lines {
+            r"[^\u0000-\u0008\u000B\u000C\u000E-\u001F\u007F-\u009F]"
+        } else {
+            r"[^\u0000-\u001F\u007F-\u009F]"
+        };
+        let pattern = if least > 0 {
+            // Not blank.
+            format!(r"^{char}*[^\u0000-\u001F\u007F-\u009F\s]{char}*$")
+        } else {
+            format!("^{char}*$")
+        };
+        json!({"type": "string", "minLength": least, "maxLength": most, "pattern": pattern})
+    }
+
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<String> {
         let text = text(value, path, faults)?;
         match self.fault(&text) {
@@ -146,6 +204,10 @@ impl Shape for Text {
 impl Shape for Switch {
     type Read = bool;
 
+    fn schema(&self) -> Value {
+        json!({"type": "boolean"})
+    }
+
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<bool> {
         value
             .as_bool()
@@ -156,10 +218,19 @@ impl Shape for Switch {
 impl Shape for Count {
     type Read = u32;
 
+    fn schema(&self) -> Value {
+        json!({"type": "integer", "minimum": self.0.start(), "maximum": self.0.end()})
+    }
+
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<u32> {
         let Self(range) = self;
+        // 5.0 is a whole number too (JSON Schema, validation §6.1.1).
+        let whole =
+            |number: &f64| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(number);
+        let from_real = || value.as_f64().filter(whole).map(|number| number as u64);
         let count = value
             .as_u64()
+            .or_else(from_real)
             .and_then(|count| u32::try_from(count).ok())
             .filter(|count| range.contains(count));
         count.or_else(|| {
@@ -185,6 +256,11 @@ impl<T: Copy> Choice<T> {
 impl<T: Copy> Shape for Choice<T> {
     type Read = T;
 
+    fn schema(&self) -> Value {
+        let words: Vec<_> = self.0.iter().map(|(word, _)| *word).collect();
+        json!({"type": "string", "enum": words})
+    }
+
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<T> {
         let text = text(value, path, faults)?;
         match self.meaning(&text) {
@@ -196,6 +272,25 @@ impl<T: Copy> Shape for Choice<T> {
 
 impl<T> Shape for Parsed<T> {
     type Read = T;
+
+    fn schema(&self) -> Value {
+        let what = self
+            .what
+            .strip_prefix("an ")
+            .or(self.what.strip_prefix("a "));
+        let mut schema = json!({"type": "string", "description": what.unwrap_or(self.what)});
+        for (name, value) in [
+            ("pattern", self.pattern.map(Value::from)),
+            ("format", self.format.map(Value::from)),
+            ("examples", self.example.map(|example| json!([example]))),
+            ("maxLength", self.longest.map(Value::from)),
+        ] {
+            if let Some(value) = value {
+                schema[name] = value;
+            }
+        }
+        schema
+    }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<T> {
         let text = text(value, path, faults)?;
@@ -211,6 +306,11 @@ impl<T> Shape for Parsed<T> {
 
 impl<S: Shape> Shape for ListOf<S> {
     type Read = Vec<S::Read>;
+
+    fn schema(&self) -> Value {
+        let (least, most) = (self.length.start(), self.length.end());
+        json!({"type": "array", "items": self.entry.schema(), "minItems": least, "maxItems": most})
+    }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Vec<S::Read>> {
         let found = kind(&value);
@@ -233,6 +333,10 @@ impl<S: Shape> Shape for ListOf<S> {
 
 impl<T> Shape for Object<T> {
     type Read = T;
+
+    fn schema(&self) -> Value {
+        Fields::sketched(|mut fields| drop(self.0(&mut fields)))
+    }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<T> {
         let Self(reader) = self;
@@ -261,6 +365,11 @@ pub(super) fn object<T>(
 
 impl Shape for Free {
     type Read = Map<String, Value>;
+
+    fn schema(&self) -> Value {
+        let most = self.most / 1024;
+        json!({"type": "object", "description": format!("At most {most} KiB as JSON.")})
+    }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
         let (found, length) = (kind(&value), value.to_string().len());
@@ -383,6 +492,8 @@ mod tests {
         for (value, whole) in [
             (json!(1), true),
             (json!(9), true),
+            (json!(9.0), true),
+            (json!(-0.5), false),
             (json!(0), false),
             (json!(10), false),
             (json!(-1), false),

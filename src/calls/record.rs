@@ -3,6 +3,7 @@
 //! A call writes two to four facts. Each names the call and the org, so that any one of them can be
 //! projected alone and twice over. Everything here is plain data; times are microseconds since the epoch.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
@@ -11,7 +12,7 @@ use uuid::Uuid;
 pub use super::transfer::record::{State as TransferState, Transfer, Way};
 
 /// Who began the call.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// A PBX called an agent.
@@ -31,7 +32,7 @@ impl Direction {
 }
 
 /// Where a call stands; one list for both directions.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// Accepted, nothing sent yet.
@@ -78,7 +79,7 @@ impl Status {
 }
 
 /// Who ended the call.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HangupBy {
     /// The PBX's side.

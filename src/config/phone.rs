@@ -2,6 +2,7 @@
 
 use super::section::{Entry, Section};
 use figment::value::Value;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Defaults of telephony resources.
@@ -25,7 +26,7 @@ pub enum DefaultRuntime {
 }
 
 /// A voice on offer.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Voice {
     /// What `voice_id` names.
     pub id: Box<str>,

@@ -1,10 +1,11 @@
 //! Settings of agents, trunks and destinations that are more than a text or a number, as the API writes them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_routing::E164;
 
 /// What answers for an agent.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Runtime {
     /// The built-in agent that echoes its caller.
@@ -20,7 +21,7 @@ pub enum Runtime {
 }
 
 /// How `Refer-To` names a phone number: Asterisk refuses `tel:`, Twilio wants it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReferFormat {
     /// `sip:+E164@host`.

@@ -22,7 +22,7 @@ use super::{Store, new_id};
 const LOGGED: usize = 20;
 
 /// Where a delivery stands.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
     /// It waits for its next attempt.

@@ -10,7 +10,7 @@ use super::column::{to_json, written};
 use super::new_id;
 
 /// What happened. Documented with its data in `docs/events.md`.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum EventType {
     #[serde(rename = "call.started")]

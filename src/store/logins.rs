@@ -1,5 +1,6 @@
 //! People: accounts, their memberships and roles in orgs, and the links that log them in.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -11,7 +12,7 @@ use super::pool::{Writing, execute, fetch_all, fetch_one};
 use super::{Store, new_id};
 
 /// What the members of a role may do.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
     /// Everything.

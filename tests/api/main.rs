@@ -19,6 +19,7 @@ mod inbound_trunk;
 mod jwks;
 mod limits;
 mod numbers;
+mod openapi;
 mod outbound_trunks;
 mod partner_access;
 mod partner_integrations;

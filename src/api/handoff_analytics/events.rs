@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 
@@ -25,7 +26,7 @@ const WRITE: &str = "handoff:write";
 const USUAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A handoff as the API shows it: these fields and no other.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct HandoffView {
     session_id: String,
     summary: String,
@@ -128,7 +129,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(handoff.into())))
 }
 
-fn reported(mut fields: Fields) -> Result<NewHandoff, ApiError> {
+pub(super) fn reported(mut fields: Fields) -> Result<NewHandoff, ApiError> {
     let session_id = fields.required("session_id", Text::line(1..=255));
     let report = report(&mut fields);
     fields.done(|| {

@@ -4,12 +4,49 @@ mod events;
 
 pub(in crate::api) use events::report;
 
-use axum::Router;
 use axum::routing::get;
+use serde_json::json;
 
-use super::Api;
 use super::idempotency::once;
+use super::openapi::{Book, read_by};
+use super::page::Page;
+use super::routes::Routes;
+use crate::store::Reason;
 
-pub(super) fn router() -> Router<Api> {
-    Router::new().route("/events", get(events::list).post(once(events::create)))
+pub(super) fn router() -> Routes {
+    Routes::new().route("/events", get(events::list).post(once(events::create)))
+}
+
+pub(super) fn openapi(book: &mut Book) {
+    const TAG: &str = "Handoff analytics";
+    const EVENTS: &str = "/handoff-analytics/events";
+    book.add(
+        "get",
+        EVENTS,
+        "listHandoffEvents",
+        "Handoffs to humans, newest first",
+        |op| {
+            let date =
+                json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]});
+            op.tag(TAG)
+                .org("handoff:read")
+                .query_of::<Reason>("reason", "Only handoffs that include this reason.")
+                .query(
+                    "start_date",
+                    date.clone(),
+                    "ISO 8601, inclusive; 30 days before now unless given.",
+                )
+                .query("end_date", date, "ISO 8601, inclusive; now unless given.")
+                .paged()
+                .gives::<Page<events::HandoffView>>(200)
+        },
+    );
+    book.add("post", EVENTS, "reportHandoff", "Reports a handoff", |op| {
+        let body = read_by(events::reported);
+        op.tag(TAG)
+            .org("handoff:write")
+            .once()
+            .body(body)
+            .gives::<events::HandoffView>(201)
+    });
 }

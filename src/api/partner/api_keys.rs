@@ -3,18 +3,19 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
-use crate::api::body::Body;
+use crate::api::body::{Body, Fields};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::shape::{Text, shown};
 use crate::api::{Api, ApiError, SCOPES, Success, token};
 
 /// A key on the one occasion that it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct NewKeyView {
     api_key_id: Uuid,
     api_key: String,
@@ -28,9 +29,7 @@ pub(super) async fn create(
     body: Body,
 ) -> Result<(StatusCode, Json<NewKeyView>), ApiError> {
     let org = caller.owned(&api, &named).await?.id;
-    let mut fields = body.fields()?;
-    let name = fields.optional("name", Text::line(1..=255));
-    fields.done(|| Some(()))?;
+    let name = named_key(body.fields()?)?;
     let name = name.as_deref().unwrap_or("Default");
     let (keys, now) = (api.store().org_keys(), api.now());
     let key = keys.create(org, name, &SCOPES, now).await?;
@@ -40,6 +39,11 @@ pub(super) async fn create(
         api_key,
     };
     Ok((StatusCode::CREATED, Json(shown)))
+}
+
+pub(super) fn named_key(mut fields: Fields) -> Result<Option<String>, ApiError> {
+    let name = fields.optional("name", Text::line(1..=255));
+    fields.done(|| Some(name))
 }
 
 /// `DELETE /partner/v1/orgs/{orgId}/api-keys/{apiKeyId}`: for good, on this node at once.

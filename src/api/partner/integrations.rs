@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use futures_util::future::join_all;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::body::Fields;
 use crate::api::shape::{ListOf, Object, Shape, Text, object, shown};
@@ -20,16 +20,24 @@ pub(super) struct Integrations<'k> {
     pub(super) key: Option<&'k str>,
 }
 
+impl Integrations<'_> {
+    fn ask(&self, fields: &mut Fields) -> Option<Vec<NewBooking>> {
+        let key = self.key;
+        let bookings = key.and_then(|key| fields.optional(key, Connections));
+        fields.refuse_rest("is no integration of this deployment");
+        Some(bookings.unwrap_or_default())
+    }
+}
+
 impl Shape for Integrations<'_> {
     type Read = Vec<NewBooking>;
 
+    fn schema(&self) -> Value {
+        Fields::sketched(|mut fields| drop(self.ask(&mut fields)))
+    }
+
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
-        object(value, path, faults, |fields| {
-            let key = self.key;
-            let bookings = key.and_then(|key| fields.optional(key, Connections));
-            fields.refuse_rest("is no integration of this deployment");
-            Some(bookings.unwrap_or_default())
-        })
+        object(value, path, faults, |fields| self.ask(fields))
     }
 }
 
@@ -38,6 +46,11 @@ struct Connections;
 
 impl Shape for Connections {
     type Read = Vec<NewBooking>;
+
+    fn schema(&self) -> Value {
+        let one = Object(connection);
+        json!({"oneOf": [one.schema(), ListOf::new(one, 0..=MOST).schema()]})
+    }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
         let connection = Object(connection);

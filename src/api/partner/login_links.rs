@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -24,7 +25,7 @@ use crate::store::{Error, LoginLink, NewLogin, Wrong};
 const LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// A link on the one occasion that it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct LinkView {
     url: String,
     expires_at: String,
@@ -69,7 +70,7 @@ fn refused(login: &NewLogin, error: Error) -> ApiError {
     }
 }
 
-fn described(mut fields: Fields) -> Result<NewLogin, ApiError> {
+pub(super) fn described(mut fields: Fields) -> Result<NewLogin, ApiError> {
     let email = fields.required("email", EMAIL);
     let name = fields.optional("name", Text::line(1..=255));
     let roles = fields.optional("role_ids", ListOf::new(ID, 0..=100));

@@ -7,15 +7,19 @@ mod login_links;
 mod orgs;
 mod roles;
 
-use axum::Router;
 use axum::routing::{delete, get, post};
+use serde_json::json;
 
-use super::Api;
+use super::Success;
 use super::idempotency::{Idempotent, once_for};
+use super::openapi::{Book, read_by};
+use super::page::Page;
+use super::routes::Routes;
+use crate::config::Config;
 use caller::PartnerCaller;
 
-pub(super) fn router() -> Router<Api> {
-    Router::new()
+pub(super) fn router() -> Routes {
+    Routes::new()
         .route("/orgs", get(orgs::list).post(once(orgs::create)))
         .route(
             "/orgs/by-external-id/{externalId}",
@@ -33,4 +37,106 @@ pub(super) fn router() -> Router<Api> {
 /// A handler that takes `Idempotency-Key`.
 const fn once<H>(handler: H) -> Idempotent<PartnerCaller, H> {
     once_for(handler)
+}
+
+pub(super) fn openapi(book: &mut Book, config: &Config) {
+    const TAG: &str = "Partner provisioning";
+    const ORGS: &str = "/partner/v1/orgs";
+    let of_org = |rest: &str| format!("{ORGS}/{{orgId}}/{rest}");
+    book.add(
+        "get",
+        ORGS,
+        "listOrgs",
+        "The partner's orgs, newest first",
+        |op| {
+            let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 50});
+            let offset =
+                json!({"type": "integer", "minimum": 0, "maximum": u32::MAX, "default": 0});
+            let op = op
+                .tag(TAG)
+                .partner()
+                .query("limit", limit, "Orgs on a page.");
+            op.query("offset", offset, "Orgs to pass over.")
+                .gives::<orgs::Orgs>(200)
+        },
+    );
+    book.add(
+        "post",
+        ORGS,
+        "createOrg",
+        "Makes an org; one `external_id` makes one org",
+        |op| {
+            let body = read_by(|fields| orgs::described(config, fields));
+            op.tag(TAG)
+                .partner()
+                .once()
+                .may_refuse(&[502])
+                .body(body)
+                .gives::<orgs::NewOrgView>(201)
+        },
+    );
+    book.add(
+        "get",
+        "/partner/v1/orgs/by-external-id/{externalId}",
+        "findOrg",
+        "The partner's org of this external id",
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .may_refuse(&[404])
+                .gives::<orgs::OrgView>(200)
+        },
+    );
+    book.add(
+        "post",
+        &of_org("api-keys"),
+        "createOrgKey",
+        "Makes a key of the org that may do everything, shown once",
+        |op| {
+            let body = read_by(api_keys::named_key);
+            op.tag(TAG)
+                .partner()
+                .once()
+                .body(body)
+                .gives::<api_keys::NewKeyView>(201)
+        },
+    );
+    book.add(
+        "delete",
+        &of_org("api-keys/{apiKeyId}"),
+        "revokeOrgKey",
+        "Revokes a key of the org for good, whoever made it",
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .may_refuse(&[404])
+                .gives::<Success>(200)
+        },
+    );
+    book.add(
+        "post",
+        &of_org("login-links"),
+        "createLoginLink",
+        "A link that logs a person into the dashboard, once and within 15 minutes",
+        |op| {
+            let body = read_by(login_links::described);
+            op.tag(TAG)
+                .partner()
+                .once()
+                .body(body)
+                .gives::<login_links::LinkView>(201)
+        },
+    );
+    book.add(
+        "get",
+        &of_org("roles"),
+        "listRoles",
+        "What a new member of the org can be made",
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .paged()
+                .gives::<Page<roles::RoleView>>(200)
+        },
+    );
 }

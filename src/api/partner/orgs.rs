@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -15,13 +16,14 @@ use crate::api::query::Query;
 use crate::api::shape::{Text, shown};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
+use crate::config::Config;
 use crate::store::{Error, NewOrg, Org, Refused, Wrong};
 
 /// Orgs on a page when `limit` is absent.
 const USUAL_LIMIT: u32 = 50;
 
 /// A new org.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct NewOrgView {
     id: Uuid,
     name: String,
@@ -30,7 +32,7 @@ pub(super) struct NewOrgView {
 }
 
 /// An org.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct OrgView {
     #[serde(flatten)]
     org: NewOrgView,
@@ -38,7 +40,7 @@ pub(super) struct OrgView {
 }
 
 /// A page of orgs, newest first.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Orgs {
     data: Vec<OrgView>,
     /// How many there are in all.
@@ -73,7 +75,7 @@ pub(super) async fn create(
     caller: PartnerCaller,
     body: Body,
 ) -> Result<(StatusCode, Json<NewOrgView>), ApiError> {
-    let new = described(&api, body.fields()?)?;
+    let new = described(api.config(), body.fields()?)?;
     if let Some(external_id) = &new.external_id {
         is_free(&api, caller.id(), external_id).await?;
     }
@@ -120,13 +122,13 @@ pub(super) async fn by_external_id(
     }
 }
 
-fn described(api: &Api, mut fields: Fields) -> Result<NewOrg, ApiError> {
+pub(super) fn described(config: &Config, mut fields: Fields) -> Result<NewOrg, ApiError> {
     let name = fields.required("name", Text::line(1..=255));
     let external_id = fields.optional("external_id", Text::line(1..=255));
     let website = fields.optional("website", Text::line(0..=2048));
     let language = fields.optional("language", LANGUAGE);
     let ai_instructions = fields.optional("ai_instructions", Text::lines(0..=65_536));
-    let booking = api.config().integrations.booking.as_ref();
+    let booking = config.integrations.booking.as_ref();
     let key = booking.map(|booking| &*booking.key);
     let bookings = fields.optional("integrations", Integrations { key });
     fields.done(|| {

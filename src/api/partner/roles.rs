@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -14,7 +15,7 @@ use crate::api::{Api, ApiError};
 use crate::store::{Access, Role};
 
 /// A role.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct RoleView {
     id: Uuid,
     name: String,

@@ -6,6 +6,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
 use uuid::Uuid;
@@ -26,7 +27,7 @@ use crate::directory::settings::Runtime;
 use crate::store::{Agent, AgentChange, AgentKind, Kind, NewAgent};
 
 /// A phone agent as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct AgentView {
     id: Uuid,
     name: String,
@@ -156,7 +157,7 @@ pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Ag
     Ok(api.store().agents().by_id(caller.org, id).await?)
 }
 
-fn new_agent(mut fields: Fields, voices: &[Voice]) -> Result<NewAgent, ApiError> {
+pub(super) fn new_agent(mut fields: Fields, voices: &[Voice]) -> Result<NewAgent, ApiError> {
     let name = fields.required("name", NAME);
     let kind = fields.required("type", TYPE);
     let language = fields.required("language", LANGUAGE);
@@ -185,7 +186,7 @@ fn new_agent(mut fields: Fields, voices: &[Voice]) -> Result<NewAgent, ApiError>
     })
 }
 
-fn change(mut fields: Fields, voices: &[Voice]) -> Result<AgentChange, ApiError> {
+pub(super) fn change(mut fields: Fields, voices: &[Voice]) -> Result<AgentChange, ApiError> {
     let change = AgentChange {
         name: fields.change("name", NAME),
         kind: fields.change("type", TYPE),

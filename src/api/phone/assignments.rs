@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
 use uuid::Uuid;
@@ -9,7 +10,7 @@ use uuid::Uuid;
 use super::destinations::DestinationView;
 use super::outbound_trunks::OutboundTrunkView;
 use super::{READ, WRITE, agents};
-use crate::api::body::Body;
+use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::path::Named;
 use crate::api::query::Query;
@@ -18,7 +19,7 @@ use crate::api::{Api, ApiError};
 use crate::store::AgentConfig;
 
 /// What is assigned to an agent.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ConfigView {
     agent_id: Uuid,
     /// Oldest first.
@@ -29,7 +30,7 @@ pub(crate) struct ConfigView {
 }
 
 /// A number that the agent answers.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct InboundNumber {
     id: Uuid,
     phone_number: E164,
@@ -74,17 +75,14 @@ pub(crate) async fn set_inbound_numbers(
     named: Named,
     body: Body,
 ) -> Result<Json<ConfigView>, ApiError> {
-    const FIELD: &str = "phone_number_ids";
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
-    let mut fields = body.fields()?;
-    let ids = fields.required(FIELD, ListOf::new(ID, 0..=1_000));
-    let ids = fields.done(|| ids)?;
+    let ids = numbers(body.fields()?)?;
     let numbers = api.store().numbers();
     numbers
         .assign(caller.org, agent.id, &ids, api.now())
         .await
-        .map_err(ApiError::in_field(FIELD))?;
+        .map_err(ApiError::in_field(NUMBERS))?;
     view(&api, &caller, agent.id).await
 }
 
@@ -95,22 +93,34 @@ pub(crate) async fn set_outbound_trunk(
     named: Named,
     body: Body,
 ) -> Result<Json<ConfigView>, ApiError> {
-    const FIELD: &str = "trunk_id";
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
-    let mut fields = body.fields()?;
-    let given = fields.has(FIELD);
-    let trunk = fields.clearable(FIELD, ID);
-    if !given {
-        fields.refuse(FIELD, "is required");
-    }
-    let trunk = fields.done(|| trunk)?;
+    let trunk = trunk(body.fields()?)?;
     let trunks = api.store().outbound_trunks();
     trunks
         .assign(caller.org, agent.id, trunk, api.now())
         .await
-        .map_err(ApiError::in_field(FIELD))?;
+        .map_err(ApiError::in_field(TRUNK))?;
     view(&api, &caller, agent.id).await
+}
+
+const NUMBERS: &str = "phone_number_ids";
+
+pub(super) fn numbers(mut fields: Fields) -> Result<Vec<Uuid>, ApiError> {
+    let ids = fields.required(NUMBERS, ListOf::new(ID, 0..=1_000));
+    fields.done(|| ids)
+}
+
+const TRUNK: &str = "trunk_id";
+
+pub(super) fn trunk(mut fields: Fields) -> Result<Option<Uuid>, ApiError> {
+    let given = fields.has(TRUNK);
+    let trunk = fields.clearable(TRUNK, ID);
+    if !given {
+        fields.refuse(TRUNK, "is required");
+    }
+    fields.sketch(|schema| schema["required"] = serde_json::json!([TRUNK]));
+    fields.done(|| trunk)
 }
 
 async fn view(api: &Api, caller: &Caller, agent: Uuid) -> Result<Json<ConfigView>, ApiError> {

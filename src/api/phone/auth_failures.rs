@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::net::IpAddr;
 use uuid::Uuid;
@@ -15,7 +16,7 @@ use crate::api::{Api, ApiError};
 use crate::store::AuthFailure;
 
 /// A failed log-in as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct AuthFailureView {
     id: Uuid,
     at: String,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
@@ -30,7 +31,7 @@ use crate::store::{Call, CallFilter, Kind, Position};
 const SCOPE: &str = "calls:read";
 
 /// A call as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CallView {
     id: Uuid,
     session_id: Uuid,
@@ -201,7 +202,7 @@ pub(crate) async fn routing(
 }
 
 /// A decision, and the same in sentences.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct DecisionView {
     #[serde(flatten)]
     decision: Decision,

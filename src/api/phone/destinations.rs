@@ -2,10 +2,14 @@
 //!
 //! Names are unique in the org, ignoring case. An agent reaches the destinations that are assigned to it and no others.
 
+use std::sync::LazyLock;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::sip_uri::SIP_URI;
@@ -15,14 +19,14 @@ use crate::api::caller::Caller;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Choice, ID, NAME, NUMBER, Object, Text};
+use crate::api::shape::{Choice, ID, NAME, NUMBER, Object, Shape as _, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::directory::settings::TransferTarget;
 use crate::store::{Destination, DestinationChange, Kind, NewDestination};
 
 /// A transfer destination as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct DestinationView {
     id: Uuid,
     name: String,
@@ -62,9 +66,7 @@ pub(crate) async fn create(
     body: Body,
 ) -> Result<(StatusCode, Json<DestinationView>), ApiError> {
     caller.needs(WRITE)?;
-    let mut fields = body.fields()?;
-    let new = new_destination(&mut fields);
-    let new = fields.done(|| new)?;
+    let new = described(body.fields()?)?;
     let destinations = api.store().destinations();
     let made = destinations.create(caller.org, &new, api.now()).await?;
     Ok((StatusCode::CREATED, Json(made.into())))
@@ -151,8 +153,12 @@ pub(crate) async fn of_agent(
     Ok(Json(paging.page(page, DestinationView::from)))
 }
 
+/// Some target, for what is the same whatever the target.
+pub(super) static ANY: LazyLock<TransferTarget> =
+    LazyLock::new(|| TransferTarget::Sip("sip:any".into()));
+
 /// What to assign.
-enum Assigned {
+pub(super) enum Assigned {
     There(Uuid),
     New(NewDestination),
 }
@@ -214,6 +220,11 @@ async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Destination, 
     Ok(api.store().destinations().by_id(caller.org, id).await?)
 }
 
+pub(super) fn described(mut fields: Fields) -> Result<NewDestination, ApiError> {
+    let new = new_destination(&mut fields);
+    fields.done(|| new)
+}
+
 fn new_destination(fields: &mut Fields) -> Option<NewDestination> {
     let name = fields.required("name", NAME);
     let target = match fields.required("type", TYPE) {
@@ -223,10 +234,22 @@ fn new_destination(fields: &mut Fields) -> Option<NewDestination> {
             None
         }
     };
+    fields.sketch(either);
     Some(NewDestination {
         name: name?,
         target: target?,
     })
+}
+
+/// What `value` is follows from `type`.
+fn either(schema: &mut Value) {
+    let of = |kind: &str, value: Value| {
+        let mut schema = schema.clone();
+        schema["properties"]["type"] = json!({"const": kind});
+        schema["properties"]["value"] = value;
+        schema
+    };
+    *schema = json!({"oneOf": [of("phone", NUMBER.schema()), of("sip", SIP_URI.schema())]});
 }
 
 fn value(fields: &mut Fields, kind: Type) -> Option<TransferTarget> {
@@ -236,13 +259,17 @@ fn value(fields: &mut Fields, kind: Type) -> Option<TransferTarget> {
     }
 }
 
-fn change(mut fields: Fields, target: &TransferTarget) -> Result<DestinationChange, ApiError> {
+pub(super) fn change(
+    mut fields: Fields,
+    target: &TransferTarget,
+) -> Result<DestinationChange, ApiError> {
     let name = fields.change("name", NAME);
     let current = match target {
         TransferTarget::Phone(_) => Type::Phone,
         TransferTarget::Sip(_) => Type::Sip,
     };
     let kind = fields.change("type", TYPE).unwrap_or(current);
+    fields.sketch(|schema| schema["properties"]["value"] = json!({"type": "string"}));
     let target = if kind != current || fields.has("value") {
         value(&mut fields, kind)
     } else {
@@ -251,7 +278,7 @@ fn change(mut fields: Fields, target: &TransferTarget) -> Result<DestinationChan
     fields.done(|| Some(DestinationChange { name, target }))
 }
 
-fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
+pub(super) fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
     let (there, new) = (
         fields.has_value("destination_id"),
         fields.has_value("create"),
@@ -261,5 +288,18 @@ fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
     }
     let id = fields.optional("destination_id", ID);
     let new = fields.optional("create", Object(new_destination));
+    fields.sketch(|schema| {
+        let of = |name: &str| {
+            let mut schema = schema.clone();
+            for other in ["destination_id", "create"] {
+                if other != name {
+                    schema["properties"][other] = json!({"type": "null"});
+                }
+            }
+            schema["required"] = json!([name]);
+            schema
+        };
+        *schema = json!({"oneOf": [of("destination_id"), of("create")]});
+    });
     fields.done(|| id.map(Assigned::There).or(new.map(Assigned::New)))
 }

@@ -9,6 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::{Country, E164};
 use uuid::Uuid;
@@ -27,7 +28,7 @@ use crate::registrar::bindings::Binding;
 use crate::store::{InboundTrunk, InboundTrunkChange, Kind};
 
 /// An inbound trunk as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct TrunkView {
     id: Uuid,
     name: String,
@@ -38,6 +39,7 @@ pub(crate) struct TrunkView {
     phone_numbers: Vec<E164>,
     krisp_enabled: bool,
     agent_id_header: String,
+    #[schemars(with = "Vec<String>")]
     allowed_addresses: Vec<IpNet>,
     default_country: Option<String>,
     refer_to_format: ReferFormat,
@@ -54,7 +56,7 @@ pub(crate) struct TrunkView {
 }
 
 /// One contact that a PBX has registered.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RegistrationView {
     /// The Contact URI as the PBX wrote it.
     contact: String,
@@ -80,7 +82,7 @@ impl From<Binding> for RegistrationView {
 }
 
 /// What a sync did.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SyncedView {
     #[serde(flatten)]
     trunk: TrunkView,
@@ -137,17 +139,20 @@ const NETWORKS: ListOf<Parsed<IpNet>> = ListOf::new(
         let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
         let network = text.parse::<IpNet>().ok().or_else(address);
         network.map(|network| network.trunc())
-    }),
+    })
+    .example("192.0.2.0/24"),
     0..=100,
 );
 const COUNTRY: Parsed<Country> = Parsed::new("an ISO 3166 country code such as GB", |text| {
     text.parse().ok()
-});
+})
+.example("GB");
 const REFER_TO: Choice<ReferFormat> =
     Choice(&[("sip", ReferFormat::Sip), ("tel", ReferFormat::Tel)]);
 const HOST: Parsed<String> = Parsed::new("a host or host:port", |text| {
     text.parse::<HostPort>().ok().map(|host| host.to_string())
-});
+})
+.example("pbx.example.com:5060");
 
 /// `POST /phone/sip/inbound-trunk`: 201; without `phone_numbers` it lists every verified number. 409 if the org has a trunk.
 pub(crate) async fn create(
@@ -156,10 +161,7 @@ pub(crate) async fn create(
     body: Body,
 ) -> Result<(StatusCode, Json<TrunkView>), ApiError> {
     caller.needs(WRITE)?;
-    let mut fields = body.fields()?;
-    fields.take_null_as_absent();
-    let numbers = fields.change(NUMBERS, SOME_NUMBERS);
-    let settings = settings(fields, numbers)?;
+    let settings = new_trunk(body.fields()?)?;
     let trunks = api.store().inbound_trunks();
     let trunk = trunks
         .create(caller.org, &settings, api.now())
@@ -191,9 +193,7 @@ pub(crate) async fn update(
 ) -> Result<Json<TrunkView>, ApiError> {
     caller.needs(WRITE)?;
     find(&api, &caller).await?;
-    let mut fields = body.fields()?;
-    let numbers = fields.change(NUMBERS, ListOf::new(NUMBER, 0..=MOST));
-    let change = settings(fields, numbers)?;
+    let change = change(body.fields()?)?;
     let trunks = api.store().inbound_trunks();
     let trunk = trunks
         .update(caller.org, &change, api.now())
@@ -224,9 +224,7 @@ pub(crate) async fn add_numbers(
 ) -> Result<Json<TrunkView>, ApiError> {
     caller.needs(WRITE)?;
     find(&api, &caller).await?;
-    let mut fields = body.fields()?;
-    let numbers = fields.required(NUMBERS, SOME_NUMBERS);
-    let numbers = fields.done(|| numbers)?;
+    let numbers = more_numbers(body.fields()?)?;
     let trunks = api.store().inbound_trunks();
     let trunk = trunks
         .add_numbers(caller.org, &numbers, api.now())
@@ -290,6 +288,22 @@ pub(crate) async fn rotate_credentials(
 /// The org's trunk.
 pub(super) async fn find(api: &Api, caller: &Caller) -> Result<InboundTrunk, ApiError> {
     Ok(api.store().inbound_trunks().of_org(caller.org).await?)
+}
+
+pub(super) fn new_trunk(mut fields: Fields) -> Result<InboundTrunkChange, ApiError> {
+    fields.take_null_as_absent();
+    let numbers = fields.change(NUMBERS, SOME_NUMBERS);
+    settings(fields, numbers)
+}
+
+pub(super) fn change(mut fields: Fields) -> Result<InboundTrunkChange, ApiError> {
+    let numbers = fields.change(NUMBERS, ListOf::new(NUMBER, 0..=MOST));
+    settings(fields, numbers)
+}
+
+pub(super) fn more_numbers(mut fields: Fields) -> Result<Vec<E164>, ApiError> {
+    let numbers = fields.required(NUMBERS, SOME_NUMBERS);
+    fields.done(|| numbers)
 }
 
 /// The fields that a new trunk and a change have in common.

@@ -8,6 +8,7 @@ mod destinations;
 mod events;
 mod inbound_trunk;
 mod numbers;
+mod openapi;
 mod outbound_call;
 mod outbound_trunks;
 mod route_test;
@@ -17,15 +18,16 @@ mod sip_uri;
 mod transfers;
 mod voices;
 
-use axum::Router;
 use axum::routing::{delete, get, post, put};
 
 pub(super) use calls::from_memory;
 pub(super) use events::TYPES as EVENT_TYPES;
 
-use super::Api;
 use super::idempotency::once;
+use super::openapi::Book;
+use super::routes::Routes;
 use super::shape::Count;
+use crate::config::Config;
 
 /// Sees agents, numbers, trunks and destinations.
 const READ: &str = "phone:read";
@@ -34,8 +36,12 @@ const WRITE: &str = "phone:write";
 /// The field `max_concurrent_calls`.
 const CALLS_AT_ONCE: Count = Count::new(1..=1_000_000);
 
-pub(super) fn router() -> Router<Api> {
-    Router::new()
+pub(super) fn openapi(book: &mut Book, config: &Config) {
+    openapi::describe(book, config);
+}
+
+pub(super) fn router() -> Routes {
+    Routes::new()
         .route("/", get(agents::list).post(once(agents::create)))
         .route(
             "/{agent_id}",
@@ -54,11 +60,11 @@ pub(super) fn router() -> Router<Api> {
         .route("/calls/{call_id}/routing", get(calls::routing))
         .route("/calls/{call_id}/hangup", post(calls::hang_up))
         .route("/sessions/{session_id}", get(sessions::show))
-        .route("/calls/{call_id}/transfer", post(transfers::create))
+        .route("/calls/{call_id}/transfer", post(once(transfers::create)))
 }
 
-fn sip() -> Router<Api> {
-    Router::new()
+fn sip() -> Routes {
+    Routes::new()
         .route(
             "/inbound-trunk",
             get(inbound_trunk::show)
@@ -104,8 +110,8 @@ fn sip() -> Router<Api> {
         .nest("/agents/{agent_id}", of_agent())
 }
 
-fn of_agent() -> Router<Api> {
-    Router::new()
+fn of_agent() -> Routes {
+    Routes::new()
         .route("/config", get(assignments::config))
         .route("/inbound-numbers", put(assignments::set_inbound_numbers))
         .route("/outbound-trunk", put(assignments::set_outbound_trunk))

@@ -6,12 +6,13 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
 use super::{READ, WRITE};
-use crate::api::body::Body;
+use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
@@ -22,7 +23,7 @@ use crate::api::{Api, ApiError, Success};
 use crate::store::{Kind, Number};
 
 /// A phone number as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct NumberView {
     id: Uuid,
     phone_number: E164,
@@ -53,15 +54,18 @@ pub(crate) async fn create(
     body: Body,
 ) -> Result<(StatusCode, Json<NumberView>), ApiError> {
     caller.needs(WRITE)?;
-    let mut fields = body.fields()?;
-    let number = fields.required("phone_number", NUMBER);
-    let number = fields.done(|| number)?;
+    let number = named(body.fields()?)?;
     let verified = api.config().phone.auto_verify_numbers;
     let numbers = api.store().numbers();
     let made = numbers
         .create(caller.org, number, verified, api.now())
         .await?;
     Ok((StatusCode::CREATED, Json(made.into())))
+}
+
+pub(super) fn named(mut fields: Fields) -> Result<E164, ApiError> {
+    let number = fields.required("phone_number", NUMBER);
+    fields.done(|| number)
 }
 
 /// `GET /phone/numbers?limit&cursor`: the org's numbers, verified or not, newest first.

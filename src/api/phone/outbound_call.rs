@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
 use uuid::Uuid;
@@ -29,7 +30,7 @@ const DURATION: Count = Count::new(1..=604_800);
 const METADATA: Free = Free::new(16 * 1024);
 
 /// What is answered: the call goes on by itself.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct PlacedView {
     call_id: Uuid,
     session_id: Uuid,
@@ -37,7 +38,7 @@ pub(crate) struct PlacedView {
 }
 
 /// What is asked for.
-struct Asked {
+pub(super) struct Asked {
     agent: String,
     number: E164,
     ringing_timeout: Duration,
@@ -91,7 +92,7 @@ pub(crate) async fn place(
     Ok((StatusCode::CREATED, Json(view)))
 }
 
-fn asked(mut fields: Fields) -> Result<Asked, ApiError> {
+pub(super) fn asked(mut fields: Fields) -> Result<Asked, ApiError> {
     let agent = fields.required("phone_agent_id", Text::line(1..=255));
     let number = fields.required("phone_number", NUMBER);
     let ringing = fields.optional("ringing_timeout_s", RINGING).unwrap_or(45);

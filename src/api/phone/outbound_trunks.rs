@@ -6,7 +6,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Value, json};
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;
@@ -17,7 +19,7 @@ use crate::api::caller::Caller;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Choice, Count, NAME, NUMBER, Parsed, Switch, Text};
+use crate::api::shape::{Choice, Count, NAME, NUMBER, Parsed, Shape as _, Switch, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::calls::target::default_port;
@@ -25,7 +27,7 @@ use crate::config::HostPort;
 use crate::store::{Kind, NewOutboundTrunk, OutboundTrunk, Password};
 
 /// An outbound trunk as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct OutboundTrunkView {
     id: Uuid,
     name: String,
@@ -74,7 +76,10 @@ const HOST: Parsed<String> = Parsed::new("a host name or an IP address", |text| 
     let host = text.parse::<HostPort>().ok();
     host.filter(|host| host.port.is_none())
         .map(|host| host.to_string())
-});
+})
+.like(r"^[A-Za-z0-9]+([.-][A-Za-z0-9]+)*$")
+.at_most(60)
+.example("sip.example.com");
 const PORT: Count = Count::new(1..=65_535);
 const TRANSPORT: Choice<Transport> = Choice(&[
     ("udp", Transport::Udp),
@@ -133,9 +138,7 @@ pub(crate) async fn rename(
 ) -> Result<Json<OutboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller, &named).await?;
-    let mut fields = body.fields()?;
-    let name = fields.change("name", NAME);
-    let name = fields.done(|| Some(name))?.unwrap_or(trunk.settings.name);
+    let name = another_name(body.fields()?)?.unwrap_or(trunk.settings.name);
     let trunks = api.store().outbound_trunks();
     let renamed = trunks
         .rename(caller.org, trunk.id, &name, api.now())
@@ -163,7 +166,12 @@ async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<OutboundTrunk
     Ok(api.store().outbound_trunks().by_id(caller.org, id).await?)
 }
 
-fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError> {
+pub(super) fn another_name(mut fields: Fields) -> Result<Option<String>, ApiError> {
+    let name = fields.change("name", NAME);
+    fields.done(|| Some(name))
+}
+
+pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError> {
     let name = fields.required("name", NAME);
     let to_registered = fields.optional("to_registered", Switch).unwrap_or(false);
     let transport = fields.optional("transport", TRANSPORT);
@@ -179,6 +187,7 @@ fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError> {
     if register && (to_registered || matches!(credentials, Given::Neither)) {
         fields.refuse("register", "needs a host, a username and a password");
     }
+    fields.sketch(alternatives);
     fields.done(|| {
         Some(NewOutboundTrunk {
             name: name?,
@@ -193,6 +202,38 @@ fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError> {
             calls_per_second,
         })
     })
+}
+
+/// A peer that is named, with a log-in or without, or the PBX that has registered.
+fn alternatives(schema: &mut Value) {
+    let with = |fixed: Value, required: &[&str]| {
+        let mut schema = schema.clone();
+        for (name, value) in fixed.as_object().into_iter().flatten() {
+            schema["properties"][name] = value.clone();
+        }
+        schema["required"] = json!(required);
+        schema
+    };
+    let (none, off) = (json!({"type": "null"}), json!({"enum": [false, null]}));
+    let credential = CREDENTIAL.schema();
+    *schema = json!({"anyOf": [
+        with(
+            json!({"to_registered": off, "username": none, "password": none, "register": off}),
+            &["name", "host", "caller_number"],
+        ),
+        with(
+            json!({"to_registered": off, "username": credential, "password": credential}),
+            &["name", "host", "caller_number", "username", "password"],
+        ),
+        with(
+            json!({"to_registered": {"const": true}, "host": none, "port": none, "username": none, "password": none, "register": off}),
+            &["name", "caller_number", "to_registered"],
+        ),
+        with(
+            json!({"to_registered": {"const": true}, "host": none, "port": none, "username": credential, "password": credential, "register": off}),
+            &["name", "caller_number", "to_registered", "username", "password"],
+        ),
+    ]});
 }
 
 /// Host and port; none under `to_registered`.

@@ -19,7 +19,7 @@ use crate::store::Kind;
 const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// What is asked.
-struct Question {
+pub(super) struct Question {
     facts: Facts,
     /// Agents that are taken to be at their limit, beside those that are.
     busy: Vec<Uuid>,
@@ -61,7 +61,7 @@ fn is_full(api: &Api, org: &Org, agent: Uuid) -> bool {
         .is_some_and(|((agent, most), engine)| engine.live(agent) >= most)
 }
 
-fn question(mut fields: Fields) -> Result<Question, ApiError> {
+pub(super) fn question(mut fields: Fields) -> Result<Question, ApiError> {
     const NUMBER: Text = Text::line(1..=255);
     let to = fields.required("to", NUMBER);
     let from = fields.optional("from", NUMBER);

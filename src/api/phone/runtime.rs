@@ -1,10 +1,11 @@
 //! The field `runtime` of an agent: what speaks for it.
 
+use serde_json::json;
 use uuid::Uuid;
 
 use super::sip_uri::is_sip_uri;
 use crate::api::body::Fields;
-use crate::api::shape::{Choice, ListOf, Object, Parsed};
+use crate::api::shape::{Choice, ListOf, Object, Parsed, Shape as _};
 use crate::directory::settings::Runtime;
 
 /// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks.
@@ -14,12 +15,31 @@ pub(super) const RUNTIME: Object<Runtime> = Object(read);
 const TEMPLATE: Parsed<Box<str>> = Parsed::new(
     "a SIP URI, in which {agent_id} and {org_id} may stand",
     |text| is_template(text).then(|| text.into()),
-);
+)
+.like(r"^sips?:(([A-Za-z0-9_.+-]|\{agent_id\}|\{org_id\})+@)?([A-Za-z0-9]{1,30}|\{org_id\})([.-][A-Za-z0-9]{1,30}){0,6}(:[1-9][0-9]{0,3})?(;[a-z]+(=[A-Za-z0-9]+)?)*$")
+.at_most(300)
+.example("sip:{agent_id}@agents.example.com");
 
 #[derive(Copy, Clone, Debug)]
 enum Type {
     Echo,
     Sip,
+}
+
+/// `uri` and `fallbacks` are of `sip` alone.
+fn sketch(fields: &Fields) {
+    fields.sketch(|schema| {
+        let of = schema["properties"].take();
+        *schema = json!({"oneOf": [
+            {"type": "object", "properties": {"type": {"const": "echo"}}, "required": ["type"], "additionalProperties": false},
+            {
+                "type": "object",
+                "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": of["fallbacks"]},
+                "required": ["type", "uri"],
+                "additionalProperties": false,
+            },
+        ]});
+    });
 }
 
 fn read(fields: &mut Fields) -> Option<Runtime> {
@@ -32,6 +52,7 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
         fields.optional("uri", TEMPLATE)
     };
     let fallbacks = fields.optional("fallbacks", ListOf::new(TEMPLATE, 0..=5));
+    sketch(fields);
     match kind? {
         Type::Sip => Some(Runtime::Sip {
             uri: uri?,
@@ -53,10 +74,9 @@ fn is_template(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
-    use crate::api::shape::Shape as _;
 
     fn read(value: Value) -> Result<Runtime, String> {
         let mut faults = Vec::new();

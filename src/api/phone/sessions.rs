@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use trunkline_routing::E164;
@@ -62,7 +63,7 @@ impl FromRequestParts<Api> for Asker {
 }
 
 /// A session's context.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SessionView {
     session_id: Uuid,
     call_id: Uuid,
@@ -86,7 +87,8 @@ pub(crate) struct SessionView {
 }
 
 /// Whom the caller may be handed to.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SessionDestinationView")]
 struct DestinationView {
     /// `null` for the agent's handoff number.
     id: Option<Uuid>,
@@ -96,14 +98,16 @@ struct DestinationView {
     value: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SessionNumberView")]
 struct NumberView {
     /// As it was sent.
     number: String,
     e164: Option<E164>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SessionContactView")]
 struct ContactView {
     id: Uuid,
     external_id: Option<String>,
@@ -120,7 +124,7 @@ struct ContactView {
     actions: Option<ActionsView>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct ActionsView {
     mcp_access: Option<Map<String, Value>>,
     http_action_overrides: Option<Map<String, Value>>,

@@ -8,7 +8,10 @@ use crate::api::shape::Parsed;
 pub(super) const SIP_URI: Parsed<Box<str>> =
     Parsed::new("a SIP URI such as sip:sales@pbx.example.com", |text| {
         is_sip_uri(text).then(|| text.into())
-    });
+    })
+    .like(r"^sips?:([A-Za-z0-9_.+-]+@)?[A-Za-z0-9]{1,30}([.-][A-Za-z0-9]{1,30}){0,6}(:[1-9][0-9]{0,3})?(;[a-z]+(=[A-Za-z0-9]+)?)*$")
+    .at_most(LONGEST)
+    .example("sip:sales@pbx.example.com");
 
 /// The longest that is kept, in octets: it has to fit into messages beside much else.
 const LONGEST: usize = 500;

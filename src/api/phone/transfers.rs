@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -22,7 +23,7 @@ use crate::calls::transfer::{Ask, Chosen, Unable};
 use crate::store::{CallTransfer, Kind};
 
 /// A transfer as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct TransferView {
     id: Uuid,
     call_id: Uuid,
@@ -124,7 +125,7 @@ pub(crate) async fn create(
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 50;
 
-fn asked(mut fields: Fields) -> Result<Ask, ApiError> {
+pub(super) fn asked(mut fields: Fields) -> Result<Ask, ApiError> {
     let (by_name, by_id) = (
         fields.has_value("destination"),
         fields.has_value("destination_id"),

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::READ;
 use crate::api::caller::Caller;
@@ -45,6 +45,15 @@ pub(super) struct VoiceId<'a>(pub(super) &'a [Voice]);
 
 impl Shape for VoiceId<'_> {
     type Read = String;
+
+    fn schema(&self) -> Value {
+        let ids: Vec<_> = self.0.iter().map(|voice| &*voice.id).collect();
+        let mut schema = json!({"type": "string", "description": "One of those that `GET /phone/voices` lists."});
+        if !ids.is_empty() {
+            schema["enum"] = json!(ids);
+        }
+        schema
+    }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<String> {
         let known = |id: &str| self.0.iter().any(|voice| *voice.id == *id);

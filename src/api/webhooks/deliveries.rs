@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -24,7 +25,7 @@ const STATE: Choice<DeliveryState> = Choice(&[
 ]);
 
 /// A delivery as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct DeliveryView {
     id: Uuid,
     webhook_id: Uuid,
@@ -41,7 +42,7 @@ pub(super) struct DeliveryView {
     delivered_at: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct AttemptView {
     at: String,
     took_ms: u64,
@@ -50,10 +51,11 @@ struct AttemptView {
 }
 
 /// A delivery with what is sent.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct WholeView {
     #[serde(flatten)]
     delivery: DeliveryView,
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     event: Box<RawValue>,
 }
 

@@ -2,23 +2,27 @@
 
 mod deliveries;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
 use super::caller::Caller;
 use super::idempotency::once;
+use super::openapi::{Book, read_by};
 use super::page::{Page, Paging};
 use super::path::Named;
 use super::phone::EVENT_TYPES;
 use super::query::Query;
+use super::routes::Routes;
 use super::shape::{Choice, ListOf, Switch, Text};
 use super::time::written;
 use super::{Api, ApiError, Success};
+use crate::config::Config;
 use crate::store::{EventType, Kind, NewWebhook, Webhook, WebhookChange};
 use crate::webhooks::{Target, new_secret};
 
@@ -29,8 +33,8 @@ const TYPES: ListOf<Choice<EventType>> =
 const URL: Text = Text::line(1..=2048);
 const DESCRIPTION: Text = Text::line(0..=500);
 
-pub(super) fn router() -> Router<Api> {
-    Router::new()
+pub(super) fn router() -> Routes {
+    Routes::new()
         .route("/", get(list).post(once(create)))
         .route("/{webhook_id}", get(one).patch(update).delete(delete))
         .route("/{webhook_id}/rotate-secret", post(rotate))
@@ -45,8 +49,105 @@ pub(super) fn router() -> Router<Api> {
         )
 }
 
+pub(super) fn openapi(book: &mut Book, config: &Config) {
+    const TAG: &str = "Webhooks";
+    const AT: &str = "/webhooks";
+    const ONE: &str = "/webhooks/{webhook_id}";
+    let beneath = |rest: &str| format!("{ONE}/{rest}");
+    let nothing = || read_by(|fields| fields.done(|| Some(())));
+    book.add(
+        "get",
+        AT,
+        "listWebhooks",
+        "The org's webhooks, newest first",
+        |op| {
+            op.tag(TAG)
+                .org(SCOPE)
+                .paged()
+                .gives::<Page<WebhookView>>(200)
+        },
+    );
+    book.add(
+        "post",
+        AT,
+        "createWebhook",
+        "Makes a webhook; its secret is shown once",
+        |op| {
+            let body = read_by(|fields| new_webhook(config, fields));
+            op.tag(TAG)
+                .org(SCOPE)
+                .once()
+                .body(body)
+                .gives::<SecretView>(201)
+        },
+    );
+    book.add("get", ONE, "showWebhook", "One webhook", |op| {
+        op.tag(TAG).org(SCOPE).gives::<WebhookView>(200)
+    });
+    book.add(
+        "patch",
+        ONE,
+        "updateWebhook",
+        "Changes a webhook: what isn't named stays",
+        |op| {
+            let body = read_by(|fields| change(config, fields));
+            op.tag(TAG).org(SCOPE).body(body).gives::<WebhookView>(200)
+        },
+    );
+    book.add(
+        "delete",
+        ONE,
+        "deleteWebhook",
+        "Deletes a webhook and its deliveries",
+        |op| op.tag(TAG).org(SCOPE).gives::<Success>(200),
+    );
+    book.add(
+        "post",
+        &beneath("rotate-secret"),
+        "rotateWebhookSecret",
+        "A new secret; for a while both sign",
+        |op| {
+            op.tag(TAG)
+                .org(SCOPE)
+                .body(nothing())
+                .gives::<SecretView>(200)
+        },
+    );
+    book.add(
+        "get",
+        &beneath("deliveries"),
+        "listDeliveries",
+        "What was sent or is to be, newest first",
+        |op| {
+            op.tag(TAG)
+                .org(SCOPE)
+                .query_of::<crate::store::DeliveryState>("state", "Only deliveries in this state.")
+                .paged()
+                .gives::<Page<deliveries::DeliveryView>>(200)
+        },
+    );
+    let delivery = "deliveries/{delivery_id}";
+    book.add(
+        "get",
+        &beneath(delivery),
+        "showDelivery",
+        "One delivery, with what is sent",
+        |op| op.tag(TAG).org(SCOPE).gives::<deliveries::WholeView>(200),
+    );
+    book.add(
+        "post",
+        &beneath(&format!("{delivery}/redeliver")),
+        "redeliver",
+        "Sends it again",
+        |op| {
+            let op = op.tag(TAG).org(SCOPE).may_refuse(&[409]).body(nothing());
+            op.gives::<deliveries::DeliveryView>(200)
+        },
+    );
+}
+
 /// A webhook as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct WebhookView {
     id: Uuid,
     url: String,
@@ -63,7 +164,7 @@ struct WebhookView {
 }
 
 /// A webhook on the one occasion that its secret is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct SecretView {
     #[serde(flatten)]
     webhook: WebhookView,
@@ -102,7 +203,7 @@ async fn create(
     body: Body,
 ) -> Result<(StatusCode, Json<SecretView>), ApiError> {
     caller.needs(SCOPE)?;
-    let new = new_webhook(&api, body.fields()?)?;
+    let new = new_webhook(api.config(), body.fields()?)?;
     let webhooks = api.store().webhooks();
     let made = webhooks
         .create(caller.org, &new, &new_secret(), api.now())
@@ -148,7 +249,7 @@ async fn update(
 ) -> Result<Json<WebhookView>, ApiError> {
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
-    let change = change(&api, body.fields()?)?;
+    let change = change(api.config(), body.fields()?)?;
     let webhooks = api.store().webhooks();
     let changed = webhooks
         .update(caller.org, webhook.id, &change, api.now())
@@ -195,9 +296,9 @@ async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Webhook, ApiE
     Ok(api.store().webhooks().by_id(caller.org, id).await?)
 }
 
-fn new_webhook(api: &Api, mut fields: Fields) -> Result<NewWebhook, ApiError> {
+fn new_webhook(config: &Config, mut fields: Fields) -> Result<NewWebhook, ApiError> {
     let url = fields.required("url", URL);
-    judge(api, url.as_deref(), &mut fields);
+    judge(config, url.as_deref(), &mut fields);
     let description = fields.optional("description", DESCRIPTION);
     let types = fields.optional("types", TYPES);
     let enabled = fields.optional("enabled", Switch);
@@ -211,9 +312,9 @@ fn new_webhook(api: &Api, mut fields: Fields) -> Result<NewWebhook, ApiError> {
     })
 }
 
-fn change(api: &Api, mut fields: Fields) -> Result<WebhookChange, ApiError> {
+fn change(config: &Config, mut fields: Fields) -> Result<WebhookChange, ApiError> {
     let url = fields.change("url", URL);
-    judge(api, url.as_deref(), &mut fields);
+    judge(config, url.as_deref(), &mut fields);
     let description = fields.clearable("description", DESCRIPTION);
     let types = fields.change("types", TYPES);
     let enabled = fields.change("enabled", Switch);
@@ -228,8 +329,8 @@ fn change(api: &Api, mut fields: Fields) -> Result<WebhookChange, ApiError> {
 }
 
 /// Notes what keeps a URL from being a receiver's.
-fn judge(api: &Api, url: Option<&str>, fields: &mut Fields) {
-    let private_allowed = api.config().webhooks.allow_private_addresses;
+fn judge(config: &Config, url: Option<&str>, fields: &mut Fields) {
+    let private_allowed = config.webhooks.allow_private_addresses;
     if let Some(Err(fault)) = url.map(|url| Target::parse(url, private_allowed)) {
         fields.refuse("url", fault);
     }

@@ -5,15 +5,16 @@
 
 use axum::Json;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::email::EMAIL;
 use crate::api::language::LANGUAGE;
-use crate::api::shape::{Free, ID, ListOf, Object, Text};
+use crate::api::shape::{Free, ID, ListOf, Object, Shape as _, Text};
 use crate::api::{Api, ApiError, token};
 use crate::store::{Contact, ContactDetails};
 
@@ -24,13 +25,13 @@ const SCOPE: &str = "widget:write";
 const LARGEST_OBJECT: usize = 16 * 1024;
 
 /// Who the visitor is.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Identity {
     token: String,
     contact: ContactId,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct ContactId {
     id: Uuid,
 }
@@ -42,13 +43,7 @@ pub(super) async fn by_addresses(
     body: Body,
 ) -> Result<Json<Identity>, ApiError> {
     caller.needs(SCOPE)?;
-    let mut fields = body.fields()?;
-    let (email, phone) = (fields.has_value("email"), fields.has_value("phone"));
-    let details = details(&mut fields);
-    if !email && !phone {
-        fields.refuse("email", "is required where there is no phone");
-    }
-    fields.done(|| Some(()))?;
+    let details = addressed(body.fields()?)?;
     let contacts = api.store().contacts();
     let contact = contacts
         .identify_by_addresses(caller.org, &details, api.now())
@@ -63,10 +58,7 @@ pub(super) async fn by_external_id(
     body: Body,
 ) -> Result<Json<Identity>, ApiError> {
     caller.needs(SCOPE)?;
-    let mut fields = body.fields()?;
-    let external_id = fields.required("external_id", Text::line(1..=255));
-    let details = details(&mut fields);
-    let external_id = fields.done(|| external_id)?;
+    let (external_id, details) = identified(body.fields()?)?;
     let contacts = api.store().contacts();
     let contact = contacts
         .identify_by_external_id(caller.org, &external_id, &details, api.now())
@@ -88,10 +80,36 @@ fn identity(api: &Api, contact: &Contact) -> Json<Identity> {
     })
 }
 
+pub(super) fn addressed(mut fields: Fields) -> Result<ContactDetails, ApiError> {
+    let (email, phone) = (fields.has_value("email"), fields.has_value("phone"));
+    let details = details(&mut fields);
+    if !email && !phone {
+        fields.refuse("email", "is required where there is no phone");
+    }
+    fields.sketch(|schema| {
+        let with = |name: &str, shape: Value| {
+            let mut schema = schema.clone();
+            schema["properties"][name] = shape;
+            schema["required"] = json!([name]);
+            schema
+        };
+        *schema = json!({"anyOf": [with("email", EMAIL.schema()), with("phone", PHONE.schema())]});
+    });
+    fields.done(|| Some(details))
+}
+
+pub(super) fn identified(mut fields: Fields) -> Result<(String, ContactDetails), ApiError> {
+    let external_id = fields.required("external_id", Text::line(1..=255));
+    let details = details(&mut fields);
+    fields.done(|| Some((external_id?, details)))
+}
+
+const PHONE: Text = Text::line(1..=64);
+
 fn details(fields: &mut Fields) -> ContactDetails {
     ContactDetails {
         email: fields.clearable("email", EMAIL),
-        phone: fields.clearable("phone", Text::line(1..=64)),
+        phone: fields.clearable("phone", PHONE),
         name: fields.clearable("name", Text::line(0..=255)),
         avatar_url: fields.clearable("avatar_url", Text::line(0..=2048)),
         language: fields

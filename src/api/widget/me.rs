@@ -6,6 +6,7 @@
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -45,7 +46,7 @@ impl FromRequestParts<Api> for Visitor {
 }
 
 /// A contact as its own token shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ContactView {
     id: Uuid,
     external_id: Option<String>,

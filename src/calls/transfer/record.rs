@@ -8,8 +8,21 @@ use crate::calls::handoff::Report;
 use crate::directory::view::TransferTarget;
 
 /// Where a transfer stands.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "TransferState")]
 pub enum State {
     /// The PBX is asked, or is about to be.
     Requested,
@@ -45,7 +58,7 @@ impl State {
 }
 
 /// How the caller is brought to the destination.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
     /// The PBX is asked to by REFER.

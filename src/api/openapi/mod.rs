@@ -1,0 +1,219 @@
+//! `/openapi.json`: the API as OpenAPI 3.1 describes it, made from the code: requests from what reads them, answers from the types that
+//! are written. Which operations there are, with their credentials and statuses, stands in the `openapi` file of each area; a
+//! test holds it against the router.
+
+mod operation;
+mod pages;
+
+use std::sync::OnceLock;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderName, header};
+use axum::response::{Html, IntoResponse, Response};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::body::Fields;
+use super::query::Query;
+use super::{Api, ApiError, SCOPES};
+use crate::config::Config;
+
+pub(super) use operation::Operation;
+
+/// The version that the document carries.
+const VERSION: &str = "1.0-beta";
+
+/// The document while it is written.
+pub(super) struct Book {
+    generator: SchemaGenerator,
+    paths: Map<String, Value>,
+}
+
+/// The document and its page, made when they are first asked for.
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    json: OnceLock<Bytes>,
+    page: OnceLock<String>,
+}
+
+impl Book {
+    fn new() -> Self {
+        let settings = SchemaSettings::draft2020_12()
+            .for_serialize()
+            .with(|settings| {
+                settings.definitions_path = "/components/schemas".into();
+                settings.meta_schema = None;
+            });
+        Self {
+            generator: settings.into_generator(),
+            paths: Map::new(),
+        }
+    }
+
+    /// Describes one operation: its method in small letters, its path, its id and what it does in a sentence; the rest is told by
+    /// `tell`.
+    pub(super) fn add(
+        &mut self,
+        method: &str,
+        path: &str,
+        id: &str,
+        summary: &str,
+        tell: impl FnOnce(Operation<'_>) -> Operation<'_>,
+    ) {
+        let operation = tell(Operation::new(&mut self.generator, path, id, summary)).finish();
+        let methods = self.paths.entry(path).or_insert_with(|| json!({}));
+        methods[method] = operation;
+    }
+
+    fn finish(mut self, server: Option<&str>) -> Value {
+        let mut schemas = self.generator.take_definitions(true);
+        schemas.insert("Error".to_owned(), error(true));
+        schemas.insert("PartnerError".to_owned(), error(false));
+        schemas.values_mut().for_each(close);
+        let mut document = json!({
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Trunkline",
+                "version": VERSION,
+                "description": "Phone agents, trunks, calls, widget contacts, handoff analytics and partner provisioning.\n\n\
+                    Every answer has `X-Request-Id`; every authenticated one has `RateLimit` and `RateLimit-Policy`.",
+            },
+            "paths": self.paths,
+            "components": {
+                "schemas": schemas,
+                "responses": operation::refusals(),
+                "securitySchemes": security(),
+            },
+        });
+        if let Some(server) = server {
+            document["servers"] = json!([{"url": server}]);
+        }
+        document
+    }
+}
+
+/// The whole document, for a deployment of this configuration.
+pub fn document(config: &Config) -> Value {
+    let mut book = Book::new();
+    super::phone::openapi(&mut book, config);
+    super::widget::openapi(&mut book);
+    super::handoff_analytics::openapi(&mut book);
+    super::api_keys::openapi(&mut book);
+    super::partner::openapi(&mut book, config);
+    super::webhooks::openapi(&mut book, config);
+    super::health::openapi(&mut book);
+    super::jwks::openapi(&mut book);
+    openapi(&mut book);
+    book.finish(None)
+}
+
+fn openapi(book: &mut Book) {
+    book.add(
+        "get",
+        "/openapi.json",
+        "showOpenApi",
+        "This document",
+        |op| {
+            op.tag("Service")
+                .nobody()
+                .gives_text(200, "application/json")
+        },
+    );
+    book.add(
+        "get",
+        "/docs",
+        "showDocs",
+        "This document as a page",
+        |op| op.tag("Service").nobody().gives_text(200, "text/html"),
+    );
+}
+
+/// The schema of what `reader` reads.
+pub(super) fn read_by<T>(reader: impl FnOnce(Fields) -> Result<T, ApiError>) -> Value {
+    Fields::sketched(|fields| drop(reader(fields)))
+}
+
+/// `GET /openapi.json`
+pub(super) async fn show(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
+    query.finish()?;
+    let made = || Bytes::from(document(api.config()).to_string());
+    let json = api.shelf().json.get_or_init(made).clone();
+    Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
+}
+
+/// What the page may load: nothing but its own style.
+const ONLY_ITSELF: (HeaderName, &str) = (
+    header::CONTENT_SECURITY_POLICY,
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+
+/// `GET /docs`
+pub(super) async fn docs(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
+    query.finish()?;
+    let made = || pages::page(&document(api.config()));
+    let page = api.shelf().page.get_or_init(made).clone();
+    Ok(([ONLY_ITSELF], Html(page)).into_response())
+}
+
+fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    generator.subschema_for::<T>().to_value()
+}
+
+fn error(reason: bool) -> Value {
+    let mut schema = json!({
+        "type": "object",
+        "properties": {
+            "statusCode": {"type": "integer"},
+            "message": {"type": "string"},
+        },
+        "required": ["statusCode", "message"],
+    });
+    if reason {
+        schema["properties"]["error"] =
+            json!({"type": "string", "description": "The standard reason phrase."});
+        schema["required"] = json!(["statusCode", "message", "error"]);
+    }
+    schema
+}
+
+/// An answer has the fields that are named and no other; what ends in `_at` is a time.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            if map.contains_key("properties") && !map.contains_key("additionalProperties") {
+                map.insert("additionalProperties".to_owned(), json!(false));
+            }
+            if let Some(Value::Object(properties)) = map.get_mut("properties") {
+                let times = properties.iter_mut();
+                for (_, time) in times.filter(|(name, _)| name.ends_with("_at") || *name == "at") {
+                    if time["type"] == "string" || time["type"] == json!(["string", "null"]) {
+                        time["format"] = json!("date-time");
+                    }
+                }
+            }
+            map.values_mut().for_each(close);
+        }
+        Value::Array(values) => values.iter_mut().for_each(close),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn security() -> Value {
+    json!({
+        "orgKey": {
+            "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
+            "description": format!("An API key of an org. An operation names the scope that it needs, one of {}.", SCOPES.join(", ")),
+        },
+        "partnerKey": {"type": "http", "scheme": "bearer", "description": "A key of a partner."},
+        "widgetToken": {
+            "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
+            "description": "A token that the widget operations answer.",
+        },
+        "sessionToken": {
+            "type": "http", "scheme": "bearer",
+            "description": "The token that came with a call to the agent's runtime; it ends with the call.",
+        },
+    })
+}

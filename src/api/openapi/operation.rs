@@ -1,0 +1,255 @@
+//! One operation of the document: who may ask, what is asked, and what may be answered.
+
+use axum::http::StatusCode;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Value, json};
+use trunkline_routing::E164;
+
+use super::schema_of;
+
+/// An operation while it is described.
+pub(in crate::api) struct Operation<'g> {
+    generator: &'g mut SchemaGenerator,
+    value: Value,
+    partners: bool,
+}
+
+/// What may be refused, and why in general.
+const REFUSALS: [(u16, &str); 12] = [
+    (
+        400,
+        "The request is wrong: `message` names every fault by its path.",
+    ),
+    (401, "There is no credential, or none that is good."),
+    (403, "The credential doesn't allow it."),
+    (
+        404,
+        "There is no such thing, or none that this credential may see.",
+    ),
+    (
+        409,
+        "What is stored stands against it, or the same request is still under way.",
+    ),
+    (413, "The body is longer than 1 MiB."),
+    (415, "The body is no JSON in UTF-8."),
+    (422, "The `Idempotency-Key` was used with another body."),
+    (
+        429,
+        "Too many requests; `Retry-After` says when the next one may pass.",
+    ),
+    (
+        500,
+        "Something broke on our side; `message` quotes the request's id.",
+    ),
+    (503, "This node has no room for it; another may."),
+    (502, "A third party that has to be asked could not be."),
+];
+
+/// Every refusal, in the form of the org's API and in that of the partner's.
+pub(super) fn refusals() -> Value {
+    let mut all = json!({});
+    for (status, description) in REFUSALS {
+        for (partners, schema) in [(false, "Error"), (true, "PartnerError")] {
+            all[name(status, partners)] = json!({
+                "description": description,
+                "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}},
+            });
+        }
+    }
+    all
+}
+
+/// A refusal's name among the components: `NotFound`, `PartnerNotFound`.
+fn name(status: u16, partners: bool) -> String {
+    let reason = StatusCode::from_u16(status).ok();
+    let reason = reason.and_then(|status| status.canonical_reason());
+    let reason = reason.unwrap_or("Error").replace(' ', "");
+    if partners {
+        format!("Partner{reason}")
+    } else {
+        reason
+    }
+}
+
+impl<'g> Operation<'g> {
+    pub(super) fn new(
+        generator: &'g mut SchemaGenerator,
+        path: &str,
+        id: &str,
+        summary: &str,
+    ) -> Self {
+        let mut operation = Self {
+            generator,
+            value: json!({"operationId": id, "summary": summary, "responses": {}}),
+            partners: path.starts_with("/partner/v1"),
+        };
+        for part in path.split('/') {
+            if let Some(parameter) = part
+                .strip_prefix('{')
+                .and_then(|part| part.strip_suffix('}'))
+            {
+                operation.parameter("path", parameter, in_path(parameter), true, None);
+                if !operation.partners {
+                    operation.refuses(404);
+                }
+            }
+        }
+        operation
+    }
+
+    /// The area that it stands under.
+    pub(in crate::api) fn tag(mut self, tag: &str) -> Self {
+        self.value["tags"] = json!([tag]);
+        self
+    }
+
+    /// What there is to know beyond the summary.
+    pub(in crate::api) fn note(mut self, text: &str) -> Self {
+        self.value["description"] = text.into();
+        self
+    }
+
+    /// For an org's key that has the scope.
+    pub(in crate::api) fn org(self, scope: &str) -> Self {
+        self.credentials(json!([{"orgKey": [scope]}]))
+            .may_refuse(&[403])
+    }
+
+    /// For a partner's key.
+    pub(in crate::api) fn partner(self) -> Self {
+        self.credentials(json!([{"partnerKey": []}]))
+            .may_refuse(&[403])
+    }
+
+    /// For a visitor with its widget token.
+    pub(in crate::api) fn visitor(self) -> Self {
+        self.credentials(json!([{"widgetToken": []}]))
+    }
+
+    /// For an org's key that has the scope, and for the runtime that the session belongs to.
+    pub(in crate::api) fn org_or_session(self, scope: &str) -> Self {
+        self.credentials(json!([{"orgKey": [scope]}, {"sessionToken": []}]))
+            .may_refuse(&[403])
+    }
+
+    /// For everybody.
+    pub(in crate::api) fn nobody(mut self) -> Self {
+        self.value["security"] = json!([]);
+        self.may_refuse(&[400, 500])
+    }
+
+    fn credentials(mut self, security: Value) -> Self {
+        self.value["security"] = security;
+        self.may_refuse(&[400, 401, 429, 500])
+    }
+
+    /// A list by pages: `limit` and `cursor`.
+    pub(in crate::api) fn paged(self) -> Self {
+        let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 50});
+        let cursor = json!({"type": "string", "maxLength": 2048});
+        self.query("limit", limit, "Items on a page.").query(
+            "cursor",
+            cursor,
+            "`next` of the page before. It carries the filters.",
+        )
+    }
+
+    /// A parameter of the query.
+    pub(in crate::api) fn query(mut self, name: &str, schema: Value, description: &str) -> Self {
+        self.parameter("query", name, schema, false, Some(description));
+        self
+    }
+
+    /// A parameter of the query that is a `T`.
+    pub(in crate::api) fn query_of<T: JsonSchema>(self, name: &str, description: &str) -> Self {
+        let schema = schema_of::<T>(self.generator);
+        self.query(name, schema, description)
+    }
+
+    /// The body, as [`read_by`](super::read_by) has it.
+    pub(in crate::api) fn body(mut self, schema: Value) -> Self {
+        let required = |schema: &Value| schema.get("required").is_some();
+        let any = ["oneOf", "anyOf"];
+        let any = any.iter().any(|of| schema.get(of).is_some());
+        self.value["requestBody"] = json!({
+            "required": any || required(&schema),
+            "content": {"application/json": {"schema": schema}},
+        });
+        self.may_refuse(&[413, 415])
+    }
+
+    /// Takes `Idempotency-Key`.
+    pub(in crate::api) fn once(mut self) -> Self {
+        let key = json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"});
+        let description = "The client's name for this request: sent again, it is answered the same and does nothing, for 24 hours.";
+        self.parameter("header", "Idempotency-Key", key, false, Some(description));
+        self.may_refuse(&[409, 422])
+    }
+
+    /// Statuses of refusals beyond those that follow from the rest.
+    pub(in crate::api) fn may_refuse(mut self, statuses: &[u16]) -> Self {
+        statuses.iter().for_each(|status| self.refuses(*status));
+        self
+    }
+
+    /// Answers a `T` as JSON.
+    pub(in crate::api) fn gives<T: JsonSchema>(self, status: u16) -> Self {
+        let schema = schema_of::<T>(self.generator);
+        self.answers(status, "application/json", schema)
+    }
+
+    /// Answers what is no value of ours.
+    pub(in crate::api) fn gives_text(self, status: u16, content_type: &str) -> Self {
+        let schema = match content_type {
+            "application/json" => json!({"type": "object"}),
+            _ => json!({"type": "string"}),
+        };
+        self.answers(status, content_type, schema)
+    }
+
+    fn answers(mut self, status: u16, content_type: &str, schema: Value) -> Self {
+        let reason = StatusCode::from_u16(status).ok();
+        let reason = reason.and_then(|status| status.canonical_reason());
+        let answer = &mut self.value["responses"][status.to_string()];
+        answer["description"] = reason.unwrap_or("Answer").into();
+        answer["content"][content_type]["schema"] = schema;
+        self
+    }
+
+    fn refuses(&mut self, status: u16) {
+        let name = name(status, self.partners);
+        self.value["responses"][status.to_string()] =
+            json!({"$ref": format!("#/components/responses/{name}")});
+    }
+
+    fn parameter(
+        &mut self,
+        place: &str,
+        name: &str,
+        schema: Value,
+        required: bool,
+        description: Option<&str>,
+    ) {
+        let mut parameter =
+            json!({"in": place, "name": name, "required": required, "schema": schema});
+        if let Some(description) = description {
+            parameter["description"] = description.into();
+        }
+        match &mut self.value["parameters"] {
+            Value::Array(parameters) => parameters.push(parameter),
+            none => *none = json!([parameter]),
+        }
+    }
+
+    pub(super) fn finish(self) -> Value {
+        self.value
+    }
+}
+
+fn in_path(parameter: &str) -> Value {
+    match parameter {
+        "phone_number" => json!({"type": "string", "pattern": E164::PATTERN}),
+        "externalId" => json!({"type": "string", "minLength": 1, "maxLength": 255}),
+        _ => json!({"type": "string", "format": "uuid"}),
+    }
+}

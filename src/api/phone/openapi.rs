@@ -1,0 +1,540 @@
+//! The operations of `/phone`, as the document describes them.
+
+use serde_json::json;
+
+use super::agents::{self, AgentView};
+use super::assignments::{self, ConfigView};
+use super::auth_failures::AuthFailureView;
+use super::calls::{CallView, DecisionView};
+use super::destinations::{self, DestinationView};
+use super::inbound_trunk::{self, SyncedView, TrunkView};
+use super::numbers::{self, NumberView};
+use super::outbound_call::{self, PlacedView};
+use super::outbound_trunks::{self, OutboundTrunkView};
+use super::route_test;
+use super::sessions::SessionView;
+use super::transfers::{self, TransferView};
+use super::{READ, WRITE};
+use crate::api::Success;
+use crate::api::openapi::{Book, read_by};
+use crate::api::page::Page;
+use crate::calls::record::{Direction, Status};
+use crate::config::{Config, Voice};
+
+pub(super) fn describe(book: &mut Book, config: &Config) {
+    agents(book, config);
+    numbers(book);
+    inbound_trunk(book);
+    outbound_trunks(book);
+    transfer_destinations(book);
+    of_agents(book);
+    calls(book);
+}
+
+fn agents(book: &mut Book, config: &Config) {
+    const TAG: &str = "Phone agents";
+    let voices = &config.phone.voices;
+    book.add(
+        "get",
+        "/phone",
+        "listAgents",
+        "The org's agents, newest first",
+        |op| op.tag(TAG).org(READ).paged().gives::<Page<AgentView>>(200),
+    );
+    book.add("post", "/phone", "createAgent", "Makes an agent", |op| {
+        let body = read_by(|fields| agents::new_agent(fields, voices));
+        op.tag(TAG)
+            .org(WRITE)
+            .once()
+            .body(body)
+            .gives::<AgentView>(201)
+    });
+    book.add("get", "/phone/{agent_id}", "showAgent", "One agent", |op| {
+        op.tag(TAG).org(READ).gives::<AgentView>(200)
+    });
+    book.add(
+        "patch",
+        "/phone/{agent_id}",
+        "updateAgent",
+        "Changes an agent: what isn't named stays, `null` clears",
+        |op| {
+            let body = read_by(|fields| agents::change(fields, voices));
+            op.tag(TAG).org(WRITE).body(body).gives::<AgentView>(200)
+        },
+    );
+    book.add(
+        "delete",
+        "/phone/{agent_id}",
+        "deleteAgent",
+        "Deletes an agent and frees its numbers; calls that are up go on",
+        |op| op.tag(TAG).org(WRITE).gives::<Success>(200),
+    );
+    book.add(
+        "get",
+        "/phone/voices",
+        "listVoices",
+        "The voices that agents may have",
+        |op| op.tag(TAG).org(READ).paged().gives::<Page<Voice>>(200),
+    );
+}
+
+fn numbers(book: &mut Book) {
+    const TAG: &str = "Numbers";
+    book.add(
+        "get",
+        "/phone/numbers",
+        "listNumbers",
+        "The org's numbers, verified or not, newest first",
+        |op| op.tag(TAG).org(READ).paged().gives::<Page<NumberView>>(200),
+    );
+    book.add(
+        "post",
+        "/phone/numbers",
+        "createNumber",
+        "Adds a number, which the operator then verifies",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .once()
+                .body(read_by(numbers::named))
+                .gives::<NumberView>(201)
+        },
+    );
+    book.add(
+        "delete",
+        "/phone/numbers/{number_id}",
+        "deleteNumber",
+        "Deletes a number and ends its assignment",
+        |op| op.tag(TAG).org(WRITE).gives::<Success>(200),
+    );
+}
+
+fn inbound_trunk(book: &mut Book) {
+    const AT: &str = "/phone/sip/inbound-trunk";
+    const TAG: &str = "Inbound trunk";
+    let beneath = |rest: &str| format!("{AT}/{rest}");
+    book.add("get", AT, "showInboundTrunk", "The org's trunk", |op| {
+        op.tag(TAG)
+            .org(READ)
+            .may_refuse(&[404])
+            .note("`auth_password` is `null` for keys without `phone:write`.")
+            .gives::<TrunkView>(200)
+    });
+    book.add(
+        "post",
+        AT,
+        "createInboundTrunk",
+        "Makes the org's trunk; without `phone_numbers` it lists every verified number",
+        |op| {
+            op.tag("Inbound trunk")
+                .org(WRITE)
+                .once()
+                .body(read_by(inbound_trunk::new_trunk))
+                .gives::<TrunkView>(201)
+        },
+    );
+    book.add(
+        "patch",
+        AT,
+        "updateInboundTrunk",
+        "Changes the trunk; `phone_numbers` replaces the list",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .may_refuse(&[404])
+                .body(read_by(inbound_trunk::change))
+                .gives::<TrunkView>(200)
+        },
+    );
+    book.add(
+        "delete",
+        AT,
+        "deleteInboundTrunk",
+        "Deletes the trunk: its credentials stop working",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .may_refuse(&[404])
+                .gives::<Success>(200)
+        },
+    );
+    book.add(
+        "post",
+        &beneath("phone-numbers"),
+        "addTrunkNumbers",
+        "Lists more numbers; one that is listed changes nothing",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .may_refuse(&[404])
+                .body(read_by(inbound_trunk::more_numbers))
+                .gives::<TrunkView>(200)
+        },
+    );
+    book.add(
+        "delete",
+        &beneath("phone-numbers/{phone_number}"),
+        "removeTrunkNumber",
+        "Takes a number off the list",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .may_refuse(&[404])
+                .gives::<TrunkView>(200)
+        },
+    );
+    book.add(
+        "post",
+        &beneath("sync"),
+        "syncTrunkNumbers",
+        "Lists every verified number and takes off what is no longer verified",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .may_refuse(&[404])
+                .body(read_by(|fields| fields.done(|| Some(()))))
+                .gives::<SyncedView>(200)
+        },
+    );
+    book.add(
+        "post",
+        &beneath("rotate-credentials"),
+        "rotateTrunkCredentials",
+        "New credentials; the old ones work for 24 hours more",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .may_refuse(&[404])
+                .once()
+                .body(read_by(|fields| fields.done(|| Some(()))))
+                .gives::<TrunkView>(200)
+        },
+    );
+    book.add(
+        "get",
+        &beneath("auth-failures"),
+        "listAuthFailures",
+        "Log-ins that failed under the trunk's user name, newest first",
+        |op| {
+            op.tag(TAG)
+                .org(READ)
+                .may_refuse(&[404])
+                .paged()
+                .gives::<Page<AuthFailureView>>(200)
+        },
+    );
+    book.add(
+        "post",
+        "/phone/sip/route-test",
+        "testRoute",
+        "Who would take a call, and why; nothing is placed",
+        |op| {
+            op.tag("Inbound trunk")
+                .org(READ)
+                .body(read_by(route_test::question))
+                .gives::<DecisionView>(200)
+        },
+    );
+}
+
+fn outbound_trunks(book: &mut Book) {
+    const AT: &str = "/phone/sip/outbound-trunks";
+    const ONE: &str = "/phone/sip/outbound-trunks/{trunk_id}";
+    const TAG: &str = "Outbound trunks";
+    book.add(
+        "get",
+        AT,
+        "listOutboundTrunks",
+        "The org's outbound trunks, newest first",
+        |op| {
+            op.tag(TAG)
+                .org(READ)
+                .paged()
+                .gives::<Page<OutboundTrunkView>>(200)
+        },
+    );
+    book.add(
+        "post",
+        AT,
+        "createOutboundTrunk",
+        "Makes an outbound trunk; its password is never returned",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .once()
+                .body(read_by(outbound_trunks::new_trunk))
+                .gives::<OutboundTrunkView>(201)
+        },
+    );
+    book.add(
+        "get",
+        ONE,
+        "showOutboundTrunk",
+        "One outbound trunk",
+        |op| op.tag(TAG).org(READ).gives::<OutboundTrunkView>(200),
+    );
+    book.add(
+        "patch",
+        ONE,
+        "renameOutboundTrunk",
+        "Renames an outbound trunk",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .body(read_by(outbound_trunks::another_name))
+                .gives::<OutboundTrunkView>(200)
+        },
+    );
+    book.add(
+        "delete",
+        ONE,
+        "deleteOutboundTrunk",
+        "Deletes an outbound trunk that no agent uses",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .may_refuse(&[409])
+                .gives::<Success>(200)
+        },
+    );
+}
+
+fn transfer_destinations(book: &mut Book) {
+    const AT: &str = "/phone/sip/transfer-destinations";
+    const ONE: &str = "/phone/sip/transfer-destinations/{destination_id}";
+    const TAG: &str = "Transfer destinations";
+    book.add(
+        "get",
+        AT,
+        "listDestinations",
+        "The org's transfer destinations, newest first",
+        |op| {
+            op.tag(TAG)
+                .org(READ)
+                .paged()
+                .gives::<Page<DestinationView>>(200)
+        },
+    );
+    book.add(
+        "post",
+        AT,
+        "createDestination",
+        "Makes a destination; names are unique in the org, ignoring case",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .once()
+                .body(read_by(destinations::described))
+                .gives::<DestinationView>(201)
+        },
+    );
+    book.add("get", ONE, "showDestination", "One destination", |op| {
+        op.tag(TAG).org(READ).gives::<DestinationView>(200)
+    });
+    book.add(
+        "patch",
+        ONE,
+        "updateDestination",
+        "Changes a destination; another `type` needs its `value`",
+        |op| {
+            let body = read_by(|fields| destinations::change(fields, &destinations::ANY));
+            op.tag(TAG)
+                .org(WRITE)
+                .may_refuse(&[409])
+                .body(body)
+                .gives::<DestinationView>(200)
+        },
+    );
+    book.add(
+        "delete",
+        ONE,
+        "deleteDestination",
+        "Deletes a destination: no agent has it any more",
+        |op| op.tag(TAG).org(WRITE).gives::<Success>(200),
+    );
+}
+
+fn of_agents(book: &mut Book) {
+    let at = |rest: &str| format!("/phone/sip/agents/{{agent_id}}/{rest}");
+    const TAG: &str = "Assignments";
+    book.add(
+        "get",
+        &at("config"),
+        "showAgentConfig",
+        "What is assigned to an agent",
+        |op| op.tag(TAG).org(READ).gives::<ConfigView>(200),
+    );
+    book.add(
+        "put",
+        &at("inbound-numbers"),
+        "setInboundNumbers",
+        "Replaces the numbers that the agent answers",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .may_refuse(&[409])
+                .body(read_by(assignments::numbers))
+                .gives::<ConfigView>(200)
+        },
+    );
+    book.add(
+        "put",
+        &at("outbound-trunk"),
+        "setOutboundTrunk",
+        "Sets the trunk that the agent dials through; `null` for none",
+        |op| {
+            op.tag(TAG)
+                .org(WRITE)
+                .body(read_by(assignments::trunk))
+                .gives::<ConfigView>(200)
+        },
+    );
+    book.add(
+        "get",
+        &at("transfer-destinations"),
+        "listAgentDestinations",
+        "The agent's destinations, newest first",
+        |op| {
+            op.tag(TAG)
+                .org(READ)
+                .paged()
+                .gives::<Page<DestinationView>>(200)
+        },
+    );
+    book.add(
+        "post",
+        &at("transfer-destinations"),
+        "assignDestination",
+        "Assigns a destination: 200 for one that is there, 201 for one that is made",
+        |op| {
+            let op = op
+                .tag(TAG)
+                .org(WRITE)
+                .once()
+                .body(read_by(destinations::assigned));
+            op.gives::<DestinationView>(200)
+                .gives::<DestinationView>(201)
+        },
+    );
+    book.add(
+        "delete",
+        &at("transfer-destinations/{destination_id}"),
+        "unassignDestination",
+        "Takes a destination from the agent",
+        |op| op.tag(TAG).org(WRITE).gives::<Success>(200),
+    );
+}
+
+fn calls(book: &mut Book) {
+    const TAG: &str = "Calls";
+    book.add(
+        "get",
+        "/phone/calls",
+        "listCalls",
+        "Calls, live ones included, newest first",
+        |op| {
+            op.tag(TAG)
+                .org("calls:read")
+                .query(
+                    "agent_id",
+                    json!({"type": "string", "format": "uuid"}),
+                    "Only calls of this agent.",
+                )
+                .query_of::<Direction>("direction", "Only calls of this direction.")
+                .query_of::<Status>("status", "Only calls in this state.")
+                .query(
+                    "number",
+                    json!({"type": "string", "minLength": 1}),
+                    "Only calls from or to this number, as sent or as E.164.",
+                )
+                .query(
+                    "start_date",
+                    date(),
+                    "The earliest start; a date without a time is its beginning, UTC.",
+                )
+                .query(
+                    "end_date",
+                    date(),
+                    "The latest start, inclusive; a date without a time is its end, UTC.",
+                )
+                .paged()
+                .gives::<Page<CallView>>(200)
+        },
+    );
+    book.add(
+        "get",
+        "/phone/calls/{call_id}",
+        "showCall",
+        "One call",
+        |op| op.tag(TAG).org("calls:read").gives::<CallView>(200),
+    );
+    book.add(
+        "get",
+        "/phone/calls/{call_id}/routing",
+        "showRouting",
+        "Why the call went where it went; `null` if it was refused before routing",
+        |op| {
+            op.tag(TAG)
+                .org("calls:read")
+                .gives::<Option<DecisionView>>(200)
+        },
+    );
+    book.add(
+        "post",
+        "/phone/outbound-call",
+        "placeCall",
+        "Calls a number through the agent's trunk; the call shows its progress",
+        |op| {
+            let body = read_by(outbound_call::asked);
+            let op = op.tag(TAG).org("calls:write").once().body(body);
+            op.may_refuse(&[404, 503]).gives::<PlacedView>(201)
+        },
+    );
+    book.add(
+        "post",
+        "/phone/calls/{call_id}/transfer",
+        "transferCall",
+        "Hands the caller to a destination of the agent; what becomes of it is on the call",
+        |op| {
+            let body = read_by(transfers::asked);
+            let op = op.tag(TAG).org("calls:write").once().body(body);
+            op.gives::<TransferView>(202)
+        },
+    );
+    book.add(
+        "post",
+        "/phone/calls/{call_id}/hangup",
+        "hangUpCall",
+        "Ends a call on both sides: 202 while its end is not recorded yet",
+        |op| {
+            let op = op.tag(TAG).org("calls:write").may_refuse(&[409]);
+            op.body(read_by(|fields| fields.done(|| Some(()))))
+                .gives::<CallView>(200)
+                .gives::<CallView>(202)
+        },
+    );
+    book.add(
+        "get",
+        "/phone/sessions/{session_id}",
+        "showSession",
+        "What an agent's runtime wants to know of its call",
+        |op| {
+            op.tag(TAG)
+                .org_or_session("calls:read")
+                .gives::<SessionView>(200)
+        },
+    );
+    book.add("get", "/phone/events", "streamEvents", "What happens, as server-sent events", |op| {
+        op.tag(TAG).org("calls:read")
+            .note("Without `types` those come that the key's scopes allow. A stream begins after `Last-Event-ID`, or now.")
+            .query("types", json!({"type": "string"}), "Event types, separated by commas.")
+            .query("last_event_id", json!({"type": "string"}), "For clients that can't set `Last-Event-ID`; `0` is the oldest event kept.")
+            .may_refuse(&[503])
+            .gives_text(200, "text/event-stream")
+    });
+}
+
+/// A date, or a time.
+fn date() -> serde_json::Value {
+    json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]})
+}

@@ -1,0 +1,175 @@
+//! The OpenAPI document: it is the snapshot's, and it describes every route and no other.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::Value;
+use trunkline::api;
+use trunkline::config::{Config, Sources};
+
+use crate::house::House;
+
+/// The snapshot, beside the other fixtures.
+const SNAPSHOT: &str = "fixtures/openapi.json";
+
+/// Routes that the document leaves out, and why.
+const UNDESCRIBED: [(&str, &str); 0] = [];
+
+/// The methods of a path, as the router tells them to whoever asks with an unknown one.
+pub(crate) async fn methods(house: &House, path: &str) -> Vec<String> {
+    let request = Request::builder().method("BREW").uri(path);
+    let answer = house.send(request.body(Body::empty())).await;
+    assert_eq!(answer.status, 405, "{path}");
+    let allowed = answer.header("Allow").expect("Allow");
+    let methods = allowed
+        .split(',')
+        .map(|method| method.trim().to_lowercase());
+    methods.filter(|method| method != "head").collect()
+}
+
+/// The path with something in place of each parameter.
+pub(crate) fn filled(path: &str) -> String {
+    let parts = path
+        .split('/')
+        .map(|part| if part.starts_with('{') { "x" } else { part });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// `get /phone`, and so on, of every route.
+pub(crate) async fn operations(house: &House) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for path in api::paths() {
+        for method in methods(house, &filled(&path)).await {
+            all.insert(format!("{method} {path}"));
+        }
+    }
+    all
+}
+
+fn described(document: &Value) -> BTreeSet<String> {
+    let paths = document["paths"].as_object().expect("paths");
+    let operations = paths.iter().flat_map(|(path, methods)| {
+        let methods = methods.as_object().expect("methods").keys();
+        methods.map(move |method| format!("{method} {path}"))
+    });
+    operations.collect()
+}
+
+fn document() -> Value {
+    let config = Config::load(&Sources::default()).expect("the defaults are sound");
+    api::document(&config)
+}
+
+#[tokio::test]
+async fn every_route_is_described_and_nothing_else() {
+    let house = House::new().await;
+    let mut routes = operations(&house).await;
+    for (operation, why) in UNDESCRIBED {
+        assert!(routes.remove(operation), "{operation} is no route: {why}");
+    }
+    let described = described(&document());
+    let missing: Vec<_> = routes.difference(&described).collect();
+    let invented: Vec<_> = described.difference(&routes).collect();
+    assert!(
+        missing.is_empty() && invented.is_empty(),
+        "without a description in its area's openapi: {missing:?}; described, but no route: {invented:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_document_is_the_snapshot() {
+    let house = House::new().await;
+    let served = house
+        .send(Request::get("/openapi.json").body(Body::empty()))
+        .await;
+    assert_eq!(served.header("Content-Type"), Some("application/json"));
+    let document = document();
+    assert_eq!(served.with(200), document);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(SNAPSHOT);
+    let text = format!("{document:#}\n");
+    if std::env::var_os("UPDATE_OPENAPI").is_some() {
+        std::fs::write(&path, &text).expect("the snapshot is written");
+    }
+    let snapshot = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        snapshot == text,
+        "{SNAPSHOT} is not what the code describes: look at the difference after UPDATE_OPENAPI=1 cargo test --test api openapi"
+    );
+}
+
+#[test]
+fn every_operation_says_who_may_ask_and_what_may_come() {
+    let document = document();
+    assert_eq!(document["openapi"], "3.1.0");
+    assert_eq!(document["info"]["version"], "1.0-beta");
+    let mut ids = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        for (method, operation) in methods.as_object().expect("methods") {
+            let name = format!("{method} {path}");
+            let id = operation["operationId"].as_str().expect("an id");
+            assert!(ids.insert(id.to_owned()), "{name}: {id} is another's id");
+            for part in ["summary", "tags", "security"] {
+                assert!(!operation[part].is_null(), "{name}: no {part}");
+            }
+            let statuses = operation["responses"].as_object().expect("responses");
+            assert!(
+                statuses.keys().any(|status| status.starts_with('2')),
+                "{name}: nothing succeeds"
+            );
+            let secured = !operation["security"].as_array().expect("a list").is_empty();
+            for status in ["401", "429"] {
+                assert_eq!(statuses.contains_key(status), secured, "{name}: {status}");
+            }
+            assert_eq!(
+                operation.get("requestBody").is_some(),
+                ["post", "put", "patch"].contains(&&**method),
+                "{name}: body"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    fn walk(value: &Value, document: &Value) {
+        match value {
+            Value::Object(map) => {
+                if let Some(to) = map.get("$ref").and_then(Value::as_str) {
+                    let to = to.strip_prefix('#').expect(to);
+                    assert!(document.pointer(to).is_some(), "{to}");
+                }
+                map.values().for_each(|value| walk(value, document));
+            }
+            Value::Array(values) => values.iter().for_each(|value| walk(value, document)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let document = document();
+    walk(&document, &document);
+}
+
+#[tokio::test]
+async fn the_page_shows_every_operation_and_loads_nothing() {
+    let house = House::new().await;
+    let page = house.send(Request::get("/docs").body(Body::empty())).await;
+    assert_eq!(page.status, 200);
+    assert_eq!(
+        page.header("Content-Type"),
+        Some("text/html; charset=utf-8")
+    );
+    for methods in document()["paths"].as_object().expect("paths").values() {
+        for operation in methods.as_object().expect("methods").values() {
+            let id = operation["operationId"].as_str().expect("an id");
+            assert!(page.text.contains(&format!("id=\"{id}\"")), "{id}");
+        }
+    }
+    for loading in [
+        "<script", "<link", "<img", "src=", "url(", "http://", "https://",
+    ] {
+        assert!(!page.text.contains(loading), "{loading}");
+    }
+    let policy = page.header("Content-Security-Policy").expect("a policy");
+    assert!(policy.starts_with("default-src 'none'"), "{policy}");
+}
