@@ -72,6 +72,8 @@ fn the_runtime_gets_context_sdp_and_the_callers_own_headers() {
         "{agent}"
     );
     assert_eq!(invite.body(), sent(&caller, "INVITE").body());
+    // Keys that are pressed go from peer to peer with the audio (RFC 4733), as both of them say.
+    assert!(invite.body().contains("telephone-event/8000"), "{agent}");
     let answer = caller.response(200, "INVITE");
     let answered = agent
         .sent()

@@ -5,11 +5,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trunkline::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
-use trunkline::store::{EventType, NewEvent, NewHandoff, NewWebhook, Password, Store};
+use trunkline::store::{
+    Attempt, DeliveryState, EventType, Held, NewEvent, NewHandoff, NewWebhook, Outcome, Password,
+    Store, WebhookChange,
+};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, org};
+use crate::event_schema::assert_fits;
 
 crate::on_both!(
     a_call_tells_each_stage_once,
@@ -19,6 +23,7 @@ crate::on_both!(
     readers_never_miss_a_number,
     another_node_learns_within_a_second,
     what_webhooks_are_owed_is_held_by_one_node,
+    a_webhook_is_changed_and_settled,
     old_and_surplus_events_are_forgotten,
 );
 
@@ -108,6 +113,9 @@ async fn a_call_tells_each_stage_once(bed: &Bed) {
     let (whole, pieces) = (told(&store, whole).await, told(&store, pieces).await);
     assert_eq!(kinds(&whole), STAGES);
     assert_eq!(kinds(&pieces), STAGES);
+    for (kind, data) in &whole {
+        assert_fits(kind, data);
+    }
     for ((_, one), (kind, other)) in whole.iter().zip(&pieces) {
         for field in [
             "status",
@@ -171,6 +179,9 @@ async fn writes_tell_what_they_did(bed: &Bed) {
     let lost = NewEvent::new(org, EventType::TrunkLost, &json!({"x": 1}), NOW);
     store.events().emit(lost).await.expect("emitted");
     let told = told(&store, org).await;
+    for (kind, data) in &told[..2] {
+        assert_fits(kind, data);
+    }
     assert_eq!(
         kinds(&told),
         ["handoff.created", "key.revoked", "trunk.lost"]
@@ -304,6 +315,105 @@ async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
         .await
         .expect("a page");
     assert_eq!(page.total, DUE as u64 + 1);
+}
+
+async fn a_webhook_is_changed_and_settled(bed: &Bed) {
+    let store = bed.open().await;
+    let org = org(&store, "Ours").await.id;
+    let (webhooks, deliveries) = (store.webhooks(), store.deliveries());
+    let new = NewWebhook {
+        url: "https://example.com/".to_owned(),
+        description: Some("old".to_owned()),
+        types: Vec::new(),
+        enabled: true,
+    };
+    let (first, second) = (Password::new("whsec_AAAA"), Password::new("whsec_BBBB"));
+    let made = webhooks.create(org, &new, &first, NOW).await.expect("made");
+    let nothing = WebhookChange::default();
+    let same = webhooks.update(org, made.id, &nothing, NOW).await;
+    assert_eq!(same.expect("unchanged"), made);
+    let change = WebhookChange {
+        url: Some("https://example.org/".to_owned()),
+        description: Some(None),
+        types: Some(vec![EventType::TrunkLost]),
+        enabled: None,
+    };
+    let changed = webhooks.update(org, made.id, &change, later(1)).await;
+    let changed = changed.expect("changed");
+    assert_eq!(
+        (&*changed.url, &changed.description, changed.enabled),
+        ("https://example.org/", &None, true)
+    );
+    let rotated = webhooks.rotate(org, made.id, &second, later(2)).await;
+    let rotated = rotated.expect("rotated");
+    assert_eq!(
+        (rotated.secret, rotated.old_secret),
+        (second, Some((first, later(86_402))))
+    );
+    for _ in 0..3 {
+        let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), NOW);
+        store.events().emit(event).await.expect("emitted");
+    }
+    let attempt = |fault: Option<&str>| Attempt {
+        at: later(3),
+        took_ms: 7,
+        http_status: Some(200),
+        fault: fault.map(str::to_owned),
+    };
+    let lease = Duration::from_secs(90);
+    let held = deliveries.hold(made.id, "node 1", 3, lease, later(3)).await;
+    let held = held.expect("held");
+    let [taken, put_off, gone] = held.as_slice() else {
+        panic!("three are due: {held:?}")
+    };
+    let settle = async |held: &Held, holder, fault, outcome| {
+        let settled = deliveries.settle(&held.delivery, holder, attempt(fault), outcome, later(4));
+        settled.await.expect("settled");
+        let now = deliveries.by_id(org, made.id, held.delivery.id).await;
+        now.expect("a delivery").delivery
+    };
+    let stranger = settle(taken, "node 2", None, Outcome::Delivered).await;
+    assert_eq!(
+        stranger, taken.delivery,
+        "whoever doesn't hold it settles nothing"
+    );
+    let done = settle(taken, "node 1", None, Outcome::Delivered).await;
+    assert_eq!(
+        (done.state, done.attempts, done.delivered_at),
+        (DeliveryState::Delivered, 1, Some(later(4)))
+    );
+    let again = settle(put_off, "node 1", Some("status"), Outcome::Again(later(9))).await;
+    assert_eq!(
+        (again.state, again.next_attempt_at),
+        (DeliveryState::Pending, Some(later(9)))
+    );
+    assert_eq!(again.log, [attempt(Some("status"))]);
+    let gone = settle(gone, "node 1", Some("gone"), Outcome::Gone).await;
+    assert_eq!(gone.state, DeliveryState::Failed);
+    let failed = deliveries
+        .page(org, made.id, Some(DeliveryState::Failed), None, 9)
+        .await;
+    assert_eq!(
+        failed.expect("a page").total,
+        2,
+        "what it was still owed has failed as well"
+    );
+    let disabled = webhooks.by_id(org, made.id).await.expect("a webhook");
+    assert_eq!(
+        (disabled.enabled, disabled.disabled_reason.as_deref()),
+        (false, Some("gone"))
+    );
+    let enable = WebhookChange {
+        enabled: Some(true),
+        ..WebhookChange::default()
+    };
+    let enabled = webhooks.update(org, made.id, &enable, NOW).await;
+    assert_eq!(enabled.expect("enabled").disabled_reason, None);
+    let queued = deliveries.requeue(org, made.id, done.id, later(10)).await;
+    assert_eq!(queued.expect("queued").state, DeliveryState::Pending);
+    assert_eq!(deliveries.due(later(10)).await.expect("due").len(), 1);
+    webhooks.delete(org, made.id).await.expect("deleted");
+    assert_eq!(deliveries.due(later(10)).await.expect("due"), []);
 }
 
 async fn old_and_surplus_events_are_forgotten(bed: &Bed) {

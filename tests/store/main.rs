@@ -12,6 +12,7 @@
 mod bed;
 mod contacts;
 mod directory;
+mod event_schema;
 mod events;
 mod feed;
 mod handoffs;
