@@ -1,5 +1,6 @@
 //! The built daemon as a web server: HTTPS, clients that take their time, and the dashboard in a browser.
 
+mod browser;
 #[path = "../calls/harness/mod.rs"]
 #[expect(
     dead_code,
@@ -9,3 +10,4 @@
 mod harness;
 mod https;
 mod patience;
+mod webdriver;

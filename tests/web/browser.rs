@@ -1,0 +1,100 @@
+//! A person with a browser: in by the link, a key made, used and revoked, and out again.
+
+use serde_json::{Value, json};
+
+use crate::harness::{House, http, tools};
+use crate::webdriver::Browser;
+
+#[test]
+fn a_person_makes_uses_and_revokes_a_key() {
+    if !tools(&["chromium", "chromedriver"]) {
+        return;
+    }
+    let house = House::new();
+    let partner = house.run(&["partner", "create", "--name", "Reseller", "--json"]);
+    let id = partner["id"].as_str().expect("an id");
+    let made = house.run(&["partner", "key", "create", "--partner", id, "--json"]);
+    let partner_key = made["partner_key"].as_str().expect("a key").to_owned();
+    let daemon = house.serve();
+    let at = daemon.house.http;
+    let post = |path: &str, key: &str, body: Value| http::change("POST", at, path, key, &body);
+    let (status, org) = post(
+        "/partner/v1/orgs",
+        &partner_key,
+        json!({"name": "Harbour Tours"}),
+    );
+    assert_eq!(status, 201, "{org}");
+    let org = org["id"].as_str().expect("an id").to_owned();
+    let keys = format!("/partner/v1/orgs/{org}/api-keys");
+    let key = post(&keys, &partner_key, json!({})).1["api_key"]
+        .as_str()
+        .expect("a key")
+        .to_owned();
+    let agent = json!({"name": "Reception", "type": "inbound", "language": "en", "first_message": "Hello", "use_org_knowledgebase": true});
+    assert_eq!(post("/phone", &key, agent).0, 201);
+    let handoff = json!({"session_id": "s-1", "summary": "The guest wants to move a booking for twelve people and asks for a human.", "reasons": ["user_requested_human_assistance"], "sentiment": "neutral"});
+    assert_eq!(post("/handoff-analytics/events", &key, handoff).0, 201);
+    let links = format!("/partner/v1/orgs/{org}/login-links");
+    let (_, link) = post(
+        &links,
+        &partner_key,
+        json!({"email": "ada@example.org", "name": "Ada"}),
+    );
+    let link = link["url"].as_str().expect("a link");
+
+    let browser = Browser::start();
+    browser.open(link);
+    assert_eq!(browser.url(), format!("http://{at}/dashboard/{org}"));
+    assert_eq!(browser.text("h1"), "Harbour Tours");
+    assert!(browser.text("#agents").contains("Reception"));
+    assert!(browser.text("#handoffs").contains("move a booking"));
+    browser.screenshot("desktop");
+    assert_eq!(
+        browser.script("return document.cookie"),
+        "",
+        "script reads the session"
+    );
+
+    browser.fill("#key-name", "Night shift");
+    // With the keyboard: Enter in the field.
+    browser.fill("#key-name", "\u{e007}");
+    let new = browser.text("#new-key");
+    browser.screenshot("key");
+    let phone = |key: &str| http::get(at, "/phone", Some(key)).expect("an answer").0;
+    assert_eq!(phone(&new), 200);
+    browser.open(&format!("http://{at}/dashboard"));
+    assert_eq!(browser.count("#new-key"), 0);
+    assert!(
+        !browser
+            .script("return document.documentElement.outerHTML")
+            .to_string()
+            .contains(&new)
+    );
+
+    browser.resize(500, 844);
+    browser.script("document.documentElement.style.width = '390px'");
+    let widest = browser.script("return document.body.scrollWidth");
+    assert!(
+        widest.as_u64().is_some_and(|width| width <= 390),
+        "wider than a phone: {widest}"
+    );
+    browser.screenshot("narrow");
+    browser.resize(1280, 900);
+    assert!(browser.text("#keys tbody tr").contains("Night shift"));
+    browser.click("#keys tbody tr details summary");
+    browser.screenshot("revoke");
+    browser.click("#keys tbody tr details button");
+    assert_eq!(browser.url(), format!("http://{at}/dashboard/{org}#keys"));
+    assert!(!browser.text("#keys").contains("Night shift"));
+    assert_eq!(phone(&new), 401);
+
+    browser.click("header form button");
+    assert_eq!(browser.text("h1"), "You are logged out");
+    browser.open(&format!("http://{at}/dashboard/{org}"));
+    assert_eq!(browser.text("h1"), "You are logged out");
+    browser.open(link);
+    assert_eq!(browser.text("h1"), "This login link is no longer good");
+    browser.screenshot("used");
+    assert!(!daemon.log().contains(&new));
+    drop(browser);
+}

@@ -1,0 +1,198 @@
+//! A browser of Debian's, driven over WebDriver (W3C WebDriver §9 and later), one HTTP request a command.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::process::{Deadline, Process, free_port};
+
+/// For one command: a browser's start takes long on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The key under which WebDriver names an element.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// A browser with one window.
+#[derive(Debug)]
+pub(crate) struct Browser {
+    at: SocketAddr,
+    session: String,
+    _driver: Process,
+    _profile: TempDir,
+}
+
+impl Browser {
+    pub(crate) fn start() -> Self {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let mut command = Command::new("chromedriver");
+        command
+            .arg(format!("--port={}", at.port()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let driver = Process::start("chromedriver", &mut command);
+        let ready = || TcpStream::connect(at).is_ok().then_some(());
+        let waited = Deadline::after(LIMIT).poll(ready);
+        assert_eq!(waited, Some(()), "chromedriver doesn't listen");
+        let profile = tempfile::tempdir().expect("a folder");
+        let folder = format!("--user-data-dir={}", profile.path().display());
+        let options = json!({"args": [
+            "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1280,900", folder,
+        ]});
+        let capabilities =
+            json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}});
+        let made = command_to(at, "POST", "/session", &capabilities);
+        let session = made["sessionId"].as_str().expect("a session").to_owned();
+        Self {
+            at,
+            session,
+            _driver: driver,
+            _profile: profile,
+        }
+    }
+
+    fn command(&self, method: &str, path: &str, body: &Value) -> Value {
+        command_to(
+            self.at,
+            method,
+            &format!("/session/{}{path}", self.session),
+            body,
+        )
+    }
+
+    pub(crate) fn open(&self, url: &str) {
+        self.command("POST", "/url", &json!({"url": url}));
+    }
+
+    pub(crate) fn url(&self) -> String {
+        text(&self.command("GET", "/url", &Value::Null))
+    }
+
+    /// The path of an element, which must be there.
+    fn element(&self, selector: &str) -> String {
+        let found = self.command(
+            "POST",
+            "/element",
+            &json!({"using": "css selector", "value": selector}),
+        );
+        format!("/element/{}", text(&found[ELEMENT]))
+    }
+
+    pub(crate) fn count(&self, selector: &str) -> usize {
+        let found = self.command(
+            "POST",
+            "/elements",
+            &json!({"using": "css selector", "value": selector}),
+        );
+        found.as_array().expect("a list").len()
+    }
+
+    /// What a person reads there.
+    pub(crate) fn text(&self, selector: &str) -> String {
+        let element = self.element(selector);
+        text(&self.command("GET", &format!("{element}/text"), &Value::Null))
+    }
+
+    pub(crate) fn click(&self, selector: &str) {
+        let element = self.element(selector);
+        self.command("POST", &format!("{element}/click"), &json!({}));
+    }
+
+    /// Types into whatever has the focus after a click there.
+    pub(crate) fn fill(&self, selector: &str, typed: &str) {
+        let element = self.element(selector);
+        self.command("POST", &format!("{element}/value"), &json!({"text": typed}));
+    }
+
+    pub(crate) fn script(&self, script: &str) -> Value {
+        self.command(
+            "POST",
+            "/execute/sync",
+            &json!({"script": script, "args": []}),
+        )
+    }
+
+    pub(crate) fn resize(&self, width: u32, height: u32) {
+        self.command(
+            "POST",
+            "/window/rect",
+            &json!({"width": width, "height": height}),
+        );
+    }
+
+    /// The visible part of the page as PNG, into the folder of `TRUNKLINE_SCREENSHOTS` if it is set.
+    pub(crate) fn screenshot(&self, name: &str) {
+        let Some(folder) = std::env::var_os("TRUNKLINE_SCREENSHOTS") else {
+            return;
+        };
+        let shot = text(&self.command("GET", "/screenshot", &Value::Null));
+        let octets = base64::engine::general_purpose::STANDARD.decode(shot);
+        let file = std::path::Path::new(&folder).join(format!("{name}.png"));
+        std::fs::write(file, octets.expect("base64")).expect("written");
+    }
+}
+
+impl Drop for Browser {
+    /// The driver ends the browser with the session.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.command("DELETE", "", &Value::Null);
+        } else if let Some(mut stream) = TcpStream::connect(self.at).ok() {
+            let _ = write!(
+                stream,
+                "DELETE /session/{} HTTP/1.1\r\nHost: {}\r\n\r\n",
+                self.session, self.at
+            );
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+            let _ = stream.read(&mut [0; 64]);
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .unwrap_or_else(|| panic!("no text: {value}"))
+        .to_owned()
+}
+
+/// The value of the answer to a command, which must succeed.
+fn command_to(at: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
+    let mut stream = TcpStream::connect(at).expect("the driver listens");
+    stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {at}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream
+        .write_all((head + &body).as_bytes())
+        .expect("the driver takes it");
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a line");
+        let line = line.trim().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(given) = line.strip_prefix("content-length:") {
+            length = given.trim().parse().expect("a length");
+        }
+    }
+    let mut answer = vec![0; length];
+    reader.read_exact(&mut answer).expect("a whole answer");
+    let mut answer: Value = serde_json::from_slice(&answer).expect("JSON");
+    let value = answer["value"].take();
+    assert!(value.get("error").is_none(), "{method} {path}: {value}");
+    value
+}
