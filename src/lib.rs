@@ -15,4 +15,5 @@ pub mod registrar;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
+pub mod traces;
 pub mod webhooks;

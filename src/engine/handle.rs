@@ -15,6 +15,7 @@ use crate::calls::record::Transfer;
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::{Reason, place_of};
 use crate::registrar::bindings::{Binding, Bindings};
+use crate::traces::Traces;
 
 /// How long a shard may take to do what it is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,6 +27,7 @@ pub struct Handle {
     pub(super) limits: Arc<Limits>,
     pub(super) bindings: Arc<Bindings>,
     pub(super) node: Node,
+    pub(super) traces: Arc<Traces>,
 }
 
 /// A shard did not answer in time: it is overloaded, or has ended.
@@ -55,6 +57,11 @@ impl Handle {
         tokio::time::timeout(PATIENCE, asked)
             .await
             .map_err(|_| NoAnswer)?
+    }
+
+    /// What passed on the wire.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// Where the PBX of an inbound trunk has registered, the best place first.

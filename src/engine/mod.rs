@@ -53,6 +53,7 @@ use crate::media::{self, EchoMedia};
 use crate::registrar::bindings::Bindings;
 use crate::registrar::{self, Registrar};
 use crate::store::{Keyring, NewAuthFailure, Store};
+use crate::traces::Traces;
 
 use bound::Sorted;
 use contacts::Contacts;
@@ -144,7 +145,10 @@ impl Engine {
         let bindings = Bindings::new();
         deps.runtime
             .spawn(registrations::sweep(Arc::downgrade(&bindings), told));
+        let traces = Traces::new(shards);
+        deps.runtime.spawn(Traces::keep(Arc::downgrade(&traces)));
         let shared = Shared {
+            traces: Arc::clone(&traces),
             bindings: Arc::clone(&bindings),
             registrar: Arc::new(registrar_config(config)),
             calls: Arc::new(calls_config(
@@ -175,6 +179,7 @@ impl Engine {
                 limits,
                 bindings,
                 node,
+                traces,
             },
             threads,
             _streams: streams,
@@ -225,6 +230,7 @@ impl Engine {
 
 /// What each shard gets a share of.
 struct Shared {
+    traces: Arc<Traces>,
     deps: Deps,
     calls: Arc<calls::Config>,
     registrar: Arc<registrar::Config>,
@@ -295,6 +301,7 @@ impl Shared {
         outside.shard = index;
         Shard {
             index,
+            tap: self.traces.tap(index),
             sockets,
             connections: self.connections.clone(),
             endpoint,

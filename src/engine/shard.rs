@@ -23,6 +23,7 @@ use crate::listener::Lost;
 use crate::listener::connections::Connections;
 use crate::listener::udp::{self, Batch, UdpSocket};
 use crate::registrar::Registrar;
+use crate::traces::Tap;
 
 /// New INVITEs that have waited longer are shed.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -38,6 +39,8 @@ const INPUTS_A_TURN: usize = 256;
 /// What a shard is made of.
 pub(crate) struct Shard {
     pub(crate) index: usize,
+    /// Where copies of messages go.
+    pub(crate) tap: Tap,
     pub(crate) sockets: Vec<UdpSocket>,
     pub(crate) connections: Connections,
     pub(crate) endpoint: Endpoint,
@@ -256,6 +259,7 @@ impl Shard {
     /// Works on a message of this shard; a new INVITE that is late is shed.
     fn own(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, late: bool, now: Moment) {
         self.observer.received(&message);
+        self.tap.note(now, flow, false, message.raw());
         let Self {
             endpoint,
             calls,
@@ -408,8 +412,21 @@ impl Shard {
         self.calls.abort_current(&mut self.endpoint, now);
     }
 
+    /// Copies what is about to be sent, and leaves the copies to be picked up.
+    fn trace(&mut self) {
+        let mut sent = self.endpoint.transmits().peekable();
+        if sent.peek().is_some() {
+            let now = clock::now();
+            for (flow, octets) in sent {
+                self.tap.note(now, flow, true, octets);
+            }
+        }
+        self.tap.hand_on();
+    }
+
     /// Sends what has gathered, each message by its flow, and says which flows are broken.
     fn flush(&mut self) {
+        self.trace();
         for socket in &self.sockets {
             let own = self
                 .endpoint

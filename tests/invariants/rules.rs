@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::source::{Source, imports};
 
 /// What each module of the daemon may import of the others; those that aren't listed may import nothing of them.
-const MAY_IMPORT: [(&str, &[&str]); 18] = [
+const MAY_IMPORT: [(&str, &[&str]); 19] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -31,6 +31,8 @@ const MAY_IMPORT: [(&str, &[&str]); 18] = [
         "api",
         &[
             "calls",
+            "capture",
+            "traces",
             "config",
             "directory",
             "engine",
@@ -48,6 +50,7 @@ const MAY_IMPORT: [(&str, &[&str]); 18] = [
         "engine",
         &[
             "calls",
+            "traces",
             "config",
             "directory",
             "journal",
@@ -59,6 +62,7 @@ const MAY_IMPORT: [(&str, &[&str]); 18] = [
         ],
     ),
     ("capture", &[]),
+    ("traces", &["capture"]),
     ("config", &[]),
     ("tls", &[]),
     ("telemetry", &["config"]),

@@ -14,14 +14,14 @@ const DIALLED: &str = "+12025550123";
 const ECHOING: &str = "+12025550177";
 
 /// A daemon as the flows were recorded against, and where its agent's runtime is played.
-struct Stage {
-    daemon: Daemon,
+pub(crate) struct Stage {
+    pub(crate) daemon: Daemon,
     runtime: SocketAddr,
-    shell: Shell,
+    pub(crate) shell: Shell,
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let house = House::new();
         assert_eq!(house.first_number, DIALLED);
         let runtime = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -41,7 +41,7 @@ impl Stage {
         stage
     }
 
-    fn replay(&self, flow: &str, flags: &[&str]) -> Ran {
+    pub(crate) fn replay(&self, flow: &str, flags: &[&str]) -> Ran {
         let credentials = self.daemon.credentials();
         let (to, runtime) = (self.daemon.sip().to_string(), self.runtime.to_string());
         let mut arguments = vec![
@@ -75,7 +75,7 @@ impl Stage {
     }
 }
 
-fn folder() -> std::path::PathBuf {
+pub(crate) fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/flows")
 }
 

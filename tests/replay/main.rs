@@ -15,3 +15,4 @@ mod import;
     reason = "shared with the tests of the command line, which use all of it"
 )]
 mod shell;
+mod traces;

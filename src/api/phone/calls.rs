@@ -28,7 +28,7 @@ use crate::calls::record::{Direction, HangupBy, Status};
 use crate::store::{Call, CallFilter, Kind, Position};
 
 /// The scope that all reading needs.
-const SCOPE: &str = "calls:read";
+pub(super) const SCOPE: &str = "calls:read";
 
 /// A call as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -193,12 +193,17 @@ pub(crate) async fn routing(
 ) -> Result<Json<Option<DecisionView>>, ApiError> {
     caller.needs(SCOPE)?;
     let id = named.id("call_id", Kind::Call)?;
-    let decision = match api.live().one(caller.org, id) {
-        Some(live) => live.started.decision.as_deref().cloned(),
-        None => api.store().calls().decision(caller.org, id).await?,
-    };
+    let decision = decision(&api, caller.org, id).await?;
     query.finish()?;
     Ok(Json(decision.map(DecisionView::from)))
+}
+
+/// The decision of a call, from memory while it is up.
+pub(super) async fn decision(api: &Api, org: Uuid, id: Uuid) -> Result<Option<Decision>, ApiError> {
+    Ok(match api.live().one(org, id) {
+        Some(live) => live.started.decision.as_deref().cloned(),
+        None => api.store().calls().decision(org, id).await?,
+    })
 }
 
 /// A decision, and the same in sentences.

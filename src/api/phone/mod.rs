@@ -15,6 +15,7 @@ mod route_test;
 mod runtime;
 mod sessions;
 mod sip_uri;
+mod trace;
 mod transfers;
 mod voices;
 
@@ -58,6 +59,7 @@ pub(super) fn router() -> Routes {
         .route("/calls", get(calls::list))
         .route("/calls/{call_id}", get(calls::one))
         .route("/calls/{call_id}/routing", get(calls::routing))
+        .route("/calls/{call_id}/trace", get(trace::show))
         .route("/calls/{call_id}/hangup", post(calls::hang_up))
         .route("/sessions/{session_id}", get(sessions::show))
         .route("/calls/{call_id}/transfer", post(once(transfers::create)))

@@ -1,0 +1,230 @@
+//! `GET /phone/calls/{call_id}/trace`: the SIP messages of a call, both legs in one ladder with what we decided between them, while this
+//! node has them in memory. JSON, or by `Accept` a ladder in text, or a pcap for Wireshark. Credentials are hidden in all three.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::calls::{SCOPE, decision, find};
+use crate::api::caller::Caller;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::capture::Captured;
+use crate::capture::message::Message;
+use crate::store::{Call, Kind};
+use crate::traces::show::{Rung, label, ladder, masked};
+use crate::traces::{Found, pcap};
+
+const TEXT: &str = "text/plain";
+const PCAP: &str = "application/vnd.tcpdump.pcap";
+/// A runtime is asked within this time of the call's beginning.
+const SET_UP: Duration = Duration::from_secs(120);
+
+/// A trace as the API shows it.
+#[derive(Debug, Serialize)]
+struct TraceView {
+    call_id: Uuid,
+    /// Whether there was no room for some messages.
+    complete: bool,
+    items: Vec<ItemView>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ItemView {
+    Message(MessageView),
+    Decision { at: String, text: String },
+}
+
+#[derive(Debug, Serialize)]
+struct MessageView {
+    at: String,
+    /// `caller` or `runtime`.
+    leg: &'static str,
+    /// `received` or `sent`, as the daemon sees it.
+    direction: &'static str,
+    transport: &'static str,
+    source: String,
+    destination: String,
+    summary: String,
+    /// The message; octets that are no UTF-8 are replaced.
+    text: String,
+}
+
+/// A message with its leg.
+struct Leg {
+    name: &'static str,
+    is_sent: bool,
+    captured: Captured,
+}
+
+/// What the client would like best.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Form {
+    Json,
+    Text,
+    Pcap,
+}
+
+impl Form {
+    /// The first in the list that is known; JSON for anyone who doesn't care.
+    fn wanted(headers: &HeaderMap) -> Self {
+        let accept = headers
+            .get(header::ACCEPT)
+            .and_then(|value| value.to_str().ok());
+        let kinds = accept.unwrap_or_default().split(',');
+        let known =
+            kinds.filter_map(
+                |kind| match kind.split(';').next().unwrap_or_default().trim() {
+                    "application/json" | "*/*" | "application/*" => Some(Self::Json),
+                    TEXT | "text/*" => Some(Self::Text),
+                    PCAP | "application/x-pcap" | "application/cap" => Some(Self::Pcap),
+                    _ => None,
+                },
+            );
+        known.into_iter().next().unwrap_or(Self::Json)
+    }
+}
+
+/// Answers it.
+pub(crate) async fn show(
+    State(api): State<Api>,
+    caller: Caller,
+    headers: HeaderMap,
+    named: Named,
+    query: Query,
+) -> Result<Response, ApiError> {
+    caller.needs(SCOPE)?;
+    let id = named.id("call_id", Kind::Call)?;
+    let call = find(&api, caller.org, id).await?;
+    query.finish()?;
+    let (legs, is_complete) = legs(&api, &call);
+    Ok(match Form::wanted(&headers) {
+        Form::Pcap => {
+            let messages: Vec<Captured> = legs.into_iter().map(|leg| leg.captured).collect();
+            ([(header::CONTENT_TYPE, PCAP)], pcap::file(&messages)).into_response()
+        }
+        Form::Text => {
+            let decided = decided(&api, &call).await?;
+            let text = ladder(&rungs(&legs, &decided));
+            ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+        }
+        Form::Json => {
+            let decided = decided(&api, &call).await?;
+            Json(TraceView {
+                call_id: call.id,
+                complete: is_complete,
+                items: items(&legs, &decided),
+            })
+            .into_response()
+        }
+    })
+}
+
+/// Both legs in the order of time, credentials hidden, and whether nothing was left out.
+fn legs(api: &Api, call: &Call) -> (Vec<Leg>, bool) {
+    let Some(traces) = api.engine().map(crate::engine::Handle::traces) else {
+        return (Vec::new(), true);
+    };
+    let runtime = call
+        .runtime_call_id
+        .clone()
+        .filter(|id| !id.is_empty())
+        .or_else(|| {
+            // A runtime that never answered: its INVITE carries the session.
+            let session = call.session_id.to_string();
+            traces.holding(
+                session.as_bytes(),
+                call.started_at,
+                call.started_at + SET_UP,
+            )
+        });
+    let mut legs = Vec::new();
+    let mut left_out = 0;
+    let mut add = |name, found: Found| {
+        left_out += found.left_out;
+        legs.extend(found.messages.into_iter().map(|(is_sent, mut captured)| {
+            captured.octets = masked(&captured.octets);
+            Leg {
+                name,
+                is_sent,
+                captured,
+            }
+        }));
+    };
+    add("caller", traces.of(&call.caller_call_id));
+    if let Some(runtime) = runtime.filter(|id| *id != call.caller_call_id) {
+        add("runtime", traces.of(&runtime));
+    }
+    legs.sort_by_key(|leg| leg.captured.at);
+    (legs, left_out == 0)
+}
+
+/// What we decided, and when.
+async fn decided(api: &Api, call: &Call) -> Result<Vec<(Moment, String)>, ApiError> {
+    let mut decided = Vec::new();
+    if let Some(decision) = decision(api, call.org_id, call.id).await? {
+        decided.push((call.started_at, decision.sentences().join(" ")));
+    }
+    if let Some(at) = call.ended_at {
+        let mut text = format!("call ended: {}", call.status.as_str());
+        if let Some(reason) = &call.reason {
+            text.push_str(", ");
+            text.push_str(reason);
+        }
+        decided.push((at, text));
+    }
+    Ok(decided)
+}
+
+/// What was decided at the time of a message stands behind it: it follows from it.
+fn rungs(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<Rung> {
+    let messages = legs.iter().map(|leg| Rung {
+        at: leg.captured.at,
+        leg: Some((leg.name, leg.is_sent)),
+        text: label(&Message::parse(&leg.captured.octets)),
+    });
+    let decisions = decided.iter().map(|(at, text)| Rung {
+        at: at.as_micros(),
+        leg: None,
+        text: text.clone(),
+    });
+    let mut rungs: Vec<Rung> = messages.chain(decisions).collect();
+    rungs.sort_by_key(|rung| rung.at);
+    rungs
+}
+
+fn items(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<ItemView> {
+    let messages = legs.iter().map(|leg| {
+        let captured = &leg.captured;
+        let view = MessageView {
+            at: written(Moment::from_micros(captured.at)),
+            leg: leg.name,
+            direction: if leg.is_sent { "sent" } else { "received" },
+            transport: captured.transport.as_str(),
+            source: captured.source.to_string(),
+            destination: captured.target.to_string(),
+            summary: label(&Message::parse(&captured.octets)),
+            text: String::from_utf8_lossy(&captured.octets).into_owned(),
+        };
+        (captured.at, ItemView::Message(view))
+    });
+    let decisions = decided.iter().map(|(at, text)| {
+        let view = ItemView::Decision {
+            at: written(*at),
+            text: text.clone(),
+        };
+        (at.as_micros(), view)
+    });
+    let mut items: Vec<(u64, ItemView)> = messages.chain(decisions).collect();
+    items.sort_by_key(|(at, _)| *at);
+    items.into_iter().map(|(_, item)| item).collect()
+}

@@ -1,0 +1,135 @@
+//! A message as others may see it, and the ladder of a call with both legs in it.
+
+use std::fmt::Write as _;
+
+use crate::capture::message::Message;
+
+/// What stands in a credential's place.
+const HIDDEN: &str = "[hidden]";
+/// Header parameters that prove who somebody is.
+const PROOFS: [&str; 4] = ["response", "nonce", "cnonce", "opaque"];
+
+/// A message without credentials: digest answers, tokens of sessions, keys of media.
+pub fn masked(octets: &[u8]) -> Vec<u8> {
+    let mut message = Message::parse(octets);
+    let is_length_right = message.is_length_right();
+    for line in message.lines_mut() {
+        let name = line.name().to_ascii_lowercase();
+        let value = line.value();
+        let shown = match name.as_str() {
+            "authorization" | "proxy-authorization" | "www-authenticate" | "proxy-authenticate" => {
+                without_proofs(&value)
+            }
+            _ if name.ends_with("-token") => HIDDEN.to_owned(),
+            _ => continue,
+        };
+        line.set(&shown);
+    }
+    if memchr::memmem::find(&message.body, b"inline:").is_some()
+        || memchr::memmem::find(&message.body, b"a=ice-pwd:").is_some()
+    {
+        message.body = without_keys(&message.body);
+        if is_length_right {
+            message.set("Content-Length", &message.body.len().to_string());
+        }
+    }
+    message.to_octets()
+}
+
+fn without_proofs(value: &str) -> String {
+    let (scheme, rest) = value.split_once(' ').unwrap_or((value, ""));
+    if !scheme.eq_ignore_ascii_case("Digest") {
+        return format!("{scheme} {HIDDEN}");
+    }
+    let fields = rest.split(',').map(|field| {
+        let (name, _) = field.trim().split_once('=').unwrap_or((field.trim(), ""));
+        if PROOFS.iter().any(|proof| proof.eq_ignore_ascii_case(name)) {
+            format!("{name}=\"{HIDDEN}\"")
+        } else {
+            field.trim().to_owned()
+        }
+    });
+    format!("{scheme} {}", fields.collect::<Vec<_>>().join(", "))
+}
+
+fn without_keys(body: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(body);
+    let mut shown = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let end = if line.ends_with("\r\n") { "\r\n" } else { "" };
+        match line.split_once("inline:") {
+            Some((before, _)) => {
+                let _ = write!(shown, "{before}inline:{HIDDEN}{end}");
+            }
+            None if line.starts_with("a=ice-pwd:") => {
+                let _ = write!(shown, "a=ice-pwd:{HIDDEN}{end}");
+            }
+            None => shown.push_str(line),
+        }
+    }
+    shown.into_bytes()
+}
+
+/// A message in a few words.
+pub fn label(message: &Message) -> String {
+    match message.status() {
+        Some(_) => {
+            let line = message.start_line();
+            let rest = line.split_once(' ').map_or("", |(_, rest)| rest);
+            format!("{rest} ({})", message.method())
+        }
+        None => message.method(),
+    }
+}
+
+/// One rung: a message, or something that we decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rung {
+    /// Microseconds since 1970.
+    pub at: u64,
+    /// `caller` or `runtime` and whether we sent it; `None` for what we decided.
+    pub leg: Option<(&'static str, bool)>,
+    /// What it is.
+    pub text: String,
+}
+
+/// The ladder, for a terminal.
+pub fn ladder(rungs: &[Rung]) -> String {
+    let began = rungs.first().map_or(0, |rung| rung.at);
+    let mut text = format!(
+        "{:>9}  {:<26}{:<26}{}\n",
+        "", "caller", "trunkline", "runtime"
+    );
+    for rung in rungs {
+        let micros = rung.at.saturating_sub(began);
+        let time = format!("{}.{:03}", micros / 1_000_000, micros / 1_000 % 1_000);
+        let shown = rung.text.escape_debug();
+        let _ = match rung.leg {
+            Some(("caller", true)) => writeln!(text, "{time:>9}  <--- {shown}"),
+            Some(("caller", false)) => writeln!(text, "{time:>9}  ---> {shown}"),
+            Some((_, true)) => writeln!(text, "{time:>9}  {:30}---> {shown}", ""),
+            Some((_, false)) => writeln!(text, "{time:>9}  {:30}<--- {shown}", ""),
+            None => writeln!(text, "{time:>9}  * {shown}"),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_credential_is_shown() {
+        let message = b"INVITE sip:a SIP/2.0\r\nAuthorization: Digest username=\"u\", realm=\"r\", nonce=\"n1\", response=\"r1\", cnonce=\"c1\"\r\n\
+            Proxy-Authorization: Basic dTpw\r\nX-PLATFORM-SESSION-TOKEN: t1\r\nContent-Length: 41\r\n\r\n\
+            v=0\r\na=crypto:1 X inline:k1\r\na=ice-pwd:p1\r\n";
+        let shown = String::from_utf8(masked(message)).unwrap();
+        for gone in ["n1", "r1", "c1", "dTpw", ": t1", "k1", "p1"] {
+            assert!(!shown.contains(gone), "{gone} in {shown}");
+        }
+        assert!(shown.contains("username=\"u\", realm=\"r\""), "{shown}");
+        let untouched = b"BYE sip:a SIP/2.0\r\nSubject :  x\r\n\r\n";
+        assert_eq!(masked(untouched), untouched);
+    }
+}

@@ -1,0 +1,169 @@
+//! `GET /phone/calls/{call_id}/trace`: what passed on both legs, as JSON, ladder and pcap, without credentials.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::flows::{Stage, folder};
+use crate::harness::tools;
+
+/// Status and body.
+fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) {
+    let mut stream = TcpStream::connect(http).expect("the API is there");
+    let request = format!(
+        "GET {path} HTTP/1.0\r\nHost: {http}\r\nAuthorization: Bearer {key}\r\nAccept: {accept}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).expect("it is read");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("it answers");
+    let end = answer
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .expect("a head");
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .expect("a status");
+    (status, answer.split_off(end + 4))
+}
+
+fn text<'v>(value: &'v Value) -> &'v str {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
+}
+
+struct Traced {
+    stage: Stage,
+    key: String,
+    path: String,
+}
+
+impl Traced {
+    /// A call after this flow.
+    fn new(flow: &str) -> Self {
+        let stage = Stage::new();
+        let flow = folder().join(flow).display().to_string();
+        let ran = stage.replay(&flow, &["--speed", "max"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let house = &stage.daemon.house;
+        let key = text(&house.run(&["key", "create", "--org", &house.org, "--json"])["api_key"])
+            .to_owned();
+        // The first was the stage's own.
+        let call = stage.daemon.records(2).remove(0);
+        let path = format!("/phone/calls/{}/trace", text(&call["id"]));
+        Self { stage, key, path }
+    }
+
+    fn get(&self, accept: &str) -> Vec<u8> {
+        let (status, body) = get(self.stage.daemon.house.http, &self.path, &self.key, accept);
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        body
+    }
+}
+
+#[test]
+fn a_call_shows_both_legs_in_three_forms() {
+    let traced = Traced::new("answered.flow");
+    let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
+    let items = shown["items"].as_array().expect("items");
+    let messages: Vec<&Value> = items
+        .iter()
+        .filter(|item| item["type"] == "message")
+        .collect();
+    let of = |leg: &str| -> Vec<(&str, &str)> {
+        let leg = messages.iter().filter(|message| message["leg"] == leg);
+        leg.map(|message| (text(&message["direction"]), text(&message["summary"])))
+            .collect()
+    };
+    assert_eq!(
+        of("caller")[..5],
+        [
+            ("received", "INVITE"),
+            ("sent", "401 Unauthorized (INVITE)"),
+            ("received", "ACK"),
+            ("received", "INVITE"),
+            ("sent", "100 Trying (INVITE)"),
+        ],
+        "{shown}"
+    );
+    assert_eq!(of("caller").len(), 10, "{shown}");
+    assert_eq!(
+        of("runtime"),
+        [
+            ("sent", "INVITE"),
+            ("received", "180 Ringing (INVITE)"),
+            ("received", "200 OK (INVITE)"),
+            ("sent", "ACK"),
+            ("sent", "BYE"),
+            ("received", "200 OK (BYE)"),
+        ],
+        "{shown}"
+    );
+    assert_eq!(
+        (&shown["complete"], items.len()),
+        (&Value::Bool(true), 18),
+        "{shown}"
+    );
+    assert!(
+        items.iter().any(|item| item["type"] == "decision"
+            && text(&item["text"]).contains("call ended: completed")),
+        "{shown}"
+    );
+    let login = messages
+        .iter()
+        .find(|message| text(&message["text"]).contains("\nAuthorization:"))
+        .expect("the log-in");
+    assert!(
+        text(&login["text"]).contains("response=\"[hidden]\""),
+        "{login}"
+    );
+    assert!(!shown.to_string().contains("SESSION-TOKEN: ey"), "{shown}");
+    let ladder = String::from_utf8(traced.get("text/plain")).expect("text");
+    assert!(
+        ladder.contains("---> INVITE")
+            && ladder.contains("<--- 401 Unauthorized")
+            && ladder.contains("* call ended"),
+        "{ladder}"
+    );
+    assert_eq!(ladder.lines().count(), 19, "{ladder}");
+    // Another org's key, or a call that isn't: the same 404.
+    let house = &traced.stage.daemon.house;
+    let other = house.run(&["org", "create", "--name", "Elsewhere", "--json"]);
+    let other = house.run(&["key", "create", "--org", text(&other["id"]), "--json"]);
+    let (status, _) = get(house.http, &traced.path, text(&other["api_key"]), "*/*");
+    assert_eq!(status, 404);
+    if !tools(&["tshark"]) {
+        return;
+    }
+    let file = traced.stage.shell.path("trace.pcap");
+    std::fs::write(&file, traced.get("application/vnd.tcpdump.pcap")).expect("it can be written");
+    let read = Command::new("tshark")
+        .arg("-r")
+        .arg(&file)
+        .args(["-Y", "sip"])
+        .output()
+        .expect("tshark runs");
+    let lines = String::from_utf8_lossy(&read.stdout).into_owned();
+    assert_eq!(
+        lines.lines().count(),
+        16,
+        "{lines}{}",
+        String::from_utf8_lossy(&read.stderr)
+    );
+    assert!(!lines.contains("Malformed"), "{lines}");
+}
+
+#[test]
+fn a_refused_call_shows_the_runtime_that_refused_it() {
+    let traced = Traced::new("refused-by-the-runtime.flow");
+    let ladder = String::from_utf8(traced.get("text/plain")).expect("text");
+    assert_eq!(
+        ladder.matches("486 Busy Here (INVITE)").count(),
+        2,
+        "{ladder}"
+    );
+    assert!(ladder.contains("* call ended: busy"), "{ladder}");
+}
