@@ -116,7 +116,7 @@ impl Default for Entry {
 /// It can't be written.
 pub fn write_head(output: &mut impl Write, source: &str) -> io::Result<()> {
     writeln!(output, "{MAGIC}{VERSION}")?;
-    writeln!(output, "# from {}", source.escape_debug())
+    writeln!(output, "# from {}\n", source.escape_debug())
 }
 
 /// Writes one call.
@@ -124,7 +124,7 @@ pub fn write_head(output: &mut impl Write, source: &str) -> io::Result<()> {
 /// # Errors
 /// It can't be written.
 pub fn write_call(output: &mut impl Write, number: usize, call: &Call) -> io::Result<()> {
-    writeln!(output, "\n=== call {number}: {}", call.title.escape_debug())?;
+    writeln!(output, "=== call {number}: {}", call.title.escape_debug())?;
     if let Ok(started) = jiff::Timestamp::from_microsecond(i64::try_from(call.started).unwrap_or(0))
         && call.started > 0
     {
@@ -371,7 +371,12 @@ impl<R: BufRead> Calls<R> {
             self.empty += 1;
         } else {
             self.empty = 0;
-            self.is_unended = !octets.ends_with(b"\r\n") || line.ends_with('\\');
+            let slashes = line
+                .bytes()
+                .rev()
+                .take_while(|octet| *octet == b'\\')
+                .count();
+            self.is_unended = slashes % 2 == 1;
         }
         entry.octets.extend_from_slice(&octets);
         Ok(())

@@ -12,8 +12,8 @@ pub struct Message {
     /// The first line, with its end.
     start: Vec<u8>,
     lines: Vec<Line>,
-    /// Whether an empty line ends the header.
-    is_ended: bool,
+    /// The empty line that ends the header, if there is one.
+    end: Vec<u8>,
     /// The body, octet for octet.
     pub body: Vec<u8>,
 }
@@ -121,11 +121,11 @@ impl Message {
         let mut rest = octets;
         let start = cut_line(&mut rest).to_vec();
         let mut lines: Vec<Line> = Vec::new();
-        let mut is_ended = false;
+        let mut end = Vec::new();
         while !rest.is_empty() {
             let line = cut_line(&mut rest);
             if matches!(line, b"\r\n" | b"\n") {
-                is_ended = true;
+                end = line.to_vec();
                 break;
             }
             match lines.last_mut() {
@@ -138,7 +138,7 @@ impl Message {
         Self {
             start,
             lines,
-            is_ended,
+            end,
             body: rest.to_vec(),
         }
     }
@@ -149,9 +149,7 @@ impl Message {
         for line in &self.lines {
             octets.extend_from_slice(&line.raw);
         }
-        if self.is_ended {
-            octets.extend_from_slice(b"\r\n");
-        }
+        octets.extend_from_slice(&self.end);
         octets.extend_from_slice(&self.body);
         octets
     }
@@ -244,7 +242,9 @@ impl Message {
         let mut line = Line::new(format!("{name}:").into_bytes());
         line.set(value);
         self.lines.push(line);
-        self.is_ended = true;
+        if self.end.is_empty() {
+            self.end = b"\r\n".to_vec();
+        }
     }
 
     /// Puts these lines where the first of that name stood, or in front.

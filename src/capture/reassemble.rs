@@ -294,9 +294,14 @@ impl Stream {
 
     /// A capture that begins within a message, or another protocol: goes to the next line that begins a message, if there is one.
     fn resynchronise(&mut self) {
-        let next = memchr::memchr_iter(b'\n', &self.held)
-            .map(|at| at + 1)
-            .find(|at| is_sip(&self.held[*at..]));
+        let mut lines = memchr::memchr_iter(b'\n', &self.held).map(|at| at + 1);
+        // A body needs no line end: an answer may begin right behind it.
+        let mut answers = memchr::memmem::find_iter(&self.held, b"SIP/2.0 ").filter(|at| *at > 0);
+        let begins = |at: &usize| is_sip(&self.held[*at..]);
+        let next = [lines.find(begins), answers.find(begins)]
+            .into_iter()
+            .flatten()
+            .min();
         let skipped = next.unwrap_or(self.held.len());
         self.held.drain(..skipped);
         self.garbage = self.garbage.saturating_add(skipped);
@@ -369,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_capture_may_begin_within_a_message_and_another_protocol_is_left_alone() {
-        let stream = [&ONE[5..], TWO].concat();
+        let stream = [&ONE[30..], TWO].concat();
         assert_eq!(messages_of(&[piece(&stream, 0..stream.len())]), [TWO]);
         let mut streams = Streams::default();
         for segment in 0..1_000_u32 {

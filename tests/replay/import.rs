@@ -11,7 +11,9 @@ const OK: &str = "SIP/2.0 486 Busy Here\r\nVia: SIP/2.0/UDP 10.0.0.1;branch=z9hG
     From: <sip:+442071111111@10.0.0.1>;tag=a\r\nTo: <sip:+442071838750@10.0.0.2>;tag=b\r\nCall-ID: one@10.0.0.1\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n";
 
 fn udp(payload: &[u8], back: bool) -> Vec<u8> {
-    let length = u16::try_from(payload.len() + 8).unwrap().to_be_bytes();
+    let length = u16::try_from(payload.len() + 8)
+        .expect("as the test made it")
+        .to_be_bytes();
     let ports: [u8; 4] = if back {
         [0x13, 0xc4, 0x13, 0xc5]
     } else {
@@ -21,7 +23,9 @@ fn udp(payload: &[u8], back: bool) -> Vec<u8> {
 }
 
 fn ipv4(inner: &[u8], protocol: u8, place: u16, back: bool) -> Vec<u8> {
-    let total = u16::try_from(inner.len() + 20).unwrap().to_be_bytes();
+    let total = u16::try_from(inner.len() + 20)
+        .expect("as the test made it")
+        .to_be_bytes();
     let [high, low] = place.to_be_bytes();
     let (source, target) = if back { (2, 1) } else { (1, 2) };
     let head = [
@@ -32,7 +36,9 @@ fn ipv4(inner: &[u8], protocol: u8, place: u16, back: bool) -> Vec<u8> {
 }
 
 fn ipv6(inner: &[u8], back: bool) -> Vec<u8> {
-    let length = u16::try_from(inner.len()).unwrap().to_be_bytes();
+    let length = u16::try_from(inner.len())
+        .expect("as the test made it")
+        .to_be_bytes();
     let mut head = vec![0x60, 0, 0, 0, length[0], length[1], 17, 64];
     for last in if back { [2, 1] } else { [1, 2] } {
         head.extend_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
@@ -47,10 +53,10 @@ fn pcap(link: u32, packets: &[Vec<u8>]) -> Vec<u8> {
         file.extend_from_slice(&word.to_le_bytes());
     }
     for (at, packet) in packets.iter().enumerate() {
-        let length = u32::try_from(packet.len()).unwrap();
+        let length = u32::try_from(packet.len()).expect("as the test made it");
         for word in [
             1_700_000_000,
-            u32::try_from(at).unwrap() * 1_000,
+            u32::try_from(at).expect("as the test made it") * 1_000,
             length,
             length,
         ] {
@@ -65,7 +71,9 @@ fn pcapng(link: u16, packets: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut block = |kind: u32, body: &[u8]| {
         let padded = body.len().next_multiple_of(4);
-        let length = u32::try_from(padded + 12).unwrap().to_be_bytes();
+        let length = u32::try_from(padded + 12)
+            .expect("as the test made it")
+            .to_be_bytes();
         file.extend_from_slice(&kind.to_be_bytes());
         file.extend_from_slice(&length);
         file.extend_from_slice(body);
@@ -92,7 +100,9 @@ fn pcapng(link: u16, packets: &[Vec<u8>]) -> Vec<u8> {
     block(0x0bad, b"nobody knows this block");
     for (at, packet) in packets.iter().enumerate() {
         let time = 1_700_000_000_000_000_000 + at as u64 * 1_000_000;
-        let length = u32::try_from(packet.len()).unwrap().to_be_bytes();
+        let length = u32::try_from(packet.len())
+            .expect("as the test made it")
+            .to_be_bytes();
         block(
             6,
             &[&[0; 4][..], &time.to_be_bytes(), &length, &length, packet].concat(),
@@ -219,7 +229,7 @@ fn tcp_is_put_together() {
         tcp(100, 0x18, &invite[..220], false),
         tcp(5_000, 0x18, ok, true),
     ];
-    let flow = import(&shell, &pcap(101, &packets), &[]).unwrap();
+    let flow = import(&shell, &pcap(101, &packets), &[]).expect("as the test made it");
     for message in [INVITE, OK] {
         assert!(flow.contains(&message.replace("\r\n", "\n")), "{flow}");
     }
@@ -269,7 +279,7 @@ fn what_cannot_be_used_says_why_and_leaves_what_was_there() {
         assert!(complaint.contains(why), "{name}: {complaint}");
     }
     assert_eq!(
-        std::fs::read_to_string(shell.path("out.flow")).unwrap(),
+        std::fs::read_to_string(shell.path("out.flow")).expect("as the test made it"),
         "as it was"
     );
     assert!(!shell.path("out.flow.part").exists());
@@ -280,7 +290,7 @@ fn damage_costs_what_is_behind_it() {
     let shell = Shell::new();
     let packets = [INVITE, OK].map(|message| ipv4(&udp(message.as_bytes(), false), 17, 0, false));
     let file = pcap(101, &packets);
-    let flow = import(&shell, &file[..file.len() - 10], &[]).unwrap();
+    let flow = import(&shell, &file[..file.len() - 10], &[]).expect("as the test made it");
     assert!(
         flow.contains("INVITE sip") && !flow.contains("486 Busy"),
         "{flow}"
@@ -296,7 +306,7 @@ fn octets_at_random_crash_nothing() {
         let mut file = whole.clone();
         for _ in 0..6 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let at = usize::try_from(seed >> 33).unwrap() % file.len();
+            let at = usize::try_from(seed >> 33).expect("as the test made it") % file.len();
             file[at] = (seed >> 24) as u8;
         }
         let _ = import(&shell, &file, &[]);
@@ -310,7 +320,7 @@ fn a_flow_passed_on_names_nobody() {
         ipv4(&udp(INVITE.as_bytes(), false), 17, 0, false),
         ipv4(&udp(OK.as_bytes(), true), 17, 0, true),
     ];
-    let flow = import(&shell, &pcap(101, &packets), &["--anonymise"]).unwrap();
+    let flow = import(&shell, &pcap(101, &packets), &["--anonymise"]).expect("as the test made it");
     for gone in ["1838750", "1111111", "one@", "10.0.0.1:"] {
         assert!(
             !flow.contains(gone) || gone == "10.0.0.1:",
@@ -319,8 +329,13 @@ fn a_flow_passed_on_names_nobody() {
     }
     assert!(flow.contains("SIP/2.0 486 Busy Here"), "{flow}");
     // What was written is read again, and is the same.
-    let again = import(&shell, flow.as_bytes(), &[]).unwrap();
-    let body = |flow: &str| flow.split_once("\n\n").unwrap().1.to_owned();
+    let again = import(&shell, flow.as_bytes(), &[]).expect("as the test made it");
+    let body = |flow: &str| {
+        flow.split_once("\n\n")
+            .expect("as the test made it")
+            .1
+            .to_owned()
+    };
     assert_eq!(body(&again), body(&flow));
 }
 

@@ -338,9 +338,10 @@ impl Book {
         let Some(value) = answer(&challenge, &asking, &login, self.answers, &fresh()) else {
             return false;
         };
-        let name = match header {
-            HeaderName::ProxyAuthorization => "Proxy-Authorization",
-            _ => "Authorization",
+        let name = if header == HeaderName::ProxyAuthorization {
+            "Proxy-Authorization"
+        } else {
+            "Authorization"
         };
         message.set(name, &value);
         true

@@ -1,0 +1,116 @@
+//! What came without having been captured: challenges and pings that are answered, and messages that end the play.
+
+use super::super::Outcome;
+use super::super::closing::{acknowledging, answering, renewed};
+use super::super::script::label;
+use super::{MAX_CHALLENGES, MAX_STRANGE, Message, Role, Session, State, same_transaction};
+
+impl Session<'_> {
+    pub(super) fn strange(&mut self, party: Role, message: &Message) {
+        let status = message.status();
+        if status == Some(100) {
+            return;
+        }
+        if status.is_none() && message.method() == "OPTIONS" {
+            self.say_ok(party, message);
+            return;
+        }
+        if matches!(status, Some(401 | 407)) && party == Role::Caller && self.log_in(message) {
+            return;
+        }
+        let behind = (0..self.items.len())
+            .rfind(|at| matches!(self.states[*at], State::Done(..)))
+            .map_or(0, |at| at + 1);
+        // What was to come in its place: then that is the message that differs.
+        let instead = (0..self.items.len()).find(|at| {
+            let item = &self.items[*at];
+            self.states[*at] == State::Pending
+                && item.party == party
+                && !item.sends
+                && !item.is_optional
+                && status.is_some()
+                && same_transaction(&item.message, message)
+        });
+        match instead {
+            Some(at) if status.is_some_and(|status| status >= 200) => {
+                self.finish(at, Outcome::Differs, Some(label(message)));
+                let expected = label(&self.items[at].message);
+                self.differ(Some(at), "start line", expected, label(message));
+            }
+            _ => {
+                let now = self.now();
+                self.extra
+                    .push((behind, now, party, label(message), Outcome::Unexpected));
+                self.differ(
+                    None,
+                    "message",
+                    "nothing of the kind".to_owned(),
+                    label(message),
+                );
+            }
+        }
+        let goes_on = status.is_some_and(|status| status < 200) && self.extra.len() < MAX_STRANGE;
+        self.is_over |= !goes_on;
+        if status.is_none() {
+            self.say_ok(party, message);
+        }
+    }
+
+    /// Answers a challenge that wasn't captured: the request goes once more, with credentials.
+    pub(super) fn log_in(&mut self, message: &Message) -> bool {
+        let Some((user, password)) = self.options.credentials.clone() else {
+            return false;
+        };
+        let Some(octets) = self.last_request(message) else {
+            return false;
+        };
+        let mut request = Message::parse(&octets);
+        if self.caller.1.shift >= MAX_CHALLENGES || request.cseq() != message.cseq() {
+            return false;
+        }
+        let _ = self
+            .caller
+            .0
+            .send(&acknowledging(&request, message).to_octets());
+        let book = &mut self.caller.1;
+        book.challenged(message);
+        book.shift += 1;
+        let Some((number, method)) = request.cseq() else {
+            return false;
+        };
+        request.set("CSeq", &format!("{} {method}", number + 1));
+        renewed(&mut request);
+        if !book.authorise(&mut request, &user, &password) {
+            return false;
+        }
+        let (now, shown) = (self.now(), label(message));
+        let behind = (0..self.items.len())
+            .rfind(|at| matches!(self.states[*at], State::Done(..)))
+            .map_or(0, |at| at + 1);
+        self.extra.push((
+            behind,
+            now,
+            Role::Caller,
+            format!("{shown}, answered with credentials"),
+            Outcome::Adapted,
+        ));
+        let octets = request.to_octets();
+        let _ = self.caller.0.send(&octets);
+        self.sent(Role::Caller, &request, octets);
+        true
+    }
+
+    pub(super) fn last_request(&self, response: &Message) -> Option<Vec<u8>> {
+        if response.method() == "INVITE" {
+            return self.invite.as_ref().map(Message::to_octets);
+        }
+        None
+    }
+
+    pub(super) fn say_ok(&mut self, party: Role, request: &Message) {
+        let reply = answering(request, 200, "OK");
+        let octets = reply.to_octets();
+        let _ = self.send_raw(party, &octets);
+        self.sent(party, &reply, octets);
+    }
+}
