@@ -249,13 +249,14 @@ impl Call {
         cseq: u32,
         content: Option<(&[u8], &[u8])>,
     ) {
+        let (lines, body) = content.unwrap_or_default();
+        let body = &*self.with_origin(side, body);
         let Some(leg) = self.leg(side) else { return };
         let leg_flow = leg.flow;
         let Some(dialog) = leg.dialog_ref(fork) else {
             return;
         };
         let flow = cx.next_flow(dialog, leg_flow);
-        let (lines, body) = content.unwrap_or_default();
         let write = |head: &mut Head<'_>| {
             dialog.ack_head(cseq, head);
             head.raw(lines);
@@ -372,7 +373,7 @@ impl Call {
             }
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
             Purpose::Refresh if broken => self.refresh_again(cx, pending.side),
-            Purpose::Refresh | Purpose::Join => self.hang_up(cx, Reason::DialogGone),
+            Purpose::Refresh | Purpose::Join | Purpose::Follow => self.hang_up(cx, Reason::DialogGone),
             Purpose::Own if broken && pending.method == Method::Bye => {
                 self.send_bye_again(cx, &pending);
             }

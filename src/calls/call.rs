@@ -20,7 +20,9 @@ use uuid::Uuid;
 use super::dial::Dial;
 use super::hangup::Farewell;
 use super::limits::Permit;
+use super::origin::Origin;
 use super::outbound::Outbound;
+use super::proofs::Again;
 use super::target::{Place, Target};
 use super::transfer::Transfer;
 use crate::directory::view::PeerLogin;
@@ -91,6 +93,8 @@ pub(crate) struct Leg {
     pub(crate) sdp: Option<Box<[u8]>>,
     /// What this peer's challenges are answered with.
     pub(crate) login: Option<Arc<PeerLogin>>,
+    /// Whose session this peer takes every SDP of ours for.
+    pub(crate) origin: Option<Box<Origin>>,
 }
 
 impl Leg {
@@ -103,6 +107,7 @@ impl Leg {
             session_timer: None,
             sdp: None,
             login: None,
+            origin: None,
         }
     }
 
@@ -263,6 +268,8 @@ pub(crate) struct Pending {
     pub(crate) sdp: Option<Box<[u8]>>,
     /// The session that the requester on the other leg gets once this is accepted.
     pub(crate) renewal: Option<SessionTimer>,
+    /// What sending it again with credentials takes, where there are any.
+    pub(crate) again: Option<Box<Again>>,
     pub(crate) purpose: Purpose,
 }
 
@@ -275,6 +282,8 @@ pub(crate) enum Purpose {
     Refresh,
     /// Our own re-INVITE, which gives the callee the runtime's media.
     Join,
+    /// Our own re-INVITE, which gives the runtime what the callee has changed meanwhile.
+    Follow,
     /// Our own PRACK or BYE: the answer only ends the wait.
     Own,
     /// The REFER of a transfer.

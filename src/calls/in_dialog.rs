@@ -3,12 +3,15 @@
 
 use std::time::Duration;
 
+use trunkline_sip::auth::client::Asking;
+use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{Request, Response, ServerTx};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::call::{Call, Pending, Phase, Purpose, Side, Speaker};
+use super::proofs::{Again, Proofs};
 use super::context::{ALLOW, CallTimer, Cx};
 use super::crossing::{self, Place, lacking_options};
 use super::refusal::Reason;
@@ -159,9 +162,11 @@ impl Call {
         lines: impl FnOnce(&mut Head<'_>),
     ) -> bool {
         let owner = owner_of(self.key);
+        let body = &*self.with_origin(side, body);
         let Some(leg) = self.leg(side) else {
             return false;
         };
+        let mut again = leg.login.is_some().then(Vec::new);
         let leg_flow = leg.flow;
         let session = leg.session;
         let sdp = (offers && leg.keeps_sdp()).then(|| body.into());
@@ -183,7 +188,13 @@ impl Call {
                     session.request_lines(head);
                 }
             }
-            lines(head);
+            match &mut again {
+                Some(kept) => {
+                    lines(&mut Head::new(kept));
+                    head.raw(kept);
+                }
+                None => lines(head),
+            }
         };
         let client = cx.with_head(write, |cx, head| {
             let request = Request {
@@ -213,6 +224,13 @@ impl Call {
             connected: flow.connection != 0,
             sdp,
             renewal: None,
+            again: again.map(|lines| {
+                Box::new(Again {
+                    lines: lines.into(),
+                    body: body.into(),
+                    proofs: Proofs::default(),
+                })
+            }),
             purpose,
         });
         true
@@ -227,9 +245,13 @@ impl Call {
         message: &Message<'_>,
     ) {
         self.end_exchange(cx, &pending);
+        let Some(pending) = self.prove(cx, pending, message) else {
+            return;
+        };
         match (pending.purpose, pending.method) {
             (Purpose::Own, Method::Invite) => self.settle_late(cx, &pending, message),
             (Purpose::Own | Purpose::Again, _) => {}
+            (Purpose::Follow, _) => self.on_follow_answer(cx, flow, &pending, message),
             (Purpose::Join, _) => self.on_join_answer(cx, flow, &pending, message),
             (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
             (Purpose::Refresh, _) => self.on_refresh_answer(cx, flow, &pending, message),
@@ -241,6 +263,57 @@ impl Call {
                 self.mind_gone(cx, message);
             }
         }
+    }
+
+    /// Sends a request again with the credentials that its peer wants; otherwise it is given back.
+    fn prove(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut pending: Pending,
+        message: &Message<'_>,
+    ) -> Option<Pending> {
+        if !matches!(message.status(), 401 | 407) {
+            return Some(pending);
+        }
+        let Some(mut again) = pending.again.take() else {
+            return Some(pending);
+        };
+        let (method, token) = (pending.method, pending.method.as_str());
+        let random = cx.endpoint.entropy().bits128();
+        let answered = self.leg(pending.side).is_some_and(|leg| {
+            let login = leg.login.clone();
+            let uri = leg.dialog_ref(pending.fork).map(Dialog::request_uri);
+            login.zip(uri).is_some_and(|(login, uri)| {
+                let body = &again.body;
+                let asking = Asking {
+                    method: token,
+                    uri,
+                    body,
+                };
+                again.proofs.answer(message, &asking, &login, random)
+            })
+        });
+        let sent = answered
+            && self.send_on_leg(
+                cx,
+                pending.side,
+                pending.fork,
+                (method, token),
+                (pending.purpose, pending.offers, pending.theirs),
+                &again.body,
+                |head| {
+                    head.raw(&again.lines);
+                    again.proofs.lines(head);
+                },
+            );
+        if !sent {
+            return Some(pending);
+        }
+        if let Some(last) = self.pending.last_mut() {
+            last.renewal = pending.renewal;
+            last.again = Some(again);
+        }
+        None
     }
 
     /// The answer of one leg, told to the other.
@@ -260,6 +333,7 @@ impl Call {
             self.remember_sdp(requester, message.body());
         }
         let prefix = cx.core.config.header_prefix.clone();
+        let body = self.with_origin(requester, message.body());
         let Some(leg) = self.leg(requester) else {
             return;
         };
@@ -281,7 +355,7 @@ impl Call {
         };
         let phrase = String::from_utf8_lossy(message.reason());
         let phrase = (status == message.status() && !phrase.is_empty()).then_some(&*phrase);
-        cx.respond_as(server, (status, phrase), None, write, message.body());
+        cx.respond_as(server, (status, phrase), None, write, &body);
     }
 
     /// 481 and 408 say that the peer has lost the dialog (RFC 3261 §12.2.1.2).

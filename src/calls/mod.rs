@@ -19,6 +19,7 @@ mod hangup;
 mod in_dialog;
 pub mod limits;
 pub mod live;
+mod origin;
 pub mod outbound;
 mod proofs;
 mod provisional;

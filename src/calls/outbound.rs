@@ -28,14 +28,15 @@ use super::dial::{Answered, Callee, Dial, Errand, Failure, Progress};
 use super::effect::Effect;
 use super::hangup::{self, End, Farewell};
 use super::limits::{Claim, Full};
+use super::origin::{self, Origin};
 use super::record::{Direction, Fact, HangupBy, Started, Status};
 use super::refusal::Reason;
 use super::session::glare_wait;
 use super::{Calls, Slot as Place, has_sdp};
 use crate::directory::view::{OrgView, Runtime, View};
 
-/// Re-INVITEs that are sent until the callee takes the runtime's media.
-const MAX_JOINS: u8 = 8;
+/// Re-INVITEs of ours until both sides have each other's media.
+const MAX_ROUNDS: u8 = 8;
 /// How long to wait before a re-INVITE that something else stands in the way of.
 const JOIN_PAUSE: Duration = Duration::from_millis(500);
 /// The longest wait that a callee may ask for before the next re-INVITE, in seconds.
@@ -82,16 +83,16 @@ pub(crate) struct Outbound {
     /// The callee's SDP as the runtime knows it.
     heard: Box<[u8]>,
     /// The runtime's SDP, until the callee has it.
-    join: Option<Join>,
-}
-
-/// The runtime's media on their way to the callee.
-#[derive(Debug)]
-struct Join {
-    sdp: Box<[u8]>,
-    sent: u8,
+    join: Option<Box<[u8]>>,
+    /// The runtime's SDP as the callee has it.
+    told: Box<[u8]>,
+    /// The callee's new SDP, until the runtime has it.
+    follow: Option<Box<[u8]>>,
+    /// Re-INVITEs of ours so far.
+    rounds: u8,
     timer: Option<TimerId>,
 }
+
 
 impl Calls {
     /// Begins an outbound call in `slot`, which must be this shard's.
@@ -194,6 +195,10 @@ impl Calls {
             media: None,
             heard: Box::default(),
             join: None,
+            told: Box::default(),
+            follow: None,
+            rounds: 0,
+            timer: None,
         };
         let call = Call {
             key,
@@ -337,6 +342,10 @@ impl Call {
 
     fn on_callee_answers(&mut self, cx: &mut Cx<'_>, answered: Answered) {
         self.caller = answered.leg;
+        if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
+            let session = self.id.as_u64_pair().1 >> 2;
+            self.caller.origin = Some(Box::new(Origin::new(session, local.ip())));
+        }
         self.tags.extend(answered.tags);
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
@@ -477,59 +486,44 @@ impl Call {
 
     /// The callee is to hear `sdp` of the runtime.
     fn join(&mut self, cx: &mut Cx<'_>, sdp: &[u8]) {
-        let Some(outbound) = self.outbound.as_deref_mut() else {
-            return;
-        };
-        outbound.join = Some(Join {
-            sdp: sdp.into(),
-            sent: 0,
-            timer: None,
-        });
+        if let Some(outbound) = self.outbound.as_deref_mut() {
+            outbound.join = Some(sdp.into());
+        }
         self.send_join(cx);
     }
 
-    /// Sends the re-INVITE that joins the two, or waits until nothing else is being agreed.
+    /// Sends the re-INVITE that is due, or waits until nothing else is being agreed.
     pub(crate) fn send_join(&mut self, cx: &mut Cx<'_>) {
         let busy = self.pending.iter().any(|pending| pending.offers) || !self.awaited.is_empty();
-        let Some(join) = self
-            .outbound
-            .as_deref_mut()
-            .and_then(|outbound| outbound.join.as_mut())
-        else {
+        let Some(outbound) = self.outbound.as_deref_mut() else {
             return;
         };
-        join.timer = None;
+        outbound.timer = None;
+        let due = match (&outbound.join, &outbound.follow) {
+            (Some(sdp), _) => (Side::Caller, Purpose::Join, sdp.clone()),
+            (None, Some(sdp)) => (Side::Agent, Purpose::Follow, sdp.clone()),
+            (None, None) => return,
+        };
         if busy {
             return self.join_later(cx, JOIN_PAUSE);
         }
-        if join.sent == MAX_JOINS {
+        if outbound.rounds == MAX_ROUNDS {
             return self.hang_up(cx, Reason::JoinRefused);
         }
-        join.sent += 1;
-        let body = join.sdp.clone();
+        outbound.rounds += 1;
+        let (side, purpose, body) = due;
         let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-        let sent = self.send_on_leg(
-            cx,
-            Side::Caller,
-            0,
-            (Method::Invite, "INVITE"),
-            (Purpose::Join, true, 0),
-            &body,
-            lines,
-        );
-        if !sent {
+        let invite = (Method::Invite, "INVITE");
+        if !self.send_on_leg(cx, side, 0, invite, (purpose, true, 0), &body, lines) {
             self.join_later(cx, JOIN_PAUSE);
         }
     }
 
     fn join_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
         let timer = cx.schedule(self.key, wait, CallTimer::Join);
-        if let Some(join) = self
-            .outbound
-            .as_deref_mut()
-            .and_then(|outbound| outbound.join.as_mut())
-        {
-            join.timer = Some(timer);
+        if let Some(outbound) = self.outbound.as_deref_mut() {
+            cx.cancel_timer(&mut outbound.timer);
+            outbound.timer = Some(timer);
         }
     }
 
@@ -541,15 +535,60 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) {
+        if !self.takes_join(cx, flow, pending, message) {
+            return;
+        }
+        self.joined(cx);
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return;
+        };
+        // What was agreed with our own address may be another thing with the runtime's.
+        if has_sdp(message) && !origin::is_same_media(&outbound.heard, message.body()) {
+            outbound.heard = message.body().into();
+            outbound.follow = Some(message.body().into());
+            self.send_join(cx);
+        }
+    }
+
+    /// The runtime's answer to the re-INVITE with what the callee has changed.
+    pub(crate) fn on_follow_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        if !self.takes_join(cx, flow, pending, message) {
+            return;
+        }
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            return;
+        };
+        outbound.follow = None;
+        if has_sdp(message) && !origin::is_same_media(&outbound.told, message.body()) {
+            self.join(cx, message.body());
+        }
+    }
+
+    /// Whether a re-INVITE of ours was accepted. If not, it is sent again later, or the call ends.
+    fn takes_join(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) -> bool {
         let retry_after = message
             .number(HeaderName::RetryAfter)
             .filter(|after| *after <= MAX_RETRY_AFTER);
         match (message.status(), retry_after) {
             (200..=299, _) => {
-                self.caller.flow = flow;
-                self.send_ack(cx, Side::Caller, 0, pending.client, pending.cseq, None);
+                if let Some(leg) = self.leg(pending.side) {
+                    leg.flow = flow;
+                }
+                self.send_ack(cx, pending.side, 0, pending.client, pending.cseq, None);
                 self.note_refresh(cx, pending, message);
-                self.joined(cx);
+                return true;
             }
             (408 | 481, _) => self.hang_up(cx, Reason::DialogGone),
             // Both Call-IDs are ours, so the longer wait is ours as well (RFC 3261 §14.1).
@@ -562,6 +601,7 @@ impl Call {
             }
             _ => self.hang_up(cx, Reason::JoinRefused),
         }
+        false
     }
 
     /// Both hear each other: our own media have no part in it any more.
@@ -570,9 +610,11 @@ impl Call {
         let Some(outbound) = self.outbound.as_deref_mut() else {
             return;
         };
-        if let Some(mut join) = outbound.join.take() {
-            cx.cancel_timer(&mut join.timer);
+        if let Some(sdp) = outbound.join.take() {
+            outbound.told = sdp;
         }
+        outbound.follow = None;
+        cx.cancel_timer(&mut outbound.timer);
         if outbound.media.take().is_some() {
             cx.core.effects.push(Effect::CloseEcho { call: key });
         }
@@ -613,7 +655,7 @@ impl Outbound {
         self.media.is_some()
     }
 
-    pub(crate) fn timer(&self) -> Option<TimerId> {
-        self.join.as_ref().and_then(|join| join.timer)
+    pub(crate) const fn timer(&self) -> Option<TimerId> {
+        self.timer
     }
 }

@@ -16,6 +16,14 @@ const MAX_REALMS: usize = 4;
 /// Answers to one realm for one request.
 const MAX_ANSWERS: u32 = 3;
 
+/// A request inside a call as it was sent, in case the peer wants credentials.
+#[derive(Debug)]
+pub(crate) struct Again {
+    pub(crate) lines: Box<[u8]>,
+    pub(crate) body: Box<[u8]>,
+    pub(crate) proofs: Proofs,
+}
+
 /// What has been answered so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Proofs(SmallVec<[Proof; 1]>);

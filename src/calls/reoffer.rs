@@ -246,6 +246,7 @@ impl Call {
         delayed: Option<Delayed>,
         more: impl FnOnce(&mut Head<'_>),
     ) {
+        let body = &*self.with_origin(requester, body);
         let Some(leg) = self.leg(requester) else {
             return;
         };

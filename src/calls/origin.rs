@@ -1,0 +1,112 @@
+//! The origin line of the SDP towards a callee of ours. The first offer is our own, later ones are the runtime's: to the callee they
+//! must be one session whose version grows by one with each change (RFC 3264 §8, RFC 8866 §5.2).
+
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::IpAddr;
+
+use super::call::{Call, Side};
+
+/// Our session as one peer knows it.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    session: u64,
+    ip: IpAddr,
+    version: u64,
+    /// Of the last SDP, its origin line apart.
+    digest: Option<u64>,
+}
+
+impl Origin {
+    /// After the first offer, whose version was 1.
+    pub(crate) const fn new(session: u64, ip: IpAddr) -> Self {
+        Self {
+            session,
+            ip,
+            version: 1,
+            digest: None,
+        }
+    }
+
+    /// An SDP of somebody else as the next of this session.
+    fn adopt(&mut self, sdp: &[u8]) -> Vec<u8> {
+        let mut hasher = DefaultHasher::new();
+        for line in lines(sdp).filter(|line| !line.starts_with(b"o=")) {
+            line.hash(&mut hasher);
+        }
+        let digest = hasher.finish();
+        if self.digest.replace(digest) != Some(digest) {
+            self.version += 1;
+        }
+        let family = if self.ip.is_ipv4() { "IP4" } else { "IP6" };
+        let own = format!(
+            "o=- {} {} IN {family} {}\r\n",
+            self.session, self.version, self.ip
+        );
+        let mut out = Vec::with_capacity(sdp.len() + own.len());
+        for line in sdp.split_inclusive(|octet| *octet == b'\n') {
+            if line.starts_with(b"o=") {
+                out.extend_from_slice(own.as_bytes());
+            } else {
+                out.extend_from_slice(line);
+            }
+        }
+        out
+    }
+}
+
+impl Call {
+    /// A body as the peer on `side` is to get it.
+    pub(crate) fn with_origin<'b>(&mut self, side: Side, body: &'b [u8]) -> Cow<'b, [u8]> {
+        let origin = self.leg(side).and_then(|leg| leg.origin.as_deref_mut());
+        match origin.filter(|_| body.starts_with(b"v=")) {
+            Some(origin) => origin.adopt(body).into(),
+            None => body.into(),
+        }
+    }
+}
+
+/// Whether two descriptions ask for the same media: all lines but those that name the session are alike.
+pub(crate) fn is_same_media(one: &[u8], other: &[u8]) -> bool {
+    let media = |sdp| {
+        lines(sdp).filter(|line: &&[u8]| {
+            !line.is_empty() && ![&b"o="[..], b"s=", b"t="].iter().any(|key| line.starts_with(key))
+        })
+    };
+    media(one).eq(media(other))
+}
+
+fn lines(sdp: &[u8]) -> impl Iterator<Item = &[u8]> {
+    sdp.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii_end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_foreign_sdp_becomes_the_next_version_of_ours() {
+        let mut origin = Origin::new(77, "192.0.2.1".parse().unwrap());
+        let sdp = |id: u32, port: u32| format!("v=0\r\no=x {id} {id} IN IP4 h\r\ns=-\r\nm=audio {port} RTP/AVP 0\r\n");
+        for (case, id, port, version) in [
+            ("the runtime's", 3, 4000, 2),
+            ("the same again", 3, 4000, 2),
+            ("only its version grew", 4, 4000, 2),
+            ("it moved", 5, 4002, 3),
+            ("and back", 6, 4000, 4),
+        ] {
+            let adopted = String::from_utf8(origin.adopt(sdp(id, port).as_bytes())).unwrap();
+            let expected = format!("v=0\r\no=- 77 {version} IN IP4 192.0.2.1\r\ns=-\r\nm=audio {port} RTP/AVP 0\r\n");
+            assert_eq!(adopted, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn media_are_compared_without_the_sessions_name() {
+        let one = b"v=0\r\no=a 1 1 IN IP4 h\r\ns=a\r\nm=audio 4000 RTP/AVP 0\r\n";
+        let same = b"v=0\no=a 1 2 IN IP4 h\ns=b\nm=audio 4000 RTP/AVP 0\n";
+        let other = b"v=0\r\no=a 1 1 IN IP4 h\r\ns=a\r\nm=audio 4002 RTP/AVP 0\r\n";
+        assert!(is_same_media(one, same));
+        assert!(!is_same_media(one, other));
+    }
+}
