@@ -373,7 +373,9 @@ impl Call {
             }
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
             Purpose::Refresh if broken => self.refresh_again(cx, pending.side),
-            Purpose::Refresh | Purpose::Join | Purpose::Follow => self.hang_up(cx, Reason::DialogGone),
+            Purpose::Refresh | Purpose::Join | Purpose::Follow => {
+                self.hang_up(cx, Reason::DialogGone)
+            }
             Purpose::Own if broken && pending.method == Method::Bye => {
                 self.send_bye_again(cx, &pending);
             }

@@ -18,8 +18,10 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::call::{Call, CallKey, Side, Speaker};
+use super::caps::Caps;
 use super::crossing::lacking_options;
 use super::effect::Effect;
+use super::hops::Hops;
 use super::limits::Limits;
 use super::live::LiveCalls;
 use super::record::Fact;
@@ -102,6 +104,9 @@ pub struct Core {
     pub(crate) nonces: Arc<Nonces>,
     pub(crate) window: Arc<NonceWindow>,
     pub(crate) limits: Arc<Limits>,
+    pub(crate) caps: Arc<Caps>,
+    /// Where the next hops are that are names.
+    pub(crate) hops: Hops,
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) tags: HashMap<u64, TagOwner>,
     pub(crate) timers: Wheel<(CallKey, CallTimer)>,
@@ -121,12 +126,12 @@ pub struct Core {
 }
 
 impl Core {
-    /// An empty core. `nonces`, `window`, `limits` and `live` are shared by all shards.
+    /// An empty core. `nonces`, `window`, `limits`, `caps` and `live` are shared by all shards.
     pub fn new(
         config: Arc<Config>,
         minter: Minter,
         (nonces, window): (Arc<Nonces>, Arc<NonceWindow>),
-        limits: Arc<Limits>,
+        (limits, caps): (Arc<Limits>, Arc<Caps>),
         live: Arc<LiveCalls>,
         now: Moment,
     ) -> Self {
@@ -136,6 +141,8 @@ impl Core {
             nonces,
             window,
             limits,
+            caps,
+            hops: Hops::default(),
             live,
             tags: HashMap::new(),
             timers: Wheel::new(now),
@@ -415,18 +422,27 @@ impl Cx<'_> {
 
     /// Where the next request inside a dialog goes: the first route; a live connection; the observed source
     /// if the Contact's host is private and the source isn't; the Contact.
-    pub(crate) fn next_flow(&self, dialog: &Dialog, mut leg: Flow) -> Flow {
+    pub(crate) fn next_flow(&mut self, dialog: &Dialog, mut leg: Flow) -> Flow {
         if self.core.lost.contains(&leg.connection) {
             leg.connection = 0;
         }
         if leg.transport.is_reliable() && leg.connection != 0 && !dialog.has_route() {
             return leg;
         }
-        let Some(Place::Known(target)) = std::str::from_utf8(dialog.next_hop())
+        let place = std::str::from_utf8(dialog.next_hop())
             .ok()
-            .and_then(target::place)
-        else {
-            return leg;
+            .and_then(target::place);
+        let target = match place {
+            Some(Place::Known(target)) => target,
+            Some(Place::Name(wanted)) => {
+                let Core { hops, effects, .. } = &mut *self.core;
+                match hops.find(wanted, leg.peer, effects, self.now) {
+                    Some(target) => target,
+                    // Not known yet, or to nobody: where the peer was heard from.
+                    None => return leg,
+                }
+            }
+            None => return leg,
         };
         if target.transport == leg.transport && target.address == leg.peer {
             return leg;

@@ -381,7 +381,7 @@ impl Dial {
         let heard = std::mem::replace(&mut self.heard, true);
         match message.status() {
             100 => Progress::Waits,
-            101..=199 => self.on_provisional(message),
+            101..=199 => self.on_provisional(cx, flow, message),
             200..=299 => self.on_accepted(cx, flow, message),
             status => {
                 let client = self.client.take();
@@ -392,7 +392,11 @@ impl Dial {
         }
     }
 
-    fn on_provisional(&mut self, message: &Message<'_>) -> Progress {
+    fn on_provisional(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) -> Progress {
+        // A next hop that is a name is asked for now, so that it is known once the ACK is to go there.
+        if let Some(dialog) = self.early_dialog(message) {
+            cx.next_flow(&dialog, flow);
+        }
         if has_sdp(message) {
             let tag = message.to_tag().unwrap_or_default();
             self.early = Some((tag.into(), message.body().into()));
@@ -402,6 +406,12 @@ impl Dial {
         } else {
             Progress::Rings
         }
+    }
+
+    /// The dialog of the first provisional answer.
+    fn early_dialog(&self, message: &Message<'_>) -> Option<Dialog> {
+        let uri = self.current.as_ref().filter(|_| !self.rang)?.uri.as_bytes();
+        Dialog::uac(uri, message)
     }
 
     /// The 2xx is acknowledged at once: its SDP is the answer to our offer.

@@ -21,6 +21,11 @@ pub enum Effect {
         /// What is to be resolved.
         wanted: Unresolved,
     },
+    /// Resolve the next hop of requests inside a call; answered by `Calls::handle_hop`.
+    ResolveHop {
+        /// What is to be resolved.
+        wanted: Unresolved,
+    },
     /// Find or make the contact with this number; answered by `Calls::handle_contact`.
     FindContact {
         /// Who asks.

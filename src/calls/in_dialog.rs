@@ -11,9 +11,9 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::call::{Call, Pending, Phase, Purpose, Side, Speaker};
-use super::proofs::{Again, Proofs};
 use super::context::{ALLOW, CallTimer, Cx};
 use super::crossing::{self, Place, lacking_options};
+use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
 use super::{has_sdp, owner_of};
 

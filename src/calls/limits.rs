@@ -16,6 +16,8 @@ pub enum Full {
     Trunk,
     /// The org is.
     Org,
+    /// The org is, with calls that it began itself.
+    Outbound,
     /// This node is.
     Node,
 }
@@ -72,19 +74,39 @@ impl Limits {
         trunk: Option<Claim>,
         agent: Claim,
     ) -> Result<Permit, Full> {
+        self.acquire_all([
+            (Some(org), Full::Org),
+            (trunk, Full::Trunk),
+            (Some(agent), Full::Agent),
+            (None, Full::Outbound),
+        ])
+    }
+
+    /// The same for a call that we begin, which counts among its org's outbound calls as well.
+    ///
+    /// # Errors
+    /// What is full; then nothing was taken.
+    pub(crate) fn acquire_outbound(
+        self: &Arc<Self>,
+        [org, outbound, trunk, agent]: [Claim; 4],
+    ) -> Result<Permit, Full> {
+        self.acquire_all([
+            (Some(org), Full::Org),
+            (Some(outbound), Full::Outbound),
+            (Some(trunk), Full::Trunk),
+            (Some(agent), Full::Agent),
+        ])
+    }
+
+    fn acquire_all(self: &Arc<Self>, claims: [(Option<Claim>, Full); 4]) -> Result<Permit, Full> {
         if self.calls.fetch_add(1, Ordering::Relaxed) >= self.max_calls {
             self.calls.fetch_sub(1, Ordering::Relaxed);
             return Err(Full::Node);
         }
         let mut permit = Permit {
             limits: Arc::clone(self),
-            held: [None; 3],
+            held: [None; 4],
         };
-        let claims = [
-            (Some(org), Full::Org),
-            (trunk, Full::Trunk),
-            (Some(agent), Full::Agent),
-        ];
         for (held, (claim, full)) in permit.held.iter_mut().zip(claims) {
             let Some(claim) = claim else { continue };
             if !self.take(claim) {
@@ -119,7 +141,7 @@ impl Limits {
 #[derive(Debug)]
 pub struct Permit {
     limits: Arc<Limits>,
-    held: [Option<Uuid>; 3],
+    held: [Option<Uuid>; 4],
 }
 
 impl Drop for Permit {

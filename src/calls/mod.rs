@@ -9,6 +9,7 @@ pub mod admission;
 mod answer;
 mod attempt;
 mod call;
+pub mod caps;
 mod context;
 mod crossing;
 mod dial;
@@ -16,6 +17,7 @@ mod echo;
 mod effect;
 pub mod handoff;
 mod hangup;
+mod hops;
 mod in_dialog;
 pub mod limits;
 pub mod live;
@@ -234,6 +236,16 @@ impl Calls {
         now: Moment,
     ) {
         self.with(key, endpoint, now, |call, cx| call.on_resolved(cx, targets));
+    }
+
+    /// The answer to [`Effect::ResolveHop`].
+    pub fn handle_hop(
+        &mut self,
+        wanted: &target::Unresolved,
+        targets: Vec<target::Target>,
+        now: Moment,
+    ) {
+        self.core.hops.learn(wanted, targets, now);
     }
 
     /// The answer to [`Effect::FindContact`].

@@ -70,14 +70,18 @@ impl Call {
 pub(crate) fn is_same_media(one: &[u8], other: &[u8]) -> bool {
     let media = |sdp| {
         lines(sdp).filter(|line: &&[u8]| {
-            !line.is_empty() && ![&b"o="[..], b"s=", b"t="].iter().any(|key| line.starts_with(key))
+            !line.is_empty()
+                && ![&b"o="[..], b"s=", b"t="]
+                    .iter()
+                    .any(|key| line.starts_with(key))
         })
     };
     media(one).eq(media(other))
 }
 
 fn lines(sdp: &[u8]) -> impl Iterator<Item = &[u8]> {
-    sdp.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii_end)
+    sdp.split(|octet| *octet == b'\n')
+        .map(<[u8]>::trim_ascii_end)
 }
 
 #[cfg(test)]
@@ -87,7 +91,9 @@ mod tests {
     #[test]
     fn a_foreign_sdp_becomes_the_next_version_of_ours() {
         let mut origin = Origin::new(77, "192.0.2.1".parse().unwrap());
-        let sdp = |id: u32, port: u32| format!("v=0\r\no=x {id} {id} IN IP4 h\r\ns=-\r\nm=audio {port} RTP/AVP 0\r\n");
+        let sdp = |id: u32, port: u32| {
+            format!("v=0\r\no=x {id} {id} IN IP4 h\r\ns=-\r\nm=audio {port} RTP/AVP 0\r\n")
+        };
         for (case, id, port, version) in [
             ("the runtime's", 3, 4000, 2),
             ("the same again", 3, 4000, 2),
@@ -96,7 +102,9 @@ mod tests {
             ("and back", 6, 4000, 4),
         ] {
             let adopted = String::from_utf8(origin.adopt(sdp(id, port).as_bytes())).unwrap();
-            let expected = format!("v=0\r\no=- 77 {version} IN IP4 192.0.2.1\r\ns=-\r\nm=audio {port} RTP/AVP 0\r\n");
+            let expected = format!(
+                "v=0\r\no=- 77 {version} IN IP4 192.0.2.1\r\ns=-\r\nm=audio {port} RTP/AVP 0\r\n"
+            );
             assert_eq!(adopted, expected, "{case}");
         }
     }

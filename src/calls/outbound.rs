@@ -23,6 +23,7 @@ use uuid::Uuid;
 use super::call::{
     Call, ContactState, Echo, ForkDialog, Leg, Pending, Phase, Purpose, Setup, Side, Speaker,
 };
+use super::caps::Denied;
 use super::context::{CallTimer, Cx};
 use super::dial::{Answered, Callee, Dial, Errand, Failure, Progress};
 use super::effect::Effect;
@@ -93,7 +94,6 @@ pub(crate) struct Outbound {
     timer: Option<TimerId>,
 }
 
-
 impl Calls {
     /// Begins an outbound call in `slot`, which must be this shard's.
     ///
@@ -105,9 +105,13 @@ impl Calls {
         view: &View,
         (slot, order): (Slot, &Order),
         now: Moment,
-    ) -> Result<Placed, Reason> {
+    ) -> Result<Placed, Denied> {
         if let Some(reason) = self.core.closed() {
-            return Err(reason);
+            return Err(reason.into());
+        }
+        let caps = Arc::clone(&self.core.caps);
+        if !caps.allows(order.number) {
+            return Err(Reason::DestinationNotAllowed.into());
         }
         let org = view.org(order.org).ok_or(Reason::NoAgent)?;
         let way = org.ways_out.get(&order.agent).ok_or(Reason::NoWayOut)?;
@@ -128,13 +132,15 @@ impl Calls {
         let permit = self
             .core
             .limits
-            .acquire(org_claim, Some(trunk_claim), agent_claim)
+            .acquire_outbound([org_claim, caps.claim(order.org), trunk_claim, agent_claim])
             .map_err(|full| match full {
                 Full::Agent => Reason::AgentBusy,
                 Full::Trunk => Reason::TrunkBusy,
                 Full::Org => Reason::OrgBusy,
+                Full::Outbound => Reason::OutboundBusy,
                 Full::Node => Reason::Overload,
             })?;
+        caps.begin(order.org, (way.id, way.calls_per_second), now)?;
         let key = self.reserve();
         let mut cx = Cx {
             core: &mut self.core,

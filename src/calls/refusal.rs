@@ -77,12 +77,20 @@ pub enum Reason {
     TrunkRefused,
     /// The callee's re-INVITE was refused.
     JoinRefused,
+    /// The org is at its limit of calls that it began.
+    OutboundBusy,
+    /// The org begins too many calls.
+    OutboundRate,
+    /// The trunk begins too many calls a second.
+    TrunkRate,
+    /// The operator doesn't allow calls to this number.
+    DestinationNotAllowed,
     /// A fault of ours.
     Internal,
 }
 
 impl Reason {
-    const ALL: [Self; 37] = [
+    const ALL: [Self; 41] = [
         Self::NoAgent,
         Self::AgentBusy,
         Self::TrunkBusy,
@@ -119,6 +127,10 @@ impl Reason {
         Self::TrunkAuthFailed,
         Self::TrunkRefused,
         Self::JoinRefused,
+        Self::OutboundBusy,
+        Self::OutboundRate,
+        Self::TrunkRate,
+        Self::DestinationNotAllowed,
         Self::Internal,
     ];
 
@@ -166,6 +178,10 @@ impl Reason {
             Self::TrunkAuthFailed => "trunk_auth_failed",
             Self::TrunkRefused => "trunk_refused",
             Self::JoinRefused => "join_refused",
+            Self::OutboundBusy => "outbound_busy",
+            Self::OutboundRate => "outbound_rate",
+            Self::TrunkRate => "trunk_rate",
+            Self::DestinationNotAllowed => "destination_not_allowed",
             Self::Internal => "internal_error",
         }
     }
@@ -211,6 +227,10 @@ impl Reason {
             Self::TrunkAuthFailed => "The outbound trunk does not accept the credentials",
             Self::TrunkRefused => "The outbound trunk refused the call",
             Self::JoinRefused => "The callee's side did not take the agent's media",
+            Self::OutboundBusy => "The org is at its limit of outbound calls at once",
+            Self::OutboundRate => "The org has begun as many outbound calls as it may for now",
+            Self::TrunkRate => "The trunk takes no more new calls this second",
+            Self::DestinationNotAllowed => "This number may not be called from here",
             Self::Internal => "Trunkline met a fault of its own",
         }
     }
@@ -220,7 +240,7 @@ impl Reason {
     pub const fn status(self) -> u16 {
         match self {
             Self::Overload | Self::Draining | Self::TrunkUnreachable => 503,
-            Self::NumberNotAllowed => 403,
+            Self::NumberNotAllowed | Self::DestinationNotAllowed => 403,
             Self::BadExtension => 420,
             Self::BadScheme => 416,
             Self::TooManyHops => 483,
@@ -251,6 +271,9 @@ impl Reason {
             | Self::MediaSilent
             | Self::NoWayOut
             | Self::NotRegistered
+            | Self::OutboundBusy
+            | Self::OutboundRate
+            | Self::TrunkRate
             | Self::CalleeNoAnswer
             | Self::TrunkRefused
             | Self::Operator => 480,
@@ -294,6 +317,10 @@ impl Reason {
             | Self::BadRequest
             | Self::NoWayOut
             | Self::NotRegistered
+            | Self::OutboundBusy
+            | Self::OutboundRate
+            | Self::TrunkRate
+            | Self::DestinationNotAllowed
             | Self::SessionTooBrief => Status::Refused,
         }
     }

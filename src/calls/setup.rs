@@ -136,7 +136,9 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 // Another shard was faster: decide again with that agent full.
                 Err(Full::Agent) => full.push(agent),
                 Err(Full::Trunk) => return Err(Judged::refused(decision, Reason::TrunkBusy)),
-                Err(Full::Org) => return Err(Judged::refused(decision, Reason::OrgBusy)),
+                Err(Full::Org | Full::Outbound) => {
+                    return Err(Judged::refused(decision, Reason::OrgBusy));
+                }
                 Err(Full::Node) => return Err(Judged::refused(decision, Reason::Overload)),
             }
         }

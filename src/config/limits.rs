@@ -23,6 +23,12 @@ pub struct Limits {
     pub partner_requests_per_minute: u32,
     /// Login links a minute that a partner may ask for, unless it has a limit of its own.
     pub login_links_per_minute: u32,
+    /// Outbound calls at once of one org.
+    pub outbound_calls: u32,
+    /// Outbound calls that one org may begin in a minute.
+    pub outbound_calls_per_minute: u32,
+    /// Outbound calls that one org may begin in 24 hours.
+    pub outbound_calls_per_day: u32,
     /// How long a draining node waits for its calls.
     pub drain_timeout: Duration,
 }
@@ -53,6 +59,15 @@ impl Limits {
             login_links_per_minute: section
                 .number("login_links_per_minute", 1..=1_000_000)
                 .unwrap_or(30),
+            outbound_calls: section
+                .number("outbound_calls", 0..=1_000_000)
+                .unwrap_or(50),
+            outbound_calls_per_minute: section
+                .number("outbound_calls_per_minute", 0..=1_000_000)
+                .unwrap_or(60),
+            outbound_calls_per_day: section
+                .number("outbound_calls_per_day", 0..=1_000_000)
+                .unwrap_or(2_000),
             drain_timeout: Duration::from_secs(
                 section.number("drain_timeout_s", 0..=86_400).unwrap_or(600),
             ),

@@ -12,6 +12,8 @@ pub struct Phone {
     pub default_runtime: DefaultRuntime,
     /// Whether a number is verified as soon as an org names it.
     pub auto_verify_numbers: bool,
+    /// What numbers that are called must begin with; empty: any may be called.
+    pub outbound_prefixes: Vec<Box<str>>,
     /// The voices that agents may have.
     pub voices: Vec<Voice>,
 }
@@ -45,6 +47,9 @@ impl Phone {
                 .parsed("default_runtime")
                 .unwrap_or(DefaultRuntime::Echo),
             auto_verify_numbers: section.switch("auto_verify_numbers").unwrap_or(false),
+            outbound_prefixes: section
+                .list("outbound_prefixes", prefix)
+                .unwrap_or_default(),
             voices: section.list("voices", voice).unwrap_or_default(),
         }
     }
@@ -72,6 +77,17 @@ impl std::str::FromStr for DefaultRuntime {
         }
         Ok(Self::Sip(text.into()))
     }
+}
+
+/// `+` and at least one digit: a country or a part of one.
+fn prefix(entry: &Entry) -> Result<Box<str>, String> {
+    let text = entry.text()?;
+    let digits = text.strip_prefix('+').unwrap_or_default();
+    if digits.is_empty() || digits.len() > 15 || !digits.bytes().all(|octet| octet.is_ascii_digit())
+    {
+        return Err(format!("{text:?} is no beginning of a number such as +44"));
+    }
+    Ok(text.into())
 }
 
 /// A table `{id, name, language, gender}`, or the id alone.

@@ -51,6 +51,8 @@ pub struct Sip {
     pub session_expires_s: u32,
     /// The shortest session interval we take, in seconds (RFC 4028 §5).
     pub min_se_s: u32,
+    /// Name servers for the hosts of trunks and runtimes; empty: the system's.
+    pub nameservers: Vec<SocketAddr>,
     /// Round-trip estimate (RFC 3261 §17.1.1.1).
     pub t1: Duration,
     /// Longest interval between retransmissions.
@@ -102,6 +104,7 @@ impl Sip {
                 .number("session_expires_s", 90..=86_400)
                 .unwrap_or(1800),
             min_se_s: section.number("min_se_s", 90..=86_400).unwrap_or(90),
+            nameservers: section.list("nameservers", nameserver).unwrap_or_default(),
             t1: millis(section, "t1_ms", 10, 5_000, 500),
             t2: millis(section, "t2_ms", 20, 60_000, 4_000),
             t4: millis(section, "t4_ms", 20, 60_000, 5_000),
@@ -225,6 +228,16 @@ fn millis(
     default: u64,
 ) -> Duration {
     Duration::from_millis(section.number(key, least..=most).unwrap_or(default))
+}
+
+/// An address, with or without a port.
+fn nameserver(entry: &Entry) -> Result<SocketAddr, String> {
+    let text = entry.text()?;
+    let with_port = text.parse::<SocketAddr>();
+    let bare = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
+    with_port
+        .or_else(|_| bare())
+        .map_err(|_| format!("{text:?} is no address such as 192.0.2.53 or 192.0.2.53:53"))
 }
 
 /// Text that goes into a header as it stands.

@@ -9,11 +9,12 @@ use uuid::Uuid;
 
 use super::clock;
 use super::inbox::{Input, Switch};
+use crate::calls::caps::{Caps, Denied};
 use crate::calls::limits::Limits;
 use crate::calls::outbound::{Order, Placed};
 use crate::calls::record::Transfer;
 use crate::calls::transfer::{Ask, Unable};
-use crate::calls::{Reason, place_of};
+use crate::calls::place_of;
 use crate::registrar::bindings::{Binding, Bindings};
 use crate::traces::Traces;
 
@@ -26,6 +27,7 @@ pub struct Handle {
     pub(super) switch: Switch,
     pub(super) limits: Arc<Limits>,
     pub(super) bindings: Arc<Bindings>,
+    pub(super) caps: Arc<Caps>,
     pub(super) node: Node,
     pub(super) traces: Arc<Traces>,
 }
@@ -41,11 +43,16 @@ impl Handle {
         self.limits.live(id)
     }
 
+    /// What orgs and trunks may begin, and have begun.
+    pub fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
     /// Begins an outbound call, and returns once its beginning can't be lost.
     ///
     /// # Errors
     /// A shard doesn't answer; within, why the call can't begin.
-    pub async fn place(&self, order: Order) -> Result<Result<Placed, Reason>, NoAnswer> {
+    pub async fn place(&self, order: Order) -> Result<Result<Placed, Denied>, NoAnswer> {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
         let inbox = &self.switch.shards()[self.switch.shard_of(slot)];
         let (done, answer) = oneshot::channel();

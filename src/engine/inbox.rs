@@ -9,9 +9,10 @@ use trunkline_sip::slot::{Minter, Slot};
 use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
+use crate::calls::caps::Denied;
 use crate::calls::outbound::{Order, Placed};
 use crate::calls::record::Transfer;
-use crate::calls::target::Target;
+use crate::calls::target::{Target, Unresolved};
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::{CallKey, Reason};
 
@@ -32,6 +33,8 @@ pub(crate) enum Input {
     Lost(Flow),
     /// A runtime's host was resolved; empty if it wasn't.
     Resolved(CallKey, Vec<Target>),
+    /// The next hop of requests inside calls was resolved; empty if it wasn't.
+    Hop(Unresolved, Vec<Target>),
     /// A contact was found or made, or not.
     Contact(CallKey, Option<Uuid>),
     /// The echo agent hears nothing.
@@ -42,7 +45,7 @@ pub(crate) enum Input {
     Place {
         slot: Slot,
         order: Box<Order>,
-        done: oneshot::Sender<Result<Placed, Reason>>,
+        done: oneshot::Sender<Result<Placed, Denied>>,
     },
     /// One call ends now; whether it was up is told.
     HangUp {

@@ -35,6 +35,7 @@ pub use bound::{Bound, Listening};
 pub use handle::Handle;
 pub use recording::{Recording, RecordingFault};
 
+use crate::calls::caps::{Bounds, Caps};
 use crate::calls::limits::Limits;
 use crate::calls::live::LiveCalls;
 use crate::calls::record::Fact;
@@ -118,6 +119,7 @@ impl Engine {
             (0..shards).map(|_| Inbox::new()).unzip();
         let switch = Switch::new(minter.clone(), inboxes);
         let limits = Limits::new(config.limits.max_calls);
+        let caps = Caps::new(bounds(config));
         let media = start_media(config, &switch)?;
         let (streams, connections) = start_streams(&deps, &switch, bound.streams)?;
         let told = Told::start(deps.store.clone(), &deps.runtime);
@@ -125,7 +127,7 @@ impl Engine {
             inbox: switch.shards()[0].clone(),
             journal: deps.journal.clone(),
             contacts: Contacts::start(deps.store.clone(), &deps.runtime),
-            resolver: Resolver::from_system(),
+            resolver: Resolver::new(&config.sip.nameservers),
             media,
             auth_failures: record_auth_failures(deps.store.clone(), &deps.runtime),
             told: told.clone(),
@@ -165,6 +167,7 @@ impl Engine {
             minter,
             switch: switch.clone(),
             limits: Arc::clone(&limits),
+            caps: Arc::clone(&caps),
             connections,
             outside,
             deps,
@@ -178,6 +181,7 @@ impl Engine {
                 switch,
                 limits,
                 bindings,
+                caps,
                 node,
                 traces,
             },
@@ -241,6 +245,7 @@ struct Shared {
     minter: Minter,
     switch: Switch,
     limits: Arc<Limits>,
+    caps: Arc<Caps>,
     connections: Connections,
     outside: Outside,
 }
@@ -288,7 +293,7 @@ impl Shared {
             Arc::clone(&self.calls),
             self.minter.clone(),
             (Arc::clone(&self.nonces), Arc::clone(&self.window)),
-            Arc::clone(&self.limits),
+            (Arc::clone(&self.limits), Arc::clone(&self.caps)),
             Arc::clone(&self.deps.live),
             now,
         )
@@ -396,6 +401,16 @@ fn calls_config(
         retry_after: RETRY_AFTER,
         node: Node(node),
         session_tokens: session_tokens(keyring),
+    }
+}
+
+fn bounds(config: &Config) -> Bounds {
+    let limits = &config.limits;
+    Bounds {
+        at_once: limits.outbound_calls,
+        per_minute: limits.outbound_calls_per_minute,
+        per_day: limits.outbound_calls_per_day,
+        prefixes: config.phone.outbound_prefixes.clone(),
     }
 }
 

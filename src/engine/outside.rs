@@ -16,10 +16,11 @@ use super::observe::Observer;
 use super::registrations;
 use super::resolve::Resolver;
 use super::told::Told;
+use crate::calls::caps::Denied;
 use crate::calls::live::LiveCalls;
 use crate::calls::outbound::Placed;
 use crate::calls::record::Fact;
-use crate::calls::{AuthFailure, CallKey, Calls, Effect, Reason};
+use crate::calls::{AuthFailure, CallKey, Calls, Effect};
 use crate::journal::{Journal, Position};
 use crate::media::EchoMedia;
 use crate::registrar;
@@ -28,7 +29,7 @@ use crate::registrar;
 const SHOWN: usize = 16_384;
 
 /// Calls that somebody ordered and waits for.
-pub(crate) type Promises = Vec<(Placed, oneshot::Sender<Result<Placed, Reason>>)>;
+pub(crate) type Promises = Vec<(Placed, oneshot::Sender<Result<Placed, Denied>>)>;
 
 /// What a shard reaches the world by.
 pub(crate) struct Outside {
@@ -127,6 +128,13 @@ impl Outside {
                 self.runtime.spawn(async move {
                     let targets = resolver.resolve(&wanted).await;
                     inbox.send(Input::Resolved(call, targets)).await;
+                });
+            }
+            Effect::ResolveHop { wanted } => {
+                let (resolver, inbox) = (self.resolver.clone(), self.inbox.clone());
+                self.runtime.spawn(async move {
+                    let targets = resolver.resolve(&wanted).await;
+                    inbox.send(Input::Hop(wanted, targets)).await;
                 });
             }
             Effect::OpenEcho { call, near } => {

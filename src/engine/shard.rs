@@ -319,6 +319,10 @@ impl Shard {
             Input::Resolved(call, targets) => catch_unwind(AssertUnwindSafe(|| {
                 calls.handle_resolved(endpoint, call, targets, now)
             })),
+            Input::Hop(wanted, targets) => {
+                calls.handle_hop(&wanted, targets, now);
+                Ok(())
+            }
             Input::Contact(call, contact) => catch_unwind(AssertUnwindSafe(|| {
                 calls.handle_contact(endpoint, call, contact, now)
             })),

@@ -56,6 +56,10 @@ pub struct Call {
     pub runtime_call_id: Option<String>,
     /// Its last transfer.
     pub transfer: Option<CallTransfer>,
+    /// The cause by Q.850 that a peer named.
+    pub q850_cause: Option<u16>,
+    /// What the client that ordered the call has said of it, as JSON.
+    pub metadata: Option<String>,
 }
 
 /// Which calls to list; what is `None` doesn't matter.
@@ -99,6 +103,24 @@ impl Store {
 }
 
 impl Calls<'_> {
+    /// When the org's last `most` outbound calls since then began, oldest first.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn begun_since(
+        self,
+        org: Uuid,
+        since: Moment,
+        most: u32,
+    ) -> Result<Vec<Moment>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT started_at FROM calls WHERE org_id = $1 AND started_at >= $2 AND direction = 'outbound'
+             ORDER BY started_at DESC LIMIT $3";
+        let rows: Vec<(i64,)> = fetch_all!(reading, sql, org, micros(since), i64::from(most))?;
+        let times = rows.into_iter().rev();
+        Ok(times.filter_map(|(at,)| moment(at).ok()).collect())
+    }
+
     /// A page of the org's calls, newest first, after `after`.
     ///
     /// # Errors
@@ -237,6 +259,8 @@ from_row!(Call {
     caller_call_id,
     runtime_call_id,
     transfer: not_here,
+    q850_cause: maybe(small),
+    metadata,
 });
 
 /// What a row of calls doesn't hold.

@@ -35,6 +35,7 @@ const MIGRATIONS: &[Migration] = migrations![
     7 "0007_session_context",
     8 "0008_events",
     9 "0009_transfers",
+    10 "0010_call_causes",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Daemon, House, Runtime, tools};
+use std::net::Ipv4Addr;
+
+use crate::harness::dns::{self, Record};
+use crate::harness::{Daemon, House, Runtime, Trace, tools};
 
 const NUMBER: &str = "+14155550100";
 const CALLER_NUMBER: &str = "+442071838750";
@@ -141,4 +144,314 @@ fn the_echo_agent_is_there_from_the_first_offer_on() {
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "callee", "{record}");
     assert!(record["runtime_call_id"].is_null(), "{record}");
+}
+
+/// A call that ends by itself: what the carrier saw, and the record.
+fn ended(more: &Value, scenario: &str) -> (Trace, Value) {
+    let carrier = Runtime::new();
+    let daemon = daemon(carrier, &json!({}));
+    let callee = carrier.play(scenario);
+    order(&daemon, more);
+    (callee.finish(), daemon.record())
+}
+
+fn hang_up(daemon: &Daemon, placed: &Value) {
+    let id = placed["call_id"].as_str().expect("an id");
+    let (status, call) = daemon.change("POST", &format!("/phone/calls/{id}/hangup"), &json!({}));
+    assert!(status == 200 || status == 202, "{status}: {call}");
+}
+
+#[test]
+fn challenges_to_invite_and_bye_are_answered() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let carrier = Runtime::new();
+    let login = json!({"username": "acme", "password": "wonder land"});
+    let daemon = daemon(carrier, &login);
+    let callee = carrier.play("carrier_challenges");
+    let placed = order(&daemon, &json!({}));
+    callee.wait_for("ACK");
+    daemon.wait_for_status(&placed["call_id"], "in_progress");
+    hang_up(&daemon, &placed);
+    let callee = callee.finish();
+    let invites = callee.requests("INVITE");
+    let numbers: Vec<_> = invites
+        .iter()
+        .filter_map(|invite| invite.header("CSeq"))
+        .collect();
+    assert_eq!(
+        numbers,
+        ["1 INVITE", "2 INVITE", "3 INVITE", "4 INVITE"],
+        "{callee}"
+    );
+    let last = invites.last().expect("an INVITE");
+    assert!(
+        last.header("Proxy-Authorization").is_some()
+            && last
+                .header("Authorization")
+                .is_some_and(|answer| answer.contains("second")),
+        "both servers are answered:\n{callee}"
+    );
+    assert_eq!(callee.requests("BYE").len(), 2, "{callee}");
+    assert!(
+        callee.requests("BYE")[1].header("Authorization").is_some(),
+        "{callee}"
+    );
+    assert_eq!(daemon.record()["status"], "completed");
+    assert!(!daemon.log().contains("wonder land"));
+}
+
+#[test]
+fn credentials_that_are_not_believed_end_the_call() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let carrier = Runtime::new();
+    let daemon = daemon(carrier, &json!({"username": "acme", "password": "x"}));
+    let callee = carrier.play("carrier_distrusts");
+    order(&daemon, &json!({}));
+    assert_eq!(callee.finish().requests("INVITE").len(), 2);
+    let record = daemon.record();
+    assert_eq!(record["status"], "failed", "{record}");
+    assert_eq!(record["sip_code"], 401, "{record}");
+    assert_eq!(record["reason"], "trunk_auth_failed", "{record}");
+}
+
+#[test]
+fn a_busy_callee_is_busy() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (_, record) = ended(&json!({}), "runtime_is_busy");
+    assert_eq!(record["status"], "busy", "{record}");
+    assert_eq!(record["sip_code"], 486, "{record}");
+    assert_eq!(record["reason"], "callee_busy", "{record}");
+    assert!(record["answered_at"].is_null(), "{record}");
+}
+
+#[test]
+fn a_callee_who_declines_leaves_the_gateways_cause() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (_, record) = ended(&json!({"metadata": {"lead": "7"}}), "carrier_declines");
+    assert_eq!(record["status"], "failed", "{record}");
+    assert_eq!(record["sip_code"], 603, "{record}");
+    assert_eq!(record["reason"], "callee_declined", "{record}");
+    assert_eq!(record["q850_cause"], 21, "{record}");
+    assert_eq!(record["metadata"], json!({"lead": "7"}));
+}
+
+#[test]
+fn ringing_ends_after_its_time() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (callee, record) = ended(&json!({"ringing_timeout_s": 1}), "runtime_rings");
+    assert!(
+        callee
+            .request("CANCEL")
+            .header("Reason")
+            .is_some_and(|reason| reason.contains("cause=408")),
+        "{callee}"
+    );
+    assert_eq!(record["status"], "no_answer", "{record}");
+    assert_eq!(record["reason"], "ringing_timeout", "{record}");
+}
+
+#[test]
+fn a_call_that_rings_can_be_taken_back() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let carrier = Runtime::new();
+    let daemon = daemon(carrier, &json!({}));
+    let callee = carrier.play("runtime_rings");
+    let placed = order(&daemon, &json!({}));
+    daemon.wait_for_status(&placed["call_id"], "ringing");
+    hang_up(&daemon, &placed);
+    callee.finish();
+    let record = daemon.record();
+    assert_eq!(record["status"], "canceled", "{record}");
+    assert_eq!(record["hangup_by"], "platform", "{record}");
+}
+
+#[test]
+fn the_longest_duration_ends_a_call() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (callee, record) = ended(&json!({"max_duration_s": 1}), "carrier_answers");
+    assert!(callee.request("BYE").header("Reason").is_some(), "{callee}");
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["reason"], "max_duration", "{record}");
+}
+
+#[test]
+fn an_answer_in_the_183_alone_will_do() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (_, record) = ended(&json!({"max_duration_s": 1}), "carrier_plays_early");
+    assert_eq!(record["status"], "completed", "{record}");
+    assert!(record["ringing_at"].is_string(), "{record}");
+}
+
+/// A call between two scenarios.
+fn joined(carrier_plays: &str, more: &Value) -> (Trace, Trace, Value) {
+    let (carrier, runtime) = (Runtime::new(), Runtime::new());
+    let daemon = daemon(carrier, &json!({}));
+    daemon
+        .house
+        .runtime(&daemon.house.first_agent, &runtime.uri());
+    daemon.house.settle();
+    let (callee, agent) = (carrier.play(carrier_plays), runtime.play("runtime_answers"));
+    order(&daemon, more);
+    (callee.finish(), agent.finish(), daemon.record())
+}
+
+#[test]
+fn glare_is_waited_out() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (callee, _, record) = joined("carrier_glares", &json!({"max_duration_s": 6}));
+    let invites = callee.requests("INVITE");
+    assert_eq!(invites.len(), 3, "{callee}");
+    let origin = |at: usize| {
+        let line = invites[at]
+            .body()
+            .lines()
+            .find(|line| line.starts_with("o="));
+        let words: Vec<&str> = line.expect("an origin").split(' ').collect();
+        (words[1].to_owned(), words[2].to_owned())
+    };
+    let (session, _) = origin(0);
+    assert_eq!(
+        origin(2),
+        (session, "2".to_owned()),
+        "one session, the next version:\n{callee}"
+    );
+    assert_eq!(record["reason"], "max_duration", "{record}");
+}
+
+#[test]
+fn a_callee_that_refuses_the_media_is_hung_up_on() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (_, agent, record) = joined("carrier_keeps_its_media", &json!({}));
+    assert!(agent.request("BYE").header("Reason").is_some(), "{agent}");
+    assert_eq!(record["reason"], "join_refused", "{record}");
+    assert_eq!(record["hangup_by"], "platform", "{record}");
+}
+
+#[test]
+fn a_callee_whose_agent_cannot_be_reached_is_hung_up_on() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let carrier = Runtime::new();
+    let daemon = daemon(carrier, &json!({}));
+    daemon
+        .house
+        .runtime(&daemon.house.first_agent, &Runtime::new().uri());
+    daemon.house.settle();
+    let callee = carrier.play("carrier_answers");
+    order(&daemon, &json!({}));
+    callee.finish();
+    let record = daemon.record();
+    assert_eq!(record["status"], "failed", "{record}");
+    assert_eq!(record["reason"], "runtime_unreachable", "{record}");
+}
+
+#[test]
+fn a_trunk_is_dialled_over_tcp() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let carrier = Runtime::new().over_tcp();
+    let daemon = daemon(carrier, &json!({}));
+    let callee = carrier.play("runtime_hangs_up");
+    order(&daemon, &json!({}));
+    let callee = callee.finish();
+    let invite = callee.request("INVITE");
+    assert!(invite.start_line().contains(";transport=tcp"), "{callee}");
+    assert!(
+        invite
+            .header("Via")
+            .is_some_and(|via| via.starts_with("SIP/2.0/TCP")),
+        "{callee}"
+    );
+    assert_eq!(daemon.record()["status"], "completed");
+}
+
+#[test]
+fn the_second_target_of_a_name_is_tried_when_the_first_is_down() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (first, second) = (Runtime::new(), Runtime::new());
+    let port = |carrier: Runtime| carrier.address().port();
+    let names = dns::serve(vec![
+        (
+            "_sip._udp.carrier.test",
+            Record::Service(10, port(first), "one.carrier.test"),
+        ),
+        (
+            "_sip._udp.carrier.test",
+            Record::Service(20, port(second), "two.carrier.test"),
+        ),
+        ("one.carrier.test", Record::Address(Ipv4Addr::LOCALHOST)),
+        ("two.carrier.test", Record::Address(Ipv4Addr::LOCALHOST)),
+    ]);
+    let daemon = House::new()
+        .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())
+        .serve();
+    give_trunk(
+        &daemon,
+        first,
+        &json!({"host": "carrier.test", "port": 5060}),
+    );
+    let (down, callee) = (
+        first.play("carrier_is_down"),
+        second.play("runtime_hangs_up"),
+    );
+    order(&daemon, &json!({}));
+    let (down, callee) = (down.finish(), callee.finish());
+    for trace in [&down, &callee] {
+        let line = trace.request("INVITE").start_line();
+        assert_eq!(line, format!("INVITE sip:{NUMBER}@carrier.test SIP/2.0"));
+    }
+    assert_eq!(daemon.record()["status"], "completed");
+}
+
+#[test]
+fn what_cannot_be_called_is_refused_at_once() {
+    let house = House::new()
+        .set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+1,+44")
+        .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_MINUTE", "1");
+    let daemon = house.serve();
+    let agent = daemon.house.first_agent.clone();
+    let try_order = |agent: &str, number: &str| {
+        let order = json!({"phone_agent_id": agent, "phone_number": number});
+        daemon.change("POST", "/phone/outbound-call", &order)
+    };
+    assert_eq!(try_order(&agent, NUMBER).0, 409, "no trunk");
+    give_trunk(&daemon, Runtime::new(), &json!({}));
+    let unknown = try_order("0197a000-0000-7000-8000-000000000000", NUMBER);
+    assert_eq!(unknown.0, 404);
+    assert_eq!(try_order("nonsense", NUMBER), unknown);
+    for number in ["4155550100", "+", "tel:+14155550100", "+0123456789"] {
+        assert_eq!(try_order(&agent, number).0, 400, "{number}");
+    }
+    let elsewhere = try_order(&agent, "+8821234567");
+    assert_eq!(elsewhere.0, 403, "{elsewhere:?}");
+    assert_eq!(try_order(&agent, NUMBER).0, 201);
+    let (status, refused) = try_order(&agent, NUMBER);
+    assert_eq!(status, 429, "{refused}");
+    daemon.house.disable(&agent);
+    daemon.house.settle();
+    assert_eq!(try_order(&agent, NUMBER).0, 409, "disabled");
 }

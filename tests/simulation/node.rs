@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline::calls::caps::{Bounds, Caps};
 use trunkline::calls::limits::Limits;
 use trunkline::calls::live::LiveCalls;
 use trunkline::calls::record::Fact;
@@ -108,7 +109,7 @@ impl Node {
                 Arc::clone(&kept.nonces),
                 Arc::new(NonceWindow::new(NONCE_LIFETIME, 1_000)),
             ),
-            Arc::clone(&limits),
+            (Arc::clone(&limits), caps()),
             Arc::clone(&live),
             now,
         );
@@ -249,7 +250,7 @@ impl Node {
                 }
                 self.facts.push(fact);
             }
-            Effect::AuthFailure(_) | Effect::Turned { .. } => {}
+            Effect::AuthFailure(_) | Effect::Turned { .. } | Effect::ResolveHop { .. } => {}
         }
     }
 
@@ -420,4 +421,14 @@ fn view(agent_limit: Option<u32>) -> View {
         dedicated: std::iter::once((trusted, org)).collect(),
         allowed: Sources::default(),
     }
+}
+
+/// Bounds that no case meets.
+fn caps() -> Arc<Caps> {
+    Caps::new(Bounds {
+        at_once: 1_000_000,
+        per_minute: 1_000_000,
+        per_day: 1_000_000,
+        prefixes: Vec::new(),
+    })
 }

@@ -54,6 +54,10 @@ pub(super) struct CallView {
     runtime_call_id: Option<String>,
     /// The last one.
     transfer: Option<TransferView>,
+    /// The cause by Q.850 that a gateway named.
+    q850_cause: Option<u16>,
+    /// As it was ordered with.
+    metadata: Option<serde_json::Value>,
 }
 
 impl From<Call> for CallView {
@@ -80,6 +84,10 @@ impl From<Call> for CallView {
             // The built-in echo agent has no leg of its own.
             runtime_call_id: call.runtime_call_id.filter(|id| !id.is_empty()),
             transfer: call.transfer.map(TransferView::from),
+            q850_cause: call.q850_cause,
+            metadata: call
+                .metadata
+                .and_then(|json| serde_json::from_str(&json).ok()),
         }
     }
 }
@@ -374,6 +382,8 @@ pub(crate) fn from_memory(live: LiveCall) -> Call {
         caller_call_id: started.caller_call_id.to_string(),
         runtime_call_id: live.runtime_call_id.map(String::from),
         transfer: live.transfer.as_deref().map(Into::into),
+        q850_cause: None,
+        metadata: started.metadata.as_deref().map(str::to_owned),
     }
 }
 

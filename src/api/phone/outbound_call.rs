@@ -15,9 +15,11 @@ use crate::api::caller::Caller;
 use crate::api::shape::{Count, Free, NUMBER, Text};
 use crate::api::{Api, ApiError};
 use crate::calls::Reason;
+use crate::calls::caps::{DAY, Denied};
 use crate::calls::outbound::Order;
 use crate::calls::record::Status;
 use crate::directory::view::OrgView;
+use crate::engine;
 use crate::store::Kind;
 
 /// How long the live view may take to show what was changed before the order came.
@@ -78,8 +80,9 @@ pub(crate) async fn place(
         metadata: asked.metadata,
     };
     let Some(engine) = api.engine() else {
-        return Err(refused(Reason::Draining));
+        return Err(refused(Reason::Draining.into()));
     };
+    remember(&api, engine, caller.org).await;
     let placed = engine.place(order).await;
     let placed = placed
         .map_err(|fault| ApiError::Broke(Box::new(fault)))?
@@ -123,22 +126,37 @@ fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
     }
     match org.ways_out.get(&agent) {
         Some(_) => Ok(()),
-        None => Err(refused(Reason::NoWayOut)),
+        None => Err(refused(Reason::NoWayOut.into())),
+    }
+}
+
+/// What an org began before this process did counts against its day.
+async fn remember(api: &Api, engine: &engine::Handle, org: Uuid) {
+    let caps = engine.caps();
+    if caps.knows(org) {
+        return;
+    }
+    let since = api.now() - DAY;
+    let most = caps.bounds().per_day;
+    // While the database is away, only what is begun from now on counts.
+    if let Ok(earlier) = api.store().calls().begun_since(org, since, most).await {
+        caps.seed(org, earlier);
     }
 }
 
 /// Why no call was begun.
-fn refused(reason: Reason) -> ApiError {
+fn refused(Denied { reason, wait_s }: Denied) -> ApiError {
+    let wait_s = wait_s.unwrap_or(RETRY);
     let message = reason.sentence().to_owned();
     match reason {
-        Reason::Overload | Reason::Draining => ApiError::Unavailable {
-            message,
-            wait_s: RETRY,
-        },
-        Reason::AgentBusy | Reason::TrunkBusy | Reason::OrgBusy => ApiError::AtLimit {
-            message,
-            wait_s: RETRY,
-        },
+        Reason::Overload | Reason::Draining => ApiError::Unavailable { message, wait_s },
+        Reason::AgentBusy
+        | Reason::TrunkBusy
+        | Reason::OrgBusy
+        | Reason::OutboundBusy
+        | Reason::OutboundRate
+        | Reason::TrunkRate => ApiError::AtLimit { message, wait_s },
+        Reason::DestinationNotAllowed => ApiError::Forbidden(message),
         // Between the look and the order something was changed.
         Reason::NoAgent => ApiError::absent(Kind::Agent),
         _ => ApiError::Conflict(message),

@@ -315,6 +315,16 @@ impl Daemon {
         ended.unwrap_or_else(|| panic!("not {count} records of ended calls: {:?}", self.calls()))
     }
 
+    /// Waits until a call has come so far.
+    pub(crate) fn wait_for_status(&self, id: &Value, status: &str) {
+        let path = format!("/phone/calls/{}", text(id));
+        let seen = Deadline::after(RECORDED).poll(|| {
+            let call = http::json(self.house.http, &path, &self.house.key);
+            (call["status"] == status).then_some(())
+        });
+        assert!(seen.is_some(), "the call is never {status}");
+    }
+
     /// The stored decision of a call.
     pub(crate) fn routing(&self, call: &Value) -> Value {
         http::json(

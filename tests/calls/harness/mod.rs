@@ -2,6 +2,7 @@
 
 mod baresip;
 mod daemon;
+pub(crate) mod dns;
 pub(crate) mod http;
 mod pbx;
 pub(crate) mod process;

@@ -1,0 +1,237 @@
+//! What an org and a trunk may begin: bounds against toll fraud (a stolen key that calls expensive numbers all night). Shared by all
+//! shards; calls at once are counted with `limits`.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::limits::Claim;
+use super::refusal::Reason;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+/// What a day's cap looks back on.
+pub const DAY: Duration = Duration::from_secs(86_400);
+/// Orgs and trunks that are remembered before those that have been quiet are forgotten.
+const SWEEP: usize = 4_096;
+
+/// How much an org may begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Outbound calls at once.
+    pub at_once: u32,
+    /// New ones in a minute.
+    pub per_minute: u32,
+    /// New ones in 24 hours.
+    pub per_day: u32,
+    /// What a called number must begin with; empty: any number may be called.
+    pub prefixes: Vec<Box<str>>,
+}
+
+/// Why a call may not begin, and in how many seconds another might.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Denied {
+    /// Why.
+    pub reason: Reason,
+    /// When to try again, where that can be told.
+    pub wait_s: Option<u64>,
+}
+
+impl From<Reason> for Denied {
+    fn from(reason: Reason) -> Self {
+        Self {
+            reason,
+            wait_s: None,
+        }
+    }
+}
+
+/// The calls that were begun, of every org and trunk.
+#[derive(Debug)]
+pub struct Caps {
+    bounds: Bounds,
+    began: Mutex<HashMap<Uuid, VecDeque<Moment>>>,
+}
+
+impl Caps {
+    /// Nothing was begun yet.
+    pub fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self {
+            bounds,
+            began: Mutex::default(),
+        })
+    }
+
+    /// The bounds of every org.
+    pub const fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// What an org's outbound calls are counted under, beside all its calls.
+    pub(crate) fn claim(&self, org: Uuid) -> Claim {
+        Claim {
+            id: Uuid::from_u128(!org.as_u128()),
+            max: Some(self.bounds.at_once),
+        }
+    }
+
+    /// Whether the calls of before this process began are known of an org.
+    pub fn knows(&self, org: Uuid) -> bool {
+        self.began().contains_key(&org)
+    }
+
+    /// Adds the calls that an org began earlier, oldest first, unless they are known.
+    pub fn seed(&self, org: Uuid, earlier: impl IntoIterator<Item = Moment>) {
+        self.began()
+            .entry(org)
+            .or_insert_with(|| earlier.into_iter().collect());
+    }
+
+    /// Whether this number may be called at all.
+    pub fn allows(&self, number: E164) -> bool {
+        let prefixes = &self.bounds.prefixes;
+        prefixes.is_empty()
+            || prefixes
+                .iter()
+                .any(|prefix| number.as_str().starts_with(&**prefix))
+    }
+
+    /// Counts a call that begins now, against its org and its trunk; or neither.
+    ///
+    /// # Errors
+    /// What it is too many for.
+    pub(crate) fn begin(
+        &self,
+        org: Uuid,
+        (trunk, per_second): (Uuid, Option<u32>),
+        now: Moment,
+    ) -> Result<(), Denied> {
+        let denied = |reason, wait: Duration| Denied {
+            reason,
+            wait_s: Some(wait.as_secs().max(1)),
+        };
+        let mut began = self.began();
+        if began.len() > SWEEP {
+            began.retain(|_, times| times.back().is_some_and(|last| now.since(*last) < DAY));
+        }
+        if let Some(limit) = per_second {
+            let times = began.entry(trunk).or_default();
+            if let Err(wait) = room(times, SECOND, limit, now) {
+                return Err(denied(Reason::TrunkRate, wait));
+            }
+        }
+        let times = began.entry(org).or_default();
+        while times.front().is_some_and(|first| now.since(*first) >= DAY) {
+            times.pop_front();
+        }
+        let windows = [(MINUTE, self.bounds.per_minute), (DAY, self.bounds.per_day)];
+        for (window, limit) in windows {
+            room(times, window, limit, now).map_err(|wait| denied(Reason::OutboundRate, wait))?;
+        }
+        times.push_back(now);
+        if let Some(limit) = per_second {
+            let times = began.entry(trunk).or_default();
+            times.push_back(now);
+            while times.len() > limit as usize {
+                times.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    fn began(&self) -> MutexGuard<'_, HashMap<Uuid, VecDeque<Moment>>> {
+        // Numbers are whole whenever the lock is free.
+        self.began.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether fewer than `limit` began within the window; if not, how long until one leaves it.
+fn room(
+    times: &VecDeque<Moment>,
+    window: Duration,
+    limit: u32,
+    now: Moment,
+) -> Result<(), Duration> {
+    let within = times
+        .iter()
+        .rev()
+        .take_while(|at| now.since(**at) < window)
+        .count();
+    if within < limit as usize {
+        return Ok(());
+    }
+    let leaving = times.len() - within + (within - limit as usize);
+    let oldest = times.get(leaving).map_or(window, |at| now.since(*at));
+    Err(window.saturating_sub(oldest) + SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORG: Uuid = Uuid::from_u128(1);
+    const TRUNK: Uuid = Uuid::from_u128(2);
+
+    fn caps(per_minute: u32, per_day: u32, prefixes: &[&str]) -> Arc<Caps> {
+        Caps::new(Bounds {
+            at_once: 1,
+            per_minute,
+            per_day,
+            prefixes: prefixes.iter().copied().map(Into::into).collect(),
+        })
+    }
+
+    fn at(secs: u64) -> Moment {
+        Moment::from_secs(1_790_000_000 + secs)
+    }
+
+    #[test]
+    fn a_minute_and_a_day_hold_so_many() {
+        let caps = caps(2, 3, &[]);
+        let rate = |wait_s| {
+            Err(Denied {
+                reason: Reason::OutboundRate,
+                wait_s: Some(wait_s),
+            })
+        };
+        for (secs, expected) in [
+            (0, Ok(())),
+            (1, Ok(())),
+            (2, rate(59)),
+            (61, Ok(())),
+            (200, rate(86_201)),
+            (86_402, Ok(())),
+        ] {
+            let begun = caps.begin(ORG, (TRUNK, None), at(secs));
+            assert_eq!(begun, expected, "at {secs} s");
+        }
+    }
+
+    #[test]
+    fn what_was_begun_before_a_restart_counts() {
+        let caps = caps(9, 2, &[]);
+        assert!(!caps.knows(ORG));
+        caps.seed(ORG, [at(0), at(1)]);
+        assert!(caps.knows(ORG));
+        assert!(caps.begin(ORG, (TRUNK, None), at(100)).is_err());
+    }
+
+    #[test]
+    fn a_trunk_holds_so_many_a_second() {
+        let caps = caps(9, 9, &[]);
+        let begin = |secs| caps.begin(ORG, (TRUNK, Some(1)), at(secs)).is_ok();
+        assert_eq!([begin(0), begin(0), begin(1)], [true, false, true]);
+    }
+
+    #[test]
+    fn numbers_are_told_by_their_beginning() {
+        let number = E164::parse("+14155550100").unwrap();
+        for (prefixes, allowed) in [(&[][..], true), (&["+44", "+1"], true), (&["+44"], false)] {
+            assert_eq!(caps(1, 1, prefixes).allows(number), allowed, "{prefixes:?}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Where the next hop of a dialog is when its route or Contact is a name (RFC 3261 §8.1.2, RFC 3263 §4). A request inside a call waits for
+//! nobody: until the name is known it goes where the peer was heard from, and names are asked for as soon as they are seen.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use trunkline_sip::flow::Transport;
+use trunkline_sip::moment::Moment;
+
+use super::effect::Effect;
+use super::target::{Target, Unresolved};
+
+/// How long an answer is used before it is asked for again; the resolver minds the TTL.
+const FRESH: Duration = Duration::from_secs(30);
+/// Names that are remembered.
+const MOST: usize = 1_024;
+
+type Name = (Box<str>, Option<u16>, Option<Transport>);
+
+/// The hops of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Hops(HashMap<Name, Hop>);
+
+#[derive(Debug)]
+struct Hop {
+    asked: Moment,
+    targets: Vec<Target>,
+}
+
+impl Hops {
+    /// Where `wanted` is, if that is known: at `heard`, where the peer was heard from, if that is one of its addresses. Asks where it
+    /// isn't known, or was long ago.
+    pub(crate) fn find(
+        &mut self,
+        wanted: Unresolved,
+        heard: SocketAddr,
+        effects: &mut Vec<Effect>,
+        now: Moment,
+    ) -> Option<Target> {
+        let Self(hops) = self;
+        let name = name(&wanted);
+        let known = hops.get_mut(&name);
+        let target = known.as_ref().and_then(|hop| {
+            let near = hop.targets.iter().find(|target| target.address == heard);
+            near.or(hop.targets.first()).cloned()
+        });
+        let is_fresh = known
+            .as_ref()
+            .is_some_and(|hop| now.since(hop.asked) < FRESH);
+        if is_fresh {
+            return target;
+        }
+        match known {
+            Some(hop) => hop.asked = now,
+            None => {
+                if hops.len() >= MOST {
+                    hops.retain(|_, hop| now.since(hop.asked) < FRESH);
+                }
+                if hops.len() >= MOST {
+                    return None;
+                }
+                let targets = Vec::new();
+                hops.insert(
+                    name,
+                    Hop {
+                        asked: now,
+                        targets,
+                    },
+                );
+            }
+        }
+        effects.push(Effect::ResolveHop { wanted });
+        target
+    }
+
+    /// What the resolver has found; nothing leaves what was known.
+    pub(crate) fn learn(&mut self, wanted: &Unresolved, targets: Vec<Target>, now: Moment) {
+        if let Some(hop) = self.0.get_mut(&name(wanted))
+            && !targets.is_empty()
+        {
+            hop.asked = now;
+            hop.targets = targets;
+        }
+    }
+}
+
+fn name(wanted: &Unresolved) -> Name {
+    (wanted.host.clone(), wanted.port, wanted.transport)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment::from_secs(1_790_000_000);
+
+    fn wanted() -> Unresolved {
+        Unresolved {
+            uri: "sip:edge.example.com".into(),
+            host: "edge.example.com".into(),
+            port: None,
+            transport: None,
+        }
+    }
+
+    fn target(address: &str) -> Target {
+        Target {
+            uri: "sip:edge.example.com".into(),
+            transport: Transport::Udp,
+            address: address.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_name_is_asked_for_once_and_again_when_it_is_old() {
+        let (mut hops, mut asked) = (Hops::default(), Vec::new());
+        let heard = "192.0.2.9:5060".parse().unwrap();
+        assert_eq!(hops.find(wanted(), heard, &mut asked, NOW), None);
+        assert_eq!(hops.find(wanted(), heard, &mut asked, NOW), None);
+        assert_eq!(asked.len(), 1);
+        let both = vec![target("192.0.2.1:5060"), target("192.0.2.2:5060")];
+        hops.learn(&wanted(), both, NOW);
+        let found = hops.find(wanted(), heard, &mut asked, NOW);
+        assert_eq!(found, Some(target("192.0.2.1:5060")));
+        let second = "192.0.2.2:5060".parse().unwrap();
+        let later = NOW + FRESH;
+        let found = hops.find(wanted(), second, &mut asked, later);
+        assert_eq!((found, asked.len()), (Some(target("192.0.2.2:5060")), 2));
+        hops.learn(&wanted(), Vec::new(), later);
+        assert!(hops.find(wanted(), heard, &mut asked, later).is_some());
+    }
+}

@@ -1,0 +1,94 @@
+//! A name server of the test's own, on loopback: it answers A and SRV questions from a table.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::thread;
+
+const A: u16 = 1;
+const SRV: u16 = 33;
+
+/// What one name holds.
+#[derive(Debug, Clone)]
+pub(crate) enum Record {
+    Address(Ipv4Addr),
+    /// Priority, port, target.
+    Service(u16, u16, &'static str),
+}
+
+/// Serves the table until the test's process ends.
+pub(crate) fn serve(table: Vec<(&'static str, Record)>) -> SocketAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = socket.local_addr().expect("an address");
+    thread::spawn(move || {
+        let mut packet = [0; 1_500];
+        while let Ok((length, from)) = socket.recv_from(&mut packet) {
+            if let Some(answer) = answer(&packet[..length], &table) {
+                let _ = socket.send_to(&answer, from);
+            }
+        }
+    });
+    address
+}
+
+/// One question, as nearly all queries have it.
+fn answer(query: &[u8], table: &[(&'static str, Record)]) -> Option<Vec<u8>> {
+    let (mut at, mut labels) = (12, Vec::new());
+    while *query.get(at)? != 0 {
+        let length = usize::from(query[at]);
+        labels.push(String::from_utf8_lossy(query.get(at + 1..at + 1 + length)?).to_lowercase());
+        at += 1 + length;
+    }
+    let name = labels.join(".");
+    let kind = u16::from_be_bytes([*query.get(at + 1)?, *query.get(at + 2)?]);
+    let question = query.get(12..at + 5)?;
+    let of_name: Vec<&Record> = table
+        .iter()
+        .filter(|(held, _)| *held == name)
+        .map(|(_, record)| record)
+        .collect();
+    let found: Vec<Vec<u8>> = of_name
+        .iter()
+        .filter_map(|record| data(record, kind))
+        .collect();
+    let status = if of_name.is_empty() { 3 } else { 0 };
+    let mut out = Vec::from(&query[..2]);
+    out.extend([
+        0x81,
+        0x80 | status,
+        0,
+        1,
+        0,
+        u8::try_from(found.len()).ok()?,
+        0,
+        0,
+        0,
+        0,
+    ]);
+    out.extend(question);
+    for data in found {
+        out.extend([0xc0, 12]); // the name of the question
+        out.extend(kind.to_be_bytes());
+        out.extend([0, 1, 0, 0, 0, 60]); // IN, a minute
+        out.extend(u16::try_from(data.len()).ok()?.to_be_bytes());
+        out.extend(data);
+    }
+    Some(out)
+}
+
+fn data(record: &Record, kind: u16) -> Option<Vec<u8>> {
+    match record {
+        Record::Address(ip) if kind == A => Some(ip.octets().to_vec()),
+        Record::Service(priority, port, target) if kind == SRV => {
+            let mut data = Vec::new();
+            for number in [*priority, 0, *port] {
+                data.extend(number.to_be_bytes());
+            }
+            for label in target.split('.') {
+                data.push(u8::try_from(label.len()).expect("a label"));
+                data.extend(label.as_bytes());
+            }
+            data.push(0);
+            Some(data)
+        }
+        Record::Address(_) | Record::Service(..) => None,
+    }
+}
