@@ -12,9 +12,9 @@ use super::inbox::{Input, Switch};
 use crate::calls::caps::{Caps, Denied};
 use crate::calls::limits::Limits;
 use crate::calls::outbound::{Order, Placed};
+use crate::calls::place_of;
 use crate::calls::record::Transfer;
 use crate::calls::transfer::{Ask, Unable};
-use crate::calls::place_of;
 use crate::registrar::bindings::{Binding, Bindings};
 use crate::traces::Traces;
 
