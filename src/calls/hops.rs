@@ -108,6 +108,7 @@ mod tests {
         Target {
             uri: "sip:edge.example.com".into(),
             transport: Transport::Udp,
+            by: None,
             address: address.parse().unwrap(),
         }
     }
