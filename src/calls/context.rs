@@ -32,7 +32,8 @@ use crate::directory::view::Runtime;
 use crate::registrar::bindings::Bindings;
 
 /// What the methods that we answer are called.
-pub(crate) const ALLOW: &[u8] = b"INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, MESSAGE";
+pub(crate) const ALLOW: &[u8] =
+    b"INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, MESSAGE, REFER, NOTIFY";
 
 /// What the operator decided, the same for all shards.
 #[derive(Debug)]

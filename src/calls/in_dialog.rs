@@ -16,6 +16,7 @@ use super::crossing::{self, Place, lacking_options};
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
 use super::{has_sdp, owner_of};
+use crate::directory::view::OrgView;
 
 /// Requests of one call that may be in flight at once.
 const MAX_PENDING: usize = 16;
@@ -26,7 +27,8 @@ const MAX_AWAITED: usize = 8;
 const EXCHANGE_PATIENCE: Duration = Duration::from_secs(32);
 
 impl Call {
-    /// A request with the tags of this call.
+    /// A request with the tags of this call. `org` is given where the request may ask for a transfer.
+    #[expect(clippy::too_many_arguments, reason = "what a request comes with")]
     pub(crate) fn on_request(
         &mut self,
         cx: &mut Cx<'_>,
@@ -34,6 +36,7 @@ impl Call {
         fork: u8,
         flow: Flow,
         message: &Message<'_>,
+        org: Option<&OrgView>,
     ) {
         let method = message.method();
         let is_full = self.pending.len() >= MAX_PENDING
@@ -75,13 +78,17 @@ impl Call {
             Method::Invite => self.on_reinvite(cx, side, fork, server, message),
             Method::Update => self.on_update(cx, side, fork, server, message),
             Method::Prack if side == Side::Caller => self.on_prack(cx, fork, server, message),
-            Method::Info | Method::Message => self.relay(cx, side, fork, server, message),
+            Method::Info | Method::Message => {
+                self.relay(cx, side, fork, server, message);
+                self.on_key(cx, org, message);
+            }
             Method::Options => cx.respond(server, 200, None, |head| head.line("Allow", ALLOW), b""),
             Method::Prack | Method::Cancel | Method::Ack => {
                 cx.respond(server, 481, None, |_| {}, b"")
             }
             Method::Notify => self.on_notify(cx, side, server, message),
-            Method::Refer | Method::Subscribe | Method::Publish | Method::Register => {
+            Method::Refer => self.on_refer(cx, (side, fork), server, org, message),
+            Method::Subscribe | Method::Publish | Method::Register => {
                 cx.respond(server, 405, None, |head| head.line("Allow", ALLOW), b"");
             }
             Method::Other => cx.respond(server, 501, None, |head| head.line("Allow", ALLOW), b""),
@@ -179,7 +186,7 @@ impl Call {
         let mut cseq = 0;
         let write = |head: &mut Head<'_>| {
             cseq = dialog.begin(token, head);
-            if method == Method::Refer {
+            if matches!(method, Method::Refer | Method::Notify) {
                 head.line("Contact", contact.as_bytes());
             }
             if matches!(method, Method::Invite | Method::Update) {

@@ -68,6 +68,12 @@ impl LiveCalls {
         self.one(org, call)
     }
 
+    /// The session of a call that is up.
+    pub fn session_of(&self, call: Uuid) -> Option<Uuid> {
+        let live = self.calls.get(&call)?;
+        (!live.over).then_some(live.started.session)
+    }
+
     /// The live calls of an org, in no order.
     pub fn of_org(&self, org: Uuid) -> Vec<LiveCall> {
         self.calls

@@ -341,8 +341,9 @@ impl Calls {
         if message.to_tag().is_some() {
             return match self.dialog_of(message) {
                 Some((key, side, fork)) => {
+                    let org = self.org_for(view, key, message);
                     self.with(key, endpoint, now, |call, cx| {
-                        call.on_request(cx, side, fork, flow, message)
+                        call.on_request(cx, side, fork, flow, message, org);
                     });
                 }
                 // It is sent again, and by then the answer that it has overtaken is in.

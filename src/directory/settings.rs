@@ -60,6 +60,11 @@ impl TransferTarget {
         }
     }
 
+    /// Whether it is this number.
+    pub fn is_number(&self, number: &E164) -> bool {
+        matches!(self, Self::Phone(own) if own == number)
+    }
+
     /// The number or the URI.
     pub fn value(&self) -> &str {
         match self {

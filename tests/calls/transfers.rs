@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::referred::Step::{self, Answer, Bye, ByeComes, Notify, Pause, Refer};
-use crate::harness::{Daemon, House, Trace, tools};
+use crate::harness::referred::Step::{self, Answer, Bye, ByeComes, Key, Notify, Pause, Refer};
+use crate::harness::{Daemon, House, Runtime, Trace, http, tools};
 
 const NUMBER: &str = "+442071838751";
 
@@ -94,19 +94,512 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
     assert_eq!(handoff["sentiment"], "happy", "{handoff}");
 }
 
+/// What each PBX does after the REFER, and how it comes out: status and transfer of the record, and how many handoffs there are.
 #[test]
-fn a_refusal_leaves_the_caller_with_the_agent() {
+fn every_way_of_a_pbx_has_its_outcome() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    const ACCEPTED: Step = Answer("202 Accepted", "");
+    const TRYING: Step = Notify("SIP/2.0 100 Trying", "active;expires=60");
+    const RINGING: Step = Notify("SIP/2.0 180 Ringing", "active;expires=60");
+    const DONE: Step = Notify("SIP/2.0 200 OK", "terminated;reason=noresource");
+    const LATER: Step = Pause(700);
+    type Case = (
+        &'static str,
+        &'static [Step],
+        [&'static str; 2],
+        Option<u16>,
+        usize,
+    );
+    let cases: [Case; 15] = [
+        (
+            "200 before anybody can have answered, then BYE",
+            &[Refer, ACCEPTED, DONE, Pause(100), Bye],
+            ["transferred", "unknown"],
+            None,
+            1,
+        ),
+        (
+            "200 after a while, though without ringing",
+            &[Refer, ACCEPTED, TRYING, LATER, DONE, ByeComes],
+            ["transferred", "completed"],
+            None,
+            1,
+        ),
+        (
+            "no NOTIFY at all, then BYE",
+            &[Refer, ACCEPTED, Pause(100), Bye],
+            ["transferred", "unknown"],
+            None,
+            1,
+        ),
+        (
+            "BYE while it rings",
+            &[Refer, ACCEPTED, RINGING, Bye],
+            ["transferred", "unknown"],
+            None,
+            1,
+        ),
+        (
+            "BYE, then NOTIFY",
+            &[Refer, ACCEPTED, RINGING, Bye, Pause(200), DONE],
+            ["transferred", "completed"],
+            None,
+            1,
+        ),
+        (
+            "BYE, then NOTIFY of a failure",
+            &[
+                Refer,
+                ACCEPTED,
+                Bye,
+                Notify("SIP/2.0 486 Busy Here", "terminated"),
+            ],
+            ["completed", "failed"],
+            Some(486),
+            0,
+        ),
+        (
+            "NOTIFY before 202",
+            &[Refer, RINGING, ACCEPTED, DONE, ByeComes],
+            ["transferred", "completed"],
+            None,
+            1,
+        ),
+        (
+            "no subscription",
+            &[Refer, Answer("200 OK", "Refer-Sub: false"), Pause(100), Bye],
+            ["transferred", "unknown"],
+            None,
+            1,
+        ),
+        (
+            "it rings and is busy",
+            &[
+                Refer,
+                ACCEPTED,
+                RINGING,
+                Notify("SIP/2.0 486 Busy Here", "terminated;reason=noresource"),
+                Pause(100),
+                Bye,
+            ],
+            ["completed", "failed"],
+            Some(486),
+            0,
+        ),
+        (
+            "an unknown number",
+            &[
+                Refer,
+                ACCEPTED,
+                Notify("SIP/2.0 404 Not Found", "terminated;reason=noresource"),
+                Pause(100),
+                Bye,
+            ],
+            ["completed", "failed"],
+            Some(404),
+            0,
+        ),
+        (
+            "the end of the subscription without a result, and the caller stays",
+            &[
+                Refer,
+                ACCEPTED,
+                Notify("SIP/2.0 100 Trying", "terminated;reason=giveup"),
+                Pause(100),
+                Bye,
+            ],
+            ["transferred", "unknown"],
+            None,
+            1,
+        ),
+        (
+            "a NOTIFY that says nothing",
+            &[
+                Refer,
+                ACCEPTED,
+                Notify("", "active"),
+                RINGING,
+                DONE,
+                ByeComes,
+            ],
+            ["transferred", "completed"],
+            None,
+            1,
+        ),
+        (
+            "glare",
+            &[
+                Refer,
+                Answer("491 Request Pending", ""),
+                Refer,
+                ACCEPTED,
+                RINGING,
+                DONE,
+                ByeComes,
+            ],
+            ["transferred", "completed"],
+            None,
+            1,
+        ),
+        (
+            "REFER crosses BYE",
+            &[
+                Refer,
+                Bye,
+                Answer("481 Call/Transaction Does Not Exist", ""),
+                Pause(100),
+            ],
+            ["completed", "failed"],
+            Some(481),
+            0,
+        ),
+        (
+            "declined",
+            &[Refer, Answer("403 Forbidden", ""), Pause(100), Bye],
+            ["completed", "failed"],
+            Some(403),
+            0,
+        ),
+    ];
+    let daemon = daemon();
+    let mut handoffs = 0;
+    for (place, (case, steps, [status, state], code, handed)) in cases.into_iter().enumerate() {
+        let pbx = daemon.caller().takes(steps);
+        let call = daemon.answered_call();
+        let (answer, begun) = transfer(&daemon, &call, &json!({"destination": "sales"}));
+        assert_eq!(answer, 202, "{case}: {begun}");
+        let trace = pbx.finish();
+        let record = daemon.records(place + 1).remove(0);
+        assert_eq!(record["status"], status, "{case}: {record}\n{trace}");
+        assert_eq!(
+            record["transfer"]["state"], state,
+            "{case}: {record}\n{trace}"
+        );
+        assert_eq!(
+            record["transfer"]["sip_code"],
+            json!(code),
+            "{case}: {record}"
+        );
+        handoffs += handed;
+        assert_eq!(
+            daemon.shown("/handoff-analytics/events")["total"],
+            handoffs,
+            "{case}: {record}"
+        );
+    }
+}
+
+#[test]
+fn a_challenge_is_answered_with_the_trunks_own_pair() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let challenge =
+        "Proxy-Authenticate: Digest realm=\"pbx\", nonce=\"n0nce\", algorithm=MD5, qop=\"auth\"";
+    let daemon = daemon();
+    let (trace, record) = transferred(
+        &daemon,
+        &[
+            Refer,
+            Answer("407 Proxy Authentication Required", challenge),
+            Refer,
+            Answer("407 Proxy Authentication Required", challenge),
+            Pause(100),
+            Bye,
+        ],
+    );
+    let refers = trace.requests("REFER");
+    assert_eq!(refers[0].header("Proxy-Authorization"), None, "{trace}");
+    let answer = refers
+        .last()
+        .and_then(|refer| refer.header("Proxy-Authorization"));
+    let answer = answer.unwrap_or_else(|| panic!("no credentials:\n{trace}"));
+    let username = format!("username=\"{}\"", daemon.credentials().username);
+    for part in [
+        &*username,
+        "realm=\"pbx\"",
+        "nonce=\"n0nce\"",
+        "qop=auth",
+        "nc=00000001",
+    ] {
+        assert!(answer.contains(part), "{part}: {answer}");
+    }
+    assert!(
+        !trace.to_string().contains(&daemon.credentials().password),
+        "{trace}"
+    );
+    assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    assert_eq!(record["transfer"]["sip_code"], 407, "{record}");
+}
+
+#[test]
+fn what_cannot_be_transferred_is_told() {
     if !tools(&["sipp"]) {
         return;
     }
     let daemon = daemon();
-    let (_, record) = transferred(
-        &daemon,
-        &[Refer, Answer("403 Forbidden", ""), Pause(300), Bye],
+    let pbx = daemon
+        .caller()
+        .takes(&[Refer, Answer("202 Accepted", ""), Pause(1500), Bye]);
+    let call = daemon.answered_call();
+    for (ask, status) in [
+        (json!({}), 400),
+        (json!({"destination": "Sales", "destination_id": call}), 400),
+        (json!({"destination": "nobody"}), 400),
+        (json!({"destination_id": call}), 400),
+        (json!({"destination": "human"}), 400),
+        (json!({"destination": "Sales", "reasons": ["bored"]}), 400),
+        (json!({"destination": "Sales", "to": "+15550100"}), 400),
+        (json!({"destination": "Sales"}), 202),
+        (json!({"destination": "Sales"}), 409),
+    ] {
+        let (answer, body) = transfer(&daemon, &call, &ask);
+        assert_eq!(answer, status, "{ask}: {body}");
+    }
+    pbx.finish();
+    daemon.record();
+    let (answer, body) = transfer(&daemon, &call, &json!({"destination": "Sales"}));
+    assert_eq!(answer, 409, "{body}");
+    let (answer, body) = transfer(&daemon, "0199", &json!({"destination": "Sales"}));
+    assert_eq!(answer, 404, "{body}");
+}
+
+#[test]
+fn the_number_for_human_escalation_is_a_destination() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = daemon();
+    let path = format!("/phone/{}", daemon.house.first_agent);
+    let (status, body) = daemon.change(
+        "PATCH",
+        &path,
+        &json!({"handoff_phone_number": "+442071838759"}),
     );
+    assert_eq!(status, 200, "{body}");
+    let pbx = daemon
+        .caller()
+        .takes(&[Refer, Answer("603 Declined", ""), Pause(100), Bye]);
+    let call = daemon.answered_call();
+    let (status, begun) = transfer(&daemon, &call, &json!({"destination": "Human"}));
+    assert_eq!(status, 202, "{begun}");
+    assert!(begun["destination_id"].is_null(), "{begun}");
+    let trace = pbx.finish();
+    let to = trace
+        .request("REFER")
+        .header("Refer-To")
+        .expect("a Refer-To");
+    assert!(to.starts_with("<sip:+442071838759@"), "{to}");
+}
+
+/// Numbers as the trunk wants them named, SIP URIs as given.
+#[test]
+fn refer_to_is_written_as_the_trunk_says() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = daemon();
+    daemon.destination("Desk", "sip", "sip:desk@pbx.example;transport=tcp");
+    let set = |fields: Value| {
+        let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &fields);
+        assert_eq!(status, 200, "{body}");
+    };
+    let cases = [
+        (
+            json!({"refer_to_format": "tel"}),
+            "Sales",
+            format!("<tel:{NUMBER}>"),
+        ),
+        (
+            json!({}),
+            "Desk",
+            "<sip:desk@pbx.example;transport=tcp?X-PLATFORM-SESSION-ID=".to_owned(),
+        ),
+        (
+            json!({"refer_headers_in_uri": false}),
+            "Desk",
+            "<sip:desk@pbx.example;transport=tcp>".to_owned(),
+        ),
+        (
+            json!({"refer_to_format": "sip", "refer_host": "pbx.example"}),
+            "Sales",
+            format!("<sip:{NUMBER}@pbx.example>"),
+        ),
+    ];
+    for (place, (fields, destination, expected)) in cases.into_iter().enumerate() {
+        set(fields);
+        let pbx = daemon
+            .caller()
+            .takes(&[Refer, Answer("403 Forbidden", ""), Pause(100), Bye]);
+        let call = daemon.answered_call();
+        transfer(&daemon, &call, &json!({"destination": destination}));
+        let trace = pbx.finish();
+        let to = trace
+            .request("REFER")
+            .header("Refer-To")
+            .expect("a Refer-To");
+        assert!(to.starts_with(&expected), "{to} is not {expected}");
+        daemon.records(place + 1);
+    }
+}
+
+/// A daemon whose agent speaks through a runtime that refers to this user.
+fn referring(user: &str, scenario: &str, steps: &[Step]) -> (Trace, Trace, Value) {
+    let (house, runtime) = (House::new(), Runtime::new());
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    daemon.destination("Sales", "phone", NUMBER);
+    let agent = runtime.refers_to(user, scenario);
+    let pbx = daemon.caller().takes(steps);
+    let pbx = pbx.finish();
+    (pbx, agent.finish(), daemon.record())
+}
+
+#[test]
+fn a_runtime_refers_its_caller_and_is_told_the_truth() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let steps = [
+        Refer,
+        Answer("202 Accepted", ""),
+        Notify("SIP/2.0 100 Trying", "active;expires=60"),
+        Notify("SIP/2.0 183 Session Progress", "active;expires=60"),
+        Notify("SIP/2.0 200 OK", "terminated;reason=noresource"),
+        ByeComes,
+    ];
+    let (pbx, agent, record) = referring("sales", "runtime_refers", &steps);
+    let to = pbx.request("REFER").header("Refer-To").expect("a Refer-To");
+    assert!(to.starts_with(&format!("<sip:{NUMBER}@127.0.0.1")), "{to}");
+    let told: Vec<_> = agent
+        .requests("NOTIFY")
+        .into_iter()
+        .map(|notify| (notify.body(), notify.header("Subscription-State")))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("SIP/2.0 100 Trying", Some("active;expires=180")),
+            ("SIP/2.0 183 Session Progress", Some("active;expires=180")),
+            ("SIP/2.0 200 OK", Some("terminated;reason=noresource")),
+        ],
+        "{agent}"
+    );
+    let first = agent.request("NOTIFY");
+    assert_eq!(first.header("Event"), Some("refer"), "{agent}");
+    assert_eq!(
+        first.header("Content-Type"),
+        Some("message/sipfrag;version=2.0"),
+        "{agent}"
+    );
+    assert_eq!(record["status"], "transferred", "{record}");
+    assert_eq!(record["transfer"]["state"], "completed", "{record}");
+    assert_eq!(
+        record["transfer"]["reasons"],
+        json!(["ai_implied_handoff"]),
+        "{record}"
+    );
+}
+
+#[test]
+fn a_runtime_is_told_of_a_failure_and_keeps_its_caller() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let steps = [
+        Refer,
+        Answer("202 Accepted", ""),
+        Notify("SIP/2.0 180 Ringing", "active"),
+        Notify("SIP/2.0 486 Busy Here", "terminated;reason=noresource"),
+        Pause(300),
+        Bye,
+    ];
+    let (_, agent, record) = referring(NUMBER, "runtime_refers", &steps);
+    let last = agent.requests("NOTIFY").last().map(|notify| notify.body());
+    assert_eq!(last, Some("SIP/2.0 486 Busy Here"), "{agent}");
     assert_eq!(record["status"], "completed", "{record}");
-    assert_eq!(record["hangup_by"], "caller", "{record}");
-    assert_eq!(record["transfer"]["state"], "failed", "{record}");
-    assert_eq!(record["transfer"]["sip_code"], 403, "{record}");
-    assert_eq!(daemon.shown("/handoff-analytics/events")["total"], 0);
+    assert_eq!(record["transfer"]["sip_code"], 486, "{record}");
+}
+
+#[test]
+fn a_runtime_reaches_only_what_its_agent_has() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (pbx, _, record) = referring("+19005550100", "runtime_is_refused", &[Pause(1500), Bye]);
+    assert!(pbx.requests("REFER").is_empty(), "{pbx}");
+    assert!(record["transfer"].is_null(), "{record}");
+}
+
+/// Digit N leads to the echo agent's N-th destination.
+#[test]
+fn a_key_hands_the_echo_agents_caller_over() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = daemon();
+    daemon.destination("Second", "phone", "+442071838752");
+    let steps = [
+        Pause(300),
+        Key('9'),
+        Key('2'),
+        Refer,
+        Answer("403 Forbidden", ""),
+        Pause(100),
+        Bye,
+    ];
+    let trace = daemon.caller().takes(&steps).finish();
+    let to = trace
+        .request("REFER")
+        .header("Refer-To")
+        .expect("a Refer-To");
+    assert!(to.starts_with("<sip:+442071838752@"), "{to}");
+    assert_eq!(daemon.record()["transfer"]["destination"], "Second");
+}
+
+/// The token that came with the runtime's INVITE acts on its own call, and on nothing else.
+#[test]
+fn a_runtime_transfers_and_hangs_up_its_own_call_by_its_token() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (house, runtime) = (House::new(), Runtime::new());
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    daemon.destination("Sales", "phone", NUMBER);
+    let agent = runtime.play("runtime_answers");
+    let pbx = daemon
+        .caller()
+        .takes(&[Refer, Answer("403 Forbidden", ""), ByeComes]);
+    agent.wait_for("ACK");
+    let token = agent
+        .so_far()
+        .request("INVITE")
+        .header("X-PLATFORM-SESSION-TOKEN")
+        .expect("a token")
+        .to_owned();
+    let call = daemon.answered_call();
+    let ask =
+        |path: &str, body: &Value| http::change("POST", daemon.house.http, path, &token, body);
+    let (status, body) = ask("/phone/outbound-call", &json!({}));
+    assert_eq!(status, 401, "{body}");
+    let (status, body) = ask(
+        &format!("/phone/calls/{}/hangup", daemon.house.org),
+        &json!({}),
+    );
+    assert_eq!(status, 401, "{body}");
+    let (status, body) = ask(
+        &format!("/phone/calls/{call}/transfer"),
+        &json!({"destination": "Sales"}),
+    );
+    assert_eq!(status, 202, "{body}");
+    pbx.wait_for("REFER");
+    let (status, body) = ask(&format!("/phone/calls/{call}/hangup"), &json!({}));
+    assert_eq!(status, 200, "{body}");
+    agent.finish();
+    pbx.finish();
+    let (status, body) = ask(&format!("/phone/calls/{call}/hangup"), &json!({}));
+    assert_eq!(status, 401, "{body}");
 }

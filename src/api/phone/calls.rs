@@ -15,6 +15,7 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::of_call::OfCall;
 use super::transfers::TransferView;
 use crate::api::body::Body;
 use crate::api::caller::Caller;
@@ -142,11 +143,10 @@ pub(crate) async fn one(
 /// longer than a second; 409 if it is over, or up on another node.
 pub(crate) async fn hang_up(
     State(api): State<Api>,
-    caller: Caller,
+    caller: OfCall,
     named: Named,
     body: Body,
 ) -> Result<(StatusCode, Json<CallView>), ApiError> {
-    caller.needs("calls:write")?;
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     body.empty()?;

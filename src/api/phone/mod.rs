@@ -8,6 +8,7 @@ mod destinations;
 mod events;
 mod inbound_trunk;
 mod numbers;
+mod of_call;
 mod openapi;
 mod outbound_call;
 mod outbound_trunks;
@@ -24,11 +25,12 @@ use axum::routing::{delete, get, post, put};
 pub(super) use calls::from_memory;
 pub(super) use events::TYPES as EVENT_TYPES;
 
-use super::idempotency::once;
+use super::idempotency::{once, once_for};
 use super::openapi::Book;
 use super::routes::Routes;
 use super::shape::Count;
 use crate::config::Config;
+use of_call::OfCall;
 
 /// Sees agents, numbers, trunks and destinations.
 const READ: &str = "phone:read";
@@ -62,7 +64,10 @@ pub(super) fn router() -> Routes {
         .route("/calls/{call_id}/trace", get(trace::show))
         .route("/calls/{call_id}/hangup", post(calls::hang_up))
         .route("/sessions/{session_id}", get(sessions::show))
-        .route("/calls/{call_id}/transfer", post(once(transfers::create)))
+        .route(
+            "/calls/{call_id}/transfer",
+            post(once_for::<OfCall, _>(transfers::create)),
+        )
 }
 
 fn sip() -> Routes {

@@ -10,8 +10,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::calls::find;
+use super::of_call::OfCall;
 use crate::api::body::{Body, Fields};
-use crate::api::caller::Caller;
 use crate::api::handoff_analytics::report;
 use crate::api::path::Named;
 use crate::api::shape::{ID, NAME};
@@ -80,11 +80,10 @@ impl From<CallTransfer> for TransferView {
 /// isn't answered, is over, is up on another node, or has a transfer under way.
 pub(crate) async fn create(
     State(api): State<Api>,
-    caller: Caller,
+    caller: OfCall,
     named: Named,
     body: Body,
 ) -> Result<(StatusCode, Json<TransferView>), ApiError> {
-    caller.needs("calls:write")?;
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     let ask = asked(body.fields()?)?;

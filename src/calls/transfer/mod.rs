@@ -5,10 +5,12 @@
 //! about that. The outcome is what was said, not a guess: a PBX that hangs up first, says nothing, or says 200 before anybody
 //! can have answered leaves it `unknown`.
 
+mod digit;
 mod news;
 mod outcome;
 pub mod record;
 mod refer;
+mod runtime;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use std::time::Duration;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use super::call::{Call, Phase};
@@ -42,6 +45,15 @@ pub enum Chosen {
     Name(Box<str>),
     /// By its id.
     Id(Uuid),
+}
+
+/// Whom the outcome is told.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Asker {
+    /// Nobody but whoever reads the record.
+    Api,
+    /// The runtime, in the dialog of this number, under this subscription.
+    Runtime { fork: u8, id: Option<u32> },
 }
 
 /// Why there is no transfer.
@@ -84,12 +96,17 @@ enum Wait {
 #[derive(Debug)]
 pub(crate) struct Transfer {
     record: record::Transfer,
+    asker: Asker,
+    /// REFERs of the runtime so far.
+    referred: u8,
     wait: Wait,
     timer: Option<TimerId>,
     /// The value of Refer-To.
     refer_to: Box<str>,
     /// What a PBX that challenges the REFER is answered with.
     login: Option<Arc<PeerLogin>>,
+    /// What the PBX said last of the destination.
+    heard: u16,
     /// REFERs sent.
     sent: u8,
     /// CSeq of the last one: the id of its subscription.
@@ -130,6 +147,20 @@ impl Calls {
         outcome
     }
 
+    /// The org of a call, where a request inside it may ask for a transfer.
+    pub(super) fn org_for<'v>(
+        &self,
+        view: &'v View,
+        key: CallKey,
+        message: &Message<'_>,
+    ) -> Option<&'v OrgView> {
+        if !matches!(message.method(), Method::Refer | Method::Info) {
+            return None;
+        }
+        let slot = self.slab.get(key.index as usize)?;
+        view.org(slot.call.org).map(|org| &**org)
+    }
+
     /// It looks at every call, which a rare request may.
     fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
         let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
@@ -146,6 +177,20 @@ impl Call {
         org: &OrgView,
         ask: Ask,
     ) -> Result<record::Transfer, Unable> {
+        self.may_transfer()?;
+        let own = org.destinations.get(&self.agent);
+        let own = own.map(|own| &**own).unwrap_or_default();
+        let destination = match &ask.chosen {
+            Chosen::Name(name) => Destination::named(own, name),
+            Chosen::Id(id) => Destination::of_id(own, *id),
+        };
+        let destination = destination.ok_or(Unable::NotAssigned)?;
+        let begun = self.begin_transfer(cx, org, destination, ask.report, Asker::Api);
+        self.transfer_now(cx);
+        Ok(begun)
+    }
+
+    fn may_transfer(&self) -> Result<(), Unable> {
         match self.phase {
             Phase::Setup => return Err(Unable::NotAnswered),
             Phase::Over => return Err(Unable::NotUp),
@@ -154,14 +199,7 @@ impl Call {
         if self.transfer.as_deref().is_some_and(Transfer::is_open) {
             return Err(Unable::UnderWay);
         }
-        let own = org.destinations.get(&self.agent);
-        let own = own.map(|own| &**own).unwrap_or_default();
-        let destination = match &ask.chosen {
-            Chosen::Name(name) => Destination::named(own, name),
-            Chosen::Id(id) => Destination::of_id(own, *id),
-        };
-        let destination = destination.ok_or(Unable::NotAssigned)?;
-        Ok(self.begin_transfer(cx, org, destination, ask.report))
+        Ok(())
     }
 
     fn begin_transfer(
@@ -170,6 +208,7 @@ impl Call {
         org: &OrgView,
         destination: &Destination,
         report: Report,
+        asker: Asker,
     ) -> record::Transfer {
         let record = record::Transfer {
             id: cx.mint_id(self.slot),
@@ -194,13 +233,17 @@ impl Call {
             Some(way) => way.login.clone(),
             None => org.trunk.as_ref().map(|trunk| Arc::clone(&trunk.login)),
         };
+        let referred = self.transfer.as_deref().map_or(0, |before| before.referred);
         self.drop_transfer(cx);
         self.transfer = Some(Box::new(Transfer {
             record: record.clone(),
+            asker,
+            referred,
             wait: Wait::Ack,
             timer: None,
             refer_to: refer_to.into(),
             login,
+            heard: 100,
             sent: 0,
             cseq: 0,
             answered: 0,
@@ -208,10 +251,14 @@ impl Call {
             ended: None,
         }));
         self.tell_transfer(cx);
-        if self.phase == Phase::Confirmed {
-            self.send_refer(cx, None);
-        }
         record
+    }
+
+    /// Asks the PBX, if it may be asked by now.
+    fn transfer_now(&mut self, cx: &mut Cx<'_>) {
+        if self.phase == Phase::Confirmed {
+            self.transfer_may_begin(cx);
+        }
     }
 
     /// The caller's ACK is in.

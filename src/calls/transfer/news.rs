@@ -61,13 +61,19 @@ impl Call {
         let since = record.accepted_at.map(|at| cx.now.since(at));
         let too_soon = record.ringing_at.is_none() && since.is_some_and(|since| since < TOO_SOON);
         match status {
-            Some(200..=299) if too_soon => self.settle(cx, State::Unknown, None),
+            Some(status @ 200..=299) if too_soon => {
+                transfer.heard = status;
+                self.settle(cx, State::Unknown, None);
+            }
             Some(200..=299) => self.settle(cx, State::Completed, None),
             Some(status @ 300..) => self.settle(cx, State::Failed, Some(status)),
-            Some(180..=189) if record.state == State::Accepted => {
+            Some(status @ 180..=189) if record.state == State::Accepted => {
+                transfer.heard = status;
+                let record = &mut transfer.record;
                 record.state = State::Ringing;
                 record.ringing_at = Some(cx.now);
                 self.tell_transfer(cx);
+                self.tell_runtime(cx, status, false);
                 self.go_on(cx, last);
             }
             Some(_) | None => self.go_on(cx, last),

@@ -43,10 +43,17 @@ impl Call {
         transfer.record.ended_at = Some(cx.now);
         transfer.record.handed_over =
             state == State::Completed || (state == State::Unknown && parting);
+        let said = match (state, code) {
+            (State::Completed, _) => 200,
+            (State::Failed, Some(code)) => code,
+            // Its own words, whatever they are worth.
+            _ => transfer.heard,
+        };
         self.tell_transfer(cx);
         if parting {
             return self.finish_parting(cx);
         }
+        self.tell_runtime(cx, said, true);
         match state {
             State::Completed => {
                 self.wait_for(cx, Wait::Nothing, None);

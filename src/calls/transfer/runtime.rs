@@ -76,7 +76,10 @@ impl Call {
             },
             b"",
         );
-        let before = self.transfer.as_deref().map_or(0, |transfer| transfer.referred);
+        let before = self
+            .transfer
+            .as_deref()
+            .map_or(0, |transfer| transfer.referred);
         let asker = Asker::Runtime {
             fork,
             // A second subscription in one dialog needs an id (RFC 3515 §2.4.6).
@@ -101,7 +104,11 @@ impl Call {
         }
         let own = org.destinations.get(&self.agent);
         let own = own.map(|own| &**own).unwrap_or_default();
-        let country = org.routing.trunk.as_ref().and_then(|trunk| trunk.default_country);
+        let country = org
+            .routing
+            .trunk
+            .as_ref()
+            .and_then(|trunk| trunk.default_country);
         Destination::meant(own, &refer_to.uri, country)
             .cloned()
             .ok_or(Refused::Unable(Unable::NotAssigned))
@@ -130,7 +137,10 @@ impl Call {
                 if over {
                     head.line("Subscription-State", b"terminated;reason=noresource");
                 } else {
-                    head.fmt("Subscription-State", format_args!("active;expires={EXPIRES}"));
+                    head.fmt(
+                        "Subscription-State",
+                        format_args!("active;expires={EXPIRES}"),
+                    );
                 }
                 head.line("Content-Type", b"message/sipfrag;version=2.0");
             },

@@ -16,6 +16,8 @@ pub(crate) enum Step {
     Bye,
     /// Waits to be hung up on.
     ByeComes,
+    /// Presses a key; the 200 is waited for.
+    Key(char),
     /// So many milliseconds.
     Pause(u32),
 }
@@ -48,6 +50,14 @@ pub(crate) fn scenario(steps: &[Step]) -> String {
             Step::Bye => {
                 cseq += 1;
                 xml.push_str(&send(" retrans=\"500\"", &inside("BYE", cseq), "", ""));
+                xml.push_str("<recv response=\"200\"/>\n");
+            }
+            Step::Key(key) => {
+                cseq += 1;
+                let kind = "Content-Type: application/dtmf-relay";
+                let body = format!("Signal={key}\nDuration=160");
+                let info = inside("INFO", cseq);
+                xml.push_str(&send(" retrans=\"500\"", &info, kind, &body));
                 xml.push_str("<recv response=\"200\"/>\n");
             }
             Step::ByeComes => {

@@ -254,7 +254,13 @@ impl Runtime {
 
     /// Answers one call. Returns once it listens.
     pub(crate) fn play(self, scenario: &str) -> Peer {
+        self.refers_to("nobody", scenario)
+    }
+
+    /// The same in a scenario that names this user.
+    pub(crate) fn refers_to(self, user: &str, scenario: &str) -> Peer {
         let peer = Peer::start(scenario, self.address, |command| {
+            command.args(["-s", user]);
             command.args(["-t", if self.tcp { "t1" } else { "u1" }]);
         });
         let listens = Deadline::after(LISTENING).poll(|| self.is_taken().then_some(()));

@@ -1,0 +1,59 @@
+//! Who may act on a call: its org, by a key with `calls:write`, or the agent's runtime, by the token that came with its INVITE. The
+//! token hangs up and transfers its own call while that is up, and nothing else.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use uuid::Uuid;
+
+use crate::api::caller::{Caller, credential};
+use crate::api::idempotency::Credential;
+use crate::api::path::Named;
+use crate::api::quota::{Policy, Tally};
+use crate::api::{Api, ApiError};
+use crate::calls::token;
+use crate::store::Kind;
+
+const NO_TOKEN: ApiError = ApiError::Unauthorized("The session token is not one of this call");
+const REQUIRED: &str =
+    "An API key or the call's session token is required: Authorization: Bearer <credential>";
+
+/// Whoever may act on the call that the path names.
+#[derive(Clone, Debug)]
+pub(crate) struct OfCall {
+    pub(super) org: Uuid,
+    /// The key, or the session.
+    id: Uuid,
+}
+
+impl FromRequestParts<Api> for OfCall {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        if let Some(known) = parts.extensions.get::<Self>() {
+            return Ok(known.clone());
+        }
+        let presented = credential(parts, REQUIRED)?;
+        if !presented.starts_with(token::PREFIX) {
+            let caller = Caller::from_request_parts(parts, api).await?;
+            caller.needs("calls:write")?;
+            let (org, id) = (caller.org, caller.key_id());
+            return Ok(Self { org, id });
+        }
+        let presented = presented.to_owned();
+        let Ok(named) = Named::from_request_parts(parts, api).await;
+        let call = named.id("call_id", Kind::Call).map_err(|_| NO_TOKEN)?;
+        let session = api.live().session_of(call).ok_or(NO_TOKEN)?;
+        let tokens = api.session_tokens();
+        let org = tokens.read(&presented, session).ok_or(NO_TOKEN)?;
+        let limit = api.config().limits.requests_per_minute;
+        let quotas = api.quotas();
+        Tally::of(parts).note(quotas.take(Policy::Session, session, limit, api.now()))?;
+        Ok(Self { org, id: session })
+    }
+}
+
+impl Credential for OfCall {
+    fn key_id(&self) -> Uuid {
+        self.id
+    }
+}
