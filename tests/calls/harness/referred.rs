@@ -70,7 +70,10 @@ pub(crate) fn scenario(steps: &[Step]) -> String {
             }
         }
     }
-    xml.push_str("<Reference variables=\"via,from,to,cseq\"/>\n</scenario>\n");
+    if steps.iter().any(|step| matches!(step, Step::Refer)) {
+        xml.push_str("<Reference variables=\"via,from,to,cseq\"/>\n");
+    }
+    xml.push_str("</scenario>\n");
     xml
 }
 
