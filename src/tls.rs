@@ -111,6 +111,10 @@ fn read(files: &Files) -> Result<CertifiedKey, Unusable> {
         .map_err(|error| Unusable::Pair(chain.clone(), key.clone(), error))
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "all the others are told alike"
+)]
 fn unreadable(file: &Path, what: &str, error: &pem::Error) -> Unusable {
     let why = match error {
         pem::Error::Io(error) => format!("can't be read: {error}"),

@@ -17,16 +17,21 @@ pub struct Rows {
     pub handoffs: u32,
 }
 
+/// Why the database can't be filled.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct CannotFill(#[from] sqlx::Error);
+
 /// Fills the database `file`.
 ///
 /// # Errors
 /// When it isn't the database of a daemon that has run `quickstart`.
-pub fn fill(file: &Path, rows: Rows) -> sqlx::Result<()> {
+pub fn fill(file: &Path, rows: Rows) -> Result<(), CannotFill> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(sqlx::Error::Io)?;
-    runtime.block_on(filled(file, rows))
+    Ok(runtime.block_on(filled(file, rows))?)
 }
 
 async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {

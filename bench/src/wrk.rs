@@ -50,11 +50,12 @@ pub fn ask(server: SocketAddr, asked: &Asked<'_>, seconds: u64) -> io::Result<An
         command.args(["--header", &format!("Authorization: Bearer {key}")]);
     }
     command.arg(format!("http://{server}{}", asked.path));
-    let output = command.output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
+    let output = command.output().map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound {
             io::Error::other("wrk isn't installed: apt-get install wrk, or your system's like")
+        } else {
+            error
         }
-        _ => error,
     })?;
     let text = String::from_utf8_lossy(&output.stdout);
     read(&text).ok_or_else(|| io::Error::other(format!("wrk printed no report:\n{text}")))

@@ -184,9 +184,10 @@ impl Fields {
             let shape = shape.schema();
             schema["properties"][name] = if nullable { or_null(shape) } else { shape };
             if required {
-                match &mut schema["required"] {
-                    Value::Array(names) => names.push(name.into()),
-                    none => *none = json!([name]),
+                let names = &mut schema["required"];
+                match names.as_array_mut() {
+                    Some(names) => names.push(name.into()),
+                    None => *names = json!([name]),
                 }
             }
         });

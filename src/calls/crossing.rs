@@ -203,6 +203,23 @@ pub(crate) const fn in_dialog_refusal(status: u16) -> u16 {
     }
 }
 
+/// Whether a message carries an SDP body.
+pub(crate) fn has_sdp(message: &Message<'_>) -> bool {
+    !message.body().is_empty()
+        && message.first(HeaderName::ContentType).is_none_or(|value| {
+            value.len() >= 9
+                && (value[..9].eq_ignore_ascii_case(b"multipart") || media_is_sdp(value))
+        })
+}
+
+fn media_is_sdp(content_type: &[u8]) -> bool {
+    let media = content_type
+        .split(|octet| *octet == b';')
+        .next()
+        .unwrap_or_default();
+    media.trim_ascii().eq_ignore_ascii_case(b"application/sdp")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

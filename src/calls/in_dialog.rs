@@ -28,7 +28,6 @@ const EXCHANGE_PATIENCE: Duration = Duration::from_secs(32);
 
 impl Call {
     /// A request with the tags of this call. `org` is given where the request may ask for a transfer.
-    #[expect(clippy::too_many_arguments, reason = "what a request comes with")]
     pub(crate) fn on_request(
         &mut self,
         cx: &mut Cx<'_>,

@@ -9,6 +9,7 @@ pub mod admission;
 mod answer;
 mod attempt;
 mod call;
+mod callee;
 pub mod caps;
 mod context;
 mod crossing;
@@ -19,6 +20,7 @@ pub mod handoff;
 mod hangup;
 mod hops;
 mod in_dialog;
+mod joining;
 pub mod limits;
 pub mod live;
 mod origin;
@@ -42,7 +44,7 @@ use trunkline_sip::endpoint::{ClientTx, Endpoint, Event, Owner, Received};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::moment::Moment;
-use trunkline_sip::wire::{HeaderName, Message, Method};
+use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 pub use call::{CallKey, Side};
@@ -52,6 +54,7 @@ pub use refusal::Reason;
 
 use call::Call;
 use context::{CallTimer, Cx, TagOwner};
+use crossing::has_sdp;
 
 use crate::directory::view::View;
 
@@ -579,23 +582,6 @@ const fn key_of(owner: Owner) -> CallKey {
         index: (owner.0 >> 32) as u32,
         generation: owner.0 as u32,
     }
-}
-
-/// Whether a message carries an SDP body.
-pub(crate) fn has_sdp(message: &Message<'_>) -> bool {
-    !message.body().is_empty()
-        && message.first(HeaderName::ContentType).is_none_or(|value| {
-            value.len() >= 9
-                && (value[..9].eq_ignore_ascii_case(b"multipart") || media_is_sdp(value))
-        })
-}
-
-fn media_is_sdp(content_type: &[u8]) -> bool {
-    let media = content_type
-        .split(|octet| *octet == b';')
-        .next()
-        .unwrap_or_default();
-    media.trim_ascii().eq_ignore_ascii_case(b"application/sdp")
 }
 
 /// A server transaction that no call owns: refusals.

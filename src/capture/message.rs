@@ -35,9 +35,11 @@ impl Line {
     /// The name in its canonical spelling, or as sent where there is none; empty without a colon.
     pub fn name(&self) -> Cow<'_, str> {
         let raw = self.colon.map_or(&b""[..], |at| trim(&self.raw[..at]));
-        match HeaderName::from_bytes(raw) {
-            HeaderName::Other => String::from_utf8_lossy(raw),
-            known => Cow::Borrowed(known.as_str()),
+        let name = HeaderName::from_bytes(raw);
+        if name == HeaderName::Other {
+            String::from_utf8_lossy(raw)
+        } else {
+            Cow::Borrowed(name.as_str())
         }
     }
 

@@ -349,7 +349,7 @@ mod tests {
         let stream = [ONE, b"\r\n\r\n", TWO].concat();
         let end = stream.len();
         for (name, pieces) in [
-            ("whole", vec![0..end]),
+            ("whole", vec![0..end, end..end]),
             ("cut", vec![0..7, 7..30, 30..end]),
             ("swapped", vec![30..end, 0..7, 7..30]),
             (

@@ -16,11 +16,11 @@ use trunkline_sip::moment::Moment;
 use crate::capture::{self, Captured};
 
 /// Octets of messages of calls, and of what never became one.
-const CALLS: usize = 56 << 20;
-const STRANGERS: usize = 8 << 20;
+const CALLS: usize = 14 << 20;
+const STRANGERS: usize = 2 << 20;
 /// Octets of one Call-ID, of a batch that waits, and of one that its shard can't hand on.
 const ONE: usize = 256 << 10;
-const BATCH: usize = 8 << 20;
+const BATCH: usize = 1 << 20;
 /// How long a trace is kept at most.
 const KEPT: Duration = Duration::from_secs(24 * 3_600);
 /// How often batches are picked up.

@@ -72,13 +72,15 @@ impl Target {
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'))
             .unwrap_or(host);
+        let is_bare = authority.as_str().len() == authority.host().len();
         let port = match authority.port() {
+            // What stands behind the host is no port.
+            None if !is_bare => return Err(TargetFault::NoUrl),
             None if tls => 443,
             None => 80,
             Some(port) => port.as_u16(),
         };
-        let colon = authority.as_str().ends_with(':');
-        if host.is_empty() || port == 0 || colon {
+        if host.is_empty() || port == 0 {
             return Err(TargetFault::NoUrl);
         }
         if !private_allowed {

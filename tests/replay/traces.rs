@@ -31,7 +31,7 @@ fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) 
     (status, answer.split_off(end + 4))
 }
 
-fn text<'v>(value: &'v Value) -> &'v str {
+fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
 }
 

@@ -29,18 +29,42 @@ fn kept() -> Kept {
 async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
     let store = bed.open().await;
     let answers = store.idempotency();
-    assert_eq!(answers.look_up(&asked(), NOW).await.unwrap(), None);
-    assert_eq!(answers.claim(&asked(), NOW).await.unwrap(), Claim::Ours);
-    assert_eq!(answers.claim(&asked(), NOW).await.unwrap(), Claim::UnderWay);
+    assert_eq!(
+        answers
+            .look_up(&asked(), NOW)
+            .await
+            .expect("the store works"),
+        None
+    );
+    assert_eq!(
+        answers.claim(&asked(), NOW).await.expect("the store works"),
+        Claim::Ours
+    );
+    assert_eq!(
+        answers.claim(&asked(), NOW).await.expect("the store works"),
+        Claim::UnderWay
+    );
     let other = Asked {
         body: [2; 32],
         ..asked()
     };
-    assert_eq!(answers.claim(&other, NOW).await.unwrap(), Claim::OtherBody);
-    answers.keep(&asked(), &kept(), NOW).await.unwrap();
+    assert_eq!(
+        answers.claim(&other, NOW).await.expect("the store works"),
+        Claim::OtherBody
+    );
+    answers
+        .keep(&asked(), &kept(), NOW)
+        .await
+        .expect("the store works");
     let done = Claim::Done(kept());
-    assert_eq!(answers.claim(&asked(), NOW).await.unwrap(), done);
-    assert_eq!(answers.claim(&other, NOW).await.unwrap(), Claim::OtherBody);
+    assert_eq!(
+        answers.claim(&asked(), NOW).await.expect("the store works"),
+        done
+    );
+    assert_eq!(
+        answers.claim(&other, NOW).await.expect("the store works"),
+        Claim::OtherBody
+    );
     let differ: [fn(&mut Asked); 3] = [
         |asked| asked.credential = Uuid::from_u128(8),
         |asked| asked.path.push('x'),
@@ -49,54 +73,95 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
     for differ in differ {
         let mut asked = asked();
         differ(&mut asked);
-        assert_eq!(answers.claim(&asked, NOW).await.unwrap(), Claim::Ours);
+        assert_eq!(
+            answers.claim(&asked, NOW).await.expect("the store works"),
+            Claim::Ours
+        );
     }
 }
 
 async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
     let store = bed.open().await;
     let answers = store.idempotency();
-    answers.claim(&asked(), NOW).await.unwrap();
-    answers.give_up(&asked()).await.unwrap();
-    assert_eq!(answers.claim(&asked(), NOW).await.unwrap(), Claim::Ours);
-    answers.keep(&asked(), &kept(), NOW).await.unwrap();
+    answers.claim(&asked(), NOW).await.expect("the store works");
+    answers.give_up(&asked()).await.expect("the store works");
+    assert_eq!(
+        answers.claim(&asked(), NOW).await.expect("the store works"),
+        Claim::Ours
+    );
+    answers
+        .keep(&asked(), &kept(), NOW)
+        .await
+        .expect("the store works");
     // What has an answer keeps it.
-    answers.give_up(&asked()).await.unwrap();
-    let claim = answers.claim(&asked(), NOW).await.unwrap();
+    answers.give_up(&asked()).await.expect("the store works");
+    let claim = answers.claim(&asked(), NOW).await.expect("the store works");
     assert_eq!(claim, Claim::Done(kept()));
 }
 
 async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
     let store = bed.open().await;
     let answers = store.idempotency();
-    answers.claim(&asked(), NOW).await.unwrap();
-    let claim = answers.claim(&asked(), later(119)).await.unwrap();
+    answers.claim(&asked(), NOW).await.expect("the store works");
+    let claim = answers
+        .claim(&asked(), later(119))
+        .await
+        .expect("the store works");
     assert_eq!(claim, Claim::UnderWay);
-    let claim = answers.claim(&asked(), later(120)).await.unwrap();
+    let claim = answers
+        .claim(&asked(), later(120))
+        .await
+        .expect("the store works");
     assert_eq!(claim, Claim::Ours);
-    answers.keep(&asked(), &kept(), later(120)).await.unwrap();
+    answers
+        .keep(&asked(), &kept(), later(120))
+        .await
+        .expect("the store works");
     let last = later(120 + 24 * 3600 - 1);
-    answers.prune(last).await.unwrap();
-    let claim = answers.claim(&asked(), last).await.unwrap();
+    answers.prune(last).await.expect("the store works");
+    let claim = answers
+        .claim(&asked(), last)
+        .await
+        .expect("the store works");
     assert_eq!(claim, Claim::Done(kept()));
     let after = later(120 + 24 * 3600);
-    assert_eq!(answers.look_up(&asked(), after).await.unwrap(), None);
-    answers.prune(after).await.unwrap();
-    assert_eq!(answers.look_up(&asked(), last).await.unwrap(), None);
+    assert_eq!(
+        answers
+            .look_up(&asked(), after)
+            .await
+            .expect("the store works"),
+        None
+    );
+    answers.prune(after).await.expect("the store works");
+    assert_eq!(
+        answers
+            .look_up(&asked(), last)
+            .await
+            .expect("the store works"),
+        None
+    );
 }
 
 async fn answers_are_there_after_a_restart(bed: &Bed) {
     let store = bed.open().await;
-    store.idempotency().claim(&asked(), NOW).await.unwrap();
+    store
+        .idempotency()
+        .claim(&asked(), NOW)
+        .await
+        .expect("the store works");
     let kept = kept();
     store
         .idempotency()
         .keep(&asked(), &kept, NOW)
         .await
-        .unwrap();
+        .expect("the store works");
     store.close().await;
     let store = bed.open().await;
-    let claim = store.idempotency().claim(&asked(), NOW).await.unwrap();
+    let claim = store
+        .idempotency()
+        .claim(&asked(), NOW)
+        .await
+        .expect("the store works");
     assert_eq!(claim, Claim::Done(kept));
 }
 
@@ -108,7 +173,10 @@ async fn of_a_hundred_at_once_one_has_the_claim(bed: &Bed) {
         .collect();
     let mut counts = HashMap::new();
     for task in tasks {
-        let claim = task.await.unwrap().unwrap();
+        let claim = task
+            .await
+            .expect("the store works")
+            .expect("the store works");
         *counts.entry(format!("{claim:?}")).or_insert(0) += 1;
     }
     let expected = [("Ours".to_owned(), 1), ("UnderWay".to_owned(), 99)];

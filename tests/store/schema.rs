@@ -68,6 +68,10 @@ fn both_dialects_have_the_same_tables() {
         let sqlite = columns(&read(&file.path()));
         let postgres = columns(&read(&root.join("postgres").join(file.file_name())));
         assert_eq!(sqlite, postgres, "{}", file.file_name().display());
-        assert!(sqlite.len() > 1, "{} was read", file.file_name().display());
+        assert!(
+            !sqlite.is_empty(),
+            "{} was read",
+            file.file_name().display()
+        );
     }
 }

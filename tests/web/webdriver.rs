@@ -141,7 +141,7 @@ impl Drop for Browser {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.command("DELETE", "", &Value::Null);
-        } else if let Some(mut stream) = TcpStream::connect(self.at).ok() {
+        } else if let Ok(mut stream) = TcpStream::connect(self.at) {
             let _ = write!(
                 stream,
                 "DELETE /session/{} HTTP/1.1\r\nHost: {}\r\n\r\n",

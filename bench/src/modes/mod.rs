@@ -60,7 +60,7 @@ pub enum Fault {
     Io(#[from] io::Error),
     /// The database can't be filled.
     #[error("the database can't be filled: {0}")]
-    Database(#[from] sqlx::Error),
+    Database(#[from] crate::seed::CannotFill),
 }
 
 /// A daemon under load.

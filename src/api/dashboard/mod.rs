@@ -98,6 +98,10 @@ impl Instead {
 }
 
 impl From<ApiError> for Instead {
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "all the others are told alike"
+    )]
     fn from(error: ApiError) -> Self {
         match error {
             ApiError::Unauthorized(_) => Self::logged_out(),

@@ -235,9 +235,10 @@ impl<'g> Operation<'g> {
         if let Some(description) = description {
             parameter["description"] = description.into();
         }
-        match &mut self.value["parameters"] {
-            Value::Array(parameters) => parameters.push(parameter),
-            none => *none = json!([parameter]),
+        let parameters = &mut self.value["parameters"];
+        match parameters.as_array_mut() {
+            Some(parameters) => parameters.push(parameter),
+            None => *parameters = json!([parameter]),
         }
     }
 

@@ -231,7 +231,9 @@ fn kind(schema: &Value) -> String {
         match &schema[name] {
             Value::Null => {}
             Value::String(text) => words.push(format!("{shown}{text}")),
-            other => words.push(format!("{shown}{other}")),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                words.push(format!("{shown}{other}"));
+            }
         }
     }
     format!("<i>{}</i>", escaped(&words.join(", ")))

@@ -13,6 +13,7 @@ use super::outbound_call::{self, PlacedView};
 use super::outbound_trunks::{self, OutboundTrunkView};
 use super::route_test;
 use super::sessions::SessionView;
+use super::trace::TraceView;
 use super::transfers::{self, TransferView};
 use super::{READ, WRITE};
 use crate::api::Success;
@@ -477,6 +478,19 @@ fn calls(book: &mut Book) {
             op.tag(TAG)
                 .org("calls:read")
                 .gives::<Option<DecisionView>>(200)
+        },
+    );
+    book.add(
+        "get",
+        "/phone/calls/{call_id}/trace",
+        "showTrace",
+        "The SIP messages of both legs while this node has them; as JSON, or by `Accept` as a ladder or a pcap",
+        |op| {
+            op.tag(TAG)
+                .org("calls:read")
+                .gives::<TraceView>(200)
+                .gives_text(200, "text/plain")
+                .gives_text(200, "application/vnd.tcpdump.pcap")
         },
     );
     book.add(

@@ -145,6 +145,10 @@ async fn remember(api: &Api, engine: &engine::Handle, org: Uuid) {
 }
 
 /// Why no call was begun.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "all the others are told alike"
+)]
 fn refused(Denied { reason, wait_s }: Denied) -> ApiError {
     let wait_s = wait_s.unwrap_or(RETRY);
     let message = reason.sentence().to_owned();

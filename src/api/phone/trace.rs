@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -29,22 +30,22 @@ const PCAP: &str = "application/vnd.tcpdump.pcap";
 const SET_UP: Duration = Duration::from_secs(120);
 
 /// A trace as the API shows it.
-#[derive(Debug, Serialize)]
-struct TraceView {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct TraceView {
     call_id: Uuid,
     /// Whether there was no room for some messages.
     complete: bool,
     items: Vec<ItemView>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ItemView {
     Message(MessageView),
     Decision { at: String, text: String },
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct MessageView {
     at: String,
     /// `caller` or `runtime`.

@@ -107,7 +107,7 @@ impl<'a> Session<'a> {
             .map_or(Transport::Udp, |entry| entry.transport);
         let transport = match options.transport.unwrap_or(first) {
             Transport::Tls => Transport::Tcp,
-            other => other,
+            other @ (Transport::Udp | Transport::Tcp) => other,
         };
         let link = Link::towards(options.target, transport, Role::Caller, &sender)?;
         let runtime = options
@@ -202,13 +202,13 @@ impl<'a> Session<'a> {
     /// The last thing that happened on the same side, by which a message is early or late.
     fn before_on_its_side(&self, at: usize) -> (u64, Moment) {
         let party = self.items[at].party;
-        let done = (0..at)
+        let mut done = (0..at)
             .filter(|index| self.items[*index].party == party)
             .filter_map(|index| match self.states[index] {
                 State::Done(_, when) => Some((self.items[index].at, when)),
                 State::Pending => None,
             });
-        done.last().unwrap_or_else(|| self.before(at))
+        done.next_back().unwrap_or_else(|| self.before(at))
     }
 
     /// How long after `before` an item was captured, at today's speed.

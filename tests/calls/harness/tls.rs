@@ -209,10 +209,8 @@ fn reply_to(octets: &[u8]) -> (Method, String) {
         ("CSeq", HeaderName::CSeq),
     ] {
         let value = String::from_utf8_lossy(request.first(name).expect("it is there"));
-        let tag = match name {
-            HeaderName::To if request.to_tag().is_none() => ";tag=runtime",
-            _ => "",
-        };
+        let untagged = name == HeaderName::To && request.to_tag().is_none();
+        let tag = if untagged { ";tag=runtime" } else { "" };
         reply.push_str(&format!("{label}: {value}{tag}\r\n"));
     }
     let sdp = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n";

@@ -1,0 +1,170 @@
+//! Whom an INVITE of ours calls, and as whom: through an outbound trunk to its host, or to the PBX that has registered.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use trunkline_routing::E164;
+use trunkline_sip::flow::Transport;
+
+use super::target::{self, Place, Target, Unresolved, default_port};
+use crate::directory::view::{PeerLogin, WayOut};
+use crate::registrar::bindings::Reach;
+
+/// Whom to call, and as whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Callee {
+    /// Where it may be reached, in the order to be tried.
+    pub(crate) places: VecDeque<Place>,
+    /// The hosts that a redirection may name.
+    pub(crate) hosts: SmallVec<[String; 1]>,
+    /// The URI in To.
+    pub(crate) to: Box<str>,
+    /// The user part in From.
+    pub(crate) from_user: Box<str>,
+    /// The host in From; `None`: our own.
+    pub(crate) from_host: Option<Box<str>>,
+    /// Whether P-Asserted-Identity repeats From (RFC 3325).
+    pub(crate) asserts: bool,
+    /// What challenges are answered with.
+    pub(crate) login: Option<Arc<PeerLogin>>,
+    /// Further header lines, each with its line end.
+    pub(crate) lines: Box<[u8]>,
+}
+
+impl Callee {
+    /// A number, reached through an outbound trunk with its caller number. `None` for a trunk to whoever is registered.
+    pub(crate) fn through(trunk: &WayOut, number: E164) -> Option<Self> {
+        let (host, port) = trunk.peer.as_ref()?;
+        let transport = trunk.transport;
+        // Without a port, a name may have SRV records (RFC 3263 §4.2).
+        let port = Some(*port).filter(|port| *port != default_port(transport));
+        let host_port = port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}"));
+        let parameter = match transport {
+            Transport::Udp => "",
+            Transport::Tcp => ";transport=tcp",
+            Transport::Tls => ";transport=tls",
+        };
+        let number = number.as_str();
+        let uri: Box<str> = format!("sip:{number}@{host_port}{parameter}").into();
+        let place = match target::place(&uri)? {
+            Place::Known(target) => Place::Known(Target {
+                transport,
+                ..target
+            }),
+            Place::Name(wanted) => Place::Name(Unresolved {
+                transport: Some(transport),
+                ..wanted
+            }),
+        };
+        Some(Self {
+            hosts: target::host_of(uri.as_bytes()).into_iter().collect(),
+            places: VecDeque::from([place]),
+            to: format!("sip:{number}@{host_port}").into(),
+            from_user: trunk.caller_number.as_str().into(),
+            from_host: trunk.from_host.clone(),
+            asserts: trunk.p_asserted_identity,
+            login: trunk.login.clone(),
+            lines: Box::default(),
+        })
+    }
+
+    /// A number of the PBX that has registered: the Request-URI is its Contact with all parameters, the number is in To.
+    /// `None` if nobody is registered.
+    pub(crate) fn registered(trunk: &WayOut, number: E164, reach: Vec<Reach>) -> Option<Self> {
+        let best = reach.first()?;
+        let host = target::host_of(best.uri.as_bytes())?;
+        let places = reach.into_iter().map(|reach| {
+            Place::Known(Target {
+                transport: reach.flow.transport,
+                address: reach.flow.peer,
+                uri: reach.uri,
+                by: Some(reach.flow),
+            })
+        });
+        Some(Self {
+            places: places.collect(),
+            to: format!("sip:{}@{host}", number.as_str()).into(),
+            hosts: SmallVec::from_buf([host]),
+            from_user: trunk.caller_number.as_str().into(),
+            from_host: trunk.from_host.clone(),
+            asserts: trunk.p_asserted_identity,
+            login: trunk.login.clone(),
+            lines: Box::default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trunk(host: &str, port: u16, transport: Transport) -> WayOut {
+        WayOut {
+            id: uuid::Uuid::nil(),
+            peer: Some((host.into(), port)),
+            transport,
+            login: None,
+            caller_number: E164::parse("+442071838750").unwrap(),
+            from_host: None,
+            p_asserted_identity: false,
+            max_concurrent_calls: None,
+            calls_per_second: None,
+        }
+    }
+
+    #[test]
+    fn a_trunk_is_dialled_at_its_host_by_its_transport() {
+        let number = E164::parse("+14155550100").unwrap();
+        for (host, port, transport, uri, wanted) in [
+            (
+                "192.0.2.1",
+                5060,
+                Transport::Udp,
+                "sip:+14155550100@192.0.2.1",
+                None,
+            ),
+            (
+                "192.0.2.1",
+                5070,
+                Transport::Tcp,
+                "sip:+14155550100@192.0.2.1:5070;transport=tcp",
+                None,
+            ),
+            (
+                "[2001:db8::1]",
+                5061,
+                Transport::Tls,
+                "sip:+14155550100@[2001:db8::1];transport=tls",
+                None,
+            ),
+            (
+                "sip.example.com",
+                5060,
+                Transport::Udp,
+                "sip:+14155550100@sip.example.com",
+                Some(None),
+            ),
+            (
+                "sip.example.com",
+                5062,
+                Transport::Udp,
+                "sip:+14155550100@sip.example.com:5062",
+                Some(Some(5062)),
+            ),
+        ] {
+            let mut callee = Callee::through(&trunk(host, port, transport), number).unwrap();
+            match callee.places.pop_front().unwrap() {
+                Place::Known(target) => {
+                    assert_eq!((&*target.uri, target.transport), (uri, transport));
+                    assert_eq!(target.address.port(), port);
+                    assert_eq!(wanted, None);
+                }
+                Place::Name(name) => {
+                    assert_eq!((&*name.uri, name.transport), (uri, Some(transport)));
+                    assert_eq!(Some(name.port), wanted);
+                }
+            }
+        }
+    }
+}
