@@ -91,10 +91,34 @@ impl Browser {
         found.as_array().expect("a list").len()
     }
 
-    /// What a person reads there.
+    /// What a person reads there, looked up and read at once: between two commands the page may be replaced.
     pub(crate) fn text(&self, selector: &str) -> String {
-        let element = self.element(selector);
-        text(&self.command("GET", &format!("{element}/text"), &Value::Null))
+        let selector = json!(selector);
+        let script = format!("return document.querySelector({selector})?.innerText ?? ''");
+        text(&self.script(&script))
+    }
+
+    /// Waits until it reads so: a click may return before the page that it leads to is there.
+    pub(crate) fn shows(&self, selector: &str, wanted: &str) {
+        for _ in 0..100 {
+            if self.text(selector) == wanted {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("{selector} reads {:?}, not {wanted:?}", self.text(selector));
+    }
+
+    /// Waits until it is there and `word` isn't in it.
+    pub(crate) fn gone(&self, selector: &str, word: &str) {
+        for _ in 0..100 {
+            let text = self.text(selector);
+            if !text.is_empty() && !text.contains(word) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("{word:?} is still in {selector}");
     }
 
     pub(crate) fn click(&self, selector: &str) {
