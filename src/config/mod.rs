@@ -18,6 +18,7 @@ mod sip;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod webhooks;
 mod widget;
 
@@ -37,6 +38,7 @@ pub use secret::Secret;
 pub use secrets::Secrets;
 pub use sip::{Listener, Sip};
 pub use sources::{DEFAULT_FILE, Given, Sources};
+pub use traces::Traces;
 pub use webhooks::Webhooks;
 pub use widget::Widget;
 
@@ -44,7 +46,7 @@ use section::Section;
 use sources::Merged;
 
 /// The sections, as their names stand in the file.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "database",
     "secrets",
     "http",
@@ -56,6 +58,7 @@ const SECTIONS: [&str; 12] = [
     "webhooks",
     "integrations",
     "limits",
+    "traces",
     "log",
 ];
 
@@ -86,6 +89,8 @@ pub struct Config {
     pub integrations: Integrations,
     /// `[limits]`
     pub limits: Limits,
+    /// `[traces]`
+    pub traces: Traces,
     /// `[log]`
     pub log: Log,
 }
@@ -127,6 +132,7 @@ impl Config {
             webhooks,
             integrations,
             limits,
+            traces,
             log,
         ] = &mut sections;
         let sip = Sip::read(sip);
@@ -141,6 +147,7 @@ impl Config {
             webhooks: Webhooks::read(webhooks),
             integrations: Integrations::read(integrations),
             limits: Limits::read(limits),
+            traces: Traces::read(traces, &data_dir),
             log: Log::read(log),
             sip,
             data_dir,

@@ -67,7 +67,7 @@ impl Handle {
     }
 
     /// What passed on the wire.
-    pub fn traces(&self) -> &Traces {
+    pub const fn traces(&self) -> &Arc<Traces> {
         &self.traces
     }
 

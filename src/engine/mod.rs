@@ -54,7 +54,7 @@ use crate::media::{self, EchoMedia};
 use crate::registrar::bindings::Bindings;
 use crate::registrar::{self, Registrar};
 use crate::store::{Keyring, NewAuthFailure, Store};
-use crate::traces::Traces;
+use crate::traces::{Collector, Disk, Traces};
 
 use bound::Sorted;
 use contacts::Contacts;
@@ -104,6 +104,9 @@ pub struct Engine {
     _streams: tcp::TcpListeners,
 }
 
+/// Where HEP collectors listen.
+const HEP_PORT: u16 = 9_060;
+
 impl Engine {
     /// Starts the shards on sockets that are bound already.
     ///
@@ -123,7 +126,9 @@ impl Engine {
         let media = start_media(config, &switch)?;
         let (streams, connections) = start_streams(&deps, &switch, bound.streams)?;
         let told = Told::start(deps.store.clone(), &deps.runtime);
+        let traces = Traces::new(shards, disk(config), collector(config), clock::now)?;
         let outside = Outside {
+            beginnings: traces.beginnings().cloned(),
             inbox: switch.shards()[0].clone(),
             journal: deps.journal.clone(),
             contacts: Contacts::start(deps.store.clone(), &deps.runtime),
@@ -147,8 +152,6 @@ impl Engine {
         let bindings = Bindings::new();
         deps.runtime
             .spawn(registrations::sweep(Arc::downgrade(&bindings), told));
-        let traces = Traces::new(shards);
-        deps.runtime.spawn(Traces::keep(Arc::downgrade(&traces)));
         let shared = Shared {
             traces: Arc::clone(&traces),
             bindings: Arc::clone(&bindings),
@@ -219,17 +222,37 @@ impl Engine {
         for inbox in self.handle.switch.shards() {
             inbox.send(Input::Stop).await;
         }
+        let traces = self.handle.traces;
         let joined = tokio::task::spawn_blocking(move || {
             for thread in self.threads {
                 if thread.join().is_err() {
                     tracing::error!("a shard's thread had panicked");
                 }
             }
+            traces.finish();
         });
         if joined.await.is_err() {
             tracing::error!("the shards could not be waited for");
         }
     }
+}
+
+fn disk(config: &Config) -> Option<Disk> {
+    let settings = &config.traces;
+    (settings.max_bytes > 0).then(|| Disk {
+        directory: settings.directory.clone(),
+        max_bytes: settings.max_bytes,
+        retention: settings.retention,
+    })
+}
+
+fn collector(config: &Config) -> Option<Collector> {
+    let collector = config.traces.hep.as_ref()?;
+    Some(Collector {
+        host: collector.host().trim_matches(['[', ']']).to_owned(),
+        port: collector.port.unwrap_or(HEP_PORT),
+        node: config.traces.hep_node,
+    })
 }
 
 /// What each shard gets a share of.

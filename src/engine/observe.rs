@@ -25,8 +25,8 @@ pub(crate) struct Observer {
     metrics: ShardMetrics,
     seen: Stats,
     next_look: Moment,
-    /// Whether nothing was alive at the last look.
-    at_rest: bool,
+    /// Whether something was alive or came since memory was given back.
+    is_stirred: bool,
     /// When the calls that have no answer yet began.
     waiting: HashMap<Uuid, Moment>,
 }
@@ -37,7 +37,7 @@ impl Observer {
             metrics: ShardMetrics::new(shard),
             seen: Stats::default(),
             next_look: now + LOOK,
-            at_rest: true,
+            is_stirred: false,
             waiting: HashMap::new(),
         }
     }
@@ -133,11 +133,12 @@ impl Observer {
         self.next_look = now + LOOK;
         let counts = endpoint.counts();
         // Before the gauges say that nothing is left.
-        let at_rest = calls.is_empty() && counts == Counts::default();
-        if at_rest && !self.at_rest {
+        let stats = endpoint.stats();
+        let at_rest = calls.is_empty() && counts == Counts::default() && stats == self.seen;
+        if at_rest && self.is_stirred {
             memory::give_back();
         }
-        self.at_rest = at_rest;
+        self.is_stirred = !at_rest;
         let (dialogs, _) = calls.left_over();
         self.metrics
             .alive(calls.len(), dialogs, switch.shards()[shard].depth());
@@ -150,7 +151,7 @@ impl Observer {
         ] {
             self.metrics.transactions(kind, count);
         }
-        self.add(endpoint.stats());
+        self.add(stats);
     }
 
     fn add(&mut self, stats: Stats) {

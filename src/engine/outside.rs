@@ -24,6 +24,7 @@ use crate::calls::{AuthFailure, CallKey, Calls, Effect};
 use crate::journal::{Journal, Position};
 use crate::media::EchoMedia;
 use crate::registrar;
+use crate::traces::Beginnings;
 
 /// Calls of a shard that are over and still shown, at most.
 const SHOWN: usize = 16_384;
@@ -43,6 +44,8 @@ pub(crate) struct Outside {
     pub(crate) auth_failures: mpsc::Sender<AuthFailure>,
     pub(crate) told: Told,
     pub(crate) runtime: tokio::runtime::Handle,
+    /// Whoever has to know which legs belong together.
+    pub(crate) beginnings: Option<Beginnings>,
     /// Facts of this turn.
     pub(crate) facts: Vec<Fact>,
     /// Calls that were begun on request in this turn, and who waits to hear of it.
@@ -71,6 +74,7 @@ impl Outside {
             auth_failures: self.auth_failures.clone(),
             told: self.told.clone(),
             runtime: self.runtime.clone(),
+            beginnings: self.beginnings.clone(),
             facts: Vec::new(),
             promised: Vec::new(),
             ended: Vec::new(),
@@ -113,6 +117,9 @@ impl Outside {
                 observer.fact(&fact);
                 if let Fact::Ended(ended) = &fact {
                     self.ended.push(ended.call);
+                }
+                if let (Fact::Started(started), Some(beginnings)) = (&fact, &self.beginnings) {
+                    beginnings.tell(started.session, &started.caller_call_id);
                 }
                 self.facts.push(fact);
             }

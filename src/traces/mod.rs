@@ -1,31 +1,51 @@
-//! What passed on the wire, kept a while in memory so that a call can show its messages: those of calls, and with less room those of
-//! strangers. A shard copies octets into a batch of its own and leaves it where it is picked up; it never waits. Which
-//! call a message belongs to is looked at off the shard, by its Call-ID alone. Everything is bounded; the oldest goes first.
+//! What passed on the wire, kept a while so that a call can show its messages: in memory the last of it, calls apart from strangers, and on
+//! disk the calls. A shard copies octets into a batch of its own and leaves it where a thread picks it up; it never waits. Which
+//! call a message belongs to is looked at off the shard, by its Call-ID alone; credentials are struck out there, before anything is
+//! kept. Everything is bounded; the oldest goes first.
 
+mod block;
+mod export;
 pub mod pcap;
+mod record;
+mod scan;
+mod segments;
 pub mod show;
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::Thread;
 use std::time::Duration;
 
-use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 
-use crate::capture::{self, Captured};
+use crate::capture::Captured;
+use block::{Block, Open, Wanted};
+use record::Record;
+use export::Exporter;
+pub use export::{Beginnings, Collector};
+pub use segments::Disk;
+use segments::Segments;
 
-/// Octets of messages of calls, and of what never became one.
-const CALLS: usize = 14 << 20;
-const STRANGERS: usize = 2 << 20;
-/// Octets of one Call-ID, of a batch that waits, and of one that its shard can't hand on.
-const ONE: usize = 256 << 10;
+/// Compressed octets in memory: of messages of calls, and of what never became one.
+const CALLS: usize = 6 << 20;
+const STRANGERS: usize = 1 << 20;
+/// Octets of a batch that waits, and of one that its shard can't hand on.
 const BATCH: usize = 1 << 20;
-/// How long a trace is kept at most.
-const KEPT: Duration = Duration::from_secs(24 * 3_600);
+/// A batch of this size is picked up at once.
+const MUCH: usize = BATCH / 4;
+/// A batch with more room than this gives it back when nothing comes.
+const ROOMY: usize = 64 << 10;
 /// How often batches are picked up.
 const SWEEP: Duration = Duration::from_millis(50);
-/// What a message costs beside its octets.
+/// How long messages are gathered at most before they are compressed and written.
+const AGE: Duration = Duration::from_secs(5);
+/// Calls whose later messages are known to be theirs; twice as many at most.
+const KNOWN: usize = 16_384;
+/// Octets that are shown of one call.
+const SHOWN: usize = 1 << 20;
+/// What a message costs a batch beside its octets.
 const OVERHEAD: usize = size_of::<Mark>();
 
 /// One message of a batch.
@@ -36,6 +56,7 @@ struct Mark {
     is_sent: bool,
     start: usize,
     end: usize,
+    key: u64,
 }
 
 /// Messages one behind the other.
@@ -60,24 +81,45 @@ impl Batch {
         self.octets.len() + self.marks.len() * OVERHEAD
     }
 
-    fn messages(&self) -> impl Iterator<Item = (Mark, &[u8])> {
+    fn messages(&self) -> impl Iterator<Item = (&Mark, &[u8])> {
         self.marks
             .iter()
-            .map(|mark| (*mark, &self.octets[mark.start..mark.end]))
+            .map(|mark| (mark, &self.octets[mark.start..mark.end]))
     }
+
+    fn clear(&mut self) {
+        self.octets.clear();
+        self.marks.clear();
+    }
+
+    /// Gives much room back; for one that is empty and isn't needed.
+    fn rest(&mut self) {
+        if self.octets.capacity() > ROOMY {
+            *self = Self::default();
+        }
+    }
+}
+
+/// Where a shard leaves its batch.
+#[derive(Debug, Default)]
+struct Shelf {
+    batch: Mutex<Batch>,
+    keeper: OnceLock<Thread>,
+    left_out: AtomicU64,
 }
 
 /// A shard's end.
 #[derive(Debug)]
 pub struct Tap {
     batch: Batch,
-    shelf: Arc<Mutex<Batch>>,
+    shelf: Arc<Shelf>,
 }
 
 impl Tap {
     /// Copies a message.
     pub fn note(&mut self, at: Moment, flow: Flow, is_sent: bool, octets: &[u8]) {
         if self.batch.size() + octets.len() > BATCH {
+            self.shelf.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let mark = Mark {
@@ -86,6 +128,7 @@ impl Tap {
             is_sent,
             start: 0,
             end: 0,
+            key: 0,
         };
         self.batch.push(mark, octets);
     }
@@ -95,52 +138,70 @@ impl Tap {
         if self.batch.marks.is_empty() {
             return;
         }
-        let Ok(mut shelf) = self.shelf.try_lock() else {
+        let Ok(mut shelf) = self.shelf.batch.try_lock() else {
             return;
         };
         if shelf.marks.is_empty() {
             std::mem::swap(&mut *shelf, &mut self.batch);
-        } else if shelf.size() < BATCH {
+        } else if shelf.size() + self.batch.size() <= BATCH {
             for (mark, octets) in self.batch.messages() {
-                shelf.push(mark, octets);
+                shelf.push(*mark, octets);
             }
+        } else {
+            // It stays here until there is room.
+            return;
         }
+        let is_much = shelf.size() > MUCH;
         drop(shelf);
-        self.batch.octets.clear();
-        self.batch.marks.clear();
+        self.batch.clear();
+        if is_much && let Some(keeper) = self.shelf.keeper.get() {
+            keeper.unpark();
+        }
     }
 }
 
-/// The messages of one Call-ID.
-#[derive(Debug, Default)]
-struct Trace {
-    batch: Batch,
-    began: Moment,
-    /// We answered with more than a challenge, or asked something.
-    is_call: bool,
-    left_out: u32,
+/// Whose messages are gathered together.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Class {
+    Strangers,
+    Calls,
 }
 
-#[derive(Debug)]
-struct Ledger {
-    traces: HashMap<u64, Trace>,
-    /// By age: strangers, calls.
-    order: [VecDeque<u64>; 2],
-    held: [usize; 2],
+/// What a class has in memory.
+#[derive(Debug, Default)]
+struct Store {
+    open: Open,
+    closed: VecDeque<Arc<Block>>,
+    held: usize,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    strangers: Store,
+    calls: Store,
+    /// Keys of calls, the newer and the older half.
+    known: [HashSet<u64>; 2],
+    spare: Batch,
+    exporter: Option<Exporter>,
+    /// Blocks of calls that no file holds yet.
+    unwritten: Vec<Arc<Block>>,
+    is_written: bool,
 }
 
 /// All traces of this node.
 #[derive(Debug)]
 pub struct Traces {
-    shelves: Vec<Arc<Mutex<Batch>>>,
-    ledger: Mutex<Ledger>,
-    hasher: RandomState,
+    shelves: Vec<Arc<Shelf>>,
+    kept: Mutex<Kept>,
+    segments: Option<Mutex<Segments>>,
+    beginnings: Option<Beginnings>,
+    clock: fn() -> Moment,
 }
 
-/// What is known of one Call-ID.
+/// What is known of some Call-IDs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Found {
-    /// Its messages in their order, with whether we sent them.
+    /// The messages in the order of time, with whether we sent them.
     pub messages: Vec<(bool, Captured)>,
     /// Messages for which there was no room.
     pub left_out: u32,
@@ -151,16 +212,46 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Traces {
-    /// Empty, with a shelf a shard.
-    pub fn new(shards: usize) -> Arc<Self> {
-        Arc::new(Self {
+    /// Empty, with a shelf a shard, and a thread that fills it as long as somebody holds it.
+    ///
+    /// # Errors
+    /// The directory of traces can't be made or read, or there is no thread to be had.
+    pub fn new(
+        shards: usize,
+        disk: Option<Disk>,
+        collector: Option<Collector>,
+        clock: fn() -> Moment,
+    ) -> std::io::Result<Arc<Self>> {
+        let traces = Arc::new(Self::unattended(shards, disk, collector, clock)?);
+        let weak = Arc::downgrade(&traces);
+        let keeper = std::thread::Builder::new()
+            .name("traces".to_owned())
+            .spawn(move || keep(&weak))?;
+        for shelf in &traces.shelves {
+            // Nobody else sets it.
+            let _ = shelf.keeper.set(keeper.thread().clone());
+        }
+        Ok(traces)
+    }
+
+    fn unattended(
+        shards: usize,
+        disk: Option<Disk>,
+        collector: Option<Collector>,
+        clock: fn() -> Moment,
+    ) -> std::io::Result<Self> {
+        let segments = disk.map(Segments::open).transpose()?;
+        let (exporter, beginnings) = collector.map(Exporter::new).unzip();
+        Ok(Self {
             shelves: (0..shards).map(|_| Arc::default()).collect(),
-            ledger: Mutex::new(Ledger {
-                traces: HashMap::new(),
-                order: [VecDeque::new(), VecDeque::new()],
-                held: [0, 0],
+            kept: Mutex::new(Kept {
+                is_written: segments.is_some(),
+                exporter,
+                ..Kept::default()
             }),
-            hasher: RandomState::new(),
+            segments: segments.map(Mutex::new),
+            beginnings,
+            clock,
         })
     }
 
@@ -172,177 +263,273 @@ impl Traces {
         }
     }
 
-    /// Picks batches up as long as somebody holds the traces.
-    pub async fn keep(traces: std::sync::Weak<Self>) {
-        let mut ticks = tokio::time::interval(SWEEP);
-        loop {
-            ticks.tick().await;
-            let Some(traces) = traces.upgrade() else {
-                return;
-            };
-            traces.sweep();
-        }
+    /// Who wants to know of calls that begin.
+    pub const fn beginnings(&self) -> Option<&Beginnings> {
+        self.beginnings.as_ref()
     }
 
-    fn sweep(&self) {
+    /// Messages for which shards had no room, since the beginning.
+    pub fn left_out(&self) -> u64 {
+        self.shelves
+            .iter()
+            .map(|shelf| shelf.left_out.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Picks up what shards have left.
+    fn sweep(&self, now: Moment) {
+        let mut kept = lock(&self.kept);
+        let mut any = false;
         for shelf in &self.shelves {
-            let batch = std::mem::take(&mut *lock(shelf));
+            let mut batch = lock(&shelf.batch);
             if batch.marks.is_empty() {
+                batch.rest();
                 continue;
             }
-            let mut ledger = lock(&self.ledger);
-            for (mark, octets) in batch.messages() {
-                let key = self.hasher.hash_one(call_id(octets));
-                ledger.take(key, mark, octets);
+            std::mem::swap(&mut *batch, &mut kept.spare);
+            drop(batch);
+            // Behind the batch: of each call in it is told by now.
+            if let Some(exporter) = &mut kept.exporter {
+                exporter.prepare(now);
             }
-            ledger.make_room();
+            kept.take_in();
+            any = true;
         }
+        if !any {
+            kept.spare.rest();
+        }
+        kept.close(now, false);
     }
 
-    /// What is known of a Call-ID.
-    pub fn of(&self, call_id: &str) -> Found {
-        self.sweep();
-        let ledger = lock(&self.ledger);
-        let Some(trace) = ledger.traces.get(&self.hasher.hash_one(call_id.as_bytes())) else {
-            return Found::default();
+    /// Writes the calls whose blocks are closed.
+    fn write(&self, now: Moment) {
+        let Some(segments) = &self.segments else {
+            return;
         };
-        let messages = trace
-            .batch
-            .messages()
-            .map(|(mark, octets)| captured(mark, octets));
-        Found {
-            messages: messages.collect(),
-            left_out: trace.left_out,
+        let mut segments = lock(segments);
+        let blocks = std::mem::take(&mut lock(&self.kept).unwritten);
+        if let Err(fault) = segments.append(&blocks, now) {
+            tracing::warn!(%fault, blocks = blocks.len(), "traces can't be written");
         }
     }
 
-    /// Call-IDs of messages that we sent between two moments and that hold these octets: legs that were never answered.
-    pub fn holding(&self, text: &[u8], from: Moment, until: Moment) -> Option<String> {
-        self.sweep();
-        let ledger = lock(&self.ledger);
-        let finder = memchr::memmem::Finder::new(text);
-        ledger
-            .traces
-            .values()
-            .filter(|trace| trace.is_call && trace.began >= from && trace.began <= until)
-            .find_map(|trace| {
-                let (mark, octets) = trace.batch.messages().next()?;
-                (mark.is_sent && finder.find(octets).is_some())
-                    .then(|| String::from_utf8_lossy(call_id(octets)).into_owned())
-            })
+    /// Leaves everything of calls on disk: before the end of the process.
+    pub fn finish(&self) {
+        let now = (self.clock)();
+        self.sweep(now);
+        lock(&self.kept).close(now, true);
+        self.write(now);
     }
-}
 
-impl Ledger {
-    fn take(&mut self, key: u64, mark: Mark, octets: &[u8]) {
-        let order = &mut self.order;
-        let trace = self.traces.entry(key).or_insert_with(|| {
-            order[0].push_back(key);
-            Trace {
-                began: mark.at,
-                ..Trace::default()
+    /// What is known of Call-IDs within a time. Reads files.
+    pub fn of(&self, call_ids: &[&str], from: Moment, until: Moment) -> Found {
+        let keys: Vec<u64> = call_ids.iter().map(|id| scan::key(id.as_bytes())).collect();
+        let wanted = Wanted {
+            keys: Some(&keys),
+            from,
+            until,
+        };
+        let mut messages = Vec::new();
+        self.each(&wanted, &mut |record| {
+            let call_id = scan::call_id(record.octets);
+            if call_ids.iter().any(|id| id.as_bytes() == call_id) {
+                messages.push((record.is_sent, record.captured()));
             }
         });
-        let size = octets.len() + OVERHEAD;
-        if trace.batch.size() + size > ONE {
-            trace.left_out = trace.left_out.saturating_add(1);
-            return;
-        }
-        trace.batch.push(mark, octets);
-        self.held[usize::from(trace.is_call)] += size;
-        let is_more = mark.is_sent
-            && (!octets.starts_with(b"SIP/2.0 ") || octets.starts_with(b"SIP/2.0 100"));
-        if is_more && !trace.is_call {
-            trace.is_call = true;
-            self.held[0] -= trace.batch.size();
-            self.held[1] += trace.batch.size();
-            order[1].push_back(key);
-        }
+        messages.sort_by_key(|(is_sent, captured)| (captured.at, *is_sent));
+        // A stranger's first messages are kept twice when it turns out to be a caller.
+        messages.dedup();
+        let mut size = 0;
+        let fits = messages
+            .iter()
+            .take_while(|(_, captured)| {
+                size += captured.octets.len();
+                size <= SHOWN
+            })
+            .count();
+        let left_out = u32::try_from(messages.len() - fits).unwrap_or(u32::MAX);
+        messages.truncate(fits);
+        Found { messages, left_out }
     }
 
-    fn make_room(&mut self) {
-        for (class, limit) in [(0, STRANGERS), (1, CALLS)] {
-            while self.held[class] > limit || self.is_stale(class) {
-                let Some(key) = self.order[class].pop_front() else {
-                    break;
-                };
-                // One that became a call stands in the other order now.
-                if self
-                    .traces
-                    .get(&key)
-                    .is_some_and(|trace| usize::from(trace.is_call) == class)
-                    && let Some(trace) = self.traces.remove(&key)
-                {
-                    self.held[class] -= trace.batch.size();
+    /// The Call-ID of the first message that we sent within a time and that holds these octets: of a leg that was never answered.
+    /// Reads files.
+    pub fn holding(&self, text: &[u8], from: Moment, until: Moment) -> Option<String> {
+        let wanted = Wanted {
+            keys: None,
+            from,
+            until,
+        };
+        let finder = memchr::memmem::Finder::new(text);
+        let mut first: Option<(u64, String)> = None;
+        self.each(&wanted, &mut |record| {
+            if record.is_sent
+                && first.as_ref().is_none_or(|(at, _)| record.at < *at)
+                && finder.find(record.octets).is_some()
+            {
+                let call_id = String::from_utf8_lossy(scan::call_id(record.octets));
+                first = Some((record.at, call_id.into_owned()));
+            }
+        });
+        first.map(|(_, call_id)| call_id)
+    }
+
+    /// Messages that may be wanted, in no order; none twice from memory and disk.
+    fn each(&self, wanted: &Wanted<'_>, take: &mut dyn FnMut(&Record<'_>)) {
+        let range = wanted.from.as_micros()..=wanted.until.as_micros();
+        let mut one = |record: Record<'_>| {
+            if range.contains(&record.at) {
+                take(&record);
+            }
+        };
+        // Once for everything: what moves to disk meanwhile is in hand.
+        self.sweep((self.clock)());
+        let (mut closed, files) = {
+            let segments = self.segments.as_ref().map(lock);
+            let kept = lock(&self.kept);
+            let mut closed = Vec::new();
+            for store in [&kept.strangers, &kept.calls] {
+                store.open.records(wanted).for_each(&mut one);
+                closed.extend(store.closed.iter().filter(|block| block.touches(wanted)).cloned());
+            }
+            let files = segments.map_or_else(Vec::new, |segments| {
+                segments.touched(wanted.from, wanted.until)
+            });
+            (closed, files)
+        };
+        let in_memory = closed.len();
+        for file in files {
+            for block in segments::blocks(&file, wanted) {
+                if !closed[..in_memory].iter().any(|known| **known == block) {
+                    closed.push(Arc::new(block));
                 }
             }
         }
-    }
-
-    /// Whether the oldest of a class is gone, stands elsewhere, or has been kept long enough.
-    fn is_stale(&self, class: usize) -> bool {
-        let Some(key) = self.order[class].front() else {
-            return false;
-        };
-        let Some(trace) = self.traces.get(key) else {
-            return true;
-        };
-        let latest = trace.batch.marks.last().map_or(trace.began, |mark| mark.at);
-        let newest = self.order[class]
-            .back()
-            .and_then(|key| self.traces.get(key))
-            .map_or(latest, |trace| trace.began);
-        usize::from(trace.is_call) != class || newest.since(latest) > KEPT
+        for block in closed {
+            record::records(&block.unpack()).for_each(&mut one);
+        }
     }
 }
 
-fn captured(mark: Mark, octets: &[u8]) -> (bool, Captured) {
-    let Flow { local, peer, .. } = mark.flow;
-    let (source, target) = if mark.is_sent {
-        (local, peer)
-    } else {
-        (peer, local)
-    };
-    let transport = match mark.flow.transport {
-        Transport::Udp => capture::Transport::Udp,
-        Transport::Tcp => capture::Transport::Tcp,
-        Transport::Tls => capture::Transport::Tls,
-    };
-    let captured = Captured {
-        at: mark.at.as_micros(),
-        source,
-        target,
-        transport,
-        octets: octets.to_vec(),
-    };
-    (mark.is_sent, captured)
+fn keep(traces: &Weak<Traces>) {
+    loop {
+        std::thread::park_timeout(SWEEP);
+        let Some(traces) = traces.upgrade() else {
+            return;
+        };
+        let now = (traces.clock)();
+        traces.sweep(now);
+        traces.write(now);
+    }
 }
 
-/// The value of Call-ID, or nothing.
-fn call_id(octets: &[u8]) -> &[u8] {
-    let mut rest = octets;
-    while let Some(end) = memchr::memchr(b'\n', rest) {
-        let line = rest[..end].trim_ascii_end();
-        if line.is_empty() {
-            break;
+impl Kept {
+    /// Sorts the spare batch in, and empties it.
+    fn take_in(&mut self) {
+        let mut batch = std::mem::take(&mut self.spare);
+        for mark in &mut batch.marks {
+            let seen = scan::look(&mut batch.octets[mark.start..mark.end], mark.is_sent);
+            mark.key = seen.key;
+            if seen.is_call {
+                self.know(seen.key);
+            }
         }
-        rest = &rest[end + 1..];
-        if !matches!(line, [b'C' | b'c' | b'I' | b'i', ..]) {
-            continue;
+        for (mark, octets) in batch.messages() {
+            if let Some(exporter) = &mut self.exporter {
+                let record = record::record(mark.at, &mark.flow, mark.is_sent, octets);
+                exporter.send(mark.key, &record);
+            }
+            let class = self.class_of(mark.key);
+            self.store(class)
+                .open
+                .push(mark.at, &mark.flow, mark.is_sent, mark.key, octets);
+            if self.store(class).open.is_full() {
+                self.close_one(class);
+            }
         }
-        if let Some(colon) = memchr::memchr(b':', line) {
-            let name = line[..colon].trim_ascii_end();
-            if name.eq_ignore_ascii_case(b"Call-ID") || name.eq_ignore_ascii_case(b"i") {
-                return line[colon + 1..].trim_ascii();
+        batch.clear();
+        self.spare = batch;
+    }
+
+    const fn store(&mut self, class: Class) -> &mut Store {
+        match class {
+            Class::Strangers => &mut self.strangers,
+            Class::Calls => &mut self.calls,
+        }
+    }
+
+    fn class_of(&self, key: u64) -> Class {
+        if self.known.iter().any(|half| half.contains(&key)) {
+            Class::Calls
+        } else {
+            Class::Strangers
+        }
+    }
+
+    /// From now on this is a call; what came of it before it was one is copied.
+    fn know(&mut self, key: u64) {
+        if self.known[0].contains(&key) {
+            return;
+        }
+        if self.known[0].len() >= KNOWN {
+            self.known.swap(0, 1);
+            self.known[0].clear();
+        }
+        let is_new = self.known[0].insert(key) && !self.known[1].contains(&key);
+        if is_new {
+            // Its first messages may have been closed in just before.
+            if let Some(latest) = self.strangers.closed.back() {
+                latest.copy_to(key, &mut self.calls.open);
+            }
+            self.strangers.open.copy_to(key, &mut self.calls.open);
+        }
+    }
+
+    /// Closes what is old, or everything.
+    fn close(&mut self, now: Moment, all: bool) {
+        for class in [Class::Strangers, Class::Calls] {
+            let began = self.store(class).open.began();
+            if began.is_some_and(|began| all || now.since(began) >= AGE) {
+                self.close_one(class);
             }
         }
     }
-    b""
+
+    fn close_one(&mut self, class: Class) {
+        let limit = match class {
+            Class::Strangers => STRANGERS,
+            Class::Calls => CALLS,
+        };
+        let is_written = self.is_written && class == Class::Calls;
+        let store = self.store(class);
+        let Some(block) = store.open.close().map(Arc::new) else {
+            return;
+        };
+        store.held += block.size();
+        store.closed.push_back(Arc::clone(&block));
+        while store.held > limit
+            && let Some(oldest) = store.closed.pop_front()
+        {
+            store.held -= oldest.size();
+        }
+        if is_written {
+            self.unwritten.push(block);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trunkline_sip::flow::Transport;
+
+    const NEVER: Moment = Moment::from_secs(0);
+    const ALWAYS: Moment = Moment::from_secs(1 << 40);
+
+    /// The tests' messages are of the first seconds.
+    fn clock() -> Moment {
+        Moment::from_secs(205)
+    }
 
     fn flow() -> Flow {
         Flow {
@@ -362,92 +549,126 @@ mod tests {
         .into_bytes()
     }
 
+    /// Leaves a message, and has it picked up.
+    fn pass(traces: &Traces, tap: &mut Tap, at: Moment, is_sent: bool, octets: &[u8]) {
+        tap.note(at, flow(), is_sent, octets);
+        tap.hand_on();
+        traces.sweep(at);
+        traces.write(at);
+    }
+
+    fn found(traces: &Traces, call_id: &str) -> Found {
+        traces.of(&[call_id], NEVER, ALWAYS)
+    }
+
     #[test]
     fn a_call_finds_its_messages_in_their_order() {
-        let traces = Traces::new(2);
+        let traces = Traces::unattended(2, None, None, clock).unwrap();
         let mut taps = [traces.tap(0), traces.tap(1)];
         for second in 0..4 {
-            let octets = message(
-                "INVITE sip:a SIP/2.0",
-                if second % 2 == 0 { "a@b" } else { "c@d" },
-                1,
-            );
+            let id = if second % 2 == 0 { "a@b" } else { "c@d" };
+            let octets = message("INVITE sip:a SIP/2.0", id, 1);
             taps[0].note(Moment::from_secs(second), flow(), second == 2, &octets);
             taps[0].hand_on();
         }
         taps[1].note(Moment::from_secs(9), flow(), false, b"rubbish");
         taps[1].hand_on();
-        let found = traces.of("a@b").messages;
-        assert_eq!(found.len(), 2);
+        let messages = found(&traces, "a@b").messages;
+        assert_eq!(messages.len(), 2);
         assert_eq!(
-            (found[0].0, found[0].1.at, found[0].1.source.port()),
+            (messages[0].0, messages[0].1.at, messages[0].1.source.port()),
             (false, 0, 5070)
         );
         assert_eq!(
-            (found[1].0, found[1].1.at, found[1].1.source.port()),
+            (messages[1].0, messages[1].1.at, messages[1].1.source.port()),
             (true, 2_000_000, 5060)
         );
-        assert_eq!(traces.of("nobody"), Found::default());
+        assert_eq!(found(&traces, "nobody"), Found::default());
+        let later = traces.of(&["a@b", "c@d"], Moment::from_secs(1), Moment::from_secs(2));
+        assert_eq!(later.messages.len(), 2);
     }
 
     #[test]
     fn strangers_push_out_strangers_and_no_call() {
-        let traces = Traces::new(1);
+        let traces = Traces::unattended(1, None, None, clock).unwrap();
         let mut tap = traces.tap(0);
         let now = Moment::from_secs(1);
-        tap.note(
-            now,
-            flow(),
-            false,
-            &message("INVITE sip:a SIP/2.0", "call", 1),
-        );
-        tap.note(now, flow(), true, &message("SIP/2.0 100 Trying", "call", 1));
-        tap.hand_on();
-        for at in 0..2_000 {
-            tap.note(
-                now,
-                flow(),
-                false,
-                &message("INVITE sip:a SIP/2.0", &format!("stranger {at}"), 8_000),
-            );
-            tap.note(
-                now,
-                flow(),
-                true,
-                &message("SIP/2.0 401 No", &format!("stranger {at}"), 1),
-            );
-            tap.hand_on();
-            if at % 100 == 0 {
-                traces.sweep();
-            }
+        let invite = message("INVITE sip:a SIP/2.0", "call", 1);
+        pass(&traces, &mut tap, now, false, &invite);
+        let trying = message("SIP/2.0 100 Trying", "call", 1);
+        pass(&traces, &mut tap, now, true, &trying);
+        for at in 0..4_000 {
+            // What can't be compressed.
+            let noise: String = (0..600).map(|_| rand::random_range('!'..='~')).collect();
+            let start = format!("INVITE sip:{noise} SIP/2.0");
+            let octets = message(&start, &format!("stranger {at}"), 1);
+            pass(&traces, &mut tap, now, false, &octets);
         }
-        assert_eq!(traces.of("call").messages.len(), 2);
-        assert!(traces.of("stranger 0").messages.is_empty());
-        assert_eq!(traces.of("stranger 1999").messages.len(), 2);
-        let ledger = lock(&traces.ledger);
-        let held: usize = ledger.traces.values().map(|trace| trace.batch.size()).sum();
-        assert_eq!(held, ledger.held.iter().sum::<usize>());
-        assert!(ledger.held[0] <= STRANGERS && ledger.order[0].len() <= ledger.traces.len());
+        assert_eq!(found(&traces, "call").messages.len(), 2);
+        assert!(found(&traces, "stranger 0").messages.is_empty());
+        assert_eq!(found(&traces, "stranger 3999").messages.len(), 1);
+        let kept = lock(&traces.kept);
+        let sizes = kept.strangers.closed.iter().map(|block| block.size());
+        assert_eq!(sizes.sum::<usize>(), kept.strangers.held);
+        assert!(kept.strangers.held <= STRANGERS);
     }
 
     #[test]
-    fn one_call_takes_no_more_than_its_share() {
-        let traces = Traces::new(1);
+    fn one_call_shows_no_more_than_its_share() {
+        let traces = Traces::unattended(1, None, None, clock).unwrap();
         let mut tap = traces.tap(0);
-        for _ in 0..100 {
-            tap.note(
-                Moment::from_secs(1),
-                flow(),
-                true,
-                &message("INFO sip:a SIP/2.0", "long", 8_000),
-            );
-            tap.hand_on();
+        for second in 0..300 {
+            let octets = message("INFO sip:a SIP/2.0", "long", 8_000);
+            pass(&traces, &mut tap, Moment::from_secs(second), true, &octets);
         }
-        let found = traces.of("long");
-        assert!(
-            found.left_out > 50 && found.messages.len() > 10,
-            "{}",
-            found.left_out
-        );
+        let found = found(&traces, "long");
+        assert!(found.left_out > 50 && found.messages.len() > 100);
+        assert_eq!(found.left_out as usize + found.messages.len(), 300);
+    }
+
+    #[test]
+    fn calls_are_found_on_disk_by_who_comes_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk {
+            directory: directory.path().join("traces"),
+            max_bytes: 1 << 30,
+            retention: Duration::from_secs(3_600),
+        };
+        let before = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+        let mut tap = before.tap(0);
+        for second in 100..200 {
+            let id = format!("call {second}");
+            let octets = message("INVITE sip:a SIP/2.0", &id, 300);
+            pass(&before, &mut tap, Moment::from_secs(second), false, &octets);
+            let octets = message("SIP/2.0 180 Ringing", &id, 300);
+            pass(&before, &mut tap, Moment::from_secs(second), true, &octets);
+        }
+        assert_eq!(found(&before, "call 150").messages.len(), 2, "none is twice");
+        before.finish();
+        drop(before);
+        let after = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+        for second in 100..200 {
+            assert_eq!(
+                found(&after, &format!("call {second}")).messages.len(),
+                2,
+                "{second}"
+            );
+        }
+        let none = after.of(&["call 150"], Moment::from_secs(160), ALWAYS);
+        assert!(none.messages.is_empty());
+        // A file that was cut short is read as far as it goes, and old ones go.
+        let file = std::fs::read_dir(&disk.directory).unwrap().next().unwrap();
+        let path = file.unwrap().path();
+        let octets = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &octets[..octets.len() - 10]).unwrap();
+        assert_eq!(found(&after, "call 100").messages.len(), 2);
+        assert!(found(&after, "call 199").messages.is_empty());
+        let mut tap = after.tap(0);
+        let late = Moment::from_secs(4_000_000_000);
+        let octets = message("BYE sip:a SIP/2.0", "late", 1);
+        pass(&after, &mut tap, late, true, &octets);
+        pass(&after, &mut tap, late + AGE, true, &octets);
+        assert!(!path.exists(), "what is old is removed");
+        assert!(found(&after, "call 100").messages.is_empty());
     }
 }

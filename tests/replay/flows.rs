@@ -22,7 +22,10 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        let house = House::new();
+        Self::within(House::new())
+    }
+
+    pub(crate) fn within(house: House) -> Self {
         assert_eq!(house.first_number, DIALLED);
         let runtime = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         house.runtime(&house.first_agent, &format!("sip:{{agent_id}}@{runtime}"));

@@ -1,13 +1,15 @@
 //! `GET /phone/calls/{call_id}/trace`: what passed on both legs, as JSON, ladder and pcap, without credentials.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::flows::{Stage, folder};
-use crate::harness::tools;
+use crate::harness::process::Deadline;
+use crate::harness::{House, tools};
 
 /// Status and body.
 fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) {
@@ -44,7 +46,10 @@ struct Traced {
 impl Traced {
     /// A call after this flow.
     fn new(flow: &str) -> Self {
-        let stage = Stage::new();
+        Self::on(Stage::new(), flow)
+    }
+
+    fn on(stage: Stage, flow: &str) -> Self {
         let flow = folder().join(flow).display().to_string();
         let ran = stage.replay(&flow, &["--speed", "max"]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -166,4 +171,92 @@ fn a_refused_call_shows_the_runtime_that_refused_it() {
         "{ladder}"
     );
     assert!(ladder.contains("* call ended: busy"), "{ladder}");
+}
+
+/// What is kept on disk is there after a restart, without credentials.
+#[test]
+fn a_daemon_that_starts_again_shows_what_was() {
+    let mut traced = Traced::new("answered.flow");
+    let before = traced.get("text/plain");
+    let daemon = &mut traced.stage.daemon;
+    daemon.process.terminate();
+    let ended = daemon.process.wait(Deadline::after(Duration::from_secs(30)));
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    let folder = daemon.house.folder.path().join("data/traces");
+    let files: Vec<_> = std::fs::read_dir(&folder).expect("traces").collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    daemon.process = daemon.house.start();
+    assert_eq!(
+        String::from_utf8_lossy(&traced.get("text/plain")),
+        String::from_utf8_lossy(&before)
+    );
+    // Written so that whoever may read the file learns no more than whoever asks.
+    let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
+    let items = shown["items"].as_array().expect("items");
+    assert_eq!(items.len(), 18, "{shown}");
+}
+
+/// The chunks of a HEP3 envelope.
+fn chunks(mut envelope: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    assert_eq!(&envelope[..4], b"HEP3");
+    let word = |octets: &[u8]| u16::from_be_bytes([octets[0], octets[1]]);
+    assert_eq!(usize::from(word(&envelope[4..])), envelope.len());
+    envelope = &envelope[6..];
+    let mut chunks = Vec::new();
+    while !envelope.is_empty() {
+        let length = usize::from(word(&envelope[4..]));
+        chunks.push((word(&envelope[2..]), envelope[6..length].to_vec()));
+        envelope = &envelope[length..];
+    }
+    chunks
+}
+
+#[test]
+fn a_collector_gets_both_legs_under_one_id() {
+    let collector = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let wait = Some(Duration::from_secs(2));
+    collector.set_read_timeout(wait).expect("a timeout");
+    let address = collector.local_addr().expect("an address").to_string();
+    let house = House::new()
+        .set("TRUNKLINE__TRACES__HEP", &address)
+        .set("TRUNKLINE__TRACES__HEP_NODE", "2026");
+    let traced = Traced::on(Stage::within(house), "answered.flow");
+    let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
+    let items = shown["items"].as_array().expect("items");
+    let texts = |leg: &str| -> Vec<String> {
+        let of_leg = items.iter().filter(|item| item["leg"] == leg);
+        of_leg.map(|item| text(&item["text"]).to_owned()).collect()
+    };
+    let call_id = |message: &str| -> String {
+        let line = message.lines().find_map(|line| line.strip_prefix("Call-ID: "));
+        line.expect("a Call-ID").to_owned()
+    };
+    let caller = call_id(&texts("caller")[0]);
+    let runtime = call_id(&texts("runtime")[0]);
+    assert_ne!(caller, runtime);
+    let mut envelope = vec![0; 65_536];
+    let (mut of_caller, mut of_runtime) = (0, 0);
+    while of_caller + of_runtime < 16 {
+        let length = collector.recv(&mut envelope).expect("a copy in time");
+        let chunks = chunks(&envelope[..length]);
+        let chunk = |kind: u16| {
+            let found = chunks.iter().find(|(known, _)| *known == kind);
+            found.map(|(_, value)| value.clone()).expect("a chunk")
+        };
+        assert_eq!(chunk(12), 2026_u32.to_be_bytes());
+        assert_eq!(chunk(11), [1], "SIP");
+        let message = String::from_utf8(chunk(15)).expect("text");
+        for secret in ["response=\"", "SESSION-TOKEN: "] {
+            if let Some((_, value)) = message.split_once(secret) {
+                assert!(value.starts_with("xxx"), "{message}");
+            }
+        }
+        let leg = call_id(&message);
+        if leg == caller || leg == runtime {
+            assert_eq!(chunk(17), caller.as_bytes(), "{message}");
+        }
+        of_caller += usize::from(leg == caller);
+        of_runtime += usize::from(leg == runtime);
+    }
+    assert_eq!((of_caller, of_runtime), (10, 6));
 }

@@ -29,7 +29,7 @@ pub(crate) struct Credentials {
 /// A data directory and its configuration, before the daemon serves it.
 #[derive(Debug)]
 pub(crate) struct House {
-    folder: TempDir,
+    pub(crate) folder: TempDir,
     settings: Vec<(&'static str, String)>,
     pub(crate) sip: SocketAddr,
     pub(crate) http: SocketAddr,

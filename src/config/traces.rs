@@ -1,0 +1,39 @@
+//! `[traces]`: how much of what passed on the wire is kept, and who gets a copy.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::host::HostPort;
+use super::section::Section;
+
+/// Traces of calls.
+#[derive(Clone, Debug)]
+pub struct Traces {
+    /// Where they are written.
+    pub directory: PathBuf,
+    /// Octets of all files together; 0 keeps traces in memory alone.
+    pub max_bytes: u64,
+    /// How long a trace is kept.
+    pub retention: Duration,
+    /// A HEP collector, by UDP.
+    pub hep: Option<HostPort>,
+    /// This node's id among those that send to the collector.
+    pub hep_node: u32,
+}
+
+impl Traces {
+    pub(super) fn read(section: &mut Section<'_>, data_dir: &Path) -> Self {
+        const DAY_S: u64 = 24 * 3600;
+        let days: u64 = section.number("retention_days", 1..=365).unwrap_or(7);
+        let megabytes: u64 = section.number("max_mb", 0..=1_000_000).unwrap_or(1_024);
+        Self {
+            directory: section
+                .text("directory")
+                .map_or_else(|| data_dir.join("traces"), PathBuf::from),
+            max_bytes: megabytes << 20,
+            retention: Duration::from_secs(days * DAY_S),
+            hep: section.parsed("hep"),
+            hep_node: section.number("hep_node", 0..=u32::MAX).unwrap_or(1),
+        }
+    }
+}

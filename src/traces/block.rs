@@ -1,0 +1,203 @@
+//! Messages by the quarter of a megabyte: gathered in the open, then compressed and never changed again.
+
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+
+use super::record::{Record, push, records};
+use super::scan;
+
+/// Octets of messages that make a block full.
+pub(super) const FULL: usize = 256 << 10;
+/// A block can hold no more than a batch that came in one piece.
+const MAX_RAW: usize = FULL + super::BATCH;
+
+/// The messages that are being gathered.
+#[derive(Debug, Default)]
+pub(super) struct Open {
+    octets: Vec<u8>,
+    keys: Vec<u64>,
+    span: Option<(Moment, Moment)>,
+}
+
+impl Open {
+    pub(super) fn push(&mut self, at: Moment, flow: &Flow, is_sent: bool, key: u64, octets: &[u8]) {
+        push(&mut self.octets, at, flow, is_sent, octets);
+        self.note(at, key);
+    }
+
+    fn note(&mut self, at: Moment, key: u64) {
+        if self.keys.last() != Some(&key) {
+            self.keys.push(key);
+        }
+        let (first, last) = self.span.unwrap_or((at, at));
+        self.span = Some((first.min(at), last.max(at)));
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.octets.len() >= FULL
+    }
+
+    /// When its first message passed.
+    pub(super) fn began(&self) -> Option<Moment> {
+        self.span.map(|(first, _)| first)
+    }
+
+    /// Its messages, if it may hold some of a key and a time.
+    pub(super) fn records(&self, wanted: &Wanted<'_>) -> impl Iterator<Item = Record<'_>> {
+        let touches = self.span.is_some_and(|span| wanted.touches(span, |key| self.keys.contains(&key)));
+        records(if touches { &self.octets } else { &[] })
+    }
+
+    /// Copies the messages of a key into another.
+    pub(super) fn copy_to(&self, key: u64, other: &mut Self) {
+        if self.keys.contains(&key) {
+            other.take_over(key, &self.octets);
+        }
+    }
+
+    fn take_over(&mut self, key: u64, octets: &[u8]) {
+        for record in records(octets) {
+            if scan::key(scan::call_id(record.octets)) == key {
+                self.octets.extend_from_slice(record.whole);
+                self.note(Moment::from_micros(record.at), key);
+            }
+        }
+    }
+
+    /// What was gathered, compressed; it begins anew with the room it has.
+    pub(super) fn close(&mut self) -> Option<Block> {
+        let span = self.span.take()?;
+        self.keys.sort_unstable();
+        self.keys.dedup();
+        let block = Block {
+            span,
+            raw: self.octets.len(),
+            keys: self.keys.as_slice().into(),
+            packed: lz4_flex::block::compress(&self.octets).into(),
+        };
+        self.octets.clear();
+        self.keys.clear();
+        Some(block)
+    }
+}
+
+/// What is looked for: messages with one of these keys, or any, within a time.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) keys: Option<&'a [u64]>,
+    pub(super) from: Moment,
+    pub(super) until: Moment,
+}
+
+impl Wanted<'_> {
+    fn touches(&self, (first, last): (Moment, Moment), holds: impl Fn(u64) -> bool) -> bool {
+        first <= self.until
+            && last >= self.from
+            && self.keys.is_none_or(|keys| keys.iter().any(|key| holds(*key)))
+    }
+}
+
+/// Messages that are not added to any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Block {
+    pub(super) span: (Moment, Moment),
+    raw: usize,
+    keys: Box<[u64]>,
+    packed: Box<[u8]>,
+}
+
+/// The head of a block in a file: lengths of the packed and the raw octets, the time of the first and last message, how many keys.
+pub(super) const HEAD: usize = 4 + 4 + 8 + 8 + 4;
+
+/// What a head says.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Head {
+    pub(super) packed: usize,
+    pub(super) keys: usize,
+    raw: usize,
+    span: (Moment, Moment),
+}
+
+impl Block {
+    /// What it costs in memory.
+    pub(super) fn size(&self) -> usize {
+        size_of::<Self>() + self.packed.len() + size_of_val(&*self.keys)
+    }
+
+    /// Whether it may hold what is looked for.
+    pub(super) fn touches(&self, wanted: &Wanted<'_>) -> bool {
+        wanted.touches(self.span, |key| self.keys.binary_search(&key).is_ok())
+    }
+
+    /// Its messages; nothing if it is damaged.
+    pub(super) fn unpack(&self) -> Vec<u8> {
+        lz4_flex::block::decompress(&self.packed, self.raw).unwrap_or_default()
+    }
+
+    /// Copies the messages of a key into one that is open.
+    pub(super) fn copy_to(&self, key: u64, other: &mut Open) {
+        if self.keys.binary_search(&key).is_ok() {
+            other.take_over(key, &self.unpack());
+        }
+    }
+
+    /// Appends it as files hold it.
+    pub(super) fn write(&self, file: &mut Vec<u8>) {
+        let (first, last) = self.span;
+        for length in [self.packed.len(), self.raw] {
+            file.extend_from_slice(&u32::try_from(length).unwrap_or(0).to_le_bytes());
+        }
+        for moment in [first, last] {
+            file.extend_from_slice(&moment.as_micros().to_le_bytes());
+        }
+        file.extend_from_slice(&u32::try_from(self.keys.len()).unwrap_or(0).to_le_bytes());
+        for key in &self.keys {
+            file.extend_from_slice(&key.to_le_bytes());
+        }
+        file.extend_from_slice(&self.packed);
+    }
+}
+
+impl Head {
+    /// Reads one; nothing if it can't be one.
+    pub(super) fn read(head: &[u8; HEAD]) -> Option<Self> {
+        let word = |at: usize| {
+            let word = head[at..at + 4].first_chunk().copied().unwrap_or_default();
+            usize::try_from(u32::from_le_bytes(word)).unwrap_or(usize::MAX)
+        };
+        let moment = |at: usize| {
+            let micros = head[at..at + 8].first_chunk().copied().unwrap_or_default();
+            Moment::from_micros(u64::from_le_bytes(micros))
+        };
+        let read = Self {
+            packed: word(0),
+            raw: word(4),
+            span: (moment(8), moment(16)),
+            keys: word(24),
+        };
+        let is_sane = (1..=2 * MAX_RAW).contains(&read.packed)
+            && (1..=MAX_RAW).contains(&read.raw)
+            && read.keys <= MAX_RAW;
+        is_sane.then_some(read)
+    }
+
+    /// When its last message passed.
+    pub(super) const fn last(&self) -> Moment {
+        self.span.1
+    }
+
+    /// The block, of the keys and the packed octets behind the head.
+    pub(super) fn block(&self, keys: &[u8], packed: Vec<u8>) -> Block {
+        Block {
+            span: self.span,
+            raw: self.raw,
+            keys: keys
+                .as_chunks()
+                .0
+                .iter()
+                .map(|key| u64::from_le_bytes(*key))
+                .collect(),
+            packed: packed.into(),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Copies of all messages to a HEP collector (Homer), by UDP, with both legs of a call under one correlation id: the Call-ID of the
+//! caller's leg. Which leg of ours belongs to which call is read off the session that its INVITE carries.
+
+use std::collections::HashMap;
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::record::Record;
+use super::scan;
+use crate::capture::hep;
+
+/// Calls that have begun and that the exporter hasn't heard of yet.
+const BEGUN: usize = 8_192;
+/// Sessions, and legs, that are remembered; twice as many at most.
+const REMEMBERED: usize = 32_768;
+/// A collector is looked up again after this long, and a fault told again.
+const AGAIN: Duration = Duration::from_secs(60);
+/// What a leg to a runtime carries.
+const SESSION: &[u8] = b"x-platform-session-id";
+
+/// Where copies go.
+#[derive(Clone, Debug)]
+pub struct Collector {
+    /// Its name or address.
+    pub host: String,
+    /// Its UDP port.
+    pub port: u16,
+    /// How the collector tells this node from others.
+    pub node: u32,
+}
+
+/// A map that forgets: its older half goes when the newer is full.
+#[derive(Debug)]
+struct Halves<K, V>([HashMap<K, V>; 2]);
+
+impl<K: std::hash::Hash + Eq, V: Clone> Halves<K, V> {
+    fn new() -> Self {
+        Self([HashMap::new(), HashMap::new()])
+    }
+
+    fn insert(&mut self, key: K, value: V) {
+        if self.0[0].len() >= REMEMBERED {
+            self.0.swap(0, 1);
+            self.0[0].clear();
+        }
+        self.0[0].insert(key, value);
+    }
+
+    fn get(&self, key: &K) -> Option<&V> {
+        self.0.iter().find_map(|half| half.get(key))
+    }
+}
+
+/// Tells of calls that begin. Never waits: a call that isn't told of has legs that aren't joined.
+#[derive(Clone, Debug)]
+pub struct Beginnings(SyncSender<(Uuid, Box<str>)>);
+
+impl Beginnings {
+    /// A session, and the Call-ID of its caller's leg.
+    pub fn tell(&self, session: Uuid, call_id: &str) {
+        match self.0.try_send((session, call_id.into())) {
+            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        }
+    }
+}
+
+/// Sends the copies.
+#[derive(Debug)]
+pub(super) struct Exporter {
+    collector: Collector,
+    socket: Option<UdpSocket>,
+    begun: Receiver<(Uuid, Box<str>)>,
+    sessions: Halves<Uuid, Arc<str>>,
+    legs: Halves<u64, Arc<str>>,
+    /// When the collector may be looked up again.
+    next_look: Moment,
+    lost: u64,
+}
+
+impl Exporter {
+    pub(super) fn new(collector: Collector) -> (Self, Beginnings) {
+        let (tell, begun) = sync_channel(BEGUN);
+        let exporter = Self {
+            collector,
+            socket: None,
+            begun,
+            sessions: Halves::new(),
+            legs: Halves::new(),
+            next_look: Moment::from_secs(0),
+            lost: 0,
+        };
+        (exporter, Beginnings(tell))
+    }
+
+    /// Before messages are sent: makes itself ready, and hears of calls that have begun.
+    pub(super) fn prepare(&mut self, now: Moment) {
+        while let Ok((session, call_id)) = self.begun.try_recv() {
+            self.sessions.insert(session, call_id.into());
+        }
+        if now < self.next_look || (self.socket.is_some() && self.lost == 0) {
+            return;
+        }
+        self.next_look = now + AGAIN;
+        if self.lost > 0 {
+            tracing::warn!(messages = self.lost, collector = %self.collector.host, "copies didn't reach the HEP collector");
+            self.lost = 0;
+        }
+        match connect(&self.collector) {
+            Ok(socket) => self.socket = Some(socket),
+            Err(fault) => {
+                tracing::warn!(%fault, collector = %self.collector.host, "the HEP collector can't be reached");
+            }
+        }
+    }
+
+    /// Sends a copy, or counts it as lost.
+    pub(super) fn send(&mut self, key: u64, record: &Record<'_>) {
+        if record.is_sent && record.octets.starts_with(b"INVITE ") {
+            self.join(key, record.octets);
+        }
+        let captured = record.captured();
+        let own;
+        let correlation = if let Some(of_caller) = self.legs.get(&key) {
+            &**of_caller
+        } else {
+            own = String::from_utf8_lossy(scan::call_id(record.octets));
+            &*own
+        };
+        let envelope = hep::close(&captured, self.collector.node, correlation);
+        let is_sent = self
+            .socket
+            .as_ref()
+            .is_some_and(|socket| socket.send(&envelope).is_ok());
+        self.lost += u64::from(!is_sent);
+    }
+
+    fn join(&mut self, key: u64, invite: &[u8]) {
+        let session = scan::header(invite, &[SESSION])
+            .and_then(|value| Uuid::try_parse_ascii(value).ok())
+            .and_then(|session| self.sessions.get(&session));
+        if let Some(call_id) = session.cloned() {
+            self.legs.insert(key, call_id);
+        }
+    }
+}
+
+fn connect(collector: &Collector) -> std::io::Result<UdpSocket> {
+    let addresses = (collector.host.as_str(), collector.port).to_socket_addrs()?;
+    let mut fault = std::io::Error::other("it has no address");
+    for address in addresses {
+        let any: SocketAddr = if address.is_ipv4() {
+            ([0, 0, 0, 0], 0).into()
+        } else {
+            (Ipv6Addr::UNSPECIFIED, 0).into()
+        };
+        let connected = UdpSocket::bind(any).and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            socket.connect(address)?;
+            Ok(socket)
+        });
+        match connected {
+            Ok(socket) => return Ok(socket),
+            Err(other) => fault = other,
+        }
+    }
+    Err(fault)
+}

@@ -1,0 +1,254 @@
+//! One look over a message on its way into a trace: what it belongs to, and its credentials struck out where they stand.
+
+/// What stands in place of each octet of a credential.
+const STRUCK: u8 = b'x';
+/// Header parameters that prove who somebody is.
+const PROOFS: [&[u8]; 4] = [b"response", b"nonce", b"cnonce", b"opaque"];
+
+/// What a look tells.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Seen {
+    /// A hash of the Call-ID, the same in every process; that of nothing when there is none.
+    pub(super) key: u64,
+    /// Of a message that we sent: whether it belongs to a call, rather than to a stranger who was turned away.
+    pub(super) is_call: bool,
+}
+
+/// The key of a Call-ID: FNV-1a, a filter before the comparison itself.
+pub(super) fn key(call_id: &[u8]) -> u64 {
+    call_id.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+        (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Looks a message over.
+pub(super) fn look(octets: &mut [u8], is_sent: bool) -> Seen {
+    let mut call_id = 0..0;
+    let mut method = 0..0;
+    let mut at = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
+    let first = at;
+    while at < octets.len() {
+        let end = end_of_header(octets, at);
+        let line = octets[at..end].trim_ascii_end();
+        if line.is_empty() {
+            at = end;
+            break;
+        }
+        match line[0] | 0x20 {
+            b'c' | b'i' => {
+                if let Some(value) = value_of(line, &[b"call-id", b"i"]) {
+                    call_id = at + value.start..at + value.end;
+                } else if let Some(value) = value_of(line, &[b"cseq"]) {
+                    method = at + value.start..at + value.end;
+                }
+            }
+            b'a' | b'p' | b'w' => {
+                const NAMES: [&[u8]; 4] = [
+                    b"authorization",
+                    b"proxy-authorization",
+                    b"www-authenticate",
+                    b"proxy-authenticate",
+                ];
+                if let Some(value) = value_of(line, &NAMES) {
+                    strike_proofs(&mut octets[at + value.start..at + value.end]);
+                }
+            }
+            b'x' => {
+                if let Some(value) = token(line) {
+                    octets[at + value.start..at + value.end].fill(STRUCK);
+                }
+            }
+            _ => {}
+        }
+        at = end;
+    }
+    strike_keys(&mut octets[at..]);
+    Seen {
+        key: key(&octets[call_id]),
+        is_call: is_sent && is_of_call(&octets[..first], &octets[method]),
+    }
+}
+
+/// The Call-ID itself.
+pub(super) fn call_id(octets: &[u8]) -> &[u8] {
+    header(octets, &[b"call-id", b"i"]).unwrap_or_default()
+}
+
+/// The value of the first header with one of these names.
+pub(super) fn header<'a>(octets: &'a [u8], names: &[&[u8]]) -> Option<&'a [u8]> {
+    let mut at = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
+    while at < octets.len() {
+        let end = end_of_header(octets, at);
+        let line = octets[at..end].trim_ascii_end();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = value_of(line, names) {
+            return Some(&line[value]);
+        }
+        at = end;
+    }
+    None
+}
+
+/// Behind the header that begins here, with the lines that continue it.
+fn end_of_header(octets: &[u8], at: usize) -> usize {
+    let mut end = at;
+    loop {
+        end = memchr::memchr(b'\n', &octets[end..]).map_or(octets.len(), |line| end + line + 1);
+        let is_empty = octets[at..end].trim_ascii().is_empty();
+        if is_empty || !matches!(octets.get(end), Some(b' ' | b'\t')) {
+            return end;
+        }
+    }
+}
+
+/// Where the value of a header stands, if it has one of these names.
+fn value_of(line: &[u8], names: &[&[u8]]) -> Option<std::ops::Range<usize>> {
+    let colon = memchr::memchr(b':', line)?;
+    let name = line[..colon].trim_ascii_end();
+    names
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known))
+        .then(|| trimmed(line, colon + 1))
+}
+
+fn token(line: &[u8]) -> Option<std::ops::Range<usize>> {
+    let colon = memchr::memchr(b':', line)?;
+    let name = line[..colon].trim_ascii_end();
+    let (_, last) = name.split_at_checked(name.len().checked_sub(6)?)?;
+    last.eq_ignore_ascii_case(b"-token")
+        .then(|| trimmed(line, colon + 1))
+}
+
+fn trimmed(line: &[u8], from: usize) -> std::ops::Range<usize> {
+    let value = &line[from..];
+    let start = from + value.len() - value.trim_ascii_start().len();
+    start..(start + value.trim_ascii().len())
+}
+
+/// The parameters of `Digest …` that prove something; all of what isn't Digest.
+fn strike_proofs(value: &mut [u8]) {
+    const DIGEST: &[u8] = b"digest";
+    if !value
+        .get(..DIGEST.len())
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case(DIGEST))
+    {
+        let scheme = memchr::memchr(b' ', value).map_or(0, |space| space + 1);
+        return value[scheme..].fill(STRUCK);
+    }
+    let mut at = DIGEST.len();
+    while let Some(equals) = memchr::memchr(b'=', &value[at..]) {
+        let name = value[at..at + equals].trim_ascii_end();
+        let start = name
+            .iter()
+            .rposition(|octet| matches!(octet, b',' | b' ' | b'\t' | b'\r' | b'\n'))
+            .map_or(0, |before| before + 1);
+        let is_proof = PROOFS
+            .iter()
+            .any(|proof| name[start..].eq_ignore_ascii_case(proof));
+        at += equals + 1;
+        at += value[at..].len() - value[at..].trim_ascii_start().len();
+        let struck = if value.get(at) == Some(&b'"') {
+            at += 1;
+            let closing = memchr::memchr(b'"', &value[at..]).map_or(value.len(), |end| at + end);
+            let struck = at..closing;
+            at = (closing + 1).min(value.len());
+            struck
+        } else {
+            let start = at;
+            at = memchr::memchr(b',', &value[at..]).map_or(value.len(), |end| at + end);
+            start..at
+        };
+        if is_proof {
+            value[struck].fill(STRUCK);
+        }
+    }
+}
+
+/// Keys of media in SDP: of SDES and of ICE.
+fn strike_keys(body: &mut [u8]) {
+    for (mark, until) in [(&b"inline:"[..], &b"|\r\n "[..]), (b"a=ice-pwd:", b"\r\n")] {
+        let mut at = 0;
+        while let Some(found) = memchr::memmem::find(&body[at..], mark) {
+            let start = at + found + mark.len();
+            let length = body[start..]
+                .iter()
+                .position(|octet| until.contains(octet))
+                .unwrap_or(body.len() - start);
+            body[start..start + length].fill(STRUCK);
+            at = start + length;
+        }
+    }
+}
+
+/// Of what we sent: requests, and answers that only who was let in gets.
+fn is_of_call(first: &[u8], cseq: &[u8]) -> bool {
+    let Some(status) = first.strip_prefix(b"SIP/2.0 ") else {
+        return !first.starts_with(b"OPTIONS ") && !first.starts_with(b"REGISTER ");
+    };
+    if cseq.ends_with(b"OPTIONS") || cseq.ends_with(b"REGISTER") {
+        return false;
+    }
+    match status {
+        [b'1' | b'2', ..] => true,
+        // What anybody is answered.
+        [b'4', b'0', b'0' | b'1' | b'3' | b'5' | b'7', ..]
+        | [b'4', b'1' | b'2', ..]
+        | [b'4', b'8', b'1' | b'2' | b'3', ..]
+        | [b'5', ..] => false,
+        _ => cseq.ends_with(b"INVITE"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looked(text: &str, is_sent: bool) -> (String, Seen) {
+        let mut octets = text.as_bytes().to_vec();
+        let seen = look(&mut octets, is_sent);
+        (String::from_utf8(octets).unwrap(), seen)
+    }
+
+    #[test]
+    fn no_credential_is_kept() {
+        let (shown, _) = looked(
+            "INVITE sip:a SIP/2.0\r\nAuthorization: Digest username=\"u\",\r\n  realm=\"r\", nonce=\"n1\", Response = \"r1\",cnonce=c1, qop=auth\r\n\
+             Proxy-Authorization: Basic dTpw\r\nX-PLATFORM-SESSION-TOKEN: t1\r\nWWW-Authenticate:Digest nonce=\"n2\r\n\
+             i: one@two\r\n\r\nv=0\r\na=crypto:1 X inline:k1|2\r\na=ice-pwd:p1\r\na=crypto:2 X inline:k2",
+            false,
+        );
+        for gone in ["n1", "r1", "c1", "dTpw", ": t1", "n2", "k1", "p1", "k2"] {
+            assert!(!shown.contains(gone), "{gone} in {shown}");
+        }
+        for kept in ["username=\"u\"", "realm=\"r\"", "qop=auth", "|2\r\n", "i: one@two", "Basic x"] {
+            assert!(shown.contains(kept), "{kept} not in {shown}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_changed() {
+        let message = "BYE sip:a SIP/2.0\r\nSubject :  x\r\nX-Tok: y\r\nCall-ID: c\r\n\r\nbody";
+        let (shown, seen) = looked(message, false);
+        assert_eq!(shown, message);
+        assert_eq!(seen.key, key(b"c"));
+        assert_eq!(call_id(message.as_bytes()), b"c");
+        for cut in 0..message.len() {
+            look(&mut message.as_bytes()[..cut].to_vec(), true);
+        }
+    }
+
+    #[test]
+    fn who_was_let_in_is_told_from_strangers() {
+        let answer = |status: u32, method: &str| {
+            looked(&format!("SIP/2.0 {status} X\r\nCSeq: 1 {method}\r\n\r\n"), true)
+                .1
+                .is_call
+        };
+        assert!(answer(100, "INVITE") && answer(200, "BYE") && answer(486, "INVITE"));
+        assert!(!answer(401, "INVITE") && !answer(481, "BYE") && !answer(200, "OPTIONS"));
+        assert!(looked("BYE sip:a SIP/2.0\r\n\r\n", true).1.is_call);
+        assert!(!looked("BYE sip:a SIP/2.0\r\n\r\n", false).1.is_call);
+    }
+}

@@ -1,0 +1,206 @@
+//! Blocks on disk: segment files that are only ever appended to, and removed whole when they are old or the disk's share is used up. A
+//! segment is named after the moment it began. One that a crash cut short is read up to there.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use super::block::{Block, HEAD, Head, Wanted};
+
+/// The first octets of a segment.
+const MAGIC: &[u8; 8] = b"TLTRACE1";
+/// A segment that is larger, or has been written to for longer, is followed by another.
+const LARGE: u64 = 16 << 20;
+const LONG: Duration = Duration::from_secs(3_600);
+const ENDING: &str = "trace";
+
+/// Where traces lie and how much of them is kept.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// Created when it is missing.
+    pub directory: PathBuf,
+    /// Octets of all segments together.
+    pub max_bytes: u64,
+    /// How long a message is kept.
+    pub retention: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    path: PathBuf,
+    began: Moment,
+    /// Of its last message.
+    last: Moment,
+    size: u64,
+}
+
+/// The segments, oldest first; the last is being written to while `file` is open.
+#[derive(Debug)]
+pub(super) struct Segments {
+    disk: Disk,
+    known: VecDeque<Segment>,
+    file: Option<File>,
+}
+
+impl Segments {
+    /// Finds what is there.
+    ///
+    /// # Errors
+    /// The directory can't be made or read.
+    pub(super) fn open(disk: Disk) -> std::io::Result<Self> {
+        std::fs::create_dir_all(&disk.directory)?;
+        let mut known = Vec::new();
+        for entry in std::fs::read_dir(&disk.directory)? {
+            let entry = entry?;
+            let path = entry.path();
+            let Some(began) = began(&path) else { continue };
+            let data = entry.metadata()?;
+            let written = data.modified().ok().and_then(|time| {
+                let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
+                Some(Moment::from_micros(u64::try_from(since.as_micros()).ok()?))
+            });
+            known.push(Segment {
+                path,
+                began,
+                last: written.unwrap_or(began).max(began),
+                size: data.len(),
+            });
+        }
+        known.sort_by_key(|segment| segment.began);
+        Ok(Self {
+            disk,
+            known: known.into(),
+            file: None,
+        })
+    }
+
+    /// Appends blocks, and removes what has become too old or too much.
+    ///
+    /// # Errors
+    /// The disk's; what was to be written is lost, and the next block begins a new segment.
+    pub(super) fn append(&mut self, blocks: &[std::sync::Arc<Block>], now: Moment) -> std::io::Result<()> {
+        let done = blocks.iter().try_for_each(|block| self.one(block, now));
+        if done.is_err() {
+            self.file = None;
+        }
+        self.make_room(now);
+        done
+    }
+
+    fn one(&mut self, block: &Block, now: Moment) -> std::io::Result<()> {
+        let is_done = self
+            .known
+            .back()
+            .is_some_and(|segment| segment.size >= LARGE || now.since(segment.began) > LONG);
+        if is_done || self.file.is_none() {
+            self.begin(now)?;
+        }
+        let (Some(file), Some(segment)) = (&mut self.file, self.known.back_mut()) else {
+            return Ok(());
+        };
+        let mut octets = Vec::with_capacity(HEAD + block.size());
+        block.write(&mut octets);
+        file.write_all(&octets)?;
+        segment.size += octets.len() as u64;
+        segment.last = segment.last.max(block.span.1);
+        Ok(())
+    }
+
+    fn begin(&mut self, now: Moment) -> std::io::Result<()> {
+        let mut micros = now.as_micros();
+        let (path, mut file) = loop {
+            let path = self.disk.directory.join(format!("{micros:020}.{ENDING}"));
+            match OpenOptions::new().append(true).create_new(true).open(&path) {
+                Ok(file) => break (path, file),
+                // Another process, or a clock that went back.
+                Err(fault) if fault.kind() == std::io::ErrorKind::AlreadyExists => micros += 1,
+                Err(fault) => return Err(fault),
+            }
+        };
+        file.write_all(MAGIC)?;
+        self.file = Some(file);
+        let began = Moment::from_micros(micros);
+        self.known.push_back(Segment {
+            path,
+            began,
+            last: began,
+            size: MAGIC.len() as u64,
+        });
+        Ok(())
+    }
+
+    /// Never the segment that is being written to.
+    fn make_room(&mut self, now: Moment) {
+        let mut size: u64 = self.known.iter().map(|segment| segment.size).sum();
+        while let Some(oldest) = self.known.front() {
+            let is_old = now.since(oldest.last) > self.disk.retention;
+            if self.known.len() == 1 || !(is_old || size > self.disk.max_bytes) {
+                break;
+            }
+            if let Err(fault) = std::fs::remove_file(&oldest.path)
+                && fault.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(%fault, path = %oldest.path.display(), "a trace can't be removed");
+                break;
+            }
+            size -= oldest.size;
+            self.known.pop_front();
+        }
+    }
+
+    /// Files that may hold something of a time, oldest first.
+    pub(super) fn touched(&self, from: Moment, until: Moment) -> Vec<PathBuf> {
+        self.known
+            .iter()
+            .filter(|segment| segment.began <= until + super::AGE && segment.last >= from)
+            .map(|segment| segment.path.clone())
+            .collect()
+    }
+}
+
+fn began(path: &Path) -> Option<Moment> {
+    let stem = path.file_stem()?.to_str()?;
+    (path.extension()? == ENDING)
+        .then(|| stem.parse().ok().map(Moment::from_micros))
+        .flatten()
+}
+
+/// The blocks of a file that may hold what is looked for. What can't be read ends it: it was removed, or cut short.
+pub(super) fn blocks(path: &Path, wanted: &Wanted<'_>) -> Vec<Block> {
+    let mut found = Vec::new();
+    if let Ok(file) = File::open(path) {
+        let _ = read(file, wanted, &mut found);
+    }
+    found
+}
+
+fn read(mut file: File, wanted: &Wanted<'_>, found: &mut Vec<Block>) -> Option<()> {
+    let mut magic = [0; MAGIC.len()];
+    file.read_exact(&mut magic).ok()?;
+    if magic != *MAGIC {
+        return None;
+    }
+    loop {
+        let mut head = [0; HEAD];
+        file.read_exact(&mut head).ok()?;
+        let head = Head::read(&head)?;
+        if head.last() < wanted.from {
+            let length = head.keys * size_of::<u64>() + head.packed;
+            file.seek(SeekFrom::Current(i64::try_from(length).ok()?)).ok()?;
+            continue;
+        }
+        let mut keys = vec![0; head.keys * size_of::<u64>()];
+        file.read_exact(&mut keys).ok()?;
+        if !head.block(&keys, Vec::new()).touches(wanted) {
+            file.seek(SeekFrom::Current(i64::try_from(head.packed).ok()?)).ok()?;
+            continue;
+        }
+        let mut packed = vec![0; head.packed];
+        file.read_exact(&mut packed).ok()?;
+        found.push(head.block(&keys, packed));
+    }
+}
