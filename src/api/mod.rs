@@ -16,6 +16,7 @@ mod health;
 mod idempotency;
 mod jwks;
 mod language;
+mod memo;
 mod openapi;
 mod page;
 mod partner;
@@ -105,6 +106,7 @@ struct Inner {
     quotas: quota::Quotas,
     shelf: openapi::Shelf,
     streams: streams::Streams,
+    memo: memo::Memo,
     booking: Option<Booking>,
     session_tokens: SessionTokens,
     draining: AtomicBool,
@@ -122,6 +124,7 @@ impl Api {
             quotas: quota::Quotas::default(),
             shelf: openapi::Shelf::default(),
             streams: streams::Streams::default(),
+            memo: memo::Memo::default(),
             booking,
             session_tokens,
             draining: AtomicBool::new(false),

@@ -5,6 +5,7 @@
 
 mod agent;
 mod capture;
+mod client;
 mod config;
 mod dedication;
 mod key;
@@ -18,6 +19,7 @@ mod replay;
 mod route_test;
 mod serve;
 mod sockets;
+mod trace;
 mod trunk;
 
 use std::net::IpAddr;
@@ -71,6 +73,7 @@ enum Command {
     #[command(subcommand)]
     Config(config::Command),
     Replay(Box<replay::Command>),
+    Trace(trace::Command),
     /// Captures of SIP traffic.
     #[command(subcommand)]
     Capture(capture::Command),
@@ -140,6 +143,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::RouteTest(command) => outset::block_on(command.run(&config)),
         Command::Config(command) => command.run(&config),
         Command::Capture(command) => command.run(),
+        Command::Trace(command) => command.run(),
         Command::Replay(command) => command.run(),
         Command::Org(command) => outset::block_on(command.run(&config)),
         Command::Key(command) => outset::block_on(command.run(&config)),

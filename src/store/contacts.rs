@@ -143,7 +143,7 @@ pub(super) async fn lock(
     writing: &mut Writing,
     orgs: impl Iterator<Item = Uuid>,
 ) -> Result<(), Error> {
-    if matches!(writing, Writing::Sqlite(_)) {
+    if matches!(writing, Writing::Sqlite(..)) {
         return Ok(());
     }
     for org in orgs.collect::<BTreeSet<_>>() {

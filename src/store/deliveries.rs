@@ -220,7 +220,7 @@ impl Deliveries<'_> {
     ) -> Result<Vec<Held>, Error> {
         let mut writing = self.0.pool().write().await?;
         let sql = match writing {
-            Writing::Sqlite(_) => {
+            Writing::Sqlite(..) => {
                 "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
                      SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
                      AND (held_until IS NULL OR held_until <= $4) ORDER BY next_attempt_at, id LIMIT $5

@@ -98,7 +98,7 @@ const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations";
 /// [`newest`] if a newer build got there first; then nothing was done.
 pub(crate) async fn migrate(writing: &mut Writing, now: Moment) -> sqlx::Result<i64> {
     match writing {
-        Writing::Sqlite(transaction) => migrate_sqlite(transaction, now).await,
+        Writing::Sqlite(transaction, _) => migrate_sqlite(transaction, now).await,
         Writing::Postgres(transaction) => migrate_postgres(transaction, now).await,
     }
 }

@@ -97,6 +97,12 @@ struct Inner {
 }
 
 impl Store {
+    /// Transactions that this process has committed: as long as the number stays, what was read is as it was, but for what other
+    /// processes write. `None` on PostgreSQL, where other nodes do.
+    pub fn commits(&self) -> Option<u64> {
+        self.pool().commits()
+    }
+
     /// Opens the database, making it if there is none, and brings its schema up to date.
     ///
     /// # Errors
@@ -151,7 +157,7 @@ impl Store {
     async fn edit(&self, org: Uuid) -> Result<Writing, Error> {
         let mut writing = self.0.pool.write().await?;
         let sql = match writing {
-            Writing::Sqlite(_) => "SELECT id FROM orgs WHERE id = $1",
+            Writing::Sqlite(..) => "SELECT id FROM orgs WHERE id = $1",
             Writing::Postgres(_) => "SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
         };
         let row: Option<(Uuid,)> = pool::fetch_optional!(writing, sql, org)?;

@@ -5,6 +5,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -334,7 +335,11 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
         .test_before_acquire(false)
         .connect_with(options.pragma("query_only", "ON"))
         .await?;
-    Ok(Pool::Sqlite { reading, writing })
+    Ok(Pool::Sqlite {
+        reading,
+        writing,
+        commits: Arc::default(),
+    })
 }
 
 /// The database's own words where it has some: sqlx's name its layers as well.

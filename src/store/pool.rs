@@ -3,6 +3,9 @@
 //! SQLite has one connection that writes, so that writers of this process queue here instead of in `SQLITE_BUSY`, and
 //! several that read. Both dialects take `$1`, `RETURNING` and `ON CONFLICT`; where they differ, a method asks [`Pool::dialect`].
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
 
@@ -14,6 +17,8 @@ pub(crate) enum Pool {
     Sqlite {
         reading: SqlitePool,
         writing: SqlitePool,
+        /// Transactions that this process has committed.
+        commits: Arc<AtomicU64>,
     },
     Postgres(PgPool),
 }
@@ -28,7 +33,7 @@ pub(crate) enum Reading {
 /// A transaction. Dropped without a commit, it is rolled back.
 #[derive(Debug)]
 pub(crate) enum Writing {
-    Sqlite(Transaction<'static, Sqlite>),
+    Sqlite(Transaction<'static, Sqlite>, Arc<AtomicU64>),
     Postgres(Transaction<'static, Postgres>),
 }
 
@@ -51,7 +56,9 @@ impl Pool {
     /// A transaction that reads: all its statements see one state.
     pub(crate) async fn snapshot(&self) -> Result<Writing, Error> {
         Ok(match self {
-            Self::Sqlite { reading, .. } => Writing::Sqlite(reading.begin().await?),
+            Self::Sqlite {
+                reading, commits, ..
+            } => Writing::Sqlite(reading.begin().await?, Arc::clone(commits)),
             Self::Postgres(pool) => Writing::Postgres(
                 pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                     .await?,
@@ -62,17 +69,30 @@ impl Pool {
     /// A transaction that writes. On SQLite it holds the write lock from the start: a reader that turned writer could not wait for it.
     pub(crate) async fn write(&self) -> Result<Writing, Error> {
         Ok(match self {
-            Self::Sqlite { writing, .. } => {
-                Writing::Sqlite(writing.begin_with("BEGIN IMMEDIATE").await?)
+            Self::Sqlite {
+                writing, commits, ..
+            } => {
+                let transaction = writing.begin_with("BEGIN IMMEDIATE").await?;
+                Writing::Sqlite(transaction, Arc::clone(commits))
             }
             Self::Postgres(pool) => Writing::Postgres(pool.begin().await?),
         })
     }
 
+    /// Transactions that this process has committed, if nobody but this process is expected to write.
+    pub(crate) fn commits(&self) -> Option<u64> {
+        match self {
+            Self::Sqlite { commits, .. } => Some(commits.load(Ordering::Acquire)),
+            Self::Postgres(_) => None,
+        }
+    }
+
     /// Waits until all connections are closed; SQLite then folds its write-ahead log into the file.
     pub(crate) async fn close(&self) {
         match self {
-            Self::Sqlite { reading, writing } => {
+            Self::Sqlite {
+                reading, writing, ..
+            } => {
                 reading.close().await;
                 writing.close().await;
             }
@@ -102,14 +122,19 @@ impl Reading {
 impl Writing {
     pub(crate) fn on(&mut self) -> Connection<'_> {
         match self {
-            Self::Sqlite(transaction) => Connection::Sqlite(transaction),
+            Self::Sqlite(transaction, _) => Connection::Sqlite(transaction),
             Self::Postgres(transaction) => Connection::Postgres(transaction),
         }
     }
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
         match self {
-            Self::Sqlite(transaction) => transaction.commit().await?,
+            Self::Sqlite(transaction, commits) => {
+                let done = transaction.commit().await;
+                // Also when it failed: it may have been done for all that.
+                commits.fetch_add(1, Ordering::Release);
+                done?;
+            }
             Self::Postgres(transaction) => transaction.commit().await?,
         }
         Ok(())

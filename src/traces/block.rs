@@ -44,7 +44,9 @@ impl Open {
 
     /// Its messages, if it may hold some of a key and a time.
     pub(super) fn records(&self, wanted: &Wanted<'_>) -> impl Iterator<Item = Record<'_>> {
-        let touches = self.span.is_some_and(|span| wanted.touches(span, |key| self.keys.contains(&key)));
+        let touches = self
+            .span
+            .is_some_and(|span| wanted.touches(span, |key| self.keys.contains(&key)));
         records(if touches { &self.octets } else { &[] })
     }
 
@@ -93,7 +95,9 @@ impl Wanted<'_> {
     fn touches(&self, (first, last): (Moment, Moment), holds: impl Fn(u64) -> bool) -> bool {
         first <= self.until
             && last >= self.from
-            && self.keys.is_none_or(|keys| keys.iter().any(|key| holds(*key)))
+            && self
+                .keys
+                .is_none_or(|keys| keys.iter().any(|key| holds(*key)))
     }
 }
 

@@ -22,9 +22,9 @@ use trunkline_sip::moment::Moment;
 
 use crate::capture::Captured;
 use block::{Block, Open, Wanted};
-use record::Record;
 use export::Exporter;
 pub use export::{Beginnings, Collector};
+use record::Record;
 pub use segments::Disk;
 use segments::Segments;
 
@@ -390,7 +390,13 @@ impl Traces {
             let mut closed = Vec::new();
             for store in [&kept.strangers, &kept.calls] {
                 store.open.records(wanted).for_each(&mut one);
-                closed.extend(store.closed.iter().filter(|block| block.touches(wanted)).cloned());
+                closed.extend(
+                    store
+                        .closed
+                        .iter()
+                        .filter(|block| block.touches(wanted))
+                        .cloned(),
+                );
             }
             let files = segments.map_or_else(Vec::new, |segments| {
                 segments.touched(wanted.from, wanted.until)
@@ -643,7 +649,11 @@ mod tests {
             let octets = message("SIP/2.0 180 Ringing", &id, 300);
             pass(&before, &mut tap, Moment::from_secs(second), true, &octets);
         }
-        assert_eq!(found(&before, "call 150").messages.len(), 2, "none is twice");
+        assert_eq!(
+            found(&before, "call 150").messages.len(),
+            2,
+            "none is twice"
+        );
         before.finish();
         drop(before);
         let after = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();

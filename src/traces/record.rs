@@ -40,13 +40,7 @@ const fn transport(transport: Transport) -> capture::Transport {
 }
 
 /// Appends a message.
-pub(super) fn push(
-    block: &mut Vec<u8>,
-    at: Moment,
-    flow: &Flow,
-    is_sent: bool,
-    octets: &[u8],
-) {
+pub(super) fn push(block: &mut Vec<u8>, at: Moment, flow: &Flow, is_sent: bool, octets: &[u8]) {
     let transport: u8 = match flow.transport {
         Transport::Udp => 0,
         Transport::Tcp => 1,

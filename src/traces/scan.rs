@@ -222,7 +222,14 @@ mod tests {
         for gone in ["n1", "r1", "c1", "dTpw", ": t1", "n2", "k1", "p1", "k2"] {
             assert!(!shown.contains(gone), "{gone} in {shown}");
         }
-        for kept in ["username=\"u\"", "realm=\"r\"", "qop=auth", "|2\r\n", "i: one@two", "Basic x"] {
+        for kept in [
+            "username=\"u\"",
+            "realm=\"r\"",
+            "qop=auth",
+            "|2\r\n",
+            "i: one@two",
+            "Basic x",
+        ] {
             assert!(shown.contains(kept), "{kept} not in {shown}");
         }
     }
@@ -242,9 +249,12 @@ mod tests {
     #[test]
     fn who_was_let_in_is_told_from_strangers() {
         let answer = |status: u32, method: &str| {
-            looked(&format!("SIP/2.0 {status} X\r\nCSeq: 1 {method}\r\n\r\n"), true)
-                .1
-                .is_call
+            looked(
+                &format!("SIP/2.0 {status} X\r\nCSeq: 1 {method}\r\n\r\n"),
+                true,
+            )
+            .1
+            .is_call
         };
         assert!(answer(100, "INVITE") && answer(200, "BYE") && answer(486, "INVITE"));
         assert!(!answer(401, "INVITE") && !answer(481, "BYE") && !answer(200, "OPTIONS"));

@@ -82,7 +82,11 @@ impl Segments {
     ///
     /// # Errors
     /// The disk's; what was to be written is lost, and the next block begins a new segment.
-    pub(super) fn append(&mut self, blocks: &[std::sync::Arc<Block>], now: Moment) -> std::io::Result<()> {
+    pub(super) fn append(
+        &mut self,
+        blocks: &[std::sync::Arc<Block>],
+        now: Moment,
+    ) -> std::io::Result<()> {
         let done = blocks.iter().try_for_each(|block| self.one(block, now));
         if done.is_err() {
             self.file = None;
@@ -190,13 +194,15 @@ fn read(mut file: File, wanted: &Wanted<'_>, found: &mut Vec<Block>) -> Option<(
         let head = Head::read(&head)?;
         if head.last() < wanted.from {
             let length = head.keys * size_of::<u64>() + head.packed;
-            file.seek(SeekFrom::Current(i64::try_from(length).ok()?)).ok()?;
+            file.seek(SeekFrom::Current(i64::try_from(length).ok()?))
+                .ok()?;
             continue;
         }
         let mut keys = vec![0; head.keys * size_of::<u64>()];
         file.read_exact(&mut keys).ok()?;
         if !head.block(&keys, Vec::new()).touches(wanted) {
-            file.seek(SeekFrom::Current(i64::try_from(head.packed).ok()?)).ok()?;
+            file.seek(SeekFrom::Current(i64::try_from(head.packed).ok()?))
+                .ok()?;
             continue;
         }
         let mut packed = vec![0; head.packed];

@@ -180,7 +180,9 @@ fn a_daemon_that_starts_again_shows_what_was() {
     let before = traced.get("text/plain");
     let daemon = &mut traced.stage.daemon;
     daemon.process.terminate();
-    let ended = daemon.process.wait(Deadline::after(Duration::from_secs(30)));
+    let ended = daemon
+        .process
+        .wait(Deadline::after(Duration::from_secs(30)));
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
     let folder = daemon.house.folder.path().join("data/traces");
     let files: Vec<_> = std::fs::read_dir(&folder).expect("traces").collect();
@@ -228,7 +230,9 @@ fn a_collector_gets_both_legs_under_one_id() {
         of_leg.map(|item| text(&item["text"]).to_owned()).collect()
     };
     let call_id = |message: &str| -> String {
-        let line = message.lines().find_map(|line| line.strip_prefix("Call-ID: "));
+        let line = message
+            .lines()
+            .find_map(|line| line.strip_prefix("Call-ID: "));
         line.expect("a Call-ID").to_owned()
     };
     let caller = call_id(&texts("caller")[0]);
@@ -259,4 +263,58 @@ fn a_collector_gets_both_legs_under_one_id() {
         of_runtime += usize::from(leg == runtime);
     }
     assert_eq!((of_caller, of_runtime), (10, 6));
+}
+
+/// `trunkline trace` lists what was, narrows it, and shows one call to its end.
+#[test]
+fn calls_are_shown_in_the_terminal() {
+    let traced = Traced::new("answered.flow");
+    let trace = |arguments: &[&str]| -> (Option<i32>, String, String) {
+        let house = &traced.stage.daemon.house;
+        let ran = Command::new(env!("CARGO_BIN_EXE_trunkline"))
+            .args(["trace", "--url", &format!("http://{}", house.http)])
+            .args(arguments)
+            .env("TRUNKLINE_API_KEY", &traced.key)
+            .output()
+            .expect("it runs");
+        let text = |octets| String::from_utf8(octets).expect("UTF-8");
+        (ran.status.code(), text(ran.stdout), text(ran.stderr))
+    };
+    let (code, out, fault) = trace(&["--once"]);
+    assert_eq!((code, &*fault), (Some(0), ""), "{out}");
+    assert_eq!(out.lines().count(), 2, "{out}");
+    assert!(out.lines().all(|line| line.contains("inbound")), "{out}");
+    assert!(
+        out.contains("completed") && out.contains("canceled"),
+        "{out}"
+    );
+    let (_, out, _) = trace(&["--once", "--json", "--status", "completed"]);
+    let call: Value = serde_json::from_str(&out).expect("one object");
+    let id = text(&call["id"]);
+    // It has ended: followed without --once it is shown, and that is all.
+    let (code, out, fault) = trace(&[id]);
+    assert_eq!((code, &*fault), (Some(0), ""), "{out}");
+    assert_eq!(out.lines().count(), 18, "{out}");
+    assert!(
+        out.contains("trunkline <-- caller  INVITE")
+            && out.contains("trunkline --> runtime INVITE"),
+        "{out}"
+    );
+    let (_, out, _) = trace(&[id, "--messages"]);
+    assert!(
+        out.contains("    CSeq: 1 INVITE") && out.contains("udp 127.0.0.1:"),
+        "{out}"
+    );
+    let (code, _, fault) = trace(&["--once", "--status", "asleep"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        fault.contains("400 Bad Request: ") && fault.contains("status"),
+        "{fault}"
+    );
+    let (code, _, fault) = trace(&["--key", "nobody's", "--once"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        fault.contains("401") && !fault.contains("nobody's"),
+        "{fault}"
+    );
 }

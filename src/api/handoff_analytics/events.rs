@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{OriginalUri, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
-use crate::api::page::{Page, Paging};
+use crate::api::page::Paging;
 use crate::api::query::Query;
 use crate::api::shape::{Choice, ListOf, Text};
 use crate::api::time::{self, written};
@@ -92,7 +93,8 @@ pub(super) async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-) -> Result<Json<Page<HandoffView>>, ApiError> {
+    OriginalUri(uri): OriginalUri,
+) -> Result<Response, ApiError> {
     caller.needs(READ)?;
     let given = Filters::read(&mut query);
     let mut paging = Paging::read(&mut query, "handoffs", given);
@@ -108,11 +110,14 @@ pub(super) async fn list(
         from,
         to,
     };
-    let handoffs = api.store().handoffs();
-    let page = handoffs
-        .list(caller.org, filter, paging.after, paging.limit)
-        .await?;
-    Ok(Json(paging.page(page, HandoffView::from)))
+    let read = async {
+        let handoffs = api.store().handoffs();
+        let page = handoffs
+            .list(caller.org, filter, paging.after, paging.limit)
+            .await?;
+        Ok(paging.page(page, HandoffView::from))
+    };
+    api.answer(caller.org, uri, read).await
 }
 
 /// `POST /handoff-analytics/events {session_id, summary, explanation, reasons, sentiment}`: 201. Without reasons the handoff

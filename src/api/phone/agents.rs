@@ -4,8 +4,9 @@
 //! is the deployment's default. A change is live for the next call; calls that are up go on as they began.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{OriginalUri, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
@@ -112,11 +113,12 @@ pub(crate) async fn one(
     caller: Caller,
     named: Named,
     query: Query,
-) -> Result<Json<AgentView>, ApiError> {
+    OriginalUri(uri): OriginalUri,
+) -> Result<Response, ApiError> {
     caller.needs(READ)?;
-    let agent = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Json(agent.into()))
+    let read = async { Ok(AgentView::from(find(&api, &caller, &named).await?)) };
+    api.answer(caller.org, uri, read).await
 }
 
 /// `PATCH /phone/{agent_id}`: what isn't named stays; `null` clears what may be empty.
