@@ -201,6 +201,10 @@ impl Call {
         self.caller.session = SessionTimer::for_uas(invite, config.min_se, config.session_expires)
             .unwrap_or_default();
         self.remember_sdp(Side::Caller, body);
+        if self.caller.heard.is_none() {
+            self.hear(Side::Caller, invite);
+        }
+        let body = &*self.with_origin(Side::Caller, body);
         let session = self.caller.session;
         let Some(dialog) = self.caller.dialog(fork) else {
             return;
@@ -252,7 +256,7 @@ impl Call {
         let (lines, body) = content.unwrap_or_default();
         let body = &*self.with_origin(side, body);
         let Some(leg) = self.leg(side) else { return };
-        let leg_flow = leg.flow;
+        let leg_flow = leg.flow_of(fork);
         let Some(dialog) = leg.dialog_ref(fork) else {
             return;
         };
@@ -373,7 +377,7 @@ impl Call {
             }
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
             Purpose::Refresh if broken => self.refresh_again(cx, pending.side),
-            Purpose::Refresh | Purpose::Join | Purpose::Follow => {
+            Purpose::Refresh | Purpose::Join | Purpose::Follow | Purpose::Stale => {
                 self.hang_up(cx, Reason::DialogGone)
             }
             Purpose::Own if broken && pending.method == Method::Bye => {

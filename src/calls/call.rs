@@ -14,17 +14,19 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::Method;
+use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use super::dial::Dial;
 use super::hangup::Farewell;
+use super::has_sdp;
+use super::joining::Joining;
 use super::limits::Permit;
 use super::origin::Origin;
 use super::outbound::Outbound;
 use super::proofs::Again;
 use super::target::{Place, Target};
-use super::transfer::Transfer;
+use super::transfer::{Bridged, Transfer};
 use crate::directory::view::PeerLogin;
 
 /// Where a call stands in this shard's slab.
@@ -72,12 +74,17 @@ pub(crate) struct ForkDialog {
     pub(crate) dialog: Dialog,
 }
 
+/// The number of the dialog with whoever has given its place to somebody else: all that is left to it is the end.
+pub(crate) const LEFT: u8 = u8::MAX;
+
 /// What a peer said that it can do.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Abilities {
     pub(crate) update: bool,
     pub(crate) reliable: bool,
     pub(crate) requires_reliable: bool,
+    /// It has said what it takes, and REFER isn't among it.
+    pub(crate) no_refer: bool,
 }
 
 /// One side of the call.
@@ -95,6 +102,14 @@ pub(crate) struct Leg {
     pub(crate) login: Option<Arc<PeerLogin>>,
     /// Whose session this peer takes every SDP of ours for.
     pub(crate) origin: Option<Box<Origin>>,
+    /// The origin line of the SDP that the caller has of us.
+    pub(crate) told_origin: Option<Box<[u8]>>,
+    /// The caller's SDP as it was agreed on, for whoever takes the agent's place.
+    pub(crate) heard: Option<Box<[u8]>>,
+    /// What the caller has offered and nobody has answered.
+    pub(crate) proposed: Option<Box<[u8]>>,
+    /// The way to whoever had this place before, in the dialog [`LEFT`].
+    pub(crate) left: Option<Box<Flow>>,
 }
 
 impl Leg {
@@ -108,6 +123,26 @@ impl Leg {
             sdp: None,
             login: None,
             origin: None,
+            told_origin: None,
+            heard: None,
+            proposed: None,
+            left: None,
+        }
+    }
+
+    /// The way to the peer of a dialog.
+    pub(crate) fn flow_of(&self, fork: u8) -> Flow {
+        match &self.left {
+            Some(left) if fork == LEFT => **left,
+            Some(_) | None => self.flow,
+        }
+    }
+
+    /// A message has come in a dialog by this way.
+    pub(crate) fn came_by(&mut self, fork: u8, flow: Flow) {
+        match &mut self.left {
+            Some(left) if fork == LEFT => **left = flow,
+            Some(_) | None => self.flow = flow,
         }
     }
 
@@ -286,6 +321,8 @@ pub(crate) enum Purpose {
     Follow,
     /// Our own PRACK or BYE: the answer only ends the wait.
     Own,
+    /// A change that whoever has left the call had asked for: what is answered to it is nobody's.
+    Stale,
     /// The REFER of a transfer.
     Transfer,
     /// Our BYE once more, after the connection broke with the first.
@@ -335,6 +372,10 @@ pub(crate) struct Call {
     pub(crate) dial: Option<Box<Dial>>,
     /// What a call that we began knows besides.
     pub(crate) outbound: Option<Box<Outbound>>,
+    /// Both ends are being given each other's media by us, or have been.
+    pub(crate) joining: Option<Box<Joining>>,
+    /// Somebody whom we have called has taken the agent's place.
+    pub(crate) bridged: Option<Bridged>,
     pub(crate) caller: Leg,
     pub(crate) speaker: Speaker,
     /// Keys into the tag index, to be freed with the call.
@@ -373,6 +414,35 @@ impl Call {
                 held.dialog.call_id() == call_id && held.dialog.remote_tag() == remote_tag
             })
         })
+    }
+
+    /// A message of a peer holds its side of what is agreed on.
+    pub(crate) fn hear(&mut self, side: Side, message: &Message<'_>) {
+        if side == Side::Caller && has_sdp(message) {
+            self.caller.heard = Some(message.body().into());
+        }
+    }
+
+    /// A peer offers to change what was agreed on, or asks for an offer.
+    pub(crate) fn note_proposal(&mut self, side: Side, message: &Message<'_>) {
+        if side == Side::Caller {
+            self.caller.proposed = has_sdp(message).then(|| message.body().into());
+        }
+    }
+
+    /// And that was accepted.
+    pub(crate) fn hear_proposed(&mut self, side: Side) {
+        if side == Side::Caller
+            && let Some(sdp) = self.caller.proposed.take()
+        {
+            self.caller.heard = Some(sdp);
+        }
+    }
+
+    /// Whether audio flows by way of us.
+    pub(crate) fn has_own_media(&self) -> bool {
+        let outbound = self.outbound.as_deref();
+        matches!(self.speaker, Speaker::Echo(_)) || outbound.is_some_and(Outbound::has_media)
     }
 
     /// The legs forget connections that are gone.

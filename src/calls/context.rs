@@ -266,9 +266,9 @@ impl Core {
         });
         let mut timers = vec![call.deadline, call.exchange, call.caller.session_timer];
         timers.push(call.transfer_timer());
+        timers.push(call.joining_timer());
         timers.extend(setup.into_iter().flatten());
         if let Some(outbound) = &call.outbound {
-            timers.push(outbound.timer());
             if outbound.has_media() {
                 self.effects.push(Effect::CloseEcho { call: call.key });
             }
@@ -519,6 +519,11 @@ impl Call {
 /// Whether the peer's message lists a method in `Allow`.
 pub(crate) fn allows(message: &Message<'_>, method: &str) -> bool {
     message.has_token(HeaderName::Allow, method)
+}
+
+/// Whether the peer's message says what it takes, and REFER isn't among it.
+pub(crate) fn lacks_refer(message: &Message<'_>) -> bool {
+    message.first(HeaderName::Allow).is_some() && !allows(message, "REFER")
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::call::{CallKey, ForkDialog, Leg, Side};
 use super::callee::Callee;
-use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows};
+use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows, lacks_refer};
 use super::effect::Effect;
 use super::proofs::Proofs;
 use super::record::Status;
@@ -48,6 +48,8 @@ const LARGE: usize = 1_300;
 pub(crate) enum Errand {
     /// The call begins with it: an outbound call.
     Begin,
+    /// Whoever the caller is handed to takes the agent's place.
+    Bridge,
 }
 
 /// An SDP and the To-tag that it came under.
@@ -358,6 +360,7 @@ impl Dial {
         self.release(cx);
         let mut leg = Leg::new(flow);
         leg.abilities.update = allows(message, "UPDATE");
+        leg.abilities.no_refer = lacks_refer(message);
         leg.session = SessionTimer::for_uac(message, Some(cx.core.config.session_expires));
         leg.login = self.callee.login.clone();
         if leg.keeps_sdp() {

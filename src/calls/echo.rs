@@ -148,6 +148,8 @@ impl Call {
                 self.tell_media(cx, audio);
                 self.take_renewal(cx, Side::Caller, renewal);
                 self.remember_sdp(Side::Caller, &body);
+                self.hear_proposed(Side::Caller);
+                let body = self.with_origin(Side::Caller, &body).into_owned();
                 let (contact, session) = (cx.contact(&self.caller.flow), self.caller.session);
                 let write = |head: &mut Head<'_>| {
                     Self::own_lines(head, &contact);

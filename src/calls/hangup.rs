@@ -1,6 +1,7 @@
 //! The end of a call: CANCEL, BYE from either side, our own refusals and deadlines, and the answers that
 //! come too late (RFC 3261 §9, §13.2.2.4, §15).
 
+use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{ClientTx, Request, ServerTx};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
@@ -11,7 +12,7 @@ use super::call::{Call, Delayed, Held, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{self, Place};
 use super::dial::reason_line;
-use super::outbound::Outbound;
+use super::joining::Joining;
 use super::record::{Ended, Fact, HangupBy, Status};
 use super::refusal::Reason;
 use super::{NOBODY, setup};
@@ -333,7 +334,7 @@ impl Call {
     }
 
     /// Who has hung up acknowledges nothing any more.
-    fn forgive_acks(&mut self, cx: &mut Cx<'_>, side: Side) {
+    pub(crate) fn forgive_acks(&mut self, cx: &mut Cx<'_>, side: Side) {
         for ack in self.awaited.iter().filter(|ack| ack.from == side) {
             cx.endpoint.acknowledged(ack.server);
         }
@@ -389,6 +390,17 @@ impl Call {
         );
     }
 
+    /// Whoever is handed over stays so when the call comes to its end.
+    fn status_of(&mut self, end: &End) -> Status {
+        let handed_over = self.bridged.take().is_some();
+        match end.status {
+            Status::Completed if handed_over && end.reason != Some(Reason::JoinRefused) => {
+                Status::Transferred
+            }
+            status => status,
+        }
+    }
+
     /// The record is closed and what the call held is let go.
     pub(crate) fn end(&mut self, cx: &mut Cx<'_>, end: End) {
         if self.phase == Phase::Over {
@@ -399,19 +411,16 @@ impl Call {
         if let Some(setup) = self.setup.take() {
             cx.release_setup(&setup);
         }
-        if let Some(dial) = self.dial.take() {
-            let (timers, tags) = dial.held();
-            self.tags.extend_from_slice(tags);
-            for timer in timers {
-                cx.core.timers.cancel(timer);
-            }
+        if let Some(mut dial) = self.dial.take() {
+            dial.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
+            self.tags.extend_from_slice(dial.held().1);
         }
         let mut timers = [
             self.deadline.take(),
             self.exchange.take(),
             self.caller.session_timer.take(),
             None,
-            self.outbound.as_deref().and_then(Outbound::timer),
+            self.joining.as_deref_mut().and_then(Joining::take_timer),
         ];
         if let Speaker::Runtime(leg) = &mut self.speaker {
             timers[3] = leg.session_timer.take();
@@ -423,7 +432,7 @@ impl Call {
             call: self.id,
             org: self.org,
             at: cx.now,
-            status: end.status,
+            status: self.status_of(&end),
             sip_code: end.sip_code,
             reason: end.reason.map(|reason| reason.code().into()),
             hangup_by: end.by,
@@ -501,10 +510,16 @@ pub(crate) fn refuse_late_answer(
             None => cx.endpoint.ack_stateless(target, &request),
         }
     });
+    dialog.skip(FORGOTTEN);
+    bye_alone(cx, &mut dialog, target);
+}
+
+/// BYE in a dialog that no call has.
+pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
     if cx.core.late_byes >= MAX_LATE_BYES {
         return;
     }
-    dialog.skip(FORGOTTEN);
+    let uri = dialog.request_uri().to_vec();
     let bye = |head: &mut Head<'_>| {
         dialog.begin("BYE", head);
     };

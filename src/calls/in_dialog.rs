@@ -10,7 +10,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::call::{Call, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Call, LEFT, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{ALLOW, CallTimer, Cx};
 use super::crossing::{self, Place, lacking_options};
 use super::proofs::{Again, Proofs};
@@ -58,7 +58,15 @@ impl Call {
             return cx.respond(server, 500, None, |head| head.number("Retry-After", 0), b"");
         }
         // One that has been sent before may come from anywhere.
-        leg.flow = flow;
+        leg.came_by(fork, flow);
+        if fork == LEFT {
+            let status = if message.method() == Method::Bye {
+                200
+            } else {
+                481
+            };
+            return cx.respond(server, status, None, |_| {}, b"");
+        }
         if let Some(lacking) = lacking_options(message) {
             return cx.respond(
                 server,
@@ -173,7 +181,7 @@ impl Call {
             return false;
         };
         let mut again = leg.login.is_some().then(Vec::new);
-        let leg_flow = leg.flow;
+        let leg_flow = leg.flow_of(fork);
         let session = leg.session;
         let sdp = (offers && leg.keeps_sdp()).then(|| body.into());
         let Some(dialog) = leg.dialog(fork) else {
@@ -257,6 +265,15 @@ impl Call {
         match (pending.purpose, pending.method) {
             (Purpose::Own, Method::Invite) => self.settle_late(cx, &pending, message),
             (Purpose::Own | Purpose::Again, _) => {}
+            (Purpose::Stale, method) => {
+                if method == Method::Invite {
+                    self.settle_late(cx, &pending, message);
+                }
+                if message.status() < 300 {
+                    self.note_refresh(cx, &pending, message);
+                }
+                self.mind_gone(cx, message);
+            }
             (Purpose::Follow, _) => self.on_follow_answer(cx, flow, &pending, message),
             (Purpose::Join, _) => self.on_join_answer(cx, flow, &pending, message),
             (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
@@ -278,7 +295,10 @@ impl Call {
         mut pending: Pending,
         message: &Message<'_>,
     ) -> Option<Pending> {
-        if !matches!(message.status(), 401 | 407) {
+        // A REFER answers for itself, and once the call is over there is nothing to ask for but its end.
+        let asks = self.phase != Phase::Over || pending.method == Method::Bye;
+        let is_own = pending.purpose != Purpose::Transfer;
+        if !matches!(message.status(), 401 | 407) || !asks || !is_own {
             return Some(pending);
         }
         let Some(mut again) = pending.again.take() else {
@@ -337,6 +357,8 @@ impl Call {
             self.note_refresh(cx, pending, message);
             self.take_renewal(cx, requester, pending.renewal);
             self.remember_sdp(requester, message.body());
+            self.hear_proposed(requester);
+            self.hear(pending.side, message);
         }
         let prefix = cx.core.config.header_prefix.clone();
         let body = self.with_origin(requester, message.body());

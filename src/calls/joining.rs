@@ -1,11 +1,12 @@
-//! Both ends of an outbound call get each other's media: the callee is re-INVITEd with the runtime's SDP, the runtime with what
-//! the callee changes in it, until both agree (RFC 3725 §4.4).
+//! Both ends get each other's media where we have called one of them ourselves: the caller (of an outbound call: the callee) is
+//! re-INVITEd with the other's SDP, the other with what the caller changes in it, until both agree (RFC 3725 §4.4).
 
 use std::time::Duration;
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
+use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
@@ -24,7 +25,42 @@ const JOIN_PAUSE: Duration = Duration::from_millis(500);
 /// The longest wait that a callee may ask for before the next re-INVITE, in seconds.
 const MAX_RETRY_AFTER: u32 = 10;
 
+/// How far both ends have each other's media.
+#[derive(Debug, Default)]
+pub(crate) struct Joining {
+    /// The caller's SDP as the agent's side knows it.
+    heard: Box<[u8]>,
+    /// The SDP of the agent's side, until the caller has it.
+    join: Option<Box<[u8]>>,
+    /// The SDP of the agent's side as the caller has it.
+    told: Box<[u8]>,
+    /// The caller's new SDP, until the agent's side has it.
+    follow: Option<Box<[u8]>>,
+    /// Re-INVITEs of ours so far.
+    rounds: u8,
+    timer: Option<TimerId>,
+}
+
+impl Joining {
+    /// The agent's side is offered the caller's SDP.
+    pub(crate) fn with(heard: Box<[u8]>) -> Self {
+        Self {
+            heard,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) const fn take_timer(&mut self) -> Option<TimerId> {
+        self.timer.take()
+    }
+}
+
 impl Call {
+    /// The timer that is to be cancelled with the call.
+    pub(crate) fn joining_timer(&self) -> Option<TimerId> {
+        self.joining.as_deref()?.timer
+    }
+
     /// The runtime has answered with its SDP: the callee is to have it.
     pub(crate) fn on_runtime_joins(
         &mut self,
@@ -60,21 +96,18 @@ impl Call {
             org: self.org,
             runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
         });
-        let Some(outbound) = self.outbound.as_deref_mut() else {
-            return;
-        };
-        let heard = outbound.heard.clone();
-        self.remember_sdp(Side::Agent, &heard);
+        let heard = self.joining.as_deref().map(|joining| joining.heard.clone());
+        self.remember_sdp(Side::Agent, &heard.unwrap_or_default());
         if !has_sdp(message) {
             return self.hang_up(cx, Reason::NoCommonMedia);
         }
         self.join(cx, message.body());
     }
 
-    /// The callee is to hear `sdp` of the runtime.
-    fn join(&mut self, cx: &mut Cx<'_>, sdp: &[u8]) {
-        if let Some(outbound) = self.outbound.as_deref_mut() {
-            outbound.join = Some(sdp.into());
+    /// The caller is to hear `sdp` of the agent's side.
+    pub(crate) fn join(&mut self, cx: &mut Cx<'_>, sdp: &[u8]) {
+        if let Some(joining) = self.joining.as_deref_mut() {
+            joining.join = Some(sdp.into());
         }
         self.send_join(cx);
     }
@@ -82,11 +115,11 @@ impl Call {
     /// Sends the re-INVITE that is due, or waits until nothing else is being agreed.
     pub(crate) fn send_join(&mut self, cx: &mut Cx<'_>) {
         let busy = self.pending.iter().any(|pending| pending.offers) || !self.awaited.is_empty();
-        let Some(outbound) = self.outbound.as_deref_mut() else {
+        let Some(joining) = self.joining.as_deref_mut() else {
             return;
         };
-        outbound.timer = None;
-        let due = match (&outbound.join, &outbound.follow) {
+        cx.cancel_timer(&mut joining.timer);
+        let due = match (&joining.join, &joining.follow) {
             (Some(sdp), _) => (Side::Caller, Purpose::Join, sdp.clone()),
             (None, Some(sdp)) => (Side::Agent, Purpose::Follow, sdp.clone()),
             (None, None) => return,
@@ -94,27 +127,41 @@ impl Call {
         if busy {
             return self.join_later(cx, JOIN_PAUSE);
         }
-        if outbound.rounds == MAX_ROUNDS {
+        if joining.rounds == MAX_ROUNDS {
             return self.hang_up(cx, Reason::JoinRefused);
         }
-        outbound.rounds += 1;
+        joining.rounds += 1;
         let (side, purpose, body) = due;
+        let Some(fork) = self.caller.dialogs.first().map(|held| held.fork) else {
+            return;
+        };
         let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         let invite = (Method::Invite, "INVITE");
-        if !self.send_on_leg(cx, side, 0, invite, (purpose, true, 0), &body, lines) {
+        if !self.send_on_leg(cx, side, fork, invite, (purpose, true, 0), &body, lines) {
             self.join_later(cx, JOIN_PAUSE);
         }
     }
 
     fn join_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
         let timer = cx.schedule(self.key, wait, CallTimer::Join);
-        if let Some(outbound) = self.outbound.as_deref_mut() {
-            cx.cancel_timer(&mut outbound.timer);
-            outbound.timer = Some(timer);
+        match self.joining.as_deref_mut() {
+            Some(joining) => {
+                cx.cancel_timer(&mut joining.timer);
+                joining.timer = Some(timer);
+            }
+            None => cx.cancel_timer(&mut Some(timer)),
         }
     }
 
-    /// The callee's answer to the re-INVITE that joins the two.
+    /// It is time for what had to wait.
+    pub(crate) fn on_join_timer(&mut self, cx: &mut Cx<'_>) {
+        if let Some(joining) = self.joining.as_deref_mut() {
+            joining.timer = None;
+        }
+        self.send_join(cx);
+    }
+
+    /// The caller's answer to the re-INVITE that joins the two.
     pub(crate) fn on_join_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -126,18 +173,22 @@ impl Call {
             return;
         }
         self.joined(cx);
-        let Some(outbound) = self.outbound.as_deref_mut() else {
+        if !has_sdp(message) {
+            return;
+        }
+        self.caller.heard = Some(message.body().into());
+        let Some(joining) = self.joining.as_deref_mut() else {
             return;
         };
-        // What was agreed with our own address may be another thing with the runtime's.
-        if has_sdp(message) && !origin::is_same_media(&outbound.heard, message.body()) {
-            outbound.heard = message.body().into();
-            outbound.follow = Some(message.body().into());
+        // What was agreed with other media may be another thing with these.
+        if !origin::is_same_media(&joining.heard, message.body()) {
+            joining.heard = message.body().into();
+            joining.follow = Some(message.body().into());
             self.send_join(cx);
         }
     }
 
-    /// The runtime's answer to the re-INVITE with what the callee has changed.
+    /// The answer of the agent's side to the re-INVITE with what the caller has changed.
     pub(crate) fn on_follow_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -148,11 +199,11 @@ impl Call {
         if !self.takes_join(cx, flow, pending, message) {
             return;
         }
-        let Some(outbound) = self.outbound.as_deref_mut() else {
+        let Some(joining) = self.joining.as_deref_mut() else {
             return;
         };
-        outbound.follow = None;
-        if has_sdp(message) && !origin::is_same_media(&outbound.told, message.body()) {
+        joining.follow = None;
+        if has_sdp(message) && !origin::is_same_media(&joining.told, message.body()) {
             self.join(cx, message.body());
         }
     }
@@ -173,7 +224,14 @@ impl Call {
                 if let Some(leg) = self.leg(pending.side) {
                     leg.flow = flow;
                 }
-                self.send_ack(cx, pending.side, 0, pending.client, pending.cseq, None);
+                self.send_ack(
+                    cx,
+                    pending.side,
+                    pending.fork,
+                    pending.client,
+                    pending.cseq,
+                    None,
+                );
                 self.note_refresh(cx, pending, message);
                 return true;
             }
@@ -193,17 +251,19 @@ impl Call {
 
     /// Both hear each other: our own media have no part in it any more.
     pub(crate) fn joined(&mut self, cx: &mut Cx<'_>) {
-        let key = self.key;
-        let Some(outbound) = self.outbound.as_deref_mut() else {
-            return;
-        };
-        if let Some(sdp) = outbound.join.take() {
-            outbound.told = sdp;
+        if let Some(joining) = self.joining.as_deref_mut() {
+            if let Some(sdp) = joining.join.take() {
+                joining.told = sdp;
+            }
+            joining.follow = None;
+            cx.cancel_timer(&mut joining.timer);
         }
-        outbound.follow = None;
-        cx.cancel_timer(&mut outbound.timer);
-        if outbound.media.take().is_some() {
-            cx.core.effects.push(Effect::CloseEcho { call: key });
+        let media = self
+            .outbound
+            .as_deref_mut()
+            .and_then(|outbound| outbound.media.take());
+        if media.is_some() {
+            cx.core.effects.push(Effect::CloseEcho { call: self.key });
         }
     }
 }

@@ -98,6 +98,22 @@ impl Limits {
         ])
     }
 
+    /// The counts of one more leg of a call that is up.
+    ///
+    /// # Errors
+    /// What is full; then nothing was taken.
+    pub(crate) fn acquire_leg(
+        self: &Arc<Self>,
+        [outbound, trunk]: [Claim; 2],
+    ) -> Result<Permit, Full> {
+        self.acquire_all([
+            (None, Full::Org),
+            (Some(outbound), Full::Outbound),
+            (Some(trunk), Full::Trunk),
+            (None, Full::Agent),
+        ])
+    }
+
     fn acquire_all(self: &Arc<Self>, claims: [(Option<Claim>, Full); 4]) -> Result<Permit, Full> {
         if self.calls.fetch_add(1, Ordering::Relaxed) >= self.max_calls {
             self.calls.fetch_sub(1, Ordering::Relaxed);
@@ -144,6 +160,17 @@ pub struct Permit {
     held: [Option<Uuid>; 4],
 }
 
+impl Permit {
+    /// Lets go of one count before the others.
+    pub(crate) fn release(&mut self, id: Uuid) {
+        for held in &mut self.held {
+            if held.take_if(|held| *held == id).is_some() {
+                self.limits.release(id);
+            }
+        }
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         for id in self.held.into_iter().flatten() {
@@ -177,6 +204,13 @@ mod tests {
             [1, 1, 1]
         );
         assert_eq!(limits.calls(), 1);
+        let mut first = first;
+        first.release(Uuid::from_u128(3));
+        first.release(Uuid::from_u128(3));
+        assert_eq!(
+            [1, 2, 3].map(|id| limits.live(Uuid::from_u128(id))),
+            [1, 1, 0]
+        );
         drop(first);
         assert_eq!(
             [1, 2, 3].map(|id| limits.live(Uuid::from_u128(id))),

@@ -221,7 +221,7 @@ impl Calls {
                 CallTimer::Contact => call.on_contact(cx, None),
                 CallTimer::Attempt => call.on_attempt_silent(cx),
                 CallTimer::Ringing => call.with_dial(cx, |dial, cx| dial.on_ringing_timeout(cx)),
-                CallTimer::Join => call.send_join(cx),
+                CallTimer::Join => call.on_join_timer(cx),
                 CallTimer::Reliable => call.on_reliable_timer(cx),
                 CallTimer::Exchange => call.on_exchange_late(cx),
                 CallTimer::Session(side) => call.on_session_timer(cx, side),
@@ -283,7 +283,9 @@ impl Calls {
     /// The caller's media has been silent for too long.
     pub fn handle_echo_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
         self.with(key, endpoint, now, |call, cx| {
-            call.hang_up(cx, Reason::MediaSilent)
+            if call.has_own_media() {
+                call.hang_up(cx, Reason::MediaSilent);
+            }
         });
     }
 

@@ -1,5 +1,6 @@
-//! The origin line of the SDP towards a callee of ours. The first offer is our own, later ones are the runtime's: to the callee they
-//! must be one session whose version grows by one with each change (RFC 3264 §8, RFC 8866 §5.2).
+//! The origin line of the SDP towards a peer that gets descriptions of several others: a callee of ours, whose first offer is our
+//! own and whose later ones are the runtime's, and a caller who is handed to somebody else. To the peer they must be one session
+//! whose version grows by one with each change (RFC 3264 §8, RFC 8866 §5.2).
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -10,8 +11,10 @@ use super::call::{Call, Side};
 /// Our session as one peer knows it.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    session: u64,
-    ip: IpAddr,
+    /// User name and session id.
+    session: Box<str>,
+    /// Network type, address type, address.
+    address: Box<str>,
     version: u64,
     /// Of the last SDP, its origin line apart.
     digest: Option<u64>,
@@ -19,13 +22,28 @@ pub(crate) struct Origin {
 
 impl Origin {
     /// After the first offer, whose version was 1.
-    pub(crate) const fn new(session: u64, ip: IpAddr) -> Self {
+    pub(crate) fn new(session: u64, ip: IpAddr) -> Self {
+        let family = if ip.is_ipv4() { "IP4" } else { "IP6" };
         Self {
-            session,
-            ip,
+            session: format!("- {session}").into(),
+            address: format!("IN {family} {ip}").into(),
             version: 1,
             digest: None,
         }
+    }
+
+    /// After a description of somebody else, whose origin line this is.
+    fn after(line: &[u8]) -> Option<Self> {
+        let line = std::str::from_utf8(line.strip_prefix(b"o=")?).ok()?;
+        let mut words = line.trim_ascii_end().splitn(4, ' ');
+        let (user, id) = (words.next()?, words.next()?);
+        let version = words.next()?.parse().ok()?;
+        Some(Self {
+            session: format!("{user} {id}").into(),
+            address: words.next()?.into(),
+            version,
+            digest: None,
+        })
     }
 
     /// An SDP of somebody else as the next of this session.
@@ -36,13 +54,9 @@ impl Origin {
         }
         let digest = hasher.finish();
         if self.digest.replace(digest) != Some(digest) {
-            self.version += 1;
+            self.version = self.version.wrapping_add(1);
         }
-        let family = if self.ip.is_ipv4() { "IP4" } else { "IP6" };
-        let own = format!(
-            "o=- {} {} IN {family} {}\r\n",
-            self.session, self.version, self.ip
-        );
+        let own = format!("o={} {} {}\r\n", self.session, self.version, self.address);
         let mut out = Vec::with_capacity(sdp.len() + own.len());
         for line in sdp.split_inclusive(|octet| *octet == b'\n') {
             if line.starts_with(b"o=") {
@@ -58,10 +72,26 @@ impl Origin {
 impl Call {
     /// A body as the peer on `side` is to get it.
     pub(crate) fn with_origin<'b>(&mut self, side: Side, body: &'b [u8]) -> Cow<'b, [u8]> {
-        let origin = self.leg(side).and_then(|leg| leg.origin.as_deref_mut());
-        match origin.filter(|_| body.starts_with(b"v=")) {
-            Some(origin) => origin.adopt(body).into(),
-            None => body.into(),
+        let Some(leg) = self.leg(side).filter(|_| body.starts_with(b"v=")) else {
+            return body.into();
+        };
+        if let Some(origin) = leg.origin.as_deref_mut() {
+            return origin.adopt(body).into();
+        }
+        // Only a caller may come to hear somebody else.
+        if side == Side::Caller {
+            let line = lines(body).find(|line| line.starts_with(b"o="));
+            leg.told_origin = line.map(Into::into);
+        }
+        body.into()
+    }
+
+    /// From now on whatever the caller gets is the next version of what it has.
+    pub(crate) fn keep_origin(&mut self) {
+        let leg = &mut self.caller;
+        if leg.origin.is_none() {
+            let told = leg.told_origin.take();
+            leg.origin = told.and_then(|line| Origin::after(&line)).map(Box::new);
         }
     }
 }
@@ -106,6 +136,20 @@ mod tests {
                 "v=0\r\no=- 77 {version} IN IP4 192.0.2.1\r\ns=-\r\nm=audio {port} RTP/AVP 0\r\n"
             );
             assert_eq!(adopted, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_foreign_sdp_is_its_next_version() {
+        let mut origin = Origin::after(b"o=root 17 41 IN IP4 192.0.2.9").unwrap();
+        let sdp = b"v=0\r\no=x 1 1 IN IP4 h\r\ns=-\r\nm=audio 4000 RTP/AVP 0\r\n";
+        let adopted = String::from_utf8(origin.adopt(sdp)).unwrap();
+        assert!(
+            adopted.contains("\r\no=root 17 42 IN IP4 192.0.2.9\r\n"),
+            "{adopted}"
+        );
+        for line in [&b"o=root 17"[..], b"o=a 1 x IN IP4 h", b"s=-"] {
+            assert!(Origin::after(line).is_none(), "{line:?}");
         }
     }
 

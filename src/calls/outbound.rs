@@ -15,7 +15,6 @@ use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
-use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::{self, Head};
 use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
@@ -27,6 +26,7 @@ use super::context::{CallTimer, Cx};
 use super::dial::{Answered, Dial, Errand, Failure, Progress};
 use super::effect::Effect;
 use super::hangup::{End, Farewell};
+use super::joining::Joining;
 use super::limits::{Claim, Full};
 use super::origin::Origin;
 use super::record::{Direction, Fact, HangupBy, Started, Status};
@@ -72,17 +72,6 @@ pub(crate) struct Outbound {
     pub(super) max_duration: Duration,
     /// Our RTP address of the first offer, while nothing has taken its place.
     pub(super) media: Option<SocketAddr>,
-    /// The callee's SDP as the runtime knows it.
-    pub(super) heard: Box<[u8]>,
-    /// The runtime's SDP, until the callee has it.
-    pub(super) join: Option<Box<[u8]>>,
-    /// The runtime's SDP as the callee has it.
-    pub(super) told: Box<[u8]>,
-    /// The callee's new SDP, until the runtime has it.
-    pub(super) follow: Option<Box<[u8]>>,
-    /// Re-INVITEs of ours so far.
-    pub(super) rounds: u8,
-    pub(super) timer: Option<TimerId>,
 }
 
 impl Calls {
@@ -190,12 +179,6 @@ impl Calls {
             ringing_timeout: order.ringing_timeout,
             max_duration: order.max_duration.min(cx.core.config.max_duration),
             media: None,
-            heard: Box::default(),
-            join: None,
-            told: Box::default(),
-            follow: None,
-            rounds: 0,
-            timer: None,
         };
         let call = Call {
             key,
@@ -210,6 +193,8 @@ impl Calls {
             invite: None,
             dial: Some(Box::new(dial)),
             outbound: Some(Box::new(outbound)),
+            joining: None,
+            bridged: None,
             caller: Leg::new(NO_FLOW),
             speaker,
             tags: SmallVec::new(),
@@ -297,15 +282,18 @@ impl Call {
                 self.dial = Some(dial);
                 match errand {
                     Errand::Begin => self.on_callee_rings(cx),
+                    Errand::Bridge => self.on_destination_rings(cx),
                 }
             }
             Progress::Answered(answered) => match errand {
                 Errand::Begin => self.on_callee_answers(cx, *answered),
+                Errand::Bridge => self.on_destination_answers(cx, *answered),
             },
             Progress::Failed(failure) => {
                 self.tags.extend_from_slice(dial.held().1);
                 match errand {
                     Errand::Begin => self.on_callee_lost(cx, failure),
+                    Errand::Bridge => self.on_destination_lost(cx, failure),
                 }
             }
         }
@@ -339,6 +327,7 @@ impl Call {
 
     fn on_callee_answers(&mut self, cx: &mut Cx<'_>, answered: Answered) {
         self.caller = answered.leg;
+        self.caller.heard = Some(answered.sdp.clone()).filter(|sdp| !sdp.is_empty());
         if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
             let session = self.id.as_u64_pair().1 >> 2;
             self.caller.origin = Some(Box::new(Origin::new(session, local.ip())));
@@ -409,7 +398,7 @@ impl Call {
         let mut setup = Setup::new(&invite, contact, token);
         setup.krisp = outbound.krisp;
         setup.add_targets(&outbound.runtime, self.agent, self.org);
-        outbound.heard = offer;
+        self.joining = Some(Box::new(Joining::with(offer)));
         self.setup = Some(Box::new(setup));
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
         self.deadline = Some(deadline);
@@ -468,9 +457,5 @@ impl Outbound {
     /// Whether media of ours are open that nobody else closes.
     pub(crate) const fn has_media(&self) -> bool {
         self.media.is_some()
-    }
-
-    pub(crate) const fn timer(&self) -> Option<TimerId> {
-        self.timer
     }
 }

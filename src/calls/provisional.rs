@@ -188,6 +188,7 @@ impl Call {
     }
 
     fn send_provisional(&mut self, cx: &mut Cx<'_>, answer: &Provisional, rseq: Option<u32>) {
+        let body = self.with_origin(Side::Caller, &answer.body);
         let Some(dialog) = self.caller.dialog_ref(answer.fork) else {
             return;
         };
@@ -208,7 +209,7 @@ impl Call {
             answer.status,
             Some(dialog.local_tag()),
             write,
-            &answer.body,
+            &body,
         );
     }
 
@@ -255,6 +256,7 @@ impl Call {
             };
             setup.agreed.extend(agrees.then_some(fork));
         }
+        self.hear(Side::Caller, message);
         match sent.answer.runtime_rseq {
             // An attempt that has failed since wants no PRACK any more.
             Some(rseq) => {

@@ -36,6 +36,7 @@ impl Call {
         if let Some(dialog) = self.leg(side).and_then(|leg| leg.dialog(fork)) {
             dialog.refresh_target(message);
         }
+        self.note_proposal(side, message);
         if matches!(self.speaker, Speaker::Echo(_)) {
             return self.echo_reinvite(cx, renewal, server, message);
         }
@@ -65,6 +66,7 @@ impl Call {
             self.take_renewal(cx, side, renewal);
             return self.accept_refresh(cx, side, server);
         }
+        self.note_proposal(side, message);
         if matches!(self.speaker, Speaker::Echo(_)) {
             return self.echo_update(cx, renewal, server, message);
         }
@@ -200,6 +202,7 @@ impl Call {
             leg.flow = flow;
         }
         self.note_refresh(cx, pending, message);
+        self.hear(pending.side, message);
         let delayed = (!pending.had_sdp && has_sdp(message)).then(|| Delayed {
             client: pending.client,
             fork: pending.fork,
@@ -247,6 +250,7 @@ impl Call {
         more: impl FnOnce(&mut Head<'_>),
     ) {
         let body = &*self.with_origin(requester, body);
+        self.hear_proposed(requester);
         let Some(leg) = self.leg(requester) else {
             return;
         };
@@ -308,6 +312,7 @@ impl Call {
         };
         let ack = self.awaited.remove(at);
         cx.endpoint.acknowledged(ack.server);
+        self.hear(side, message);
         match ack.delayed {
             Some(delayed) if has_sdp(message) => {
                 let mut lines = Vec::new();
@@ -355,7 +360,7 @@ impl Call {
     /// ACK with every port 0: the answer to an offer that nobody answers any more.
     pub(crate) fn reject_offer(&mut self, cx: &mut Cx<'_>, side: Side, delayed: &Delayed) {
         let Some(leg) = self.leg(side) else { return };
-        let body = sdp::reject(&delayed.offer, leg.flow.local);
+        let body = sdp::reject(&delayed.offer, leg.flow_of(delayed.fork).local);
         let content = Some((&b"Content-Type: application/sdp\r\n"[..], &body[..]));
         self.send_ack(
             cx,

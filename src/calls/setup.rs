@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
 use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker};
-use super::context::{CallTimer, Core, Cx, allows};
+use super::context::{CallTimer, Core, Cx, allows, lacks_refer};
 use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::limits::{Claim, Full, Permit};
@@ -316,6 +316,8 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             invite: Some(self.invite),
             dial: None,
             outbound: None,
+            joining: None,
+            bridged: None,
             caller,
             speaker,
             tags: SmallVec::new(),
@@ -350,6 +352,7 @@ fn abilities(message: &Message<'_>) -> Abilities {
         update: allows(message, "UPDATE"),
         reliable: requires_reliable || message.has_token(HeaderName::Supported, "100rel"),
         requires_reliable,
+        no_refer: lacks_refer(message),
     }
 }
 

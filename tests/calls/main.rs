@@ -4,11 +4,13 @@
 //! (`fixtures/sipp`), and judges by what the peers saw on the wire and by the record that `GET /phone/calls` gives.
 
 mod bridge;
+mod bridged;
 mod echo;
 mod endings;
 mod events;
 mod harness;
 mod outbound;
+mod referrals;
 mod refusals;
 mod registrations;
 mod secured;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
 use crate::harness::dns::{self, Record};
-use crate::harness::{Daemon, House, Runtime, Trace, tools};
+use crate::harness::{Credentials, Daemon, House, Runtime, Trace, proves, tools};
 
 const NUMBER: &str = "+14155550100";
 const CALLER_NUMBER: &str = "+442071838750";
@@ -17,7 +17,7 @@ fn daemon(carrier: Runtime, more: &Value) -> Daemon {
     daemon
 }
 
-fn give_trunk(daemon: &Daemon, carrier: Runtime, more: &Value) {
+pub(crate) fn give_trunk(daemon: &Daemon, carrier: Runtime, more: &Value) {
     let address = carrier.address();
     let mut trunk = json!({
         "name": "Carrier",
@@ -185,19 +185,28 @@ fn challenges_to_invite_and_bye_are_answered() {
         ["1 INVITE", "2 INVITE", "3 INVITE", "4 INVITE"],
         "{callee}"
     );
-    let last = invites.last().expect("an INVITE");
+    let pair = Credentials {
+        username: "acme".to_owned(),
+        password: "wonder land".to_owned(),
+    };
+    let proxy = "Proxy-Authorization";
+    for (invite, (by_proxy, by_server)) in
+        invites
+            .iter()
+            .zip([(false, false), (true, false), (true, true), (true, true)])
+    {
+        assert_eq!(proves(invite, proxy, "INVITE", &pair), by_proxy, "{callee}");
+        let proven = proves(invite, "Authorization", "INVITE", &pair);
+        assert_eq!(proven, by_server, "{callee}");
+    }
+    let last = invites.last().and_then(|last| last.header("Authorization"));
     assert!(
-        last.header("Proxy-Authorization").is_some()
-            && last
-                .header("Authorization")
-                .is_some_and(|answer| answer.contains("second")),
-        "both servers are answered:\n{callee}"
-    );
-    assert_eq!(callee.requests("BYE").len(), 2, "{callee}");
-    assert!(
-        callee.requests("BYE")[1].header("Authorization").is_some(),
+        last.is_some_and(|answer| answer.contains("second")),
         "{callee}"
     );
+    let byes = callee.requests("BYE");
+    assert_eq!(byes.len(), 2, "{callee}");
+    assert!(proves(byes[1], "Authorization", "BYE", &pair), "{callee}");
     assert_eq!(daemon.record()["status"], "completed");
     assert!(!daemon.log().contains("wonder land"));
 }

@@ -215,22 +215,16 @@ pub(crate) fn files_say_what_they_own(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Files that may be longer than the others, and why.
-const MAY_BE_LONG: [(&str, &str); 1] = [(
-    "tests/calls/transfers.rs",
-    "each way a transfer may go, told in full",
-)];
 pub(crate) const LONGEST: usize = 600;
 
 pub(crate) fn files_are_short(source: &Source) -> Vec<String> {
-    let excepted = MAY_BE_LONG.iter().any(|(path, _)| *path == source.path);
     let lines = source
         .code
         .find("#[cfg(test)]\nmod tests {")
         .map_or(&*source.code, |at| &source.code[..at])
         .lines()
         .count();
-    if excepted || source.is_test() || lines < LONGEST {
+    if source.is_test() || lines < LONGEST {
         return Vec::new();
     }
     vec![source.violation(

@@ -24,6 +24,9 @@ impl Party {
                     self.hang_up(hands, self.main);
                 }
             }
+            Step::Referred(session, at, status) => self.answer_refer(hands, session, at, status),
+            Step::News(session, at, cseq) => self.notify(hands, session, at, cseq),
+            Step::Leave(session) => self.leave(hands, session),
             Step::Vanish => {
                 self.seen.push("vanished");
                 self.gone = true;
@@ -63,7 +66,8 @@ impl Party {
             | Act::Options
             | Act::OldCSeq
             | Act::ForeignTag
-            | Act::Extension => {}
+            | Act::Extension
+            | Act::Refer(_) => {}
         }
         self.ask(hands, main, act);
     }
@@ -109,6 +113,7 @@ impl Party {
                 self.request(hands, main, (Method::Bye, Purpose::Probe(481)), "", b"");
                 self.sessions[main].remote = remote;
             }
+            Act::Refer(destination) => self.refer(hands, main, destination),
             Act::HangUp | Act::Vanish => {}
         }
     }

@@ -110,7 +110,12 @@ impl Caller {
             }
             Step::ByeEarly => self.bye_early(hands),
             Step::UpdateEarly => self.update_early(hands),
-            Step::Vanish | Step::Answer(..) | Step::CancelReinvite(_) => {
+            Step::Vanish
+            | Step::Answer(..)
+            | Step::CancelReinvite(_)
+            | Step::Referred(..)
+            | Step::News(..)
+            | Step::Leave(_) => {
                 self.party.on_step(hands, step);
             }
             Step::Act(_) | Step::Refresh(_) | Step::Expire(_) | Step::TooLong => {

@@ -45,6 +45,12 @@ pub(crate) enum Step {
     Finish,
     /// Another fork of the runtime answers as well.
     FinishFork(usize),
+    /// The PBX's answer to a REFER that it takes its time for: in which session, to which request, with which status.
+    Referred(usize, usize, u16),
+    /// A NOTIFY of the PBX: in which session, which of its plan, about the REFER of which CSeq.
+    News(usize, usize, u32),
+    /// The PBX has taken the caller away from this session.
+    Leave(usize),
     /// The next thing to do inside the call.
     Act(usize),
     /// An answer that the peer takes its time for: which request, with which status.

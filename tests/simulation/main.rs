@@ -10,9 +10,11 @@ mod acts;
 mod caller;
 mod cases;
 mod dice;
+mod handover;
 mod hands;
 mod network;
 mod node;
+mod orders;
 mod party;
 mod plan;
 mod runtime;
@@ -113,6 +115,12 @@ fn tally(world: &World) -> Tally {
         if let Fact::Ended(ended) = fact {
             let reason = ended.reason.as_deref().unwrap_or("hung up");
             count(format!("{} {reason}", ended.status.as_str()));
+        }
+        if let Fact::Transfer(transfer) = fact
+            && !transfer.state.is_open()
+        {
+            let (way, state) = (transfer.way.as_str(), transfer.state.as_str());
+            count(format!("transfer by {way} {state}"));
         }
     }
     tally

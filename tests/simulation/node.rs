@@ -9,21 +9,28 @@ use std::time::Duration;
 use trunkline::calls::caps::{Bounds, Caps};
 use trunkline::calls::limits::Limits;
 use trunkline::calls::live::LiveCalls;
+use trunkline::calls::outbound::Order;
 use trunkline::calls::record::Fact;
 use trunkline::calls::target::{Target, Unresolved};
+use trunkline::calls::transfer::{Ask, Chosen};
 use trunkline::calls::{CallKey, Calls, Config, Core, Effect, Reason};
-use trunkline::directory::view::{Login, OrgView, Runtime, Sources, TrunkView, View};
+use trunkline::directory::view::{
+    Destination, Login, OrgView, PeerLogin, ReferFormat, Runtime, Sources, TransferTarget,
+    TrunkView, View, WayOut,
+};
 use trunkline_routing as routing;
+use trunkline_routing::E164;
 use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces, Secret};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
-use trunkline_sip::slot::{Minter, Node as NodeNumber};
+use trunkline_sip::slot::{Minter, Node as NodeNumber, Slot};
 use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
 use crate::dice::Dice;
+use crate::handover::DESTINATIONS;
 use crate::network::Datagram;
 use crate::plan::Agent;
 
@@ -34,9 +41,12 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(900);
 const NONCE_LIFETIME: Duration = Duration::from_secs(30);
 const REALM: &str = "trunkline";
 
+pub(crate) const ORG: Uuid = Uuid::from_u128(1);
 pub(crate) const NODE: &str = "203.0.113.5:5060";
 pub(crate) const RUNTIME_A: &str = "192.0.2.1:5060";
 pub(crate) const RUNTIME_B: &str = "192.0.2.2:5060";
+/// Where outbound trunks lead.
+pub(crate) const CARRIER: &str = "192.0.2.40:5060";
 /// Nobody is there, and the network says so.
 pub(crate) const NOBODY: &str = "192.0.2.66:5060";
 
@@ -183,6 +193,37 @@ impl Node {
         self.settle(now);
     }
 
+    /// Somebody orders a call.
+    pub(crate) fn place(&mut self, order: &Order, now: Moment) {
+        let view = Arc::clone(&self.kept.view);
+        let slot = Slot::new(5).expect("a slot");
+        // A node that drains refuses.
+        let _refused = self
+            .calls
+            .place(&mut self.endpoint, &view, (slot, order), now);
+        self.settle(now);
+    }
+
+    /// Somebody asks for a caller to be handed over, which may not be possible.
+    pub(crate) fn hand_over(&mut self, call: Uuid, destination: usize, now: Moment) {
+        let view = Arc::clone(&self.kept.view);
+        let ask = Ask {
+            chosen: Chosen::Name(DESTINATIONS[destination].into()),
+            report: trunkline::calls::handoff::Report::default(),
+        };
+        let _refused = self
+            .calls
+            .transfer(&mut self.endpoint, &view, call, ask, now);
+        self.settle(now);
+    }
+
+    /// Somebody ends a call.
+    pub(crate) fn hang_up(&mut self, call: Uuid, now: Moment) {
+        self.calls
+            .hang_up_by_id(&mut self.endpoint, call, Reason::Operator, now);
+        self.settle(now);
+    }
+
     /// The echo agent has heard nothing for too long.
     pub(crate) fn silence(&mut self, now: Moment) {
         let mut open: Vec<CallKey> = self.media.iter().copied().collect();
@@ -312,6 +353,7 @@ fn flow_of(peer: SocketAddr, connection: Option<u32>) -> Flow {
 pub(crate) fn resolve(wanted: &Unresolved) -> Vec<Target> {
     let found: &[&str] = match &*wanted.host {
         "runtime.example" => &[RUNTIME_A, RUNTIME_B],
+        "carrier.example" => &[CARRIER, "192.0.2.41:5060"],
         _ => &[],
     };
     found
@@ -370,7 +412,7 @@ fn config() -> Config {
 }
 
 fn view(agent_limit: Option<u32>) -> View {
-    let (org, trunk) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let (org, trunk) = (ORG, Uuid::from_u128(2));
     let agents = Agent::ALL.iter().zip(1..).map(|(agent, created)| {
         let name = format!("{agent:?}").into();
         let id = agent_id(*agent);
@@ -412,15 +454,78 @@ fn view(agent_limit: Option<u32>) -> View {
             Arc::new(OrgView {
                 routing,
                 runtimes: runtimes.collect(),
-                trunk: None::<TrunkView>,
-                ways_out: HashMap::new(),
-                destinations: HashMap::new(),
+                trunk: Some(trunk_view(trunk)),
+                ways_out: Agent::ALL
+                    .iter()
+                    .filter_map(|agent| Some((agent_id(*agent), way_out(*agent)?)))
+                    .collect(),
+                destinations: Agent::ALL
+                    .iter()
+                    .map(|agent| (agent_id(*agent), destinations().into()))
+                    .collect(),
             }),
         )]),
         by_username: HashMap::from([("trunk-user".into(), login)]),
         dedicated: std::iter::once((trusted, org)).collect(),
         allowed: Sources::default(),
     }
+}
+
+fn trunk_view(id: Uuid) -> TrunkView {
+    TrunkView {
+        id,
+        krisp_enabled: false,
+        username: "trunk-user".into(),
+        login: peer_login(),
+        refer_to: ReferFormat::Sip,
+        refer_host: None,
+        refer_headers_in_uri: true,
+        bridge_when_refer_fails: true,
+    }
+}
+
+fn peer_login() -> Arc<PeerLogin> {
+    Arc::new(PeerLogin {
+        user: "trunk-user".into(),
+        password: "secret".into(),
+    })
+}
+
+/// The trunk of an agent; some have none, and hand over by way of the PBX.
+fn way_out(agent: Agent) -> Option<Arc<WayOut>> {
+    let peer = match agent {
+        Agent::Echo | Agent::One | Agent::AllDead => "192.0.2.40",
+        Agent::Two => "carrier.example",
+        Agent::Nowhere => "nowhere.example",
+        Agent::DeadFirst | Agent::Named | Agent::Stream => return None,
+    };
+    Some(Arc::new(WayOut {
+        id: Uuid::from_u128(3),
+        peer: Some((peer.into(), 5060)),
+        transport: Transport::Udp,
+        login: Some(peer_login()),
+        caller_number: E164::parse("+442071838750").expect("a number"),
+        from_host: None,
+        p_asserted_identity: true,
+        max_concurrent_calls: None,
+        calls_per_second: None,
+    }))
+}
+
+fn destinations() -> Vec<Destination> {
+    let number = E164::parse("+442071838751").expect("a number");
+    let targets = [
+        TransferTarget::Phone(number),
+        TransferTarget::Sip("sip:desk@192.0.2.50:5060".into()),
+    ];
+    let named = DESTINATIONS.iter().zip(targets);
+    named
+        .map(|(name, target)| Destination {
+            id: None,
+            name: (*name).into(),
+            target,
+        })
+        .collect()
 }
 
 /// Bounds that no case meets.

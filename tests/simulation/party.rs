@@ -6,6 +6,7 @@ use std::time::Duration;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 
 use crate::dice::Dice;
+use crate::handover::Referral;
 use crate::hands::{Hands, Step};
 use crate::plan::{Reaction, Talk};
 use crate::session::{Interval, Session, Stage, is_answer_to, label_of, sdp, text};
@@ -29,6 +30,8 @@ pub(crate) struct Party {
     pub(crate) faults: Vec<String>,
     /// What happened to it, for the tally.
     pub(crate) seen: Vec<&'static str>,
+    /// Where it stands with REFER.
+    pub(crate) referral: Referral,
     labels: u32,
 }
 
@@ -44,6 +47,7 @@ impl Party {
             gone: false,
             faults: Vec::new(),
             seen: Vec::new(),
+            referral: Referral::default(),
             labels: 0,
         }
     }
@@ -65,8 +69,13 @@ impl Party {
     pub(crate) fn own_lines(&self) -> String {
         let update = if self.talk.updates { ", UPDATE" } else { "" };
         let timer = if self.talk.timers { ", timer" } else { "" };
+        let refer = if self.talk.refers.is_known {
+            ", REFER, NOTIFY"
+        } else {
+            ""
+        };
         format!(
-            "Contact: {}\r\nAllow: INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, INFO, MESSAGE{update}\r\nSupported: 100rel{timer}\r\n",
+            "Contact: {}\r\nAllow: INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, INFO, MESSAGE{update}{refer}\r\nSupported: 100rel{timer}\r\n",
             self.contact()
         )
     }
@@ -198,12 +207,12 @@ impl Party {
                 self.wire.answer(hands, at, 200, ("", "", b""));
             }
             Method::Options => self.wire.answer(hands, at, 200, ("", "", b"")),
+            Method::Refer => self.on_refer(hands, session, at, message),
+            Method::Notify => self.on_notify(hands, at, message),
             Method::Ack
             | Method::Cancel
             | Method::Prack
             | Method::Register
-            | Method::Refer
-            | Method::Notify
             | Method::Subscribe
             | Method::Publish
             | Method::Other => {
@@ -405,6 +414,7 @@ impl Party {
                 }
                 self.seen.push("probed");
             }
+            Purpose::Refer => self.on_refer_answered(message),
             Purpose::Invite | Purpose::Other => {}
         }
     }
@@ -466,7 +476,7 @@ impl Party {
                 held.offered = None;
                 self.hang_up(hands, session);
             }
-            Purpose::Invite | Purpose::Probe(_) | Purpose::Other => {}
+            Purpose::Invite | Purpose::Probe(_) | Purpose::Refer | Purpose::Other => {}
         }
     }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::dice::Dice;
+use crate::handover::{HandoverPlan, ReferPlan};
 use crate::network::Weather;
+use crate::orders::OrderPlan;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -73,6 +75,9 @@ pub(crate) struct CallPlan {
     pub(crate) caller: CallerPlan,
     /// What each runtime that is tried does; the last again for all further ones.
     pub(crate) attempts: Vec<AttemptPlan>,
+    /// The call is one that the node begins, instead of the caller.
+    pub(crate) order: Option<OrderPlan>,
+    pub(crate) handover: HandoverPlan,
 }
 
 /// Who the caller says it is.
@@ -180,6 +185,8 @@ pub(crate) struct Talk {
     pub(crate) timers: bool,
     /// As the refresher it does refresh.
     pub(crate) keeps_promises: bool,
+    /// What it makes of REFER.
+    pub(crate) refers: ReferPlan,
 }
 
 /// What a peer does inside the call.
@@ -204,6 +211,8 @@ pub(crate) enum Act {
     /// INFO that requires what nobody has.
     Extension,
     HangUp,
+    /// REFER to the destination of that number, or to nobody.
+    Refer(usize),
     /// Silence from one moment to the next.
     Vanish,
 }
@@ -268,6 +277,7 @@ impl CallPlan {
             updates: true,
             timers: false,
             keeps_promises: true,
+            refers: ReferPlan::plain(),
         };
         let hangs_up = Talk {
             acts: vec![(Duration::from_secs(5), Act::HangUp)],
@@ -292,19 +302,9 @@ impl CallPlan {
                 forgets_answer: false,
                 talk: hangs_up,
             },
-            attempts: vec![AttemptPlan {
-                deaf: false,
-                tries: true,
-                rings: Vec::new(),
-                finish: Finish::Answer {
-                    after: Duration::from_secs(1),
-                    fork: 0,
-                },
-                on_cancel: OnCancel::Obeys,
-                second_fork: None,
-                agrees_to_timer: false,
-                talk: quiet,
-            }],
+            handover: HandoverPlan::none(AttemptPlan::plain(quiet.clone())),
+            order: None,
+            attempts: vec![AttemptPlan::plain(quiet)],
         }
     }
 
@@ -324,6 +324,8 @@ impl CallPlan {
             agent: weighed(dice, &agents),
             caller: CallerPlan::draw(dice),
             attempts: (0..3).map(|_| AttemptPlan::draw(dice)).collect(),
+            order: OrderPlan::draw(dice),
+            handover: HandoverPlan::draw(dice),
         }
     }
 }
@@ -367,7 +369,24 @@ impl CallerPlan {
 }
 
 impl AttemptPlan {
-    fn draw(dice: &mut Dice) -> Self {
+    /// It answers after a second.
+    pub(crate) fn plain(talk: Talk) -> Self {
+        Self {
+            deaf: false,
+            tries: true,
+            rings: Vec::new(),
+            finish: Finish::Answer {
+                after: Duration::from_secs(1),
+                fork: 0,
+            },
+            on_cancel: OnCancel::Obeys,
+            second_fork: None,
+            agrees_to_timer: false,
+            talk,
+        }
+    }
+
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
         let rings = dice.below(4) as usize;
         let cancels = [
             (80, OnCancel::Obeys),
@@ -440,6 +459,7 @@ impl Talk {
             updates: dice.percent(70),
             timers: dice.percent(50),
             keeps_promises: dice.percent(85),
+            refers: ReferPlan::draw(dice),
         }
     }
 }
@@ -457,6 +477,9 @@ impl Act {
             (5, Self::OldCSeq),
             (5, Self::ForeignTag),
             (5, Self::Extension),
+            (6, Self::Refer(0)),
+            (6, Self::Refer(1)),
+            (3, Self::Refer(2)),
         ];
         weighed(dice, &acts)
     }

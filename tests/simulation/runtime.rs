@@ -25,6 +25,20 @@ pub(crate) struct Runtime {
     /// The runtime's answer to the offer, once made: the same in every provisional and final answer.
     answer: Option<Vec<u8>>,
     caller_reliable: bool,
+    role: Role,
+    /// How often the node has asked at this place before.
+    before: u32,
+}
+
+/// For whom an INVITE of the node is.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Role {
+    /// The runtime of an agent.
+    Agent,
+    /// Whom an outbound call is for.
+    Callee,
+    /// Whoever a caller is handed to.
+    Destination,
 }
 
 /// How far the first exchange has come.
@@ -42,7 +56,7 @@ impl Runtime {
     pub(crate) fn new(
         name: String,
         place: Place,
-        plan: AttemptPlan,
+        (role, plan): (Role, AttemptPlan),
         dice: Dice,
         invite: &Message<'_>,
     ) -> Self {
@@ -55,6 +69,8 @@ impl Runtime {
             agreed: Agreed::Open,
             answer: None,
             caller_reliable: invite.has_token(HeaderName::Supported, "100rel"),
+            role,
+            before: 0,
         }
     }
 
@@ -78,7 +94,7 @@ impl Runtime {
         }
         match (message.to_tag(), message.method()) {
             (None, Method::Invite) => self.on_invite(hands, at, message),
-            (_, Method::Cancel) if message.cseq().number == 1 => self.on_cancel(hands, at),
+            (None, Method::Cancel) => self.on_cancel(hands, at),
             (_, Method::Cancel) => self.party.on_cancel(hands, at, message),
             (Some(_), Method::Prack) => self.on_prack(hands, at, message),
             (_, _) => self.party.on_request(hands, at, message),
@@ -86,18 +102,28 @@ impl Runtime {
     }
 
     fn on_invite(&mut self, hands: &mut Hands<'_>, at: usize, message: &Message<'_>) {
+        if self.server_is_old() {
+            self.begin_again(message);
+        }
         self.server = at;
-        for name in [
-            "X-PLATFORM-SESSION-ID",
-            "X-PLATFORM-AGENT-ID",
-            "X-PLATFORM-SESSION-TOKEN",
-        ] {
+        let named: &[&str] = match self.role {
+            Role::Agent => &[
+                "X-PLATFORM-SESSION-ID",
+                "X-PLATFORM-AGENT-ID",
+                "X-PLATFORM-SESSION-TOKEN",
+            ],
+            Role::Destination => &["X-PLATFORM-SESSION-ID", "X-PLATFORM-AGENT-ID"],
+            Role::Callee => &[],
+        };
+        for name in named {
             if message.other(name).is_none() {
                 self.party.fault(format!("no {name}"));
             }
         }
-        if !value(message, HeaderName::Authorization).is_empty() {
-            self.party.fault("the caller's credentials");
+        let token = message.other("X-PLATFORM-SESSION-TOKEN").is_some();
+        let proven = message.first(HeaderName::Authorization).is_some();
+        if self.role == Role::Agent && proven || self.role != Role::Agent && token {
+            self.party.fault("credentials of somebody else");
         }
         if self.plan.tries {
             self.party.wire.answer(hands, at, 100, ("", "", b""));
@@ -110,6 +136,27 @@ impl Runtime {
                 hands.step(after, Step::Finish);
             }
             Finish::Never => {}
+        }
+    }
+
+    fn server_is_old(&self) -> bool {
+        let first = self.party.wire.servers.first();
+        first.is_some_and(|server| server.status >= 300)
+    }
+
+    /// The node asks again at the same place, with credentials or for a longer session: it gets another answer then.
+    fn begin_again(&mut self, invite: &Message<'_>) {
+        self.before += 1;
+        self.invite = invite.raw().to_vec();
+        self.forks.clear();
+        self.agreed = Agreed::Open;
+        self.answer = None;
+        if let Finish::Refuse {
+            after,
+            status: 302 | 401 | 422,
+        } = self.plan.finish
+        {
+            self.plan.finish = Finish::Answer { after, fork: 0 };
         }
     }
 
@@ -157,6 +204,9 @@ impl Runtime {
             | Step::CancelReinvite(_)
             | Step::Refresh(_)
             | Step::Expire(_)
+            | Step::Referred(..)
+            | Step::News(..)
+            | Step::Leave(_)
             | Step::TooLong
             | Step::Vanish => self.party.on_step(hands, step),
         }
@@ -171,7 +221,7 @@ impl Runtime {
             return *session;
         }
         let invite = lex(&self.invite, Framing::Datagram).expect("it was read when it came");
-        let tag = format!("{}-{fork}", self.party.name);
+        let tag = format!("{}-{fork}-{}", self.party.name, self.before);
         self.party.sessions.push(Session::as_callee(&invite, &tag));
         let session = self.party.sessions.len() - 1;
         self.forks.push((fork, session));

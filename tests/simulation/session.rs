@@ -165,24 +165,27 @@ pub(crate) fn text(octets: &[u8]) -> String {
 
 /// A description that can be told from every other, and that says which offer it answers.
 pub(crate) fn sdp(label: &str, direction: &str, answers: Option<&str>) -> Vec<u8> {
-    let answers = answers.map_or(String::new(), |of| format!("a=x-answers:{of}\r\n"));
+    // In the session's name, since it says nothing of the media.
+    let answers = answers.map_or(String::new(), |of| format!(" to {of}"));
     format!(
-        "v=0\r\no=- 1 1 IN IP4 192.0.2.77\r\ns={label}\r\nc=IN IP4 192.0.2.77\r\nt=0 0\r\nm=audio 4000 RTP/AVP 0 8\r\n{answers}a={direction}\r\n"
+        "v=0\r\no=- 1 1 IN IP4 192.0.2.77\r\ns={label}{answers}\r\nc=IN IP4 192.0.2.77\r\nt=0 0\r\nm=audio 4000 RTP/AVP 0 8\r\na={direction}\r\n"
     )
     .into_bytes()
 }
 
 /// The label of a description.
 pub(crate) fn label_of(body: &[u8]) -> String {
-    line_of(body, "s=").unwrap_or_default()
+    let line = line_of(body, "s=").unwrap_or_default();
+    line.split(" to ").next().unwrap_or_default().to_owned()
 }
 
 /// Whether a description can be the answer to the offer with that label: a peer's that names it, one of the echo agent's, or
 /// one that takes nothing.
 pub(crate) fn is_answer_to(body: &[u8], label: &str) -> bool {
-    match line_of(body, "a=x-answers:") {
-        Some(answered) => answered == label,
-        None => label_of(body) == "-",
+    let line = line_of(body, "s=").unwrap_or_default();
+    match line.split_once(" to ") {
+        Some((_, answered)) => answered == label,
+        None => line == "-",
     }
 }
 

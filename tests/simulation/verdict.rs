@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use trunkline::calls::record::Fact;
+use trunkline::calls::record::{Direction, Ended, Fact, Status, Transfer, TransferState};
 use uuid::Uuid;
 
 use crate::caller::{Caller, Outcome};
@@ -14,6 +14,9 @@ use crate::world::World;
 
 /// Everything is gone this long after the last message came or the last call ended.
 const QUIET: Duration = Duration::from_secs(70);
+
+/// A transfer has its outcome by then: five REFERs, or what the PBX tells, or a destination that rings.
+const OUTCOME: Duration = Duration::from_secs(400);
 
 /// What is wrong; nothing if all is well.
 pub(crate) fn faults(world: &World) -> Vec<String> {
@@ -80,10 +83,11 @@ fn records(world: &World) -> Vec<String> {
 fn record(facts: &[&Fact]) -> Option<&'static str> {
     let rank = |fact: &Fact| match fact {
         Fact::Started(_) => 0,
-        Fact::Contact { .. } | Fact::Ringing { .. } | Fact::Joined { .. } => 1,
+        Fact::Contact { .. } | Fact::Ringing { .. } => 1,
         Fact::Answered { .. } => 2,
-        Fact::Transfer(_) => 3,
-        Fact::Ended(_) => 4,
+        Fact::Joined { .. } => 3,
+        Fact::Transfer(_) => 4,
+        Fact::Ended(_) => 5,
     };
     let kinds: HashSet<_> = facts
         .iter()
@@ -92,7 +96,7 @@ fn record(facts: &[&Fact]) -> Option<&'static str> {
     if rank(facts[0]) != 0 {
         return Some("doesn't start");
     }
-    if facts.last().map(|fact| rank(fact)) != Some(4) {
+    if facts.last().map(|fact| rank(fact)) != Some(5) {
         return Some("doesn't end");
     }
     // The contact may be found late.
@@ -114,7 +118,60 @@ fn record(facts: &[&Fact]) -> Option<&'static str> {
     let Some(Fact::Ended(ended)) = facts.last() else {
         return Some("doesn't end");
     };
-    (answered != (ended.sip_code == 200)).then_some("a code that isn't the outcome's")
+    if let Some(wrong) = handed_over(facts, ended) {
+        return Some(wrong);
+    }
+    // An agent that fails a callee who has answered leaves its own code.
+    let outbound =
+        matches!(facts[0], Fact::Started(started) if started.direction == Direction::Outbound);
+    let fits = match (answered, outbound) {
+        (true, true) => true,
+        (answered, _) => answered == (ended.sip_code == 200),
+    };
+    (!fits).then_some("a code that isn't the outcome's")
+}
+
+/// Transfers come one after the other, each from one state to the next until it has its outcome; and the call is recorded as
+/// what they made of it.
+fn handed_over(facts: &[&Fact], ended: &Ended) -> Option<&'static str> {
+    let mut last: Option<&Transfer> = None;
+    let mut gone = false;
+    for fact in facts {
+        let Fact::Transfer(transfer) = fact else {
+            continue;
+        };
+        match last.filter(|last| last.id == transfer.id) {
+            Some(last) if last.state > transfer.state || last.handed_over => {
+                return Some("a transfer goes back");
+            }
+            Some(_) => {}
+            None if last.is_some_and(|last| last.state.is_open()) => {
+                return Some("two transfers at once");
+            }
+            None if transfer.state != TransferState::Requested => {
+                return Some("a transfer that nobody asked for");
+            }
+            None => {}
+        }
+        gone |= transfer.handed_over;
+        last = Some(transfer);
+    }
+    if last.is_some_and(|last| last.state.is_open()) {
+        return Some("a transfer without an outcome");
+    }
+    let slow = |last: &Transfer| {
+        let ended = last.ended_at.unwrap_or(last.requested_at);
+        ended.since(last.requested_at) > OUTCOME
+    };
+    if last.is_some_and(slow) {
+        return Some("a transfer that nobody decides");
+    }
+    let refused = ended.reason.as_deref() == Some("join_refused");
+    match ended.status {
+        Status::Transferred if !gone => Some("transferred to nobody"),
+        Status::Completed if gone && !refused => Some("handed over, and not recorded"),
+        _ => None,
+    }
 }
 
 /// Every session of a peer that is still there has ended, and not because the peer lost its patience; unless it was told, and

@@ -22,6 +22,8 @@ pub(crate) enum Purpose {
     Change,
     /// It ends the call.
     Bye,
+    /// It asks the node to hand the caller over.
+    Refer,
     /// It is to be answered with this status, whatever else happens.
     Probe(u16),
     /// Its answer says nothing.

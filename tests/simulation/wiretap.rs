@@ -16,6 +16,8 @@ use trunkline_sip::wire::{Framing, Message, Method, lex};
 use crate::hands::PATIENCE;
 use crate::network::Datagram;
 use crate::node::SETUP;
+use crate::orders;
+use crate::runtime::Role;
 use crate::world::call_number;
 
 /// How often one message may go out of the node's own accord: 64*T1 of doubling intervals up to T2 are eleven.
@@ -33,6 +35,8 @@ pub(crate) struct Wiretap {
     legs: BTreeMap<Octets, Leg>,
     /// Bodies by call and by whether the caller sent them.
     bodies: BTreeMap<(usize, bool), BTreeSet<Octets>>,
+    /// The number of the call that each session is.
+    pub(crate) sessions: BTreeMap<String, usize>,
     restarted: bool,
 }
 
@@ -40,7 +44,10 @@ pub(crate) struct Wiretap {
 #[derive(Debug, Default)]
 struct Leg {
     call: usize,
+    /// The peer has called the node.
     is_caller: bool,
+    /// It is on the caller's side, or the callee of the node's own call.
+    is_near: bool,
     is_stream: bool,
     asked: BTreeMap<Key, Asked>,
     answered: BTreeMap<Key, Answered>,
@@ -86,6 +93,7 @@ impl Wiretap {
             *leg = Leg {
                 call: leg.call,
                 is_caller: leg.is_caller,
+                is_near: leg.is_near,
                 ..Leg::default()
             };
         }
@@ -98,14 +106,14 @@ impl Wiretap {
         };
         if let (None, Some(call)) = (message.to_tag(), call_number(&message)) {
             let leg = self.legs.entry(message.call_id().to_vec()).or_default();
-            (leg.call, leg.is_caller) = (call, true);
+            (leg.call, leg.is_caller, leg.is_near) = (call, true, true);
         }
         let Some(leg) = self.legs.get(message.call_id()) else {
             return;
         };
         if !message.body().is_empty() {
-            let sent = self.bodies.entry((leg.call, leg.is_caller)).or_default();
-            sent.insert(message.body().to_vec());
+            let sent = self.bodies.entry((leg.call, leg.is_near)).or_default();
+            sent.insert(without_origin(message.body()));
         }
     }
 
@@ -146,15 +154,12 @@ impl Wiretap {
             let text = String::from_utf8_lossy(&datagram.octets).into_owned();
             return self.faults.push(format!("not a message: {text}"));
         };
-        if let (true, None, Some(call)) = (
-            message.is_request(),
-            message.to_tag(),
-            call_number(&message),
-        ) {
-            self.legs
-                .entry(message.call_id().to_vec())
-                .or_default()
-                .call = call;
+        if let (true, None, Some((call, role))) =
+            (message.is_request(), message.to_tag(), self.meant(&message))
+        {
+            let leg = self.legs.entry(message.call_id().to_vec()).or_default();
+            leg.call = call;
+            leg.is_near = role == Role::Callee;
         }
         let Some(leg) = self.legs.get_mut(message.call_id()) else {
             return;
@@ -170,6 +175,18 @@ impl Wiretap {
         for fault in &mut self.faults[before..] {
             let (call, to) = (leg.call, datagram.to);
             *fault = format!("call {call}, to {to}: {fault}");
+        }
+    }
+
+    /// The call that an INVITE of the node belongs to, and for whom it is.
+    pub(crate) fn meant(&self, message: &Message<'_>) -> Option<(usize, Role)> {
+        let session = message.other("X-PLATFORM-SESSION-ID");
+        let session = session.and_then(|session| std::str::from_utf8(session).ok());
+        let call = session.and_then(|session| self.sessions.get(session).copied());
+        match (call, message.other("X-PLATFORM-SESSION-TOKEN")) {
+            (Some(call), Some(_)) => Some((call, Role::Agent)),
+            (Some(call), None) => Some((call, Role::Destination)),
+            (None, _) => Some((orders::call_of(message)?, Role::Callee)),
         }
     }
 
@@ -341,17 +358,30 @@ fn check_body(
 ) {
     let body = message.body();
     let crossed = bodies
-        .get(&(leg.call, !leg.is_caller))
-        .is_some_and(|sent| sent.contains(body));
+        .get(&(leg.call, !leg.is_near))
+        .is_some_and(|sent| sent.contains(&without_origin(body)));
     if !body.is_empty() && !crossed && !is_own(body) {
         let body = String::from_utf8_lossy(body);
         faults.push(format!("a body that nobody sent: {body}"));
     }
 }
 
-/// A description of the node's own: the echo agent's, or one that takes nothing.
+/// A description without its origin line, which is the node's where one peer hears several others.
+fn without_origin(body: &[u8]) -> Octets {
+    let lines = body.split_inclusive(|octet| *octet == b'\n');
+    lines
+        .filter(|line| !line.starts_with(b"o="))
+        .flatten()
+        .copied()
+        .collect()
+}
+
+/// A body of the node's own: the echo agent's description, one that takes nothing, or what became of a REFER.
 fn is_own(body: &[u8]) -> bool {
     std::str::from_utf8(body).is_ok_and(|text| {
+        if text.starts_with("SIP/2.0 ") {
+            return true;
+        }
         let echo = text.contains("m=audio 20000 ");
         let streams = || text.lines().filter(|line| line.starts_with("m="));
         text.contains("IN IP4 203.0.113.5")

@@ -17,8 +17,9 @@ use crate::dice::Dice;
 use crate::hands::{Alarm, Hands, Step};
 use crate::network::{Connections, Datagram};
 use crate::node::{self, NODE, Node, Wish};
+use crate::orders;
 use crate::plan::{CallPlan, Identity, Plan};
-use crate::runtime::Runtime;
+use crate::runtime::{Role, Runtime};
 use crate::wire::Place;
 use crate::wiretap::Wiretap;
 
@@ -39,6 +40,10 @@ enum Occasion {
     Resolved(u32, CallKey, Unresolved),
     ContactFound(u32, CallKey),
     Restart,
+    /// A call is ordered, handed over to that destination, or ended by somebody.
+    Order(usize),
+    HandOver(usize, usize),
+    HangUp(usize),
     Drain,
     HangUpAll,
     Silence,
@@ -95,7 +100,9 @@ pub(crate) struct World {
     pub(crate) trace: Option<Vec<String>>,
     /// Which runtime has which dialog.
     by_call_id: BTreeMap<(SocketAddr, Vec<u8>), usize>,
-    attempts: BTreeMap<usize, usize>,
+    attempts: BTreeMap<(usize, Role), usize>,
+    /// The call of each number, as the node knows it.
+    ids: BTreeMap<usize, Uuid>,
     boot: u32,
     connections: Connections,
     /// Facts that were seen already.
@@ -122,6 +129,7 @@ impl World {
             trace: traced.then(Vec::new),
             by_call_id: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            ids: BTreeMap::new(),
             boot: 0,
             connections: Connections::default(),
             ended: 0,
@@ -137,7 +145,18 @@ impl World {
     fn set_up(&mut self) {
         let calls = self.plan.calls.clone();
         for (call, plan) in calls.iter().enumerate() {
-            self.add_caller(call, plan);
+            for (after, destination) in &plan.handover.asked {
+                let what = Occasion::HandOver(call, *destination);
+                self.schedule(plan.start + *after, what);
+            }
+            let Some(order) = &plan.order else {
+                self.add_caller(call, plan);
+                continue;
+            };
+            self.schedule(plan.start, Occasion::Order(call));
+            if let Some(after) = order.hung_up {
+                self.schedule(plan.start + after, Occasion::HangUp(call));
+            }
         }
         let Plan {
             restart,
@@ -181,7 +200,7 @@ impl World {
         self.callers
             .push(Caller::new(&line, plan.caller.clone(), dice));
         let dial = Alarm::Step(Step::Dial);
-        self.schedule(plan.start, Occasion::Caller(call, dial));
+        self.schedule(plan.start, Occasion::Caller(self.callers.len() - 1, dial));
     }
 
     fn schedule(&mut self, after: Duration, what: Occasion) {
@@ -252,6 +271,22 @@ impl World {
             }
             Occasion::Resolved(..) | Occasion::ContactFound(..) => {}
             Occasion::Restart => self.restart(),
+            Occasion::Order(call) => {
+                let plan = &self.plan.calls[call];
+                if let Some(order) = &plan.order {
+                    self.node.place(&order.order(call, plan.agent), self.now);
+                }
+            }
+            Occasion::HandOver(call, destination) => {
+                if let Some(id) = self.ids.get(&call) {
+                    self.node.hand_over(*id, destination, self.now);
+                }
+            }
+            Occasion::HangUp(call) => {
+                if let Some(id) = self.ids.get(&call) {
+                    self.node.hang_up(*id, self.now);
+                }
+            }
             Occasion::Drain => self.node.calls.drain(),
             Occasion::HangUpAll => self.node.hang_up_all(self.now),
             Occasion::Silence => self.node.silence(self.now),
@@ -284,10 +319,10 @@ impl World {
         let Ok(message) = lex(&datagram.octets, Framing::Datagram) else {
             return;
         };
-        let caller = self
-            .callers
-            .iter()
-            .position(|caller| caller.party.wire.address == datagram.to);
+        let caller = self.callers.iter().position(|caller| {
+            let meant = caller.call_id().as_bytes() == message.call_id();
+            meant && caller.party.wire.address == datagram.to
+        });
         match caller {
             Some(at) => self.wake(
                 at,
@@ -304,7 +339,9 @@ impl World {
         let at = match known {
             Some(at) => at,
             None if message.method() == Method::Invite && message.is_request() => {
-                let at = self.add_runtime(datagram, message);
+                let Some(at) = self.add_runtime(datagram, message) else {
+                    return;
+                };
                 self.by_call_id.insert(key, at);
                 at
             }
@@ -317,12 +354,17 @@ impl World {
         );
     }
 
-    fn add_runtime(&mut self, datagram: &Datagram, message: &Message<'_>) -> usize {
-        let call = call_number(message).unwrap_or_default();
-        let attempt = self.attempts.entry(call).or_default();
-        let plans = &self.plan.calls[call].attempts;
+    fn add_runtime(&mut self, datagram: &Datagram, message: &Message<'_>) -> Option<usize> {
+        let (call, role) = self.tap.meant(message)?;
+        let attempt = self.attempts.entry((call, role)).or_default();
+        let planned = &self.plan.calls[call];
+        let (plans, name) = match (role, &planned.order) {
+            (Role::Agent, _) => (&planned.attempts, "runtime"),
+            (Role::Destination, _) => (&planned.handover.destinations, "destination"),
+            (Role::Callee, order) => (&order.as_ref()?.callees, "callee"),
+        };
         let plan = plans[(*attempt).min(plans.len() - 1)].clone();
-        let name = format!("runtime{call}x{attempt}");
+        let name = format!("{name}{call}x{attempt}");
         *attempt += 1;
         let place = Place {
             address: datagram.to,
@@ -331,8 +373,8 @@ impl World {
         };
         let dice = self.dice.split();
         self.runtimes
-            .push(Runtime::new(name, place, plan, dice, message));
-        self.runtimes.len() - 1
+            .push(Runtime::new(name, place, (role, plan), dice, message));
+        Some(self.runtimes.len() - 1)
     }
 
     /// Lets a peer act, and takes from its hands what it sends and what it wants to be woken by.
@@ -363,6 +405,7 @@ impl World {
 
     /// What the node sends and wishes.
     fn carry(&mut self) {
+        self.note_calls();
         for mut datagram in self.node.transmits() {
             self.tap.node_sent(&datagram, self.now);
             let peer = datagram.to;
@@ -392,6 +435,18 @@ impl World {
             }
         }
         self.watch_for_quiet();
+    }
+
+    /// Which calls the node has begun.
+    fn note_calls(&mut self) {
+        for fact in &self.node.facts[self.ended..] {
+            if let Fact::Started(started) = fact
+                && let Some(call) = orders::number_of_record(started)
+            {
+                self.ids.insert(call, started.call);
+                self.tap.sessions.insert(started.session.to_string(), call);
+            }
+        }
     }
 
     fn watch_for_quiet(&mut self) {

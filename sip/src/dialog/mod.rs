@@ -212,6 +212,13 @@ impl Dialog {
         &local[..end]
     }
 
+    /// The peer's address: display name and URI, without the tag.
+    pub fn remote_address(&self) -> &[u8] {
+        let remote = self.part(REMOTE);
+        let end = memchr::memrchr(b'>', remote).map_or(remote.len(), |at| at + 1);
+        &remote[..end]
+    }
+
     /// The CSeq number of our last request; 0 before the first.
     pub const fn local_seq(&self) -> u32 {
         self.local_seq

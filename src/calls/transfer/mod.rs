@@ -3,8 +3,9 @@
 //!
 //! One transfer at a time. Until its outcome is known the caller stays connected to the agent; a failure changes nothing
 //! about that. The outcome is what was said, not a guess: a PBX that hangs up first, says nothing, or says 200 before anybody
-//! can have answered leaves it `unknown`.
+//! can have answered leaves it `unknown`. A PBX that knows no REFER leaves it to us to call the destination (`bridge`).
 
+mod bridge;
 mod digit;
 mod news;
 mod outcome;
@@ -24,9 +25,12 @@ use uuid::Uuid;
 use super::call::{Call, Phase};
 use super::context::{CallTimer, Cx};
 use super::handoff::Report;
+use super::limits::Permit;
 use super::record::{Ended, Fact};
 use super::{CallKey, Calls};
 use crate::directory::view::{Destination, OrgView, PeerLogin, View};
+pub(crate) use bridge::Bridged;
+use bridge::Fallback;
 use record::{State, Way};
 
 /// Who asks for a transfer, where to, and what it says about it.
@@ -84,6 +88,8 @@ enum Wait {
     Again,
     /// A NOTIFY.
     News,
+    /// The destination, whom we are calling.
+    Destination,
     /// The caller to leave, for the outcome is unknown.
     Leaving,
     /// The caller has left; a NOTIFY or the answer to the REFER may still come.
@@ -103,6 +109,10 @@ pub(crate) struct Transfer {
     timer: Option<TimerId>,
     /// The value of Refer-To.
     refer_to: Box<str>,
+    /// How the destination is called if the PBX won't.
+    fallback: Option<Box<Fallback>>,
+    /// What the leg of a destination that is being called is counted against.
+    permit: Option<Permit>,
     /// What a PBX that challenges the REFER is answered with.
     login: Option<Arc<PeerLogin>>,
     /// What the PBX said last of the destination.
@@ -196,6 +206,9 @@ impl Call {
             Phase::Over => return Err(Unable::NotUp),
             Phase::Answered | Phase::Confirmed => {}
         }
+        if self.bridged.is_some() {
+            return Err(Unable::NotUp);
+        }
         if self.transfer.as_deref().is_some_and(Transfer::is_open) {
             return Err(Unable::UnderWay);
         }
@@ -242,6 +255,8 @@ impl Call {
             wait: Wait::Ack,
             timer: None,
             refer_to: refer_to.into(),
+            fallback: self.fallback(cx, destination, org).map(Box::new),
+            permit: None,
             login,
             heard: 100,
             sent: 0,
@@ -264,7 +279,11 @@ impl Call {
     /// The caller's ACK is in.
     pub(crate) fn transfer_may_begin(&mut self, cx: &mut Cx<'_>) {
         let waits = |transfer: &Transfer| transfer.wait == Wait::Ack;
-        if self.transfer.as_deref().is_some_and(waits) {
+        if !self.transfer.as_deref().is_some_and(waits) {
+            return;
+        }
+        // Where it can't be, it is asked all the same.
+        if !(self.caller.abilities.no_refer && self.begin_bridge(cx)) {
             self.send_refer(cx, None);
         }
     }
@@ -280,7 +299,7 @@ impl Call {
             Wait::News => self.settle(cx, State::Unknown, None),
             Wait::Leaving => self.caller_stayed(cx),
             Wait::Parting => self.part_unheard(cx),
-            Wait::Ack | Wait::Answer | Wait::Nothing => {}
+            Wait::Ack | Wait::Answer | Wait::Destination | Wait::Nothing => {}
         }
     }
 

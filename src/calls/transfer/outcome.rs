@@ -38,6 +38,7 @@ impl Call {
         };
         let parting = transfer.wait == Wait::Parting;
         let alone = transfer.agent_gone;
+        transfer.permit = None;
         transfer.record.state = state;
         transfer.record.sip_code = code;
         transfer.record.ended_at = Some(cx.now);
@@ -118,6 +119,10 @@ impl Call {
                 transfer.ended = Some(Box::new(ended));
                 self.wait_for(cx, Wait::Parting, Some(AFTER_BYE));
                 None
+            }
+            Wait::Destination => {
+                self.settle(cx, State::Failed, Some(487));
+                Some(ended)
             }
             Wait::Ack | Wait::Answer | Wait::Again | Wait::News => {
                 self.part_unheard(cx);

@@ -47,7 +47,7 @@ impl Call {
     }
 
     /// What a transfer carries to where it leads.
-    fn context(&self) -> impl Iterator<Item = (&'static str, uuid::Uuid)> {
+    pub(super) fn context(&self) -> impl Iterator<Item = (&'static str, uuid::Uuid)> {
         let contact = self.contact.map(|contact| ("CONTACT-ID", contact));
         [("SESSION-ID", self.session), ("AGENT-ID", self.agent)]
             .into_iter()
@@ -55,7 +55,7 @@ impl Call {
     }
 
     /// Host and port of the peer's Contact, or of the trunk that the call went out by.
-    fn peer_host(&self, org: &OrgView) -> String {
+    pub(super) fn peer_host(&self, org: &OrgView) -> String {
         let peer = self.way_out(org).and_then(|way| way.peer.as_ref());
         if let Some((host, port)) = peer {
             return format!("{host}:{port}");
@@ -156,6 +156,7 @@ impl Call {
                     crate::calls::session::glare_wait(Side::Caller, cx.endpoint.entropy().bits64());
                 self.wait_for(cx, Wait::Again, Some(wait));
             }
+            405 | 501 | 603 if !parting && self.begin_bridge(cx) => {}
             status => {
                 self.settle(cx, State::Failed, Some(status));
                 // Nothing is left of the dialog (RFC 5057 §5.1).
@@ -180,9 +181,17 @@ impl Call {
             return;
         }
         if status == 503 && pending.connected {
-            return self.send_refer(cx, None);
+            return self.refer_anew(cx);
         }
         self.settle(cx, State::Failed, Some(status));
+    }
+
+    /// Over another connection, where the PBX may challenge it as if it were the first.
+    fn refer_anew(&mut self, cx: &mut Cx<'_>) {
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.answered = 0;
+        }
+        self.send_refer(cx, None);
     }
 
     /// 202, or a NOTIFY that has overtaken it.

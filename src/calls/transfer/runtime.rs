@@ -7,7 +7,7 @@ use trunkline_sip::wire::print::reason_phrase;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::{Asker, Transfer, Unable};
-use crate::calls::call::{Call, Purpose, Side};
+use crate::calls::call::{Call, Phase, Purpose, Side};
 use crate::calls::context::Cx;
 use crate::calls::handoff::Report;
 use crate::directory::view::{Destination, OrgView};
@@ -53,7 +53,10 @@ impl Call {
         message: &Message<'_>,
     ) {
         let meant = match org {
-            Some(org) if side == Side::Agent => self.meant_by(org, message),
+            // Whoever has taken the agent's place is no runtime of it.
+            Some(org) if side == Side::Agent && self.bridged.is_none() => {
+                self.meant_by(org, message)
+            }
             Some(_) | None => Err(Refused::Unable(Unable::NotAssigned)),
         };
         let (org, destination) = match (org, meant) {
@@ -117,7 +120,10 @@ impl Call {
     /// Tells a runtime that has referred what was heard of the destination.
     pub(super) fn tell_runtime(&mut self, cx: &mut Cx<'_>, status: u16, over: bool) {
         let heard = |transfer: &Transfer| match transfer.asker {
-            Asker::Runtime { fork, id } if !transfer.agent_gone => Some((fork, id)),
+            // With the call its subscription is over.
+            Asker::Runtime { fork, id } if !transfer.agent_gone && self.phase != Phase::Over => {
+                Some((fork, id))
+            }
             Asker::Runtime { .. } | Asker::Api => None,
         };
         let Some((fork, id)) = self.transfer.as_deref().and_then(heard) else {

@@ -283,6 +283,7 @@ impl Daemon {
             extra_header: "X-Agent: none named".to_owned(),
             tcp: false,
             talks: Duration::from_millis(500),
+            allow: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod baresip;
 mod daemon;
+mod digest;
 pub(crate) mod dns;
 pub(crate) mod http;
 mod pbx;
@@ -13,6 +14,7 @@ mod trace;
 
 pub(crate) use baresip::Baresip;
 pub(crate) use daemon::{Credentials, Daemon, House};
+pub(crate) use digest::proves;
 pub(crate) use pbx::Pbx;
 pub(crate) use process::{Deadline, tools};
 pub(crate) use sipp::{Caller, Runtime};

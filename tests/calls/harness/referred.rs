@@ -12,6 +12,10 @@ pub(crate) enum Step {
     Answer(&'static str, &'static str),
     /// A NOTIFY with this fragment and this subscription state; its 200 is waited for.
     Notify(&'static str, &'static str),
+    /// Waits for a re-INVITE, takes it with an SDP of its own, and waits for the ACK.
+    Rejoined,
+    /// Waits for a re-INVITE, refuses it with this status and phrase, and waits for the ACK.
+    Unjoined(&'static str),
     /// Hangs up; the 200 is waited for.
     Bye,
     /// Waits to be hung up on.
@@ -62,8 +66,18 @@ pub(crate) fn scenario(steps: &[Step]) -> String {
             }
             Step::ByeComes => {
                 xml.push_str("<recv request=\"BYE\"/>\n");
-                let answer = "SIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]";
-                xml.push_str(&send("", answer, "", ""));
+                xml.push_str(&send("", &format!("SIP/2.0 200 OK\n{LAST}"), "", ""));
+            }
+            Step::Rejoined => {
+                xml.push_str("<recv request=\"INVITE\"/>\n");
+                let lines = "Contact: <sip:[caller]@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
+                xml.push_str(&send("", &format!("SIP/2.0 200 OK\n{LAST}"), lines, MOVED));
+                xml.push_str("<recv request=\"ACK\"/>\n");
+            }
+            Step::Unjoined(status) => {
+                xml.push_str("<recv request=\"INVITE\"/>\n");
+                xml.push_str(&send("", &format!("SIP/2.0 {status}\n{LAST}"), "", ""));
+                xml.push_str("<recv request=\"ACK\"/>\n");
             }
             Step::Pause(millis) => {
                 let _ = writeln!(xml, "<pause milliseconds=\"{millis}\"/>");
@@ -76,6 +90,14 @@ pub(crate) fn scenario(steps: &[Step]) -> String {
     xml.push_str("</scenario>\n");
     xml
 }
+
+/// What an answer repeats of its request.
+const LAST: &str = "[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]";
+
+/// The caller's media once it hears somebody else: nothing has changed but the version.
+const MOVED: &str = "v=0\no=caller 7 8 IN IP[local_ip_type] [media_ip]\ns=call\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\n\
+m=audio 41000 RTP/AVP 8 0 101\na=rtpmap:8 PCMA/8000\na=rtpmap:0 PCMU/8000\na=rtpmap:101 telephone-event/8000\n\
+a=fmtp:101 0-16\na=x-unknown:kept as it is\na=sendrecv";
 
 const ANSWERED: &str = r#"<recv response="100" optional="true"/>
 <recv response="180" optional="true"/>

@@ -149,6 +149,8 @@ pub(crate) struct Caller {
     pub(crate) tcp: bool,
     /// How long it stays in a call that it ends itself.
     pub(crate) talks: Duration,
+    /// What it says that it takes, where that isn't what the scenario has.
+    pub(crate) allow: Option<&'static str>,
 }
 
 impl Caller {
@@ -176,6 +178,11 @@ impl Caller {
         self
     }
 
+    pub(crate) fn allows(mut self, methods: &'static str) -> Self {
+        self.allow = Some(methods);
+        self
+    }
+
     pub(crate) fn with(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
         self
@@ -192,7 +199,13 @@ impl Caller {
 
     fn play_text(&self, scenario: &str, text: &str) -> Peer {
         let own = SocketAddr::new(self.daemon.ip(), free_port());
-        Peer::start_text(scenario, text, own, |command| {
+        let mut text = expand(text);
+        if let Some(methods) = self.allow {
+            let usual = "Allow: INVITE, ACK, BYE, CANCEL, OPTIONS, UPDATE, INFO, REFER, NOTIFY";
+            assert!(text.contains(usual), "the scenario has another Allow");
+            text = text.replace(usual, &format!("Allow: {methods}"));
+        }
+        Peer::start_text(scenario, &text, own, |command| {
             command.args([
                 "-au",
                 &self.credentials.username,

@@ -97,6 +97,14 @@ impl Message {
         })
     }
 
+    /// One that came in.
+    pub(crate) fn of(text: &str) -> Self {
+        Self {
+            received: true,
+            text: text.replace("\r\n", "\n"),
+        }
+    }
+
     pub(crate) fn start_line(&self) -> &str {
         self.text.lines().next().unwrap_or_default()
     }

@@ -1,0 +1,390 @@
+//! What becomes of a transfer where the PBX knows no REFER: the destination is called from here, with the caller's SDP, and
+//! takes the agent's place once it has answered. Until then, and if it doesn't answer, the caller stays with the agent.
+//!
+//! It is called by way of the agent's outbound trunk, or else by way of the PBX that the caller came from, as the REFER would
+//! have had it; a SIP destination at its own host.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use trunkline_routing::E164;
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::uri::Uri;
+use trunkline_sip::wire::Method;
+use trunkline_sip::wire::print::Head;
+use uuid::Uuid;
+
+use super::Wait;
+use super::record::{State, Way};
+use crate::calls::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
+use crate::calls::callee::Callee;
+use crate::calls::context::Cx;
+use crate::calls::dial::{Answered, Dial, Errand, Failure};
+use crate::calls::effect::Effect;
+use crate::calls::hangup::{Farewell, bye_alone};
+use crate::calls::joining::Joining;
+use crate::calls::limits::{Claim, Full, Permit};
+use crate::calls::refusal::Reason;
+use crate::calls::target::{self, Place, Target};
+use crate::directory::view::{Destination, OrgView, PeerLogin, TransferTarget, WayOut};
+
+/// How long a destination may ring.
+const RINGING: Duration = Duration::from_secs(45);
+
+/// Whoever has been called has taken the agent's place.
+#[derive(Debug)]
+pub(crate) struct Bridged {
+    /// What its leg is counted against.
+    _permit: Option<Permit>,
+}
+
+/// How a destination is called from here.
+#[derive(Debug)]
+pub(crate) struct Fallback {
+    callee: Callee,
+    leaves_by: Leaves,
+}
+
+/// By which way.
+#[derive(Debug)]
+enum Leaves {
+    /// An outbound trunk, within the bounds of what the org may begin.
+    Trunk {
+        id: Uuid,
+        number: E164,
+        max_concurrent_calls: Option<u32>,
+        calls_per_second: Option<u32>,
+    },
+    /// The PBX on the caller's side.
+    Pbx,
+    /// The destination's own host.
+    Itself,
+}
+
+impl Call {
+    /// How the destination is called if the PBX refuses the REFER; `None` where that isn't wanted or can't be.
+    pub(super) fn fallback(
+        &self,
+        cx: &Cx<'_>,
+        destination: &Destination,
+        org: &OrgView,
+    ) -> Option<Fallback> {
+        let trunk = org.trunk.as_ref();
+        if trunk.is_some_and(|trunk| !trunk.bridge_when_refer_fails) {
+            return None;
+        }
+        let way = org.ways_out.get(&self.agent).map(|way| &**way);
+        let (mut callee, leaves_by) = match (&destination.target, way) {
+            (TransferTarget::Sip(uri), way) => (self.at_its_host(uri, org, way)?, Leaves::Itself),
+            (TransferTarget::Phone(number), Some(way)) => {
+                let callee = match (&way.peer, trunk) {
+                    (Some(_), _) => Callee::through(way, *number),
+                    (None, Some(trunk)) => {
+                        let reach = cx.core.bindings.reach(trunk.id, cx.now);
+                        Callee::registered(way, *number, reach)
+                    }
+                    (None, None) => None,
+                };
+                let leaves = Leaves::Trunk {
+                    id: way.id,
+                    number: *number,
+                    max_concurrent_calls: way.max_concurrent_calls,
+                    calls_per_second: way.calls_per_second,
+                };
+                (callee?, leaves)
+            }
+            (TransferTarget::Phone(number), None) => (self.by_pbx(*number, org)?, Leaves::Pbx),
+        };
+        let mut lines = Vec::new();
+        let mut head = Head::new(&mut lines);
+        for (name, id) in self.context() {
+            let prefix = &cx.core.config.header_prefix;
+            head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
+        }
+        callee.lines = lines.into();
+        Some(Fallback { callee, leaves_by })
+    }
+
+    /// A SIP URI, as the caller. Credentials go to the hosts alone that they are for.
+    fn at_its_host(&self, uri: &str, org: &OrgView, way: Option<&WayOut>) -> Option<Callee> {
+        // The URI's headers are for the REFER.
+        let parsed = Uri::parse(uri.as_bytes()).ok()?;
+        let end = match parsed.headers.len() {
+            0 => uri.len(),
+            headers => uri.len() - headers - 1,
+        };
+        let uri = &uri[..end];
+        let host = target::host_of(uri.as_bytes())?;
+        let of_trunk = way.filter(|way| {
+            way.peer
+                .as_ref()
+                .is_some_and(|(peer, _)| peer.eq_ignore_ascii_case(&host))
+        });
+        let contact = self.caller.dialogs.first();
+        let pbx = contact.and_then(|held| target::host_of(held.dialog.remote_target()));
+        let login = match of_trunk {
+            Some(way) => way.login.clone(),
+            None => self.pbx_login(org).filter(|_| pbx.as_ref() == Some(&host)),
+        };
+        Some(self.callee_as_caller(target::place(uri)?, uri, host, login))
+    }
+
+    /// A number at the PBX that the caller came from.
+    fn by_pbx(&self, number: E164, org: &OrgView) -> Option<Callee> {
+        let host = self.peer_host(org);
+        let flow = self.caller.flow;
+        let parameter = match flow.transport.is_reliable() {
+            true => format!(";transport={}", flow.transport.uri_name()),
+            false => String::new(),
+        };
+        let to = format!("sip:{}@{host}", number.as_str());
+        let place = Place::Known(Target {
+            uri: format!("{to}{parameter}").into(),
+            transport: flow.transport,
+            address: flow.peer,
+            by: Some(flow),
+        });
+        let host = target::host_of(to.as_bytes())?;
+        Some(self.callee_as_caller(place, &to, host, self.pbx_login(org)))
+    }
+
+    fn pbx_login(&self, org: &OrgView) -> Option<Arc<PeerLogin>> {
+        let trunk = org.trunk.as_ref().filter(|_| self.outbound.is_none());
+        trunk.map(|trunk| Arc::clone(&trunk.login))
+    }
+
+    /// Whoever is called sees who is calling.
+    fn callee_as_caller(
+        &self,
+        place: Place,
+        to: &str,
+        host: String,
+        login: Option<Arc<PeerLogin>>,
+    ) -> Callee {
+        let user = self
+            .caller
+            .dialogs
+            .first()
+            .and_then(|held| NameAddr::parse(held.dialog.remote_address()).ok())
+            .and_then(|address| Uri::parse(address.uri).ok())
+            .and_then(|uri| std::str::from_utf8(uri.user?).ok());
+        Callee {
+            places: VecDeque::from([place]),
+            hosts: SmallVec::from_buf([host]),
+            to: to.into(),
+            from_user: user.unwrap_or("anonymous").into(),
+            from_host: None,
+            asserts: false,
+            login,
+            lines: Box::default(),
+        }
+    }
+
+    /// Calls the destination, if it can be called from here: then true, whatever comes of it.
+    pub(super) fn begin_bridge(&mut self, cx: &mut Cx<'_>) -> bool {
+        let (Some(offer), Phase::Confirmed, None) = (&self.caller.heard, self.phase, &self.dial)
+        else {
+            return false;
+        };
+        let offer = offer.to_vec();
+        let Some(fallback) = self.take_fallback() else {
+            return false;
+        };
+        let Fallback {
+            mut callee,
+            leaves_by,
+        } = *fallback;
+        self.note_bridge(cx);
+        let permit = match self.permit_for(cx, &leaves_by) {
+            Ok(permit) => permit,
+            Err(reason) => {
+                self.settle(cx, State::Failed, Some(reason.status()));
+                return true;
+            }
+        };
+        if let (Leaves::Pbx, Some(Place::Known(target))) = (&leaves_by, callee.places.front_mut())
+            && let Some(held) = self.caller.dialogs.first()
+        {
+            target.by = Some(cx.next_flow(&held.dialog, self.caller.flow));
+        }
+        let dial = Dial::new(
+            cx,
+            (self.key, self.slot, Side::Agent),
+            Errand::Bridge,
+            callee,
+        );
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.permit = permit;
+        }
+        self.dial = Some(Box::new(dial));
+        self.with_dial(cx, |dial, cx| dial.begin(cx, offer, RINGING));
+        true
+    }
+
+    fn take_fallback(&mut self) -> Option<Box<Fallback>> {
+        let open = self.transfer.as_deref_mut().filter(|open| open.is_open());
+        open.and_then(|open| open.fallback.take())
+    }
+
+    /// From now on it is ours to call the destination.
+    fn note_bridge(&mut self, cx: &mut Cx<'_>) {
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.record.way = Way::Bridge;
+            transfer.record.state = State::Accepted;
+            transfer.record.accepted_at = Some(cx.now);
+        }
+        self.wait_for(cx, Wait::Destination, None);
+        self.tell_transfer(cx);
+    }
+
+    fn permit_for(&self, cx: &Cx<'_>, leaves_by: &Leaves) -> Result<Option<Permit>, Reason> {
+        let Leaves::Trunk {
+            id,
+            number,
+            max_concurrent_calls,
+            calls_per_second,
+        } = leaves_by
+        else {
+            return Ok(None);
+        };
+        let caps = &cx.core.caps;
+        if !caps.allows(*number) {
+            return Err(Reason::DestinationNotAllowed);
+        }
+        let trunk = Claim {
+            id: *id,
+            max: *max_concurrent_calls,
+        };
+        let permit = cx
+            .core
+            .limits
+            .acquire_leg([caps.claim(self.org), trunk])
+            .map_err(|full| match full {
+                Full::Trunk => Reason::TrunkBusy,
+                Full::Outbound => Reason::OutboundBusy,
+                Full::Agent | Full::Org | Full::Node => Reason::Overload,
+            })?;
+        caps.begin(self.org, (*id, *calls_per_second), cx.now)
+            .map_err(|denied| denied.reason)?;
+        Ok(Some(permit))
+    }
+
+    /// The destination rings.
+    pub(in crate::calls) fn on_destination_rings(&mut self, cx: &mut Cx<'_>) {
+        let Some(transfer) = self.transfer.as_deref_mut() else {
+            return;
+        };
+        transfer.heard = 180;
+        transfer.record.state = State::Ringing;
+        transfer.record.ringing_at = Some(cx.now);
+        self.tell_transfer(cx);
+        self.tell_runtime(cx, 180, false);
+    }
+
+    /// The destination won't, or can't be reached.
+    pub(in crate::calls) fn on_destination_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
+        self.settle(cx, State::Failed, Some(failure.sip_code));
+    }
+
+    /// The destination has answered: the agent goes, and the caller gets its media.
+    pub(in crate::calls) fn on_destination_answers(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut answered: Answered,
+    ) {
+        self.tags.append(&mut answered.tags);
+        let Answered { mut leg, sdp, .. } = answered;
+        let fork = self.caller.dialogs.first().map(|held| held.fork);
+        let (Some(fork), Some(first)) = (fork, leg.dialogs.first_mut()) else {
+            return;
+        };
+        if sdp.is_empty() {
+            let target = cx.next_flow(&first.dialog, leg.flow);
+            bye_alone(cx, &mut first.dialog, target);
+            return self.settle(cx, State::Failed, Some(Reason::NoCommonMedia.status()));
+        }
+        first.fork = fork;
+        self.note_handed_over(cx);
+        self.bridged = Some(Bridged {
+            _permit: self
+                .transfer
+                .as_deref_mut()
+                .and_then(|transfer| transfer.permit.take()),
+        });
+        self.agent_goes(cx);
+        match std::mem::replace(&mut self.speaker, Speaker::Runtime(leg)) {
+            Speaker::Runtime(before) => self.keep_left(before),
+            Speaker::Echo(_) => cx.core.effects.push(Effect::CloseEcho { call: self.key }),
+        }
+        self.start_session(cx, Side::Agent);
+        if let Some(permit) = &mut self.permit {
+            permit.release(self.agent);
+        }
+        self.keep_origin();
+        let heard = self.caller.heard.clone().unwrap_or_default();
+        let before = self.joining.replace(Box::new(Joining::with(heard)));
+        let mut timer = before.and_then(|mut before| before.take_timer());
+        cx.cancel_timer(&mut timer);
+        self.join(cx, &sdp);
+    }
+
+    /// BYE to the agent. What is under way with it is given up, as at the end of a call; the caller's own affairs go on.
+    fn agent_goes(&mut self, cx: &mut Cx<'_>) {
+        self.forgive_acks(cx, Side::Agent);
+        for at in 0..self.awaited.len() {
+            if let Some(delayed) = self.awaited[at].delayed.take() {
+                self.reject_offer(cx, Side::Agent, &delayed);
+            }
+        }
+        for pending in &mut self.pending {
+            let own = matches!(pending.purpose, Purpose::Refresh | Purpose::Own);
+            if pending.side == Side::Caller && own {
+                continue;
+            }
+            let left = match pending.side {
+                Side::Caller => Purpose::Stale,
+                Side::Agent => Purpose::Own,
+            };
+            if let Purpose::Relay(server) = std::mem::replace(&mut pending.purpose, left) {
+                cx.respond(server, 487, None, |_| {}, b"");
+            }
+            if pending.method == Method::Invite {
+                cx.endpoint.cancel(pending.client, b"", cx.now);
+            }
+        }
+        self.send_bye(cx, Side::Agent, Farewell::default());
+        for pending in &mut self.pending {
+            if pending.side == Side::Agent {
+                pending.fork = LEFT;
+                pending.offers = false;
+            }
+        }
+        if let Speaker::Runtime(leg) = &mut self.speaker {
+            cx.cancel_timer(&mut leg.session_timer);
+        }
+    }
+
+    /// The dialog with the agent stays known until the call is over, for what crosses its end.
+    fn keep_left(&mut self, before: Leg) {
+        let Speaker::Runtime(leg) = &mut self.speaker else {
+            return;
+        };
+        leg.left = Some(Box::new(before.flow));
+        if let Some(held) = before.dialogs.into_iter().next() {
+            leg.dialogs.push(ForkDialog { fork: LEFT, ..held });
+        }
+    }
+
+    fn note_handed_over(&mut self, cx: &mut Cx<'_>) {
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.record.state = State::Completed;
+            transfer.record.ended_at = Some(cx.now);
+            transfer.record.handed_over = true;
+        }
+        self.tell_transfer(cx);
+        self.tell_runtime(cx, 200, true);
+        self.wait_for(cx, Wait::Nothing, None);
+    }
+}

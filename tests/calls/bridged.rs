@@ -1,0 +1,287 @@
+//! Transfers where the PBX knows no REFER: the daemon calls the destination itself, and the caller is told of its media.
+
+use serde_json::{Value, json};
+
+use crate::harness::referred::Step::{
+    self, Answer, Bye, ByeComes, Pause, Refer, Rejoined, Unjoined,
+};
+use crate::harness::{Daemon, House, Runtime, tools};
+use crate::outbound::give_trunk;
+
+const NUMBER: &str = "+442071838751";
+const REFUSED: Step = Answer("405 Method Not Allowed", "");
+
+/// The echo agent of the first org, with one destination that is called through `carrier`.
+fn daemon(carrier: Runtime) -> Daemon {
+    let daemon = House::new().serve();
+    give_trunk(&daemon, carrier, &json!({}));
+    daemon.destination("Sales", "phone", NUMBER);
+    daemon
+}
+
+fn transfer(daemon: &Daemon, call: &str) {
+    let ask = json!({"destination": "sales", "summary": "Wants a price"});
+    let path = format!("/phone/calls/{call}/transfer");
+    let (status, begun) = daemon.change("POST", &path, &ask);
+    assert_eq!(status, 202, "{begun}");
+    assert_eq!(begun["state"], "requested", "{begun}");
+}
+
+/// Waits until the only call's transfer is in that state.
+fn transferred(daemon: &Daemon, call: &str, state: &str) -> Value {
+    let shown = crate::harness::Deadline::after(std::time::Duration::from_secs(20)).poll(|| {
+        let shown = daemon.shown(&format!("/phone/calls/{call}"));
+        (shown["transfer"]["state"] == state).then_some(shown)
+    });
+    shown.unwrap_or_else(|| {
+        panic!(
+            "not {state}: {}",
+            daemon.shown(&format!("/phone/calls/{call}"))
+        )
+    })
+}
+
+#[test]
+fn a_pbx_without_refer_has_its_caller_bridged() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (carrier, runtime) = (Runtime::new(), Runtime::new());
+    let house = House::new();
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    give_trunk(&daemon, carrier, &json!({"from_host": "pbx.example.com"}));
+    daemon.destination("Sales", "phone", NUMBER);
+    let (agent, sales) = (
+        runtime.play("runtime_answers"),
+        carrier.play("runtime_answers"),
+    );
+    let pbx = daemon
+        .caller()
+        .takes(&[Refer, REFUSED, Rejoined, Pause(300), Bye]);
+    let call = daemon.answered_call();
+    transfer(&daemon, &call);
+    // The agent is hung up on, the call goes on.
+    agent.finish();
+    let shown = transferred(&daemon, &call, "completed");
+    assert_eq!(shown["status"], "in_progress", "{shown}");
+    let (pbx, sales) = (pbx.finish(), sales.finish());
+    let record = daemon.record();
+
+    let invite = sales.request("INVITE");
+    assert_eq!(
+        invite.start_line(),
+        format!("INVITE sip:{NUMBER}@{} SIP/2.0", carrier.address())
+    );
+    let from = invite.header("From").expect("a From");
+    assert!(
+        from.starts_with("<sip:+442071838750@pbx.example.com>"),
+        "{from}"
+    );
+    for (name, field) in [
+        ("X-PLATFORM-SESSION-ID", "session_id"),
+        ("X-PLATFORM-AGENT-ID", "agent_id"),
+        ("X-PLATFORM-CONTACT-ID", "contact_id"),
+    ] {
+        assert_eq!(invite.header(name), record[field].as_str(), "{sales}");
+    }
+    assert_eq!(invite.header("X-PLATFORM-SESSION-TOKEN"), None, "{sales}");
+    assert!(
+        invite.body().contains("m=audio 41000 RTP/AVP 8 0 101"),
+        "the caller's own media are offered: {sales}"
+    );
+    // To the caller it is its agent's session, one version on, with the media of the destination.
+    let told = pbx.request("INVITE").body();
+    assert!(told.contains("o=runtime 3 4 IN IP4 127.0.0.1"), "{pbx}");
+    assert!(told.contains("m=audio 42000"), "{pbx}");
+
+    assert_eq!(record["status"], "transferred", "{record}");
+    assert_eq!(record["hangup_by"], "caller", "{record}");
+    let done = &record["transfer"];
+    assert_eq!(done["way"], "bridge", "{record}");
+    assert_eq!(done["sip_code"], json!(null), "{record}");
+    for time in ["requested_at", "accepted_at", "ringing_at", "ended_at"] {
+        assert!(done[time].is_string(), "{time}: {record}");
+    }
+    let handoffs = daemon.shown("/handoff-analytics/events");
+    assert_eq!(handoffs["total"], 1, "{handoffs}");
+    assert_eq!(handoffs["items"][0]["summary"], "Wants a price");
+}
+
+/// What the PBX says of REFER, and whether the destination is called then.
+#[test]
+fn every_refusal_that_means_no_refer_leads_to_the_bridge() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let cases: [(&str, &[Step]); 3] = [
+        ("501", &[Refer, Answer("501 Not Implemented", ""), Rejoined]),
+        ("603", &[Refer, Answer("603 Decline", ""), Rejoined]),
+        ("nothing, in Allow", &[Rejoined]),
+    ];
+    let carrier = Runtime::new();
+    let daemon = daemon(carrier);
+    for (place, (case, steps)) in cases.into_iter().enumerate() {
+        let sales = carrier.play("runtime_hangs_up");
+        let mut steps = steps.to_vec();
+        steps.push(ByeComes);
+        let mut caller = daemon.caller();
+        if place == 2 {
+            caller = caller.allows("INVITE, ACK, BYE, CANCEL, OPTIONS");
+        }
+        let pbx = caller.takes(&steps);
+        transfer(&daemon, &daemon.answered_call());
+        let (pbx, _) = (pbx.finish(), sales.finish());
+        let asked = pbx.requests("REFER").len();
+        assert_eq!(asked, usize::from(place != 2), "{case}: {pbx}");
+        let record = daemon.records(place + 1).remove(0);
+        assert_eq!(record["transfer"]["way"], "bridge", "{case}: {record}");
+        assert_eq!(record["transfer"]["state"], "completed", "{case}: {record}");
+        assert_eq!(record["status"], "transferred", "{case}: {record}");
+        assert_eq!(record["hangup_by"], "agent", "{case}: {record}");
+    }
+}
+
+#[test]
+fn a_destination_that_is_busy_leaves_the_caller_with_its_agent() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (carrier, runtime) = (Runtime::new(), Runtime::new());
+    let house = House::new();
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    give_trunk(&daemon, carrier, &json!({}));
+    daemon.destination("Sales", "phone", NUMBER);
+    let (agent, sales) = (
+        runtime.play("runtime_answers"),
+        carrier.play("runtime_is_busy"),
+    );
+    let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(1500), Bye]);
+    let call = daemon.answered_call();
+    transfer(&daemon, &call);
+    sales.finish();
+    let shown = transferred(&daemon, &call, "failed");
+    assert_eq!(shown["status"], "in_progress", "{shown}");
+    assert_eq!(shown["transfer"]["sip_code"], 486, "{shown}");
+    assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+    let (pbx, agent) = (pbx.finish(), agent.finish());
+    assert!(pbx.requests("INVITE").is_empty(), "{pbx}");
+    assert_eq!(agent.requests("BYE").len(), 1, "{agent}");
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(daemon.shown("/handoff-analytics/events")["total"], 0);
+}
+
+#[test]
+fn a_caller_who_leaves_while_the_destination_rings_takes_the_call_back() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let carrier = Runtime::new();
+    let daemon = daemon(carrier);
+    let sales = carrier.play("runtime_rings");
+    let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(1500), Bye]);
+    let call = daemon.answered_call();
+    transfer(&daemon, &call);
+    transferred(&daemon, &call, "ringing");
+    pbx.finish();
+    let sales = sales.finish();
+    assert_eq!(sales.requests("CANCEL").len(), 1, "{sales}");
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    assert_eq!(record["transfer"]["sip_code"], 487, "{record}");
+}
+
+#[test]
+fn a_trunk_that_wants_no_bridge_has_none() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = daemon(Runtime::new());
+    let (status, body) = daemon.change(
+        "PATCH",
+        "/phone/sip/inbound-trunk",
+        &json!({"bridge_when_refer_fails": false}),
+    );
+    assert_eq!(status, 200, "{body}");
+    daemon.house.settle();
+    let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(100), Bye]);
+    transfer(&daemon, &daemon.answered_call());
+    pbx.finish();
+    let record = daemon.record();
+    assert_eq!(record["transfer"]["way"], "refer", "{record}");
+    assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    assert_eq!(record["transfer"]["sip_code"], 405, "{record}");
+}
+
+/// A SIP destination is called at its own host; and a caller whose PBX doesn't take its media is let go on both sides.
+#[test]
+fn a_caller_that_cannot_hear_the_destination_is_let_go() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let desk = Runtime::new();
+    let daemon = House::new().serve();
+    let uri = format!("sip:desk@{}?Subject=x", desk.address());
+    daemon.destination("Sales", "sip", &uri);
+    let sales = desk.play("runtime_answers");
+    let pbx = daemon.caller().takes(&[
+        Refer,
+        REFUSED,
+        Unjoined("488 Not Acceptable Here"),
+        ByeComes,
+    ]);
+    transfer(&daemon, &daemon.answered_call());
+    let (_, sales) = (pbx.finish(), sales.finish());
+    let start = format!("INVITE sip:desk@{} SIP/2.0", desk.address());
+    let invite = sales.request("INVITE");
+    assert_eq!(invite.start_line(), start);
+    let number = daemon.caller().number;
+    let from = invite.header("From").expect("a From");
+    assert!(
+        from.starts_with(&format!("<sip:{number}@")),
+        "{from}: the caller calls"
+    );
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["reason"], "join_refused", "{record}");
+}
+
+/// The runtime that referred is told what became of it before it is hung up on.
+#[test]
+fn a_runtime_that_refers_hears_of_the_bridge() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (carrier, runtime) = (Runtime::new(), Runtime::new());
+    let house = House::new();
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    give_trunk(&daemon, carrier, &json!({}));
+    daemon.destination("Sales", "phone", NUMBER);
+    let sales = carrier.play("runtime_answers");
+    let agent = runtime.refers_to("sales", "runtime_refers");
+    let pbx = daemon
+        .caller()
+        .takes(&[Refer, REFUSED, Rejoined, Pause(300), Bye]);
+    pbx.finish();
+    sales.finish();
+    let agent = agent.finish();
+    let told: Vec<_> = agent
+        .requests("NOTIFY")
+        .into_iter()
+        .map(|notify| notify.body())
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "SIP/2.0 100 Trying",
+            "SIP/2.0 180 Ringing",
+            "SIP/2.0 200 OK"
+        ],
+        "{agent}"
+    );
+    assert_eq!(daemon.record()["status"], "transferred");
+}

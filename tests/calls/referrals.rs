@@ -1,0 +1,141 @@
+//! Transfers that the agent's runtime asks for: by REFER on its own dialog, and by the token of its session.
+
+use serde_json::{Value, json};
+
+use crate::harness::referred::Step::{self, Answer, Bye, ByeComes, Notify, Pause, Refer};
+use crate::harness::{House, Runtime, Trace, http, tools};
+
+const NUMBER: &str = "+442071838751";
+
+/// A daemon whose agent speaks through a runtime that refers to this user.
+fn referring(user: &str, scenario: &str, steps: &[Step]) -> (Trace, Trace, Value) {
+    let (house, runtime) = (House::new(), Runtime::new());
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    daemon.destination("Sales", "phone", NUMBER);
+    let agent = runtime.refers_to(user, scenario);
+    let pbx = daemon.caller().takes(steps);
+    let pbx = pbx.finish();
+    (pbx, agent.finish(), daemon.record())
+}
+
+#[test]
+fn a_runtime_refers_its_caller_and_is_told_the_truth() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let steps = [
+        Refer,
+        Answer("202 Accepted", ""),
+        Notify("SIP/2.0 100 Trying", "active;expires=60"),
+        Notify("SIP/2.0 183 Session Progress", "active;expires=60"),
+        Notify("SIP/2.0 200 OK", "terminated;reason=noresource"),
+        ByeComes,
+    ];
+    let (pbx, agent, record) = referring("sales", "runtime_refers", &steps);
+    let to = pbx.request("REFER").header("Refer-To").expect("a Refer-To");
+    assert!(to.starts_with(&format!("<sip:{NUMBER}@127.0.0.1")), "{to}");
+    let told: Vec<_> = agent
+        .requests("NOTIFY")
+        .into_iter()
+        .map(|notify| (notify.body(), notify.header("Subscription-State")))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("SIP/2.0 100 Trying", Some("active;expires=180")),
+            ("SIP/2.0 183 Session Progress", Some("active;expires=180")),
+            ("SIP/2.0 200 OK", Some("terminated;reason=noresource")),
+        ],
+        "{agent}"
+    );
+    let first = agent.request("NOTIFY");
+    assert_eq!(first.header("Event"), Some("refer"), "{agent}");
+    assert_eq!(
+        first.header("Content-Type"),
+        Some("message/sipfrag;version=2.0"),
+        "{agent}"
+    );
+    assert_eq!(record["status"], "transferred", "{record}");
+    assert_eq!(record["transfer"]["state"], "completed", "{record}");
+    assert_eq!(
+        record["transfer"]["reasons"],
+        json!(["ai_implied_handoff"]),
+        "{record}"
+    );
+}
+
+#[test]
+fn a_runtime_is_told_of_a_failure_and_keeps_its_caller() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let steps = [
+        Refer,
+        Answer("202 Accepted", ""),
+        Notify("SIP/2.0 180 Ringing", "active"),
+        Notify("SIP/2.0 486 Busy Here", "terminated;reason=noresource"),
+        Pause(300),
+        Bye,
+    ];
+    let (_, agent, record) = referring(NUMBER, "runtime_refers", &steps);
+    let last = agent.requests("NOTIFY").last().map(|notify| notify.body());
+    assert_eq!(last, Some("SIP/2.0 486 Busy Here"), "{agent}");
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["transfer"]["sip_code"], 486, "{record}");
+}
+
+#[test]
+fn a_runtime_reaches_only_what_its_agent_has() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (pbx, _, record) = referring("+19005550100", "runtime_is_refused", &[Pause(1500), Bye]);
+    assert!(pbx.requests("REFER").is_empty(), "{pbx}");
+    assert!(record["transfer"].is_null(), "{record}");
+}
+
+/// The token that came with the runtime's INVITE acts on its own call, and on nothing else.
+#[test]
+fn a_runtime_transfers_and_hangs_up_its_own_call_by_its_token() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (house, runtime) = (House::new(), Runtime::new());
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    daemon.destination("Sales", "phone", NUMBER);
+    let agent = runtime.play("runtime_answers");
+    let pbx = daemon
+        .caller()
+        .takes(&[Refer, Answer("403 Forbidden", ""), ByeComes]);
+    agent.wait_for("ACK");
+    let token = agent
+        .so_far()
+        .request("INVITE")
+        .header("X-PLATFORM-SESSION-TOKEN")
+        .expect("a token")
+        .to_owned();
+    let call = daemon.answered_call();
+    let ask =
+        |path: &str, body: &Value| http::change("POST", daemon.house.http, path, &token, body);
+    let (status, body) = ask("/phone/outbound-call", &json!({}));
+    assert_eq!(status, 401, "{body}");
+    let (status, body) = ask(
+        &format!("/phone/calls/{}/hangup", daemon.house.org),
+        &json!({}),
+    );
+    assert_eq!(status, 401, "{body}");
+    let (status, body) = ask(
+        &format!("/phone/calls/{call}/transfer"),
+        &json!({"destination": "Sales"}),
+    );
+    assert_eq!(status, 202, "{body}");
+    pbx.wait_for("REFER");
+    let (status, body) = ask(&format!("/phone/calls/{call}/hangup"), &json!({}));
+    assert_eq!(status, 200, "{body}");
+    agent.finish();
+    pbx.finish();
+    let (status, body) = ask(&format!("/phone/calls/{call}/hangup"), &json!({}));
+    assert_eq!(status, 401, "{body}");
+}
