@@ -26,21 +26,21 @@ struct Case {
 }
 
 const CALLER: &str = "198.51.101.10:5060";
-const RUNTIME: &str = "192.0.2.1:5060";
-const FALLBACK: &str = "192.0.2.2:5060";
+pub(crate) const RUNTIME: &str = "192.0.2.1:5060";
+pub(crate) const FALLBACK: &str = "192.0.2.2:5060";
 
-const fn seconds(seconds: u64) -> Duration {
+pub(crate) const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-const fn refuses(status: u16) -> Finish {
+pub(crate) const fn refuses(status: u16) -> Finish {
     Finish::Refuse {
         after: Duration::from_millis(500),
         status,
     }
 }
 
-const fn rings(after: u64, reliable: bool, sdp: bool, fork: usize) -> Ring {
+pub(crate) const fn rings(after: u64, reliable: bool, sdp: bool, fork: usize) -> Ring {
     Ring {
         after: Duration::from_millis(after),
         status: 180,
@@ -378,7 +378,7 @@ fn changes() -> Vec<Case> {
 }
 
 /// The record of the only call.
-fn record(world: &World) -> String {
+pub(crate) fn record(world: &World) -> String {
     let ended = world.node.facts.iter().find_map(|fact| match fact {
         Fact::Ended(ended) => Some(ended),
         Fact::Started(_)
@@ -400,7 +400,7 @@ fn record(world: &World) -> String {
 }
 
 /// How many different messages of that kind the node sent there, by first line, CSeq and tags.
-fn sent(world: &World, to: &str, what: &str) -> usize {
+pub(crate) fn sent(world: &World, to: &str, what: &str) -> usize {
     let path = format!("{NODE} > {to}");
     let mut lines: Vec<&str> = world
         .trace

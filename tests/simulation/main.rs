@@ -10,6 +10,7 @@ mod acts;
 mod caller;
 mod cases;
 mod dice;
+mod handed;
 mod handover;
 mod hands;
 mod network;
@@ -38,7 +39,7 @@ const CALLS: usize = 5_000;
 const SHOWN: usize = 400;
 
 /// What happens in any run of some length: who sees nothing of it, tests nothing.
-const SURE: [&str; 38] = [
+const SURE: [&str; 57] = [
     "Refused(401)",
     "Refused(422)",
     "Refused(480)",
@@ -48,13 +49,16 @@ const SURE: [&str; 38] = [
     "Silence",
     "Up",
     "answers a CANCEL with 200",
+    "busy callee_busy",
     "busy declined",
     "canceled caller_canceled",
+    "canceled operator",
     "cancelled",
     "change agreed",
     "change refused",
     "completed dialog_gone",
     "completed hung up",
+    "completed join_refused",
     "completed max_duration",
     "completed media_silent",
     "completed no_common_media",
@@ -63,20 +67,36 @@ const SURE: [&str; 38] = [
     "expired",
     "failed no_ack",
     "failed no_media_port",
+    "failed number_unreachable",
     "failed runtime_refused",
     "failed runtime_unreachable",
+    "failed trunk_refused",
+    "failed trunk_unreachable",
     "forks",
     "glare",
     "hangs up early",
     "info",
     "no PRACK",
+    "no_answer ringing_timeout",
     "no_answer setup_timeout",
     "offers early",
     "pracked",
     "probed",
     "re-INVITE cancelled",
+    "referred",
+    "refers",
     "refused agent_busy",
     "stale nonce",
+    "told",
+    "told the outcome",
+    "transfer by bridge completed",
+    "transfer by bridge failed",
+    "transfer by refer completed",
+    "transfer by refer failed",
+    "transfer by refer unknown",
+    "transferred dialog_gone",
+    "transferred hung up",
+    "transferred max_duration",
 ];
 
 /// What happened how often, so that a simulation in which nothing happens can't pass.

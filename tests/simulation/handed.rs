@@ -1,0 +1,417 @@
+//! Cases of callers who are handed over, and of calls that the node begins, each in clear weather.
+
+use std::time::Duration;
+
+use trunkline::calls::record::Fact;
+
+use crate::cases::{FALLBACK, RUNTIME, record, refuses, rings, seconds, sent};
+use crate::handover::ReferPlan;
+use crate::orders::OrderPlan;
+use crate::plan::{Act, Agent, CallPlan, Finish, OnCancel, Plan, Reaction};
+use crate::verdict;
+use crate::world::World;
+
+const CALLER: &str = "198.51.101.10:5060";
+const CARRIER: &str = "192.0.2.40:5060";
+const DESK: &str = "192.0.2.50:5060";
+
+/// The places in the list of destinations.
+const NUMBER: usize = 0;
+const AT_DESK: usize = 1;
+
+struct Case {
+    name: &'static str,
+    agent: Agent,
+    /// To where the caller is handed over, three seconds after the call began.
+    asked: Option<usize>,
+    differs: fn(&mut CallPlan),
+    record: &'static str,
+    transfer: &'static str,
+    /// How many different messages of that kind the node sends there.
+    sends: &'static [(&'static str, &'static str, usize)],
+}
+
+fn unknown(call: &mut CallPlan) {
+    call.caller.talk.refers = ReferPlan::refuses(405);
+}
+
+fn cases() -> Vec<Case> {
+    [referred(), bridged(), crossed(), ordered()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn referred() -> Vec<Case> {
+    vec![
+        Case {
+            name: "the PBX takes the caller",
+            agent: Agent::One,
+            asked: Some(NUMBER),
+            differs: |_| {},
+            record: "transferred 200 - platform",
+            transfer: "refer completed -",
+            sends: &[
+                (CALLER, "REFER", 1),
+                (CALLER, "BYE", 1),
+                (RUNTIME, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "the runtime refers, and hears of it",
+            agent: Agent::One,
+            asked: None,
+            differs: |call| call.attempts[0].talk.acts = vec![(seconds(1), Act::Refer(NUMBER))],
+            record: "transferred 200 - platform",
+            transfer: "refer completed -",
+            sends: &[
+                (CALLER, "REFER", 1),
+                (RUNTIME, "NOTIFY", 3),
+                (RUNTIME, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "the runtime refers to somebody else's",
+            agent: Agent::One,
+            asked: None,
+            differs: |call| call.attempts[0].talk.acts = vec![(seconds(1), Act::Refer(7))],
+            record: "completed 200 - caller",
+            transfer: "",
+            sends: &[(CALLER, "REFER", 0), (RUNTIME, "SIP/2.0 403", 1)],
+        },
+        Case {
+            name: "a challenge and glare come before the acceptance",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                call.caller.talk.acts.clear();
+                let answers = [401, 491, 202].map(|status| (Duration::ZERO, status));
+                call.caller.talk.refers.answers = answers.to_vec();
+            },
+            record: "transferred 200 - platform",
+            transfer: "refer completed -",
+            sends: &[(CALLER, "REFER", 3)],
+        },
+        Case {
+            name: "the PBX never answers the REFER",
+            agent: Agent::One,
+            asked: Some(NUMBER),
+            differs: |call| {
+                call.caller.talk.acts = vec![(seconds(60), Act::HangUp)];
+                call.caller.talk.refers = ReferPlan::refuses(0);
+            },
+            record: "completed 200 - caller",
+            transfer: "refer failed 408",
+            sends: &[(CALLER, "REFER", 1), (RUNTIME, "BYE", 1)],
+        },
+    ]
+}
+
+fn bridged() -> Vec<Case> {
+    vec![
+        Case {
+            name: "the PBX knows no REFER",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: unknown,
+            record: "transferred 200 - caller",
+            transfer: "bridge completed -",
+            sends: &[
+                (CALLER, "REFER", 1),
+                (CALLER, "INVITE", 1),
+                (DESK, "INVITE", 1),
+                (DESK, "ACK", 1),
+                (DESK, "BYE", 1),
+                (RUNTIME, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "the PBX has said so beforehand",
+            agent: Agent::One,
+            asked: Some(NUMBER),
+            differs: |call| call.caller.talk.refers.is_known = false,
+            record: "transferred 200 - caller",
+            transfer: "bridge completed -",
+            sends: &[
+                (CALLER, "REFER", 0),
+                (CARRIER, "INVITE", 1),
+                (CARRIER, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "without a trunk the number is called at the PBX",
+            agent: Agent::DeadFirst,
+            asked: Some(NUMBER),
+            differs: unknown,
+            record: "transferred 200 - caller",
+            transfer: "bridge completed -",
+            sends: &[
+                (CALLER, "INVITE", 2),
+                (CARRIER, "INVITE", 0),
+                (FALLBACK, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "the echo agent hands over",
+            agent: Agent::Echo,
+            asked: Some(NUMBER),
+            differs: unknown,
+            record: "transferred 200 - caller",
+            transfer: "bridge completed -",
+            sends: &[(CALLER, "INVITE", 1), (CARRIER, "INVITE", 1)],
+        },
+        Case {
+            name: "the caller had offered nothing at first",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                unknown(call);
+                call.caller.offers_late = true;
+            },
+            record: "transferred 200 - caller",
+            transfer: "bridge completed -",
+            sends: &[(CALLER, "INVITE", 1), (DESK, "INVITE", 1)],
+        },
+        Case {
+            name: "the destination is busy",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                unknown(call);
+                call.handover.destinations[0].finish = refuses(486);
+            },
+            record: "completed 200 - caller",
+            transfer: "bridge failed 486",
+            sends: &[
+                (CALLER, "INVITE", 0),
+                (DESK, "INVITE", 1),
+                (RUNTIME, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "the destination hangs up",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                unknown(call);
+                call.caller.talk.acts.clear();
+                call.handover.destinations[0].talk.acts = vec![(seconds(5), Act::HangUp)];
+            },
+            record: "transferred 200 - agent",
+            transfer: "bridge completed -",
+            sends: &[(CALLER, "BYE", 1), (DESK, "BYE", 0)],
+        },
+        Case {
+            name: "the caller doesn't take the destination's media",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                unknown(call);
+                call.caller.talk.reaction = Reaction::Refuse(488);
+            },
+            record: "completed 200 join_refused platform",
+            transfer: "bridge completed -",
+            sends: &[(CALLER, "BYE", 1), (DESK, "BYE", 1), (RUNTIME, "BYE", 1)],
+        },
+    ]
+}
+
+fn crossed() -> Vec<Case> {
+    vec![
+        Case {
+            name: "the agent hangs up while the destination rings",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                unknown(call);
+                call.caller.talk.acts = vec![(seconds(20), Act::HangUp)];
+                call.attempts[0].talk.acts = vec![(seconds(4), Act::HangUp)];
+                call.handover.destinations[0].finish = answers(seconds(8));
+            },
+            record: "transferred 200 - caller",
+            transfer: "bridge completed -",
+            sends: &[(RUNTIME, "BYE", 0), (CALLER, "INVITE", 1), (DESK, "BYE", 1)],
+        },
+        Case {
+            name: "the agent has hung up, and the destination is busy",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                unknown(call);
+                call.caller.talk.acts.clear();
+                call.attempts[0].talk.acts = vec![(seconds(4), Act::HangUp)];
+                call.handover.destinations[0].finish = Finish::Refuse {
+                    after: seconds(8),
+                    status: 486,
+                };
+            },
+            record: "completed 200 - agent",
+            transfer: "bridge failed 486",
+            sends: &[(CALLER, "BYE", 1)],
+        },
+        Case {
+            name: "the caller hangs up while the destination rings, which answers all the same",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                unknown(call);
+                call.handover.destinations[0].rings = vec![rings(100, false, false, 0)];
+                call.handover.destinations[0].finish = Finish::Never;
+                call.handover.destinations[0].on_cancel = OnCancel::AnswersAnyway;
+            },
+            record: "completed 200 - caller",
+            transfer: "bridge failed 487",
+            sends: &[
+                (DESK, "CANCEL", 1),
+                (DESK, "ACK", 1),
+                (DESK, "BYE", 1),
+                (RUNTIME, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "a change of the caller's is under way with the agent",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                unknown(call);
+                call.attempts[0].talk.reaction = Reaction::Never;
+                call.caller.talk.acts = vec![(seconds(3), Act::Hold), (seconds(60), Act::HangUp)];
+                call.handover.destinations[0].finish = answers(seconds(4));
+            },
+            record: "transferred 200 - caller",
+            transfer: "bridge completed -",
+            sends: &[
+                (CALLER, "SIP/2.0 487", 1),
+                (CALLER, "INVITE", 1),
+                (RUNTIME, "CANCEL", 1),
+                (RUNTIME, "BYE", 1),
+                (DESK, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "two destinations answer",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                unknown(call);
+                call.caller.talk.acts = vec![(seconds(20), Act::HangUp)];
+                call.handover.destinations[0].second_fork = Some(seconds(1));
+            },
+            record: "transferred 200 - caller",
+            transfer: "bridge completed -",
+            sends: &[(DESK, "ACK", 2), (DESK, "BYE", 2)],
+        },
+    ]
+}
+
+fn ordered() -> Vec<Case> {
+    fn order(call: &mut CallPlan) {
+        let callee = call.attempts[0].clone();
+        call.order = Some(OrderPlan::plain(callee));
+        call.attempts[0].talk.acts = vec![(seconds(10), Act::HangUp)];
+    }
+    vec![
+        Case {
+            name: "a call that the node begins",
+            agent: Agent::One,
+            asked: None,
+            differs: order,
+            record: "completed 200 - agent",
+            transfer: "",
+            sends: &[
+                (CARRIER, "INVITE", 2),
+                (RUNTIME, "INVITE", 1),
+                (CARRIER, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "whom the node has called is handed over by REFER, which is challenged",
+            agent: Agent::One,
+            asked: Some(NUMBER),
+            differs: |call| {
+                order(call);
+                let order = call.order.as_mut().expect("an order");
+                let answers = [407, 202].map(|status| (Duration::ZERO, status));
+                order.callees[0].talk.refers.answers = answers.to_vec();
+            },
+            record: "transferred 200 - platform",
+            transfer: "refer completed -",
+            sends: &[
+                (CARRIER, "REFER", 2),
+                (CARRIER, "BYE", 1),
+                (RUNTIME, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "whom the node has called is bridged",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                order(call);
+                let order = call.order.as_mut().expect("an order");
+                order.callees[0].talk.refers = ReferPlan::refuses(501);
+                order.callees[0].talk.acts = vec![(seconds(12), Act::HangUp)];
+            },
+            record: "transferred 200 - callee",
+            transfer: "bridge completed -",
+            sends: &[(RUNTIME, "BYE", 1), (DESK, "INVITE", 1), (DESK, "BYE", 1)],
+        },
+    ]
+}
+
+const fn answers(after: Duration) -> Finish {
+    Finish::Answer { after, fork: 0 }
+}
+
+/// Way, state and code of the last transfer.
+fn transfer(world: &World) -> String {
+    let transfers = world.node.facts.iter().filter_map(|fact| match fact {
+        Fact::Transfer(transfer) => Some(transfer),
+        Fact::Started(_)
+        | Fact::Contact { .. }
+        | Fact::Ringing { .. }
+        | Fact::Joined { .. }
+        | Fact::Answered { .. }
+        | Fact::Ended(_) => None,
+    });
+    transfers.last().map_or(String::new(), |transfer| {
+        let code = transfer
+            .sip_code
+            .map_or("-".into(), |code| code.to_string());
+        format!(
+            "{} {} {code}",
+            transfer.way.as_str(),
+            transfer.state.as_str()
+        )
+    })
+}
+
+#[test]
+fn callers_are_handed_over_as_the_pbx_has_it() {
+    let mut wrong = Vec::new();
+    for case in cases() {
+        let mut plan = Plan::plain(case.agent);
+        let call = &mut plan.calls[0];
+        let asked = case.asked.map(|destination| (seconds(3), destination));
+        call.handover.asked.extend(asked);
+        (case.differs)(call);
+        let mut world = World::new(plan, true);
+        world.run();
+        let mut faults = verdict::faults(&world);
+        let came = (record(&world), transfer(&world));
+        if (&*came.0, &*came.1) != (case.record, case.transfer) {
+            faults.push(format!("{came:?}"));
+        }
+        for (to, what, times) in case.sends {
+            let sent = sent(&world, to, what);
+            if sent != *times {
+                faults.push(format!("{what} went {sent} times to {to}, not {times}"));
+            }
+        }
+        if !faults.is_empty() {
+            let trace = world.trace.unwrap_or_default().join("\n");
+            wrong.push(format!("{}: {}\n{trace}", case.name, faults.join("; ")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
