@@ -8,6 +8,7 @@ mod capture;
 mod client;
 mod config;
 mod dedication;
+mod in_process;
 mod key;
 mod number;
 mod org;
@@ -144,7 +145,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Config(command) => command.run(&config),
         Command::Capture(command) => command.run(),
         Command::Trace(command) => command.run(),
-        Command::Replay(command) => command.run(),
+        Command::Replay(command) => command.run(&config),
         Command::Org(command) => outset::block_on(command.run(&config)),
         Command::Key(command) => outset::block_on(command.run(&config)),
         Command::Number(command) => outset::block_on(command.run(&config)),

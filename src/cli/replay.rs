@@ -6,14 +6,17 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::in_process::{self, InProcess};
 use super::output::{json, print};
-use super::{Failure, key_value};
+use super::{Failure, key_value, outset};
 use crate::capture::Transport;
-use crate::capture::flow::Call;
+use crate::capture::flow::{Call, Role};
 use crate::capture::import::import;
 use crate::capture::replay::report::Run;
-use crate::capture::replay::{Options, ladder, play};
+use crate::capture::replay::{Options, Played, captured_on, ladder, play, play_over};
+use crate::config::Config;
 use crate::engine::clock::now;
+use crate::engine::rehearsal::Rehearsal;
 
 /// The most calls of one run.
 const MAX_CALLS: usize = 100_000;
@@ -31,8 +34,12 @@ pub(super) struct Command {
     /// A pcap, pcapng, sngrep, Homer or flow file.
     capture: PathBuf,
     /// Where the daemon listens.
-    #[arg(long, value_name = "HOST:PORT")]
-    to: String,
+    #[arg(long, value_name = "HOST:PORT", required_unless_present = "in_process")]
+    to: Option<String>,
+    /// Without a daemon: through the core in this process, by the orgs, agents and trunks of the configured database, on a clock that
+    /// waits for nobody. Plays the runtime's side wherever it was captured. Stores nothing.
+    #[arg(long, conflicts_with_all = ["to", "runtime"])]
+    in_process: bool,
     /// Play the runtime's side too, here.
     #[arg(long, value_name = "ADDRESS:PORT")]
     runtime: Option<SocketAddr>,
@@ -93,6 +100,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn address(text: &str) -> Result<SocketAddr, Failure> {
+    let found = text
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut found| found.next());
+    found.ok_or_else(|| {
+        Failure::Outset(format!(
+            "{text:?} is no host and port such as 127.0.0.1:5060"
+        ))
+    })
+}
+
 fn transport(text: &str) -> Result<Transport, String> {
     Transport::parse(text)
         .filter(|transport| *transport != Transport::Tls)
@@ -108,21 +127,11 @@ impl std::fmt::Debug for Command {
 }
 
 impl Command {
-    pub(super) fn run(self) -> Result<(), Failure> {
-        let target = self
-            .to
-            .to_socket_addrs()
-            .ok()
-            .and_then(|mut addresses| addresses.next())
-            .ok_or_else(|| {
-                Failure::Outset(format!(
-                    "{:?} is no host and port such as 127.0.0.1:5060",
-                    self.to
-                ))
-            })?;
+    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
+        let target = self.to.as_deref().map(address).transpose()?;
         let calls = self.calls()?;
         let options = Options {
-            target,
+            target: target.unwrap_or(in_process::RUNTIME),
             transport: self.transport,
             credentials: self.user.clone().zip(self.password.clone()),
             runtime: self.runtime,
@@ -132,20 +141,59 @@ impl Command {
             replace: self.replace.clone(),
             now,
         };
-        let mut played = Vec::with_capacity(calls.len());
-        for call in &calls {
-            let outcome = play(call, &options);
-            if !self.json {
-                print(ladder::text(&outcome).trim_end());
-            }
-            played.push(outcome);
-        }
+        let played = if self.in_process {
+            self.play_in_process(&calls, &options, config)?
+        } else {
+            let played = calls.iter().map(|call| self.told(play(call, &options)));
+            played.collect()
+        };
         let name = self
             .capture
             .file_name()
             .unwrap_or_default()
             .to_string_lossy();
         self.report(&Run::new(name.into_owned(), played))
+    }
+
+    fn play_in_process(
+        &self,
+        calls: &[Call],
+        options: &Options,
+        config: &Config,
+    ) -> Result<Vec<Played>, Failure> {
+        let core = outset::block_on(async {
+            let store = outset::open_store(config).await?;
+            let directory = outset::open_directory(config, &store).await?;
+            let view = directory.load();
+            Ok(Rehearsal::new(
+                config,
+                store.keyring(),
+                view,
+                in_process::RUNTIME,
+                now(),
+            ))
+        })?;
+        let transport = |call: &Call| options.transport_for(captured_on(call));
+        let plays_runtime = |call: &Call| call.peers.iter().any(|(role, _)| *role == Role::Runtime);
+        let first = &calls[0];
+        let mut stage = InProcess::new(core, config, transport(first), plays_runtime(first))
+            .map_err(Failure::Command)?;
+        let mut played = Vec::with_capacity(calls.len());
+        for call in calls {
+            stage
+                .again(config, transport(call), plays_runtime(call))
+                .map_err(Failure::Command)?;
+            played.push(self.told(play_over(call, options, &mut stage)));
+        }
+        Ok(played)
+    }
+
+    /// Shows a call that was played, to people.
+    fn told(&self, played: Played) -> Played {
+        if !self.json {
+            print(ladder::text(&played).trim_end());
+        }
+        played
     }
 
     fn calls(&self) -> Result<Vec<Call>, Failure> {

@@ -14,6 +14,7 @@ mod observe;
 mod outside;
 mod recording;
 mod registrations;
+pub mod rehearsal;
 mod resolve;
 mod shard;
 mod told;

@@ -484,7 +484,7 @@ fn is_by(flow: &Flow, socket: &UdpSocket) -> bool {
     flow.transport == Transport::Udp && flow.listener == socket.listener()
 }
 
-const fn framing(flow: Flow) -> Framing {
+pub(super) const fn framing(flow: Flow) -> Framing {
     match flow.transport {
         Transport::Udp => Framing::Datagram,
         Transport::Tcp | Transport::Tls => Framing::Stream,

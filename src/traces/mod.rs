@@ -10,6 +10,7 @@ mod record;
 mod scan;
 mod segments;
 pub mod show;
+pub mod svg;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -107,8 +107,13 @@ impl Poster {
         headers: HeaderMap,
         body: String,
     ) -> Result<Answer, Fault> {
-        let posted = tokio::time::timeout(self.timeout, self.send(target, headers, body));
-        posted.await.unwrap_or(Err(Fault::Timeout))
+        let head = OnceLock::new();
+        let sent = self.send(target, headers, body, &head);
+        match tokio::time::timeout(self.timeout, sent).await {
+            Ok(answer) => answer,
+            // The head was in time; what came behind it was not waited for.
+            Err(_) => head.into_inner().ok_or(Fault::Timeout),
+        }
     }
 
     async fn send(
@@ -116,6 +121,7 @@ impl Poster {
         target: &Target,
         headers: HeaderMap,
         body: String,
+        head: &OnceLock<Answer>,
     ) -> Result<Answer, Fault> {
         let mut request = Request::post(target.path.as_str())
             .header(header::HOST, &target.authority)
@@ -124,11 +130,11 @@ impl Poster {
         request.headers_mut().extend(headers);
         let stream = self.connect(target).await?;
         if !target.tls {
-            return exchange(stream, request).await;
+            return exchange(stream, request, head).await;
         }
         let name = ServerName::try_from(target.host.clone()).map_err(|_| Fault::Name)?;
         let stream = self.tls.connect(name, stream).await;
-        exchange(stream.map_err(|_| Fault::Tls)?, request).await
+        exchange(stream.map_err(|_| Fault::Tls)?, request, head).await
     }
 
     /// A name may lead elsewhere each time it is asked: what is connected to is what was judged.
@@ -153,6 +159,7 @@ impl Poster {
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
+    head: &OnceLock<Answer>,
 ) -> Result<Answer, Fault> {
     let mut connection = http1::Builder::new();
     connection.max_buf_size(LONGEST_HEAD);
@@ -171,6 +178,7 @@ async fn exchange(
         status: response.status(),
         retry_after: retry_after(response.headers()),
     };
+    let answer = *head.get_or_init(|| answer);
     let body = Limited::new(response.into_body(), LONGEST_BODY).collect();
     tokio::select! {
         // What the body holds, and whether it ends, changes nothing.

@@ -134,6 +134,9 @@ fn a_call_shows_both_legs_in_three_forms() {
         "{ladder}"
     );
     assert_eq!(ladder.lines().count(), 19, "{ladder}");
+    let picture = String::from_utf8(traced.get("image/svg+xml")).expect("text");
+    assert!(picture.starts_with("<svg "), "{picture}");
+    assert_eq!(picture.matches("marker-end").count(), 16, "{picture}");
     // Another org's key, or a call that isn't: the same 404.
     let house = &traced.stage.daemon.house;
     let other = house.run(&["org", "create", "--name", "Elsewhere", "--json"]);

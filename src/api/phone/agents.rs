@@ -116,8 +116,11 @@ pub(crate) async fn one(
     OriginalUri(uri): OriginalUri,
 ) -> Result<Response, ApiError> {
     caller.needs(READ)?;
-    query.finish()?;
-    let read = async { Ok(AgentView::from(find(&api, &caller, &named).await?)) };
+    let read = async {
+        let agent = find(&api, &caller, &named).await?;
+        query.finish()?;
+        Ok(AgentView::from(agent))
+    };
     api.answer(caller.org, uri, read).await
 }
 

@@ -484,12 +484,13 @@ fn calls(book: &mut Book) {
         "get",
         "/phone/calls/{call_id}/trace",
         "showTrace",
-        "The SIP messages of both legs while this node has them; as JSON, or by `Accept` as a ladder or a pcap",
+        "The SIP messages of both legs while this node has them; as JSON, or by `Accept` as a ladder, a picture of it or a pcap",
         |op| {
             op.tag(TAG)
                 .org("calls:read")
                 .gives::<TraceView>(200)
                 .gives_text(200, "text/plain")
+                .gives_text(200, "image/svg+xml")
                 .gives_text(200, "application/vnd.tcpdump.pcap")
         },
     );

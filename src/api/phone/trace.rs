@@ -1,5 +1,5 @@
 //! `GET /phone/calls/{call_id}/trace`: the SIP messages of a call, both legs in one ladder with what we decided between them, while this
-//! node has them. JSON, or by `Accept` a ladder in text, or a pcap for Wireshark. Credentials are hidden in all three.
+//! node has them. JSON, or by `Accept` a ladder as text or as a picture, or a pcap for Wireshark. Credentials are hidden in all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,11 @@ use crate::capture::Captured;
 use crate::capture::message::Message;
 use crate::store::{Call, Kind};
 use crate::traces::show::{Rung, label, ladder, masked};
+use crate::traces::svg::svg;
 use crate::traces::{Found, Traces, pcap};
 
 const TEXT: &str = "text/plain";
+const SVG: &str = "image/svg+xml";
 const PCAP: &str = "application/vnd.tcpdump.pcap";
 /// A runtime is asked within this time of the call's beginning.
 const SET_UP: Duration = Duration::from_secs(120);
@@ -77,6 +79,7 @@ struct Leg {
 enum Form {
     Json,
     Text,
+    Svg,
     Pcap,
 }
 
@@ -92,6 +95,7 @@ impl Form {
                 |kind| match kind.split(';').next().unwrap_or_default().trim() {
                     "application/json" | "*/*" | "application/*" => Some(Self::Json),
                     TEXT | "text/*" => Some(Self::Text),
+                    SVG | "image/*" => Some(Self::Svg),
                     PCAP | "application/x-pcap" | "application/cap" => Some(Self::Pcap),
                     _ => None,
                 },
@@ -123,6 +127,11 @@ pub(crate) async fn show(
             let text = ladder(&rungs(&legs, &decided));
             ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
         }
+        Form::Svg => {
+            let decided = decided(&api, &call).await?;
+            let picture = svg(&rungs(&legs, &decided));
+            ([(header::CONTENT_TYPE, SVG)], picture).into_response()
+        }
         Form::Json => {
             let decided = decided(&api, &call).await?;
             Json(TraceView {
@@ -133,6 +142,16 @@ pub(crate) async fn show(
             .into_response()
         }
     })
+}
+
+/// The ladder of a call as a picture.
+///
+/// # Errors
+/// What is stored can't be read.
+pub(crate) async fn picture(api: &Api, call: Call) -> Result<String, ApiError> {
+    let (call, legs, _) = read(api, call).await?;
+    let decided = decided(api, &call).await?;
+    Ok(svg(&rungs(&legs, &decided)))
 }
 
 /// The messages, read where waiting for a disk holds nobody up.

@@ -7,16 +7,10 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::wire::Incoming;
 use crate::capture::Transport;
 use crate::capture::flow::Role;
 use crate::capture::message::{is_sip, length_on_stream, without_empty_lines};
-
-/// A message that came.
-#[derive(Debug)]
-pub(super) struct Incoming {
-    pub(super) party: Role,
-    pub(super) octets: Vec<u8>,
-}
 
 /// How often a reading thread looks whether it is to end.
 const GLANCE: Duration = Duration::from_millis(50);

@@ -2,7 +2,7 @@
 //! with what was captured or with what the flow states.
 //!
 //! `script` says what is sent and what is expected, `rewrite` makes a captured message fit for today, `compare` finds the first
-//! difference, `link` holds the sockets, `session` plays one call, `ladder` and `report` show what happened.
+//! difference, `wire` carries them and `link` holds the sockets, `session` plays one call, `ladder` and `report` show what happened.
 
 mod closing;
 pub mod compare;
@@ -12,6 +12,7 @@ pub mod report;
 mod rewrite;
 mod script;
 mod session;
+mod wire;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,7 +22,8 @@ use trunkline_sip::moment::Moment;
 use super::Transport;
 use super::flow::{Call, Role};
 pub use compare::Difference;
-pub use session::play;
+pub use session::{captured_on, play, play_over};
+pub use wire::{Gone, Incoming, Wire};
 
 /// How calls are played.
 #[derive(Clone)]
@@ -44,6 +46,16 @@ pub struct Options {
     pub replace: Vec<(String, String)>,
     /// The clock.
     pub now: fn() -> Moment,
+}
+
+impl Options {
+    /// What a call is played on that was captured on this.
+    pub fn transport_for(&self, captured: Transport) -> Transport {
+        match self.transport.unwrap_or(captured) {
+            Transport::Tls => Transport::Tcp,
+            other @ (Transport::Udp | Transport::Tcp) => other,
+        }
+    }
 }
 
 impl std::fmt::Debug for Options {

@@ -6,18 +6,16 @@ mod rungs;
 mod surprises;
 
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
 use super::closing::reply_key;
 use super::compare::Places;
-use super::link::{Incoming, Link};
 use super::rewrite::{Book, Seat};
 use super::script::{Item, label, script};
+use super::wire::{Gone, Incoming, Sockets, Wire};
 use super::{Difference, Options, Outcome, Played, unplayable};
 use crate::capture::Transport;
 use crate::capture::flow::{Call, Role};
@@ -33,28 +31,47 @@ const MAX_CHALLENGES: u32 = 2;
 /// Messages that nobody expected, after which a call is given up.
 const MAX_STRANGE: usize = 50;
 
-/// Plays a call to its end.
+/// Plays a call to its end, against the daemon that the options name.
 pub fn play(call: &Call, options: &Options) -> Played {
-    let mut played = Played {
+    if let Some(why) = unplayable(call) {
+        return unplayed(call, why.to_owned());
+    }
+    match Sockets::open(options, captured_on(call)) {
+        Ok(mut sockets) => play_over(call, options, &mut sockets),
+        Err(error) => unplayed(call, format!("{}: {error}", options.target)),
+    }
+}
+
+/// Plays a call to its end, over this.
+pub fn play_over(call: &Call, options: &Options, wire: &mut dyn Wire) -> Played {
+    if let Some(why) = unplayable(call) {
+        return unplayed(call, why.to_owned());
+    }
+    let mut session = Session::new(call, options, wire);
+    session.run();
+    Played {
+        title: call.title.clone(),
+        steps: session.ladder(),
+        passed: session.differences.is_empty(),
+        differences: session.differences,
+        error: None,
+    }
+}
+
+fn unplayed(call: &Call, why: String) -> Played {
+    Played {
         title: call.title.clone(),
         passed: false,
         steps: Vec::new(),
         differences: Vec::new(),
-        error: unplayable(call).map(str::to_owned),
-    };
-    if played.error.is_some() {
-        return played;
+        error: Some(why),
     }
-    match Session::new(call, options) {
-        Ok(mut session) => {
-            session.run();
-            played.steps = session.ladder();
-            played.differences = session.differences;
-            played.passed = played.differences.is_empty();
-        }
-        Err(error) => played.error = Some(format!("{}: {error}", options.target)),
-    }
-    played
+}
+
+/// What the caller of a captured call spoke.
+pub fn captured_on(call: &Call) -> Transport {
+    let first = call.entries.first();
+    first.map_or(Transport::Udp, |entry| entry.transport)
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -80,10 +97,10 @@ struct Session<'a> {
     seen: Vec<Option<String>>,
     /// What came without being expected: behind which item, when, what.
     extra: Vec<(usize, Moment, Role, String, Outcome)>,
-    caller: (Link, Book),
-    runtime: Option<(Link, Book)>,
+    wire: &'a mut dyn Wire,
+    caller: Book,
+    runtime: Option<Book>,
     transport: Transport,
-    incoming: Receiver<Incoming>,
     repeated: HashSet<(bool, Vec<u8>)>,
     replies: HashMap<Vec<u8>, Vec<u8>>,
     waiting: Option<Waiting>,
@@ -99,27 +116,10 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn new(call: &Call, options: &'a Options) -> io::Result<Self> {
-        let (sender, incoming) = channel();
-        let first = call
-            .entries
-            .first()
-            .map_or(Transport::Udp, |entry| entry.transport);
-        let transport = match options.transport.unwrap_or(first) {
-            Transport::Tls => Transport::Tcp,
-            other @ (Transport::Udp | Transport::Tcp) => other,
-        };
-        let link = Link::towards(options.target, transport, Role::Caller, &sender)?;
-        let runtime = options
-            .runtime
-            .map(|address| Link::listening(address, Role::Runtime, &sender))
-            .transpose()
-            .map_err(|error| {
-                io::Error::new(
-                    error.kind(),
-                    format!("the runtime's side can't listen: {error}"),
-                )
-            })?;
+    fn new(call: &Call, options: &'a Options, wire: &'a mut dyn Wire) -> Self {
+        let (target, caller) = (wire.target(), wire.local(Role::Caller));
+        let caller = caller.unwrap_or(target);
+        let runtime = wire.local(Role::Runtime);
         let items = script(
             call,
             runtime.is_some(),
@@ -127,25 +127,19 @@ impl<'a> Session<'a> {
             &options.replace,
         );
         let captured: Vec<SocketAddr> = call.peers.iter().map(|(_, address)| *address).collect();
-        let mut live = vec![options.target, link.local];
-        live.extend(runtime.as_ref().map(|link| link.local));
-        let places = moved(
-            call,
-            options.target,
-            link.local,
-            runtime.as_ref().map(|link| link.local),
-        );
+        let mut live = vec![target, caller];
+        live.extend(runtime);
+        let places = moved(call, target, caller, runtime);
         let book = || Book::new(places.clone());
-        let now = (options.now)();
-        Ok(Self {
+        let now = wire.now();
+        Self {
             states: vec![State::Pending; items.len()],
             seen: vec![None; items.len()],
             items,
             extra: Vec::new(),
-            caller: (link, book()),
-            runtime: runtime.map(|link| (link, book())),
-            transport,
-            incoming,
+            caller: book(),
+            runtime: runtime.map(|_| book()),
+            transport: wire.transport(Role::Caller),
             repeated: HashSet::new(),
             replies: HashMap::new(),
             waiting: None,
@@ -158,11 +152,12 @@ impl<'a> Session<'a> {
             acknowledgement: None,
             is_over: false,
             options,
-        })
+            wire,
+        }
     }
 
     fn now(&self) -> Moment {
-        (self.options.now)()
+        self.wire.now()
     }
 
     fn run(&mut self) {
@@ -269,30 +264,23 @@ impl<'a> Session<'a> {
         });
     }
 
-    fn side(&mut self, party: Role) -> Option<(&Link, &mut Book, Seat)> {
-        let (target, transport) = (self.options.target, self.transport);
-        if party == Role::Caller {
-            let (link, book) = &mut self.caller;
-            let seat = Seat {
-                local: link.local,
-                target,
-                transport,
-            };
-            return Some((link, book, seat));
-        }
-        let (link, book) = self.runtime.as_mut()?;
+    fn side(&mut self, party: Role) -> Option<(&mut Book, Seat)> {
         let seat = Seat {
-            local: link.local,
-            target,
-            transport: link.transport(),
+            local: self.wire.local(party)?,
+            target: self.wire.target(),
+            transport: self.wire.transport(party),
         };
-        Some((link, book, seat))
+        let book = match party {
+            Role::Runtime => self.runtime.as_mut()?,
+            Role::Caller | Role::Us | Role::Other => &mut self.caller,
+        };
+        Some((book, seat))
     }
 
     fn send(&mut self, at: usize) {
         let item = self.items[at].clone();
         let login = self.options.credentials.clone();
-        let Some((link, book, seat)) = self.side(item.party) else {
+        let Some((book, seat)) = self.side(item.party) else {
             return self.finish(at, Outcome::Absent, None);
         };
         let Some(message) = book.outgoing(&item, seat, login.as_ref()) else {
@@ -301,7 +289,7 @@ impl<'a> Session<'a> {
             return;
         };
         let octets = message.to_octets();
-        if let Err(error) = link.send(&octets) {
+        if let Err(error) = self.wire.send(item.party, &octets) {
             self.finish(at, Outcome::Missing, None);
             self.differ(
                 Some(at),
@@ -354,17 +342,14 @@ impl<'a> Session<'a> {
             if waiting.due <= now {
                 waiting.interval = (waiting.interval * 2).min(T2);
                 waiting.due = now + waiting.interval;
-                let _ = self.caller.0.send(&waiting.octets);
+                let _ = self.wire.send(Role::Caller, &waiting.octets);
             }
             until = until.min(waiting.due);
         }
-        match self
-            .incoming
-            .recv_timeout(until.since(now).max(Duration::from_millis(1)))
-        {
-            Ok(incoming) => self.came(&incoming),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => self.is_over = true,
+        match self.wire.receive(until) {
+            Ok(Some(incoming)) => self.came(&incoming),
+            Ok(None) => {}
+            Err(Gone) => self.is_over = true,
         }
     }
 
@@ -387,7 +372,7 @@ impl<'a> Session<'a> {
         if party == Role::Caller {
             // What is left of an earlier call.
             let call_id = message.first("Call-ID").unwrap_or_default();
-            if !self.caller.1.knows(&call_id) && message.method() != "INVITE" {
+            if !self.caller.knows(&call_id) && message.method() != "INVITE" {
                 return;
             }
             if message.method() == "BYE" {
@@ -405,21 +390,14 @@ impl<'a> Session<'a> {
     }
 
     /// A retransmission gets what its first got.
-    fn again(&self, party: Role, message: &Message) {
+    fn again(&mut self, party: Role, message: &Message) {
         let reply = match message.status() {
             Some(_) if message.method() == "INVITE" => self.acknowledgement.as_ref(),
             Some(_) => None,
             None => reply_key(message).and_then(|key| self.replies.get(&key)),
         };
-        if let Some(reply) = reply {
-            let _ = self.send_raw(party, reply);
-        }
-    }
-
-    fn send_raw(&self, party: Role, octets: &[u8]) -> io::Result<()> {
-        match (&self.runtime, party) {
-            (Some((link, _)), Role::Runtime) => link.send(octets),
-            _ => self.caller.0.send(octets),
+        if let Some(reply) = reply.cloned() {
+            let _ = self.wire.send(party, &reply);
         }
     }
 
@@ -450,7 +428,7 @@ impl<'a> Session<'a> {
         let (captured, happened) = self.before_on_its_side(at);
         let after = self.now().since(happened);
         let item = self.items[at].clone();
-        if let Some((_, book, _)) = self.side(party) {
+        if let Some((book, _)) = self.side(party) {
             book.learn(&item.message, message);
         }
         let differences = self.compare(&item, message, captured, after);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::closing::{acknowledging, answering, cancelling, in_dialog};
-use super::{Message, Session, WINDING_UP};
+use super::{Message, Role, Session, WINDING_UP};
 
 impl Session<'_> {
     /// Leaves nothing standing: acknowledges, hangs up or cancels, and answers what still comes.
@@ -37,15 +37,14 @@ impl Session<'_> {
             None => closing.push(cancelling(&invite)),
         }
         for message in closing {
-            let _ = self.caller.0.send(&message.to_octets());
+            let _ = self.wire.send(Role::Caller, &message.to_octets());
         }
     }
 
     fn last_words(&mut self, time: Duration) {
         let until = self.now() + time;
         while self.now() < until {
-            let wait = until.since(self.now()).max(Duration::from_millis(1));
-            let Ok(incoming) = self.incoming.recv_timeout(wait) else {
+            let Ok(Some(incoming)) = self.wire.receive(until) else {
                 return;
             };
             let message = Message::parse(&incoming.octets);
@@ -53,14 +52,12 @@ impl Session<'_> {
                 None if message.method() == "ACK" => {}
                 None => {
                     let reply = answering(&message, 200, "OK").to_octets();
-                    let _ = self.send_raw(incoming.party, &reply);
+                    let _ = self.wire.send(incoming.party, &reply);
                 }
                 Some(status) if status >= 300 && message.method() == "INVITE" => {
                     if let Some(invite) = &self.invite {
-                        let _ = self
-                            .caller
-                            .0
-                            .send(&acknowledging(invite, &message).to_octets());
+                        let octets = acknowledging(invite, &message).to_octets();
+                        let _ = self.wire.send(Role::Caller, &octets);
                     }
                 }
                 Some(status) if status >= 200 && message.method() == "INVITE" => {

@@ -65,14 +65,12 @@ impl Session<'_> {
             return false;
         };
         let mut request = Message::parse(&octets);
-        if self.caller.1.shift >= MAX_CHALLENGES || request.cseq() != message.cseq() {
+        if self.caller.shift >= MAX_CHALLENGES || request.cseq() != message.cseq() {
             return false;
         }
-        let _ = self
-            .caller
-            .0
-            .send(&acknowledging(&request, message).to_octets());
-        let book = &mut self.caller.1;
+        let acknowledgement = acknowledging(&request, message).to_octets();
+        let _ = self.wire.send(Role::Caller, &acknowledgement);
+        let book = &mut self.caller;
         book.challenged(message);
         book.shift += 1;
         let Some((number, method)) = request.cseq() else {
@@ -95,7 +93,7 @@ impl Session<'_> {
             Outcome::Adapted,
         ));
         let octets = request.to_octets();
-        let _ = self.caller.0.send(&octets);
+        let _ = self.wire.send(Role::Caller, &octets);
         self.sent(Role::Caller, &request, octets);
         true
     }
@@ -110,7 +108,7 @@ impl Session<'_> {
     pub(super) fn say_ok(&mut self, party: Role, request: &Message) {
         let reply = answering(request, 200, "OK");
         let octets = reply.to_octets();
-        let _ = self.send_raw(party, &octets);
+        let _ = self.wire.send(party, &octets);
         self.sent(party, &reply, octets);
     }
 }

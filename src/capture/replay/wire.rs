@@ -1,0 +1,131 @@
+//! What a session plays over: sockets towards a daemon, or an engine in the same process with a clock of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use super::Options;
+use super::link::Link;
+use crate::capture::Transport;
+use crate::capture::flow::Role;
+
+/// A message that came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Incoming {
+    /// Whose side it came to.
+    pub party: Role,
+    /// The message.
+    pub octets: Vec<u8>,
+}
+
+/// Nothing can come any more.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Gone;
+
+/// Carries the messages of one call, for both sides.
+pub trait Wire {
+    /// Now, on the clock by which messages come.
+    fn now(&self) -> Moment;
+    /// Where the daemon is.
+    fn target(&self) -> SocketAddr;
+    /// The address of a side, if it is played.
+    fn local(&self, party: Role) -> Option<SocketAddr>;
+    /// What a side speaks at present.
+    fn transport(&self, party: Role) -> Transport;
+    /// Sends.
+    ///
+    /// # Errors
+    /// It can't be sent, or nobody has called that side yet.
+    fn send(&mut self, party: Role, octets: &[u8]) -> io::Result<()>;
+    /// What comes next, or `None` when nothing does until that moment.
+    ///
+    /// # Errors
+    /// Nothing can come any more.
+    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, Gone>;
+}
+
+/// Sockets towards a daemon that runs.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    target: SocketAddr,
+    transport: Transport,
+    caller: Link,
+    runtime: Option<Link>,
+    incoming: Receiver<Incoming>,
+    clock: fn() -> Moment,
+}
+
+impl Sockets {
+    /// Opens them; `captured` is what the call was captured on.
+    pub(super) fn open(options: &Options, captured: Transport) -> io::Result<Self> {
+        let (sender, incoming) = channel();
+        let transport = options.transport_for(captured);
+        let caller = Link::towards(options.target, transport, Role::Caller, &sender)?;
+        let runtime = options
+            .runtime
+            .map(|address| Link::listening(address, Role::Runtime, &sender))
+            .transpose()
+            .map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("the runtime's side can't listen: {error}"),
+                )
+            })?;
+        Ok(Self {
+            target: options.target,
+            transport,
+            caller,
+            runtime,
+            incoming,
+            clock: options.now,
+        })
+    }
+
+    fn link(&self, party: Role) -> Option<&Link> {
+        match party {
+            Role::Caller => Some(&self.caller),
+            Role::Runtime => self.runtime.as_ref(),
+            Role::Us | Role::Other => None,
+        }
+    }
+}
+
+impl Wire for Sockets {
+    fn now(&self) -> Moment {
+        (self.clock)()
+    }
+
+    fn target(&self) -> SocketAddr {
+        self.target
+    }
+
+    fn local(&self, party: Role) -> Option<SocketAddr> {
+        self.link(party).map(|link| link.local)
+    }
+
+    fn transport(&self, party: Role) -> Transport {
+        match party {
+            Role::Runtime => self
+                .runtime
+                .as_ref()
+                .map_or(Transport::Udp, Link::transport),
+            Role::Caller | Role::Us | Role::Other => self.transport,
+        }
+    }
+
+    fn send(&mut self, party: Role, octets: &[u8]) -> io::Result<()> {
+        self.link(party).unwrap_or(&self.caller).send(octets)
+    }
+
+    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, Gone> {
+        let wait = until.since(self.now()).max(Duration::from_millis(1));
+        match self.incoming.recv_timeout(wait) {
+            Ok(incoming) => Ok(Some(incoming)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Gone),
+        }
+    }
+}

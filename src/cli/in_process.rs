@@ -1,0 +1,178 @@
+//! Calls played through the core in this process, on a clock that waits for nobody: thousands a second, and nothing of it is stored.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use trunkline_sip::flow::{self, Flow};
+use trunkline_sip::moment::Moment;
+
+use crate::capture::Transport;
+use crate::capture::flow::Role;
+use crate::capture::replay::{Gone, Incoming, Wire};
+use crate::config::Config;
+use crate::engine::rehearsal::Rehearsal;
+
+/// Where the sides are, as far as the core can tell.
+const CALLER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), 5060);
+pub(super) const RUNTIME: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)), 5060);
+/// The number of the caller's connection, where it has one.
+const CONNECTION: u32 = 1;
+/// How long what a call leaves may live: beyond the longest of SIP's timers.
+const REST: Duration = Duration::from_secs(90);
+
+/// The core, and the two sides of one call.
+#[derive(Debug)]
+pub(super) struct InProcess {
+    core: Rehearsal,
+    caller: Flow,
+    /// How the runtime was called last; before, it can't say anything.
+    runtime: Option<Flow>,
+    plays_runtime: bool,
+    arrived: VecDeque<Incoming>,
+}
+
+impl InProcess {
+    /// A caller on that transport.
+    ///
+    /// # Errors
+    /// The configuration has no listener for it.
+    pub(super) fn new(
+        core: Rehearsal,
+        config: &Config,
+        transport: Transport,
+        plays_runtime: bool,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            caller: caller(config, transport)?,
+            core,
+            runtime: None,
+            plays_runtime,
+            arrived: VecDeque::new(),
+        })
+    }
+
+    /// For the next call, which may come on another transport. False if the last one has left something.
+    ///
+    /// # Errors
+    /// The configuration has no listener for it.
+    pub(super) fn again(
+        &mut self,
+        config: &Config,
+        transport: Transport,
+        plays_runtime: bool,
+    ) -> Result<bool, String> {
+        let is_at_rest = self.core.end(REST);
+        self.caller = caller(config, transport)?;
+        self.runtime = None;
+        self.plays_runtime = plays_runtime;
+        self.arrived.clear();
+        Ok(is_at_rest)
+    }
+
+    fn collect(&mut self) {
+        for (flow, octets) in self.core.take_sent() {
+            let party = if flow.peer == self.caller.peer {
+                Role::Caller
+            } else {
+                self.runtime = Some(flow);
+                Role::Runtime
+            };
+            if party == Role::Caller || self.plays_runtime {
+                self.arrived.push_back(Incoming { party, octets });
+            }
+        }
+    }
+}
+
+fn caller(config: &Config, transport: Transport) -> Result<Flow, String> {
+    let transport = match transport {
+        Transport::Udp => flow::Transport::Udp,
+        Transport::Tcp | Transport::Tls => flow::Transport::Tcp,
+    };
+    let found = config
+        .sip
+        .listeners
+        .iter()
+        .enumerate()
+        .find(|(_, listener)| listener.transport == transport);
+    let (index, listener) = found.ok_or("no listener is configured for the call's transport")?;
+    let mut local = listener.address;
+    if local.ip().is_unspecified() {
+        local.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    Ok(Flow {
+        transport,
+        listener: u16::try_from(index).map_err(|_| "there are too many listeners")?,
+        connection: match transport {
+            flow::Transport::Udp => 0,
+            flow::Transport::Tcp | flow::Transport::Tls => CONNECTION,
+        },
+        local,
+        peer: CALLER,
+    })
+}
+
+const fn transport(flow: &Flow) -> Transport {
+    match flow.transport {
+        flow::Transport::Udp => Transport::Udp,
+        flow::Transport::Tcp => Transport::Tcp,
+        flow::Transport::Tls => Transport::Tls,
+    }
+}
+
+impl Wire for InProcess {
+    fn now(&self) -> Moment {
+        self.core.now()
+    }
+
+    fn target(&self) -> SocketAddr {
+        self.caller.local
+    }
+
+    fn local(&self, party: Role) -> Option<SocketAddr> {
+        match party {
+            Role::Caller => Some(CALLER),
+            Role::Runtime => self.plays_runtime.then_some(RUNTIME),
+            Role::Us | Role::Other => None,
+        }
+    }
+
+    fn transport(&self, party: Role) -> Transport {
+        match (party, &self.runtime) {
+            (Role::Runtime, Some(flow)) => transport(flow),
+            (Role::Runtime, None) => Transport::Udp,
+            (Role::Caller | Role::Us | Role::Other, _) => transport(&self.caller),
+        }
+    }
+
+    fn send(&mut self, party: Role, octets: &[u8]) -> io::Result<()> {
+        let flow = match party {
+            Role::Runtime => self
+                .runtime
+                .ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "nobody has called"))?,
+            Role::Caller | Role::Us | Role::Other => self.caller,
+        };
+        self.core.receive(flow, octets);
+        Ok(())
+    }
+
+    fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, Gone> {
+        loop {
+            self.collect();
+            if let Some(incoming) = self.arrived.pop_front() {
+                return Ok(Some(incoming));
+            }
+            match self.core.next_timeout().filter(|next| *next <= until) {
+                Some(next) => self.core.advance(next),
+                None => {
+                    self.core.advance(until);
+                    self.collect();
+                    return Ok(self.arrived.pop_front());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The core driven without a socket, a thread or a wait: messages are given to it, what it sends is taken from it, and its clock goes as
+//! fast as it is told to. Nothing is stored, and nobody is told.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_sip::auth::{NonceWindow, Nonces};
+use trunkline_sip::endpoint::{self, Counts, Endpoint, Received};
+use trunkline_sip::entropy::Entropy;
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::{Minter, Node};
+use trunkline_sip::verified::Names;
+use trunkline_sip::wire::{Method, lex};
+
+use super::shard::framing;
+use super::{bounds, calls_config, registrar_config, sent_by};
+use crate::calls::caps::Caps;
+use crate::calls::limits::Limits;
+use crate::calls::live::LiveCalls;
+use crate::calls::record::Fact;
+use crate::calls::target::{Target, Unresolved};
+use crate::calls::{Calls, Core, Effect, Reason};
+use crate::config::Config;
+use crate::directory::view::View;
+use crate::registrar::Registrar;
+use crate::registrar::bindings::Bindings;
+use crate::store::Keyring;
+
+/// Nonces that are remembered as used.
+const NONCES: usize = 65_536;
+/// Transactions at once: one call has few.
+const TRANSACTIONS: usize = 10_000;
+/// Where the echo agent would listen.
+const MEDIA_PORT: u16 = 20_000;
+
+/// The core on a stage of its own.
+#[derive(Debug)]
+pub struct Rehearsal {
+    endpoint: Endpoint,
+    calls: Calls,
+    registrar: Registrar,
+    live: Arc<LiveCalls>,
+    view: Arc<View>,
+    /// Whoever is called by a name is here.
+    elsewhere: SocketAddr,
+    now: Moment,
+}
+
+impl Rehearsal {
+    /// Calls are decided by `view` and configured as the daemon's; every name of a host leads to `elsewhere`.
+    pub fn new(
+        config: &Config,
+        keyring: &Keyring,
+        view: Arc<View>,
+        elsewhere: SocketAddr,
+        now: Moment,
+    ) -> Self {
+        let sip = &config.sip;
+        let addresses: Vec<SocketAddr> = sip
+            .listeners
+            .iter()
+            .map(|listener| listener.address)
+            .collect();
+        let minter = Minter::new(Node(0), rand::random());
+        let nonces = Arc::new(Nonces::new(rand::random(), sip.nonce_lifetime));
+        let window = Arc::new(NonceWindow::new(sip.nonce_lifetime, NONCES));
+        let bindings = Bindings::new();
+        let live = LiveCalls::new();
+        let endpoint = Endpoint::new(
+            endpoint::Config {
+                minter: minter.clone(),
+                t1: sip.t1,
+                t2: sip.t2,
+                t4: sip.t4,
+                server: concat!("Trunkline/", env!("CARGO_PKG_VERSION")).into(),
+                sent_by: sent_by(config, &addresses),
+                max_transactions: TRANSACTIONS,
+            },
+            Entropy::from_seed(rand::random()),
+        );
+        let core = Core::new(
+            Arc::new(calls_config(config, keyring, 0, &addresses)),
+            minter,
+            (Arc::clone(&nonces), Arc::clone(&window)),
+            (
+                Limits::new(config.limits.max_calls),
+                Caps::new(bounds(config)),
+            ),
+            Arc::clone(&live),
+            now,
+        )
+        .reaching(Arc::new(Names::default()), Arc::clone(&bindings));
+        Self {
+            endpoint,
+            calls: Calls::new(core),
+            registrar: Registrar::new(
+                Arc::new(registrar_config(config)),
+                (nonces, window),
+                bindings,
+            ),
+            live,
+            view,
+            elsewhere,
+            now,
+        }
+    }
+
+    /// Its clock.
+    pub const fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// A message comes.
+    pub fn receive(&mut self, flow: Flow, octets: &[u8]) {
+        let now = self.now;
+        let view = Arc::clone(&self.view);
+        match lex(octets, framing(flow)) {
+            Ok(message) => {
+                let received = self.endpoint.receive_message(message, flow, now);
+                match received {
+                    Received::Request(request) if request.method() == Method::Register => self
+                        .registrar
+                        .handle(&mut self.endpoint, &view, flow, &request, now),
+                    received => {
+                        self.calls
+                            .handle(&mut self.endpoint, &view, flow, received, now);
+                    }
+                }
+            }
+            Err(malformed) => self.endpoint.receive_malformed(&malformed, &flow),
+        }
+        self.settle();
+    }
+
+    /// When something is due of its own accord.
+    pub fn next_timeout(&self) -> Option<Moment> {
+        let moments = [self.endpoint.next_timeout(), self.calls.next_timeout()];
+        moments.into_iter().flatten().min()
+    }
+
+    /// Lets the time pass until then, and what is due then happen; a moment that has been changes nothing.
+    pub fn advance(&mut self, until: Moment) {
+        self.now = self.now.max(until);
+        self.endpoint.handle_timeout(self.now);
+        self.settle();
+        self.calls.handle_timeout(&mut self.endpoint, self.now);
+        self.settle();
+    }
+
+    /// Takes what was sent since the last time.
+    pub fn take_sent(&mut self) -> Vec<(Flow, Vec<u8>)> {
+        let sent = self
+            .endpoint
+            .transmits()
+            .map(|(flow, octets)| (flow, octets.to_vec()))
+            .collect();
+        self.endpoint.clear_transmits();
+        sent
+    }
+
+    /// Hangs up what is left, and lets the time pass until nothing is alive; false if something stays for longer than `limit`.
+    pub fn end(&mut self, limit: Duration) -> bool {
+        self.calls
+            .hang_up_all(&mut self.endpoint, Reason::Operator, self.now);
+        self.settle();
+        let until = self.now + limit;
+        while !self.is_at_rest() {
+            let Some(next) = self.next_timeout().filter(|next| *next <= until) else {
+                break;
+            };
+            self.advance(next);
+            self.endpoint.clear_transmits();
+        }
+        self.is_at_rest()
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.calls.is_empty() && self.endpoint.counts() == Counts::default()
+    }
+
+    fn settle(&mut self) {
+        let now = self.now;
+        while let Some(event) = self.endpoint.poll_event() {
+            self.calls.handle_event(&mut self.endpoint, event, now);
+        }
+        self.registrar.effects();
+        loop {
+            let effects: Vec<Effect> = self.calls.effects().collect();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                self.carry_out(effect);
+            }
+        }
+    }
+
+    fn found(&self, wanted: &Unresolved) -> Vec<Target> {
+        vec![Target {
+            uri: wanted.uri.clone(),
+            transport: wanted.transport.unwrap_or(Transport::Udp),
+            address: self.elsewhere,
+            by: None,
+        }]
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        let now = self.now;
+        match effect {
+            Effect::Resolve { call, wanted } => {
+                let targets = self.found(&wanted);
+                self.calls
+                    .handle_resolved(&mut self.endpoint, call, targets, now);
+            }
+            Effect::ResolveHop { wanted } => {
+                let targets = self.found(&wanted);
+                self.calls.handle_hop(&wanted, targets, now);
+            }
+            Effect::FindContact { call, .. } => {
+                self.calls
+                    .handle_contact(&mut self.endpoint, call, None, now);
+            }
+            Effect::OpenEcho { call, near } => {
+                let local = SocketAddr::new(near, MEDIA_PORT);
+                self.calls
+                    .handle_echo_open(&mut self.endpoint, call, Some(local), now);
+            }
+            Effect::Fact(Fact::Ended(ended)) => self.live.forget(ended.call),
+            Effect::Fact(_)
+            | Effect::UpdateEcho { .. }
+            | Effect::CloseEcho { .. }
+            | Effect::AuthFailure(_)
+            | Effect::Turned { .. } => {}
+        }
+    }
+}
