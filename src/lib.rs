@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod directory;
 pub mod engine;
+pub mod explain;
 pub mod integrations;
 pub mod journal;
 pub mod listener;

@@ -50,6 +50,22 @@ impl Country {
     }
 }
 
+/// The country in whose national form `dialled` is the number of these `digits`, with or without the prefix that stands before area
+/// codes there. The main country of those that share a country code. No plan is compiled for it.
+pub(crate) fn of_number(digits: &str, dialled: &str) -> Option<&'static str> {
+    let matches = |length: usize| {
+        let (code, national) = digits.split_at_checked(length)?;
+        let code: u16 = code.parse().ok()?;
+        let countries = DATABASE.by_code(&code)?;
+        let is_main = |data: &&&phonenumber::Metadata| data.is_main_country_for_code();
+        let data = countries.iter().find(is_main).or(countries.first())?;
+        let prefix = data.national_prefix().unwrap_or_default();
+        let is_form = dialled == national || dialled.strip_prefix(prefix) == Some(national);
+        (is_form && data.id().len() == 2).then_some(data.id())
+    };
+    (1..=3).find_map(matches)
+}
+
 /// How numbers are dialled within a country.
 #[derive(Debug)]
 pub struct Plan {

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::decision::{At, Decision, Found, Looked, Outcome, State, Step};
 use crate::directory::{Agent, Org};
 use crate::facts::{Dialled, Facts, caller, dialled};
+use crate::near::near_misses;
 
 /// Looks that a step lists one by one; those beyond are counted.
 const LISTED: usize = 20;
@@ -29,12 +30,15 @@ pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision
         .or_else(|| search.trunk_numbers())
         .or_else(|| search.first_available())
         .unwrap_or(Outcome::NoAgent);
-    Decision {
+    let mut decision = Decision {
         outcome,
         caller: caller(facts, org),
         dialled,
         trail: search.trail,
-    }
+        near_misses: Vec::new(),
+    };
+    decision.near_misses = near_misses(facts, org, &decision);
+    decision
 }
 
 struct Search<'o> {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::facts::{Caller, Dialled};
+use crate::near::NearMiss;
 use crate::{Agent, E164};
 
 /// Who takes the call, and the trail that led there.
@@ -19,6 +20,9 @@ pub struct Decision {
     pub caller: Caller,
     /// In the order it was looked at.
     pub trail: Vec<Looked>,
+    /// What the call came close to.
+    #[serde(default)]
+    pub near_misses: Vec<NearMiss>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -123,10 +127,14 @@ impl Decision {
         }
     }
 
-    /// The trail and the outcome, a sentence each.
+    /// The trail and the outcome, a sentence each, and then what the call came close to.
     pub fn sentences(&self) -> Vec<String> {
         let looks = self.trail.iter().map(Looked::to_string);
-        looks.chain([self.outcome.to_string()]).collect()
+        let near = self.near_misses.iter().map(NearMiss::to_string);
+        looks
+            .chain([self.outcome.to_string()])
+            .chain(near)
+            .collect()
     }
 }
 

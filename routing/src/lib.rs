@@ -9,6 +9,7 @@ pub mod decision;
 pub mod directory;
 pub mod e164;
 pub mod facts;
+pub mod near;
 pub mod numbers;
 mod sentences;
 
@@ -18,3 +19,4 @@ pub use decision::{At, Decision, Found, Looked, Outcome, State, Step};
 pub use directory::{Agent, Org, Trunk};
 pub use e164::E164;
 pub use facts::{Caller, Dialled, Facts};
+pub use near::{Differs, NearMiss};

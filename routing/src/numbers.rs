@@ -25,6 +25,12 @@ pub fn reduce(raw: &str, country: Option<Country>, held: &dyn Fn(&E164) -> bool)
     as_is.or_else(|| choose(&readings(&written.digits, country), held))
 }
 
+/// The digits of what a peer sent, and whether they begin with a country code for certain; nothing for what is no number.
+pub(crate) fn plain_digits(raw: &str) -> Option<(String, bool)> {
+    let written = Written::read(raw)?;
+    Some((written.digits, written.global))
+}
+
 /// A number as it was written, without its decoration.
 struct Written {
     digits: String,

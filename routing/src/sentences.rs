@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::decision::{At, Found, Looked, Outcome, State, Step};
+use crate::near::{Differs, NearMiss};
 
 impl Display for Looked {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -114,5 +115,93 @@ impl Display for Step {
             Self::TrunkNumbers => "it is the first available one on the trunk's number list",
             Self::FirstAvailable => "it is the org's first available one",
         })
+    }
+}
+
+/// What it is, and what would make a hit of it.
+impl Display for NearMiss {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number {
+                dialled,
+                number,
+                differs,
+                agent,
+            } => {
+                write!(
+                    out,
+                    "Near miss: {dialled:?} is close to the org's number {number}"
+                )?;
+                match agent {
+                    Some(agent) => write!(out, " of agent {agent}: {differs}"),
+                    None => write!(out, ", which is assigned to no agent: {differs}"),
+                }
+            }
+            Self::Unassigned { number } => write!(
+                out,
+                "Near miss: {number} is a number of this org that is assigned to no agent; assign it to the one that should answer."
+            ),
+            Self::To { number, agent } => {
+                write!(out, "Near miss: To names the org's number {number}")?;
+                if let Some(agent) = agent {
+                    write!(out, " of agent {agent}")?;
+                }
+                out.write_str(
+                    ", but the number in the Request-URI is what counts; have the PBX put the dialled number there.",
+                )
+            }
+            Self::AgentName { header, id } => write!(
+                out,
+                "Near miss: the agent header gives the name {header:?}; send the agent's id, {id}."
+            ),
+            Self::AgentId { header } => write!(
+                out,
+                "Near miss: the agent header gives the id {header:?}, which isn't one of this org's agents; send the id of one that is."
+            ),
+            Self::Agent { id, name, state } => {
+                write!(out, "Near miss: agent {name:?} ({id}) {state}; ")?;
+                out.write_str(match state {
+                    State::Available => "it could have taken the call.",
+                    State::Disabled => "enable it.",
+                    State::NotInbound => "make its type inbound.",
+                    State::AtLimit => {
+                        "raise its max_concurrent_calls, or wait until one of its calls ends."
+                    }
+                })
+            }
+        }
+    }
+}
+
+impl Display for Differs {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NationalForm { country } => write!(
+                out,
+                "that is its national form in {country}; set the trunk's default_country to {country}."
+            ),
+            Self::Before { dialled, number } => match (dialled.as_str(), number.as_str()) {
+                ("", number) => write!(
+                    out,
+                    "{number:?} is missing before it; have the PBX send the whole number."
+                ),
+                (dialled, "") => write!(
+                    out,
+                    "{dialled:?} stands before it; have the PBX leave that out."
+                ),
+                (dialled, number) => write!(
+                    out,
+                    "it begins with {dialled:?} where the number begins with {number:?}; have the PBX send the number as it is."
+                ),
+            },
+            Self::Behind { dialled } => write!(
+                out,
+                "{dialled:?} follows it; have the PBX leave that out, or add the longer number to the org."
+            ),
+            Self::Short { number } => write!(
+                out,
+                "{number:?} is missing at its end; have the PBX send the whole number."
+            ),
+        }
     }
 }

@@ -13,13 +13,13 @@ pub(super) fn written(moment: Moment) -> String {
 }
 
 /// The start of a window: a timestamp, or a date, which begins at its midnight.
-pub(super) fn start(text: &str) -> Result<Moment, String> {
+pub(crate) fn start(text: &str) -> Result<Moment, String> {
     read(text, Time::midnight())
 }
 
 /// The inclusive end of a window: a timestamp, or a date, which ends at its midnight. The whole millisecond is in it, since what
 /// we show of a time goes no further.
-pub(super) fn end(text: &str) -> Result<Moment, String> {
+pub(crate) fn end(text: &str) -> Result<Moment, String> {
     let end = read(text, Time::constant(23, 59, 59, 999_000_000))?.as_micros();
     Ok(Moment::from_micros(end - end % 1000 + 999))
 }

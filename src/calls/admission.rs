@@ -3,20 +3,27 @@
 //!
 //! What is found wrong after this is refused statefully and recorded.
 
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use trunkline_routing::Facts;
-use trunkline_sip::auth::{self, NonceState, Nonces, Policy, Verdict};
+use trunkline_sip::auth::{self, NonceState, Nonces, Part, Policy, Verdict};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::auth::Credentials;
+use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::invite::{self, Difference, Invite};
 
+use super::asked::Proof;
 use super::context::Core;
 use super::effect::{AuthFailure, Effect};
 use super::refusal::Reason;
+use uuid::Uuid;
+
+use crate::directory::blame;
 use crate::directory::view::{OrgView, Source, View};
 
 /// A caller who has proved who it is.
@@ -24,6 +31,8 @@ pub(crate) struct Admitted {
     pub(crate) org: Arc<OrgView>,
     /// The INVITE as `rsip` reads it, or how that differs from the lexer's reading.
     pub(crate) invite: Result<Invite, Difference>,
+    /// How.
+    pub(crate) proof: Proof,
 }
 
 /// Lets an INVITE in, or answers it.
@@ -43,6 +52,10 @@ pub(crate) fn admit(
     match auth::credentials(message, &config.realm) {
         Some(credentials) => by_digest(core, endpoint, view, flow, message, &credentials, now),
         None => by_source(view, flow, message, &config.header_prefix).or_else(|| {
+            if let Some(other) = auth::foreign_credentials(message, &config.realm) {
+                let whose = blame::of_other_realm(view, &other.username_unescaped());
+                failed(core, whose, &other, message, flow, now);
+            }
             challenge(core, endpoint, flow, message, false, now);
             None
         }),
@@ -121,29 +134,82 @@ fn by_digest(
             return Some(Admitted {
                 org,
                 invite: invite::read(message),
+                proof: Proof::Digest,
             });
         }
         (Some(login), Verdict::Wrong(part)) => {
-            tracing::debug!(org.id = %login.org, source = %flow.peer, ?part, "log-in refused");
-            let username = String::from_utf8_lossy(credentials.username).into();
-            let failure = AuthFailure {
-                org: login.org,
-                trunk: login.trunk,
-                username,
-                source: flow.peer,
-                at: now,
-                part,
-            };
-            core.effects.push(Effect::AuthFailure(failure));
+            let whose = Some((login.org, login.trunk, part));
+            failed(core, whose, credentials, message, flow, now);
             challenge(core, endpoint, flow, message, false, now);
         }
         // A stranger's stale nonce looks the same as a customer's.
-        (_, Verdict::Stale) => challenge(core, endpoint, flow, message, true, now),
+        (login, Verdict::Stale) => {
+            if let Some(login) = login.filter(|_| core.stale.again(message)) {
+                let whose = Some((login.org, login.trunk, Part::Nonce));
+                failed(core, whose, credentials, message, flow, now);
+            }
+            challenge(core, endpoint, flow, message, true, now);
+        }
         (None, Verdict::Ok | Verdict::Wrong(_)) => {
-            challenge(core, endpoint, flow, message, false, now)
+            let name = credentials.username_unescaped();
+            let whose = blame::of_unknown_user(view, flow.peer.ip(), &name, now);
+            failed(core, whose, credentials, message, flow, now);
+            challenge(core, endpoint, flow, message, false, now);
         }
     }
     None
+}
+
+/// Notes a failed log-in for the org that it belongs to.
+fn failed(
+    core: &mut Core,
+    whose: Option<(Uuid, Uuid, Part)>,
+    credentials: &Credentials<'_>,
+    message: &Message<'_>,
+    flow: Flow,
+    now: Moment,
+) {
+    let Some((org, trunk, part)) = whose else {
+        return;
+    };
+    tracing::debug!(org.id = %org, source = %flow.peer, ?part, "log-in refused");
+    let text = |octets: &[u8]| Box::from(String::from_utf8_lossy(octets));
+    let dialled = Uri::parse(message.request_uri()).ok();
+    core.effects.push(Effect::AuthFailure(AuthFailure {
+        org,
+        trunk,
+        username: text(credentials.username),
+        source: flow.peer,
+        at: now,
+        part,
+        call_id: text(message.call_id()),
+        dialled: dialled.map(|uri| text(&uri.user_unescaped())),
+    }));
+}
+
+/// Calls that have answered a challenge with a nonce that was no longer good: the last of them, to notice those that do it again.
+/// Only those who know a password get here.
+#[derive(Debug, Default)]
+pub(crate) struct Stale(VecDeque<(u64, u32)>);
+
+impl Stale {
+    const KEPT: usize = 64;
+
+    /// Whether this call has done so before, in another request; it is noted either way.
+    fn again(&mut self, message: &Message<'_>) -> bool {
+        let mut hasher = DefaultHasher::new();
+        message.call_id().hash(&mut hasher);
+        let (call, number) = (hasher.finish(), message.cseq().number);
+        let known = self.0.iter().find(|(known, _)| *known == call);
+        let is_again = known.is_some_and(|(_, first)| *first != number);
+        if known.is_none() {
+            self.0.push_back((call, number));
+            if self.0.len() > Self::KEPT {
+                self.0.pop_front();
+            }
+        }
+        is_again
+    }
 }
 
 fn by_source(view: &View, flow: Flow, message: &Message<'_>, prefix: &str) -> Option<Admitted> {
@@ -152,6 +218,7 @@ fn by_source(view: &View, flow: Flow, message: &Message<'_>, prefix: &str) -> Op
         Source::Dedicated(org) => Some(Admitted {
             org: Arc::clone(view.org(org)?),
             invite: invite::read(message),
+            proof: Proof::DedicatedAddress,
         }),
         Source::Allowed(orgs) => {
             let invite = invite::read(message).ok()?;
@@ -163,6 +230,7 @@ fn by_source(view: &View, flow: Flow, message: &Message<'_>, prefix: &str) -> Op
             Some(Admitted {
                 org: Arc::clone(org),
                 invite: Ok(invite),
+                proof: Proof::AllowedAddress,
             })
         }
     }

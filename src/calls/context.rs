@@ -17,6 +17,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
+use super::admission::Stale;
 use super::call::{Call, CallKey, Side, Speaker};
 use super::caps::Caps;
 use super::crossing::lacking_options;
@@ -123,6 +124,8 @@ pub struct Core {
     pub(crate) names: Arc<Names>,
     /// Where PBXs have registered.
     pub(crate) bindings: Arc<Bindings>,
+    /// Who answers challenges with nonces that are no longer good.
+    pub(crate) stale: Stale,
     scratch: Vec<u8>,
 }
 
@@ -154,6 +157,7 @@ impl Core {
             overloaded: false,
             names: Arc::default(),
             bindings: Bindings::new(),
+            stale: Stale::default(),
             scratch: Vec::with_capacity(4096),
         }
     }
@@ -497,7 +501,8 @@ fn flow_to(
     })
 }
 
-fn is_private(address: IpAddr) -> bool {
+/// Whether an address is one that only its own network reaches.
+pub(crate) fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
             let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;

@@ -91,4 +91,8 @@ pub struct AuthFailure {
     pub at: Moment,
     /// Which part was wrong.
     pub part: Part,
+    /// Call-ID of the request.
+    pub call_id: Box<str>,
+    /// The user part that it asked for; `None` for a registration.
+    pub dialled: Option<Box<str>>,
 }

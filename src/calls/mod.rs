@@ -7,6 +7,7 @@
 
 pub mod admission;
 mod answer;
+pub mod asked;
 mod attempt;
 mod call;
 mod callee;
@@ -51,6 +52,7 @@ pub use call::{CallKey, Side};
 pub use context::{Config, Core, place_of};
 pub use effect::{AuthFailure, EchoMedia, Effect};
 pub use refusal::Reason;
+pub use setup::DOCTOR;
 
 use call::Call;
 use context::{CallTimer, Cx, TagOwner};

@@ -155,6 +155,7 @@ impl Calls {
             decision: None,
             headers: Vec::new(),
             metadata: order.metadata.clone(),
+            asked: None,
         })));
         cx.core.effects.push(Effect::FindContact {
             call: key,

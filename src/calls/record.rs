@@ -9,6 +9,7 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+pub use super::asked::{Asked, Proof};
 pub use super::transfer::record::{State as TransferState, Transfer, Way};
 
 /// Who began the call.
@@ -137,6 +138,9 @@ pub struct Started {
     /// What the client that ordered the call has said of it, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Box<str>>,
+    /// What the caller's INVITE said; absent for calls of our own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Box<Asked>>,
 }
 
 /// A call is over.

@@ -13,6 +13,8 @@ pub enum Reason {
     TrunkBusy,
     /// The org is at its limit.
     OrgBusy,
+    /// The call asked for a report on its trunk, which is made.
+    Examined,
     /// This node is at its limit.
     Overload,
     /// This node is being shut down.
@@ -90,11 +92,12 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 41] = [
+    const ALL: [Self; 42] = [
         Self::NoAgent,
         Self::AgentBusy,
         Self::TrunkBusy,
         Self::OrgBusy,
+        Self::Examined,
         Self::Overload,
         Self::Draining,
         Self::NumberNotAllowed,
@@ -146,6 +149,7 @@ impl Reason {
             Self::AgentBusy => "agent_busy",
             Self::TrunkBusy => "trunk_busy",
             Self::OrgBusy => "org_busy",
+            Self::Examined => "examined",
             Self::Overload => "overload",
             Self::Draining => "draining",
             Self::NumberNotAllowed => "number_not_allowed",
@@ -193,6 +197,9 @@ impl Reason {
             Self::AgentBusy => "The agent is at its limit of concurrent calls",
             Self::TrunkBusy => "The trunk is at its limit of concurrent calls",
             Self::OrgBusy => "The org is at its limit of concurrent calls",
+            Self::Examined => {
+                "The report on this trunk is made: GET /phone/sip/inbound-trunk/doctor, or trunkline trunk doctor"
+            }
             Self::Overload => "This node is at its limit of calls",
             Self::Draining => "This node is shutting down",
             Self::NumberNotAllowed => {
@@ -260,6 +267,7 @@ impl Reason {
             | Self::AgentBusy
             | Self::TrunkBusy
             | Self::OrgBusy
+            | Self::Examined
             | Self::RuntimeUnreachable
             | Self::RuntimeRefused
             | Self::NoMediaPort
@@ -308,6 +316,7 @@ impl Reason {
             | Self::AgentBusy
             | Self::TrunkBusy
             | Self::OrgBusy
+            | Self::Examined
             | Self::Overload
             | Self::Draining
             | Self::NumberNotAllowed

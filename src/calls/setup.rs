@@ -16,6 +16,7 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, lex};
 use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
+use super::asked::{Asked, Proof};
 use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker};
 use super::context::{CallTimer, Core, Cx, allows, lacks_refer};
 use super::crossing::{lacking_options, own_headers};
@@ -27,6 +28,8 @@ use super::target;
 use super::{NOBODY, has_sdp, owner_of};
 use crate::directory::view::{OrgView, Runtime};
 
+/// The user part that asks for a report on the trunk.
+pub const DOCTOR: &str = "doctor";
 /// How long the contact look-up may take.
 const CONTACT_PATIENCE: Duration = Duration::from_millis(100);
 
@@ -42,7 +45,7 @@ pub(crate) fn start(
         admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
         return None;
     };
-    let newcomer = Newcomer::new(cx, key, flow, message, invite);
+    let newcomer = Newcomer::new(cx, key, flow, message, (invite, admitted.proof));
     let org = admitted.org;
     let Ok(read) = admitted.invite else {
         let facts = Facts::default();
@@ -50,6 +53,10 @@ pub(crate) fn start(
         return None;
     };
     let facts = facts_of(&read, &cx.core.config.header_prefix);
+    if is_for_the_doctor(&facts) {
+        newcomer.refuse(cx, &org, &facts, None, Reason::Examined);
+        return None;
+    }
     let (decision, permit) = match newcomer.judge(cx, &org, &facts) {
         Ok(chosen) => chosen,
         Err(Judged { decision, reason }) => {
@@ -81,6 +88,7 @@ struct Newcomer<'a, 'm> {
     flow: Flow,
     message: &'a Message<'m>,
     invite: ServerTx,
+    proof: Proof,
     call: Uuid,
     session: Uuid,
 }
@@ -91,7 +99,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         key: CallKey,
         flow: Flow,
         message: &'a Message<'m>,
-        invite: ServerTx,
+        (invite, proof): (ServerTx, Proof),
     ) -> Self {
         let slot = cx.core.minter.dispatch(message);
         let (call, session) = (cx.mint_id(slot), cx.mint_id(slot));
@@ -100,6 +108,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             flow,
             message,
             invite,
+            proof,
             call,
             session,
         }
@@ -249,6 +258,13 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             decision: decision.map(Box::new),
             headers: own_headers(self.message, &cx.core.config.header_prefix),
             metadata: None,
+            asked: Some(Box::new(Asked::read(
+                self.message,
+                &self.flow,
+                facts,
+                self.proof,
+                cx.now,
+            ))),
         })
     }
 
@@ -331,6 +347,12 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             transfer: None,
         })
     }
+}
+
+/// Whether the call wants no agent but a report on its trunk.
+fn is_for_the_doctor(facts: &Facts) -> bool {
+    let user = facts.request_user.as_deref();
+    user.is_some_and(|user| user.eq_ignore_ascii_case(DOCTOR))
 }
 
 /// `Warning` and the machine-readable reason of a refusal.

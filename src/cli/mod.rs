@@ -17,6 +17,7 @@ mod outset;
 mod partner;
 mod quickstart;
 mod replay;
+mod route_replay;
 mod route_test;
 mod serve;
 mod sockets;
@@ -70,6 +71,7 @@ enum Command {
     Serve(serve::Command),
     Quickstart(quickstart::Command),
     RouteTest(route_test::Command),
+    RouteReplay(route_replay::Command),
     /// Reads and judges the configuration.
     #[command(subcommand)]
     Config(config::Command),
@@ -142,6 +144,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(command) => command.run(&config),
         Command::Quickstart(command) => command.run(&config),
         Command::RouteTest(command) => outset::block_on(command.run(&config)),
+        Command::RouteReplay(command) => outset::block_on(command.run(&config)),
         Command::Config(command) => command.run(&config),
         Command::Capture(command) => command.run(),
         Command::Trace(command) => command.run(),

@@ -25,6 +25,11 @@ pub(super) trait Shown: Serialize {
 }
 
 impl Output {
+    /// Whether a program reads it.
+    pub(super) const fn is_json(self) -> bool {
+        self.json
+    }
+
     /// One thing: a line a column.
     pub(super) fn one<T: Shown>(self, thing: &T) {
         if self.json {

@@ -1,6 +1,5 @@
 //! `trunkline route-test`: who would take a call, and why, decided by the function that decides live calls. Nothing is placed.
 
-use serde::Serialize;
 use trunkline_routing::{Decision, Facts, decide};
 use uuid::Uuid;
 
@@ -8,6 +7,7 @@ use super::org::OfOrg;
 use super::output::{Output, Shown};
 use super::{Failure, outset};
 use crate::config::Config;
+use crate::explain::DecisionView;
 
 /// Says which agent would take a call, and why.
 #[derive(Debug, clap::Args)]
@@ -31,14 +31,6 @@ pub(super) struct Command {
     busy: Vec<Uuid>,
     #[command(flatten)]
     output: Output,
-}
-
-/// The decision, and the same in sentences.
-#[derive(Debug, Serialize)]
-struct DecisionView {
-    #[serde(flatten)]
-    decision: Decision,
-    explanation: Vec<String>,
 }
 
 impl Shown for DecisionView {
@@ -82,11 +74,7 @@ impl Command {
             ..Facts::default()
         };
         let decision = decide(&facts, &org.routing, &|agent| self.busy.contains(&agent));
-        let explanation = decision.sentences();
-        self.output.one(&DecisionView {
-            decision,
-            explanation,
-        });
+        self.output.one(&DecisionView::from(decision));
         Ok(())
     }
 }

@@ -7,10 +7,13 @@ use uuid::Uuid;
 
 use super::agent::Limit;
 use super::org::OfOrg;
-use super::output::{Output, Shown, or_dash, time};
+use super::output::{Output, Shown, json, or_dash, print, time};
 use super::{Failure, dedication, e164, network, now, outset};
 use crate::config::{Config, Sip};
+use crate::explain::finding::Finding;
+use crate::explain::report::{self, Report};
 use crate::store::{InboundTrunk, InboundTrunkChange};
+use crate::telemetry::redact;
 
 /// The org's inbound trunk, which its PBX calls through.
 #[derive(Debug, clap::Subcommand)]
@@ -85,6 +88,13 @@ pub(super) enum Command {
     },
     /// Deletes the trunk; its credentials stop working.
     Delete {
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Shows what the last call to sip:doctor@ found, and what to set in that phone system.
+    Doctor {
         #[command(flatten)]
         org: OfOrg,
         #[command(flatten)]
@@ -208,6 +218,27 @@ impl Shown for TrunkView {
     }
 }
 
+fn show(output: Output, report: &Report) {
+    if output.is_json() {
+        return print(&json(report));
+    }
+    let mut lines = Vec::new();
+    match &report.user_agent {
+        Some(user_agent) if report.call_id.is_some() => {
+            let pbx = report.pbx.unwrap_or("no phone system that is known");
+            lines.push(format!("{} ({pbx})", redact::escape(user_agent)));
+        }
+        _ if report.call_id.is_none() => lines.push(report.how.clone()),
+        _ => {}
+    }
+    let findings = report.findings.iter().map(Finding::to_string);
+    lines.extend(findings);
+    if let Some(settings) = &report.settings {
+        lines.push(format!("\n{settings}"));
+    }
+    print(&lines.join("\n"));
+}
+
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let store = outset::open_store(config).await?;
@@ -265,6 +296,13 @@ impl Command {
             Self::Delete { org, output } => {
                 trunks.delete(org.id(&store).await?, now()).await?;
                 output.done("The trunk is deleted; its credentials no longer work.");
+                return Ok(());
+            }
+            Self::Doctor { org, output } => {
+                let endpoint = config.sip.endpoint();
+                let place = (endpoint.as_str(), &*config.sip.realm);
+                let org = org.id(&store).await?;
+                show(output, &report::of_trunk(&store, org, place, now()).await?);
                 return Ok(());
             }
             Self::Sources(command) => return command.run(&store).await,

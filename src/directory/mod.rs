@@ -2,6 +2,7 @@
 //!
 //! Shards read it without a lock; an edit anywhere is seen within a second. While the database is away the view stays as it was.
 
+pub(crate) mod blame;
 mod book;
 pub mod destinations;
 mod follow;

@@ -537,13 +537,20 @@ fn record_auth_failures(store: Store, runtime: &runtime::Handle) -> mpsc::Sender
 }
 
 fn noted(failure: AuthFailure) -> NewAuthFailure {
+    // What a peer sent: of bounded length, and as PostgreSQL takes it.
+    let text = |sent: &str| -> Box<str> {
+        let kept = sent.chars().filter(|char| *char != '\0').take(255);
+        kept.collect::<String>().into()
+    };
     NewAuthFailure {
         org: failure.org,
         trunk: failure.trunk,
-        username: failure.username,
+        username: text(&failure.username),
         source: failure.source.ip(),
         part: part_name(failure.part),
         at: failure.at,
+        sip_call_id: text(&failure.call_id),
+        dialled: failure.dialled.as_deref().map(text),
     }
 }
 
@@ -554,5 +561,9 @@ const fn part_name(part: Part) -> &'static str {
         Part::Uri => "uri",
         Part::Algorithm => "algorithm",
         Part::Malformed => "malformed",
+        Part::User => "user",
+        Part::Expired => "expired",
+        Part::Realm => "realm",
+        Part::Nonce => "nonce",
     }
 }

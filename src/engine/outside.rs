@@ -181,6 +181,8 @@ impl Outside {
                 source: failed.source,
                 at: failed.at,
                 part: failed.part,
+                call_id: failed.call_id,
+                dialled: None,
             }),
         }
     }

@@ -14,12 +14,14 @@ use std::time::Duration;
 use trunkline_sip::auth::{self, Algorithm, NonceWindow, Nonces, Part, Policy, Verdict};
 use trunkline_sip::endpoint::{Endpoint, Owner, Response};
 use trunkline_sip::flow::Flow;
+use trunkline_sip::header::auth::Credentials;
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
+use crate::directory::blame;
 use crate::directory::view::{Login, View};
 use asked::{Asked, Fault};
 use bindings::{Binding, Bindings, Change, Refused, Sender};
@@ -68,6 +70,8 @@ pub struct AuthFailure {
     pub at: Moment,
     /// What was wrong.
     pub part: Part,
+    /// Call-ID of the request.
+    pub call_id: Box<str>,
 }
 
 /// A server transaction that no call owns.
@@ -146,6 +150,10 @@ impl Registrar {
     ) -> Option<&'v Login> {
         let config = Arc::clone(&self.config);
         let Some(credentials) = auth::credentials(message, &config.realm) else {
+            if let Some(other) = auth::foreign_credentials(message, &config.realm) {
+                let whose = blame::of_other_realm(view, &other.username_unescaped());
+                self.failed(whose, &other, message, flow, now);
+            }
             self.challenge(endpoint, flow, message, false, now);
             return None;
         };
@@ -169,22 +177,41 @@ impl Registrar {
         match (login, verdict) {
             (Some(login), Verdict::Ok) => return Some(login),
             (Some(login), Verdict::Wrong(part)) => {
-                self.effects.push(Effect::AuthFailure(AuthFailure {
-                    org: login.org,
-                    trunk: login.trunk,
-                    username: String::from_utf8_lossy(credentials.username).into(),
-                    source: flow.peer,
-                    at: now,
-                    part,
-                }));
+                let whose = Some((login.org, login.trunk, part));
+                self.failed(whose, &credentials, message, flow, now);
                 self.challenge(endpoint, flow, message, false, now);
             }
             (_, Verdict::Stale) => self.challenge(endpoint, flow, message, true, now),
             (None, Verdict::Ok | Verdict::Wrong(_)) => {
+                let name = credentials.username_unescaped();
+                let whose = blame::of_unknown_user(view, flow.peer.ip(), &name, now);
+                self.failed(whose, &credentials, message, flow, now);
                 self.challenge(endpoint, flow, message, false, now);
             }
         }
         None
+    }
+
+    /// Notes a failed log-in for the org that it belongs to.
+    fn failed(
+        &mut self,
+        whose: Option<(Uuid, Uuid, Part)>,
+        credentials: &Credentials<'_>,
+        message: &Message<'_>,
+        flow: Flow,
+        now: Moment,
+    ) {
+        self.effects.extend(whose.map(|(org, trunk, part)| {
+            Effect::AuthFailure(AuthFailure {
+                org,
+                trunk,
+                username: String::from_utf8_lossy(credentials.username).into(),
+                source: flow.peer,
+                at: now,
+                part,
+                call_id: String::from_utf8_lossy(message.call_id()).into(),
+            })
+        }));
     }
 
     /// What the trunk's PBX asks for (§10.3, steps 2 and 6 to 8). The AOR is the trunk, whatever To says: PBXs put the

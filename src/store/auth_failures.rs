@@ -30,6 +30,10 @@ pub struct AuthFailure {
     pub part: String,
     /// When.
     pub at: Moment,
+    /// Call-ID of the request.
+    pub sip_call_id: Option<String>,
+    /// The number that it asked for; `None` for a registration.
+    pub dialled: Option<String>,
 }
 from_row!(AuthFailure {
     id,
@@ -37,7 +41,9 @@ from_row!(AuthFailure {
     username,
     source: parsed,
     part,
-    at: moment
+    at: moment,
+    sip_call_id,
+    dialled
 });
 
 /// A failed log-in to record.
@@ -55,6 +61,10 @@ pub struct NewAuthFailure {
     pub part: &'static str,
     /// When.
     pub at: Moment,
+    /// Call-ID of the request.
+    pub sip_call_id: Box<str>,
+    /// The number that it asked for.
+    pub dialled: Option<Box<str>>,
 }
 
 /// The failed log-ins.
@@ -78,8 +88,8 @@ impl AuthFailures<'_> {
         for failure in failures {
             execute!(
                 writing,
-                "INSERT INTO auth_failures (id, org_id, trunk_id, username, source, part, at)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7)",
+                "INSERT INTO auth_failures (id, org_id, trunk_id, username, source, part, at, sip_call_id, dialled)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
                 new_id(failure.at),
                 failure.org,
                 failure.trunk,
@@ -87,6 +97,8 @@ impl AuthFailures<'_> {
                 failure.source.to_canonical().to_string(),
                 failure.part,
                 micros(failure.at),
+                &*failure.sip_call_id,
+                failure.dialled.as_deref(),
             )?;
         }
         for org in failures

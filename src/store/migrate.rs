@@ -36,6 +36,7 @@ const MIGRATIONS: &[Migration] = migrations![
     8 "0008_events",
     9 "0009_transfers",
     10 "0010_call_causes",
+    11 "0011_explained",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

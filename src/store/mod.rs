@@ -16,6 +16,7 @@ mod destinations;
 mod error;
 mod event;
 mod events;
+mod explained;
 pub mod feed;
 mod handoffs;
 mod idempotency;
@@ -58,6 +59,7 @@ pub use destinations::{Destination, DestinationChange, Destinations, NewDestinat
 pub use error::{Broke, Error, Kind, Refused, Wrong};
 pub use event::{EventType, NewEvent};
 pub use events::{Event, Events};
+pub use explained::{Explained, Recorded};
 pub use feed::Change;
 pub use handoffs::{Handoff, HandoffFilter, Handoffs, NewHandoff, Reason, Sentiment};
 pub use idempotency::{Asked, Claim, Idempotency, Kept};

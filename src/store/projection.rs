@@ -203,7 +203,7 @@ fn org(fact: &Fact) -> Uuid {
 
 const INSERT: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, agent_id, contact_id, direction, status,
     from_number, to_number, from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by,
-    caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata) ";
+    caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata, asked) ";
 
 /// A final status stays, but for `lost`, which was a guess.
 const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
@@ -224,6 +224,7 @@ const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
     headers = COALESCE(calls.headers, excluded.headers),
     q850_cause = COALESCE(calls.q850_cause, excluded.q850_cause),
     metadata = COALESCE(calls.metadata, excluded.metadata),
+    asked = COALESCE(calls.asked, excluded.asked),
     status = CASE
         WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost') THEN excluded.status
         WHEN calls.ended_at IS NOT NULL THEN calls.status
@@ -274,7 +275,8 @@ async fn upsert(
                 .push_bind(known.decision().map(to_json))
                 .push_bind(started.and_then(headers))
                 .push_bind(ended.and_then(|ended| ended.cause).map(i64::from))
-                .push_bind(started.and_then(|started| started.metadata.as_deref()));
+                .push_bind(started.and_then(|started| started.metadata.as_deref()))
+                .push_bind(started.and_then(|started| started.asked.as_deref().map(to_json)));
         });
         statement.push(MERGE).push(RETURNING);
         statement.build_query_as().fetch_all(connection).await?

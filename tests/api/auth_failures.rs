@@ -23,6 +23,8 @@ async fn failures(house: &House, tenant: &Tenant, number: &str, count: u8) {
             source: [192, 0, 2, at].into(),
             part: "password",
             at: now(),
+            sip_call_id: "call@pbx".into(),
+            dialled: Some("+442071838750".into()),
         };
         let failures = house.store.auth_failures();
         failures.record(&[failure]).await.expect("recorded");

@@ -1,11 +1,14 @@
 //! `/phone/calls`, `/phone/calls/{call_id}`, `/phone/calls/{call_id}/routing`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
-use trunkline_routing::{At, Decision, E164, Found, Looked, Outcome, Step, facts};
+use trunkline::calls::asked::Manner;
+use trunkline::calls::record::{Asked, Direction, Ended, Fact, HangupBy, Proof, Started, Status};
+use trunkline_routing::{
+    At, Decision, E164, Facts, Found, Looked, Org, Outcome, Step, decide, facts,
+};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -44,6 +47,44 @@ fn decision() -> Decision {
             at: At::Nothing,
             found: Found::Nothing,
         }],
+        near_misses: vec![],
+    }
+}
+
+/// An inbound call that an org without agents refuses.
+pub(crate) fn bare(call: Uuid, org: Uuid, facts: &Facts) -> Started {
+    let empty = Org {
+        id: org,
+        agents: Vec::new(),
+        held: HashMap::new(),
+        numbers: HashSet::new(),
+        trunk: None,
+        max_concurrent_calls: None,
+    };
+    Started {
+        call,
+        org,
+        session: Uuid::new_v4(),
+        agent: None,
+        direction: Direction::Inbound,
+        from: "100".into(),
+        to: facts.request_user.clone().unwrap_or_default().into(),
+        from_e164: None,
+        to_e164: None,
+        caller_call_id: "bare@pbx".into(),
+        at: NOW,
+        decision: Some(Box::new(decide(facts, &empty, &|_| false))),
+        headers: Vec::new(),
+        metadata: None,
+        asked: Some(Box::new(Asked {
+            facts: facts.clone(),
+            proof: Proof::Digest,
+            source: "198.51.100.7:5060".parse().expect("an address"),
+            transport: "udp".into(),
+            host: "sip.example.com".into(),
+            user_agent: None,
+            manner: Manner::default(),
+        })),
     }
 }
 
@@ -63,6 +104,7 @@ fn started(tenant: &Tenant, call: u128, secs: u64) -> Fact {
         decision: Some(Box::new(decision())),
         headers: Vec::new(),
         metadata: None,
+        asked: None,
     }))
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
+use trunkline::calls::record::Fact;
 use uuid::Uuid;
 
 use crate::house::{Answer, House, Reseller, Tenant, pass};
@@ -444,4 +445,47 @@ async fn the_page_shows_agents_numbers_trunk_keys_and_handoffs() {
         assert!(shown.contains(part), "{part} is missing from {shown}");
     }
     assert!(!shown.contains("Foreign"));
+}
+
+/// A page of a call says why it went where it went, in the words of the API; a call of another org is no page.
+#[tokio::test]
+async fn a_calls_page_says_why_it_went_there() {
+    let house = House::new().await;
+    let (org, cookie, page) = session(&house).await;
+    let other = house.tenant("Other").await;
+    let started = |id: u128, org: Uuid| {
+        let facts = trunkline_routing::Facts {
+            request_user: Some("<b>030".to_owned()),
+            ..trunkline_routing::Facts::default()
+        };
+        let started = crate::calls::bare(Uuid::from_u128(id), org, &facts);
+        Fact::Started(crate::house::arc(started))
+    };
+    house
+        .project(&[started(1, org), started(2, other.org)])
+        .await;
+    let list = visit(&house, &page, &cookie).await;
+    let path = format!("{page}/calls/{}", Uuid::from_u128(1));
+    assert!(list.text.contains(&path), "{}", list.text);
+    let shown = visit(&house, &path, &cookie).await;
+    assert_eq!(shown.status, 200, "{}", shown.text);
+    for part in [
+        "The caller at 198.51.100.7 logged in with the trunk&#39;s credentials.",
+        "What was dialled is no phone number.",
+        "No agent is available: the call is refused.",
+        "&lt;b&gt;030",
+    ] {
+        let text = shown.text.replace("'", "&#39;");
+        assert!(text.contains(part), "{part}: {}", shown.text);
+    }
+    assert!(!shown.text.contains("<b>030"));
+    for absent in [
+        Uuid::from_u128(2).to_string(),
+        Uuid::from_u128(3).to_string(),
+        "x".to_owned(),
+    ] {
+        let answer = visit(&house, &format!("{page}/calls/{absent}"), &cookie).await;
+        assert_eq!(answer.status, 404, "{absent}");
+    }
+    assert_eq!(visit(&house, &path, "").await.status, 401);
 }

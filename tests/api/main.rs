@@ -27,6 +27,7 @@ mod partner_org_scoped;
 mod partner_orgs;
 mod receiver;
 mod requests;
+mod route_replay;
 mod route_test;
 mod sessions;
 mod voices;

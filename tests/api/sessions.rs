@@ -34,6 +34,7 @@ async fn up(house: &House, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) 
             ("X-Tag".into(), "b".into()),
         ],
         metadata: None,
+        asked: None,
     }));
     let (call, org) = (CALL, tenant.org);
     let mut facts = vec![started];

@@ -8,6 +8,7 @@ mod bridged;
 mod echo;
 mod endings;
 mod events;
+mod explained;
 mod harness;
 mod outbound;
 mod referrals;

@@ -14,6 +14,7 @@ mod contacts;
 mod directory;
 mod event_schema;
 mod events;
+mod explained;
 mod feed;
 mod handoffs;
 mod idempotency;

@@ -39,6 +39,7 @@ fn started(call: u128, at: Moment) -> Started {
         decision: None,
         headers: vec![("X-Queue".into(), "7".into())],
         metadata: None,
+        asked: None,
     }
 }
 
@@ -229,6 +230,7 @@ async fn a_decision_is_read_back(bed: &Bed) {
             e164: None,
         },
         trail: vec![],
+        near_misses: vec![],
     };
     let with = Started {
         decision: Some(Box::new(decision.clone())),

@@ -549,6 +549,8 @@ async fn failed_logins_are_bounded(bed: &Bed) {
         source: "::ffff:192.0.2.1".parse().expect("an address"),
         part: "password",
         at: NOW + Duration::from_secs(at),
+        sip_call_id: "call@pbx".into(),
+        dialled: None,
     };
     store
         .auth_failures()

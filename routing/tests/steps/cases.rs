@@ -210,6 +210,137 @@ fn the_trail_reads_as_sentences() {
     assert_eq!(world.decide().sentences(), expected);
 }
 
+/// Each near miss, and what it says to do.
+#[test]
+fn what_a_call_came_close_to_is_said() {
+    let world = World::new(&[RECEPTION, SALES]).assigned("+493012345678", SALES);
+    let to = |user: &str| {
+        let mut world = world.clone().dialled("+493099999999");
+        world.facts.to_user = Some(user.to_owned());
+        world
+    };
+    let abroad = |user: &str| {
+        let mut world = world.clone().dialled(user);
+        let trunk = world.org.trunk.as_mut().expect("every world has a trunk");
+        trunk.default_country = Some("US".parse().expect("a country"));
+        world
+    };
+    let mut free = world.clone().dialled("+4930555555");
+    free.org
+        .numbers
+        .insert("+4930555555".parse().expect("a number"));
+    let cases: [(&str, World, &[&str]); 16] = [
+        ("a hit", world.clone().dialled("+493012345678"), &[]),
+        ("nothing alike", world.clone().dialled("+442071838750"), &[]),
+        ("an extension", world.clone().dialled("678"), &[]),
+        (
+            "national form without a country",
+            world.clone().dialled("030 12345678"),
+            &["national form in DE; set the trunk's default_country to DE"],
+        ),
+        (
+            "without its zero as well",
+            world.clone().dialled("3012345678"),
+            &["national form in DE"],
+        ),
+        (
+            "in another country",
+            abroad("03012345678"),
+            &["national form in DE"],
+        ),
+        (
+            "an outside line before it",
+            world.clone().dialled("9493012345678"),
+            &["\"9\" stands before it"],
+        ),
+        (
+            "another country code",
+            world.clone().dialled("+13012345678"),
+            &["begins with \"1\" where the number begins with \"49\""],
+        ),
+        (
+            "an extension behind it",
+            world.clone().dialled("+4930123456780"),
+            &["\"0\" follows it"],
+        ),
+        (
+            "its end is missing",
+            world.clone().dialled("+4930123456"),
+            &["\"78\" is missing at its end"],
+        ),
+        (
+            "in To alone",
+            to("+493012345678"),
+            &["To names the org's number +493012345678"],
+        ),
+        (
+            "verified and nobody's",
+            free,
+            &["+4930555555 is a number of this org that is assigned to no agent"],
+        ),
+        (
+            "the name of an agent",
+            world.clone().header("Agent 2"),
+            &["gives the name \"Agent 2\"; send the agent's id"],
+        ),
+        (
+            "an id of nobody here",
+            world.clone().header(foreign_id().to_string()),
+            &["isn't one of this org's agents"],
+        ),
+        (
+            "its agent is disabled",
+            world.clone().dialled("+493012345678").disabled(SALES),
+            &["is disabled; enable it"],
+        ),
+        (
+            "everybody is busy",
+            World::new(&[RECEPTION, SALES])
+                .busy(RECEPTION)
+                .outbound(SALES),
+            &[
+                "is at its limit; raise",
+                "doesn't take inbound calls; make its type",
+            ],
+        ),
+    ];
+    for (name, world, expected) in cases {
+        let decision = world.decide();
+        let said: Vec<String> = decision
+            .near_misses
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(said.len(), expected.len(), "{name}: {said:?}");
+        for (said, expected) in said.iter().zip(expected) {
+            assert!(said.contains(expected), "{name}: {said}");
+        }
+    }
+}
+
+/// Another org's id is told from one that nobody has by nothing.
+#[test]
+fn a_foreign_id_looks_like_any_other() {
+    let said = |id: uuid::Uuid| {
+        let decision = World::new(&[RECEPTION]).header(id.to_string()).decide();
+        decision.sentences().join("\n").replace(&id.to_string(), "")
+    };
+    assert_eq!(said(foreign_id()), said(uuid::Uuid::from_u128(0xdead)));
+}
+
+#[test]
+fn an_org_of_many_numbers_is_not_looked_through() {
+    let mut world = World::new(&[RECEPTION]).dialled("030 12345678");
+    let many = 1_000_000..1_010_001;
+    let numbers = many.map(|at| format!("+4930{at}").parse().expect("a number"));
+    world.org.numbers = numbers.collect();
+    world
+        .org
+        .numbers
+        .insert("+493012345678".parse().expect("a number"));
+    assert_eq!(world.decide().near_misses, []);
+}
+
 #[test]
 fn control_characters_of_a_header_are_escaped_and_its_length_is_bounded() {
     let decision = World::new(&[RECEPTION])
@@ -247,7 +378,13 @@ fn the_stored_form_stays() {
     let stored = format!(
         r#"{{"outcome":"no_agent","dialled":{{"raw":"+493012345678","e164":"+493012345678"}},"caller":{{"raw":"","e164":null}},"trail":[{{"step":"header","at":{{"header":"{RECEPTION}"}},"found":{{"agent":{{"id":"{RECEPTION}","name":"agent 1","state":"disabled"}}}}}},{{"step":"assigned_number","at":{{"number":"+493012345678"}},"found":"nothing"}},{{"step":"trunk_numbers","at":"nothing","found":"nothing"}},{{"step":"first_available","at":"agents","found":{{"agent":{{"id":"{RECEPTION}","name":"agent 1","state":"disabled"}}}}}}]}}"#
     );
-    let decision = decide(&world.facts, &world.org, &|_| false);
-    assert_eq!(serde_json::to_string(&decision).unwrap(), stored);
+    let mut decision = decide(&world.facts, &world.org, &|_| false);
+    let near =
+        format!(r#"[{{"agent":{{"id":"{RECEPTION}","name":"agent 1","state":"disabled"}}}}]"#);
+    assert_eq!(serde_json::to_string(&decision.near_misses).unwrap(), near);
+    // What was stored before near misses were is still read.
+    decision.near_misses.clear();
     assert_eq!(serde_json::from_str::<Decision>(&stored).unwrap(), decision);
+    let today = stored.strip_suffix('}').unwrap().to_owned() + r#","near_misses":[]}"#;
+    assert_eq!(serde_json::to_string(&decision).unwrap(), today);
 }

@@ -169,7 +169,8 @@ proptest! {
         let decision = world.decide();
         prop_assert_eq!(decision.outcome, reference(&world));
         prop_assert!(was_chosen(&decision, &world.org), "{}", decision);
-        prop_assert_eq!(decision.sentences().len(), decision.trail.len() + 1);
+        prop_assert_eq!(decision.sentences().len(), decision.trail.len() + 1 + decision.near_misses.len());
+        prop_assert!(decision.near_misses.len() <= 8);
     }
 
     #[test]

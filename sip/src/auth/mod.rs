@@ -52,5 +52,15 @@ pub fn credentials<'m>(message: &Message<'m>, realm: &str) -> Option<Credentials
         .find(|credentials| *text::unescape_pairs(credentials.realm) == *realm.as_bytes())
 }
 
+/// The first credentials that can be read, where there are none for that realm: they were made for another.
+pub fn foreign_credentials<'m>(message: &Message<'m>, realm: &str) -> Option<Credentials<'m>> {
+    if credentials(message, realm).is_some() {
+        return None;
+    }
+    message
+        .all(HeaderName::Authorization)
+        .find_map(|value| Credentials::parse(value).ok())
+}
+
 #[cfg(test)]
 mod tests;

@@ -46,6 +46,14 @@ pub enum Part {
     Algorithm,
     /// `qop`, `nc` or `cnonce` is missing or unreadable, or the response isn't a hash.
     Malformed,
+    /// No such user name. This and what follows is found by whoever knows the users, never by [`verify`].
+    User,
+    /// The user name and password were replaced, and their time is over.
+    Expired,
+    /// It was made for another realm.
+    Realm,
+    /// A second answer within one call to a nonce that was no longer good: the client doesn't take the new one.
+    Nonce,
 }
 
 /// Judges the credentials of `request` against the secret of their user. For a user name that nobody has, judge them against

@@ -1,5 +1,6 @@
 //! The dashboard: pages for people, without a line of script. They are logged in by a partner's link; see `visit` for their session.
 
+mod call;
 mod login;
 mod org;
 mod view;
@@ -22,6 +23,7 @@ pub(super) fn router() -> Router<Api> {
         .route("/dashboard/logout", post(login::log_out))
         .route("/dashboard/style.css", get(style))
         .route("/dashboard/{org_id}", get(org::show))
+        .route("/dashboard/{org_id}/calls/{call_id}", get(call::show))
         .route("/dashboard/{org_id}/keys", post(org::create_key))
         .route(
             "/dashboard/{org_id}/keys/{api_key_id}/revoke",

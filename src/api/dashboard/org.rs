@@ -84,7 +84,7 @@ fn wrong(text: &str) -> Instead {
 }
 
 /// The org of the path, which must be the session's.
-fn of_visit(named: &Named, visit: &Visit) -> Result<Uuid, Instead> {
+pub(super) fn of_visit(named: &Named, visit: &Visit) -> Result<Uuid, Instead> {
     let org = named.id("org_id", Kind::Org)?;
     (org == visit.session.org_id)
         .then_some(org)

@@ -37,7 +37,7 @@ const SECTIONS: [(&str, &str); 6] = [
     ("handoffs", "Handoffs"),
 ];
 
-fn document(title: &str, style: &str, body: &Markup) -> Markup {
+pub(super) fn document(title: &str, style: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -315,7 +315,7 @@ fn calls(page: &OrgPage<'_>) -> Markup {
         };
         let status = call.status.as_str().replace('_', " ");
         vec![
-            time(call.started_at),
+            html! { a href={ (page.base) "/dashboard/" (call.org_id) "/calls/" (call.id) } { (time(call.started_at)) } },
             html! { (direction) },
             html! { (call.from_number) },
             html! { (call.to_number) },
@@ -332,7 +332,7 @@ fn calls(page: &OrgPage<'_>) -> Markup {
     )
 }
 
-fn lasted(call: &Call) -> String {
+pub(super) fn lasted(call: &Call) -> String {
     match call.answered_at.zip(call.ended_at) {
         Some((from, to)) => {
             let seconds = to.since(from).as_secs();
@@ -364,7 +364,7 @@ fn handoffs(page: &OrgPage<'_>) -> Markup {
     section("handoffs", "Recent handoffs", &table)
 }
 
-fn time(at: Moment) -> Markup {
+pub(super) fn time(at: Moment) -> Markup {
     let written = written(at);
     let shown = written.get(..16).unwrap_or(&written).replace('T', " ");
     html! { time datetime=(written) { (shown) " UTC" } }

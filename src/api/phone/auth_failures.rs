@@ -13,6 +13,7 @@ use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
+use crate::explain::log_in;
 use crate::store::AuthFailure;
 
 /// A failed log-in as the API shows it.
@@ -23,8 +24,14 @@ pub(crate) struct AuthFailureView {
     /// The address that it came from.
     source: IpAddr,
     username: String,
-    /// What was wrong: `password`, `uri`, `algorithm` or `malformed`.
+    /// What was wrong: `password`, `user`, `expired`, `nonce`, `realm`, `uri`, `algorithm`, `malformed` or `address`.
     part: String,
+    /// The same in words, with what to do.
+    explanation: &'static str,
+    /// Call-ID of the request.
+    sip_call_id: Option<String>,
+    /// The number that was called; `null` for a registration.
+    dialled: Option<String>,
 }
 
 impl From<AuthFailure> for AuthFailureView {
@@ -34,7 +41,10 @@ impl From<AuthFailure> for AuthFailureView {
             at: written(failure.at),
             source: failure.source,
             username: failure.username,
+            explanation: log_in::sentence(&failure.part),
             part: failure.part,
+            sip_call_id: failure.sip_call_id,
+            dialled: failure.dialled,
         }
     }
 }

@@ -26,7 +26,9 @@ use crate::api::time::{self, written};
 use crate::api::{Api, ApiError};
 use crate::calls::live::LiveCall;
 use crate::calls::record::{Direction, HangupBy, Status};
-use crate::store::{Call, CallFilter, Kind, Position};
+use crate::explain::call::Explanation;
+use crate::explain::log_in::{self, FailureView};
+use crate::store::{Call, CallFilter, Explained, Kind, Position};
 
 /// The scope that all reading needs.
 pub(super) const SCOPE: &str = "calls:read";
@@ -182,7 +184,7 @@ pub(super) fn not_up(api: &Api, call: &Call) -> ApiError {
 }
 
 /// A call as it is now. One that is up is shown even while the store doesn't answer.
-pub(super) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiError> {
+pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiError> {
     let live = api.live().one(org, id);
     Ok(match (api.store().calls().by_id(org, id).await, live) {
         (Ok(call), Some(live)) if call.ended_at.is_none() => from_memory(live),
@@ -192,18 +194,43 @@ pub(super) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiErro
     })
 }
 
-/// `GET /phone/calls/{call_id}/routing`: the stored decision; `null` if the call was refused before routing.
+/// `GET /phone/calls/{call_id}/routing`: the stored decision, how the caller proved who it is, and all of it in sentences.
 pub(crate) async fn routing(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
     query: Query,
-) -> Result<Json<Option<DecisionView>>, ApiError> {
+) -> Result<Json<Explanation>, ApiError> {
     caller.needs(SCOPE)?;
     let id = named.id("call_id", Kind::Call)?;
-    let decision = decision(&api, caller.org, id).await?;
+    let call = find(&api, caller.org, id).await?;
     query.finish()?;
-    Ok(Json(decision.map(DecisionView::from)))
+    Ok(Json(explained(&api, &call).await?))
+}
+
+/// Why a call went where it went. While the database is away a call that is up is explained all the same.
+pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, ApiError> {
+    let known = match api.live().one(call.org_id, call.id) {
+        Some(live) => Explained {
+            decision: live.started.decision.as_deref().cloned(),
+            asked: live.started.asked.as_deref().cloned(),
+        },
+        None => api.store().calls().explained(call.org_id, call.id).await?,
+    };
+    let failures = api.store().calls();
+    let failures = failures.log_ins_failed(call.org_id, &call.caller_call_id);
+    let failures = failures.await.unwrap_or_default();
+    let failures = failures.into_iter().map(|failure| FailureView {
+        at: written(failure.at),
+        explanation: log_in::sentence(&failure.part),
+        part: failure.part,
+    });
+    Ok(Explanation::new(
+        known.decision,
+        known.asked.as_ref(),
+        call.reason.as_deref(),
+        failures.collect(),
+    ))
 }
 
 /// The decision of a call, from memory while it is up.
@@ -212,23 +239,6 @@ pub(super) async fn decision(api: &Api, org: Uuid, id: Uuid) -> Result<Option<De
         Some(live) => live.started.decision.as_deref().cloned(),
         None => api.store().calls().decision(org, id).await?,
     })
-}
-
-/// A decision, and the same in sentences.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct DecisionView {
-    #[serde(flatten)]
-    decision: Decision,
-    explanation: Vec<String>,
-}
-
-impl From<Decision> for DecisionView {
-    fn from(decision: Decision) -> Self {
-        Self {
-            explanation: decision.sentences(),
-            decision,
-        }
-    }
 }
 
 impl Filters {
@@ -419,6 +429,7 @@ mod tests {
             decision: None,
             headers: Vec::new(),
             metadata: None,
+            asked: None,
         };
         LiveCall {
             started: Arc::new(started),

@@ -143,10 +143,11 @@ const NETWORKS: ListOf<Parsed<IpNet>> = ListOf::new(
     .example("192.0.2.0/24"),
     0..=100,
 );
-const COUNTRY: Parsed<Country> = Parsed::new("an ISO 3166 country code such as GB", |text| {
-    text.parse().ok()
-})
-.example("GB");
+pub(super) const COUNTRY: Parsed<Country> =
+    Parsed::new("an ISO 3166 country code such as GB", |text| {
+        text.parse().ok()
+    })
+    .example("GB");
 const REFER_TO: Choice<ReferFormat> =
     Choice(&[("sip", ReferFormat::Sip), ("tel", ReferFormat::Tel)]);
 const HOST: Parsed<String> = Parsed::new("a host or host:port", |text| {

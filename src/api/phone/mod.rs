@@ -5,13 +5,16 @@ mod assignments;
 mod auth_failures;
 mod calls;
 mod destinations;
+mod doctor;
 mod events;
 mod inbound_trunk;
 mod numbers;
 mod of_call;
 mod openapi;
+mod openapi_explained;
 mod outbound_call;
 mod outbound_trunks;
+mod route_replay;
 mod route_test;
 mod runtime;
 mod sessions;
@@ -22,8 +25,9 @@ mod voices;
 
 use axum::routing::{delete, get, post, put};
 
-pub(super) use calls::from_memory;
+pub(super) use calls::{explained, find as found, from_memory};
 pub(super) use events::TYPES as EVENT_TYPES;
+pub(crate) use route_replay::change_of;
 
 use super::idempotency::{once, once_for};
 use super::openapi::Book;
@@ -93,7 +97,9 @@ fn sip() -> Routes {
             post(once(inbound_trunk::rotate_credentials)),
         )
         .route("/inbound-trunk/auth-failures", get(auth_failures::list))
+        .route("/inbound-trunk/doctor", get(doctor::show))
         .route("/route-test", post(route_test::decide))
+        .route("/route-replay", post(route_replay::decide))
         .route(
             "/outbound-trunks",
             get(outbound_trunks::list).post(once(outbound_trunks::create)),

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::agents::{self, AgentView};
 use super::assignments::{self, ConfigView};
 use super::auth_failures::AuthFailureView;
-use super::calls::{CallView, DecisionView};
+use super::calls::CallView;
 use super::destinations::{self, DestinationView};
 use super::inbound_trunk::{self, SyncedView, TrunkView};
 use super::numbers::{self, NumberView};
@@ -21,6 +21,7 @@ use crate::api::openapi::{Book, read_by};
 use crate::api::page::Page;
 use crate::calls::record::{Direction, Status};
 use crate::config::{Config, Voice};
+use crate::explain::DecisionView;
 
 pub(super) fn describe(book: &mut Book, config: &Config) {
     agents(book, config);
@@ -30,6 +31,7 @@ pub(super) fn describe(book: &mut Book, config: &Config) {
     transfer_destinations(book);
     of_agents(book);
     calls(book);
+    super::openapi_explained::describe(book);
 }
 
 fn agents(book: &mut Book, config: &Config) {
@@ -468,17 +470,6 @@ fn calls(book: &mut Book) {
         "showCall",
         "One call",
         |op| op.tag(TAG).org("calls:read").gives::<CallView>(200),
-    );
-    book.add(
-        "get",
-        "/phone/calls/{call_id}/routing",
-        "showRouting",
-        "Why the call went where it went; `null` if it was refused before routing",
-        |op| {
-            op.tag(TAG)
-                .org("calls:read")
-                .gives::<Option<DecisionView>>(200)
-        },
     );
     book.add(
         "get",

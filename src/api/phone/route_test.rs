@@ -8,11 +8,11 @@ use trunkline_routing::{Decision, Facts, Org, decide as decided};
 use uuid::Uuid;
 
 use super::READ;
-use super::calls::DecisionView;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::shape::{ID, ListOf, Text};
 use crate::api::{Api, ApiError};
+use crate::explain::DecisionView;
 use crate::store::Kind;
 
 /// How long the live view may take to show what was changed before the question came.
@@ -35,13 +35,17 @@ pub(crate) async fn decide(
 ) -> Result<Json<DecisionView>, ApiError> {
     caller.needs(READ)?;
     let question = question(body.fields()?)?;
-    // While the database is away, what is known decides, as it does for calls.
-    if let Ok(latest) = api.store().feed().position().await {
-        let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
-    }
+    caught_up(&api).await;
     let decision = answer(&api, caller.org, &question);
     let decision = decision.ok_or_else(|| ApiError::absent(Kind::Org))?;
     Ok(Json(decision.into()))
+}
+
+/// Waits until the live view shows what was changed before. While the database is away, what is known decides, as it does for calls.
+pub(super) async fn caught_up(api: &Api) {
+    if let Ok(latest) = api.store().feed().position().await {
+        let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
+    }
 }
 
 /// `None` if the org was deleted just now.

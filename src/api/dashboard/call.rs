@@ -1,0 +1,71 @@
+//! The page of one call: what its record says, and why it went where it went, in the sentences that the API and the command line use.
+
+use axum::extract::{Request, State};
+use maud::{Markup, html};
+
+use super::org::of_visit;
+use super::view::{document, lasted, time};
+use super::{Html, Instead, base};
+use crate::api::Api;
+use crate::api::path::Named;
+use crate::api::phone::{explained, found};
+use crate::api::visit;
+use crate::store::{Call, Kind};
+
+/// `GET /dashboard/{org_id}/calls/{call_id}`
+pub(super) async fn show(
+    state: State<Api>,
+    named: Named,
+    request: Request,
+) -> Result<Html, Instead> {
+    let (parts, _) = request.into_parts();
+    let visit = visit::of(&parts, &state)
+        .await?
+        .ok_or_else(Instead::logged_out)?;
+    let org = of_visit(&named, &visit)?;
+    let id = named.id("call_id", Kind::Call)?;
+    let call = found(&state, org, id).await?;
+    let explained = explained(&state, &call).await?;
+    let base = base(&state);
+    let page = page(base, &call, &explained.explanation);
+    Ok(Html(document(
+        "Call",
+        &format!("{base}/dashboard/style.css"),
+        &page,
+    )))
+}
+
+fn page(base: &str, call: &Call, explanation: &[String]) -> Markup {
+    let status = call.status.as_str().replace('_', " ");
+    html! {
+        header {
+            div.who {
+                h1 { "Call from " (call.from_number) " to " (call.to_number) }
+                p { (time(call.started_at)) }
+            }
+            nav aria-label="Sections" {
+                ul { li { a href={ (base) "/dashboard/" (call.org_id) "#calls" } { "All calls" } } }
+            }
+        }
+        main {
+            section aria-labelledby="record-title" {
+                h2 id="record-title" { "What happened" }
+                dl {
+                    dt { "Status" } dd { (status) }
+                    @if let Some(reason) = &call.reason { dt { "Reason" } dd { code { (reason) } } }
+                    @if let Some(code) = call.sip_code { dt { "SIP status" } dd { (code) } }
+                    dt { "Lasted" } dd { (lasted(call)) }
+                    dt { "Call-ID" } dd { code { (call.caller_call_id) } }
+                }
+            }
+            section aria-labelledby="why-title" {
+                h2 id="why-title" { "Why it went there" }
+                @if explanation.is_empty() {
+                    p.empty { "The call was begun by us: there was nothing to decide." }
+                } @else {
+                    ol.why { @for sentence in explanation { li { (sentence) } } }
+                }
+            }
+        }
+    }
+}

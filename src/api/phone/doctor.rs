@@ -1,0 +1,25 @@
+//! `/phone/sip/inbound-trunk/doctor`: the report that a call to `sip:doctor@` has made on the org's trunk.
+
+use axum::Json;
+use axum::extract::State;
+
+use super::READ;
+use crate::api::caller::Caller;
+use crate::api::query::Query;
+use crate::api::{Api, ApiError};
+use crate::explain::report::{self, Report};
+
+/// `GET /phone/sip/inbound-trunk/doctor`
+pub(crate) async fn show(
+    State(api): State<Api>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<Report>, ApiError> {
+    caller.needs(READ)?;
+    let sip = &api.config().sip;
+    let endpoint = sip.endpoint();
+    let place = (endpoint.as_str(), &*sip.realm);
+    let report = report::of_trunk(api.store(), caller.org, place, api.now()).await?;
+    query.finish()?;
+    Ok(Json(report))
+}

@@ -1,0 +1,51 @@
+//! The operations that explain calls, as the document describes them.
+
+use super::{READ, route_replay};
+use crate::api::openapi::{Book, read_by};
+use crate::explain::call::Explanation;
+use crate::explain::replay::ReplayView;
+use crate::explain::report::Report;
+
+pub(super) fn describe(book: &mut Book) {
+    book.add(
+        "get",
+        "/phone/calls/{call_id}/routing",
+        "showRouting",
+        "Why the call went where it went: the log-in, the decision with its trail and near misses, and all of it in sentences",
+        |op| {
+            op.tag("Calls")
+                .org("calls:read")
+                .note("Of a call that was refused before an agent was looked for, `outcome`, `dialled` and `caller` are `null`.")
+                .gives::<Explanation>(200)
+        },
+    );
+    book.add(
+        "get",
+        "/phone/sip/inbound-trunk/doctor",
+        "showTrunkReport",
+        "What the last call to `sip:doctor@` showed of the org's trunk, and what to set in that phone system",
+        |op| {
+            op.tag("Inbound trunk")
+                .org(READ)
+                .may_refuse(&[404])
+                .gives::<Report>(200)
+        },
+    );
+    book.add(
+        "post",
+        "/phone/sip/route-replay",
+        "replayRoutes",
+        "The inbound calls of a period, routed again by today's directory or a changed one; nothing is changed",
+        |op| {
+            op.tag("Inbound trunk")
+                .org(READ)
+                .note(
+                    "Needs `calls:read` as well. Without `start_date` the 24 hours before `end_date` are replayed, at most 92 days; \
+                     without `limit` the newest 1,000 calls. `changes` says how the directory differs from today's: what it names \
+                     is changed, all else stays.",
+                )
+                .body(read_by(route_replay::question))
+                .gives::<ReplayView>(200)
+        },
+    );
+}

@@ -1,0 +1,173 @@
+//! `/phone/sip/route-replay`: the calls of a period, routed again by today's directory or by a changed one. Nothing is changed.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use serde_json::Value;
+use trunkline_sip::moment::Moment;
+
+use super::READ;
+use super::calls::SCOPE;
+use super::inbound_trunk::COUNTRY;
+use super::route_test::caught_up;
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::shape::{Choice, Count, ID, ListOf, NUMBER, Object, Parsed, Switch};
+use crate::api::time;
+use crate::api::{Api, ApiError};
+use crate::explain::change::{AgentChange, Change, NumberChange, TrunkChange};
+use crate::explain::replay::{CALLS, MOST_CALLS, MOST_DAYS, ReplayView, replay};
+use crate::store::Kind;
+
+/// How far back a replay goes unless told otherwise.
+const PERIOD: Duration = Duration::from_secs(24 * 3_600);
+const LONGEST: Duration = Duration::from_secs(MOST_DAYS * 24 * 3_600);
+/// Entries of each list of a change.
+const CHANGES: std::ops::RangeInclusive<usize> = 0..=1_000;
+
+/// What is asked.
+#[derive(Debug)]
+pub(crate) struct Question {
+    start: Option<Moment>,
+    end: Option<Moment>,
+    /// Calls to look at.
+    pub(crate) limit: u32,
+    /// How the directory differs from today's.
+    pub(crate) changes: Change,
+}
+
+/// `POST /phone/sip/route-replay {start_date, end_date, limit, changes}`, all optional.
+pub(crate) async fn decide(
+    State(api): State<Api>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<ReplayView>, ApiError> {
+    caller.needs(READ)?;
+    caller.needs(SCOPE)?;
+    let question = question(body.fields()?)?;
+    let period = question.period(api.now()).map_err(ApiError::bad)?;
+    caught_up(&api).await;
+    let view = api.directory().load();
+    let org = view
+        .org(caller.org)
+        .ok_or_else(|| ApiError::absent(Kind::Org))?;
+    let changed = question
+        .changes
+        .apply(&org.routing)
+        .map_err(|faults| ApiError::BadRequest(within("changes", faults)))?;
+    let limit = question.limit;
+    let calls = api.store().calls();
+    let calls = calls.recorded(caller.org, period, None, limit + 1).await?;
+    // Thousands of decisions: not on a thread that others wait for.
+    let replayed = tokio::task::spawn_blocking(move || replay(calls, limit, period, &changed));
+    let replayed = replayed.await;
+    Ok(Json(
+        replayed.map_err(|fault| ApiError::Broke(Box::new(fault)))?,
+    ))
+}
+
+fn within(path: &str, faults: Vec<String>) -> Vec<String> {
+    let named = faults.into_iter().map(|fault| format!("{path}.{fault}"));
+    named.collect()
+}
+
+impl Question {
+    /// The period that is meant, which isn't too long.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with it.
+    pub(crate) fn period(&self, now: Moment) -> Result<(Moment, Moment), String> {
+        let end = self.end.unwrap_or(now);
+        let start = self.start.unwrap_or(end - PERIOD);
+        if start > end {
+            return Err("start_date: lies after end_date".to_owned());
+        }
+        if end.since(start) > LONGEST {
+            return Err(format!(
+                "start_date: lies more than {MOST_DAYS} days before end_date"
+            ));
+        }
+        Ok((start, end))
+    }
+}
+
+pub(crate) fn question(mut fields: Fields) -> Result<Question, ApiError> {
+    const START: Parsed<Moment> =
+        Parsed::new("an ISO 8601 date or time", |text| time::start(text).ok());
+    const END: Parsed<Moment> =
+        Parsed::new("an ISO 8601 date or time", |text| time::end(text).ok());
+    let start = fields.optional("start_date", START);
+    let end = fields.optional("end_date", END);
+    let limit = fields.optional("limit", Count::new(1..=MOST_CALLS));
+    let changes = fields.optional("changes", Object(changes));
+    fields.done(|| {
+        Some(Question {
+            start,
+            end,
+            limit: limit.unwrap_or(CALLS),
+            changes: changes.unwrap_or_default(),
+        })
+    })
+}
+
+/// A change on its own, as a file may hold it.
+///
+/// # Errors
+/// Every fault, named by its path.
+pub(crate) fn change_of(value: Value) -> Result<Change, Vec<String>> {
+    let Value::Object(map) = value else {
+        return Err(vec!["the change is no JSON object".to_owned()]);
+    };
+    let mut fields = Fields::of(map, String::new());
+    let change = changes(&mut fields);
+    let faults = fields.faults();
+    change.filter(|_| faults.is_empty()).ok_or(faults)
+}
+
+fn changes(fields: &mut Fields) -> Option<Change> {
+    let agents = fields.optional("agents", ListOf::new(Object(agent), CHANGES));
+    let numbers = fields.optional("numbers", ListOf::new(Object(number), CHANGES));
+    let trunk = fields.optional("trunk", Object(trunk));
+    Some(Change {
+        agents: agents.unwrap_or_default(),
+        numbers: numbers.unwrap_or_default(),
+        trunk: trunk.unwrap_or_default(),
+    })
+}
+
+fn agent(fields: &mut Fields) -> Option<AgentChange> {
+    const TYPE: Choice<bool> = Choice(&[("inbound", true), ("outbound", false)]);
+    let id = fields.required("id", ID);
+    let enabled = fields.change("enabled", Switch);
+    let inbound = fields.change("type", TYPE);
+    let most = fields.clearable("max_concurrent_calls", super::CALLS_AT_ONCE);
+    let deleted = fields.change("deleted", Switch);
+    Some(AgentChange {
+        id: id?,
+        enabled,
+        inbound,
+        max_concurrent_calls: most,
+        deleted: deleted.unwrap_or(false),
+    })
+}
+
+fn number(fields: &mut Fields) -> Option<NumberChange> {
+    let number = fields.required("phone_number", NUMBER);
+    let agent = fields.clearable("agent_id", ID);
+    let deleted = fields.change("deleted", Switch);
+    Some(NumberChange {
+        number: number?,
+        agent,
+        deleted: deleted.unwrap_or(false),
+    })
+}
+
+fn trunk(fields: &mut Fields) -> Option<TrunkChange> {
+    let numbers = fields.change("phone_numbers", ListOf::new(NUMBER, CHANGES));
+    let country = fields.clearable("default_country", COUNTRY);
+    Some(TrunkChange {
+        numbers,
+        default_country: country,
+    })
+}

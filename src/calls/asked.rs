@@ -1,0 +1,396 @@
+//! What a caller's first INVITE said: the facts that routed it, how its sender proved who it is, and how its phone system speaks
+//! SIP. Kept with the call, so that it can be explained later, routed again by another directory, and looked at for settings that hurt.
+//!
+//! Everything is cut at a bound.
+
+use std::net::{IpAddr, SocketAddr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use trunkline_routing::Facts;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::uri::{Host, Uri};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::{HeaderName, Message};
+
+use super::context::is_private;
+
+/// Characters that are kept of a text, codecs of an offer, identities that were asserted.
+const KEPT: usize = 128;
+const CODECS: usize = 16;
+const ASSERTED: usize = 4;
+
+/// How a caller proved who it is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// By the digest user name and password of a trunk.
+    Digest,
+    /// By a source address that the operator has dedicated to the org.
+    DedicatedAddress,
+    /// By a source address that the trunk allows.
+    AllowedAddress,
+}
+
+/// What an INVITE said.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Asked {
+    /// What routing looked at.
+    pub facts: Facts,
+    /// Who it was, and why we believe it.
+    pub proof: Proof,
+    /// Where it came from.
+    pub source: SocketAddr,
+    /// `udp`, `tcp` or `tls`.
+    pub transport: Box<str>,
+    /// Host and port of the Request-URI: where the peer was told to send calls.
+    pub host: Box<str>,
+    /// `User-Agent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_agent: Option<Box<str>>,
+    /// How it speaks.
+    pub manner: Manner,
+}
+
+/// How a phone system speaks SIP, as far as one INVITE shows it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manner {
+    /// Whether session timers are spoken (RFC 4028).
+    pub timer: bool,
+    /// The interval that it asks for, in seconds.
+    pub session_expires: Option<u32>,
+    /// Whether `Allow` names REFER; `None` without an `Allow`.
+    pub refer: Option<bool>,
+    /// Whether `Allow` names UPDATE; `None` without an `Allow`.
+    pub update: Option<bool>,
+    /// Whether provisional answers can be acknowledged (RFC 3262).
+    pub reliable: bool,
+    /// Whether there was an offer.
+    pub offer: bool,
+    /// The audio codecs offered, best first.
+    pub codecs: Vec<Box<str>>,
+    /// Whether keys can be sent as telephone-event (RFC 4733).
+    pub telephone_event: bool,
+    /// Whether the media is offered encrypted.
+    pub encrypted: bool,
+    /// A private address in Contact, while the packet came from a public one.
+    pub private_contact: Option<Box<str>>,
+    /// A private address in the SDP's connection, while the packet came from a public one.
+    pub private_media: Option<Box<str>>,
+    /// A private address that was left in the message while others were rewritten on the way.
+    pub rewritten: Option<Box<str>>,
+    /// `Date` minus our clock, in seconds.
+    pub clock_skew_s: Option<i64>,
+}
+
+impl Asked {
+    pub(crate) fn read(
+        message: &Message<'_>,
+        flow: &Flow,
+        facts: &Facts,
+        proof: Proof,
+        now: Moment,
+    ) -> Self {
+        let uri = Uri::parse(message.request_uri()).ok();
+        let host = uri.map(|uri| match (host_text(&uri.host), uri.port) {
+            (host, Some(port)) => format!("{host}:{port}"),
+            (host, None) => host,
+        });
+        Self {
+            facts: kept(facts),
+            proof,
+            source: SocketAddr::new(flow.peer.ip().to_canonical(), flow.peer.port()),
+            transport: flow.transport.uri_name().into(),
+            host: cut(&host.unwrap_or_default()),
+            user_agent: message
+                .first(HeaderName::UserAgent)
+                .map(|value| cut(&String::from_utf8_lossy(value))),
+            manner: Manner::read(message, flow.peer.ip().to_canonical(), now),
+        }
+    }
+}
+
+/// A text of a peer's that is shown: of bounded length, without control characters.
+fn cut(text: &str) -> Box<str> {
+    let shown = text.chars().take(KEPT);
+    let plain = shown.map(|char| if char.is_control() { '\u{fffd}' } else { char });
+    plain.collect::<String>().into()
+}
+
+/// Facts within bounds, and as every database takes them.
+fn kept(facts: &Facts) -> Facts {
+    let cut = |text: &str| -> String {
+        let kept = text.chars().take(KEPT);
+        kept.map(|char| if char == '\0' { '\u{fffd}' } else { char })
+            .collect()
+    };
+    let some = |text: &Option<String>| text.as_deref().map(cut);
+    Facts {
+        agent_header: some(&facts.agent_header),
+        request_user: some(&facts.request_user),
+        to_user: some(&facts.to_user),
+        from_user: some(&facts.from_user),
+        asserted: facts
+            .asserted
+            .iter()
+            .take(ASSERTED)
+            .map(|text| cut(text))
+            .collect(),
+        anonymous: facts.anonymous,
+    }
+}
+
+fn host_text(host: &Host<'_>) -> String {
+    match host {
+        Host::Name(name) => String::from_utf8_lossy(name).into_owned(),
+        Host::V4(address) => address.to_string(),
+        Host::V6(address) => format!("[{address}]"),
+    }
+}
+
+impl Manner {
+    fn read(message: &Message<'_>, source: IpAddr, now: Moment) -> Self {
+        let has_allow = message.first(HeaderName::Allow).is_some();
+        let allows = |method: &str| has_allow.then(|| message.has_token(HeaderName::Allow, method));
+        let session_expires = message.number(HeaderName::SessionExpires);
+        let can = |option: &str| {
+            message.has_token(HeaderName::Supported, option)
+                || message.has_token(HeaderName::Require, option)
+        };
+        let mut manner = Self {
+            timer: session_expires.is_some() || can("timer"),
+            session_expires,
+            refer: allows("REFER"),
+            update: allows("UPDATE"),
+            reliable: can("100rel"),
+            clock_skew_s: skew(message, now),
+            ..Self::default()
+        };
+        let sdp = Sdp::read(message.body());
+        if let Some(sdp) = &sdp {
+            manner.offer = true;
+            manner.codecs.clone_from(&sdp.codecs);
+            manner.telephone_event = sdp.telephone_event;
+            manner.encrypted = sdp.encrypted;
+        }
+        if !is_private(source) {
+            manner.look_behind_nat(message, source, sdp.as_ref());
+        }
+        manner
+    }
+
+    /// What a packet from a public address says of private ones.
+    fn look_behind_nat(&mut self, message: &Message<'_>, source: IpAddr, sdp: Option<&Sdp>) {
+        let contact = contact_address(message);
+        let shown = |address: IpAddr| address.to_string().into_boxed_str();
+        self.private_contact = contact.filter(|ip| is_private(*ip)).map(shown);
+        let connection = sdp.and_then(|sdp| sdp.connection);
+        self.private_media = connection.filter(|ip| is_private(*ip)).map(shown);
+        // A gateway that knows SIP changes what it looks at and forgets the rest: Contact or the connection is public, and the
+        // origin or the Call-ID still says where the message was written.
+        let call_id = String::from_utf8_lossy(message.call_id()).into_owned();
+        let call_id = call_id
+            .rsplit_once('@')
+            .and_then(|(_, host)| host.parse().ok());
+        let forgotten = [call_id, sdp.and_then(|sdp| sdp.origin)];
+        let was_changed = contact == Some(source) || connection == Some(source);
+        self.rewritten = forgotten
+            .into_iter()
+            .flatten()
+            .find(|ip: &IpAddr| was_changed && is_private(*ip))
+            .map(shown);
+    }
+}
+
+fn contact_address(message: &Message<'_>) -> Option<IpAddr> {
+    let value = message.first(HeaderName::Contact)?;
+    let contact = NameAddr::parse(value).ok()?;
+    contact.parse_uri().ok()?.host.address()
+}
+
+fn skew(message: &Message<'_>, now: Moment) -> Option<i64> {
+    let date = std::str::from_utf8(message.first(HeaderName::Date)?).ok()?;
+    let theirs = jiff::fmt::rfc2822::parse(date)
+        .ok()?
+        .timestamp()
+        .as_second();
+    let ours = i64::try_from(now.as_millis() / 1_000).ok()?;
+    Some(theirs - ours)
+}
+
+/// What matters of an offer.
+#[derive(Debug, Default)]
+struct Sdp {
+    codecs: Vec<Box<str>>,
+    telephone_event: bool,
+    encrypted: bool,
+    origin: Option<IpAddr>,
+    connection: Option<IpAddr>,
+}
+
+impl Sdp {
+    fn read(body: &[u8]) -> Option<Self> {
+        if !body.starts_with(b"v=") {
+            return None;
+        }
+        let text = String::from_utf8_lossy(body);
+        let mut sdp = Self::default();
+        let mut payloads: Vec<&str> = Vec::new();
+        let mut names: Vec<(&str, &str)> = Vec::new();
+        let mut audio = None;
+        for line in text.lines() {
+            let Some((kind, value)) = line.trim_end().split_once('=') else {
+                continue;
+            };
+            match kind {
+                "o" => sdp.origin = value.split(' ').nth(5).and_then(|ip| ip.parse().ok()),
+                "c" if audio != Some(false) => {
+                    let address = value.split(' ').nth(2).unwrap_or_default();
+                    let address = address.split('/').next().unwrap_or_default();
+                    sdp.connection = address.parse().ok();
+                }
+                "m" => {
+                    let mut fields = value.split(' ');
+                    let is_audio = fields.next() == Some("audio") && audio.is_none();
+                    audio = Some(is_audio);
+                    if is_audio {
+                        sdp.encrypted = fields
+                            .nth(1)
+                            .is_some_and(|profile| profile.contains("SAVP"));
+                        payloads = fields.take(CODECS).collect();
+                    }
+                }
+                "a" if audio == Some(true) => {
+                    let map = value.strip_prefix("rtpmap:").unwrap_or_default();
+                    if let Some((payload, name)) = map.split_once(' ')
+                        && names.len() < 4 * CODECS
+                    {
+                        names.push((payload, name));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for payload in payloads {
+            let named = names.iter().find(|(known, _)| *known == payload);
+            let name = named.map_or_else(|| well_known(payload), |(_, name)| *name);
+            let name = name.split('/').next().unwrap_or(name);
+            if name.eq_ignore_ascii_case("telephone-event") {
+                sdp.telephone_event = true;
+            } else if !sdp
+                .codecs
+                .iter()
+                .any(|known| known.eq_ignore_ascii_case(name))
+            {
+                sdp.codecs.push(cut(name));
+            }
+        }
+        Some(sdp)
+    }
+}
+
+/// RFC 3551 §6, those that phones offer without an rtpmap.
+fn well_known(payload: &str) -> &str {
+    match payload {
+        "0" => "PCMU",
+        "3" => "GSM",
+        "4" => "G723",
+        "8" => "PCMA",
+        "9" => "G722",
+        "15" => "G728",
+        "18" => "G729",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_sip::flow::Transport;
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    fn asked(peer: &str, lines: &str, sdp: &str) -> Asked {
+        let octets = format!(
+            "INVITE sip:030123@sip.example.com:5070 SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\n\
+             To: <sip:b@c>\r\nCSeq: 1 INVITE\r\n{lines}Content-Length: {}\r\n\r\n{sdp}",
+            sdp.len()
+        );
+        let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
+        let flow = Flow {
+            transport: Transport::Udp,
+            listener: 0,
+            connection: 0,
+            local: "192.0.2.1:5060".parse().expect("address"),
+            peer: peer.parse().expect("address"),
+        };
+        let facts = Facts {
+            request_user: Some("x".repeat(900)),
+            ..Facts::default()
+        };
+        Asked::read(
+            &message,
+            &flow,
+            &facts,
+            Proof::Digest,
+            Moment::from_secs(1_769_860_800),
+        )
+    }
+
+    #[test]
+    fn what_an_invite_says_is_read_and_bounded() {
+        let sdp = "v=0\r\no=- 1 1 IN IP4 10.0.0.5\r\ns=-\r\nc=IN IP4 198.51.100.7\r\nt=0 0\r\nm=audio 4000 RTP/AVP 8 96 0 101\r\n\
+                   a=rtpmap:96 opus/48000/2\r\na=rtpmap:101 telephone-event/8000\r\nm=video 4002 RTP/SAVP 97\r\na=rtpmap:97 H264/90000\r\n";
+        let lines = "Call-ID: 77@10.0.0.5\r\nContact: <sip:a@198.51.100.7:5060>\r\nUser-Agent: Asterisk PBX 20.5\r\nAllow: INVITE, REFER\r\n\
+                     Supported: timer, 100rel\r\nSession-Expires: 1800\r\nDate: Sat, 31 Jan 2026 12:01:00 GMT\r\n";
+        let read = asked("198.51.100.7:5060", lines, sdp);
+        assert_eq!(&*read.host, "sip.example.com:5070");
+        assert_eq!(read.user_agent.as_deref(), Some("Asterisk PBX 20.5"));
+        assert_eq!(
+            read.facts.request_user.as_ref().map(String::len),
+            Some(KEPT)
+        );
+        let codecs: Vec<&str> = read.manner.codecs.iter().map(AsRef::as_ref).collect();
+        assert_eq!(codecs, ["PCMA", "opus", "PCMU"]);
+        let expected = Manner {
+            timer: true,
+            session_expires: Some(1800),
+            refer: Some(true),
+            update: Some(false),
+            reliable: true,
+            offer: true,
+            codecs: read.manner.codecs.clone(),
+            telephone_event: true,
+            encrypted: false,
+            private_contact: None,
+            private_media: None,
+            rewritten: Some("10.0.0.5".into()),
+            clock_skew_s: Some(60),
+        };
+        assert_eq!(read.manner, expected);
+    }
+
+    #[test]
+    fn private_addresses_hurt_only_behind_a_public_one() {
+        let sdp = "v=0\r\no=- 1 1 IN IP4 10.0.0.5\r\ns=-\r\nc=IN IP4 10.0.0.5\r\nt=0 0\r\nm=audio 4000 RTP/SAVP 0\r\n";
+        let lines = "Call-ID: 77@10.0.0.5\r\nContact: <sip:a@10.0.0.5:5060>\r\n";
+        let outside = asked("198.51.100.7:5060", lines, sdp).manner;
+        assert_eq!(outside.private_contact.as_deref(), Some("10.0.0.5"));
+        assert_eq!(outside.private_media.as_deref(), Some("10.0.0.5"));
+        assert_eq!(outside.rewritten, None, "nothing was changed on the way");
+        assert!(outside.encrypted && !outside.timer && outside.refer.is_none());
+        let inside = asked("10.0.0.5:5060", lines, sdp).manner;
+        assert_eq!((inside.private_contact, inside.private_media), (None, None));
+    }
+
+    #[test]
+    fn it_is_read_again_as_it_was_written() {
+        let read = asked("198.51.100.7:5060", "Call-ID: x\r\n", "");
+        let stored = serde_json::to_string(&read).expect("plain values");
+        assert_eq!(serde_json::from_str::<Asked>(&stored).expect("read"), read);
+        let older = r#"{"facts":{},"proof":"digest","source":"192.0.2.1:5060","transport":"udp","host":"h","manner":{}}"#;
+        assert!(serde_json::from_str::<Asked>(older).is_ok());
+    }
+}

@@ -1,0 +1,125 @@
+//! Whose log-in has failed, where the credentials themselves don't say: a user name that is a trunk's but for its spelling, one
+//! that ended with a rotation, or any at all from an address that stands for one org.
+//!
+//! What is found here is for that org's people alone. The peer sees the same challenge as everybody.
+
+use std::net::IpAddr;
+
+use trunkline_sip::auth::Part;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::view::{Login, Source, View};
+
+/// The org and trunk whose log-in this was meant to be, and what was wrong with it.
+pub(crate) fn of_unknown_user(
+    view: &View,
+    source: IpAddr,
+    username: &[u8],
+    now: Moment,
+) -> Option<(Uuid, Uuid, Part)> {
+    if let Some(login) = view.login(username) {
+        let has_ended = login.expires_at.is_some_and(|end| end <= now);
+        let part = if has_ended { Part::Expired } else { Part::User };
+        return Some((login.org, login.trunk, part));
+    }
+    if let Some(login) = meant(view, username) {
+        return Some((login.org, login.trunk, Part::User));
+    }
+    let (org, trunk) = of_address(view, source)?;
+    Some((org, trunk, Part::User))
+}
+
+/// The trunk that credentials for another realm than ours belong to: only by its exact user name.
+pub(crate) fn of_other_realm(view: &View, username: &[u8]) -> Option<(Uuid, Uuid, Part)> {
+    let login = view.login(username)?;
+    Some((login.org, login.trunk, Part::Realm))
+}
+
+/// A trunk's user name in capitals, as a SIP URI, or with a domain behind it.
+fn meant<'v>(view: &'v View, username: &[u8]) -> Option<&'v Login> {
+    let name = std::str::from_utf8(username).ok()?.trim();
+    let name = name.strip_prefix("sip:").unwrap_or(name);
+    let name = name.split('@').next()?.to_ascii_lowercase();
+    view.login(name.as_bytes())
+}
+
+/// The one org that an address stands for, if it has a trunk.
+fn of_address(view: &View, source: IpAddr) -> Option<(Uuid, Uuid)> {
+    let org = match view.by_source(source.to_canonical()) {
+        Source::Dedicated(org) => org,
+        Source::Allowed(orgs) => match orgs.as_slice() {
+            [org] => *org,
+            _ => return None,
+        },
+        Source::Unknown => return None,
+    };
+    let trunk = view.org(org)?.trunk.as_ref()?;
+    Some((org, trunk.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use trunkline_sip::auth::Secret;
+
+    use super::*;
+
+    const NOW: Moment = Moment::from_secs(1_000);
+
+    fn view() -> View {
+        let mut view = View::default();
+        let login = |org: u128, ends: Option<u64>| Login {
+            org: Uuid::from_u128(org),
+            trunk: Uuid::from_u128(org + 100),
+            secret: Arc::new(Secret::new("u", "r", "p")),
+            expires_at: ends.map(Moment::from_secs),
+        };
+        view.by_username.insert("trunk-a".into(), login(1, None));
+        view.by_username
+            .insert("trunk-old".into(), login(1, Some(999)));
+        view.by_username
+            .insert("trunk-new".into(), login(2, Some(1_001)));
+        view
+    }
+
+    #[test]
+    fn a_user_name_is_recognised_though_misspelt() {
+        let view = view();
+        let nowhere: IpAddr = "192.0.2.1".parse().expect("an address");
+        for (name, sent, expected) in [
+            (
+                "with a domain",
+                "trunk-a@sip.example.com",
+                Some((1, Part::User)),
+            ),
+            ("in capitals", "Trunk-A", Some((1, Part::User))),
+            ("as a URI", "sip:trunk-a@h", Some((1, Part::User))),
+            (
+                "from before a rotation",
+                "trunk-old",
+                Some((1, Part::Expired)),
+            ),
+            ("nobody's", "100", None),
+            ("empty", "", None),
+            ("no text", "\u{fffd}@", None),
+        ] {
+            let found = of_unknown_user(&view, nowhere, sent.as_bytes(), NOW);
+            let found = found.map(|(org, _, part)| (org.as_u128(), part));
+            assert_eq!(found, expected, "{name}");
+        }
+        assert_eq!(of_other_realm(&view, b"Trunk-A"), None);
+        assert!(of_other_realm(&view, b"trunk-a").is_some());
+    }
+
+    #[test]
+    fn an_address_of_several_orgs_stands_for_none() {
+        let mut view = view();
+        let network = "198.51.100.0/24".parse().expect("a network");
+        view.allowed.insert(network, Uuid::from_u128(1));
+        view.allowed.insert(network, Uuid::from_u128(2));
+        let shared = "198.51.100.7".parse().expect("an address");
+        assert_eq!(of_unknown_user(&view, shared, b"100", NOW), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! One call explained: who it was, which way it took and why, and how it ended.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_routing::{Caller, Decision, Dialled, Looked, NearMiss, Outcome};
+
+use super::log_in::{self, FailureView, LogInView};
+use crate::calls::Reason;
+use crate::calls::record::Asked;
+
+/// A call's explanation. Of a call that was refused before an agent was looked for, and of an outbound one, there is no decision:
+/// its fields are `null` or empty.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Explanation {
+    outcome: Option<Outcome>,
+    dialled: Option<Dialled>,
+    caller: Option<Caller>,
+    trail: Vec<Looked>,
+    near_misses: Vec<NearMiss>,
+    /// Everything in sentences: how the caller proved who it is, the trail, near misses, and why the call was refused or failed.
+    pub explanation: Vec<String>,
+    /// `null` for an outbound call.
+    log_in: Option<LogInView>,
+}
+
+impl Explanation {
+    /// Puts together what is known. `reason` is why the call wasn't answered, if it wasn't.
+    pub fn new(
+        decision: Option<Decision>,
+        asked: Option<&Asked>,
+        reason: Option<&str>,
+        failures: Vec<FailureView>,
+    ) -> Self {
+        let explanation = sentences(decision.as_ref(), asked, reason, &failures);
+        let log_in = asked.map(|asked| LogInView::new(asked, failures));
+        match decision {
+            Some(decision) => Self {
+                outcome: Some(decision.outcome),
+                dialled: Some(decision.dialled),
+                caller: Some(decision.caller),
+                trail: decision.trail,
+                near_misses: decision.near_misses,
+                explanation,
+                log_in,
+            },
+            None => Self {
+                outcome: None,
+                dialled: None,
+                caller: None,
+                trail: Vec::new(),
+                near_misses: Vec::new(),
+                explanation,
+                log_in,
+            },
+        }
+    }
+}
+
+fn sentences(
+    decision: Option<&Decision>,
+    asked: Option<&Asked>,
+    reason: Option<&str>,
+    failures: &[FailureView],
+) -> Vec<String> {
+    let failed = failures.iter().map(|failure| {
+        format!(
+            "A log-in of this call failed first. {}",
+            failure.explanation
+        )
+    });
+    let mut said: Vec<String> = failed.collect();
+    said.extend(asked.map(log_in::proof));
+    match (decision, asked) {
+        (Some(decision), _) => said.extend(decision.sentences()),
+        (None, Some(_)) => said.push("No agent was looked for.".to_owned()),
+        (None, None) => {}
+    }
+    let reason = reason.map(|code| match Reason::from_code(code) {
+        Some(reason) => format!("{} ({code}).", reason.sentence()),
+        None => format!("The call ended: {code}."),
+    });
+    said.extend(reason);
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_without_a_decision_still_says_why() {
+        let failures = vec![FailureView {
+            at: String::new(),
+            part: "password".to_owned(),
+            explanation: log_in::sentence("password"),
+        }];
+        let explained = Explanation::new(None, None, Some("too_many_hops"), failures);
+        assert_eq!(explained.explanation.len(), 2, "{explained:?}");
+        assert!(explained.explanation[0].contains("password is wrong"));
+        assert_eq!(
+            explained.explanation[1],
+            "Max-Forwards has reached 0 (too_many_hops)."
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! One thing that was looked at, what was found, and what to do about it.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How bad it is.
+#[derive(
+    Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Worth knowing; nothing has to be done.
+    Note,
+    /// Something to mend.
+    Problem,
+}
+
+/// What was found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct Finding {
+    /// What was looked at; a stable word.
+    pub check: &'static str,
+    /// How bad it is.
+    pub level: Level,
+    /// What was found, a sentence.
+    pub text: String,
+    /// What to do, a sentence; `null` where there is nothing to do.
+    pub mend: Option<String>,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn ok(check: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            check,
+            level: Level::Ok,
+            text: text.into(),
+            mend: None,
+        }
+    }
+
+    /// Worth knowing.
+    pub fn note(check: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            level: Level::Note,
+            ..Self::ok(check, text)
+        }
+    }
+
+    /// Something to mend, and how.
+    pub fn problem(check: &'static str, text: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self {
+            level: Level::Problem,
+            mend: Some(mend.into()),
+            ..Self::ok(check, text)
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.level {
+            Level::Ok => "ok     ",
+            Level::Note => "note   ",
+            Level::Problem => "PROBLEM",
+        };
+        write!(f, "{mark}  {:<16}  {}", self.check, self.text)?;
+        match &self.mend {
+            Some(mend) => write!(f, "\n{:27}{mend}", ""),
+            None => Ok(()),
+        }
+    }
+}

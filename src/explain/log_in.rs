@@ -1,0 +1,91 @@
+//! What was wrong with a log-in, for the people of the org whose it is. Never on the wire.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::calls::record::{Asked, Proof};
+
+/// The sentence for a part that was wrong, and what to do about it.
+pub fn sentence(part: &str) -> &'static str {
+    match part {
+        "password" => {
+            "The password is wrong, or the PBX keeps a hash (HA1) that was made with another user name or realm: enter auth_username and auth_password of the trunk again."
+        }
+        "user" => {
+            "There is no such user name: set the PBX's authentication user to the trunk's auth_username, without a domain."
+        }
+        "expired" => {
+            "These credentials were replaced by a rotation and their 24 hours are over: enter the trunk's new ones."
+        }
+        "nonce" => {
+            "The PBX answers with a nonce that is no longer good and doesn't take the new one, as if it kept an old challenge: let it take each challenge as it comes, and look at whether its clock or a proxy between holds messages back."
+        }
+        "realm" => {
+            "The answer was made for another realm than the challenge named: leave the realm empty in the PBX, or set it to the one in the challenge."
+        }
+        "uri" => {
+            "The answer was made for another number than the request asks for: something between the PBX and here rewrites the Request-URI after it was signed."
+        }
+        "algorithm" => {
+            "The answer uses an algorithm that wasn't offered: let the PBX use MD5, or SHA-256 if sip.digest_sha256 is on."
+        }
+        "malformed" => {
+            "The answer lacks qop, nc or cnonce, or can't be read: let the PBX answer qop=\"auth\", or set sip.digest_allow_rfc2069 for a very old one."
+        }
+        "address" => {
+            "A call to a number of this org came without credentials from an address that isn't allowed, and the challenge wasn't answered: enter the trunk's credentials in the PBX, or add the address to the trunk's allowed_addresses."
+        }
+        _ => "The log-in was refused.",
+    }
+}
+
+/// How the caller of a call proved who it is.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LogInView {
+    /// By what.
+    by: Proof,
+    /// Where the INVITE came from.
+    source: String,
+    transport: String,
+    user_agent: Option<String>,
+    /// Log-ins of the same Call-ID that failed before, oldest first.
+    failures: Vec<FailureView>,
+}
+
+/// A log-in that failed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FailureView {
+    /// When.
+    pub at: String,
+    /// What was wrong.
+    pub part: String,
+    /// The same in words, with what to do.
+    pub explanation: &'static str,
+}
+
+impl LogInView {
+    /// Of what an INVITE said.
+    pub fn new(asked: &Asked, failures: Vec<FailureView>) -> Self {
+        Self {
+            by: asked.proof,
+            source: asked.source.to_string(),
+            transport: asked.transport.to_string(),
+            user_agent: asked.user_agent.as_deref().map(str::to_owned),
+            failures,
+        }
+    }
+}
+
+/// How a caller proved who it is, as a sentence.
+pub fn proof(asked: &Asked) -> String {
+    let source = asked.source.ip();
+    match asked.proof {
+        Proof::Digest => format!("The caller at {source} logged in with the trunk's credentials."),
+        Proof::DedicatedAddress => {
+            format!("The caller's address {source} is dedicated to this org.")
+        }
+        Proof::AllowedAddress => format!(
+            "The caller's address {source} is among the trunk's allowed_addresses, and the number is on the trunk's list."
+        ),
+    }
+}

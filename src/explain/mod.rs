@@ -1,0 +1,37 @@
+//! Why a call went where it went, in data and in sentences: one set of words for the API, the command line and the dashboard.
+//!
+//! `call` puts together what is known of one call, `log_in` says what was wrong with credentials, `replay` routes recorded calls again
+//! by another directory, `change` is such a directory's difference, `pbx` looks at how a phone system speaks SIP, `paste` knows the
+//! settings that would mend it, `report` is what a call to the doctor finds.
+
+pub mod call;
+pub mod change;
+pub mod finding;
+pub mod log_in;
+pub mod paste;
+pub mod pbx;
+pub mod replay;
+pub mod report;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_routing::Decision;
+
+/// A decision, and the same in sentences.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DecisionView {
+    /// The decision with its trail.
+    #[serde(flatten)]
+    pub decision: Decision,
+    /// The trail, the outcome and near misses, a sentence each.
+    pub explanation: Vec<String>,
+}
+
+impl From<Decision> for DecisionView {
+    fn from(decision: Decision) -> Self {
+        Self {
+            explanation: decision.sentences(),
+            decision,
+        }
+    }
+}

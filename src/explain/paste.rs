@@ -1,0 +1,209 @@
+//! Settings of phone systems, ready to be pasted or entered, for one trunk. The password stays out: whoever may see it fills it in.
+
+use super::pbx::Pbx;
+
+/// Where the password goes.
+const PASSWORD: &str = "<the trunk's auth_password>";
+
+/// What a trunk's settings are made of.
+#[derive(Copy, Clone, Debug)]
+pub struct Trunk<'t> {
+    /// Host, or host and port, that the phone system sends to.
+    pub endpoint: &'t str,
+    /// The digest user name.
+    pub username: &'t str,
+    /// The digest realm.
+    pub realm: &'t str,
+}
+
+/// The settings for that phone system.
+pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
+    match pbx {
+        Pbx::Asterisk => asterisk(trunk),
+        Pbx::FreeSwitch => freeswitch(trunk),
+        Pbx::FreePbx => form(
+            trunk,
+            "Connectivity > Trunks > Add SIP (chan_pjsip) Trunk",
+            &[
+                ("Registration", "None"),
+                ("SIP Server Port", "5060, or the port of the endpoint"),
+                ("From Domain (Advanced)", trunk.endpoint),
+                ("Match (Permit)", trunk.endpoint),
+                ("Codecs", "ulaw, alaw"),
+                ("DTMF Mode", "RFC 4733"),
+                ("Qualify Frequency", "60"),
+            ],
+        ),
+        Pbx::ThreeCx => form(
+            trunk,
+            "SIP Trunks > Add SIP Trunk > Generic",
+            &[
+                ("Type of Authentication", "Register/Account based"),
+                ("Re-Register Timeout", "120"),
+                ("Outbound caller ID", "E.164 with +"),
+                ("Codec priority", "G.711 U-law, G.711 A-law"),
+            ],
+        ),
+        Pbx::Yeastar => form(
+            trunk,
+            "Extension and Trunk > Trunk > Add",
+            &[
+                ("Trunk Type", "Register Trunk"),
+                ("Domain", trunk.endpoint),
+                ("DTMF Mode", "RFC4733 (RFC2833)"),
+                ("Codec", "u-law, a-law"),
+                ("Session Timers", "Accept"),
+            ],
+        ),
+        Pbx::Grandstream => form(
+            trunk,
+            "Extension/Trunk > VoIP Trunks > Create New SIP Trunk",
+            &[
+                ("Type", "Register SIP Trunk"),
+                ("DTMF Mode", "RFC4733"),
+                ("Codec Preference", "PCMU, PCMA"),
+                ("Enable Session Timer", "on"),
+            ],
+        ),
+        Pbx::Cisco => cisco(trunk),
+    }
+}
+
+fn host(endpoint: &str) -> &str {
+    match endpoint.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host,
+        Some(_) | None => endpoint,
+    }
+}
+
+fn asterisk(trunk: Trunk<'_>) -> String {
+    let Trunk {
+        endpoint, username, ..
+    } = trunk;
+    let host = host(endpoint);
+    format!(
+        "; pjsip.conf
+[trunkline]
+type=endpoint
+context=from-trunkline
+disallow=all
+allow=ulaw,alaw
+dtmf_mode=rfc4733
+timers=yes
+allow_transfer=yes
+aors=trunkline
+outbound_auth=trunkline
+from_domain={host}
+
+[trunkline]
+type=auth
+auth_type=userpass
+username={username}
+password={PASSWORD}
+
+[trunkline]
+type=aor
+contact=sip:{endpoint}
+qualify_frequency=60
+
+[trunkline]
+type=identify
+endpoint=trunkline
+match={host}
+"
+    )
+}
+
+fn freeswitch(trunk: Trunk<'_>) -> String {
+    let Trunk {
+        endpoint,
+        username,
+        realm,
+    } = trunk;
+    let realm = realm
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('"', "&quot;");
+    format!(
+        "<!-- conf/sip_profiles/external/trunkline.xml -->
+<include>
+  <gateway name=\"trunkline\">
+    <param name=\"username\" value=\"{username}\"/>
+    <param name=\"password\" value=\"{PASSWORD}\"/>
+    <param name=\"realm\" value=\"{realm}\"/>
+    <param name=\"proxy\" value=\"{endpoint}\"/>
+    <param name=\"register\" value=\"false\"/>
+    <param name=\"caller-id-in-from\" value=\"true\"/>
+    <param name=\"ping\" value=\"30\"/>
+  </gateway>
+</include>
+<!-- in the profile: enable-timer true, session-timeout 1800, dtmf-type rfc2833 -->
+"
+    )
+}
+
+fn cisco(trunk: Trunk<'_>) -> String {
+    let Trunk {
+        endpoint,
+        username,
+        realm,
+    } = trunk;
+    let target = host(endpoint);
+    format!(
+        "sip-ua
+ authentication username {username} password {PASSWORD} realm {realm}
+ timers session-expires 1800
+dial-peer voice 5060 voip
+ description trunkline
+ session protocol sipv2
+ session target dns:{target}
+ dtmf-relay rtp-nte
+ codec g711ulaw
+"
+    )
+}
+
+/// For what is entered in a form: the page, and its fields.
+fn form(trunk: Trunk<'_>, page: &str, fields: &[(&str, &str)]) -> String {
+    let mut text = format!("{page}\n");
+    let own = [
+        ("Hostname / SIP server", trunk.endpoint),
+        ("Authentication user", trunk.username),
+        ("Password", PASSWORD),
+    ];
+    for (name, value) in own.iter().chain(fields) {
+        text.push_str(&format!("  {name:<24}  {value}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_phone_system_is_told_where_and_as_whom() {
+        let trunk = Trunk {
+            endpoint: "sip.example.com:5070",
+            username: "trunk-x",
+            realm: "a\"b",
+        };
+        for pbx in [
+            Pbx::Asterisk,
+            Pbx::FreePbx,
+            Pbx::FreeSwitch,
+            Pbx::ThreeCx,
+            Pbx::Yeastar,
+            Pbx::Cisco,
+            Pbx::Grandstream,
+        ] {
+            let text = settings(pbx, trunk);
+            for part in ["sip.example.com", "trunk-x", PASSWORD] {
+                assert!(text.contains(part), "{pbx:?}: {text}");
+            }
+        }
+        assert!(settings(Pbx::FreeSwitch, trunk).contains("a&quot;b"));
+        assert_eq!(host("sip.example.com"), "sip.example.com");
+        assert_eq!(host("[2001:db8::1]:5060"), "[2001:db8::1]");
+    }
+}

@@ -1,0 +1,427 @@
+//! How a phone system speaks SIP, judged: what one of its INVITEs shows that hurts calls, transfers or routing, and what to set.
+
+use trunkline_routing::{Country, numbers};
+
+use super::finding::Finding;
+use crate::calls::record::{Asked, Proof};
+
+/// A clock that is so many seconds off is told.
+const SKEW_S: i64 = 60;
+
+/// A kind of phone system, as its `User-Agent` tells.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Pbx {
+    /// Asterisk, and what is built upon it without a name of its own.
+    Asterisk,
+    /// FreePBX.
+    FreePbx,
+    /// FreeSWITCH and FusionPBX.
+    FreeSwitch,
+    /// 3CX.
+    ThreeCx,
+    /// Yeastar.
+    Yeastar,
+    /// Cisco CUBE and CUCM.
+    Cisco,
+    /// Grandstream UCM.
+    Grandstream,
+}
+
+impl Pbx {
+    /// The first words in a `User-Agent` that tell one; those built upon another come first.
+    const WORDS: [(&'static str, Self); 13] = [
+        ("fpbx", Self::FreePbx),
+        ("freepbx", Self::FreePbx),
+        ("yeastar", Self::Yeastar),
+        ("grandstream", Self::Grandstream),
+        ("ucm6", Self::Grandstream),
+        ("3cx", Self::ThreeCx),
+        ("freeswitch", Self::FreeSwitch),
+        ("fusionpbx", Self::FreeSwitch),
+        ("mod_sofia", Self::FreeSwitch),
+        ("cisco", Self::Cisco),
+        ("cube", Self::Cisco),
+        ("asterisk", Self::Asterisk),
+        ("digium", Self::Asterisk),
+    ];
+
+    /// Which one it is.
+    pub fn of_user_agent(user_agent: &str) -> Option<Self> {
+        let text = user_agent.to_ascii_lowercase();
+        let words = Self::WORDS.iter();
+        let mut found = words.filter(|(word, _)| text.contains(word));
+        found.next().map(|(_, pbx)| *pbx)
+    }
+
+    /// As its maker writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Asterisk => "Asterisk",
+            Self::FreePbx => "FreePBX",
+            Self::FreeSwitch => "FreeSWITCH",
+            Self::ThreeCx => "3CX",
+            Self::Yeastar => "Yeastar",
+            Self::Cisco => "Cisco",
+            Self::Grandstream => "Grandstream",
+        }
+    }
+}
+
+/// Everything that one INVITE shows, each thing looked at once. `country` is the trunk's.
+pub fn examine(asked: &Asked, country: Option<Country>) -> Vec<Finding> {
+    let mut findings = vec![
+        authentication(asked),
+        caller_id(asked, country),
+        offer(asked),
+        dtmf(asked),
+        session_timers(asked),
+        refer(asked),
+    ];
+    findings.extend(dialled(asked, country));
+    findings.extend(nat(asked));
+    findings.extend(clock(asked));
+    findings
+}
+
+fn authentication(asked: &Asked) -> Finding {
+    let source = asked.source.ip();
+    match asked.proof {
+        Proof::Digest => Finding::ok(
+            "authentication",
+            format!("It logs in with the trunk's credentials, from {source}."),
+        ),
+        Proof::DedicatedAddress => Finding::ok(
+            "authentication",
+            format!("It is known by its address {source}, which is dedicated to the org."),
+        ),
+        Proof::AllowedAddress => Finding::note(
+            "authentication",
+            format!(
+                "It is known by its address {source} alone, for the numbers on the trunk's list; credentials would open all of them."
+            ),
+        ),
+    }
+}
+
+fn caller_id(asked: &Asked, country: Option<Country>) -> Finding {
+    const CHECK: &str = "caller_id";
+    let facts = &asked.facts;
+    let (header, user) = match facts.asserted.first() {
+        Some(user) => ("P-Asserted-Identity", user.as_str()),
+        None => ("From", facts.from_user.as_deref().unwrap_or_default()),
+    };
+    if facts.anonymous {
+        return Finding::note(
+            CHECK,
+            "The caller asks not to be named: no contact is found or made.",
+        );
+    }
+    match numbers::reduce(user, country, &|_| false) {
+        Some(number) if number.as_str() == user => Finding::ok(
+            CHECK,
+            format!("{header} gives the caller as E.164, {user}."),
+        ),
+        Some(number) => Finding::ok(
+            CHECK,
+            format!("{header} gives the caller as {user:?}, which is read as {number}."),
+        ),
+        None if is_national(user) => Finding::problem(
+            CHECK,
+            format!("{header} gives the caller as {user:?}, a national number that can't be read."),
+            "Send callers as E.164 with a plus sign, or set the trunk's default_country.",
+        ),
+        None => Finding::note(
+            CHECK,
+            format!(
+                "{header} gives the caller as {user:?}, which is no number: no contact is found or made."
+            ),
+        ),
+    }
+}
+
+/// Whether it looks like a number that lacks its country.
+pub fn is_national(user: &str) -> bool {
+    let digits = user.chars().filter(char::is_ascii_digit).count();
+    let others = user
+        .chars()
+        .any(|char| !char.is_ascii_digit() && !" -./()".contains(char));
+    (7..=15).contains(&digits) && !others
+}
+
+fn dialled(asked: &Asked, country: Option<Country>) -> Option<Finding> {
+    let user = asked.facts.request_user.as_deref()?;
+    let is_lost = is_national(user) && numbers::reduce(user, country, &|_| false).is_none();
+    is_lost.then(|| {
+        Finding::problem(
+            "dialled_number",
+            format!("The dialled number comes as {user:?}, a national number that can't be read."),
+            "Set the trunk's default_country, or have the PBX send E.164 with a plus sign.",
+        )
+    })
+}
+
+fn offer(asked: &Asked) -> Finding {
+    const CHECK: &str = "codecs";
+    let manner = &asked.manner;
+    if !manner.offer {
+        return Finding::note(
+            CHECK,
+            "The INVITE has no offer: codecs are agreed in the answer, and calls connect a little later.",
+        );
+    }
+    let codecs = manner.codecs.join(", ");
+    if manner.encrypted {
+        return Finding::problem(
+            CHECK,
+            format!("It offers encrypted media alone ({codecs})."),
+            "Turn SRTP off for this trunk unless the agents' runtimes speak it.",
+        );
+    }
+    let is_plain = |codec: &str| {
+        ["PCMU", "PCMA"]
+            .iter()
+            .any(|known| codec.eq_ignore_ascii_case(known))
+    };
+    if manner.codecs.iter().any(|codec| is_plain(codec)) {
+        Finding::ok(CHECK, format!("It offers {codecs}."))
+    } else {
+        Finding::problem(
+            CHECK,
+            format!("It offers neither PCMU nor PCMA, but {codecs}."),
+            "Allow G.711 (ulaw, alaw) on this trunk: most runtimes speak nothing else.",
+        )
+    }
+}
+
+fn dtmf(asked: &Asked) -> Finding {
+    const CHECK: &str = "dtmf";
+    match (asked.manner.offer, asked.manner.telephone_event) {
+        (true, true) => Finding::ok(CHECK, "Keys are sent as telephone-event (RFC 4733)."),
+        (true, false) => Finding::problem(
+            CHECK,
+            "It doesn't offer telephone-event: keys that callers press are lost or must be heard in the audio.",
+            "Set the DTMF mode of the trunk to RFC 4733 (also called RFC 2833).",
+        ),
+        (false, _) => Finding::note(
+            CHECK,
+            "Without an offer it can't be seen how keys are sent.",
+        ),
+    }
+}
+
+fn session_timers(asked: &Asked) -> Finding {
+    const CHECK: &str = "session_timers";
+    match (asked.manner.timer, asked.manner.session_expires) {
+        (true, Some(seconds)) => Finding::ok(
+            CHECK,
+            format!("It refreshes calls, every {seconds} seconds at the latest."),
+        ),
+        (true, None) => Finding::ok(CHECK, "It speaks session timers."),
+        (false, _) => Finding::problem(
+            CHECK,
+            "It speaks no session timers: a call whose end got lost stays up and keeps its place under every limit.",
+            "Turn session timers on (RFC 4028, accept or always), 1800 seconds.",
+        ),
+    }
+}
+
+fn refer(asked: &Asked) -> Finding {
+    const CHECK: &str = "refer";
+    match asked.manner.refer {
+        Some(true) => Finding::ok(
+            CHECK,
+            "It allows REFER: cold transfers can leave through it.",
+        ),
+        Some(false) => Finding::problem(
+            CHECK,
+            "Its Allow doesn't name REFER: transfers will be refused or bridged here.",
+            "Allow transfers on the trunk; until then calls are bridged where bridge_when_refer_fails is on.",
+        ),
+        None => Finding::note(
+            CHECK,
+            "It sends no Allow, so whether it takes REFER is seen at the first transfer.",
+        ),
+    }
+}
+
+fn nat(asked: &Asked) -> Vec<Finding> {
+    let manner = &asked.manner;
+    let source = asked.source.ip();
+    let mut findings = Vec::new();
+    if let Some(ip) = &manner.rewritten {
+        findings.push(Finding::problem(
+            "sip_alg",
+            format!("Something between rewrites SIP: {ip} is left in the message where other addresses say {source}."),
+            "Turn SIP ALG (SIP helper, SIP inspection) off in the router or firewall before the PBX.",
+        ));
+    }
+    if let Some(ip) = &manner.private_contact {
+        findings.push(Finding::problem(
+            "private_contact",
+            format!("Contact says {ip}, which can't be reached from here, while packets come from {source}."),
+            "Set the PBX's external address (external_signaling_address, ext-sip-ip, public IP) to the one that it has outside.",
+        ));
+    }
+    if let Some(ip) = &manner.private_media {
+        findings.push(Finding::problem(
+            "private_media",
+            format!("The media address is {ip}, which can't be reached from here, while packets come from {source}."),
+            "Set the PBX's external media address (external_media_address, ext-rtp-ip) to the one that it has outside.",
+        ));
+    }
+    findings
+}
+
+fn clock(asked: &Asked) -> Option<Finding> {
+    let skew = asked
+        .manner
+        .clock_skew_s
+        .filter(|skew| skew.abs() > SKEW_S)?;
+    let way = if skew > 0 { "ahead" } else { "behind" };
+    Some(Finding::problem(
+        "clock",
+        format!("Its clock is {} seconds {way} of ours.", skew.abs()),
+        "Let the PBX take its time from NTP.",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_routing::Facts;
+
+    use super::*;
+    use crate::calls::asked::Manner;
+    use crate::explain::finding::Level;
+
+    fn asked(change: impl FnOnce(&mut Asked)) -> Asked {
+        let mut asked = Asked {
+            facts: Facts {
+                request_user: Some("+493012345678".to_owned()),
+                from_user: Some("+441632960001".to_owned()),
+                ..Facts::default()
+            },
+            proof: Proof::Digest,
+            source: "198.51.100.7:5060".parse().expect("an address"),
+            transport: "udp".into(),
+            host: "sip.example.com".into(),
+            user_agent: None,
+            manner: Manner {
+                timer: true,
+                refer: Some(true),
+                offer: true,
+                codecs: vec!["PCMA".into()],
+                telephone_event: true,
+                ..Manner::default()
+            },
+        };
+        change(&mut asked);
+        asked
+    }
+
+    fn problems(asked: &Asked, country: Option<Country>) -> Vec<&'static str> {
+        let findings = examine(asked, country).into_iter();
+        let wrong = findings.filter(|finding| finding.level == Level::Problem);
+        wrong
+            .map(|finding| {
+                assert!(finding.mend.is_some(), "{finding}");
+                finding.check
+            })
+            .collect()
+    }
+
+    #[test]
+    fn each_fault_is_one_finding() {
+        type Fault = (&'static str, fn(&mut Asked), &'static [&'static str]);
+        let faults: [Fault; 13] = [
+            ("none", |_| {}, &[]),
+            (
+                "no timers",
+                |asked| asked.manner.timer = false,
+                &["session_timers"],
+            ),
+            (
+                "no REFER",
+                |asked| asked.manner.refer = Some(false),
+                &["refer"],
+            ),
+            ("no Allow", |asked| asked.manner.refer = None, &[]),
+            (
+                "no keys",
+                |asked| asked.manner.telephone_event = false,
+                &["dtmf"],
+            ),
+            (
+                "opus alone",
+                |asked| asked.manner.codecs = vec!["opus".into()],
+                &["codecs"],
+            ),
+            (
+                "no offer",
+                |asked| {
+                    asked.manner = Manner {
+                        timer: true,
+                        ..Manner::default()
+                    }
+                },
+                &[],
+            ),
+            (
+                "encrypted",
+                |asked| asked.manner.encrypted = true,
+                &["codecs"],
+            ),
+            (
+                "national",
+                |asked| {
+                    asked.facts.request_user = Some("030 12345678".to_owned());
+                    asked.facts.from_user = Some("01712345678".to_owned());
+                },
+                &["caller_id", "dialled_number"],
+            ),
+            (
+                "an extension",
+                |asked| asked.facts.from_user = Some("201".to_owned()),
+                &[],
+            ),
+            (
+                "private",
+                |asked| asked.manner.private_contact = Some("10.0.0.5".into()),
+                &["private_contact"],
+            ),
+            (
+                "rewritten",
+                |asked| asked.manner.rewritten = Some("10.0.0.5".into()),
+                &["sip_alg"],
+            ),
+            (
+                "late",
+                |asked| asked.manner.clock_skew_s = Some(-3_600),
+                &["clock"],
+            ),
+        ];
+        for (name, fault, expected) in faults {
+            assert_eq!(problems(&asked(fault), None), expected, "{name}");
+        }
+        let national = asked(|asked| asked.facts.request_user = Some("03012345678".to_owned()));
+        assert_eq!(
+            problems(&national, Country::parse("DE").ok()),
+            [] as [&str; 0]
+        );
+    }
+
+    #[test]
+    fn phone_systems_are_told_by_their_name() {
+        for (user_agent, pbx) in [
+            ("Asterisk PBX 20.5.0", Some(Pbx::Asterisk)),
+            ("FPBX-16.0.40(18.9.0)", Some(Pbx::FreePbx)),
+            ("FreeSWITCH-mod_sofia/1.10.11", Some(Pbx::FreeSwitch)),
+            ("3CXPhoneSystem 18.0.9", Some(Pbx::ThreeCx)),
+            ("Yeastar S50", Some(Pbx::Yeastar)),
+            ("Cisco-SIPGateway/IOS-17", Some(Pbx::Cisco)),
+            ("Grandstream UCM6304", Some(Pbx::Grandstream)),
+            ("baresip v3", None),
+        ] {
+            assert_eq!(Pbx::of_user_agent(user_agent), pbx, "{user_agent}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The report on a trunk that a call to `sip:doctor@` makes: what that INVITE shows, which log-ins have failed of late, and the
+//! settings to enter in that phone system.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::finding::Finding;
+use super::log_in;
+use super::paste::{self, Trunk};
+use super::pbx::{self, Pbx};
+use crate::calls::{DOCTOR, Reason};
+use crate::store::{Error, Recorded, Store, written};
+
+/// How far back failed log-ins are told.
+const OF_LATE: Duration = Duration::from_secs(24 * 3_600);
+/// Failed log-ins that are looked at.
+const LOOKED_AT: u32 = 100;
+
+/// What was found on a trunk.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
+    /// How a report is made, in a sentence.
+    pub how: String,
+    /// The call that made it; `null` if nobody has called yet.
+    pub call_id: Option<Uuid>,
+    at: Option<String>,
+    source: Option<String>,
+    transport: Option<String>,
+    pub user_agent: Option<String>,
+    /// The phone system, where its `User-Agent` is known.
+    pub pbx: Option<&'static str>,
+    /// What was looked at, one after the other.
+    pub findings: Vec<Finding>,
+    /// The settings to paste or enter in that phone system, but for the password.
+    pub settings: Option<String>,
+}
+
+/// The newest report on the org's trunk.
+///
+/// # Errors
+/// The org has no trunk, or the store doesn't answer.
+pub async fn of_trunk(
+    store: &Store,
+    org: Uuid,
+    (endpoint, realm): (&str, &str),
+    now: Moment,
+) -> Result<Report, Error> {
+    let trunk = store.inbound_trunks().of_org(org).await?;
+    let ever = (Moment::from_secs(0), now);
+    let examined = Reason::Examined.code();
+    let calls = store.calls().recorded(org, ever, Some(examined), 1).await?;
+    let failures = store.auth_failures().list(org, None, LOOKED_AT).await?;
+    let mut report = Report {
+        how: format!("Call sip:{DOCTOR}@{endpoint} from the PBX with the trunk's credentials."),
+        call_id: None,
+        at: None,
+        source: None,
+        transport: None,
+        user_agent: None,
+        pbx: None,
+        findings: Vec::new(),
+        settings: None,
+    };
+    let late = failures
+        .items
+        .iter()
+        .filter(|failure| now.since(failure.at) <= OF_LATE);
+    let count = late.clone().count();
+    if let Some(last) = late.clone().next() {
+        report.findings.push(Finding::problem(
+            "log_ins",
+            format!(
+                "{count} log-ins failed in the last 24 hours, the last from {} as {:?} ({}).",
+                last.source, last.username, last.part
+            ),
+            log_in::sentence(&last.part),
+        ));
+    }
+    if let Some(call) = calls.first() {
+        report.tell(call, trunk.default_country);
+        let settings = Trunk {
+            endpoint,
+            username: &trunk.username,
+            realm,
+        };
+        let pbx = report.user_agent.as_deref().and_then(Pbx::of_user_agent);
+        report.pbx = pbx.map(Pbx::name);
+        report.settings = pbx.map(|pbx| paste::settings(pbx, settings));
+    }
+    Ok(report)
+}
+
+impl Report {
+    fn tell(&mut self, call: &Recorded, country: Option<trunkline_routing::Country>) {
+        let Some(asked) = &call.asked else { return };
+        self.call_id = Some(call.id);
+        self.at = Some(written(call.started_at));
+        self.source = Some(asked.source.to_string());
+        self.transport = Some(asked.transport.to_string());
+        self.user_agent = asked.user_agent.as_deref().map(str::to_owned);
+        self.findings.extend(pbx::examine(asked, country));
+    }
+}

@@ -1,0 +1,259 @@
+//! `/phone/sip/route-replay`, and what explains a call.
+
+use serde_json::{Value, json};
+use trunkline::calls::asked::{Asked, Manner};
+use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Proof, Started, Status};
+use trunkline::directory::settings::Runtime;
+use trunkline::directory::{Defaults, Directory};
+use trunkline_routing::{Facts, decide};
+use uuid::Uuid;
+
+use crate::house::{House, NOW, Tenant, all_lack, arc, now};
+
+const PATH: &str = "/phone/sip/route-replay";
+
+/// A call to `dialled`, decided as the directory is now, a minute before.
+async fn call(house: &House, tenant: &Tenant, id: u128, dialled: &str) {
+    let defaults = Defaults {
+        realm: "trunkline".to_owned(),
+        runtime: Runtime::Echo,
+    };
+    let directory = Directory::start(house.store.clone(), defaults, now).await;
+    let view = directory.expect("the store is read").load();
+    let facts = Facts {
+        request_user: Some(dialled.to_owned()),
+        from_user: Some("+441632960001".to_owned()),
+        ..Facts::default()
+    };
+    let decision = decide(
+        &facts,
+        &view.org(tenant.org).expect("the org").routing,
+        &|_| false,
+    );
+    let at = NOW - std::time::Duration::from_secs(60);
+    let call = Uuid::from_u128(id);
+    let started = Fact::Started(arc(Started {
+        call,
+        org: tenant.org,
+        session: Uuid::from_u128(id + 1_000),
+        agent: decision.agent(),
+        direction: Direction::Inbound,
+        from: "+441632960001".into(),
+        to: dialled.into(),
+        from_e164: decision.caller.e164,
+        to_e164: decision.dialled.e164,
+        caller_call_id: format!("call-{id}").into(),
+        at,
+        decision: Some(Box::new(decision)),
+        headers: Vec::new(),
+        metadata: None,
+        asked: Some(Box::new(Asked {
+            facts,
+            proof: Proof::Digest,
+            source: "198.51.100.7:5060".parse().expect("an address"),
+            transport: "udp".into(),
+            host: "sip.example.com".into(),
+            user_agent: Some("Asterisk PBX 20.5".into()),
+            manner: Manner::default(),
+        })),
+    }));
+    let ended = Fact::Ended(Box::new(Ended {
+        call,
+        org: tenant.org,
+        at: NOW,
+        status: Status::Completed,
+        sip_code: 200,
+        reason: None,
+        hangup_by: HangupBy::Caller,
+        cause: None,
+    }));
+    house.project(&[started, ended]).await;
+}
+
+/// Two agents; the younger holds the number that is called, the other the one on the trunk's list.
+async fn two_agents(house: &House, tenant: &Tenant) -> (Uuid, Uuid) {
+    let reception = house.agent(tenant.org, "Reception").await;
+    let sales = house.agent(tenant.org, "Sales").await;
+    let number = house.number(tenant.org, "+493012345678").await;
+    let numbers = house.store.numbers();
+    let assigned = numbers.assign(tenant.org, sales, &[number.id], now()).await;
+    assigned.expect("assigned");
+    let front = house.number(tenant.org, "+493055555555").await;
+    let assigned = numbers
+        .assign(tenant.org, reception, &[front.id], now())
+        .await;
+    assigned.expect("assigned");
+    let trunk = json!({"phone_numbers": ["+493055555555"]});
+    let made = house
+        .post("/phone/sip/inbound-trunk", &tenant.token, trunk)
+        .await;
+    made.with(201);
+    // The directory is asked once it has caught up.
+    let question = json!({"to": "+493012345678"});
+    house
+        .post("/phone/sip/route-test", &tenant.token, question)
+        .await
+        .with(200);
+    (reception, sales)
+}
+
+#[tokio::test]
+async fn a_change_says_which_calls_would_go_elsewhere() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let (reception, sales) = two_agents(&house, &acme).await;
+    house.agent(other.org, "Elsewhere").await;
+    call(&house, &acme, 1, "+493012345678").await;
+    call(&house, &acme, 2, "030 12345678").await;
+    call(&house, &other, 3, "030 12345678").await;
+    let replay = async |body: Value| house.post(PATH, &acme.token, body).await.with(200);
+    let today = replay(json!({})).await;
+    assert_eq!(
+        (&today["calls"], &today["elsewhere"], &today["complete"]),
+        (&json!(2), &json!(0), &json!(true)),
+        "{today}"
+    );
+    let germany = replay(json!({"changes": {"trunk": {"default_country": "DE"}}})).await;
+    assert_eq!(germany["elsewhere"], 1, "{germany}");
+    let moved = &germany["items"][0];
+    assert_eq!(moved["call_id"], json!(Uuid::from_u128(2)));
+    assert_eq!(
+        moved["before"],
+        json!({"agent": {"id": reception, "step": "trunk_numbers"}})
+    );
+    assert_eq!(
+        moved["after"],
+        json!({"agent": {"id": sales, "step": "assigned_number"}})
+    );
+    let disabled = json!({"changes": {"agents": [{"id": sales, "enabled": false}]}});
+    let disabled = replay(disabled).await;
+    assert_eq!(
+        disabled["items"][0]["call_id"],
+        json!(Uuid::from_u128(1)),
+        "{disabled}"
+    );
+    let cut = replay(json!({"limit": 1})).await;
+    assert_eq!(
+        (&cut["calls"], &cut["complete"]),
+        (&json!(1), &json!(false)),
+        "{cut}"
+    );
+    // What was only asked has not happened.
+    let trunk = house
+        .get("/phone/sip/inbound-trunk", &acme.token)
+        .await
+        .with(200);
+    assert_eq!(trunk["default_country"], Value::Null);
+    assert_eq!(replay(json!({})).await["elsewhere"], 0);
+    // Today's directory counts as soon as it is changed.
+    let change = json!({"default_country": "DE"});
+    let changed = house
+        .patch("/phone/sip/inbound-trunk", &acme.token, change)
+        .await;
+    changed.with(200);
+    assert_eq!(replay(json!({})).await["elsewhere"], 1);
+    let theirs = house.post(PATH, &other.token, json!({})).await.with(200);
+    assert_eq!(
+        (&theirs["calls"], &theirs["elsewhere"]),
+        (&json!(1), &json!(0)),
+        "{theirs}"
+    );
+    let before = json!({"end_date": "2026-01-30"});
+    assert_eq!(replay(before).await["calls"], 0);
+}
+
+#[tokio::test]
+async fn what_can_not_be_replayed_is_refused() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let foreign = house.agent(other.org, "Foreign").await;
+    house
+        .post("/phone/sip/route-test", &acme.token, json!({"to": "1"}))
+        .await
+        .with(200);
+    for (body, message) in [
+        (
+            json!({"start_date": "x", "limit": 0, "changes": {"agents": [{"enabled": 1}], "x": 1}, "y": 2}),
+            "start_date: \"x\" is not an ISO 8601 date or time; limit: expected a whole number from 1 to 5000; \
+             changes.agents[0].enabled: expected true or false, not a number; changes.agents[0].id: is required; \
+             changes.x: is no field of this request; y: is no field of this request",
+        ),
+        (
+            json!({"start_date": "2025-01-01"}),
+            "start_date: lies more than 92 days before end_date",
+        ),
+        (
+            json!({"start_date": "2026-01-02", "end_date": "2026-01-01"}),
+            "start_date: lies after end_date",
+        ),
+        (
+            json!({"changes": {"agents": [{"id": foreign}], "numbers": [{"phone_number": "+493012345678", "agent_id": foreign}]}}),
+            "changes.agents[0].id: is no agent of this org; changes.numbers[0].agent_id: is no agent of this org",
+        ),
+    ] {
+        let refused = house.post(PATH, &acme.token, body).await.with(400);
+        let mut said: Vec<&str> = refused["message"]
+            .as_str()
+            .expect("a text")
+            .split("; ")
+            .collect();
+        let mut expected: Vec<&str> = message.split("; ").collect();
+        said.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(said, expected);
+    }
+    let (_, phones) = house.key(acme.org, &["phone:read"]).await;
+    all_lack(&[house.post(PATH, &phones, json!([])).await], "calls:read");
+    let (_, calls) = house.key(acme.org, &["calls:read"]).await;
+    all_lack(&[house.post(PATH, &calls, json!([])).await], "phone:read");
+}
+
+#[tokio::test]
+async fn a_call_says_who_it_was_and_what_it_came_close_to() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let (_, sales) = two_agents(&house, &tenant).await;
+    call(&house, &tenant, 2, "030 12345678").await;
+    let path = format!("/phone/calls/{}/routing", Uuid::from_u128(2));
+    let shown = house.get(&path, &tenant.token).await.with(200);
+    let near = json!([{"number": {
+        "dialled": "030 12345678", "number": "+493012345678", "agent": sales, "differs": {"national_form": {"country": "DE"}},
+    }}]);
+    assert_eq!(shown["near_misses"], near, "{shown}");
+    assert_eq!(shown["log_in"]["by"], "digest");
+    assert_eq!(shown["log_in"]["source"], "198.51.100.7:5060");
+    let said = shown["explanation"].as_array().expect("sentences");
+    assert_eq!(
+        said[0],
+        "The caller at 198.51.100.7 logged in with the trunk's credentials."
+    );
+    let question = json!({"to": "030 12345678", "from": "+441632960001"});
+    let foreseen = house
+        .post("/phone/sip/route-test", &tenant.token, question)
+        .await
+        .with(200);
+    assert_eq!(
+        foreseen["explanation"].as_array().expect("sentences")[..],
+        said[1..],
+        "the same words"
+    );
+    assert_eq!(foreseen["near_misses"], near);
+}
+
+#[tokio::test]
+async fn a_trunk_without_a_report_says_how_one_is_made() {
+    let house = House::with("[sip]\npublic_host = \"sip.example.com\"").await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    two_agents(&house, &acme).await;
+    let path = "/phone/sip/inbound-trunk/doctor";
+    let report = house.get(path, &acme.token).await.with(200);
+    assert_eq!(
+        report["how"],
+        "Call sip:doctor@sip.example.com from the PBX with the trunk's credentials."
+    );
+    assert_eq!(
+        (&report["call_id"], &report["findings"]),
+        (&Value::Null, &json!([]))
+    );
+    crate::house::all_absent(&[house.get(path, &other.token).await], "inbound trunk");
+}

@@ -1,0 +1,201 @@
+//! Why a call went where it went, and why a log-in failed, as the org's people see it; and what the doctor finds on their trunk.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Caller, Credentials, Daemon, Deadline, House, Message, Runtime, tools};
+
+/// What follows a call is written within this time.
+const WRITTEN: Duration = Duration::from_secs(10);
+
+fn refusal(caller: &Caller) -> Message {
+    caller.play("caller_is_refused").finish().outcome().clone()
+}
+
+/// The failed log-ins once there are so many, newest first.
+fn failures(daemon: &Daemon, count: u64) -> Vec<Value> {
+    let shown = || {
+        let page = daemon.shown("/phone/sip/inbound-trunk/auth-failures");
+        (page["total"] == count).then(|| page["items"].as_array().cloned())
+    };
+    let found = Deadline::after(WRITTEN).poll(shown).flatten();
+    found.unwrap_or_else(|| panic!("not {count} failed log-ins"))
+}
+
+#[test]
+fn a_failed_log_in_says_which_part_was_wrong() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let house = House::new();
+    let daemon = house.serve();
+    let right = daemon.credentials();
+    let with = |username: &str, password: &str| Credentials {
+        username: username.to_owned(),
+        password: password.to_owned(),
+    };
+    let with_domain = format!("{}@pbx.example.com", right.username);
+    let attempts = [
+        (
+            with(&right.username, "wrong"),
+            "password",
+            "password is wrong",
+        ),
+        (
+            with(&with_domain, &right.password),
+            "user",
+            "without a domain",
+        ),
+    ];
+    let mut answers = Vec::new();
+    for (at, (credentials, part, sentence)) in attempts.into_iter().enumerate() {
+        let username = credentials.username.clone();
+        answers.push(refusal(&daemon.caller().with(credentials)));
+        let newest = failures(&daemon, at as u64 + 1).remove(0);
+        assert_eq!(newest["part"], part, "{newest}");
+        assert_eq!(newest["username"], username, "{newest}");
+        assert_eq!(newest["dialled"], daemon.house.first_number, "{newest}");
+        let said = newest["explanation"].as_str().expect("a sentence");
+        assert!(said.contains(sentence), "{said}");
+    }
+    // Somebody else's name tells nobody anything, and nobody is told anything on the wire.
+    answers.push(refusal(&daemon.caller().with(with("nobody", "wrong"))));
+    let names: Vec<_> = answers.iter().map(Message::header_names).collect();
+    assert!(names.windows(2).all(|pair| pair[0] == pair[1]), "{names:?}");
+    for answer in &answers {
+        assert_eq!(answer.status(), Some(401), "{answer:?}");
+        assert_eq!(answer.header("Warning"), None, "{answer:?}");
+    }
+    failures(&daemon, 2);
+}
+
+/// From the address of one org's PBX, an unknown user name is that org's to mend.
+#[test]
+fn a_user_name_of_nobody_is_told_to_whom_the_address_belongs() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let house = House::new();
+    house.allow("127.0.0.0/8");
+    let daemon = house.serve();
+    let nobody = Credentials {
+        username: "nobody".to_owned(),
+        password: "wrong".to_owned(),
+    };
+    let caller = daemon.caller().dials("+493099999999").with(nobody);
+    assert_eq!(refusal(&caller).status(), Some(401));
+    let newest = failures(&daemon, 1).remove(0);
+    assert_eq!(
+        (&newest["part"], &newest["username"]),
+        (&json!("user"), &json!("nobody")),
+        "{newest}"
+    );
+}
+
+#[test]
+fn a_call_says_what_it_came_close_to() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let house = House::new();
+    let foreign = house.foreign_agent();
+    let sales = house.agent("Sales", Runtime::new());
+    house.assign("+493012345601", &sales);
+    house.disable(&house.first_agent);
+    house.disable(&sales);
+    let daemon = house.serve();
+    let caller = daemon
+        .caller()
+        .dials("030 12345601".replace(' ', "").as_str());
+    let answer = refusal(&caller.names_agent(&foreign));
+    assert_eq!(answer.status(), Some(480), "{answer:?}");
+    let call = daemon.record();
+    let routing = daemon.routing(&call);
+    assert_eq!(routing["log_in"]["by"], "digest", "{routing}");
+    let near = routing["near_misses"].as_array().expect("near misses");
+    assert_eq!(
+        near[0],
+        json!({"agent_id": {"header": foreign}}),
+        "{routing}"
+    );
+    assert_eq!(
+        near[1]["number"]["differs"],
+        json!({"national_form": {"country": "DE"}}),
+        "{routing}"
+    );
+    assert_eq!(near[1]["number"]["agent"], json!(sales), "{routing}");
+    assert_eq!(near[2]["agent"]["state"], "disabled", "{routing}");
+    let said = routing["explanation"].to_string();
+    assert!(
+        said.contains("set the trunk's default_country to DE"),
+        "{said}"
+    );
+    assert!(
+        !said.contains("Foreign") && !said.contains("Elsewhere"),
+        "{said}"
+    );
+    let question = json!({"to": "03012345601", "from": "+441632960001", "agent_id": foreign});
+    let (status, foreseen) = daemon.change("POST", "/phone/sip/route-test", &question);
+    assert_eq!(status, 200, "{foreseen}");
+    assert_eq!(foreseen["near_misses"], routing["near_misses"]);
+    // What routed the call is kept, so that it can be routed again.
+    let germany = json!({"changes": {"trunk": {"default_country": "DE"}, "agents": [{"id": sales, "enabled": true}]}});
+    let (status, replayed) = daemon.change("POST", "/phone/sip/route-replay", &germany);
+    assert_eq!(status, 200, "{replayed}");
+    let after = json!({"agent": {"id": sales, "step": "assigned_number"}});
+    assert_eq!(replayed["items"][0]["after"], after, "{replayed}");
+}
+
+#[test]
+fn the_doctor_reports_on_the_trunk() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = House::new().serve();
+    let asks = daemon.caller().dials("doctor");
+    let asks = asks.with_header("User-Agent: Asterisk PBX 20.5.0");
+    let answer = refusal(&asks);
+    assert_eq!(answer.status(), Some(480), "{answer:?}");
+    assert_eq!(answer.header("X-Trunkline-Reason"), Some("examined"));
+    let call = daemon.record();
+    assert_eq!(call["reason"], "examined", "{call}");
+    let report = daemon.shown("/phone/sip/inbound-trunk/doctor");
+    assert_eq!(report["call_id"], call["id"], "{report}");
+    assert_eq!(
+        (&report["pbx"], &report["transport"]),
+        (&json!("Asterisk"), &json!("udp")),
+        "{report}"
+    );
+    let level = |check: &str| {
+        let findings = report["findings"].as_array().expect("findings").iter();
+        let mut found = findings.filter(|finding| finding["check"] == check);
+        found.next().map(|finding| finding["level"].clone())
+    };
+    for (check, expected) in [
+        ("authentication", "ok"),
+        ("caller_id", "ok"),
+        ("codecs", "ok"),
+        ("dtmf", "ok"),
+        ("refer", "ok"),
+        ("session_timers", "problem"),
+    ] {
+        assert_eq!(level(check), Some(json!(expected)), "{check}: {report}");
+    }
+    let settings = report["settings"].as_str().expect("settings for Asterisk");
+    let credentials = daemon.credentials();
+    assert!(settings.contains(&credentials.username), "{settings}");
+    assert!(
+        !report.to_string().contains(&credentials.password),
+        "{report}"
+    );
+    // With timers on there is nothing left to mend.
+    let mended = daemon.caller().dials("doctor");
+    refusal(&mended.with_header("Supported: timer"));
+    daemon.records(2);
+    let report = daemon.shown("/phone/sip/inbound-trunk/doctor");
+    assert!(
+        !report["findings"].to_string().contains("problem"),
+        "{report}"
+    );
+}

@@ -1,0 +1,180 @@
+//! What explains a call is kept with it, and its org's calls alone are routed again.
+
+use std::time::Duration;
+
+use trunkline::calls::asked::Manner;
+use trunkline::calls::record::{Asked, Direction, Ended, Fact, HangupBy, Proof, Started, Status};
+use trunkline::journal::Origin;
+use trunkline::store::{Error, NewAuthFailure, Store, Wrong};
+use trunkline_routing::{Caller, Decision, Dialled, Facts, NearMiss, Outcome};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, later, org};
+
+crate::on_both!(
+    what_an_invite_said_is_read_back,
+    recorded_calls_are_of_one_org_and_period,
+    failed_log_ins_are_found_by_their_call,
+);
+
+const RUN: Origin = Origin { node: 3, boot: 7 };
+
+fn asked(dialled: &str) -> Asked {
+    Asked {
+        facts: Facts {
+            request_user: Some(dialled.to_owned()),
+            asserted: vec!["100".to_owned()],
+            ..Facts::default()
+        },
+        proof: Proof::AllowedAddress,
+        source: "[2001:db8::1]:5060".parse().expect("an address"),
+        transport: "tcp".into(),
+        host: "sip.example.com".into(),
+        user_agent: Some("PBX \u{fffd}".into()),
+        manner: Manner {
+            timer: true,
+            codecs: vec!["PCMA".into()],
+            clock_skew_s: Some(-7),
+            ..Manner::default()
+        },
+    }
+}
+
+fn decision() -> Decision {
+    Decision {
+        outcome: Outcome::NoAgent,
+        dialled: Dialled::default(),
+        caller: Caller::default(),
+        trail: Vec::new(),
+        near_misses: vec![NearMiss::AgentId {
+            header: "x".to_owned(),
+        }],
+    }
+}
+
+fn started(org: Uuid, call: u128, direction: Direction, at: Moment) -> Fact {
+    Fact::Started(std::sync::Arc::new(Started {
+        call: Uuid::from_u128(call),
+        org,
+        session: Uuid::from_u128(100 + call),
+        agent: None,
+        direction,
+        from: "100".into(),
+        to: "030".into(),
+        from_e164: None,
+        to_e164: None,
+        caller_call_id: format!("{call}@pbx").into(),
+        at,
+        decision: Some(Box::new(decision())),
+        headers: Vec::new(),
+        metadata: None,
+        asked: Some(Box::new(asked("030"))),
+    }))
+}
+
+fn refused(org: Uuid, call: u128, reason: &str) -> Fact {
+    Fact::Ended(Box::new(Ended {
+        call: Uuid::from_u128(call),
+        org,
+        at: later(900),
+        status: Status::Refused,
+        sip_code: 480,
+        reason: Some(reason.into()),
+        hangup_by: HangupBy::Platform,
+        cause: None,
+    }))
+}
+
+async fn project(store: &Store, facts: &[Fact]) {
+    let projected = store.calls().project(RUN, facts).await;
+    projected.expect("projected");
+}
+
+async fn what_an_invite_said_is_read_back(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    project(&store, &[started(ours, 1, Direction::Inbound, NOW)]).await;
+    // The facts may come again, and later ones without it.
+    let again = [
+        started(ours, 1, Direction::Inbound, NOW),
+        refused(ours, 1, "no_agent"),
+    ];
+    project(&store, &again).await;
+    let explained = store.calls().explained(ours, Uuid::from_u128(1)).await;
+    let explained = explained.expect("a call");
+    assert_eq!(explained.asked, Some(asked("030")));
+    assert_eq!(explained.decision, Some(decision()));
+    let foreign = store.calls().explained(theirs, Uuid::from_u128(1)).await;
+    assert!(
+        matches!(foreign, Err(Error::Wrong(Wrong::Absent(_)))),
+        "{foreign:?}"
+    );
+}
+
+async fn recorded_calls_are_of_one_org_and_period(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let facts = [
+        started(ours, 1, Direction::Inbound, later(10)),
+        started(ours, 2, Direction::Inbound, later(20)),
+        refused(ours, 2, "examined"),
+        started(ours, 3, Direction::Outbound, later(30)),
+        started(ours, 4, Direction::Inbound, later(40)),
+        started(theirs, 5, Direction::Inbound, later(20)),
+    ];
+    project(&store, &facts).await;
+    let calls = store.calls();
+    let ids = async |from: u64, until: u64, reason: Option<&'static str>, most: u32| {
+        let found = calls
+            .recorded(ours, (later(from), later(until)), reason, most)
+            .await;
+        let found = found.expect("recorded calls").into_iter();
+        found.map(|call| call.id.as_u128()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(0, 100, None, 10).await, [4, 2, 1]);
+    assert_eq!(ids(0, 100, None, 2).await, [4, 2]);
+    assert_eq!(ids(20, 39, None, 10).await, [2]);
+    assert_eq!(ids(0, 100, Some("examined"), 10).await, [2]);
+    let period = (NOW, later(100));
+    let found = calls.of_call_id(ours, "2@pbx", period).await.expect("read");
+    assert_eq!(found.expect("a call").reason.as_deref(), Some("examined"));
+    for (org, call_id, period) in [
+        (theirs, "2@pbx", period),
+        (ours, "nobody", period),
+        (ours, "2@pbx", (NOW, later(1))),
+    ] {
+        let found = calls.of_call_id(org, call_id, period).await.expect("read");
+        assert_eq!(found, None, "{call_id}");
+    }
+}
+
+async fn failed_log_ins_are_found_by_their_call(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let failure = |org: Uuid, call_id: &str, at: u64| NewAuthFailure {
+        org,
+        trunk: Uuid::from_u128(9),
+        username: "trunk-x".into(),
+        source: "192.0.2.1".parse().expect("an address"),
+        part: "password",
+        at: NOW + Duration::from_secs(at),
+        sip_call_id: call_id.into(),
+        dialled: Some("+4930".into()),
+    };
+    let failures = [
+        failure(ours, "a", 2),
+        failure(ours, "a", 1),
+        failure(ours, "b", 1),
+        failure(theirs, "a", 1),
+    ];
+    store
+        .auth_failures()
+        .record(&failures)
+        .await
+        .expect("recorded");
+    let found = store.calls().log_ins_failed(ours, "a").await.expect("read");
+    let times: Vec<Moment> = found.iter().map(|failure| failure.at).collect();
+    assert_eq!(times, [later(1), later(2)]);
+    assert_eq!(found[0].dialled.as_deref(), Some("+4930"));
+}
