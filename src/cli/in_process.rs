@@ -35,41 +35,42 @@ pub(super) struct InProcess {
 }
 
 impl InProcess {
-    /// A caller on that transport.
+    /// Nobody has called yet.
     ///
     /// # Errors
-    /// The configuration has no listener for it.
-    pub(super) fn new(
-        core: Rehearsal,
-        config: &Config,
-        transport: Transport,
-        plays_runtime: bool,
-    ) -> Result<Self, String> {
+    /// The configuration has no listener.
+    pub(super) fn new(core: Rehearsal, config: &Config) -> Result<Self, String> {
+        let caller = caller(config, Transport::Udp).or_else(|_| caller(config, Transport::Tcp))?;
         Ok(Self {
-            caller: caller(config, transport)?,
+            caller,
             core,
             runtime: None,
-            plays_runtime,
+            plays_runtime: false,
             arrived: VecDeque::new(),
         })
     }
 
-    /// For the next call, which may come on another transport. False if the last one has left something.
+    /// Makes ready for a call.
     ///
     /// # Errors
-    /// The configuration has no listener for it.
-    pub(super) fn again(
+    /// The configuration has no listener for its transport.
+    pub(super) fn begin(
         &mut self,
         config: &Config,
         transport: Transport,
         plays_runtime: bool,
-    ) -> Result<bool, String> {
-        let is_at_rest = self.core.end(REST);
+    ) -> Result<(), String> {
         self.caller = caller(config, transport)?;
         self.runtime = None;
         self.plays_runtime = plays_runtime;
+        Ok(())
+    }
+
+    /// Hangs up, and lets time pass until nothing of the call is left; false if something stays.
+    pub(super) fn end(&mut self) -> bool {
+        let is_at_rest = self.core.end(REST);
         self.arrived.clear();
-        Ok(is_at_rest)
+        is_at_rest
     }
 
     fn collect(&mut self) {

@@ -173,17 +173,20 @@ impl Command {
                 now(),
             ))
         })?;
-        let transport = |call: &Call| options.transport_for(captured_on(call));
-        let plays_runtime = |call: &Call| call.peers.iter().any(|(role, _)| *role == Role::Runtime);
-        let first = &calls[0];
-        let mut stage = InProcess::new(core, config, transport(first), plays_runtime(first))
-            .map_err(Failure::Command)?;
+        let mut stage = InProcess::new(core, config).map_err(Failure::Outset)?;
         let mut played = Vec::with_capacity(calls.len());
         for call in calls {
+            let transport = options.transport_for(captured_on(call));
+            let plays_runtime = call.peers.iter().any(|(role, _)| *role == Role::Runtime);
             stage
-                .again(config, transport(call), plays_runtime(call))
-                .map_err(Failure::Command)?;
-            played.push(self.told(play_over(call, options, &mut stage)));
+                .begin(config, transport, plays_runtime)
+                .map_err(Failure::Outset)?;
+            let mut outcome = play_over(call, options, &mut stage);
+            if !stage.end() {
+                outcome.passed = false;
+                outcome.error = Some("something of the call is alive long after it".to_owned());
+            }
+            played.push(self.told(outcome));
         }
         Ok(played)
     }

@@ -13,6 +13,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::verified::Names;
 use trunkline_sip::wire::{Method, lex};
+use uuid::Uuid;
 
 use super::shard::framing;
 use super::{bounds, calls_config, registrar_config, sent_by};
@@ -219,8 +220,10 @@ impl Rehearsal {
                 self.calls.handle_hop(&wanted, targets, now);
             }
             Effect::FindContact { call, .. } => {
+                // Every caller is somebody; nobody is written down for it.
+                let contact = Some(Uuid::now_v7());
                 self.calls
-                    .handle_contact(&mut self.endpoint, call, None, now);
+                    .handle_contact(&mut self.endpoint, call, contact, now);
             }
             Effect::OpenEcho { call, near } => {
                 let local = SocketAddr::new(near, MEDIA_PORT);
