@@ -1,14 +1,14 @@
-//! The page of one call: what its record says, and why it went where it went, in the sentences that the API and the command line use.
+//! The page of one call: what its record says, the ladder of its messages, and why it went where it went, in the sentences that the API and the command line use.
 
 use axum::extract::{Request, State};
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::org::of_visit;
 use super::view::{document, lasted, time};
 use super::{Html, Instead, base};
 use crate::api::Api;
 use crate::api::path::Named;
-use crate::api::phone::{explained, found};
+use crate::api::phone::{explained, found, picture};
 use crate::api::visit;
 use crate::store::{Call, Kind};
 
@@ -26,8 +26,9 @@ pub(super) async fn show(
     let id = named.id("call_id", Kind::Call)?;
     let call = found(&state, org, id).await?;
     let explained = explained(&state, &call).await?;
+    let ladder = picture(&state, call.clone()).await?;
     let base = base(&state);
-    let page = page(base, &call, &explained.explanation);
+    let page = page(base, &call, &explained.explanation, &ladder);
     Ok(Html(document(
         "Call",
         &format!("{base}/dashboard/style.css"),
@@ -35,7 +36,7 @@ pub(super) async fn show(
     )))
 }
 
-fn page(base: &str, call: &Call, explanation: &[String]) -> Markup {
+fn page(base: &str, call: &Call, explanation: &[String], ladder: &str) -> Markup {
     let status = call.status.as_str().replace('_', " ");
     html! {
         header {
@@ -56,6 +57,15 @@ fn page(base: &str, call: &Call, explanation: &[String]) -> Markup {
                     @if let Some(code) = call.sip_code { dt { "SIP status" } dd { (code) } }
                     dt { "Lasted" } dd { (lasted(call)) }
                     dt { "Call-ID" } dd { code { (call.caller_call_id) } }
+                }
+            }
+            section aria-labelledby="ladder-title" {
+                h2 id="ladder-title" { "What passed" }
+                @if !ladder.contains("marker-end") {
+                    p.empty { "No message of this call is with this node: they are kept for a while, where the call was." }
+                } @else {
+                    // Made of text that was escaped for it.
+                    div.ladder tabindex="0" role="region" aria-label="Ladder of the call" { (PreEscaped(ladder)) }
                 }
             }
             section aria-labelledby="why-title" {

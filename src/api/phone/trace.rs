@@ -148,7 +148,7 @@ pub(crate) async fn show(
 ///
 /// # Errors
 /// What is stored can't be read.
-pub(crate) async fn picture(api: &Api, call: Call) -> Result<String, ApiError> {
+pub(in crate::api) async fn picture(api: &Api, call: Call) -> Result<String, ApiError> {
     let (call, legs, _) = read(api, call).await?;
     let decided = decided(api, &call).await?;
     Ok(svg(&rungs(&legs, &decided)))
