@@ -88,6 +88,18 @@ enum Run {
         #[arg(long, default_value_t = 20)]
         seconds: u64,
     },
+    /// What copying messages for traces adds to a call's CPU.
+    Tracing {
+        /// Calls a second.
+        #[arg(long, default_value = "1000", value_parser = positive)]
+        rate: f64,
+        /// Seconds that count, of each run.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        /// Runs with traces, and as many without, in turn.
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+        turns: u32,
+    },
     /// The API over a filled database, beside a bare axum server; needs wrk.
     Api {
         /// Orgs in the database.
@@ -210,6 +222,11 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             concurrency,
             seconds,
         } => tell(modes::overload(&setting, concurrency, seconds)?),
+        Run::Tracing {
+            rate,
+            seconds,
+            turns,
+        } => tell(modes::tracing(&setting, rate, seconds, turns)?),
         Run::Api {
             orgs,
             contacts,
@@ -266,7 +283,8 @@ fn all(
         & tell(modes::options(setting, 100, 10)?)
         & tell(modes::hold(setting, Phase::Ringing, held, 1_000.0)?)
         & tell(modes::hold(setting, Phase::Established, held, 1_000.0)?)
-        & tell(modes::overload(setting, 100, 20)?))
+        & tell(modes::overload(setting, 100, 20)?)
+        & tell(modes::tracing(setting, 1_000.0, 10, 3)?))
 }
 
 /// Whether all of them are without fault.
@@ -284,5 +302,6 @@ fn setting(common: Common) -> Setting {
         room: common.room,
         leftover: !common.no_leftover,
         warm_up: common.warm_up,
+        environment: Vec::new(),
     }
 }

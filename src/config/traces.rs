@@ -9,6 +9,8 @@ use super::section::Section;
 /// Traces of calls.
 #[derive(Clone, Debug)]
 pub struct Traces {
+    /// Whether messages are copied at all.
+    pub enabled: bool,
     /// Where they are written.
     pub directory: PathBuf,
     /// Octets of all files together; 0 keeps traces in memory alone.
@@ -27,6 +29,7 @@ impl Traces {
         let days: u64 = section.number("retention_days", 1..=365).unwrap_or(7);
         let megabytes: u64 = section.number("max_mb", 0..=1_000_000).unwrap_or(1_024);
         Self {
+            enabled: section.switch("enabled").unwrap_or(true),
             directory: section
                 .text("directory")
                 .map_or_else(|| data_dir.join("traces"), PathBuf::from),

@@ -55,7 +55,7 @@ use crate::media::{self, EchoMedia};
 use crate::registrar::bindings::Bindings;
 use crate::registrar::{self, Registrar};
 use crate::store::{Keyring, NewAuthFailure, Store};
-use crate::traces::{Collector, Disk, Traces};
+use crate::traces::{Collector, Disk, Tap, Traces};
 
 use bound::Sorted;
 use contacts::Contacts;
@@ -330,7 +330,11 @@ impl Shared {
         outside.shard = index;
         Shard {
             index,
-            tap: self.traces.tap(index),
+            tap: if self.deps.config.traces.enabled {
+                self.traces.tap(index)
+            } else {
+                Tap::closed()
+            },
             sockets,
             connections: self.connections.clone(),
             endpoint,

@@ -113,14 +113,26 @@ struct Shelf {
 #[derive(Debug)]
 pub struct Tap {
     batch: Batch,
-    shelf: Arc<Shelf>,
+    /// `None` where nothing is to be copied.
+    shelf: Option<Arc<Shelf>>,
 }
 
 impl Tap {
+    /// Copies nothing.
+    pub fn closed() -> Self {
+        Self {
+            batch: Batch::default(),
+            shelf: None,
+        }
+    }
+
     /// Copies a message.
     pub fn note(&mut self, at: Moment, flow: Flow, is_sent: bool, octets: &[u8]) {
+        let Some(shelf) = &self.shelf else {
+            return;
+        };
         if self.batch.size() + octets.len() > BATCH {
-            self.shelf.left_out.fetch_add(1, Ordering::Relaxed);
+            shelf.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let mark = Mark {
@@ -136,26 +148,26 @@ impl Tap {
 
     /// Leaves what was copied to be picked up; if that is just happening, the next turn does.
     pub fn hand_on(&mut self) {
-        if self.batch.marks.is_empty() {
-            return;
-        }
-        let Ok(mut shelf) = self.shelf.batch.try_lock() else {
+        let Some(shelf) = self.shelf.as_ref().filter(|_| !self.batch.marks.is_empty()) else {
             return;
         };
-        if shelf.marks.is_empty() {
-            std::mem::swap(&mut *shelf, &mut self.batch);
-        } else if shelf.size() + self.batch.size() <= BATCH {
+        let Ok(mut waiting) = shelf.batch.try_lock() else {
+            return;
+        };
+        if waiting.marks.is_empty() {
+            std::mem::swap(&mut *waiting, &mut self.batch);
+        } else if waiting.size() + self.batch.size() <= BATCH {
             for (mark, octets) in self.batch.messages() {
-                shelf.push(*mark, octets);
+                waiting.push(*mark, octets);
             }
         } else {
             // It stays here until there is room.
             return;
         }
-        let is_much = shelf.size() > MUCH;
-        drop(shelf);
+        let is_much = waiting.size() > MUCH;
+        drop(waiting);
         self.batch.clear();
-        if is_much && let Some(keeper) = self.shelf.keeper.get() {
+        if is_much && let Some(keeper) = shelf.keeper.get() {
             keeper.unpark();
         }
     }
@@ -260,7 +272,7 @@ impl Traces {
     pub fn tap(&self, shard: usize) -> Tap {
         Tap {
             batch: Batch::default(),
-            shelf: Arc::clone(&self.shelves[shard]),
+            shelf: Some(Arc::clone(&self.shelves[shard])),
         }
     }
 

@@ -7,6 +7,7 @@ mod leftover;
 mod loopback;
 mod options;
 mod overload;
+mod tracing;
 
 use std::io;
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub use hold::{Phase, hold};
 pub use loopback::loopback;
 pub use options::options;
 pub use overload::overload;
+pub use tracing::tracing;
 
 /// What all runs share.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ pub struct Setting {
     pub leftover: bool,
     /// Seconds before anything counts.
     pub warm_up: u64,
+    /// More of the daemon's environment.
+    pub environment: Vec<(String, String)>,
 }
 
 /// Why a run couldn't be made.
@@ -108,7 +112,7 @@ impl Bench {
             data_dir: data.path().join("trunkline"),
             runtime: Some(sockets.callee()?),
             core: setting.cores.map(|(daemon, _)| daemon),
-            environment: Vec::new(),
+            environment: setting.environment.clone(),
         }
         .start()?;
         if let Some((_, own)) = setting.cores {
