@@ -10,10 +10,10 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Hyper;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 use super::Failure;
+use crate::tls;
 
 /// How long an answer may take, and how long it may be.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,16 +61,8 @@ impl Access {
         let mut authorization = HeaderValue::try_from(format!("Bearer {}", self.key))
             .map_err(|_| Failure::Outset("--key: this is no API key".to_owned()))?;
         authorization.set_sensitive(true);
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let provider = rustls::crypto::ring::default_provider();
-        let tls = ClientConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()
-            .map_err(|fault| Failure::Outset(fault.to_string()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
+            .with_tls_config(tls::trusting_the_system())
             .https_or_http()
             .enable_http1()
             .build();

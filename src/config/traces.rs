@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::host::HostPort;
+use super::http::base_url;
 use super::section::Section;
 
 /// Traces of calls.
@@ -21,6 +22,8 @@ pub struct Traces {
     pub hep: Option<HostPort>,
     /// This node's id among those that send to the collector.
     pub hep_node: u32,
+    /// The base address of an OTLP collector, by HTTP.
+    pub otlp: Option<Box<str>>,
 }
 
 impl Traces {
@@ -37,6 +40,7 @@ impl Traces {
             retention: Duration::from_secs(days * DAY_S),
             hep: section.parsed("hep"),
             hep_node: section.number("hep_node", 0..=u32::MAX).unwrap_or(1),
+            otlp: base_url(section, "otlp"),
         }
     }
 }

@@ -17,6 +17,7 @@ mod registrations;
 pub mod rehearsal;
 mod resolve;
 mod shard;
+mod spans;
 mod told;
 
 use std::collections::VecDeque;
@@ -65,6 +66,7 @@ use observe::Observer;
 use outside::Outside;
 use resolve::Resolver;
 use shard::Shard;
+use spans::Spans;
 use told::Told;
 
 /// Nonces that are remembered as used; beyond, the oldest go first.
@@ -130,6 +132,11 @@ impl Engine {
         let traces = Traces::new(shards, disk(config), collector(config), clock::now)?;
         let outside = Outside {
             beginnings: traces.beginnings().cloned(),
+            spans: config
+                .traces
+                .otlp
+                .as_deref()
+                .map(|collector| Spans::start(collector, &deps.runtime)),
             inbox: switch.shards()[0].clone(),
             journal: deps.journal.clone(),
             contacts: Contacts::start(deps.store.clone(), &deps.runtime),

@@ -15,6 +15,7 @@ use super::inbox::{Inbox, Input};
 use super::observe::Observer;
 use super::registrations;
 use super::resolve::Resolver;
+use super::spans::Spans;
 use super::told::Told;
 use crate::calls::caps::Denied;
 use crate::calls::live::LiveCalls;
@@ -46,6 +47,8 @@ pub(crate) struct Outside {
     pub(crate) runtime: tokio::runtime::Handle,
     /// Whoever has to know which legs belong together.
     pub(crate) beginnings: Option<Beginnings>,
+    /// Whoever traces calls.
+    pub(crate) spans: Option<Spans>,
     /// Facts of this turn.
     pub(crate) facts: Vec<Fact>,
     /// Calls that were begun on request in this turn, and who waits to hear of it.
@@ -75,6 +78,7 @@ impl Outside {
             told: self.told.clone(),
             runtime: self.runtime.clone(),
             beginnings: self.beginnings.clone(),
+            spans: self.spans.clone(),
             facts: Vec::new(),
             promised: Vec::new(),
             ended: Vec::new(),
@@ -117,6 +121,9 @@ impl Outside {
                 observer.fact(&fact);
                 if let Fact::Ended(ended) = &fact {
                     self.ended.push(ended.call);
+                }
+                if let Some(spans) = &self.spans {
+                    spans.tell(&fact);
                 }
                 if let (Fact::Started(started), Some(beginnings)) = (&fact, &self.beginnings) {
                     beginnings.tell(started.session, &started.caller_call_id);

@@ -61,6 +61,7 @@ const MAY_IMPORT: [(&str, &[&str]); 20] = [
             "registrar",
             "store",
             "telemetry",
+            "tls",
         ],
     ),
     ("capture", &[]),

@@ -321,3 +321,93 @@ fn calls_are_shown_in_the_terminal() {
         "{fault}"
     );
 }
+
+/// Takes one request, and answers 200: the body.
+fn taken(collector: &std::net::TcpListener) -> Value {
+    collector.set_nonblocking(true).expect("an option");
+    let accepted = Deadline::after(Duration::from_secs(30)).poll(|| collector.accept().ok());
+    let (mut stream, _) = accepted.expect("spans in time");
+    stream.set_nonblocking(false).expect("an option");
+    let wait = Some(Duration::from_secs(10));
+    stream.set_read_timeout(wait).expect("a timeout");
+    let mut request = Vec::new();
+    let mut piece = [0; 4_096];
+    loop {
+        let length = stream.read(&mut piece).expect("a request");
+        assert!(
+            length > 0,
+            "cut short: {}",
+            String::from_utf8_lossy(&request)
+        );
+        request.extend_from_slice(&piece[..length]);
+        let text = String::from_utf8_lossy(&request);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let head = head.to_ascii_lowercase();
+        assert!(head.starts_with("post /v1/traces http/1.1"), "{head}");
+        let promised = head.split("content-length: ").nth(1).expect("a length");
+        let promised: usize = promised
+            .lines()
+            .next()
+            .and_then(|text| text.parse().ok())
+            .expect("a number");
+        if body.len() >= promised {
+            let body = serde_json::from_str(body).expect("JSON");
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+                .expect("it reads");
+            return body;
+        }
+    }
+}
+
+#[test]
+fn a_call_is_a_trace_for_opentelemetry() {
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}", collector.local_addr().expect("an address"));
+    let house = House::new().set("TRUNKLINE__TRACES__OTLP", &address);
+    let traced = Traced::on(Stage::within(house), "answered.flow");
+    let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
+    let call = text(&shown["call_id"]).to_owned();
+    // The stage's own call may come before it.
+    let spans = Deadline::after(Duration::from_secs(30)).poll(|| {
+        let body = taken(&collector);
+        let spans = body["resourceSpans"][0]["scopeSpans"][0]["spans"]
+            .as_array()
+            .cloned();
+        spans.filter(|_| body.to_string().contains(&call))
+    });
+    let spans = spans.expect("the call's spans");
+    let of_call = |name: &str| {
+        let id = &spans
+            .iter()
+            .find(|span| span.to_string().contains(&call))
+            .expect("it")["traceId"];
+        let found = spans
+            .iter()
+            .find(|span| span["name"] == name && span["traceId"] == *id);
+        found
+            .cloned()
+            .unwrap_or_else(|| panic!("no {name} in {spans:?}"))
+    };
+    let (whole, set_up, talk) = (of_call("call"), of_call("set-up"), of_call("talk"));
+    assert_eq!(text(&whole["traceId"]).len(), 32, "{whole}");
+    assert_eq!(
+        (&whole["kind"], &whole["status"]["code"]),
+        (&Value::from(2), &Value::from(1))
+    );
+    let names: Vec<&str> = whole["events"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .map(|event| text(&event["name"]))
+        .collect();
+    assert_eq!(names, ["ringing", "answered"], "{whole}");
+    for part in [&set_up, &talk] {
+        assert_eq!(part["parentSpanId"], whole["spanId"], "{part}");
+    }
+    assert_eq!(set_up["startTimeUnixNano"], whole["startTimeUnixNano"]);
+    assert_eq!(set_up["endTimeUnixNano"], talk["startTimeUnixNano"]);
+    assert_eq!(talk["endTimeUnixNano"], whole["endTimeUnixNano"]);
+}

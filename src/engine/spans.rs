@@ -1,0 +1,281 @@
+//! Calls as OpenTelemetry traces, one a call, to a collector by OTLP over HTTP with JSON. The trace's id is that of the session; the set-up and
+//! the talk are spans within the call's.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::CONTENT_TYPE;
+use hyper::{Request, StatusCode};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use crate::calls::record::{Direction, Ended, Fact, Started, Status};
+use crate::tls;
+
+/// Facts that may wait to be taken down.
+const WAITING: usize = 8_192;
+/// Calls that are up, as far as they are traced.
+const UP: usize = 100_000;
+/// Calls that wait for the collector, and those of one request.
+const OWED: usize = 8_192;
+const AT_ONCE: usize = 512;
+/// How often calls are sent, how long the collector may take, and how long one that fails is left alone.
+const PACE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Where shards leave what happens to calls. They never wait; what there is no room for isn't traced.
+#[derive(Clone, Debug)]
+pub(crate) struct Spans(mpsc::Sender<Fact>);
+
+impl Spans {
+    /// Sends to the collector of this base address until nobody can tell anything any more.
+    pub(crate) fn start(collector: &str, runtime: &tokio::runtime::Handle) -> Self {
+        let (sender, facts) = mpsc::channel(WAITING);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls::trusting_the_system())
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let exporter = Exporter {
+            address: format!("{collector}/v1/traces"),
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            up: HashMap::new(),
+            owed: VecDeque::new(),
+            lost: 0,
+        };
+        runtime.spawn(exporter.run(facts));
+        Self(sender)
+    }
+
+    pub(crate) fn tell(&self, fact: &Fact) {
+        match fact {
+            Fact::Started(_)
+            | Fact::Ringing { .. }
+            | Fact::Answered { .. }
+            | Fact::Transfer(_)
+            | Fact::Ended(_) => {
+                if self.0.try_send(fact.clone()).is_err() {
+                    metrics::counter!("trunkline_spans_lost_total").increment(1);
+                }
+            }
+            Fact::Contact { .. } | Fact::Joined { .. } => {}
+        }
+    }
+}
+
+/// A call that is up.
+struct Up {
+    started: Arc<Started>,
+    answered: Option<Moment>,
+    /// Names and moments.
+    events: Vec<(String, Moment)>,
+}
+
+struct Exporter {
+    address: String,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    up: HashMap<Uuid, Up>,
+    /// The spans of calls that have ended.
+    owed: VecDeque<Vec<Value>>,
+    lost: u64,
+}
+
+impl Exporter {
+    async fn run(mut self, mut facts: mpsc::Receiver<Fact>) {
+        let mut ticks = tokio::time::interval(PACE);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                fact = facts.recv() => match fact {
+                    Some(fact) => self.take_down(fact),
+                    None => break,
+                },
+                _ = ticks.tick() => {
+                    if !self.send().await {
+                        ticks.reset_after(PAUSE);
+                    }
+                }
+            }
+        }
+        self.send().await;
+    }
+
+    fn take_down(&mut self, fact: Fact) {
+        let call = fact.call();
+        match fact {
+            Fact::Started(started) => {
+                if self.up.len() < UP {
+                    let up = Up {
+                        started,
+                        answered: None,
+                        events: Vec::new(),
+                    };
+                    self.up.insert(call, up);
+                }
+            }
+            Fact::Ringing { at, .. } => self.note(call, "ringing".to_owned(), at),
+            Fact::Answered { at, .. } => {
+                self.note(call, "answered".to_owned(), at);
+                if let Some(up) = self.up.get_mut(&call) {
+                    up.answered.get_or_insert(at);
+                }
+            }
+            Fact::Transfer(transfer) => {
+                let name = format!("transfer {}", transfer.state.as_str());
+                let latest = transfer
+                    .ended_at
+                    .or(transfer.ringing_at)
+                    .or(transfer.accepted_at);
+                self.note(call, name, latest.unwrap_or(transfer.requested_at));
+            }
+            Fact::Ended(ended) => {
+                if let Some(up) = self.up.remove(&call) {
+                    if self.owed.len() >= OWED {
+                        self.owed.pop_front();
+                        self.lost += 1;
+                    }
+                    self.owed.push_back(spans(&up, &ended));
+                }
+            }
+            Fact::Contact { .. } | Fact::Joined { .. } => {}
+        }
+    }
+
+    fn note(&mut self, call: Uuid, name: String, at: Moment) {
+        const MOST: usize = 64;
+        if let Some(up) = self.up.get_mut(&call)
+            && up.events.len() < MOST
+        {
+            up.events.push((name, at));
+        }
+    }
+
+    /// Whether the collector takes what it is sent.
+    async fn send(&mut self) -> bool {
+        while !self.owed.is_empty() {
+            let count = self.owed.len().min(AT_ONCE);
+            let spans: Vec<&Value> = self.owed.iter().take(count).flatten().collect();
+            if let Err(fault) = self.post(&envelope(&spans)).await {
+                tracing::warn!(%fault, calls = self.owed.len(), lost = self.lost, "the OTLP collector takes no spans");
+                metrics::counter!("trunkline_spans_lost_total")
+                    .increment(std::mem::take(&mut self.lost));
+                return false;
+            }
+            self.owed.drain(..count);
+        }
+        true
+    }
+
+    async fn post(&self, body: &Value) -> Result<(), String> {
+        let request = Request::post(&self.address)
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::from(body.to_string()))
+            .map_err(|fault| fault.to_string())?;
+        let answered = tokio::time::timeout(PATIENCE, self.client.request(request)).await;
+        let answer = answered
+            .map_err(|_| "no answer in time".to_owned())?
+            .map_err(|fault| fault.to_string())?;
+        match answer.status() {
+            status if status.is_success() => Ok(()),
+            // What can't be read now can't be read later either.
+            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
+                tracing::warn!(status = %answer.status(), "the OTLP collector refuses spans for good");
+                Ok(())
+            }
+            status => Err(status.to_string()),
+        }
+    }
+}
+
+fn envelope(spans: &[&Value]) -> Value {
+    json!({"resourceSpans": [{
+        "resource": {"attributes": [
+            text("service.name", "trunkline"),
+            text("service.version", env!("CARGO_PKG_VERSION")),
+        ]},
+        "scopeSpans": [{"scope": {"name": "trunkline.calls"}, "spans": spans}],
+    }]})
+}
+
+fn text(key: &str, value: &str) -> Value {
+    json!({"key": key, "value": {"stringValue": value}})
+}
+
+fn number(key: &str, value: u64) -> Value {
+    // A 64-bit number is a string in JSON.
+    json!({"key": key, "value": {"intValue": value.to_string()}})
+}
+
+fn nanos(at: Moment) -> String {
+    (u128::from(at.as_micros()) * 1_000).to_string()
+}
+
+/// The call, and within it its set-up and its talk.
+fn spans(up: &Up, ended: &Ended) -> Vec<Value> {
+    const SERVER: u8 = 2;
+    const CLIENT: u8 = 3;
+    const INTERNAL: u8 = 1;
+    let started = &up.started;
+    let trace = format!("{:032x}", started.session.as_u128());
+    let id = |step: u64| format!("{:016x}", started.call.as_u64_pair().1.wrapping_add(step));
+    let mut attributes = vec![
+        text("trunkline.call.id", &started.call.to_string()),
+        text("trunkline.org.id", &started.org.to_string()),
+        text("trunkline.direction", started.direction.as_str()),
+        text("trunkline.status", ended.status.as_str()),
+        text("sip.call_id", &started.caller_call_id),
+        number("sip.status_code", u64::from(ended.sip_code)),
+    ];
+    if let Some(agent) = started.agent {
+        attributes.push(text("trunkline.agent.id", &agent.to_string()));
+    }
+    if let Some(reason) = &ended.reason {
+        attributes.push(text("trunkline.reason", reason));
+    }
+    let events: Vec<Value> = up
+        .events
+        .iter()
+        .map(|(name, at)| json!({"name": name, "timeUnixNano": nanos(*at)}))
+        .collect();
+    // https://opentelemetry.io/docs/specs/otel/trace/api/#set-status: 0 unset, 1 ok, 2 error.
+    let code = match ended.status {
+        Status::Completed | Status::Transferred => 1,
+        Status::Failed | Status::Refused | Status::Lost => 2,
+        Status::Queued
+        | Status::Ringing
+        | Status::InProgress
+        | Status::Busy
+        | Status::NoAnswer
+        | Status::Canceled => 0,
+    };
+    let kind = match started.direction {
+        Direction::Inbound => SERVER,
+        Direction::Outbound => CLIENT,
+    };
+    let mut spans = vec![json!({
+        "traceId": trace, "spanId": id(0), "name": "call", "kind": kind,
+        "startTimeUnixNano": nanos(started.at), "endTimeUnixNano": nanos(ended.at),
+        "attributes": attributes, "events": events, "status": {"code": code},
+    })];
+    let mut within = |step, name, from, until| {
+        spans.push(json!({
+            "traceId": trace, "spanId": id(step), "parentSpanId": id(0), "name": name, "kind": INTERNAL,
+            "startTimeUnixNano": nanos(from), "endTimeUnixNano": nanos(until),
+        }));
+    };
+    within(1, "set-up", started.at, up.answered.unwrap_or(ended.at));
+    if let Some(answered) = up.answered {
+        within(2, "talk", answered, ended.at);
+    }
+    spans
+}
