@@ -44,6 +44,10 @@ soak minutes="60": build
 kill-rounds rounds="20":
     TRUNKLINE_KILL_ROUNDS={{rounds}} cargo test --release --test kill -- --nocapture
 
+# kill -9 while clients write over the API, a hundred times on SQLite and on PostgreSQL each
+kill-writes rounds="100":
+    TRUNKLINE_KILL_WRITE_ROUNDS={{rounds}} cargo test --release --test kill writes -- --nocapture
+
 # The property tests and the lossy network with many more cases than usual
 fuzz cases="100000":
     PROPTEST_CASES={{cases}} cargo test --release -p trunkline-sip -p trunkline-routing

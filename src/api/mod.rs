@@ -233,6 +233,7 @@ fn routes() -> Routes {
         .nest("/phone", phone::router())
         .nest("/webhooks", webhooks::router())
         .nest("/widget", widget::router())
+        .merge(dashboard::router())
 }
 
 /// Every path, its parameters in braces.
@@ -244,7 +245,6 @@ pub fn paths() -> Vec<String> {
 pub fn router(api: Api) -> Router {
     routes()
         .into_router()
-        .merge(dashboard::router())
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(body::LONGEST))

@@ -39,6 +39,23 @@ impl Routes {
         }
     }
 
+    /// Adds the paths of others as they are.
+    pub(super) fn merge(mut self, others: Self) -> Self {
+        self.paths.extend(others.paths);
+        Self {
+            router: self.router.merge(others.router),
+            ..self
+        }
+    }
+
+    /// Puts something around what answers; the paths stay.
+    pub(super) fn wrapped(self, wrap: impl FnOnce(Router<Api>) -> Router<Api>) -> Self {
+        Self {
+            router: wrap(self.router),
+            ..self
+        }
+    }
+
     pub(super) fn into_router(self) -> Router<Api> {
         self.router
     }

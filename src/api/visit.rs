@@ -41,12 +41,17 @@ pub(super) fn new_token() -> (String, TokenHash) {
     (token, hash)
 }
 
+/// Whether a session's cookie is the request's credential.
+pub(super) fn is_presented(headers: &HeaderMap) -> bool {
+    !headers.contains_key(AUTHORIZATION) && token(headers).is_some()
+}
+
 /// The session whose cookie came with the request; `None` without a cookie, or with another credential beside it.
 ///
 /// # Errors
 /// 401 if the session has ended.
 pub(super) async fn of(parts: &Parts, api: &Api) -> Result<Option<Arc<Visit>>, ApiError> {
-    if parts.headers.contains_key(AUTHORIZATION) {
+    if !is_presented(&parts.headers) {
         return Ok(None);
     }
     let Some(hash) = token(&parts.headers).map(presented) else {

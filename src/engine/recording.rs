@@ -1,7 +1,8 @@
 //! From facts to rows: the journal of this run, what earlier runs left in theirs, and the calls that died
 //! with a run.
 
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -97,6 +98,11 @@ impl Recording {
 /// Takes the data directory for this process alone, before the run is registered: a second daemon must not cost the
 /// first its lease.
 fn lock(data_dir: &Path) -> Result<File, RecordingFault> {
+    // With PostgreSQL nothing else has made it.
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(data_dir)?;
     let file = File::options()
         .create(true)
         .truncate(false)

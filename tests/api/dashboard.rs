@@ -2,85 +2,12 @@
 
 use std::collections::HashSet;
 
-use axum::body::Body;
-use axum::http::Request;
 use serde_json::json;
 use trunkline::calls::record::Fact;
 use uuid::Uuid;
 
-use crate::house::{Answer, House, Reseller, Tenant, pass};
-
-/// An org of the reseller's.
-async fn org_of(house: &House, reseller: &Reseller, name: &str) -> Uuid {
-    let made = house
-        .post("/partner/v1/orgs", &reseller.key, json!({"name": name}))
-        .await;
-    made.with(201)["id"]
-        .as_str()
-        .and_then(|id| id.parse().ok())
-        .expect("an id")
-}
-
-/// The path and query of a new login link.
-async fn link(house: &House, reseller: &Reseller, org: Uuid, email: &str) -> String {
-    let path = format!("/partner/v1/orgs/{org}/login-links");
-    let made = house
-        .post(&path, &reseller.key, json!({"email": email}))
-        .await
-        .with(201);
-    let url = made["url"].as_str().expect("a text");
-    url.strip_prefix("https://dashboard.example")
-        .expect("the dashboard's")
-        .to_owned()
-}
-
-async fn ask(
-    house: &House,
-    method: &str,
-    path: &str,
-    cookie: &str,
-    more: &[(&str, &str)],
-    body: String,
-) -> Answer {
-    let mut request = Request::builder().method(method).uri(path);
-    for (name, value) in [("Cookie", cookie)]
-        .iter()
-        .chain(more)
-        .filter(|(_, value)| !value.is_empty())
-    {
-        request = request.header(*name, *value);
-    }
-    house.send(request.body(Body::from(body))).await
-}
-
-async fn visit(house: &House, path: &str, cookie: &str) -> Answer {
-    ask(house, "GET", path, cookie, &[], String::new()).await
-}
-
-async fn submit(house: &House, path: &str, cookie: &str, fields: &str) -> Answer {
-    let form = [
-        ("Content-Type", "application/x-www-form-urlencoded"),
-        ("Origin", "https://dashboard.example"),
-    ];
-    ask(house, "POST", path, cookie, &form, fields.to_owned()).await
-}
-
-/// Follows the link and gives the cookie as it is sent back.
-async fn log_in(house: &House, link: &str) -> String {
-    let opened = visit(house, link, "").await;
-    assert_eq!(opened.status, 303, "{}", opened.text);
-    let cookie = opened.header("Set-Cookie").expect("a cookie");
-    cookie.split(';').next().expect("a pair").to_owned()
-}
-
-/// The hidden field that a page's forms carry.
-fn form_token(page: &Answer) -> String {
-    let (_, rest) = page
-        .text
-        .split_once("name=\"form_token\" value=\"")
-        .expect("a form");
-    rest.split('"').next().expect("a value").to_owned()
-}
+use crate::house::{House, Tenant, pass};
+use crate::pages::{ask, form_token, link, log_in, org_of, submit, visit};
 
 /// A reseller's org, somebody's session in it, and the path of its page.
 async fn session(house: &House) -> (Uuid, String, String) {
@@ -167,22 +94,6 @@ async fn a_link_ends_after_a_quarter_of_an_hour_and_a_session_after_twelve_hours
     pass(1);
     assert_eq!(visit(&house, &page, &cookie).await.status, 401);
     assert_eq!(visit(&house, "/phone", &cookie).await.status, 401);
-}
-
-#[tokio::test]
-async fn a_hundred_at_once_get_one_session() {
-    let house = House::new().await;
-    let reseller = house.reseller("Reseller").await;
-    let org = org_of(&house, &reseller, "Acme").await;
-    let link = link(&house, &reseller, org, "ada@example.org").await;
-    let answers = house.at_once(100, |_| visit(&house, &link, "")).await;
-    let opened = answers.iter().filter(|answer| answer.status == 303).count();
-    let refused = answers.iter().filter(|answer| answer.status == 410).count();
-    assert_eq!((opened, refused), (1, 99));
-    let kept = house
-        .rows("SELECT CAST(COUNT(*) AS TEXT) FROM dashboard_sessions")
-        .await;
-    assert_eq!(kept, ["1"]);
 }
 
 #[tokio::test]

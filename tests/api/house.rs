@@ -6,13 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use sqlx::{Connection as _, SqliteConnection};
-use tempfile::TempDir;
 use tower::ServiceExt as _;
 use trunkline::api::{self, Api, Deps, SCOPES};
 use trunkline::calls::live::LiveCalls;
@@ -26,6 +24,8 @@ use trunkline::telemetry::metrics;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
+
+use crate::ground::{Ground, beside};
 
 /// 2026-01-31T12:00:00Z
 pub(crate) const NOW: Moment = Moment::from_secs(1_769_860_800);
@@ -46,7 +46,7 @@ pub(crate) fn pass(seconds: u64) {
 }
 
 pub(crate) struct House {
-    folder: TempDir,
+    pub(crate) ground: Ground,
     pub(crate) store: Store,
     pub(crate) api: Api,
     router: Router,
@@ -78,12 +78,11 @@ impl House {
 
     /// A house whose configuration is this TOML.
     pub(crate) async fn with(toml: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        Self::built(toml, folder, None).await
+        Self::built(toml, Ground::any().await).await
     }
 
-    /// A house in this folder, over the PostgreSQL database of this URL if there is one.
-    pub(crate) async fn built(toml: &str, folder: TempDir, url: Option<String>) -> Self {
+    /// A house on this ground.
+    pub(crate) async fn built(toml: &str, ground: Ground) -> Self {
         // Time stands still here: what isn't about limits must not meet one.
         let limits = if toml.contains("[limits]") {
             ""
@@ -96,8 +95,8 @@ impl House {
         };
         let config = Config::load(&sources).expect("a sound configuration");
         let options = Options {
-            data_dir: folder.path().to_owned(),
-            url,
+            data_dir: ground.folder.path().to_owned(),
+            url: ground.url(),
             master_key: Some("the tests' own master key, long enough".to_owned()),
             max_connections: 4,
         };
@@ -121,7 +120,7 @@ impl House {
         });
         let router = api::router(api.clone());
         Self {
-            folder,
+            ground,
             store,
             api,
             router,
@@ -199,22 +198,28 @@ impl House {
     pub(crate) async fn members(&self, org: Uuid) -> Vec<(String, String, String)> {
         let sql = "SELECT users.email, users.name, roles.name FROM membership_roles JOIN users ON users.id = user_id
                    JOIN roles ON roles.id = role_id WHERE membership_roles.org_id = $1 ORDER BY users.email, roles.name";
-        let mut connection = self.connection().await;
-        let rows = sqlx::query_as(sql).bind(org).fetch_all(&mut connection);
-        rows.await.expect("members are read")
+        let mut connection = self.ground.beside().await;
+        let rows = beside!(connection, to => sqlx::query_as(sql).bind(org).fetch_all(to).await);
+        rows.expect("members are read")
     }
 
     /// The texts that a query gives, past the store.
     pub(crate) async fn rows(&self, sql: &'static str) -> Vec<String> {
-        let mut connection = self.connection().await;
-        let rows: Result<Vec<(String,)>, _> = sqlx::query_as(sql).fetch_all(&mut connection).await;
+        let mut connection = self.ground.beside().await;
+        let rows: Result<Vec<(String,)>, _> =
+            beside!(connection, to => sqlx::query_as(sql).fetch_all(to).await);
         rows.expect(sql).into_iter().map(|(text,)| text).collect()
     }
 
-    async fn connection(&self) -> SqliteConnection {
-        let file = self.folder.path().join("trunkline.db");
-        let file = format!("sqlite:{}", file.display());
-        SqliteConnection::connect(&file).await.expect("it opens")
+    /// What a query gives as octets, past the store.
+    pub(crate) async fn octets(&self, sql: &'static str) -> Vec<Vec<u8>> {
+        let mut connection = self.ground.beside().await;
+        let rows: Result<Vec<(Vec<u8>,)>, _> =
+            beside!(connection, to => sqlx::query_as(sql).fetch_all(to).await);
+        rows.expect(sql)
+            .into_iter()
+            .map(|(octets,)| octets)
+            .collect()
     }
 
     /// A verified number of the org.
@@ -284,10 +289,10 @@ impl House {
         futures_util::future::join_all((0..times).map(&act)).await
     }
 
-    /// Takes the house down; what it has stored stays in the folder.
-    pub(crate) async fn leave(self) -> TempDir {
+    /// Takes the house down; what it has stored stays on its ground.
+    pub(crate) async fn leave(self) -> Ground {
         self.store.close().await;
-        self.folder
+        self.ground
     }
 
     pub(crate) async fn send(&self, request: axum::http::Result<Request<Body>>) -> Answer {
@@ -299,7 +304,12 @@ impl House {
             .await
             .expect("a router always answers");
         let (parts, body) = response.into_parts();
-        let octets = body.collect().await.expect("a whole body").to_bytes();
+        let content_type = parts.headers.get("Content-Type");
+        // What has no end isn't waited for.
+        let octets = match content_type.is_some_and(|kind| kind == "text/event-stream") {
+            true => Bytes::new(),
+            false => body.collect().await.expect("a whole body").to_bytes(),
+        };
         let text = String::from_utf8(octets.to_vec()).expect("text");
         Answer {
             status: parts.status.as_u16(),

@@ -14,8 +14,16 @@ use crate::house::House;
 /// The snapshot, beside the other fixtures.
 const SNAPSHOT: &str = "fixtures/openapi.json";
 
-/// Routes that the document leaves out, and why.
-const UNDESCRIBED: [(&str, &str); 0] = [];
+/// Routes that the document leaves out: pages for people.
+const UNDESCRIBED: [&str; 7] = [
+    "get /partner-login",
+    "get /dashboard",
+    "post /dashboard/logout",
+    "get /dashboard/style.css",
+    "get /dashboard/{org_id}",
+    "post /dashboard/{org_id}/keys",
+    "post /dashboard/{org_id}/keys/{api_key_id}/revoke",
+];
 
 /// The methods of a path, as the router tells them to whoever asks with an unknown one.
 pub(crate) async fn methods(house: &House, path: &str) -> Vec<String> {
@@ -66,8 +74,8 @@ fn document() -> Value {
 async fn every_route_is_described_and_nothing_else() {
     let house = House::new().await;
     let mut routes = operations(&house).await;
-    for (operation, why) in UNDESCRIBED {
-        assert!(routes.remove(operation), "{operation} is no route: {why}");
+    for operation in UNDESCRIBED {
+        assert!(routes.remove(operation), "{operation} is no route");
     }
     let described = described(&document());
     let missing: Vec<_> = routes.difference(&described).collect();

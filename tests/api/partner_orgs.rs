@@ -123,24 +123,6 @@ async fn an_external_id_of_nobody_or_another_partner_is_404() {
 }
 
 #[tokio::test]
-async fn a_hundred_at_once_make_one_org() {
-    let house = House::new().await;
-    let partner = house.reseller("Reseller").await;
-    let body = json!({"name": "A", "external_id": "7"});
-    let answers = house
-        .at_once(100, |_| house.post(ORGS, &partner.key, body.clone()))
-        .await;
-    let count = |status: u16| {
-        answers
-            .iter()
-            .filter(|answer| answer.status == status)
-            .count()
-    };
-    assert_eq!((count(201), count(409)), (1, 99));
-    assert_eq!(house.get(ORGS, &partner.key).await.with(200)["total"], 1);
-}
-
-#[tokio::test]
 async fn orgs_are_listed_newest_first_by_limit_and_offset() {
     let house = House::new().await;
     let partner = house.reseller("Reseller").await;

@@ -398,19 +398,3 @@ async fn identities_need_their_scope() {
     ];
     all_lack(&answers, "widget:write");
 }
-
-#[tokio::test]
-async fn a_hundred_at_once_make_one_contact() {
-    let house = House::new().await;
-    let tenant = house.tenant("Acme").await;
-    for (path, body) in [
-        (PLAIN, json!({"email": "a@b.com", "phone": "+442071838750"})),
-        (PLAIN, json!({"phone": "+442071838751"})),
-        (BY_ID, json!({"external_id": "1", "name": "Ann"})),
-    ] {
-        let ids = house
-            .at_once(100, |_| authenticate(&house, &tenant, path, body.clone()))
-            .await;
-        assert_eq!(HashSet::<Uuid>::from_iter(ids).len(), 1, "{path} {body}");
-    }
-}

@@ -2,6 +2,8 @@
 //! and the daemon takes calls at once. Three rounds; `TRUNKLINE_KILL_ROUNDS` makes it more.
 
 mod records;
+mod server;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

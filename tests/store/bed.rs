@@ -83,7 +83,7 @@ async fn administer(server: &str, sql: String) {
 }
 
 impl Bed {
-    fn new(url: Option<String>) -> Self {
+    pub(crate) fn new(url: Option<String>) -> Self {
         let directory = TempDir::new().expect("a temporary directory");
         let options = Options {
             data_dir: directory.path().join("data"),

@@ -1,7 +1,11 @@
-//! Both dialects' migrations make the same tables.
+//! Both dialects' migrations make the same tables, columns and indexes: as they are written, and as the databases tell it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+
+use sqlx::{Connection as _, PgConnection, SqliteConnection};
+
+use crate::bed::{Bed, on_postgres};
 
 /// Column by column: the name, what its type is in common, and its constraints.
 fn columns(sql: &str) -> BTreeMap<String, Vec<String>> {
@@ -54,6 +58,25 @@ fn common(line: &str) -> String {
     words.join(" ")
 }
 
+/// How many tables were read, and how many statements besides.
+fn shape(read: &BTreeMap<String, Vec<String>>) -> (usize, usize) {
+    let outside = read.get("outside tables");
+    let ends = |lines: &Vec<String>| lines.iter().filter(|line| line.ends_with(';')).count();
+    let tables = read.len() - usize::from(outside.is_some());
+    (tables, outside.map_or(0, ends))
+}
+
+/// The same, counted by the ends of statements.
+fn counted(sql: &str) -> (usize, usize) {
+    let lines = sql.lines().filter(|line| !line.trim().starts_with("--"));
+    let text: String = lines.collect::<Vec<_>>().join("\n");
+    let statements = text.split(';').map(str::trim);
+    let statements = statements.filter(|statement| !statement.is_empty());
+    let (tables, others): (Vec<_>, Vec<_>) =
+        statements.partition(|statement| statement.starts_with("CREATE TABLE "));
+    (tables.len(), others.len())
+}
+
 #[test]
 fn both_dialects_have_the_same_tables() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
@@ -62,16 +85,114 @@ fn both_dialects_have_the_same_tables() {
         .flatten()
         .collect();
     files.sort_by_key(std::fs::DirEntry::file_name);
+    let names = |dialect: &str| -> BTreeSet<_> {
+        let files = std::fs::read_dir(root.join(dialect)).expect("migrations");
+        files.flatten().map(|file| file.file_name()).collect()
+    };
+    assert_eq!(names("sqlite"), names("postgres"));
     assert!(!files.is_empty());
     for file in files {
         let read = |path: &Path| std::fs::read_to_string(path).expect("a migration");
-        let sqlite = columns(&read(&file.path()));
+        let text = read(&file.path());
+        let sqlite = columns(&text);
         let postgres = columns(&read(&root.join("postgres").join(file.file_name())));
         assert_eq!(sqlite, postgres, "{}", file.file_name().display());
-        assert!(
-            !sqlite.is_empty(),
-            "{} was read",
+        assert_eq!(
+            shape(&sqlite),
+            counted(&text),
+            "{} was read otherwise than it is written",
             file.file_name().display()
         );
     }
+}
+
+/// `table.column type null-or-not key-or-not`, and `index on table (columns) unique-or-not`, of a migrated database.
+type Told = BTreeSet<String>;
+
+const SQLITE_COLUMNS: &str = "SELECT tables.name || '.' || columns.name || ' ' || columns.type
+    || CASE WHEN columns.\"notnull\" = 1 OR columns.pk > 0 THEN ' NOT NULL' ELSE '' END || CASE WHEN columns.pk > 0 THEN ' KEY' ELSE '' END
+    FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
+    WHERE tables.type = 'table' AND tables.name NOT LIKE 'sqlite_%'";
+const SQLITE_INDEXES: &str = "SELECT indexes.name || ' ON ' || indexes.tbl_name || ' ('
+    || (SELECT group_concat(COALESCE(columns.name, 'expression'), ', ') FROM pragma_index_info(indexes.name) AS columns) || ')'
+    || (SELECT CASE WHEN listed.\"unique\" = 1 THEN ' UNIQUE' ELSE '' END FROM pragma_index_list(indexes.tbl_name) AS listed
+        WHERE listed.name = indexes.name)
+    FROM sqlite_master AS indexes WHERE indexes.type = 'index' AND indexes.sql IS NOT NULL";
+const POSTGRES_COLUMNS: &str = "SELECT c.table_name || '.' || c.column_name || ' ' || c.data_type
+    || CASE WHEN c.is_nullable = 'NO' THEN ' NOT NULL' ELSE '' END
+    || CASE WHEN EXISTS (SELECT 1 FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+                         WHERE i.indisprimary AND i.indrelid = to_regclass(c.table_name) AND a.attname = c.column_name)
+            THEN ' KEY' ELSE '' END
+    FROM information_schema.columns AS c WHERE c.table_schema = 'public'";
+const POSTGRES_INDEXES: &str = "SELECT named.relname || ' ON ' || tables.relname || ' ('
+    || (SELECT string_agg(COALESCE(a.attname, 'expression'), ', ' ORDER BY k.place)
+        FROM unnest(i.indkey) WITH ORDINALITY AS k (attribute, place)
+        LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attribute AND k.attribute > 0) || ')'
+    || CASE WHEN i.indisunique THEN ' UNIQUE' ELSE '' END
+    FROM pg_index AS i JOIN pg_class AS named ON named.oid = i.indexrelid JOIN pg_class AS tables ON tables.oid = i.indrelid
+    JOIN pg_namespace AS spaces ON spaces.oid = tables.relnamespace
+    WHERE spaces.nspname = 'public' AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = i.indexrelid AND contype IN ('p', 'u', 'x'))";
+
+async fn on_sqlite_file(bed: &Bed) -> Told {
+    let file = bed.options.data_dir.join("trunkline.db");
+    let connection = SqliteConnection::connect(&format!("sqlite:{}", file.display()));
+    let mut connection = connection.await.expect("it opens");
+    let mut told = Told::new();
+    for sql in [SQLITE_COLUMNS, SQLITE_INDEXES] {
+        let rows: Vec<(String,)> = sqlx::query_as(sql)
+            .fetch_all(&mut connection)
+            .await
+            .expect(sql);
+        told.extend(
+            rows.into_iter()
+                .map(|(row,)| row.replace("BIGINT", "INTEGER")),
+        );
+    }
+    told
+}
+
+async fn on_server(bed: &Bed) -> Told {
+    let url = bed.options.url.as_deref().expect("a server's");
+    let mut connection = PgConnection::connect(url).await.expect("it answers");
+    let mut told = Told::new();
+    for sql in [POSTGRES_COLUMNS, POSTGRES_INDEXES] {
+        let rows: Vec<(String,)> = sqlx::query_as(sql)
+            .fetch_all(&mut connection)
+            .await
+            .expect(sql);
+        told.extend(rows.into_iter().map(|(row,)| row));
+    }
+    let kinds = [
+        (" uuid", " BLOB"),
+        (" bytea", " BLOB"),
+        (" bigint", " INTEGER"),
+        (" boolean", " INTEGER"),
+        (" text", " TEXT"),
+        (" double precision", " REAL"),
+    ];
+    let common = |row: String| {
+        kinds
+            .iter()
+            .fold(row, |row, (own, common)| row.replace(own, common))
+    };
+    told.into_iter().map(common).collect()
+}
+
+#[test]
+fn both_databases_have_the_same_schema() {
+    on_postgres(|bed| {
+        Box::pin(async move {
+            let beside = Bed::new(None);
+            bed.open().await.close().await;
+            beside.open().await.close().await;
+            let (ours, theirs) = (on_sqlite_file(&beside).await, on_server(bed).await);
+            let only_ours: Vec<_> = ours.difference(&theirs).collect();
+            let only_theirs: Vec<_> = theirs.difference(&ours).collect();
+            assert!(
+                only_ours.is_empty() && only_theirs.is_empty(),
+                "on SQLite alone: {only_ours:#?}; on PostgreSQL alone: {only_theirs:#?}"
+            );
+            assert!(ours.len() > 100, "{ours:#?}");
+        })
+    });
 }

@@ -5,7 +5,6 @@ mod login;
 mod org;
 mod view;
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
@@ -14,10 +13,11 @@ use axum::routing::{get, post};
 use maud::Markup;
 
 use super::error::Cause;
+use super::routes::Routes;
 use super::{Api, ApiError};
 
-pub(super) fn router() -> Router<Api> {
-    Router::new()
+pub(super) fn router() -> Routes {
+    Routes::new()
         .route("/partner-login", get(login::consume).head(login::look))
         .route("/dashboard", get(login::home))
         .route("/dashboard/logout", post(login::log_out))
@@ -29,7 +29,7 @@ pub(super) fn router() -> Router<Api> {
             "/dashboard/{org_id}/keys/{api_key_id}/revoke",
             post(org::revoke_key),
         )
-        .layer(from_fn(guarded))
+        .wrapped(|router| router.layer(from_fn(guarded)))
 }
 
 /// What every page is sent with: nothing is loaded from elsewhere, framed, kept, or told to other sites.

@@ -213,7 +213,7 @@ fn security() -> Value {
         },
         "sessionToken": {
             "type": "http", "scheme": "bearer",
-            "description": "The token that came with a call to the agent's runtime; it ends with the call.",
+            "description": "The token that came with a call to the agent's runtime: it shows its session, hangs up and transfers its call, and ends with it.",
         },
     })
 }

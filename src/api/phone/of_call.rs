@@ -9,7 +9,7 @@ use crate::api::caller::{Caller, credential};
 use crate::api::idempotency::Credential;
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, visit};
 use crate::calls::token;
 use crate::store::Kind;
 
@@ -32,14 +32,14 @@ impl FromRequestParts<Api> for OfCall {
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
-        let presented = credential(parts, REQUIRED)?;
-        if !presented.starts_with(token::PREFIX) {
+        let by_cookie = visit::is_presented(&parts.headers);
+        if by_cookie || !credential(parts, REQUIRED)?.starts_with(token::PREFIX) {
             let caller = Caller::from_request_parts(parts, api).await?;
             caller.needs("calls:write")?;
             let (org, id) = (caller.org, caller.key_id());
             return Ok(Self { org, id });
         }
-        let presented = presented.to_owned();
+        let presented = credential(parts, REQUIRED)?.to_owned();
         let Ok(named) = Named::from_request_parts(parts, api).await;
         let call = named.id("call_id", Kind::Call).map_err(|_| NO_TOKEN)?;
         let session = api.live().session_of(call).ok_or(NO_TOKEN)?;

@@ -503,8 +503,8 @@ fn calls(book: &mut Book) {
         "Hands the caller to a destination of the agent; what becomes of it is on the call",
         |op| {
             let body = read_by(transfers::asked);
-            let op = op.tag(TAG).org("calls:write").once().body(body);
-            op.gives::<TransferView>(202)
+            let op = op.tag(TAG).org_or_session("calls:write");
+            op.once().body(body).gives::<TransferView>(202)
         },
     );
     book.add(
@@ -513,7 +513,8 @@ fn calls(book: &mut Book) {
         "hangUpCall",
         "Ends a call on both sides: 202 while its end is not recorded yet",
         |op| {
-            let op = op.tag(TAG).org("calls:write").may_refuse(&[409]);
+            let op = op.tag(TAG).org_or_session("calls:write");
+            let op = op.may_refuse(&[409]);
             op.body(read_by(|fields| fields.done(|| Some(()))))
                 .gives::<CallView>(200)
                 .gives::<CallView>(202)

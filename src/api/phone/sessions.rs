@@ -20,7 +20,7 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::quota::{Policy, Tally};
 use crate::api::time::written;
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, visit};
 use crate::calls::record::{Direction, Status};
 use crate::calls::token;
 use crate::store::{AgentConfig, Call, Contact, Error, Kind, Wrong};
@@ -43,11 +43,11 @@ impl FromRequestParts<Api> for Asker {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let required =
             "A session token or an API key is required: Authorization: Bearer <credential>";
-        let credential = credential(parts, required)?;
-        if !credential.starts_with(token::PREFIX) {
+        let by_cookie = visit::is_presented(&parts.headers);
+        if by_cookie || !credential(parts, required)?.starts_with(token::PREFIX) {
             return Ok(Self::Org(Caller::from_request_parts(parts, api).await?));
         }
-        let token = credential.to_owned();
+        let token = credential(parts, required)?.to_owned();
         let Ok(named) = Named::from_request_parts(parts, api).await;
         let session = named
             .id("session_id", Kind::Session)

@@ -37,7 +37,7 @@ pub(super) fn router() -> Routes {
     Routes::new()
         .route("/", get(list).post(once(create)))
         .route("/{webhook_id}", get(one).patch(update).delete(delete))
-        .route("/{webhook_id}/rotate-secret", post(rotate))
+        .route("/{webhook_id}/rotate-secret", post(once(rotate)))
         .route("/{webhook_id}/deliveries", get(deliveries::list))
         .route(
             "/{webhook_id}/deliveries/{delivery_id}",
@@ -109,6 +109,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         |op| {
             op.tag(TAG)
                 .org(SCOPE)
+                .once()
                 .body(nothing())
                 .gives::<SecretView>(200)
         },

@@ -1,0 +1,147 @@
+//! What a house stands on: a folder, and a database in it or on PostgreSQL.
+//!
+//! `TRUNKLINE_TEST_API_ON=postgres` puts every house on PostgreSQL, in a schema of its own, made in the database that
+//! `TRUNKLINE_TEST_POSTGRES` names (see `tests/store`) and dropped with the house: a database for each would take the server a second.
+//! Tests of what a database must decide stand on both whatever it says.
+
+use std::io::Write as _;
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) folder: TempDir,
+    schema: Option<Schema>,
+}
+
+/// A schema on the test server, dropped with its owner.
+#[derive(Debug)]
+struct Schema {
+    server: String,
+    name: String,
+}
+
+/// A connection past the store.
+pub(crate) enum Beside {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+/// Runs `$body` on whichever database the connection is to.
+macro_rules! beside {
+    ($connection:expr, $to:ident => $body:expr) => {
+        match $connection {
+            $crate::ground::Beside::Sqlite(ref mut $to) => $body,
+            $crate::ground::Beside::Postgres(ref mut $to) => $body,
+        }
+    };
+}
+pub(crate) use beside;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+/// The server; `None` where it isn't named, which is no excuse under CI.
+fn server() -> Option<String> {
+    let server = std::env::var("TRUNKLINE_TEST_POSTGRES").ok();
+    if server.is_none() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "TRUNKLINE_TEST_POSTGRES is not set, and CI must not skip"
+        );
+        // The harness captures what the macros print.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED on PostgreSQL: TRUNKLINE_TEST_POSTGRES is not set"
+        );
+    }
+    server
+}
+
+impl Ground {
+    /// As the environment says; SQLite if it says nothing.
+    pub(crate) async fn any() -> Self {
+        match std::env::var("TRUNKLINE_TEST_API_ON").as_deref() {
+            Ok("postgres") => Self::postgres().await.expect("the server is named"),
+            Ok(other) => panic!("TRUNKLINE_TEST_API_ON is {other}, not postgres"),
+            Err(_) => Self::sqlite(),
+        }
+    }
+
+    pub(crate) fn sqlite() -> Self {
+        Self {
+            folder: folder(),
+            schema: None,
+        }
+    }
+
+    /// `None` where there is no server.
+    pub(crate) async fn postgres() -> Option<Self> {
+        let server = server()?;
+        let name = format!("trunkline_test_{}", Uuid::new_v4().simple());
+        administer(&server, format!("CREATE SCHEMA {name}")).await;
+        Some(Self {
+            folder: folder(),
+            schema: Some(Schema { server, name }),
+        })
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        self.schema.is_some()
+    }
+
+    /// The URL of the database, where it isn't in the folder.
+    pub(crate) fn url(&self) -> Option<String> {
+        self.schema.as_ref().map(Schema::url)
+    }
+
+    pub(crate) async fn beside(&self) -> Beside {
+        match &self.schema {
+            Some(schema) => {
+                let connection = PgConnection::connect(&schema.url()).await;
+                Beside::Postgres(connection.expect("the database answers"))
+            }
+            None => {
+                let file = self.folder.path().join("trunkline.db");
+                let connection = SqliteConnection::connect(&format!("sqlite:{}", file.display()));
+                Beside::Sqlite(connection.await.expect("it opens"))
+            }
+        }
+    }
+}
+
+impl Schema {
+    fn url(&self) -> String {
+        format!("{}?options=-csearch_path%3D{}", self.server, self.name)
+    }
+}
+
+async fn administer(server: &str, sql: String) {
+    let mut connection = PgConnection::connect(server)
+        .await
+        .expect("the test server answers");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut connection)
+        .await
+        .expect("the user may create schemas");
+}
+
+impl Drop for Schema {
+    fn drop(&mut self) {
+        let (server, name) = (self.server.clone(), self.name.clone());
+        let dropped = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(administer(&server, format!("DROP SCHEMA {name} CASCADE")));
+        });
+        assert!(
+            dropped.join().is_ok() || std::thread::panicking(),
+            "the schema stays"
+        );
+    }
+}

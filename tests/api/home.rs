@@ -1,0 +1,300 @@
+//! An org of a partner with one of everything, and the rows of `matrix.txt`, which ask for it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use trunkline::calls::record::{Direction, Fact, Started};
+use uuid::Uuid;
+
+use crate::house::{Answer, House, NOW, Reseller, arc, id_of};
+use crate::pages::{form_token, link, log_in, visit};
+
+/// Whose a thing is: see the table.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Of {
+    Anyone,
+    Org,
+    Own,
+    Stream,
+    Visitor,
+    Partner,
+    PartnerId,
+    Reseller,
+    Page,
+    Visit,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) of: Of,
+    /// What the owner is answered.
+    pub(crate) status: u16,
+    body: &'static str,
+    /// Its place, from 10000.
+    turn: usize,
+}
+
+/// The table's rows.
+pub(crate) fn rows() -> Vec<Row> {
+    let lines = include_str!("matrix.txt").lines();
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .zip(10_000..)
+        .map(|(line, turn)| row(line, turn))
+        .collect()
+}
+
+fn row(line: &'static str, turn: usize) -> Row {
+    let mut rest = line;
+    let mut word = || {
+        let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = after.trim_start();
+        word
+    };
+    let (method, path, of, status) = (word(), word(), word(), word());
+    Row {
+        method,
+        path,
+        of: match of {
+            "anyone" => Of::Anyone,
+            "org" => Of::Org,
+            "own" => Of::Own,
+            "stream" => Of::Stream,
+            "visitor" => Of::Visitor,
+            "partner" => Of::Partner,
+            "partner-id" => Of::PartnerId,
+            "reseller" => Of::Reseller,
+            "page" => Of::Page,
+            "visit" => Of::Visit,
+            _ => panic!("whose is it? {line}"),
+        },
+        status: status.parse().expect(line),
+        body: rest,
+        turn,
+    }
+}
+
+/// Somebody's credential.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asker {
+    header: Option<(&'static str, String)>,
+    /// What the forms of a session carry.
+    form_token: String,
+}
+
+impl Asker {
+    pub(crate) fn bearer(token: &str) -> Self {
+        Self {
+            header: Some(("Authorization", format!("Bearer {token}"))),
+            form_token: String::new(),
+        }
+    }
+
+    pub(crate) fn cookie(cookie: &str, form_token: String) -> Self {
+        Self {
+            header: Some(("Cookie", cookie.to_owned())),
+            form_token,
+        }
+    }
+}
+
+impl Row {
+    pub(crate) fn operation(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+
+    /// Asks for what the home has.
+    pub(crate) async fn ask(&self, house: &House, home: &Home, asker: &Asker) -> Answer {
+        self.ask_for(house, home, asker, |parameter| home.ids[parameter].clone())
+            .await
+    }
+
+    /// Asks with another's ids in the path.
+    pub(crate) async fn ask_for(
+        &self,
+        house: &House,
+        home: &Home,
+        asker: &Asker,
+        id: impl Fn(&str) -> String,
+    ) -> Answer {
+        let path = self.path.split('/').map(|part| {
+            let parameter = part
+                .strip_prefix('{')
+                .and_then(|part| part.strip_suffix('}'));
+            parameter.map_or_else(|| part.to_owned(), |name| id(name).replace('+', "%2B"))
+        });
+        let path = path.collect::<Vec<_>>().join("/");
+        let mut request = Request::builder()
+            .method(&*self.method.to_uppercase())
+            .uri(path);
+        if let Some((name, value)) = &asker.header {
+            request = request.header(*name, value);
+        }
+        let content_type = if [Of::Page, Of::Visit].contains(&self.of) {
+            "application/x-www-form-urlencoded"
+        } else {
+            "application/json"
+        };
+        if !self.body.is_empty() {
+            request = request.header("Content-Type", content_type);
+        }
+        house
+            .send(request.body(Body::from(self.body(home, asker))))
+            .await
+    }
+
+    fn body(&self, home: &Home, asker: &Asker) -> String {
+        let own = [
+            ("form_token", asker.form_token.clone()),
+            ("turn", self.turn.to_string()),
+        ];
+        let ids = home.ids.iter().map(|(name, id)| (*name, id.clone()));
+        ids.chain(own)
+            .fold(self.body.to_owned(), |body, (name, id)| {
+                body.replace(&format!("<{name}>"), &id)
+            })
+    }
+}
+
+/// An org with one of everything, and those who may ask for it.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) key: Asker,
+    pub(crate) partner: Asker,
+    pub(crate) visitor: Asker,
+    pub(crate) session: Asker,
+    pub(crate) ids: BTreeMap<&'static str, String>,
+}
+
+impl Home {
+    /// Built by a partner of its own; `turn` tells its numbers from those of others.
+    pub(crate) async fn new(house: &House, turn: usize) -> Self {
+        let partner = house.reseller("Partner").await;
+        let external = format!("own-{turn}");
+        let org = json!({"name": "Acme", "external_id": external});
+        let org = id_of(&made(house, "/partner/v1/orgs", &partner.key, org).await);
+        let org_id: Uuid = org.parse().expect("an id");
+        let (_, token) = house.key(org_id, &trunkline::api::SCOPES).await;
+        let (spare, _) = house.key(org_id, &["phone:read"]).await;
+        let agent = house.agent(org_id, "Agent").await;
+        let number = format!("+4420718{turn:05}");
+        let verified = house.number(org_id, &number).await;
+        made(house, "/phone/sip/inbound-trunk", &token, json!({})).await;
+        let trunk = json!({"name": "Carrier", "host": "192.0.2.1", "username": "acme", "password": "s3cret-enough",
+            "caller_number": "+442071838750"});
+        let trunk = made(house, "/phone/sip/outbound-trunks", &token, trunk).await;
+        let destination =
+            json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838751"}});
+        let path = format!("/phone/sip/agents/{agent}/transfer-destinations");
+        let destination = made(house, &path, &token, destination).await;
+        let hook = json!({"url": "https://hooks.example.com/x"});
+        let hook = id_of(&made(house, "/webhooks", &token, hook).await);
+        // An event, and so a delivery.
+        let handoff = json!({"session_id": "s-1"});
+        made(house, "/handoff-analytics/events", &token, handoff).await;
+        let deliveries = house
+            .get(&format!("/webhooks/{hook}/deliveries"), &token)
+            .await;
+        let delivery = id_of(&deliveries.with(200)["items"][0]);
+        let visitor = json!({"email": "visitor@example.com"});
+        let visitor = made(house, "/widget/authenticate-user", &token, visitor).await;
+        let (call, session) = (Uuid::new_v4(), Uuid::new_v4());
+        house
+            .project(&[started(org_id, agent, call, session)])
+            .await;
+        let ids = BTreeMap::from([
+            ("agent_id", agent.to_string()),
+            ("number_id", verified.id.to_string()),
+            ("phone_number", number),
+            ("call_id", call.to_string()),
+            ("session_id", session.to_string()),
+            ("trunk_id", id_of(&trunk)),
+            ("destination_id", id_of(&destination)),
+            ("api_key_id", spare.id.to_string()),
+            ("apiKeyId", spare.id.to_string()),
+            ("webhook_id", hook),
+            ("delivery_id", delivery),
+            ("orgId", org.clone()),
+            ("org_id", org),
+            ("externalId", external),
+        ]);
+        Self {
+            key: Asker::bearer(&token),
+            visitor: Asker::bearer(visitor["token"].as_str().expect("a token")),
+            session: session_in(house, &partner, org_id).await,
+            partner: Asker::bearer(&partner.key),
+            ids,
+        }
+    }
+
+    /// A path with its own ids.
+    pub(crate) fn filled(&self, path: &str) -> String {
+        let parts = path.split('/').map(|part| {
+            let parameter = part
+                .strip_prefix('{')
+                .and_then(|part| part.strip_suffix('}'));
+            parameter.map_or(part, |name| &self.ids[name])
+        });
+        parts.collect::<Vec<_>>().join("/")
+    }
+
+    /// What its key reads there.
+    pub(crate) async fn get(&self, house: &House, path: &str) -> Answer {
+        let mut request = Request::get(path);
+        if let Some((name, value)) = &self.key.header {
+            request = request.header(*name, value);
+        }
+        house.send(request.body(Body::empty())).await
+    }
+
+    /// Who is the thing's owner.
+    pub(crate) fn owner(&self, of: Of) -> Asker {
+        match of {
+            Of::Anyone => Asker::default(),
+            Of::Org | Of::Own | Of::Stream => self.key.clone(),
+            Of::Visitor => self.visitor.clone(),
+            Of::Partner | Of::PartnerId | Of::Reseller => self.partner.clone(),
+            Of::Page | Of::Visit => self.session.clone(),
+        }
+    }
+}
+
+/// An administrator's session in the org.
+async fn session_in(house: &House, partner: &Reseller, org: Uuid) -> Asker {
+    let link = link(house, partner, org, "ada@example.org").await;
+    let cookie = log_in(house, &link).await;
+    let page = visit(house, &format!("/dashboard/{org}"), &cookie).await;
+    Asker::cookie(&cookie, form_token(&page))
+}
+
+async fn made(house: &House, path: &str, token: &str, body: Value) -> Value {
+    let answer = house.post(path, token, body).await;
+    let is_made = [200, 201].contains(&answer.status);
+    assert!(is_made, "{path}: {}", answer.text);
+    answer.json()
+}
+
+fn started(org: Uuid, agent: Uuid, call: Uuid, session: Uuid) -> Fact {
+    Fact::Started(arc(Started {
+        call,
+        org,
+        session,
+        agent: Some(agent),
+        direction: Direction::Inbound,
+        from: "+441632960001".into(),
+        to: "+442071838750".into(),
+        from_e164: None,
+        to_e164: None,
+        caller_call_id: "1@pbx".into(),
+        at: NOW - Duration::from_secs(60),
+        decision: None,
+        headers: Vec::new(),
+        metadata: None,
+    }))
+}

@@ -1,0 +1,80 @@
+//! What a person does with the dashboard, without a browser.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::house::{Answer, House, Reseller};
+
+/// An org of the reseller's.
+pub(crate) async fn org_of(house: &House, reseller: &Reseller, name: &str) -> Uuid {
+    let made = house
+        .post("/partner/v1/orgs", &reseller.key, json!({"name": name}))
+        .await;
+    made.with(201)["id"]
+        .as_str()
+        .and_then(|id| id.parse().ok())
+        .expect("an id")
+}
+
+/// The path and query of a new login link.
+pub(crate) async fn link(house: &House, reseller: &Reseller, org: Uuid, email: &str) -> String {
+    let path = format!("/partner/v1/orgs/{org}/login-links");
+    let made = house
+        .post(&path, &reseller.key, json!({"email": email}))
+        .await
+        .with(201);
+    let url = made["url"].as_str().expect("a text");
+    url.strip_prefix("https://dashboard.example")
+        .expect("the dashboard's")
+        .to_owned()
+}
+
+pub(crate) async fn ask(
+    house: &House,
+    method: &str,
+    path: &str,
+    cookie: &str,
+    more: &[(&str, &str)],
+    body: String,
+) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in [("Cookie", cookie)]
+        .iter()
+        .chain(more)
+        .filter(|(_, value)| !value.is_empty())
+    {
+        request = request.header(*name, *value);
+    }
+    house.send(request.body(Body::from(body))).await
+}
+
+pub(crate) async fn visit(house: &House, path: &str, cookie: &str) -> Answer {
+    ask(house, "GET", path, cookie, &[], String::new()).await
+}
+
+pub(crate) async fn submit(house: &House, path: &str, cookie: &str, fields: &str) -> Answer {
+    let form = [
+        ("Content-Type", "application/x-www-form-urlencoded"),
+        ("Origin", "https://dashboard.example"),
+    ];
+    ask(house, "POST", path, cookie, &form, fields.to_owned()).await
+}
+
+/// Follows the link and gives the cookie as it is sent back.
+pub(crate) async fn log_in(house: &House, link: &str) -> String {
+    let opened = visit(house, link, "").await;
+    assert_eq!(opened.status, 303, "{}", opened.text);
+    let cookie = opened.header("Set-Cookie").expect("a cookie");
+    cookie.split(';').next().expect("a pair").to_owned()
+}
+
+/// The hidden field that a page's forms carry.
+pub(crate) fn form_token(page: &Answer) -> String {
+    let (_, rest) = page
+        .text
+        .split_once("name=\"form_token\" value=\"")
+        .expect("a form");
+    rest.split('"').next().expect("a value").to_owned()
+}

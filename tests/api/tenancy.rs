@@ -1,0 +1,189 @@
+//! Who reaches what: every operation of the router, asked for by whoever might ask.
+//!
+//! The rows are held against the router's own routes: a route that is added without a row fails, as does a row without its route.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+use crate::home::{Asker, Home, Of, Row, rows};
+use crate::house::{Answer, House};
+use crate::openapi::operations;
+
+#[tokio::test]
+async fn every_route_has_a_row_and_every_row_a_route() {
+    let house = House::new().await;
+    let routes = operations(&house).await;
+    let rows: BTreeSet<_> = rows().iter().map(Row::operation).collect();
+    let missing: Vec<_> = routes.difference(&rows).collect();
+    let stale: Vec<_> = rows.difference(&routes).collect();
+    assert!(
+        missing.is_empty() && stale.is_empty(),
+        "without a row in tests/api/matrix.txt: {missing:?}; without a route: {stale:?}"
+    );
+}
+
+/// What somebody who isn't the owner may be answered.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Expected {
+    Status(u16),
+    /// Its own thing of this kind, or that it has none: neither the owner's nor a word about its credential.
+    ItsOwn,
+}
+
+/// Whoever might ask for what isn't theirs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Who {
+    OtherOrg,
+    OtherPartner,
+    OtherSession,
+    /// The owner's other credentials.
+    ItsKey,
+    ItsPartner,
+    ItsVisitor,
+    ItsSession,
+    Nobody,
+}
+
+const ALL: [Who; 8] = [
+    Who::Nobody,
+    Who::OtherOrg,
+    Who::OtherPartner,
+    Who::OtherSession,
+    Who::ItsKey,
+    Who::ItsPartner,
+    Who::ItsVisitor,
+    Who::ItsSession,
+];
+
+/// The matrix. `None`: it may, and is judged as the owner is.
+fn expected(of: Of, who: Who) -> Option<Expected> {
+    use Expected::{ItsOwn, Status};
+    let keys = [Who::OtherOrg, Who::ItsKey];
+    let partners = [Who::OtherPartner, Who::ItsPartner];
+    let sessions = [Who::OtherSession, Who::ItsSession];
+    Some(match (of, who) {
+        (Of::Anyone, _)
+        | (Of::Org | Of::Own | Of::Stream, Who::ItsKey)
+        | (Of::Org | Of::Own, Who::ItsSession)
+        | (Of::Visitor, Who::ItsVisitor)
+        | (Of::Partner | Of::PartnerId | Of::Reseller, Who::ItsPartner)
+        | (Of::Page | Of::Visit, Who::ItsSession) => return None,
+        (Of::Org, Who::OtherOrg | Who::OtherSession) => Status(404),
+        (Of::Own, Who::OtherOrg | Who::OtherSession) | (Of::Stream, Who::OtherOrg) => ItsOwn,
+        (Of::Partner, Who::OtherPartner) => Status(403),
+        (Of::PartnerId, Who::OtherPartner) => Status(404),
+        (Of::Reseller, Who::OtherPartner) => ItsOwn,
+        (Of::Page, Who::OtherSession) => Status(404),
+        (Of::Visit, Who::OtherSession) => ItsOwn,
+        (Of::Org | Of::Own | Of::Stream, who) if partners.contains(&who) => Status(401),
+        (Of::Partner | Of::PartnerId | Of::Reseller, who) if keys.contains(&who) => Status(401),
+        (Of::Page | Of::Visit, who) if !sessions.contains(&who) => Status(401),
+        (Of::Org | Of::Own | Of::Stream, Who::ItsVisitor | Who::Nobody)
+        | (Of::Stream | Of::Visitor | Of::Partner | Of::PartnerId | Of::Reseller, _) => Status(401),
+        (of, who) => panic!("what may {who:?} do with {of:?}?"),
+    })
+}
+
+fn judge(row: &Row, who: &str, answer: &Answer, expected: Expected) {
+    let is_good = match expected {
+        Expected::Status(status) => answer.status == status,
+        Expected::ItsOwn => ![401, 403].contains(&answer.status) && answer.status < 500,
+    };
+    let operation = row.operation();
+    assert!(
+        is_good,
+        "{operation}, {who}: {expected:?}, not {}: {}",
+        answer.status, answer.text
+    );
+}
+
+/// That what isn't there for somebody is answered alike whether it is there for another, is nobody's, or can't be.
+async fn is_told_alike(house: &House, row: &Row, home: &Home, asker: &Asker, foreign: &Answer) {
+    let absent = |parameter: &str| match parameter {
+        "phone_number" => "+442071899999".to_owned(),
+        _ => Uuid::new_v4().to_string(),
+    };
+    let absent = row.ask_for(house, home, asker, absent).await;
+    let malformed = |_: &str| "no-id".to_owned();
+    let malformed = row.ask_for(house, home, asker, malformed).await;
+    for answer in [absent, malformed] {
+        let (told, expected) = (
+            (answer.status, &answer.text),
+            (foreign.status, &foreign.text),
+        );
+        assert_eq!(told, expected, "{}", row.operation());
+    }
+}
+
+#[tokio::test]
+async fn nobody_reaches_what_is_anothers() {
+    let house = House::new().await;
+    let other = Home::new(&house, 0).await;
+    // Reading changes nothing: one home will do for all of it.
+    let read = Home::new(&house, 1).await;
+    for (row, turn) in rows().iter().zip((2..).step_by(2)) {
+        let new = match row.method {
+            "get" => None,
+            _ => Some(Home::new(&house, turn).await),
+        };
+        let home = new.as_ref().unwrap_or(&read);
+        for who in ALL {
+            let asker = match who {
+                Who::OtherOrg => &other.key,
+                Who::OtherPartner => &other.partner,
+                Who::OtherSession => &other.session,
+                Who::ItsKey => &home.key,
+                Who::ItsPartner => &home.partner,
+                Who::ItsVisitor => &home.visitor,
+                Who::ItsSession => &home.session,
+                Who::Nobody => &Asker::default(),
+            };
+            let Some(expected) = expected(row.of, who) else {
+                continue;
+            };
+            // Those would log the other out.
+            if expected == Expected::ItsOwn && row.of == Of::Visit {
+                continue;
+            }
+            let answer = row.ask(&house, home, asker).await;
+            judge(row, &format!("{who:?}"), &answer, expected);
+            if row.path.contains('{')
+                && [403, 404].contains(&answer.status)
+                && row.of != Of::PartnerId
+            {
+                is_told_alike(&house, row, home, asker, &answer).await;
+            }
+        }
+        if row.of != Of::Anyone {
+            for nonsense in [
+                Asker::bearer("x"),
+                Asker::bearer("tls_00000000000000000000000000000000"),
+                Asker::cookie(
+                    &format!("trunkline_session={}", "A".repeat(43)),
+                    String::new(),
+                ),
+            ] {
+                let answer = row.ask(&house, home, &nonsense).await;
+                judge(row, "no credential of ours", &answer, Expected::Status(401));
+            }
+        }
+        // And all that has left it as it was.
+        let answer = row.ask(&house, home, &home.owner(row.of)).await;
+        judge(row, "its owner", &answer, Expected::Status(row.status));
+        if [Of::Org, Of::Own].contains(&row.of) {
+            let new = match row.method {
+                "get" => None,
+                _ => Some(Home::new(&house, turn + 1).await),
+            };
+            let home = new.as_ref().unwrap_or(&read);
+            let answer = row.ask(&house, home, &home.session).await;
+            judge(
+                row,
+                "a session of its owner",
+                &answer,
+                Expected::Status(row.status),
+            );
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! How both databases would run what the API asks of them: nothing reads a table from end to end.
+//!
+//! Every operation of the API is asked, by the rows that the matrix of tenants has for each route, and the statements are those that
+//! the driver logs meanwhile. So neither a new route nor a new statement can be forgotten. This binary has one test: what logs
+//! statements is the whole process's.
+
+#[path = "../api/ground.rs"]
+#[expect(dead_code, reason = "shared with the tests of the API")]
+mod ground;
+#[path = "../api/home.rs"]
+mod home;
+#[path = "../api/house.rs"]
+#[expect(dead_code, reason = "shared with the tests of the API")]
+mod house;
+#[path = "../api/pages.rs"]
+#[expect(dead_code, reason = "shared with the tests of the API")]
+mod pages;
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use sqlx::{AssertSqlSafe, PgConnection};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+
+use ground::{Beside, Ground};
+use home::{Home, rows};
+use house::House;
+
+/// Steps that read all there is, of statements with such a beginning, and why they may.
+const WHOLE: [(&str, &str, &str); 2] = [
+    ("changes_pruned", "SELECT", "a table of one row"),
+    (
+        "SCAN contacts",
+        "INSERT INTO orgs",
+        "children of the new row are looked for where a deferred foreign key is violated, and none is deferred",
+    ),
+];
+
+/// The statements that were run.
+#[derive(Clone, Debug, Default)]
+struct Statements(Arc<Mutex<BTreeSet<String>>>);
+
+impl Statements {
+    fn take(&self) -> BTreeSet<String> {
+        std::mem::take(&mut *self.0.lock().expect("nobody panics"))
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Statements {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut found = Found::default();
+        event.record(&mut found);
+        let words = found.statement.split_whitespace();
+        let statement = words.collect::<Vec<_>>().join(" ");
+        let statement = if statement.is_empty() {
+            found.summary
+        } else {
+            statement
+        };
+        self.0.lock().expect("nobody panics").insert(statement);
+    }
+}
+
+/// What the driver's log says of a statement: its text, unless four words of it say all.
+#[derive(Debug, Default)]
+struct Found {
+    summary: String,
+    statement: String,
+}
+
+impl Visit for Found {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "summary" => self.summary = value.to_owned(),
+            "db.statement" => self.statement = value.to_owned(),
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
+}
+
+/// What the API runs while every one of its operations is asked.
+async fn asked(house: &House, statements: &Statements) -> BTreeSet<String> {
+    // A node reads everything at its start.
+    statements.take();
+    for (row, turn) in rows().iter().zip(0..) {
+        let home = Home::new(house, turn).await;
+        let answer = row.ask(house, &home, &home.owner(row.of)).await;
+        assert_eq!(
+            answer.status,
+            row.status,
+            "{}: {}",
+            row.operation(),
+            answer.text
+        );
+        if row.method == "get" {
+            // Lists that are narrowed and turned over run other statements.
+            narrowed(house, row.path, &home).await;
+        }
+    }
+    house.api.write_uses().await;
+    statements.take()
+}
+
+/// The queries that lists take, each by itself.
+async fn narrowed(house: &House, path: &str, home: &Home) {
+    let queries: &[&str] = match path {
+        "/handoff-analytics/events" => &["reason=ai_implied_handoff", "start_date=2026-01-01"],
+        "/phone/calls" => &[
+            "agent_id=00000000-0000-0000-0000-000000000000",
+            "direction=inbound",
+            "status=completed",
+            "number=%2B442071838750",
+            "start_date=2026-01-01",
+            "end_date=2026-12-31",
+        ],
+        "/webhooks/{webhook_id}/deliveries" => &["state=pending"],
+        _ => &[],
+    };
+    let path = home.filled(path);
+    for query in queries {
+        let answer = home.get(house, &format!("{path}?{query}")).await;
+        assert_eq!(answer.status, 200, "{path}?{query}: {}", answer.text);
+    }
+}
+
+/// Whether a plan has rows that the statement touches.
+fn is_planned(statement: &str) -> bool {
+    let first = statement.split(' ').next().unwrap_or_default();
+    ["SELECT", "WITH", "INSERT", "UPDATE", "DELETE"].contains(&first)
+}
+
+/// The steps of the plan that read a table from end to end.
+async fn whole(beside: &mut Beside, statement: &str) -> Vec<String> {
+    match beside {
+        Beside::Sqlite(connection) => {
+            let sql = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+            let rows: Vec<(i64, i64, i64, String)> = sqlx::query_as(sql)
+                .fetch_all(connection)
+                .await
+                .unwrap_or_else(|fault| panic!("{fault}: {statement}"));
+            let steps = rows.into_iter().map(|(.., step)| step);
+            let is_whole = |step: &String| step.starts_with("SCAN ") && step != "SCAN CONSTANT ROW";
+            steps.filter(is_whole).collect()
+        }
+        Beside::Postgres(connection) => {
+            let values = (1..100).take_while(|n| statement.contains(&format!("${n}")));
+            let mut kinds = vec!["unknown"; values.count()];
+            // A value whose kind doesn't follow from its place is given one that the statement takes.
+            let (mut last, mut tried) = (0, 0);
+            while let Err(fault) = prepare(connection, &kinds, statement).await {
+                let untold = fault.strip_prefix("could not determine data type of parameter $");
+                match untold.and_then(|number| number.parse::<usize>().ok()) {
+                    Some(untold) => (last, tried) = (untold - 1, 0),
+                    None => tried += 1,
+                }
+                let kind = ["text", "uuid", "boolean", "bigint"].get(tried);
+                kinds[last] = kind.unwrap_or_else(|| panic!("{fault}: {statement}"));
+            }
+            let values = vec!["NULL"; kinds.len()].join(", ");
+            let values = match kinds.len() {
+                0 => values,
+                _ => format!("({values})"),
+            };
+            let sql = AssertSqlSafe(format!("EXPLAIN EXECUTE asked{values}"));
+            let rows: Vec<(String,)> = sqlx::query_as(sql)
+                .persistent(false)
+                .fetch_all(connection)
+                .await
+                .unwrap_or_else(|fault| panic!("{fault}: {statement}"));
+            let steps = rows.into_iter().map(|(step,)| step);
+            steps.filter(|step| step.contains("Seq Scan")).collect()
+        }
+    }
+}
+
+async fn prepare(
+    connection: &mut PgConnection,
+    kinds: &[&str],
+    statement: &str,
+) -> Result<(), String> {
+    let kinds = match kinds.len() {
+        0 => String::new(),
+        _ => format!("({})", kinds.join(", ")),
+    };
+    let prepare = format!("DEALLOCATE ALL; PREPARE asked {kinds} AS {statement}");
+    let prepared = sqlx::raw_sql(AssertSqlSafe(prepare)).execute(connection);
+    let told = |fault: sqlx::Error| match fault.as_database_error() {
+        Some(fault) => fault.message().to_owned(),
+        None => fault.to_string(),
+    };
+    prepared.await.map(drop).map_err(told)
+}
+
+async fn judge(ground: Ground, statements: &Statements) {
+    let house = House::built("", ground).await;
+    let asked = asked(&house, statements).await;
+    let mut beside = house.ground.beside().await;
+    if let Beside::Postgres(connection) = &mut beside {
+        // A handful of rows are read whole unless that is made dear; the plan is to be the one for any value.
+        let plain = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan";
+        let set = sqlx::raw_sql(plain).execute(connection).await;
+        set.expect("settings");
+    }
+    let mut faults = Vec::new();
+    let mut planned = 0;
+    for statement in asked.iter().filter(|statement| is_planned(statement)) {
+        planned += 1;
+        for step in whole(&mut beside, statement).await {
+            let may = |(own, begin, _): &(&str, &str, &str)| {
+                step.contains(own) && statement.starts_with(begin)
+            };
+            if !WHOLE.iter().any(may) {
+                faults.push(format!("{step}: {statement}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(planned > 100, "only {planned} statements were run");
+}
+
+#[tokio::test]
+async fn no_statement_reads_a_table_from_end_to_end() {
+    let statements = Statements::default();
+    let layer = statements
+        .clone()
+        .with_filter(filter_fn(|metadata| metadata.target() == "sqlx::query"));
+    let subscriber = tracing_subscriber::registry().with(layer);
+    tracing::subscriber::set_global_default(subscriber).expect("the only one");
+    judge(Ground::sqlite(), &statements).await;
+    if let Some(ground) = Ground::postgres().await {
+        judge(ground, &statements).await;
+    }
+}

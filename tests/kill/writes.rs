@@ -1,0 +1,311 @@
+//! kill -9 while clients write over the API. After each restart everything that was answered 2xx is there, and what was deleted with a
+//! 2xx is not. On SQLite and on PostgreSQL, ten rounds each; `TRUNKLINE_KILL_WRITE_ROUNDS` makes it more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use trunkline_bench::clock::{Clock, seconds};
+use trunkline_bench::daemon::{Daemon, Launch};
+
+use crate::server::Database;
+
+/// Clients that write side by side.
+const CLIENTS: usize = 4;
+/// Writes in a round, at least, before the kill.
+const ENOUGH: usize = 40;
+const DESTINATIONS: &str = "/phone/sip/transfer-destinations";
+const HANDOFFS: &str = "/handoff-analytics/events";
+const KEYS: &str = "/api-keys";
+
+fn rounds() -> u64 {
+    let given = std::env::var("TRUNKLINE_KILL_WRITE_ROUNDS").ok();
+    given.map_or(10, |rounds| {
+        rounds
+            .parse()
+            .expect("TRUNKLINE_KILL_WRITE_ROUNDS is a number")
+    })
+}
+
+#[test]
+fn what_the_api_acknowledged_survives_on_sqlite() {
+    play(vec![ports("10000-11999")]);
+}
+
+#[test]
+fn what_the_api_acknowledged_survives_on_postgresql() {
+    let Some(database) = Database::new() else {
+        return;
+    };
+    let mut environment = database.environment();
+    environment.push(ports("12000-13999"));
+    play(environment);
+}
+
+/// Nobody calls here: one free port will do.
+fn ports(range: &str) -> (String, String) {
+    ("TRUNKLINE__MEDIA__RTP_PORTS".to_owned(), range.to_owned())
+}
+
+fn play(environment: Vec<(String, String)>) {
+    let folder = TempDir::new().expect("a temporary folder");
+    let launch = Launch {
+        binary: env!("CARGO_BIN_EXE_trunkline").into(),
+        data_dir: folder.path().join("data"),
+        runtime: None,
+        core: None,
+        environment,
+    };
+    let start = || launch.start().unwrap_or_else(|fault| panic!("{fault}"));
+    let mut known = Ledger::default();
+    let mut cut = 0;
+    for round in 1..=rounds() {
+        let mut daemon = start();
+        known.check(&daemon, round);
+        let ledgers = write_and_kill(&mut daemon, round);
+        cut += ledgers.iter().filter(|ledger| ledger.is_cut).count();
+        ledgers.into_iter().for_each(|ledger| known.extend(ledger));
+    }
+    known.check(&start(), rounds() + 1);
+    assert!(cut > 0, "no request was cut: the kills prove nothing");
+}
+
+/// What the clients were told until the kill, which comes at another moment each round.
+fn write_and_kill(daemon: &mut Daemon, round: u64) -> Vec<Ledger> {
+    let (at, key) = (daemon.http, daemon.announcement.api_key.clone());
+    let done = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let client = Client {
+                    at,
+                    key: &key,
+                    name: format!("{round}.{number}"),
+                    done: &done,
+                };
+                scope.spawn(move || client.write())
+            })
+            .collect();
+        let clock = Clock::start();
+        while done.load(Ordering::Relaxed) < ENOUGH && clock.now() < seconds(60) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(round * 37 % 150));
+        daemon.kill().expect("it runs");
+        let ledgers = clients.into_iter();
+        let ledgers = ledgers.map(|client| client.join().expect("a client ends well"));
+        let ledgers: Vec<_> = ledgers.collect();
+        let written = done.load(Ordering::Relaxed);
+        assert!(
+            written >= ENOUGH,
+            "round {round}: only {written} writes; log:\n{}",
+            daemon.log()
+        );
+        ledgers
+    })
+}
+
+/// What must be there, and what must not.
+#[derive(Debug, Default)]
+struct Ledger {
+    /// The destinations by id: the names that one may have.
+    destinations: BTreeMap<String, BTreeSet<String>>,
+    handoffs: BTreeSet<String>,
+    keys: BTreeSet<String>,
+    gone: BTreeSet<String>,
+    /// What was asked to be deleted when the daemon died: it is there or not.
+    unsure: BTreeSet<String>,
+    /// Whether a request was under way when the daemon died.
+    is_cut: bool,
+}
+
+impl Ledger {
+    fn extend(&mut self, mut other: Self) {
+        self.destinations.append(&mut other.destinations);
+        self.handoffs.append(&mut other.handoffs);
+        self.keys.append(&mut other.keys);
+        self.gone.append(&mut other.gone);
+        self.unsure.append(&mut other.unsure);
+    }
+
+    fn check(&mut self, daemon: &Daemon, round: u64) {
+        let destinations: BTreeMap<_, _> = all(daemon, DESTINATIONS)
+            .iter()
+            .map(|item| (text(&item["id"]), text(&item["name"])))
+            .collect();
+        let keys: BTreeSet<_> = all(daemon, KEYS)
+            .iter()
+            .map(|item| text(&item["api_key_id"]))
+            .collect();
+        let handoffs: BTreeSet<_> = all(daemon, HANDOFFS)
+            .iter()
+            .map(|item| text(&item["session_id"]))
+            .collect();
+        let mut wrong = Vec::new();
+        for (id, names) in &self.destinations {
+            match destinations.get(id) {
+                Some(name) if names.contains(name) => {}
+                None if self.unsure.contains(id) => {}
+                found => wrong.push(format!("destination {id}: {found:?}, not one of {names:?}")),
+            }
+        }
+        let missing = self.keys.difference(&keys);
+        let missing = missing.filter(|id| !self.unsure.contains(*id));
+        wrong.extend(missing.map(|id| format!("key {id} is missing")));
+        let missing = self.handoffs.difference(&handoffs);
+        wrong.extend(missing.map(|session| format!("handoff {session} is missing")));
+        let back = self
+            .gone
+            .iter()
+            .filter(|id| destinations.contains_key(*id) || keys.contains(*id));
+        wrong.extend(back.map(|id| format!("{id} is back")));
+        assert!(
+            wrong.is_empty(),
+            "round {round}:\n{}\nlog:\n{}",
+            wrong.join("\n"),
+            daemon.log()
+        );
+        // What was unsure is known now, and stays so.
+        for id in std::mem::take(&mut self.unsure) {
+            if !destinations.contains_key(&id) && !keys.contains(&id) {
+                self.destinations.remove(&id);
+                self.keys.remove(&id);
+                self.gone.insert(id);
+            }
+        }
+        for (id, names) in &mut self.destinations {
+            names.retain(|name| destinations.get(id) == Some(name));
+        }
+    }
+}
+
+/// Every item of a list, page by page.
+fn all(daemon: &Daemon, path: &str) -> Vec<Value> {
+    let client = Client {
+        at: daemon.http,
+        key: &daemon.announcement.api_key,
+        name: String::new(),
+        done: &AtomicUsize::new(0),
+    };
+    let mut items = Vec::new();
+    let mut next = Some(String::new());
+    while let Some(cursor) = next {
+        let answer = client.ask("GET", &format!("{path}?limit=100{cursor}"), None);
+        let Some((200, mut page)) = answer else {
+            panic!("{path}: {answer:?}; log:\n{}", daemon.log());
+        };
+        let Value::Array(found) = page["items"].take() else {
+            panic!("{path} is no list: {page}");
+        };
+        items.extend(found);
+        let cursor = page["next"].as_str();
+        next = cursor.map(|cursor| format!("&cursor={cursor}"));
+    }
+    items
+}
+
+struct Client<'k> {
+    at: SocketAddr,
+    key: &'k str,
+    name: String,
+    /// Counts what was acknowledged to all clients.
+    done: &'k AtomicUsize,
+}
+
+impl Client<'_> {
+    /// Writes one after the other until nobody answers.
+    fn write(&self) -> Ledger {
+        let mut ledger = Ledger::default();
+        let mut turn = 0;
+        while self.turn(turn, &mut ledger).is_some() {
+            turn += 1;
+        }
+        ledger.is_cut = true;
+        ledger
+    }
+
+    /// Makes, changes and deletes; `None` once the daemon is gone.
+    fn turn(&self, turn: u32, ledger: &mut Ledger) -> Option<()> {
+        let name = format!("{} {turn}", self.name);
+        let handoff = json!({"session_id": name});
+        self.acknowledged("POST", HANDOFFS, Some(&handoff), 201)?;
+        ledger.handoffs.insert(name.clone());
+        let destination = json!({"name": name, "type": "phone", "value": "+442071838750"});
+        let made = self.acknowledged("POST", DESTINATIONS, Some(&destination), 201)?;
+        let id = text(&made["id"]);
+        let names = BTreeSet::from([name.clone()]);
+        ledger.destinations.insert(id.clone(), names);
+        let path = format!("{DESTINATIONS}/{id}");
+        let changed = format!("{name}, changed");
+        let names = ledger.destinations.get_mut(&id).expect("it was made");
+        names.insert(changed.clone());
+        self.acknowledged("PATCH", &path, Some(&json!({"name": changed})), 200)?;
+        names.remove(&name);
+        let made = self.acknowledged("POST", KEYS, Some(&json!({"name": name})), 201)?;
+        let key = text(&made["api_key_id"]);
+        ledger.keys.insert(key.clone());
+        if turn % 3 == 0 {
+            ledger.unsure.insert(id.clone());
+            self.acknowledged("DELETE", &path, None, 200)?;
+            ledger.unsure.insert(key.clone());
+            ledger.unsure.remove(&id);
+            ledger.destinations.remove(&id);
+            ledger.gone.insert(id);
+            self.acknowledged("DELETE", &format!("{KEYS}/{key}"), None, 200)?;
+            ledger.unsure.remove(&key);
+            ledger.keys.remove(&key);
+            ledger.gone.insert(key);
+        }
+        Some(())
+    }
+
+    fn acknowledged(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+        expected: u16,
+    ) -> Option<Value> {
+        let (status, body) = self.ask(method, path, body)?;
+        assert_eq!(status, expected, "{method} {path}: {body}");
+        self.done.fetch_add(1, Ordering::Relaxed);
+        Some(body)
+    }
+
+    /// Status and body; `None` where no whole answer comes.
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
+        let mut stream = TcpStream::connect_timeout(&self.at, Duration::from_secs(30)).ok()?;
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .ok()?;
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let content = match body.len() {
+            0 => String::new(),
+            length => {
+                format!("Content-Type: application/json\r\nContent-Length: {length}\r\n")
+            }
+        };
+        let (at, key) = (self.at, self.key);
+        // HTTP/1.0: the answer ends with the connection, and says how long it is.
+        let request = format!(
+            "{method} {path} HTTP/1.0\r\nHost: {at}\r\nAuthorization: Bearer {key}\r\n{content}\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some((status, serde_json::from_str(body).ok()?))
+    }
+}
+
+fn text(value: &Value) -> String {
+    let text = value.as_str();
+    text.unwrap_or_else(|| panic!("no text: {value}"))
+        .to_owned()
+}

@@ -1,0 +1,115 @@
+//! The examples of `docs/api.md`, run as they are printed against a daemon: what is printed after one is what it answers.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::tools;
+use crate::node::{Plot, text};
+
+/// Commands, and the answer that is printed after them.
+#[derive(Debug)]
+struct Example {
+    commands: String,
+    answer: Option<String>,
+}
+
+fn examples(page: &str) -> Vec<Example> {
+    let mut all: Vec<Example> = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let Some(kind) = line.strip_prefix("```") else {
+            continue;
+        };
+        let block: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
+        let block = block.join("\n");
+        match (kind, all.last_mut()) {
+            ("sh", _) => all.push(Example {
+                commands: block,
+                answer: None,
+            }),
+            ("json", Some(example)) if example.answer.is_none() => example.answer = Some(block),
+            _ => panic!("an answer without a question: {block}"),
+        }
+    }
+    all
+}
+
+/// What an answer looks like: its fields and its values, but for ids, secrets, addresses and times.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let own = [
+                "id",
+                "agent_id",
+                "widget_token",
+                "sip_endpoint",
+                "created_at",
+            ];
+            let shown = fields.map(|(name, value)| {
+                let is_own = own.contains(&&**name) && value.is_string();
+                let value = if is_own { "…".into() } else { shape(value) };
+                (name.clone(), value)
+            });
+            Value::Object(shown.collect())
+        }
+        Value::Array(items) => items.iter().map(shape).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+#[test]
+fn the_examples_run_as_they_are_printed() {
+    if !tools(&["bash", "curl", "jq"]) {
+        return;
+    }
+    let plot = Plot::new(&[(
+        "TRUNKLINE__PHONE__AUTO_VERIFY_NUMBERS".to_owned(),
+        "true".to_owned(),
+    )]);
+    let partner = plot.run(&["partner", "create", "--name", "Reseller", "--json"]);
+    let id = text(&partner["id"]);
+    let key = plot.run(&["partner", "key", "create", "--partner", &id, "--json"]);
+    let node = plot.serve();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api.md");
+    let examples = examples(&std::fs::read_to_string(page).expect("the page"));
+    assert!(examples.len() > 8, "{examples:?}");
+    let script: String = examples
+        .iter()
+        .enumerate()
+        .map(|(at, example)| format!("{{\n{}\n}} > answer.{at}\n", example.commands))
+        .collect();
+    let output = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", &script])
+        .env("BASE", format!("http://{}", node.plot.http))
+        .env("PARTNER_KEY", text(&key["partner_key"]))
+        .current_dir(node.plot.folder())
+        .stdin(Stdio::null())
+        .output()
+        .expect("a shell");
+    assert!(
+        output.status.success(),
+        "{}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    for (at, example) in examples.iter().enumerate() {
+        let Some(printed) = &example.answer else {
+            continue;
+        };
+        let told = node.plot.folder().join(format!("answer.{at}"));
+        let told = std::fs::read_to_string(told).expect("an answer");
+        let json = |text: &str| -> Value {
+            serde_json::from_str(text)
+                .unwrap_or_else(|fault| panic!("{fault}: {text}\nof {}", example.commands))
+        };
+        assert_eq!(
+            shape(&json(&told)),
+            shape(&json(printed)),
+            "of {}",
+            example.commands
+        );
+    }
+}

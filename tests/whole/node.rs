@@ -1,0 +1,162 @@
+//! One daemon of several, told by its environment alone.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::http;
+use crate::harness::process::{Deadline, Process, free_port, free_range};
+
+const READY: Duration = Duration::from_secs(60);
+/// Enough for a test's calls.
+const RTP_PORTS: u16 = 16;
+
+/// A data directory and an environment, before a daemon serves them.
+#[derive(Debug)]
+pub(crate) struct Plot {
+    folder: TempDir,
+    environment: Vec<(String, String)>,
+    pub(crate) http: SocketAddr,
+    pub(crate) sip: SocketAddr,
+}
+
+/// A daemon that serves.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) plot: Plot,
+    _process: Process,
+}
+
+impl Plot {
+    pub(crate) fn new(more: &[(String, String)]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let http = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let sip = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let rtp = free_range(RTP_PORTS);
+        let own = [
+            ("DATA_DIR", folder.path().join("data").display().to_string()),
+            ("HTTP__LISTEN", http.to_string()),
+            ("SIP__UDP", sip.to_string()),
+            ("SIP__TCP", sip.to_string()),
+            ("SIP__PUBLIC_HOST", sip.to_string()),
+            ("SIP__SHARDS", "1".to_owned()),
+            ("MEDIA__RTP_PORTS", format!("{rtp}-{}", rtp + RTP_PORTS - 1)),
+            ("LIMITS__REQUESTS_PER_MINUTE", "1000000".to_owned()),
+            ("LIMITS__PARTNER_REQUESTS_PER_MINUTE", "1000000".to_owned()),
+        ];
+        let own = own.map(|(name, value)| (format!("TRUNKLINE__{name}"), value));
+        let environment = own.into_iter().chain(more.iter().cloned()).collect();
+        Self {
+            folder,
+            environment,
+            http,
+            sip,
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trunkline"));
+        let names = std::env::vars_os().map(|(name, _)| name);
+        for name in names.filter(|name| name.to_string_lossy().starts_with("TRUNKLINE__")) {
+            command.env_remove(name);
+        }
+        let environment = self.environment.iter().map(|(name, value)| (name, value));
+        command.current_dir(self.folder.path()).envs(environment);
+        command
+    }
+
+    /// Runs a command of the command line, which must succeed, and gives its JSON.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Value {
+        let output = self
+            .command()
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the binary runs");
+        let (told, complaint) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}\n{told}\n{complaint}",
+            output.status
+        );
+        serde_json::from_str(told.trim()).unwrap_or_default()
+    }
+
+    /// Starts a daemon, and returns once it is ready.
+    pub(crate) fn serve(self) -> Node {
+        let log = File::create(self.log_file()).expect("the log can be written");
+        let mut command = self.command();
+        let both = log.try_clone().expect("a second handle");
+        command.arg("serve").stdout(both).stderr(log);
+        let mut process = Process::start("trunkline serve", &mut command);
+        let ready = Deadline::after(READY).poll(|| {
+            let answer = http::get(self.http, "/readyz", None);
+            let is_ready = answer.is_some_and(|(status, _)| status == 200);
+            (is_ready || process.exited().is_some()).then_some(is_ready)
+        });
+        assert_eq!(ready, Some(true), "not ready:\n{}", self.log());
+        Node {
+            plot: self,
+            _process: process,
+        }
+    }
+
+    fn log_file(&self) -> std::path::PathBuf {
+        self.folder.path().join("log")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.log_file()).unwrap_or_default()).into_owned()
+    }
+
+    pub(crate) fn data(&self) -> std::path::PathBuf {
+        self.folder.path().join("data")
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Node {
+    /// Status and body of a request without a body of its own.
+    pub(crate) fn get(&self, path: &str, key: &str) -> (u16, String) {
+        http::get(self.plot.http, path, Some(key)).expect("an answer")
+    }
+
+    /// Status and JSON of a request that changes something.
+    pub(crate) fn change(&self, method: &str, path: &str, key: &str, body: &Value) -> (u16, Value) {
+        http::change(method, self.plot.http, path, key, body)
+    }
+
+    /// What a change that must succeed answers.
+    pub(crate) fn made(&self, method: &str, path: &str, key: &str, body: &Value) -> Value {
+        let (status, made) = self.change(method, path, key, body);
+        let is_made = (200..300).contains(&status);
+        assert!(is_made, "{method} {path}: {status} {made}");
+        made
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the daemon's log:\n{}", self.plot.log());
+        }
+    }
+}
+
+/// The text of a field.
+pub(crate) fn text(value: &Value) -> String {
+    let text = value.as_str();
+    text.unwrap_or_else(|| panic!("no text: {value}"))
+        .to_owned()
+}
