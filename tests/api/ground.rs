@@ -137,7 +137,13 @@ impl Drop for Schema {
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            runtime.block_on(administer(&server, format!("DROP SCHEMA {name} CASCADE")));
+            // What the house's own tasks have begun would be waited for.
+            let end = format!(
+                "SELECT pg_terminate_backend(held.pid) FROM pg_locks AS held JOIN pg_class ON pg_class.oid = held.relation
+                 WHERE relnamespace = '{name}'::regnamespace AND held.pid <> pg_backend_pid();
+                 SET lock_timeout = '20s'; DROP SCHEMA {name} CASCADE"
+            );
+            runtime.block_on(administer(&server, end));
         });
         assert!(
             dropped.join().is_ok() || std::thread::panicking(),
