@@ -121,6 +121,7 @@ fn credentials_made_on_one_are_good_on_the_other() {
         extra_header: "X-Agent: none named".to_owned(),
         tcp: false,
         talks: Duration::from_millis(500),
+        allow: None,
     };
     caller.play("caller_hangs_up").finish();
     // And the record of the second's call is the first's to show.
