@@ -108,6 +108,7 @@ mod tests {
             caller_number: E164::parse("+442071838750").unwrap(),
             from_host: None,
             p_asserted_identity: false,
+            register: false,
             max_concurrent_calls: None,
             calls_per_second: None,
         }

@@ -22,6 +22,7 @@ use super::call::{Call, CallKey, Side, Speaker};
 use super::caps::Caps;
 use super::crossing::lacking_options;
 use super::effect::Effect;
+use super::health::Health;
 use super::hops::Hops;
 use super::limits::Limits;
 use super::live::LiveCalls;
@@ -29,6 +30,7 @@ use super::record::Fact;
 use super::refusal::Reason;
 use super::target::{self, Place, Target};
 use super::token::SessionTokens;
+use super::ways;
 use crate::directory::view::Runtime;
 use crate::registrar::bindings::Bindings;
 
@@ -126,6 +128,8 @@ pub struct Core {
     pub(crate) bindings: Arc<Bindings>,
     /// Who answers challenges with nonces that are no longer good.
     pub(crate) stale: Stale,
+    /// Which peers answer.
+    pub(crate) health: Arc<Health>,
     scratch: Vec<u8>,
 }
 
@@ -158,8 +162,15 @@ impl Core {
             names: Arc::default(),
             bindings: Bindings::new(),
             stale: Stale::default(),
+            health: Arc::default(),
             scratch: Vec::with_capacity(4096),
         }
+    }
+
+    /// What is shared with whoever watches the peers.
+    #[must_use]
+    pub fn watched_by(self, health: Arc<Health>) -> Self {
+        Self { health, ..self }
     }
 
     /// What is shared with the streams and with the registrar.
@@ -383,16 +394,7 @@ impl Cx<'_> {
 
     /// Our Contact on a flow.
     pub(crate) fn contact(&self, flow: &Flow) -> String {
-        let host = self.endpoint.sent_by(flow);
-        match flow.transport {
-            Transport::Udp => format!("<sip:trunkline@{host}>"),
-            Transport::Tcp | Transport::Tls => {
-                format!(
-                    "<sip:trunkline@{host};transport={}>",
-                    flow.transport.uri_name()
-                )
-            }
-        }
+        ways::contact(self.endpoint, flow)
     }
 
     pub(crate) fn schedule(&mut self, key: CallKey, after: Duration, timer: CallTimer) -> TimerId {
@@ -405,24 +407,14 @@ impl Cx<'_> {
         }
     }
 
-    /// A flow towards `target`, from the listener of ours that serves its transport and address family;
-    /// `None` if there is none.
+    /// A flow for a call to `target`; `None` if there is none, or if the target is known not to answer.
     pub(crate) fn flow_to(&self, target: &Target) -> Option<Flow> {
-        if target.by.is_some() {
-            return target.by;
-        }
-        let flow = flow_to(
-            &self.core.config.listeners,
-            target.transport,
-            target.address,
-        )?;
-        if target.transport != Transport::Tls {
-            return Some(flow);
-        }
-        // Not the host that SRV names: who asks for a domain wants to hear that domain (RFC 5922 §4).
-        let name = target::host_of(target.uri.as_bytes())?;
-        let connection = self.core.names.connection(&name)?;
-        Some(Flow { connection, ..flow })
+        let is_down = self.core.health.is_down(target.transport, target.address);
+        self.way_to(target).filter(|_| !is_down)
+    }
+
+    fn way_to(&self, target: &Target) -> Option<Flow> {
+        ways::to(&self.core.config.listeners, &self.core.names, target)
     }
 
     /// Where the next request inside a dialog goes: the first route; a live connection; the observed source
@@ -456,49 +448,13 @@ impl Cx<'_> {
         if behind_nat && !dialog.has_route() {
             return leg;
         }
-        self.flow_to(&target).unwrap_or(leg)
+        self.way_to(&target).unwrap_or(leg)
     }
 }
 
 /// Outside calls a PBX may register as well.
 fn with_register(methods: &[u8]) -> Vec<u8> {
     [methods, b"REGISTER"].join(&b", "[..])
-}
-
-fn flow_to(
-    listeners: &[(Transport, SocketAddr)],
-    transport: Transport,
-    peer: SocketAddr,
-) -> Option<Flow> {
-    let fits = |listener: &(Transport, SocketAddr)| {
-        listener.0 == transport && listener.1.is_ipv4() == peer.is_ipv4()
-    };
-    // A loopback listener can't reach the world, and the world's needn't reach a loopback-only peer.
-    let near = |listener: &(Transport, SocketAddr)| {
-        fits(listener)
-            && (listener.1.ip().is_unspecified()
-                || listener.1.ip().is_loopback() == peer.ip().is_loopback())
-    };
-    // Without a TLS listener of our own its connections go out under the name of the TCP one.
-    let at = listeners
-        .iter()
-        .position(near)
-        .or_else(|| listeners.iter().position(fits))
-        .or_else(|| {
-            let is_stream = |listener: &(Transport, SocketAddr)| {
-                transport == Transport::Tls
-                    && listener.0 == Transport::Tcp
-                    && listener.1.is_ipv4() == peer.is_ipv4()
-            };
-            listeners.iter().position(is_stream)
-        })?;
-    Some(Flow {
-        transport,
-        listener: u16::try_from(at).ok()?,
-        connection: 0,
-        local: listeners[at].1,
-        peer,
-    })
 }
 
 /// Whether an address is one that only its own network reaches.
@@ -534,32 +490,6 @@ pub(crate) fn lacks_refer(message: &Message<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_peer_is_reached_from_a_listener_of_its_transport_and_family() {
-        let listeners = [
-            (Transport::Udp, "127.0.0.1:5060".parse().expect("address")),
-            (Transport::Udp, "192.0.2.1:5060".parse().expect("address")),
-            (Transport::Tcp, "0.0.0.0:5060".parse().expect("address")),
-            (Transport::Udp, "[::]:5060".parse().expect("address")),
-        ];
-        let cases = [
-            ("loopback", Transport::Udp, "127.0.0.9:5070", Some(0)),
-            ("the world", Transport::Udp, "198.51.100.7:5060", Some(1)),
-            ("a stream", Transport::Tcp, "198.51.100.7:5060", Some(2)),
-            ("six", Transport::Udp, "[2001:db8::1]:5060", Some(3)),
-            (
-                "a stream over six",
-                Transport::Tcp,
-                "[2001:db8::1]:5060",
-                None,
-            ),
-        ];
-        for (case, transport, peer, expected) in cases {
-            let flow = flow_to(&listeners, transport, peer.parse().expect("address"));
-            assert_eq!(flow.map(|flow| flow.listener), expected, "{case}");
-        }
-    }
 
     #[test]
     fn an_id_carries_its_place() {

@@ -393,6 +393,8 @@ impl Dial {
             422 if self.min_se.is_none() => match message.number(HeaderName::MinSe) {
                 Some(min_se) => {
                     self.min_se = Some(min_se);
+                    // A nonce that was answered is used up: the challenge comes again.
+                    self.proofs = Proofs::default();
                     self.again(cx)
                 }
                 None => self.fail(cx, failure(status, message)),

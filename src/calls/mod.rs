@@ -19,6 +19,7 @@ mod echo;
 mod effect;
 pub mod handoff;
 mod hangup;
+pub mod health;
 mod hops;
 mod in_dialog;
 mod joining;
@@ -26,7 +27,7 @@ pub mod limits;
 pub mod live;
 mod origin;
 pub mod outbound;
-mod proofs;
+pub(crate) mod proofs;
 mod provisional;
 pub mod record;
 mod refusal;
@@ -36,6 +37,7 @@ mod setup;
 pub mod target;
 pub mod token;
 pub mod transfer;
+pub mod ways;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -436,6 +438,9 @@ impl Calls {
     ) {
         if owner == NOBODY && message.status() >= 200 {
             self.core.late_byes = self.core.late_byes.saturating_sub(1);
+        }
+        if message.method() == Method::Invite && (200..300).contains(&message.status()) {
+            self.core.health.heard(flow.transport, flow.peer);
         }
         let key = key_of(owner);
         let known = self.with(key, endpoint, now, |call, cx| {

@@ -104,6 +104,9 @@ impl Calls {
             (None, None) => None,
         }
         .ok_or(Reason::NotRegistered)?;
+        if self.core.health.trunk(way.id) == Some(false) {
+            return Err(Reason::TrunkUnreachable.into());
+        }
         let [org_claim, agent_claim] = claims(org, order.agent)?;
         let trunk_claim = Claim {
             id: way.id,

@@ -25,6 +25,8 @@ use crate::webhooks::Courier;
 const DRAIN_LOOK: Duration = Duration::from_millis(100);
 /// How long the last calls have to end once they were hung up.
 const LAST_BYES: Duration = Duration::from_secs(1);
+/// How long carriers have to answer that we take our registrations back.
+const LEAVING: Duration = Duration::from_secs(2);
 /// How often histograms fold what was recorded, and the database is asked whether it answers.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 
@@ -156,6 +158,8 @@ async fn serve(
             drain(&engine, config.limits.drain_timeout, &mut ends).await;
             engine.hang_up_all().await;
             tokio::time::timeout(LAST_BYES, emptied(&engine)).await.ok();
+            // The registrations were taken back when draining began.
+            tokio::time::timeout(LEAVING, engine.left()).await.ok();
             Ok(())
         }
         Err(failure) => Err(failure),

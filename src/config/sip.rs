@@ -27,12 +27,22 @@ pub struct Sip {
     pub digest_allow_rfc2069: bool,
     /// How long a nonce is good.
     pub nonce_lifetime: Duration,
+    /// How often runtimes and outbound trunks are asked by OPTIONS whether they are there; absent: never.
+    pub health_interval: Option<Duration>,
+    /// Failures in a row until a peer is taken for gone.
+    pub health_down_after: u32,
+    /// Answers in a row until it is taken for back.
+    pub health_up_after: u32,
     /// What is shown on TLS: certificate chain and private key, both PEM files.
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
     /// The authorities that peers on TLS whom we call are certified by; absent: the system's.
     pub tls_ca: Option<PathBuf>,
     /// The authorities that clients on TLS have to be certified by; absent: they show nothing.
     pub tls_client_ca: Option<PathBuf>,
+    /// How long we ask carriers to register us for.
+    pub register_expires: Duration,
+    /// How long to wait after a registration that failed; it doubles with each further failure.
+    pub register_retry: Duration,
     /// Registrations for less are refused with 423 (RFC 3261 §10.3).
     pub registration_min: Duration,
     /// Registrations for more are cut to this.
@@ -88,9 +98,15 @@ impl Sip {
             digest_sha256: section.switch("digest_sha256").unwrap_or(false),
             digest_allow_rfc2069: section.switch("digest_allow_rfc2069").unwrap_or(false),
             nonce_lifetime: seconds(section, "nonce_lifetime_s", 10, 3_600, 30),
+            health_interval: Some(seconds(section, "health_interval_s", 0, 3_600, 60))
+                .filter(|interval| !interval.is_zero()),
+            health_down_after: section.number("health_down_after", 1..=100).unwrap_or(3),
+            health_up_after: section.number("health_up_after", 1..=100).unwrap_or(1),
             tls_certificate: certificate(section),
             tls_ca: section.text("tls_ca").map(PathBuf::from),
             tls_client_ca: section.text("tls_client_ca").map(PathBuf::from),
+            register_expires: seconds(section, "register_expires_s", 60, 86_400, 600),
+            register_retry: seconds(section, "register_retry_s", 1, 1_800, 30),
             registration_min: seconds(section, "registration_min_s", 1, 3_600, 30),
             registration_max: seconds(section, "registration_max_s", 60, 86_400, 3_600),
             registration_contacts: section

@@ -9,8 +9,8 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Defaults;
-use super::destinations::{Destination, HUMAN};
-use super::settings::{Runtime, TransferTarget};
+use super::destinations::Destination;
+use super::settings::Runtime;
 use super::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
 use crate::store::{
     self, AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store,
@@ -111,12 +111,14 @@ impl Book {
 
     fn entry(&self, rows: &OrgRows) -> Entry {
         let trunk = rows.trunk.as_ref();
+        let outbound: Vec<Arc<WayOut>> = rows.outbound_trunks.iter().map(way_out).collect();
         Entry {
             org: Arc::new(OrgView {
                 routing: routing(rows),
                 runtimes: self.runtimes(rows),
                 trunk: trunk.map(trunk_view),
-                ways_out: ways_out(rows),
+                ways_out: ways_out(rows, &outbound),
+                outbound,
                 destinations: destinations(rows),
             }),
             logins: trunk
@@ -217,30 +219,21 @@ fn routing_agent(agent: &store::Agent) -> trunkline_routing::Agent {
     }
 }
 
-/// By agent. The number for human escalation stands in where no destination of that name is assigned.
+/// By agent.
 fn destinations(rows: &OrgRows) -> HashMap<Uuid, Arc<[Destination]>> {
-    let mut of_agents: HashMap<Uuid, Vec<Destination>> = HashMap::new();
+    let mut assigned: HashMap<Uuid, Vec<Destination>> = HashMap::new();
     for (agent, destination) in &rows.destinations {
-        let destination = destination.clone();
-        of_agents.entry(*agent).or_default().push(destination);
+        assigned
+            .entry(*agent)
+            .or_default()
+            .push(destination.clone());
     }
-    for agent in &rows.agents {
-        let Some(number) = agent.handoff_phone_number else {
-            continue;
-        };
-        let own = of_agents.entry(agent.id).or_default();
-        if Destination::named(own, HUMAN).is_none() {
-            own.push(Destination {
-                id: None,
-                name: HUMAN.into(),
-                target: TransferTarget::Phone(number),
-            });
-        }
-    }
-    of_agents
-        .into_iter()
-        .map(|(agent, own)| (agent, own.into()))
-        .collect()
+    let of_agents = rows.agents.iter().filter_map(|agent| {
+        let own = assigned.remove(&agent.id).unwrap_or_default();
+        let own = Destination::of_agent(own, agent.handoff_phone_number);
+        (!own.is_empty()).then(|| (agent.id, own.into()))
+    });
+    of_agents.collect()
 }
 
 fn trunk_view(trunk: &InboundTrunk) -> TrunkView {
@@ -260,12 +253,9 @@ fn trunk_view(trunk: &InboundTrunk) -> TrunkView {
 }
 
 /// By agent.
-fn ways_out(rows: &OrgRows) -> HashMap<Uuid, Arc<WayOut>> {
-    let trunks: HashMap<Uuid, Arc<WayOut>> = rows
-        .outbound_trunks
-        .iter()
-        .map(|trunk| (trunk.id, Arc::new(way_out(trunk))))
-        .collect();
+fn ways_out(rows: &OrgRows, outbound: &[Arc<WayOut>]) -> HashMap<Uuid, Arc<WayOut>> {
+    let trunks: HashMap<Uuid, &Arc<WayOut>> =
+        outbound.iter().map(|trunk| (trunk.id, trunk)).collect();
     rows.agents
         .iter()
         .filter_map(|agent| {
@@ -275,7 +265,7 @@ fn ways_out(rows: &OrgRows) -> HashMap<Uuid, Arc<WayOut>> {
         .collect()
 }
 
-fn way_out(trunk: &OutboundTrunk) -> WayOut {
+fn way_out(trunk: &OutboundTrunk) -> Arc<WayOut> {
     let settings = &trunk.settings;
     let login = settings.credentials.as_ref().map(|(user, password)| {
         Arc::new(PeerLogin {
@@ -283,7 +273,7 @@ fn way_out(trunk: &OutboundTrunk) -> WayOut {
             password: password.reveal().into(),
         })
     });
-    WayOut {
+    Arc::new(WayOut {
         id: trunk.id,
         peer: settings
             .peer
@@ -294,7 +284,8 @@ fn way_out(trunk: &OutboundTrunk) -> WayOut {
         caller_number: settings.caller_number,
         from_host: settings.from_host.as_deref().map(Into::into),
         p_asserted_identity: settings.p_asserted_identity,
+        register: settings.register,
         max_concurrent_calls: settings.max_concurrent_calls,
         calls_per_second: settings.calls_per_second,
-    }
+    })
 }

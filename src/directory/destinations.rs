@@ -24,6 +24,21 @@ pub struct Destination {
 }
 
 impl Destination {
+    /// All that an agent has: what is assigned to it, and its number for human escalation where none of those has that name.
+    pub fn of_agent(assigned: Vec<Self>, handoff: Option<E164>) -> Vec<Self> {
+        let mut own = assigned;
+        if let Some(number) = handoff
+            && Self::named(&own, HUMAN).is_none()
+        {
+            own.push(Self {
+                id: None,
+                name: HUMAN.into(),
+                target: TransferTarget::Phone(number),
+            });
+        }
+        own
+    }
+
     /// The one of this name, ignoring case.
     pub fn named<'d>(list: &'d [Self], name: &str) -> Option<&'d Self> {
         let folded = name.to_lowercase();

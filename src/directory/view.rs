@@ -41,6 +41,8 @@ pub struct OrgView {
     pub trunk: Option<TrunkView>,
     /// The trunk that an agent dials through, by agent; one without any isn't listed.
     pub ways_out: HashMap<Uuid, Arc<WayOut>>,
+    /// Every outbound trunk, whether or not an agent dials through it.
+    pub outbound: Vec<Arc<WayOut>>,
     /// Whom each agent may hand callers to, in the order of their assignment.
     pub destinations: HashMap<Uuid, Arc<[Destination]>>,
 }
@@ -62,6 +64,8 @@ pub struct WayOut {
     pub from_host: Option<Box<str>>,
     /// Whether P-Asserted-Identity names the caller number (RFC 3325).
     pub p_asserted_identity: bool,
+    /// Whether we register with the peer.
+    pub register: bool,
     /// Calls at once; `None`: no limit.
     pub max_concurrent_calls: Option<u32>,
     /// New calls in a second; `None`: no limit.

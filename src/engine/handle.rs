@@ -10,11 +10,13 @@ use uuid::Uuid;
 use super::clock;
 use super::inbox::{Input, Switch};
 use crate::calls::caps::{Caps, Denied};
+use crate::calls::health::Health;
 use crate::calls::limits::Limits;
 use crate::calls::outbound::{Order, Placed};
 use crate::calls::place_of;
 use crate::calls::record::Transfer;
 use crate::calls::transfer::{Ask, Unable};
+use crate::peers::standing::{Standing, Standings};
 use crate::registrar::bindings::{Binding, Bindings};
 use crate::traces::Traces;
 
@@ -28,6 +30,8 @@ pub struct Handle {
     pub(super) limits: Arc<Limits>,
     pub(super) bindings: Arc<Bindings>,
     pub(super) caps: Arc<Caps>,
+    pub(super) health: Arc<Health>,
+    pub(super) standings: Arc<Standings>,
     pub(super) node: Node,
     pub(super) traces: Arc<Traces>,
 }
@@ -69,6 +73,16 @@ impl Handle {
     /// What passed on the wire.
     pub const fn traces(&self) -> &Arc<Traces> {
         &self.traces
+    }
+
+    /// Whether an outbound trunk's peer answers; `None` while nothing is known.
+    pub fn reachable(&self, trunk: Uuid) -> Option<bool> {
+        self.health.trunk(trunk)
+    }
+
+    /// How our registration with an outbound trunk's carrier stands; `None` if it has none.
+    pub fn standing(&self, trunk: Uuid) -> Option<Standing> {
+        self.standings.of(trunk)
     }
 
     /// Where the PBX of an inbound trunk has registered, the best place first.

@@ -15,6 +15,7 @@ use crate::calls::record::Transfer;
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::{CallKey, Reason};
+use crate::peers::enrolment::Wanted;
 
 /// A message that came by a stream, or to another shard's socket.
 #[derive(Debug)]
@@ -39,6 +40,12 @@ pub(crate) enum Input {
     Contact(CallKey, Option<Uuid>),
     /// The echo agent hears nothing.
     EchoSilent(CallKey),
+    /// These are asked whether they are there.
+    Probe(Vec<Target>),
+    /// These trunks, and no others, are registered with their carriers.
+    Enrol(Vec<Wanted>),
+    /// The registrar of a trunk was resolved; empty if it wasn't.
+    Registrar(Uuid, Vec<Target>),
     /// New calls are refused from now on.
     Drain,
     /// A call is to be begun in this slot; once that can't be lost it is told, or at once why not.

@@ -12,6 +12,7 @@ mod lanes;
 mod memory;
 mod observe;
 mod outside;
+mod peers;
 mod recording;
 mod registrations;
 pub mod rehearsal;
@@ -64,6 +65,7 @@ use inbox::{Arrived, Inbox, Input, Outlet, Switch};
 use lanes::Lanes;
 use observe::Observer;
 use outside::Outside;
+use peers::Watched;
 use resolve::Resolver;
 use shard::Shard;
 use spans::Spans;
@@ -73,6 +75,8 @@ use told::Told;
 const NONCES: usize = 1_000_000;
 /// Failed log-ins that may wait to be written.
 const AUTH_FAILURES: usize = 1_024;
+/// How often is looked whether all registrations are taken back.
+const LEAVING_LOOK: Duration = Duration::from_millis(20);
 /// How long the echo agent hears nothing before it hangs up.
 const SILENCE: Duration = Duration::from_secs(60);
 /// A shunned caller tries again after this many seconds.
@@ -160,16 +164,18 @@ impl Engine {
         let bindings = Bindings::new();
         deps.runtime
             .spawn(registrations::sweep(Arc::downgrade(&bindings), told));
+        let calls = calls_config(config, deps.store.keyring(), deps.node, &bound.addresses);
+        let watched = Watched::start(
+            &deps,
+            &calls,
+            (outside.resolver.clone(), switch.shards()[0].clone()),
+        );
         let shared = Shared {
+            watched: watched.clone(),
             traces: Arc::clone(&traces),
             bindings: Arc::clone(&bindings),
             registrar: Arc::new(registrar_config(config)),
-            calls: Arc::new(calls_config(
-                config,
-                deps.store.keyring(),
-                deps.node,
-                &bound.addresses,
-            )),
+            calls: Arc::new(calls),
             // The window knows what was used on this node since its start: another node's nonces, or those of the time
             // before, could be used twice.
             nonces: Arc::new(Nonces::new(rand::random(), config.sip.nonce_lifetime)),
@@ -193,6 +199,8 @@ impl Engine {
                 limits,
                 bindings,
                 caps,
+                health: watched.health,
+                standings: watched.standings,
                 node,
                 traces,
             },
@@ -222,6 +230,13 @@ impl Engine {
     pub async fn hang_up_all(&self) {
         for inbox in self.handle.switch.shards() {
             inbox.send(Input::HangUpAll(Reason::Draining)).await;
+        }
+    }
+
+    /// Waits until no carrier has us registered any more; after [`Self::drain`].
+    pub async fn left(&self) {
+        while self.handle.standings.held() > 0 {
+            tokio::time::sleep(LEAVING_LOOK).await;
         }
     }
 
@@ -270,6 +285,7 @@ struct Shared {
     calls: Arc<calls::Config>,
     registrar: Arc<registrar::Config>,
     bindings: Arc<Bindings>,
+    watched: Watched,
     nonces: Arc<Nonces>,
     window: Arc<NonceWindow>,
     sent_by: Vec<String>,
@@ -331,7 +347,8 @@ impl Shared {
         .reaching(
             Arc::clone(self.deps.security.names()),
             Arc::clone(&self.bindings),
-        );
+        )
+        .watched_by(Arc::clone(&self.watched.health));
         let mut outside = self.outside.share();
         outside.inbox = self.switch.shards()[index].clone();
         outside.shard = index;
@@ -351,6 +368,9 @@ impl Shared {
                 (Arc::clone(&self.nonces), Arc::clone(&self.window)),
                 Arc::clone(&self.bindings),
             ),
+            peers: self
+                .watched
+                .peers(Arc::clone(self.deps.security.names()), now),
             directory: Arc::clone(&self.deps.directory),
             switch: self.switch.clone(),
             outside,

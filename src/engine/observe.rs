@@ -1,6 +1,6 @@
 //! What a shard counts: facts and messages as they pass, and twice a second what is alive.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use trunkline_sip::endpoint::{Counts, Endpoint, Stats};
@@ -29,6 +29,8 @@ pub(crate) struct Observer {
     is_stirred: bool,
     /// When the calls that have no answer yet began.
     waiting: HashMap<Uuid, Moment>,
+    /// The calls now up that we began.
+    outbound: HashSet<Uuid>,
 }
 
 impl Observer {
@@ -39,6 +41,7 @@ impl Observer {
             next_look: now + LOOK,
             is_stirred: false,
             waiting: HashMap::new(),
+            outbound: HashSet::new(),
         }
     }
 
@@ -69,6 +72,9 @@ impl Observer {
                 self.metrics
                     .call_started(started.direction == Direction::Inbound);
                 self.waiting.insert(started.call, started.at);
+                if started.direction == Direction::Outbound {
+                    self.outbound.insert(started.call);
+                }
             }
             Fact::Answered { call, at, .. } => {
                 if let Some(began) = self.waiting.remove(call) {
@@ -78,7 +84,13 @@ impl Observer {
             Fact::Ended(ended) => {
                 log_end(ended);
                 self.waiting.remove(&ended.call);
-                self.metrics.call_ended("inbound", ended.status.as_str());
+                let direction = if self.outbound.remove(&ended.call) {
+                    Direction::Outbound
+                } else {
+                    Direction::Inbound
+                };
+                self.metrics
+                    .call_ended(direction.as_str(), ended.status.as_str());
                 if ended.hangup_by == HangupBy::Platform
                     && let Some(reason) = ended.reason.as_deref().and_then(Reason::from_code)
                 {

@@ -24,6 +24,7 @@ use crate::calls::record::Fact;
 use crate::calls::{AuthFailure, CallKey, Calls, Effect};
 use crate::journal::{Journal, Position};
 use crate::media::EchoMedia;
+use crate::peers;
 use crate::registrar;
 use crate::traces::Beginnings;
 
@@ -191,6 +192,23 @@ impl Outside {
                 call_id: failed.call_id,
                 dialled: None,
             }),
+        }
+    }
+
+    /// What our own registrations wish.
+    pub(crate) fn enrolled(&self, effect: peers::Effect, now: Moment) {
+        match effect {
+            peers::Effect::Resolve { trunk, wanted } => {
+                let (resolver, inbox) = (self.resolver.clone(), self.inbox.clone());
+                self.runtime.spawn(async move {
+                    let targets = resolver.resolve(&wanted).await;
+                    inbox.send(Input::Registrar(trunk, targets)).await;
+                });
+            }
+            peers::Effect::Changed(change) => super::peers::note(change, &self.told, now),
+            peers::Effect::Tried(tried) => {
+                crate::telemetry::metrics::outbound_registration(tried.as_str());
+            }
         }
     }
 

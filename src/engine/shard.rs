@@ -22,6 +22,7 @@ use crate::directory::view::View;
 use crate::listener::Lost;
 use crate::listener::connections::Connections;
 use crate::listener::udp::{self, Batch, UdpSocket};
+use crate::peers::Peers;
 use crate::registrar::Registrar;
 use crate::traces::Tap;
 
@@ -46,6 +47,7 @@ pub(crate) struct Shard {
     pub(crate) endpoint: Endpoint,
     pub(crate) calls: Calls,
     pub(crate) registrar: Registrar,
+    pub(crate) peers: Peers,
     pub(crate) directory: Arc<Directory>,
     pub(crate) switch: Switch,
     pub(crate) outside: Outside,
@@ -132,6 +134,7 @@ impl Shard {
         let moments = [
             self.endpoint.next_timeout(),
             self.calls.next_timeout(),
+            self.peers.next_timeout(),
             self.observer.next_look(),
         ];
         moments.into_iter().flatten().min()
@@ -263,11 +266,17 @@ impl Shard {
         let Self {
             endpoint,
             calls,
+            peers,
             registrar,
             ..
         } = self;
         let work = catch_unwind(AssertUnwindSafe(|| {
             let received = endpoint.receive_message(message, flow, now);
+            if let Received::Response { owner, message, .. } = &received
+                && Peers::owns(*owner)
+            {
+                return peers.handle_response(endpoint, *owner, message, now);
+            }
             if let Received::Request(request) = &received
                 && request.method() == Method::Register
             {
@@ -290,7 +299,10 @@ impl Shard {
     fn input(&mut self, input: Input) {
         let now = clock::now();
         let Self {
-            endpoint, calls, ..
+            endpoint,
+            calls,
+            peers,
+            ..
         } = self;
         let work = match input {
             Input::Messages(messages) => {
@@ -313,6 +325,7 @@ impl Shard {
                 if !flow.is_named() {
                     calls.handle_flow_lost(&flow);
                 }
+                peers.handle_flow_lost(endpoint, &flow, now);
                 self.registrar.handle_flow_lost(&flow);
                 Ok(())
             }
@@ -329,9 +342,18 @@ impl Shard {
             Input::EchoSilent(call) => catch_unwind(AssertUnwindSafe(|| {
                 calls.handle_echo_silent(endpoint, call, now)
             })),
+            Input::Probe(targets) => catch_unwind(AssertUnwindSafe(|| {
+                peers.probe(endpoint, &targets, now);
+            })),
+            Input::Enrol(wanted) => catch_unwind(AssertUnwindSafe(|| {
+                peers.enrol(endpoint, wanted, now);
+            })),
+            Input::Registrar(trunk, targets) => catch_unwind(AssertUnwindSafe(|| {
+                peers.handle_resolved(endpoint, trunk, targets, now);
+            })),
             Input::Drain => {
                 calls.drain();
-                Ok(())
+                catch_unwind(AssertUnwindSafe(|| peers.leave(endpoint, now)))
             }
             Input::Stop => Ok(()),
             Input::HangUp { call, done } => catch_unwind(AssertUnwindSafe(|| {
@@ -380,9 +402,16 @@ impl Shard {
             self.flush();
         }
         let Self {
-            endpoint, calls, ..
+            endpoint,
+            calls,
+            peers,
+            ..
         } = self;
-        if catch_unwind(AssertUnwindSafe(|| calls.handle_timeout(endpoint, now))).is_err() {
+        let work = catch_unwind(AssertUnwindSafe(|| {
+            calls.handle_timeout(endpoint, now);
+            peers.handle_timeout(endpoint, now);
+        }));
+        if work.is_err() {
             self.after_panic(now);
         }
         self.events(now);
@@ -391,11 +420,16 @@ impl Shard {
     /// What the endpoint says of its own accord, and what the calls wish.
     fn events(&mut self, now: Moment) {
         let Self {
-            endpoint, calls, ..
+            endpoint,
+            calls,
+            peers,
+            ..
         } = self;
         while let Some(event) = endpoint.poll_event() {
             if catch_unwind(AssertUnwindSafe(|| {
-                calls.handle_event(endpoint, event, now)
+                if !peers.handle_event(endpoint, event, now) {
+                    calls.handle_event(endpoint, event, now);
+                }
             }))
             .is_err()
             {
@@ -405,6 +439,9 @@ impl Shard {
         }
         for effect in self.registrar.effects() {
             self.outside.registered(effect, now);
+        }
+        for effect in self.peers.effects() {
+            self.outside.enrolled(effect, now);
         }
         self.outside
             .carry_out(&mut self.calls, &mut self.endpoint, &mut self.observer, now);
@@ -456,6 +493,8 @@ impl Shard {
         for lost in std::mem::take(&mut self.lost) {
             self.endpoint.handle_flow_lost(&lost.flow, now);
             self.calls.handle_flow_lost(&lost.flow);
+            self.peers
+                .handle_flow_lost(&mut self.endpoint, &lost.flow, now);
             self.registrar.handle_flow_lost(&lost.flow);
             // What waits for an answer from that peer may be another shard's.
             for (at, inbox) in self.switch.shards().iter().enumerate() {

@@ -100,6 +100,18 @@ impl Nodes<'_> {
         Ok(renewed == 1)
     }
 
+    /// The nodes that serve now, in the order of their numbers.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn serving(self, now: Moment) -> Result<Vec<u8>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT * FROM nodes WHERE lease_expires_at >= $1 ORDER BY node";
+        let rows: Vec<Row> = fetch_all!(reading, sql, micros(now))?;
+        let nodes = rows.iter().filter_map(|row| u8::try_from(row.node).ok());
+        Ok(nodes.collect())
+    }
+
     /// The runs whose lease has expired while calls of theirs are open; those are for others to close.
     ///
     /// # Errors

@@ -48,6 +48,12 @@ const BUILD_INFO: &str = "trunkline_build_info";
 /// 1 while new calls are taken, 0 while draining or not ready.
 const READY: &str = "trunkline_ready";
 
+/// Runtimes and carriers that are watched, by `state` (`up`, `down`, `unknown`).
+const PEERS: &str = "trunkline_peers";
+/// Outbound trunks that want to be registered, by `state`.
+const OUTBOUND_REGISTRATIONS: &str = "trunkline_outbound_registrations";
+/// REGISTERs of ours that came to an end, by `outcome`.
+const OUTBOUND_REGISTRATIONS_TRIED: &str = "trunkline_outbound_registration_attempts_total";
 /// Contacts that PBXs have registered.
 const REGISTRATIONS: &str = "trunkline_registrations";
 /// Trunks that came or went, by `what`.
@@ -99,6 +105,10 @@ fn describe() {
         (SIP_DROPPED, "Messages dropped for lack of room, by cause"),
         (SIP_RETRANSMISSIONS, "SIP retransmissions seen and sent"),
         (HTTP_REQUESTS, "HTTP requests answered"),
+        (
+            OUTBOUND_REGISTRATIONS_TRIED,
+            "Attempts to register with carriers, by outcome",
+        ),
         (REGISTRATION_CHANGES, "Trunks whose PBX registered or went"),
     ] {
         metrics::describe_counter!(name, text);
@@ -110,6 +120,11 @@ fn describe() {
         (QUEUE_DEPTH, "What waits in a queue"),
         (BUILD_INFO, "The running version"),
         (READY, "1 while new calls are taken"),
+        (PEERS, "Runtimes and carriers that are watched, by state"),
+        (
+            OUTBOUND_REGISTRATIONS,
+            "Outbound trunks that this node registers, by state",
+        ),
         (REGISTRATIONS, "Contacts that PBXs have registered"),
         (DATABASE_UP, "1 while the database answers"),
     ] {
@@ -137,6 +152,25 @@ pub fn ready(ready: bool) {
 /// Says whether the database answers.
 pub fn database_up(up: bool) {
     gauge!(DATABASE_UP).set(u8::from(up));
+}
+
+/// Says how many runtimes and carriers answer, don't, and were never heard.
+pub fn peers(counts: [usize; 3]) {
+    for (state, count) in ["up", "down", "unknown"].into_iter().zip(counts) {
+        gauge!(PEERS, "state" => state).set(count as f64);
+    }
+}
+
+/// Says how many outbound trunks are in each state of their registration.
+pub fn outbound_registrations(counts: impl IntoIterator<Item = (&'static str, usize)>) {
+    for (state, count) in counts {
+        gauge!(OUTBOUND_REGISTRATIONS, "state" => state).set(count as f64);
+    }
+}
+
+/// Counts an attempt to register with a carrier.
+pub fn outbound_registration(outcome: &'static str) {
+    counter!(OUTBOUND_REGISTRATIONS_TRIED, "outcome" => outcome).increment(1);
 }
 
 /// Says how many contacts are registered.

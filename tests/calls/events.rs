@@ -13,7 +13,7 @@ use crate::harness::{Daemon, Deadline, House, Pbx, Runtime, http, tools};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Everything that has been told so far, from the oldest event on, until `enough`.
-fn told(daemon: &Daemon, mut enough: impl FnMut(&[Value]) -> bool) -> Vec<Value> {
+pub(crate) fn told(daemon: &Daemon, mut enough: impl FnMut(&[Value]) -> bool) -> Vec<Value> {
     let mut stream = TcpStream::connect(daemon.house.http).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let request = format!(

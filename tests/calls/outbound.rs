@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 use crate::harness::dns::{self, Record};
 use crate::harness::{Credentials, Daemon, House, Runtime, Trace, proves, tools};
 
-const NUMBER: &str = "+14155550100";
-const CALLER_NUMBER: &str = "+442071838750";
+pub(crate) const NUMBER: &str = "+14155550100";
+pub(crate) const CALLER_NUMBER: &str = "+442071838750";
 
 /// A daemon whose first agent dials through a trunk to `carrier`.
 fn daemon(carrier: Runtime, more: &Value) -> Daemon {
@@ -38,7 +38,7 @@ pub(crate) fn give_trunk(daemon: &Daemon, carrier: Runtime, more: &Value) {
 }
 
 /// Orders a call to the number, with further fields.
-fn order(daemon: &Daemon, more: &Value) -> Value {
+pub(crate) fn order(daemon: &Daemon, more: &Value) -> Value {
     let mut order = json!({"phone_agent_id": daemon.house.first_agent, "phone_number": NUMBER});
     for (name, value) in more.as_object().expect("fields") {
         order[name] = value.clone();

@@ -11,7 +11,7 @@ use crate::harness::{Authority, Baresip, Daemon, Deadline, House, Pbx, SecureRun
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A daemon that listens on TLS and believes the authority.
-fn secured(authority: &Authority, house: House) -> (House, SocketAddr) {
+pub(crate) fn secured(authority: &Authority, house: House) -> (House, SocketAddr) {
     authority.certify("daemon", "127.0.0.1");
     let listener = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let house = house

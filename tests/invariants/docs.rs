@@ -27,13 +27,20 @@ pub(crate) fn keys_read(section: &str, source: &str) -> BTreeSet<String> {
     keys.map(|key| format!("{section}.{key}")).collect()
 }
 
-/// The names of metrics that a source defines.
+/// The names of metrics that a source sets: those of the module of metrics, and those written where they are counted.
 pub(crate) fn metrics_defined(source: &str) -> BTreeSet<String> {
-    let constants = source
-        .lines()
-        .filter_map(|line| line.split_once(": &str = \"trunkline_"));
+    let constants = source.split("const ").skip(1);
+    let constants = constants.filter_map(|text| text.split_once(": &str = \"trunkline_"));
+    let constants = constants.filter(|(name, _)| !name.contains(char::is_whitespace));
+    let in_place = ["counter!(\"", "gauge!(\"", "histogram!(\""].map(|call| {
+        let calls = source.split(call).skip(1);
+        calls.filter_map(|rest| rest.strip_prefix("trunkline_"))
+    });
+    let named = in_place.into_iter().flatten();
     constants
-        .filter_map(|(_, rest)| Some(format!("trunkline_{}", rest.strip_suffix("\";")?)))
+        .map(|(_, rest)| rest)
+        .chain(named)
+        .filter_map(|rest| Some(format!("trunkline_{}", rest.split_once('"')?.0)))
         .collect()
 }
 

@@ -459,6 +459,7 @@ fn view(agent_limit: Option<u32>) -> View {
                     .iter()
                     .filter_map(|agent| Some((agent_id(*agent), way_out(*agent)?)))
                     .collect(),
+                outbound: Vec::new(),
                 destinations: Agent::ALL
                     .iter()
                     .map(|agent| (agent_id(*agent), destinations().into()))
@@ -507,6 +508,7 @@ fn way_out(agent: Agent) -> Option<Arc<WayOut>> {
         caller_number: E164::parse("+442071838750").expect("a number"),
         from_host: None,
         p_asserted_identity: true,
+        register: false,
         max_concurrent_calls: None,
         calls_per_second: None,
     }))

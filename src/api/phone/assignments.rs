@@ -36,8 +36,8 @@ struct InboundNumber {
     phone_number: E164,
 }
 
-impl From<AgentConfig> for ConfigView {
-    fn from(config: AgentConfig) -> Self {
+impl ConfigView {
+    fn seen(api: &Api, config: AgentConfig) -> Self {
         let numbers = config.numbers.into_iter();
         let destinations = config.destinations.into_iter();
         Self {
@@ -48,7 +48,9 @@ impl From<AgentConfig> for ConfigView {
                     phone_number: number.number,
                 })
                 .collect(),
-            outbound_trunk: config.outbound_trunk.map(OutboundTrunkView::from),
+            outbound_trunk: config
+                .outbound_trunk
+                .map(|trunk| OutboundTrunkView::seen(api, trunk)),
             transfer_destinations: destinations.map(DestinationView::from).collect(),
         }
     }
@@ -125,5 +127,5 @@ pub(super) fn trunk(mut fields: Fields) -> Result<Option<Uuid>, ApiError> {
 
 async fn view(api: &Api, caller: &Caller, agent: Uuid) -> Result<Json<ConfigView>, ApiError> {
     let config = api.store().agent_config(caller.org, agent).await?;
-    Ok(Json(config.into()))
+    Ok(Json(ConfigView::seen(api, config)))
 }

@@ -24,6 +24,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::calls::target::default_port;
 use crate::config::HostPort;
+use crate::peers::standing::{self, Standing};
 use crate::store::{Kind, NewOutboundTrunk, OutboundTrunk, Password};
 
 /// An outbound trunk as the API shows it.
@@ -43,8 +44,41 @@ pub(crate) struct OutboundTrunkView {
     register: bool,
     max_concurrent_calls: Option<u32>,
     calls_per_second: Option<u32>,
+    /// Whether the peer answers; `null` while nothing is known.
+    reachable: Option<bool>,
+    /// How our registration with the peer stands; `null` without `register`.
+    registration: Option<RegistrationView>,
     created_at: String,
     updated_at: String,
+}
+
+/// Our registration with a carrier, as this node knows it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "CarrierRegistrationView")]
+struct RegistrationView {
+    /// `registering`, `registered`, `failed`, or `elsewhere` where another node of the installation registers the trunk.
+    state: &'static str,
+    /// Since when it stands.
+    registered_at: Option<String>,
+    /// When it ends unless it is refreshed.
+    expires_at: Option<String>,
+    /// The status of the carrier's last answer; `null` if it gave none.
+    sip_code: Option<u16>,
+    /// When the next REGISTER is sent.
+    next_at: Option<String>,
+}
+
+impl RegistrationView {
+    fn of(known: Option<Standing>) -> Self {
+        let standing = known.unwrap_or(Standing::bare(standing::State::Registering));
+        Self {
+            state: standing.state.as_str(),
+            registered_at: standing.registered_at.map(written),
+            expires_at: standing.expires_at.map(written),
+            sip_code: standing.sip_code,
+            next_at: standing.next_at.map(written),
+        }
+    }
 }
 
 impl From<OutboundTrunk> for OutboundTrunkView {
@@ -66,9 +100,23 @@ impl From<OutboundTrunk> for OutboundTrunkView {
             register: settings.register,
             max_concurrent_calls: settings.max_concurrent_calls,
             calls_per_second: settings.calls_per_second,
+            reachable: None,
+            registration: settings.register.then(|| RegistrationView::of(None)),
             created_at: written(trunk.created_at),
             updated_at: written(trunk.updated_at),
         }
+    }
+}
+
+impl OutboundTrunkView {
+    /// With what this node knows of the peer.
+    pub(super) fn seen(api: &Api, trunk: OutboundTrunk) -> Self {
+        let (engine, id) = (api.engine(), trunk.id);
+        let mut view = Self::from(trunk);
+        view.reachable = engine.and_then(|engine| engine.reachable(id));
+        let standing = engine.and_then(|engine| engine.standing(id));
+        view.registration = view.register.then(|| RegistrationView::of(standing));
+        view
     }
 }
 
@@ -113,7 +161,9 @@ pub(crate) async fn list(
     query.finish()?;
     let trunks = api.store().outbound_trunks();
     let page = trunks.page(caller.org, paging.after, paging.limit).await?;
-    Ok(Json(paging.page(page, OutboundTrunkView::from)))
+    Ok(Json(
+        paging.page(page, |trunk| OutboundTrunkView::seen(&api, trunk)),
+    ))
 }
 
 /// `GET /phone/sip/outbound-trunks/{trunk_id}`
@@ -126,7 +176,7 @@ pub(crate) async fn one(
     caller.needs(READ)?;
     let trunk = find(&api, &caller, &named).await?;
     query.finish()?;
-    Ok(Json(trunk.into()))
+    Ok(Json(OutboundTrunkView::seen(&api, trunk)))
 }
 
 /// `PATCH /phone/sip/outbound-trunks/{trunk_id} {name}`
@@ -143,7 +193,7 @@ pub(crate) async fn rename(
     let renamed = trunks
         .rename(caller.org, trunk.id, &name, api.now())
         .await?;
-    Ok(Json(renamed.into()))
+    Ok(Json(OutboundTrunkView::seen(&api, renamed)))
 }
 
 /// `DELETE /phone/sip/outbound-trunks/{trunk_id}`: 409 with their names while agents dial through it.

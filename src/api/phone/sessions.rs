@@ -23,6 +23,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, visit};
 use crate::calls::record::{Direction, Status};
 use crate::calls::token;
+use crate::directory::destinations::Destination;
 use crate::store::{AgentConfig, Call, Contact, Error, Kind, Wrong};
 
 /// Who asks for a session.
@@ -228,29 +229,21 @@ fn or_none<T>(found: Result<T, Error>) -> Result<Option<T>, ApiError> {
     }
 }
 
-/// The name that the agent's handoff number goes by, unless a destination has it.
-const HUMAN: &str = "human";
-
+/// Whom the agent may hand its caller to, in the order of their names.
 fn destinations(config: &AgentConfig) -> Vec<DestinationView> {
-    let assigned = config.destinations.iter().map(|held| DestinationView {
+    let assigned = config.destinations.iter().map(|held| Destination {
         id: Some(held.id),
-        name: held.name.clone(),
-        r#type: held.target.kind(),
-        value: held.target.value().to_owned(),
+        name: held.name.as_str().into(),
+        target: held.target.clone(),
     });
-    let mut views: Vec<_> = assigned.collect();
-    if let Some(number) = &config.agent.handoff_phone_number
-        && !views
-            .iter()
-            .any(|view| view.name.eq_ignore_ascii_case(HUMAN))
-    {
-        views.push(DestinationView {
-            id: None,
-            name: HUMAN.to_owned(),
-            r#type: "phone",
-            value: number.to_string(),
-        });
-    }
+    let own = Destination::of_agent(assigned.collect(), config.agent.handoff_phone_number);
+    let views = own.into_iter().map(|own| DestinationView {
+        id: own.id,
+        name: own.name.into(),
+        r#type: own.target.kind(),
+        value: own.target.value().to_owned(),
+    });
+    let mut views: Vec<_> = views.collect();
     views.sort_by_cached_key(|view| view.name.to_lowercase());
     views
 }

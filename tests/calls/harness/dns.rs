@@ -1,10 +1,11 @@
-//! A name server of the test's own, on loopback: it answers A and SRV questions from a table.
+//! A name server of the test's own, on loopback: it answers A, SRV and NAPTR questions from a table.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::thread;
 
 const A: u16 = 1;
 const SRV: u16 = 33;
+const NAPTR: u16 = 35;
 
 /// What one name holds.
 #[derive(Debug, Clone)]
@@ -12,6 +13,8 @@ pub(crate) enum Record {
     Address(Ipv4Addr),
     /// Priority, port, target.
     Service(u16, u16, &'static str),
+    /// Order, service, and the name of its SRV records.
+    Pointer(u16, &'static str, &'static str),
 }
 
 /// Serves the table until the test's process ends.
@@ -82,13 +85,31 @@ fn data(record: &Record, kind: u16) -> Option<Vec<u8>> {
             for number in [*priority, 0, *port] {
                 data.extend(number.to_be_bytes());
             }
-            for label in target.split('.') {
-                data.push(u8::try_from(label.len()).expect("a label"));
-                data.extend(label.as_bytes());
-            }
-            data.push(0);
+            data.extend(name(target));
             Some(data)
         }
-        Record::Address(_) | Record::Service(..) => None,
+        Record::Pointer(order, service, target) if kind == NAPTR => {
+            let mut data = Vec::new();
+            for number in [*order, 0] {
+                data.extend(number.to_be_bytes());
+            }
+            for text in ["s", service, ""] {
+                data.push(u8::try_from(text.len()).expect("a short text"));
+                data.extend(text.as_bytes());
+            }
+            data.extend(name(target));
+            Some(data)
+        }
+        Record::Address(_) | Record::Service(..) | Record::Pointer(..) => None,
     }
+}
+
+fn name(name: &str) -> Vec<u8> {
+    let mut data = Vec::new();
+    for label in name.split('.') {
+        data.push(u8::try_from(label.len()).expect("a label"));
+        data.extend(label.as_bytes());
+    }
+    data.push(0);
+    data
 }

@@ -1,10 +1,12 @@
 //! What the tests drive: a daemon, the peers, the log of what a peer saw.
 
 mod baresip;
+pub(crate) mod carrier;
 mod daemon;
 mod digest;
 pub(crate) mod dns;
 pub(crate) mod http;
+pub(crate) mod kamailio;
 mod pbx;
 pub(crate) mod process;
 pub(crate) mod referred;

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use rustls::{ClientConnection, StreamOwned};
 use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
-use trunkline_sip::wire::{Framing, HeaderName, lex};
+use trunkline_sip::wire::frame::{Frame, Framer};
+use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
+use super::tls::reply_to;
 use super::{Authority, Daemon};
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -114,6 +116,41 @@ impl Pbx {
                 .map(|contact| String::from_utf8_lossy(contact).into_owned())
                 .collect(),
             min_expires: answer.number(HeaderName::MinExpires),
+        }
+    }
+
+    /// Answers one call on the socket that it has registered by, until that is hung up; what came.
+    pub(crate) fn take_call(&mut self) -> Vec<(Method, String)> {
+        let contact = format!("sip:pbx@{}", self.sent_by);
+        let (mut framer, mut heard) = (Framer::new(), Vec::new());
+        let mut octets = vec![0; 8192];
+        loop {
+            let count = match &mut self.socket {
+                Socket::Udp(socket) => socket.recv(&mut octets),
+                Socket::Tcp(stream) => stream.read(&mut octets),
+                Socket::Tls(_, stream) => stream.read(&mut octets),
+            };
+            let count = count.unwrap_or_else(|error| panic!("{error} after {heard:?}"));
+            assert!(count > 0, "the connection ended after {heard:?}");
+            // Datagrams hold whole messages, so they can be framed as well.
+            framer.push(&octets[..count]);
+            while let Ok(Some(frame)) = framer.next_frame() {
+                let Frame::Message(octets) = frame else {
+                    continue;
+                };
+                let (method, reply) = reply_to(octets, &contact);
+                heard.push((method, String::from_utf8_lossy(octets).into_owned()));
+                let sent = match &mut self.socket {
+                    _ if reply.is_empty() => Ok(()),
+                    Socket::Udp(socket) => socket.send(reply.as_bytes()).map(drop),
+                    Socket::Tcp(stream) => stream.write_all(reply.as_bytes()),
+                    Socket::Tls(_, stream) => stream.write_all(reply.as_bytes()),
+                };
+                sent.expect("it is sent");
+            }
+            if heard.iter().any(|(method, _)| *method == Method::Bye) {
+                return heard;
+            }
         }
     }
 

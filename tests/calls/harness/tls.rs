@@ -185,7 +185,7 @@ fn answer(config: Arc<ServerConfig>, mut socket: TcpStream) -> Heard {
             let Frame::Message(octets) = frame else {
                 continue;
             };
-            let (method, reply) = reply_to(octets);
+            let (method, reply) = reply_to(octets, "sip:runtime@127.0.0.1;transport=tls");
             let text = String::from_utf8_lossy(octets).into_owned();
             heard.requests.push((method, text));
             stream.write_all(reply.as_bytes()).expect("it is sent");
@@ -195,7 +195,7 @@ fn answer(config: Arc<ServerConfig>, mut socket: TcpStream) -> Heard {
 }
 
 /// 200, with our side of the media where that is asked for.
-fn reply_to(octets: &[u8]) -> (Method, String) {
+pub(super) fn reply_to(octets: &[u8], contact: &str) -> (Method, String) {
     let request = lex(octets, Framing::Stream).expect("a message");
     if request.method() == Method::Ack || !request.is_request() {
         return (request.method(), String::new());
@@ -215,7 +215,7 @@ fn reply_to(octets: &[u8]) -> (Method, String) {
     }
     let sdp = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n";
     let body = if request.method() == Method::Invite {
-        reply.push_str("Contact: <sip:runtime@127.0.0.1;transport=tls>\r\n");
+        reply.push_str(&format!("Contact: <{contact}>\r\n"));
         reply.push_str("Content-Type: application/sdp\r\n");
         sdp
     } else {

@@ -1,0 +1,110 @@
+//! By which of our listeners a peer is reached, and what we are called there.
+
+use std::net::SocketAddr;
+
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::verified::Names;
+
+use super::target::{self, Target};
+
+/// A flow towards `target`, from the listener of ours that serves its transport and address family; `None` if there is none.
+pub fn to(listeners: &[(Transport, SocketAddr)], names: &Names, target: &Target) -> Option<Flow> {
+    if target.by.is_some() {
+        return target.by;
+    }
+    let flow = flow_to(listeners, target.transport, target.address)?;
+    if target.transport != Transport::Tls {
+        return Some(flow);
+    }
+    // Not the host that SRV names: who asks for a domain wants to hear that domain (RFC 5922 §4).
+    let name = target::host_of(target.uri.as_bytes())?;
+    let connection = names.connection(&name)?;
+    Some(Flow { connection, ..flow })
+}
+
+/// Our Contact on a flow.
+pub fn contact(endpoint: &Endpoint, flow: &Flow) -> String {
+    format!("<{}>", contact_uri(endpoint, flow))
+}
+
+/// The URI in our Contact on a flow.
+pub fn contact_uri(endpoint: &Endpoint, flow: &Flow) -> String {
+    let host = endpoint.sent_by(flow);
+    match flow.transport {
+        Transport::Udp => format!("sip:trunkline@{host}"),
+        Transport::Tcp | Transport::Tls => {
+            format!(
+                "sip:trunkline@{host};transport={}",
+                flow.transport.uri_name()
+            )
+        }
+    }
+}
+
+fn flow_to(
+    listeners: &[(Transport, SocketAddr)],
+    transport: Transport,
+    peer: SocketAddr,
+) -> Option<Flow> {
+    let fits = |listener: &(Transport, SocketAddr)| {
+        listener.0 == transport && listener.1.is_ipv4() == peer.is_ipv4()
+    };
+    // A loopback listener can't reach the world, and the world's needn't reach a loopback-only peer.
+    let near = |listener: &(Transport, SocketAddr)| {
+        fits(listener)
+            && (listener.1.ip().is_unspecified()
+                || listener.1.ip().is_loopback() == peer.ip().is_loopback())
+    };
+    // Without a TLS listener of our own its connections go out under the name of the TCP one.
+    let at = listeners
+        .iter()
+        .position(near)
+        .or_else(|| listeners.iter().position(fits))
+        .or_else(|| {
+            let is_stream = |listener: &(Transport, SocketAddr)| {
+                transport == Transport::Tls
+                    && listener.0 == Transport::Tcp
+                    && listener.1.is_ipv4() == peer.is_ipv4()
+            };
+            listeners.iter().position(is_stream)
+        })?;
+    Some(Flow {
+        transport,
+        listener: u16::try_from(at).ok()?,
+        connection: 0,
+        local: listeners[at].1,
+        peer,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_reached_from_a_listener_of_its_transport_and_family() {
+        let listeners = [
+            (Transport::Udp, "127.0.0.1:5060".parse().expect("address")),
+            (Transport::Udp, "192.0.2.1:5060".parse().expect("address")),
+            (Transport::Tcp, "0.0.0.0:5060".parse().expect("address")),
+            (Transport::Udp, "[::]:5060".parse().expect("address")),
+        ];
+        let cases = [
+            ("loopback", Transport::Udp, "127.0.0.9:5070", Some(0)),
+            ("the world", Transport::Udp, "198.51.100.7:5060", Some(1)),
+            ("a stream", Transport::Tcp, "198.51.100.7:5060", Some(2)),
+            ("six", Transport::Udp, "[2001:db8::1]:5060", Some(3)),
+            (
+                "a stream over six",
+                Transport::Tcp,
+                "[2001:db8::1]:5060",
+                None,
+            ),
+        ];
+        for (case, transport, peer, expected) in cases {
+            let flow = flow_to(&listeners, transport, peer.parse().expect("address"));
+            assert_eq!(flow.map(|flow| flow.listener), expected, "{case}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Outbound trunks that are registered with their carriers: one of our own that checks what it is told, and Kamailio.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::events::told;
+use crate::harness::carrier::Carrier;
+use crate::harness::{Daemon, Deadline, House, http};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A daemon that doesn't wait long after a failure.
+fn daemon() -> Daemon {
+    House::new()
+        .set("TRUNKLINE__SIP__REGISTER_RETRY_S", "1")
+        .set("TRUNKLINE__SIP__T1_MS", "20")
+        .set("TRUNKLINE__SIP__T2_MS", "80")
+        .serve()
+}
+
+/// A trunk with the carrier that is to be registered; its path.
+fn trunk(daemon: &Daemon, carrier: &Carrier, password: &str) -> String {
+    let (status, trunk) = daemon.change(
+        "POST",
+        "/phone/sip/outbound-trunks",
+        &json!({
+            "name": "Carrier", "host": carrier.address.ip().to_string(), "port": carrier.address.port(),
+            "caller_number": "+442071838750", "username": "acme", "password": password, "register": true,
+        }),
+    );
+    assert_eq!(status, 201, "{trunk}");
+    assert_eq!(trunk["registration"]["state"], "registering", "{trunk}");
+    let id = trunk["id"].as_str().expect("an id");
+    format!("/phone/sip/outbound-trunks/{id}")
+}
+
+/// The trunk's registration, once it is so.
+fn registration(daemon: &Daemon, path: &str, state: &str) -> Value {
+    let seen = Deadline::after(PATIENCE).poll(|| {
+        let registration = daemon.shown(path)["registration"].take();
+        (registration["state"] == state).then_some(registration)
+    });
+    seen.unwrap_or_else(|| panic!("not {state}: {}", daemon.shown(path)))
+}
+
+fn metric(daemon: &Daemon, line: &str) -> bool {
+    let (_, text) = http::get(daemon.house.http, "/metrics", None).expect("metrics");
+    text.lines().any(|shown| shown == line)
+}
+
+#[test]
+fn a_trunk_is_registered_refreshed_and_taken_back() {
+    let carrier = Carrier::start("acme", "wonder land");
+    {
+        let mut ways = carrier.ways();
+        (ways.grants, ways.least, ways.forgets) = (4, 700, 1);
+    }
+    let daemon = daemon();
+    let path = trunk(&daemon, &carrier, "wonder land");
+    let first = registration(&daemon, &path, "registered");
+    assert_eq!(first["sip_code"], 200, "{first}");
+    assert!(
+        first["registered_at"].as_str() <= first["next_at"].as_str()
+            && first["next_at"].as_str() < first["expires_at"].as_str(),
+        "{first}"
+    );
+    carrier.until("it is refreshed", |ways| ways.registered.len() >= 3);
+    let later = daemon.shown(&path)["registration"].take();
+    assert_eq!(later["state"], "registered", "{later}");
+    assert_eq!(later["registered_at"], first["registered_at"], "{later}");
+    {
+        let ways = carrier.ways();
+        assert!(ways.registered.iter().all(|(asked, _)| *asked == 700));
+        assert_eq!(ways.wrong, 0, "{ways:?}");
+        let (_, register) = &ways.registered[0];
+        let sip = daemon.sip();
+        for line in [
+            format!("REGISTER sip:{} SIP/2.0", carrier.address),
+            format!("To: <sip:acme@{}>", carrier.address.ip()),
+            format!("Contact: <sip:trunkline@{sip}>"),
+        ] {
+            assert!(
+                register.lines().any(|shown| shown == line),
+                "{line}:\n{register}"
+            );
+        }
+    }
+    let up = "trunkline_outbound_registrations{state=\"registered\"} 1";
+    let counted = Deadline::after(PATIENCE).poll(|| metric(&daemon, up).then_some(()));
+    assert!(counted.is_some(), "{up}");
+    assert!(!daemon.log().contains("wonder land"));
+
+    let deleted = http::change("DELETE", daemon.house.http, &path, daemon.key(), &json!({}));
+    assert_eq!(deleted.0, 200, "{deleted:?}");
+    carrier.until("it is taken back", |ways| {
+        ways.registered.last().is_some_and(|(asked, _)| *asked == 0)
+    });
+}
+
+#[test]
+fn a_node_that_ends_takes_its_registrations_back() {
+    let carrier = Carrier::start("acme", "x");
+    let daemon = daemon();
+    let path = trunk(&daemon, &carrier, "x");
+    registration(&daemon, &path, "registered");
+    assert!(daemon.stop());
+    let ways = carrier.ways();
+    let asked: Vec<u32> = ways.registered.iter().map(|(asked, _)| *asked).collect();
+    assert_eq!(asked, [600, 0], "{ways:?}");
+}
+
+#[test]
+fn a_carrier_that_does_not_believe_us_is_asked_ever_less_often() {
+    let carrier = Carrier::start("acme", "right");
+    let daemon = daemon();
+    let path = trunk(&daemon, &carrier, "wrong");
+    let failed = registration(&daemon, &path, "failed");
+    assert_eq!(failed["sip_code"], 401, "{failed}");
+    assert!(failed["registered_at"].is_null(), "{failed}");
+    carrier.until("it is tried again", |ways| ways.wrong >= 2);
+    assert!(carrier.ways().registered.is_empty());
+    assert!(daemon.log().contains("doesn't register us"));
+    assert!(daemon.stop(), "nothing holds the end up");
+}
+
+#[test]
+fn a_carrier_that_is_silent_loses_us_and_gets_us_back() {
+    let carrier = Carrier::start("acme", "x");
+    carrier.ways().grants = 3;
+    let daemon = daemon();
+    let path = trunk(&daemon, &carrier, "x");
+    registration(&daemon, &path, "registered");
+    carrier.ways().silent = true;
+    let failed = registration(&daemon, &path, "failed");
+    assert!(failed["sip_code"].is_null(), "{failed}");
+    carrier.ways().silent = false;
+    registration(&daemon, &path, "registered");
+    let told = told(&daemon, |told| told.len() == 3);
+    let kinds: Vec<_> = told
+        .iter()
+        .filter_map(|event| event["type"].as_str())
+        .collect();
+    assert_eq!(
+        kinds[..3],
+        ["trunk.registered", "trunk.lost", "trunk.registered"]
+    );
+    assert_eq!(told[1]["data"]["reason"], "expired", "{}", told[1]);
+    assert_eq!(
+        told[0]["data"]["source"],
+        json!(carrier.address.to_string())
+    );
+}

@@ -1,0 +1,147 @@
+//! Kamailio as a carrier's edge: registrar with one account, and a proxy with Record-Route between us and the carrier's phones.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::process::{Deadline, Process, free_port};
+
+const LISTENING: Duration = Duration::from_secs(20);
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Its one account.
+pub(crate) const USER: &str = "acme";
+pub(crate) const PASSWORD: &str = "wonder land";
+
+/// A running Kamailio.
+#[derive(Debug)]
+pub(crate) struct Kamailio {
+    pub(crate) address: SocketAddr,
+    process: Process,
+    folder: tempfile::TempDir,
+}
+
+impl Kamailio {
+    /// What comes from `daemon` has to prove who it is and goes to `phone`; other calls go to `daemon`, or with `X-Way: registered` to whoever is
+    /// registered. Returns once it answers.
+    pub(crate) fn start(daemon: SocketAddr, phone: SocketAddr) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let config = folder.path().join("kamailio.cfg");
+        std::fs::write(&config, configuration(address, daemon, phone)).expect("it can be written");
+        let log = std::fs::File::create(folder.path().join("log")).expect("a log");
+        let mut command = Command::new("kamailio");
+        command
+            .args(["-DD", "-E", "-m", "32", "-M", "4", "-f"])
+            .arg(&config)
+            .arg("-Y")
+            .arg(folder.path())
+            .arg("-w")
+            .arg(folder.path())
+            .stdout(Stdio::null())
+            .stderr(log);
+        let kamailio = Self {
+            address,
+            process: Process::start("kamailio", &mut command),
+            folder,
+        };
+        let answers = Deadline::after(LISTENING).poll(|| kamailio.answers().then_some(()));
+        assert!(answers.is_some(), "it doesn't answer:\n{}", kamailio.log());
+        kamailio
+    }
+
+    fn answers(&self) -> bool {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        socket
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .expect("a limit");
+        let own = socket.local_addr().expect("an address");
+        let ask = format!(
+            "OPTIONS sip:{} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bKping;rport\r\nMax-Forwards: 70\r\nFrom: <sip:test@{own}>;tag=1\r\n\
+             To: <sip:{}>\r\nCall-ID: ping\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n",
+            self.address, self.address
+        );
+        let mut octets = [0; 2048];
+        socket.send_to(ask.as_bytes(), self.address).is_ok()
+            && socket
+                .recv(&mut octets)
+                .is_ok_and(|count| octets[..count].starts_with(b"SIP/2.0 200"))
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Kamailio {
+    /// Killed, it would leave its children behind.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("kamailio's log:\n{}", self.log());
+        }
+        if self.process.exited().is_none() {
+            self.process.terminate();
+            self.process.wait(Deadline::after(ENDING));
+        }
+    }
+}
+
+fn configuration(own: SocketAddr, daemon: SocketAddr, phone: SocketAddr) -> String {
+    let modules = [
+        "sl",
+        "tm",
+        "rr",
+        "pv",
+        "usrloc",
+        "registrar",
+        "auth",
+        "textops",
+        "siputils",
+    ];
+    let modules = modules
+        .map(|name| format!("loadmodule \"{name}.so\"\n"))
+        .concat();
+    let port = daemon.port();
+    format!(
+        r#"#!KAMAILIO
+debug=2
+log_stderror=yes
+children=1
+disable_tcp=yes
+auto_aliases=no
+listen=udp:{own}
+{modules}
+modparam("registrar", "min_expires", 60)
+modparam("tm", "auto_inv_100", 0)
+request_route {{
+  if (is_method("OPTIONS")) {{ sl_send_reply("200", "Here"); exit; }}
+  if (is_method("CANCEL")) {{ if (t_check_trans()) t_relay(); exit; }}
+  if (has_totag()) {{
+    if (loose_route()) {{ t_relay(); exit; }}
+    if (is_method("ACK")) {{ if (t_check_trans()) t_relay(); exit; }}
+    sl_send_reply("404", "Not here");
+    exit;
+  }}
+  t_check_trans();
+  if (is_method("REGISTER")) {{
+    if ($au != "{USER}" || !pv_www_authenticate("kamailio.test", "{PASSWORD}", "0")) {{ www_challenge("kamailio.test", "1"); exit; }}
+    save("location");
+    exit;
+  }}
+  if (!is_method("INVITE")) {{ sl_send_reply("405", "No"); exit; }}
+  record_route();
+  if ($sp == {port}) {{
+    if ($au != "{USER}" || !pv_proxy_authenticate("kamailio.test", "{PASSWORD}", "0")) {{ proxy_challenge("kamailio.test", "1"); exit; }}
+    consume_credentials();
+    $du = "sip:{phone}";
+  }} else if ($hdr(X-Way) == "registered") {{
+    $ru = "sip:{USER}@{own}";
+    if (!lookup("location")) {{ sl_send_reply("480", "Nobody"); exit; }}
+  }} else {{
+    $du = "sip:{daemon}";
+  }}
+  t_relay();
+}}
+"#
+    )
+}

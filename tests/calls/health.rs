@@ -1,0 +1,124 @@
+//! Peers that are watched: one that is gone costs a caller no time, one that comes back is called again.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
+
+use crate::harness::{Deadline, House, Runtime, tools};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A peer that answers OPTIONS for as long as it is meant to, and refuses calls with 486.
+struct Peer {
+    address: SocketAddr,
+    answers: Arc<AtomicBool>,
+}
+
+impl Peer {
+    fn start() -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = socket.local_addr().expect("an address");
+        let answers = Arc::new(AtomicBool::new(true));
+        let says = Arc::clone(&answers);
+        std::thread::spawn(move || {
+            let mut octets = [0; 8192];
+            while let Ok((count, from)) = socket.recv_from(&mut octets) {
+                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
+                let status = match request.method() {
+                    Method::Options => "200 OK",
+                    Method::Invite => "486 Busy Here",
+                    _ => continue,
+                };
+                if !says.load(Ordering::Relaxed) {
+                    continue;
+                }
+                let line = |label: &str, name| {
+                    let value = String::from_utf8_lossy(request.first(name).expect("it is there"));
+                    format!("{label}: {value}\r\n")
+                };
+                let reply = [
+                    format!("SIP/2.0 {status}\r\n"),
+                    line("Via", HeaderName::Via),
+                    line("From", HeaderName::From),
+                    line("To", HeaderName::To).trim_end().to_owned() + ";tag=peer\r\n",
+                    line("Call-ID", HeaderName::CallId),
+                    line("CSeq", HeaderName::CSeq),
+                    "Content-Length: 0\r\n\r\n".to_owned(),
+                ];
+                socket
+                    .send_to(reply.concat().as_bytes(), from)
+                    .expect("it is sent");
+            }
+        });
+        Self { address, answers }
+    }
+}
+
+fn watching(house: House) -> House {
+    house
+        .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
+        .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "2")
+        .set("TRUNKLINE__SIP__T1_MS", "10")
+        .set("TRUNKLINE__SIP__T2_MS", "40")
+}
+
+#[test]
+fn an_outbound_trunk_shows_whether_its_peer_answers() {
+    let peer = Peer::start();
+    let daemon = watching(House::new()).serve();
+    let (status, trunk) = daemon.change(
+        "POST",
+        "/phone/sip/outbound-trunks",
+        &json!({
+            "name": "carrier", "host": peer.address.ip().to_string(), "port": peer.address.port(),
+            "caller_number": "+442079460000", "transport": "udp"
+        }),
+    );
+    assert_eq!(status, 201, "{trunk}");
+    let id = trunk["id"].as_str().expect("an id").to_owned();
+    let path = format!(
+        "/phone/sip/agents/{}/outbound-trunk",
+        daemon.house.first_agent
+    );
+    assert_eq!(
+        daemon.change("PUT", &path, &json!({ "trunk_id": id })).0,
+        200
+    );
+    let becomes = |expected: bool| {
+        let path = format!("/phone/sip/outbound-trunks/{id}");
+        let seen = Deadline::after(PATIENCE)
+            .poll(|| (daemon.shown(&path)["reachable"] == expected).then_some(()));
+        assert!(seen.is_some(), "not {expected}: {}", daemon.shown(&path));
+    };
+    becomes(true);
+    peer.answers.store(false, Ordering::Relaxed);
+    becomes(false);
+    assert!(daemon.log().contains("doesn't answer OPTIONS"));
+    peer.answers.store(true, Ordering::Relaxed);
+    becomes(true);
+}
+
+#[test]
+fn a_caller_is_told_at_once_that_the_runtime_is_gone() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    // Nobody listens there: the machine itself says so.
+    let runtime = Runtime::new();
+    let house = watching(House::new());
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    let told = || daemon.log().contains("doesn't answer OPTIONS");
+    assert!(
+        Deadline::after(PATIENCE)
+            .poll(|| told().then_some(()))
+            .is_some()
+    );
+    daemon.caller().play("caller_is_refused").finish();
+    let call = daemon.record();
+    assert_eq!(call["reason"], "runtime_unreachable", "{call}");
+}

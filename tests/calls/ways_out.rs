@@ -1,0 +1,237 @@
+//! Where an outbound call goes: to the PBX that has registered, over TLS, and to whom a carrier or the DNS says.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde_json::json;
+use trunkline_sip::wire::Method;
+
+use crate::harness::dns::{self, Record};
+use crate::harness::{Authority, Daemon, House, Pbx, Runtime, SecureRuntime, tools};
+use crate::outbound::{NUMBER, give_trunk, order};
+use crate::secured::secured;
+
+/// The built-in agent calls the PBX that has registered with these lines; what the PBX heard.
+fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<(Method, String)> {
+    let lines = format!("Contact: <{contact}>\r\n");
+    assert_eq!(pbx.register(&lines).status, 200);
+    give_trunk(
+        daemon,
+        Runtime::new(),
+        &json!({"to_registered": true, "host": null, "port": null, "transport": null}),
+    );
+    order(daemon, &json!({"max_duration_s": 1}));
+    let heard = pbx.take_call();
+    let methods: Vec<Method> = heard.iter().map(|(method, _)| *method).collect();
+    assert_eq!(
+        methods,
+        [Method::Invite, Method::Ack, Method::Bye],
+        "{heard:?}"
+    );
+    let invite = &heard[0].1;
+    assert!(
+        invite.starts_with(&format!("INVITE {contact} SIP/2.0\r\n")),
+        "{invite}"
+    );
+    assert!(
+        invite.contains(&format!("\r\nTo: <sip:{NUMBER}@")),
+        "{invite}"
+    );
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["direction"], "outbound", "{record}");
+    heard
+}
+
+#[test]
+fn a_registered_pbx_is_called_over_udp_where_it_is() {
+    let daemon = House::new().serve();
+    let mut pbx = Pbx::udp(&daemon);
+    let contact = format!("sip:pbx@{};rinstance=f00ba7", pbx.address());
+    called_back(&daemon, &mut pbx, &contact);
+    pbx.register("Contact: *\r\nExpires: 0\r\n");
+    let order = json!({"phone_agent_id": daemon.house.first_agent, "phone_number": NUMBER});
+    let (status, refused) = daemon.change("POST", "/phone/outbound-call", &order);
+    assert_eq!(status, 409, "nobody is registered any more: {refused}");
+}
+
+#[test]
+fn a_pbx_behind_nat_is_called_over_the_connection_that_it_registered_by() {
+    let daemon = House::new().serve();
+    let mut pbx = Pbx::tcp(&daemon);
+    pbx.sent_by = "10.1.2.3:5060".to_owned();
+    let heard = called_back(&daemon, &mut pbx, "sip:pbx@10.1.2.3:5060;transport=tcp");
+    assert!(heard[0].1.contains("Via: SIP/2.0/TCP "), "{heard:?}");
+}
+
+#[test]
+fn a_pbx_on_tls_is_called_over_its_own_connection() {
+    let authority = Authority::new();
+    let (house, listener) = secured(&authority, House::new());
+    let daemon = house.serve();
+    let mut pbx = Pbx::tls(&daemon, listener, &authority);
+    pbx.sent_by = "10.1.2.3:5061".to_owned();
+    let heard = called_back(&daemon, &mut pbx, "sip:pbx@10.1.2.3:5061;transport=tls");
+    assert!(heard[0].1.contains("Via: SIP/2.0/TLS "), "{heard:?}");
+}
+
+/// A daemon whose first agent dials through `carrier` over TLS.
+fn over_tls(authority: &Authority, carrier: SocketAddr) -> Daemon {
+    let (house, _) = secured(authority, House::new());
+    let daemon = house.serve();
+    give_trunk(
+        &daemon,
+        Runtime::new(),
+        &json!({"transport": "tls", "port": carrier.port()}),
+    );
+    daemon
+}
+
+#[test]
+fn a_carrier_on_tls_that_proves_its_name_is_called() {
+    let authority = Authority::new();
+    authority.certify("carrier", "127.0.0.1");
+    let carrier = SecureRuntime::start(&authority, "carrier");
+    let daemon = over_tls(&authority, carrier.address);
+    order(&daemon, &json!({"max_duration_s": 1}));
+    let heard = carrier.finish();
+    let methods: Vec<Method> = heard.requests.iter().map(|(method, _)| *method).collect();
+    assert_eq!(
+        methods,
+        [Method::Invite, Method::Ack, Method::Bye],
+        "{heard:?}"
+    );
+    let invite = &heard.requests[0].1;
+    assert!(
+        invite.contains("Via: SIP/2.0/TLS ") && invite.contains(";transport=tls"),
+        "{invite}"
+    );
+    assert_eq!(daemon.record()["status"], "completed");
+}
+
+#[test]
+fn a_carrier_with_a_wrong_name_hears_nothing() {
+    let authority = Authority::new();
+    authority.certify("other", "127.0.0.2");
+    let carrier = SecureRuntime::start(&authority, "other");
+    let daemon = over_tls(&authority, carrier.address);
+    order(&daemon, &json!({}));
+    let record = daemon.record();
+    assert_eq!(record["status"], "failed", "{record}");
+    assert_eq!(record["reason"], "trunk_unreachable", "{record}");
+    let heard = carrier.finish();
+    assert!(heard.requests.is_empty(), "{heard:?}");
+    assert!(daemon.log().contains("the peer was not verified"));
+}
+
+/// A daemon whose first agent dials through the first carrier, which redirects to `elsewhere`.
+fn redirected(first: Runtime, elsewhere: &str) -> Daemon {
+    let daemon = House::new().serve();
+    give_trunk(&daemon, first, &json!({}));
+    let says = first.refers_to(elsewhere, "carrier_redirects");
+    order(&daemon, &json!({"max_duration_s": 1}));
+    says.finish();
+    daemon
+}
+
+#[test]
+fn a_redirection_is_followed_within_the_carriers_own_hosts_alone() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (first, second) = (Runtime::new(), Runtime::new());
+    let callee = second.play("carrier_answers");
+    let daemon = redirected(first, &second.address().to_string());
+    let callee = callee.finish();
+    let line = callee.request("INVITE").start_line();
+    assert_eq!(
+        line,
+        format!("INVITE sip:moved@{} SIP/2.0", second.address())
+    );
+    assert_eq!(daemon.record()["status"], "completed");
+
+    let daemon = redirected(Runtime::new(), "127.0.0.2:5060");
+    let record = daemon.record();
+    assert_eq!(record["status"], "failed", "{record}");
+    assert_eq!(record["sip_code"], 302, "{record}");
+    assert_eq!(record["reason"], "trunk_refused", "{record}");
+}
+
+#[test]
+fn a_carrier_that_wants_longer_sessions_is_given_them_and_may_challenge_again() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let carrier = Runtime::new();
+    let daemon = House::new().serve();
+    give_trunk(
+        &daemon,
+        carrier,
+        &json!({"username": "acme", "password": "wonder land"}),
+    );
+    let callee = carrier.play("carrier_wants_longer_sessions");
+    order(&daemon, &json!({"max_duration_s": 1}));
+    let callee = callee.finish();
+    let invites = callee.requests("INVITE");
+    let shown = |name: &str| -> Vec<Option<&str>> {
+        invites.iter().map(|invite| invite.header(name)).collect()
+    };
+    assert_eq!(
+        shown("Min-SE"),
+        [Some("90"), Some("90"), Some("2400"), Some("2400")],
+        "{callee}"
+    );
+    assert_eq!(shown("Session-Expires")[2], Some("2400"), "{callee}");
+    let proofs: Vec<bool> = shown("Proxy-Authorization")
+        .iter()
+        .map(Option::is_some)
+        .collect();
+    assert_eq!(proofs, [false, true, false, true], "{callee}");
+    assert_eq!(daemon.record()["status"], "completed");
+}
+
+#[test]
+fn a_name_without_a_transport_is_reached_as_its_naptr_records_say() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let runtime = Runtime::new().over_tcp();
+    let local = Record::Address(Ipv4Addr::LOCALHOST);
+    let port = runtime.address().port();
+    let names = dns::serve(vec![
+        (
+            "agents.test",
+            Record::Pointer(20, "SIP+D2U", "_sip._udp.agents.test"),
+        ),
+        (
+            "agents.test",
+            Record::Pointer(10, "SIP+D2T", "_sip._tcp.elsewhere.test"),
+        ),
+        (
+            "_sip._tcp.elsewhere.test",
+            Record::Service(10, port, "one.elsewhere.test"),
+        ),
+        // Nobody listens there.
+        (
+            "_sip._udp.agents.test",
+            Record::Service(10, 9, "one.elsewhere.test"),
+        ),
+        ("one.elsewhere.test", local),
+    ]);
+    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    house.runtime(&house.first_agent, "sip:{agent_id}@agents.test");
+    let daemon = house.serve();
+    let agent = runtime.play("runtime_answers");
+    daemon.caller().play("caller_hangs_up").finish();
+    let agent = agent.finish();
+    let invite = agent.request("INVITE");
+    assert_eq!(
+        invite.start_line(),
+        format!(
+            "INVITE sip:{}@agents.test SIP/2.0",
+            daemon.house.first_agent
+        )
+    );
+    let via = invite.header("Via").unwrap_or_default();
+    assert!(via.starts_with("SIP/2.0/TCP"), "{agent}");
+    assert_eq!(daemon.record()["status"], "completed");
+}
