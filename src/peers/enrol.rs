@@ -321,10 +321,11 @@ impl Peers {
         }
         if enrolment.end.is_some() {
             // It was taken back while its answer was under way.
-            return match verdict {
-                Verdict::Granted(_) => self.take_back(endpoint, trunk, now),
-                _ if enrolment.bound.is_some() => self.take_back(endpoint, trunk, now),
-                _ => self.finish(endpoint, trunk, now),
+            let stands = matches!(verdict, Verdict::Granted(_)) || enrolment.bound.is_some();
+            return if stands {
+                self.take_back(endpoint, trunk, now)
+            } else {
+                self.finish(endpoint, trunk, now)
             };
         }
         match verdict {

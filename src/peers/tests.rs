@@ -471,7 +471,7 @@ fn what_answers_options_is_there() {
         let now = scene.now;
         scene
             .peers
-            .probe(&mut scene.endpoint, &[target.clone()], now);
+            .probe(&mut scene.endpoint, std::slice::from_ref(&target), now);
         let sent = scene.sent();
         assert!(
             sent[0].starts_with("OPTIONS sip:192.0.2.1 SIP/2.0"),
