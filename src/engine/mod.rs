@@ -17,6 +17,7 @@ mod recording;
 mod registrations;
 pub mod rehearsal;
 mod resolve;
+mod settings;
 mod shard;
 mod spans;
 mod told;
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::mpsc;
-use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces, Part};
+use trunkline_sip::auth::{NonceWindow, Nonces, Part};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::Transport;
@@ -38,15 +39,13 @@ pub use bound::{Bound, Listening};
 pub use handle::Handle;
 pub use recording::{Recording, RecordingFault};
 
-use crate::calls::caps::{Bounds, Caps};
+use crate::calls::caps::Caps;
 use crate::calls::limits::Limits;
 use crate::calls::live::LiveCalls;
 use crate::calls::record::Fact;
-use crate::calls::token::SessionTokens;
 use crate::calls::{self, AuthFailure, Calls, Core, Reason};
-use crate::config::{Config, DefaultRuntime};
+use crate::config::Config;
 use crate::directory::Directory;
-use crate::directory::view::Runtime;
 use crate::journal::Journal;
 use crate::listener::Lost;
 use crate::listener::connections::Connections;
@@ -56,8 +55,8 @@ use crate::listener::udp::{Batch, UdpSocket};
 use crate::media::{self, EchoMedia};
 use crate::registrar::bindings::Bindings;
 use crate::registrar::{self, Registrar};
-use crate::store::{Keyring, NewAuthFailure, Store};
-use crate::traces::{Collector, Disk, Tap, Traces};
+use crate::store::{NewAuthFailure, Store};
+use crate::traces::{Tap, Traces};
 
 use bound::Sorted;
 use contacts::Contacts;
@@ -67,6 +66,8 @@ use observe::Observer;
 use outside::Outside;
 use peers::Watched;
 use resolve::Resolver;
+pub(crate) use settings::session_tokens;
+use settings::{bounds, calls_config, collector, disk, minter, registrar_config, sent_by};
 use shard::Shard;
 use spans::Spans;
 use told::Told;
@@ -79,9 +80,6 @@ const AUTH_FAILURES: usize = 1_024;
 const LEAVING_LOOK: Duration = Duration::from_millis(20);
 /// How long the echo agent hears nothing before it hangs up.
 const SILENCE: Duration = Duration::from_secs(60);
-/// A shunned caller tries again after this many seconds.
-const RETRY_AFTER: u32 = 5;
-
 /// What the engine works with.
 #[derive(Debug)]
 pub struct Deps {
@@ -110,9 +108,6 @@ pub struct Engine {
     threads: Vec<std::thread::JoinHandle<()>>,
     _streams: tcp::TcpListeners,
 }
-
-/// Where HEP collectors listen.
-const HEP_PORT: u16 = 9_060;
 
 impl Engine {
     /// Starts the shards on sockets that are bound already.
@@ -260,24 +255,6 @@ impl Engine {
     }
 }
 
-fn disk(config: &Config) -> Option<Disk> {
-    let settings = &config.traces;
-    (settings.max_bytes > 0).then(|| Disk {
-        directory: settings.directory.clone(),
-        max_bytes: settings.max_bytes,
-        retention: settings.retention,
-    })
-}
-
-fn collector(config: &Config) -> Option<Collector> {
-    let collector = config.traces.hep.as_ref()?;
-    Some(Collector {
-        host: collector.host().trim_matches(['[', ']']).to_owned(),
-        port: collector.port.unwrap_or(HEP_PORT),
-        node: config.traces.hep_node,
-    })
-}
-
 /// What each shard gets a share of.
 struct Shared {
     traces: Arc<Traces>,
@@ -382,90 +359,6 @@ impl Shared {
             lost: Vec::new(),
             foreign: self.switch.shards().iter().map(|_| Vec::new()).collect(),
         }
-    }
-}
-
-fn minter(store: &Store, node: u8) -> Minter {
-    let mut secret = [0; 16];
-    secret.copy_from_slice(&store.keyring().derive("sip tags")[..16]);
-    Minter::new(Node(node), secret)
-}
-
-/// What makes the tokens of sessions, the same on every node of the installation.
-pub(crate) fn session_tokens(keyring: &Keyring) -> SessionTokens {
-    SessionTokens::new(keyring.derive("session tokens"))
-}
-
-fn sent_by(config: &Config, addresses: &[std::net::SocketAddr]) -> Vec<String> {
-    let listeners = config.sip.listeners.iter().zip(addresses);
-    listeners
-        .map(|(listener, bound)| config.sip.sent_by(listener, *bound))
-        .collect()
-}
-
-fn algorithms(config: &Config) -> Vec<Algorithm> {
-    if config.sip.digest_sha256 {
-        vec![Algorithm::Md5, Algorithm::Sha256]
-    } else {
-        vec![Algorithm::Md5]
-    }
-}
-
-fn registrar_config(config: &Config) -> registrar::Config {
-    let sip = &config.sip;
-    registrar::Config {
-        realm: sip.realm.clone(),
-        algorithms: algorithms(config),
-        allow_rfc2069: sip.digest_allow_rfc2069,
-        shortest: sip.registration_min,
-        longest: sip.registration_max,
-        contacts: sip.registration_contacts,
-    }
-}
-
-fn calls_config(
-    config: &Config,
-    keyring: &Keyring,
-    node: u8,
-    addresses: &[std::net::SocketAddr],
-) -> calls::Config {
-    let sip = &config.sip;
-    let default_runtime = match &config.phone.default_runtime {
-        DefaultRuntime::Echo => Runtime::Echo,
-        DefaultRuntime::Sip(uri) => Runtime::Sip {
-            uri: uri.clone(),
-            fallbacks: Vec::new(),
-        },
-    };
-    calls::Config {
-        header_prefix: sip.header_prefix.clone(),
-        realm: sip.realm.clone(),
-        algorithms: algorithms(config),
-        allow_rfc2069: sip.digest_allow_rfc2069,
-        default_runtime: Arc::new(default_runtime),
-        setup_timeout: sip.setup_timeout,
-        max_duration: sip.max_duration,
-        session_expires: sip.session_expires_s,
-        min_se: sip.min_se_s,
-        listeners: sip
-            .listeners
-            .iter()
-            .zip(addresses)
-            .map(|(listener, bound)| (listener.transport, *bound))
-            .collect(),
-        retry_after: RETRY_AFTER,
-        node: Node(node),
-        session_tokens: session_tokens(keyring),
-    }
-}
-
-fn bounds(config: &Config) -> Bounds {
-    let limits = &config.limits;
-    Bounds {
-        at_once: limits.outbound_calls,
-        per_minute: limits.outbound_calls_per_minute,
-        per_day: limits.outbound_calls_per_day,
-        prefixes: config.phone.outbound_prefixes.clone(),
     }
 }
 

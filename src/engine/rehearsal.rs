@@ -15,8 +15,8 @@ use trunkline_sip::verified::Names;
 use trunkline_sip::wire::{Method, lex};
 use uuid::Uuid;
 
+use super::settings::{bounds, calls_config, registrar_config, sent_by};
 use super::shard::framing;
-use super::{bounds, calls_config, registrar_config, sent_by};
 use crate::calls::caps::Caps;
 use crate::calls::limits::Limits;
 use crate::calls::live::LiveCalls;

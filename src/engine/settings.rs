@@ -1,0 +1,123 @@
+//! What the configuration means to the core: one section's words turned into another module's settings.
+
+use std::sync::Arc;
+
+use trunkline_sip::auth::Algorithm;
+use trunkline_sip::slot::{Minter, Node};
+
+use crate::calls;
+use crate::calls::caps::Bounds;
+use crate::calls::token::SessionTokens;
+use crate::config::{Config, DefaultRuntime};
+use crate::directory::view::Runtime;
+use crate::registrar;
+use crate::store::{Keyring, Store};
+use crate::traces::{Collector, Disk};
+
+/// Where HEP collectors listen.
+const HEP_PORT: u16 = 9_060;
+
+/// A shunned caller tries again after this many seconds.
+const RETRY_AFTER: u32 = 5;
+
+pub(super) fn disk(config: &Config) -> Option<Disk> {
+    let settings = &config.traces;
+    (settings.max_bytes > 0).then(|| Disk {
+        directory: settings.directory.clone(),
+        max_bytes: settings.max_bytes,
+        retention: settings.retention,
+    })
+}
+
+pub(super) fn collector(config: &Config) -> Option<Collector> {
+    let collector = config.traces.hep.as_ref()?;
+    Some(Collector {
+        host: collector.host().trim_matches(['[', ']']).to_owned(),
+        port: collector.port.unwrap_or(HEP_PORT),
+        node: config.traces.hep_node,
+    })
+}
+
+pub(super) fn minter(store: &Store, node: u8) -> Minter {
+    let mut secret = [0; 16];
+    secret.copy_from_slice(&store.keyring().derive("sip tags")[..16]);
+    Minter::new(Node(node), secret)
+}
+
+/// What makes the tokens of sessions, the same on every node of the installation.
+pub(crate) fn session_tokens(keyring: &Keyring) -> SessionTokens {
+    SessionTokens::new(keyring.derive("session tokens"))
+}
+
+pub(super) fn sent_by(config: &Config, addresses: &[std::net::SocketAddr]) -> Vec<String> {
+    let listeners = config.sip.listeners.iter().zip(addresses);
+    listeners
+        .map(|(listener, bound)| config.sip.sent_by(listener, *bound))
+        .collect()
+}
+
+pub(super) fn algorithms(config: &Config) -> Vec<Algorithm> {
+    if config.sip.digest_sha256 {
+        vec![Algorithm::Md5, Algorithm::Sha256]
+    } else {
+        vec![Algorithm::Md5]
+    }
+}
+
+pub(super) fn registrar_config(config: &Config) -> registrar::Config {
+    let sip = &config.sip;
+    registrar::Config {
+        realm: sip.realm.clone(),
+        algorithms: algorithms(config),
+        allow_rfc2069: sip.digest_allow_rfc2069,
+        shortest: sip.registration_min,
+        longest: sip.registration_max,
+        contacts: sip.registration_contacts,
+    }
+}
+
+pub(super) fn calls_config(
+    config: &Config,
+    keyring: &Keyring,
+    node: u8,
+    addresses: &[std::net::SocketAddr],
+) -> calls::Config {
+    let sip = &config.sip;
+    let default_runtime = match &config.phone.default_runtime {
+        DefaultRuntime::Echo => Runtime::Echo,
+        DefaultRuntime::Sip(uri) => Runtime::Sip {
+            uri: uri.clone(),
+            fallbacks: Vec::new(),
+        },
+    };
+    calls::Config {
+        header_prefix: sip.header_prefix.clone(),
+        realm: sip.realm.clone(),
+        algorithms: algorithms(config),
+        allow_rfc2069: sip.digest_allow_rfc2069,
+        default_runtime: Arc::new(default_runtime),
+        setup_timeout: sip.setup_timeout,
+        max_duration: sip.max_duration,
+        session_expires: sip.session_expires_s,
+        min_se: sip.min_se_s,
+        listeners: sip
+            .listeners
+            .iter()
+            .zip(addresses)
+            .map(|(listener, bound)| (listener.transport, *bound))
+            .collect(),
+        retry_after: RETRY_AFTER,
+        node: Node(node),
+        session_tokens: session_tokens(keyring),
+    }
+}
+
+pub(super) fn bounds(config: &Config) -> Bounds {
+    let limits = &config.limits;
+    Bounds {
+        at_once: limits.outbound_calls,
+        per_minute: limits.outbound_calls_per_minute,
+        per_day: limits.outbound_calls_per_day,
+        prefixes: config.phone.outbound_prefixes.clone(),
+    }
+}
