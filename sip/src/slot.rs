@@ -12,7 +12,8 @@ use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24x128};
 
 use crate::entropy::Entropy;
-use crate::wire::Message;
+use crate::header::replaces::Replaces;
+use crate::wire::{HeaderName, Message, Method};
 
 /// One of the virtual slots that a table of the shell maps to threads.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -209,11 +210,12 @@ impl Minter {
         }
     }
 
-    /// The slot whose shard a message belongs to: a response to that of our branch, a request to that of our To-tag,
-    /// all else to that of its Call-ID.
+    /// The slot whose shard a message belongs to: a response to that of our branch, a request to that of our To-tag, an
+    /// INVITE that replaces a dialog of ours to that dialog's, all else to that of its Call-ID.
     pub fn dispatch(&self, message: &Message<'_>) -> Slot {
         let ours = if message.is_request() {
-            message.to_tag().and_then(|tag| self.read_tag(tag))
+            let tag = message.to_tag().or_else(|| replaced_tag(message));
+            tag.and_then(|tag| self.read_tag(tag))
         } else {
             message
                 .top_via()
@@ -323,6 +325,15 @@ fn read_hex(digits: &[u8]) -> Option<u64> {
         };
         Some(value << 4 | u64::from(nibble))
     })
+}
+
+/// Our tag in the dialog that an INVITE is to replace (RFC 3891).
+fn replaced_tag<'m>(message: &Message<'m>) -> Option<&'m [u8]> {
+    if message.method() != Method::Invite {
+        return None;
+    }
+    let value = message.first(HeaderName::Replaces)?;
+    Replaces::parse(value).map(|replaces| replaces.to_tag)
 }
 
 #[cfg(test)]

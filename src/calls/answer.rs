@@ -173,6 +173,7 @@ impl Call {
         };
         let runtime_call_id = String::from_utf8_lossy(answer.call_id()).into();
         self.remember_sdp(Side::Agent, setup.invite().body());
+        self.with_origin(Side::Agent, setup.invite().body());
         self.answer_caller(
             cx,
             fork,

@@ -25,6 +25,7 @@ use super::limits::Permit;
 use super::origin::Origin;
 use super::outbound::Outbound;
 use super::proofs::Again;
+use super::replaces::Successor;
 use super::target::{Place, Target};
 use super::transfer::{Bridged, Transfer};
 use crate::directory::view::PeerLogin;
@@ -102,7 +103,7 @@ pub(crate) struct Leg {
     pub(crate) login: Option<Arc<PeerLogin>>,
     /// Whose session this peer takes every SDP of ours for.
     pub(crate) origin: Option<Box<Origin>>,
-    /// The origin line of the SDP that the caller has of us.
+    /// The origin line of the SDP that the peer has of us.
     pub(crate) told_origin: Option<Box<[u8]>>,
     /// The caller's SDP as it was agreed on, for whoever takes the agent's place.
     pub(crate) heard: Option<Box<[u8]>>,
@@ -376,6 +377,8 @@ pub(crate) struct Call {
     pub(crate) joining: Option<Box<Joining>>,
     /// Somebody whom we have called has taken the agent's place.
     pub(crate) bridged: Option<Bridged>,
+    /// A new leg is to take the caller's place.
+    pub(crate) successor: Option<Box<Successor>>,
     pub(crate) caller: Leg,
     pub(crate) speaker: Speaker,
     /// Keys into the tag index, to be freed with the call.

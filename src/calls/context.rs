@@ -243,7 +243,7 @@ impl Core {
         self.stateless(endpoint, message, flow, 200, |head| {
             head.line("Allow", &with_register(ALLOW));
             head.line("Accept", b"application/sdp");
-            head.line("Supported", b"100rel, timer");
+            head.line("Supported", b"100rel, timer, replaces");
         });
     }
 
@@ -473,7 +473,7 @@ impl Call {
     pub(crate) fn own_lines(head: &mut Head<'_>, contact: &str) {
         head.line("Contact", contact.as_bytes());
         head.line("Allow", ALLOW);
-        head.line("Supported", b"100rel, timer");
+        head.line("Supported", b"100rel, timer, replaces");
     }
 }
 

@@ -151,7 +151,7 @@ fn is_platform(name: &str, prefix: &str) -> bool {
 }
 
 /// Option tags that we understand ourselves, so that a `Require` of them is no fault.
-pub(crate) const OUR_OPTIONS: &[&str] = &["100rel", "timer"];
+pub(crate) const OUR_OPTIONS: &[&str] = &["100rel", "replaces", "timer"];
 
 /// The value of `Unsupported` where a request requires what we lack (RFC 3261 §8.2.2.3).
 pub(crate) fn lacking_options(message: &Message<'_>) -> Option<Vec<u8>> {

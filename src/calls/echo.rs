@@ -66,7 +66,10 @@ impl Call {
     }
 
     /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none.
-    fn echo_body(&mut self, message: &Message<'_>) -> Result<(Vec<u8>, Option<Audio>), String> {
+    pub(crate) fn echo_body(
+        &mut self,
+        message: &Message<'_>,
+    ) -> Result<(Vec<u8>, Option<Audio>), String> {
         let session = self.id.as_u64_pair().1 >> 2;
         let Speaker::Echo(echo) = &mut self.speaker else {
             return Err("no echo agent".into());
@@ -175,7 +178,7 @@ impl Call {
     }
 }
 
-fn reject_change(cx: &mut Cx<'_>, server: ServerTx, what: &str) {
+pub(crate) fn reject_change(cx: &mut Cx<'_>, server: ServerTx, what: &str) {
     cx.respond(
         server,
         488,

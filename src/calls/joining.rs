@@ -56,6 +56,12 @@ impl Joining {
 }
 
 impl Call {
+    /// Whether the two don't have each other's media yet.
+    pub(crate) fn is_joining(&self) -> bool {
+        let waits = |joining: &Joining| joining.join.is_some() || joining.follow.is_some();
+        self.joining.as_deref().is_some_and(waits)
+    }
+
     /// The timer that is to be cancelled with the call.
     pub(crate) fn joining_timer(&self) -> Option<TimerId> {
         self.joining.as_deref()?.timer
@@ -97,7 +103,9 @@ impl Call {
             runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
         });
         let heard = self.joining.as_deref().map(|joining| joining.heard.clone());
-        self.remember_sdp(Side::Agent, &heard.unwrap_or_default());
+        let heard = heard.unwrap_or_default();
+        self.remember_sdp(Side::Agent, &heard);
+        self.with_origin(Side::Agent, &heard);
         if !has_sdp(message) {
             return self.hang_up(cx, Reason::NoCommonMedia);
         }

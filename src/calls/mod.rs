@@ -32,6 +32,7 @@ mod provisional;
 pub mod record;
 mod refusal;
 mod reoffer;
+mod replaces;
 mod session;
 mod setup;
 pub mod target;
@@ -47,7 +48,7 @@ use trunkline_sip::endpoint::{ClientTx, Endpoint, Event, Owner, Received};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::moment::Moment;
-use trunkline_sip::wire::{Message, Method};
+use trunkline_sip::wire::{HeaderName, Message, Method};
 use uuid::Uuid;
 
 pub use call::{CallKey, Side};
@@ -377,11 +378,9 @@ impl Calls {
             | Method::Cancel => {
                 self.core.stateless(endpoint, message, flow, 481, |_| {});
             }
-            Method::Register
-            | Method::Refer
-            | Method::Subscribe
-            | Method::Message
-            | Method::Publish => {
+            // It is taken inside a call alone (RFC 3515 §2.4.2).
+            Method::Refer => self.core.stateless(endpoint, message, flow, 403, |_| {}),
+            Method::Register | Method::Subscribe | Method::Message | Method::Publish => {
                 self.core.method_not_allowed(endpoint, message, flow, 405);
             }
             Method::Other => self.core.method_not_allowed(endpoint, message, flow, 501),
@@ -401,6 +400,9 @@ impl Calls {
         else {
             return;
         };
+        if message.first(HeaderName::Replaces).is_some() {
+            return self.replace(endpoint, flow, message, admitted, now);
+        }
         let key = self.reserve();
         let mut cx = Cx {
             core: &mut self.core,

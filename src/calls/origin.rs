@@ -78,17 +78,14 @@ impl Call {
         if let Some(origin) = leg.origin.as_deref_mut() {
             return origin.adopt(body).into();
         }
-        // Only a caller may come to hear somebody else.
-        if side == Side::Caller {
-            let line = lines(body).find(|line| line.starts_with(b"o="));
-            leg.told_origin = line.map(Into::into);
-        }
+        let line = lines(body).find(|line| line.starts_with(b"o="));
+        leg.told_origin = line.map(Into::into);
         body.into()
     }
 
-    /// From now on whatever the caller gets is the next version of what it has.
-    pub(crate) fn keep_origin(&mut self) {
-        let leg = &mut self.caller;
+    /// From now on whatever the peer gets is the next version of what it has, whosoever it was.
+    pub(crate) fn keep_origin(&mut self, side: Side) {
+        let Some(leg) = self.leg(side) else { return };
         if leg.origin.is_none() {
             let told = leg.told_origin.take();
             leg.origin = told.and_then(|line| Origin::after(&line)).map(Box::new);

@@ -87,12 +87,18 @@ pub enum Reason {
     TrunkRate,
     /// The operator doesn't allow calls to this number.
     DestinationNotAllowed,
+    /// There is no such call of the org that a new leg could enter.
+    NothingReplaced,
+    /// The call is answered, and only one that isn't was to be entered.
+    AnsweredAlready,
+    /// Something else about the call is being agreed on.
+    CallChanging,
     /// A fault of ours.
     Internal,
 }
 
 impl Reason {
-    const ALL: [Self; 42] = [
+    const ALL: [Self; 45] = [
         Self::NoAgent,
         Self::AgentBusy,
         Self::TrunkBusy,
@@ -134,6 +140,9 @@ impl Reason {
         Self::OutboundRate,
         Self::TrunkRate,
         Self::DestinationNotAllowed,
+        Self::NothingReplaced,
+        Self::AnsweredAlready,
+        Self::CallChanging,
         Self::Internal,
     ];
 
@@ -186,6 +195,9 @@ impl Reason {
             Self::OutboundRate => "outbound_rate",
             Self::TrunkRate => "trunk_rate",
             Self::DestinationNotAllowed => "destination_not_allowed",
+            Self::NothingReplaced => "nothing_replaced",
+            Self::AnsweredAlready => "answered_already",
+            Self::CallChanging => "call_changing",
             Self::Internal => "internal_error",
         }
     }
@@ -238,6 +250,9 @@ impl Reason {
             Self::OutboundRate => "The org has begun as many outbound calls as it may for now",
             Self::TrunkRate => "The trunk takes no more new calls this second",
             Self::DestinationNotAllowed => "This number may not be called from here",
+            Self::NothingReplaced => "There is no such call to be taken over",
+            Self::AnsweredAlready => "The call to be taken over is answered already",
+            Self::CallChanging => "The call to be taken over is being changed",
             Self::Internal => "Trunkline met a fault of its own",
         }
     }
@@ -260,6 +275,9 @@ impl Reason {
             Self::RingingTimeout => 408,
             Self::TrunkAuthFailed => 401,
             Self::CallerCanceled => 487,
+            Self::NothingReplaced => 481,
+            Self::AnsweredAlready => 486,
+            Self::CallChanging => 491,
             Self::Internal => 500,
             // RFC 3262 §3: of a reliable provisional answer.
             Self::NoAck => 504,
@@ -330,6 +348,9 @@ impl Reason {
             | Self::OutboundRate
             | Self::TrunkRate
             | Self::DestinationNotAllowed
+            | Self::NothingReplaced
+            | Self::AnsweredAlready
+            | Self::CallChanging
             | Self::SessionTooBrief => Status::Refused,
         }
     }

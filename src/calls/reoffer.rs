@@ -74,7 +74,7 @@ impl Call {
     }
 
     /// Hands an offer to the other leg. What was asked of this leg's session counts once it is accepted.
-    fn relay_change(
+    pub(crate) fn relay_change(
         &mut self,
         cx: &mut Cx<'_>,
         side: Side,
@@ -95,7 +95,10 @@ impl Call {
         );
         match self.pending.last_mut().filter(|_| sent) {
             Some(pending) => pending.renewal = renewal,
-            None => cx.respond(server, 503, None, |_| {}, b""),
+            None => {
+                self.fail_successor(server);
+                cx.respond(server, 503, None, |_| {}, b"");
+            }
         }
     }
 
@@ -195,6 +198,7 @@ impl Call {
         message: &Message<'_>,
     ) {
         if message.status() >= 300 {
+            self.fail_successor(server);
             self.relay_answer(cx, pending, server, message);
             return self.mind_gone(cx, message);
         }
@@ -219,6 +223,7 @@ impl Call {
                 None,
             );
         }
+        self.succeed(cx, server);
         let requester = pending.side.other();
         if requester == Side::Caller {
             // With its own re-INVITE the callee has got the runtime's media.

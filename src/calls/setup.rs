@@ -67,6 +67,25 @@ pub(crate) fn start(
     newcomer.begin(cx, &org, &facts, decision, permit)
 }
 
+/// Refuses an INVITE with a record.
+pub(crate) fn turn_down(
+    cx: &mut Cx<'_>,
+    key: CallKey,
+    (flow, message): (Flow, &Message<'_>),
+    admitted: Admitted,
+    reason: Reason,
+) {
+    let Ok(invite) = cx.endpoint.accept(message, flow, owner_of(key), cx.now) else {
+        return admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
+    };
+    let newcomer = Newcomer::new(cx, key, flow, message, invite);
+    let prefix = &cx.core.config.header_prefix;
+    let facts = admitted
+        .invite
+        .map_or_else(|_| Facts::default(), |read| facts_of(&read, prefix));
+    newcomer.refuse(cx, &admitted.org, &facts, None, reason);
+}
+
 /// Why an INVITE becomes no call.
 struct Judged {
     decision: Option<Box<Decision>>,
@@ -121,7 +140,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         org: &OrgView,
         facts: &Facts,
     ) -> Result<(Decision, Permit), Judged> {
-        self.acceptable(cx.core).map_err(|reason| Judged {
+        acceptable(cx.core, self.message).map_err(|reason| Judged {
             decision: None,
             reason,
         })?;
@@ -151,30 +170,6 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 Err(Full::Node) => return Err(Judged::refused(decision, Reason::Overload)),
             }
         }
-    }
-
-    /// What RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 have us check in a new INVITE.
-    fn acceptable(&self, core: &Core) -> Result<(), Reason> {
-        let message = self.message;
-        if message.number(HeaderName::MaxForwards) == Some(0) {
-            return Err(Reason::TooManyHops);
-        }
-        if is_of_unknown_scheme(message) {
-            return Err(Reason::BadScheme);
-        }
-        if lacking_options(message).is_some() {
-            return Err(Reason::BadExtension);
-        }
-        // No usable Contact, From or Record-Route: no dialog could be made of it.
-        if Dialog::uas(message, b"").is_none() {
-            return Err(Reason::BadRequest);
-        }
-        let brief = trunkline_sip::dialog::session_timer::SessionTimer::for_uas(
-            message,
-            core.config.min_se,
-            core.config.session_expires,
-        );
-        brief.map(drop).map_err(|_| Reason::SessionTooBrief)
     }
 
     fn refuse(
@@ -334,6 +329,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             outbound: None,
             joining: None,
             bridged: None,
+            successor: None,
             caller,
             speaker,
             tags: SmallVec::new(),
@@ -364,11 +360,34 @@ pub(crate) fn refusal_lines(head: &mut Head<'_>, reason: Reason) {
     head.line("X-Trunkline-Reason", reason.code().as_bytes());
 }
 
+/// What RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 have us check in a new INVITE.
+pub(crate) fn acceptable(core: &Core, message: &Message<'_>) -> Result<(), Reason> {
+    if message.number(HeaderName::MaxForwards) == Some(0) {
+        return Err(Reason::TooManyHops);
+    }
+    if is_of_unknown_scheme(message) {
+        return Err(Reason::BadScheme);
+    }
+    if lacking_options(message).is_some() {
+        return Err(Reason::BadExtension);
+    }
+    // No usable Contact, From or Record-Route: no dialog could be made of it.
+    if Dialog::uas(message, b"").is_none() {
+        return Err(Reason::BadRequest);
+    }
+    let brief = trunkline_sip::dialog::session_timer::SessionTimer::for_uas(
+        message,
+        core.config.min_se,
+        core.config.session_expires,
+    );
+    brief.map(drop).map_err(|_| Reason::SessionTooBrief)
+}
+
 fn is_of_unknown_scheme(message: &Message<'_>) -> bool {
     Uri::parse(message.request_uri()).is_ok_and(|uri| uri.scheme == Scheme::Other)
 }
 
-fn abilities(message: &Message<'_>) -> Abilities {
+pub(crate) fn abilities(message: &Message<'_>) -> Abilities {
     let requires_reliable = message.has_token(HeaderName::Require, "100rel");
     Abilities {
         update: allows(message, "UPDATE"),

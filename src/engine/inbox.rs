@@ -46,6 +46,8 @@ pub(crate) enum Input {
     Enrol(Vec<Wanted>),
     /// The registrar of a trunk was resolved; empty if it wasn't.
     Registrar(Uuid, Vec<Target>),
+    /// The echo agent hears a key.
+    EchoDigit(CallKey, u8),
     /// New calls are refused from now on.
     Drain,
     /// A call is to be begun in this slot; once that can't be lost it is told, or at once why not.

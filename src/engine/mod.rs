@@ -374,10 +374,13 @@ fn start_media(config: &Config, switch: &Switch) -> io::Result<EchoMedia> {
         &settings,
         Entropy::from_seed(rand::random()),
         clock::now,
-        move |key| {
+        move |key, news| {
             let (shard, call) = outside::call_of_media(key);
             if let Some(inbox) = switch.shards().get(shard) {
-                inbox.offer(Input::EchoSilent(call));
+                inbox.offer(match news {
+                    media::News::Silent => Input::EchoSilent(call),
+                    media::News::Digit(digit) => Input::EchoDigit(call, digit),
+                });
             }
         },
     )

@@ -351,6 +351,12 @@ impl Shard {
             Input::Registrar(trunk, targets) => catch_unwind(AssertUnwindSafe(|| {
                 peers.handle_resolved(endpoint, trunk, targets, now);
             })),
+            Input::EchoDigit(call, digit) => {
+                let view = self.directory.load();
+                catch_unwind(AssertUnwindSafe(|| {
+                    calls.handle_echo_digit(endpoint, &view, call, digit, now)
+                }))
+            }
             Input::Drain => {
                 calls.drain();
                 catch_unwind(AssertUnwindSafe(|| peers.leave(endpoint, now)))

@@ -22,6 +22,15 @@ use ports::Ports;
 use session::Session;
 use worker::Worker;
 
+/// What the media has to tell of a call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum News {
+    /// It has not been heard for [`Settings::silence`]; told once until it is heard again.
+    Silent,
+    /// Its peer presses this digit (RFC 4733).
+    Digit(u8),
+}
+
 /// What the media is configured with.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -44,8 +53,7 @@ pub struct EchoMedia {
 }
 
 impl EchoMedia {
-    /// Binds a first stock of sockets and starts the threads. `on_silence` is called by them with the key of a call
-    /// that has not been heard for [`Settings::silence`], once until it is heard again.
+    /// Binds a first stock of sockets and starts the threads. `on_news` is called by them with the key of a call.
     ///
     /// # Errors
     /// The address is not this machine's, no port of the range is free, or the machine refuses sockets or threads.
@@ -53,7 +61,7 @@ impl EchoMedia {
         settings: &Settings,
         entropy: Entropy,
         clock: impl Fn() -> Moment + Copy + Send + 'static,
-        on_silence: impl Fn(u64) + Clone + Send + 'static,
+        on_news: impl Fn(u64, News) + Clone + Send + 'static,
     ) -> io::Result<Self> {
         describe();
         let polls = (0..settings.workers.max(1))
@@ -70,7 +78,7 @@ impl EchoMedia {
         let running = Arc::new(Running(Arc::clone(&ports)));
         for (index, poll) in polls.into_iter().enumerate() {
             Worker::new(index, poll, Arc::clone(&ports), settings.silence)
-                .start(clock, on_silence.clone())?;
+                .start(clock, on_news.clone())?;
         }
         Ok(Self {
             ports,

@@ -43,6 +43,11 @@ impl Packet {
         (start < end).then_some(Self { header, start, end })
     }
 
+    /// What the packet carries.
+    pub(super) fn payload<'p>(&self, octets: &'p [u8]) -> &'p [u8] {
+        &octets[self.start..self.end]
+    }
+
     /// Writes `header` before the payload, without the sources, extension and padding that the packet came with, and
     /// returns the new packet.
     pub(super) fn rewrite<'p>(&self, octets: &'p mut [u8], header: &Header) -> &'p [u8] {

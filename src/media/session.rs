@@ -13,6 +13,9 @@ use super::rtp::{Header, Packet};
 /// How long the source that is heard must be silent before another one may take its place.
 const RELATCH: Duration = Duration::from_secs(2);
 
+/// Nobody presses keys faster.
+const KEY: Duration = Duration::from_millis(40);
+
 /// Timestamp units a millisecond: PCMU, PCMA and telephone-event beside them run at 8 kHz (RFC 3551 §6).
 const UNITS_PER_MILLISECOND: u64 = 8;
 
@@ -45,6 +48,7 @@ pub(super) struct Session {
     heard_at: Moment,
     is_silence_reported: bool,
     stream: Stream,
+    keys: Keys,
 }
 
 impl Session {
@@ -57,6 +61,7 @@ impl Session {
             heard_at: Moment::default(),
             is_silence_reported: false,
             stream: Stream::new(seed),
+            keys: Keys::default(),
         }
     }
 
@@ -101,8 +106,16 @@ impl Session {
         self.source = Some(source);
         self.heard_at = now;
         self.is_silence_reported = false;
+        if Some(packet.header.payload_type) == negotiated.telephone_event {
+            self.keys.hear(&packet.header, packet.payload(octets), now);
+        }
         let header = self.stream.next(&packet.header, now);
         Some((source, packet.rewrite(octets, &header)))
+    }
+
+    /// The digit that the last packet was the first to tell of.
+    pub(super) const fn take_digit(&mut self) -> Option<u8> {
+        self.keys.pressed.take()
     }
 
     /// The signalled address is always heard; another one only as the first, or once the one that was heard is silent,
@@ -122,6 +135,30 @@ impl Session {
             is_expected && !self.is_silence_reported && now.since(self.heard_at) >= patience;
         self.is_silence_reported |= is_news;
         is_news
+    }
+}
+
+/// The keys that the peer presses. Each is told of by many packets, some of which may be lost or late: it is the first of them
+/// that counts, and its timestamp names the key's event (RFC 4733 §2.5.1).
+#[derive(Debug, Default)]
+struct Keys {
+    /// SSRC and timestamp of the last event, and when it was first heard of.
+    last: Option<(u32, u32, Moment)>,
+    pressed: Option<u8>,
+}
+
+impl Keys {
+    fn hear(&mut self, header: &Header, payload: &[u8], now: Moment) {
+        let &[event, _, _, _] = payload else { return };
+        let (ssrc, timestamp) = (header.ssrc, header.timestamp);
+        let is_new = self.last.is_none_or(|(of, last, at)| {
+            let later = matches!(timestamp.wrapping_sub(last), 1..0x8000_0000);
+            (of != ssrc || later) && now.since(at) >= KEY
+        });
+        if is_new {
+            self.last = Some((ssrc, timestamp, now));
+            self.pressed = (event <= 9).then_some(event);
+        }
     }
 }
 
@@ -235,6 +272,38 @@ mod tests {
         let mut session = Session::new(1, 0x1111_1111_0000_0000);
         session.negotiate(address(remote), 8, Some(101), at(0));
         session
+    }
+
+    fn key(session: &mut Session, event: u8, timestamp: u32, ssrc: u32, now: Moment) -> Option<u8> {
+        let mut octets = rtp(101, 1, timestamp, ssrc);
+        octets.truncate(12);
+        octets.extend([event, 10, 0, 160]);
+        session.receive(&mut octets, address(SIGNALLED), now);
+        session.take_digit()
+    }
+
+    #[test]
+    fn a_key_is_told_of_once() {
+        let mut session = negotiated(SIGNALLED);
+        for (case, event, timestamp, ssrc, time, told) in [
+            ("its first packet", 5, 800, 7, 0, Some(5)),
+            ("again", 5, 800, 7, 20, None),
+            ("its end", 5, 800, 7, 40, None),
+            ("the next key", 5, 2_400, 7, 200, Some(5)),
+            ("a late packet of the first", 5, 800, 7, 220, None),
+            ("no digit", 11, 4_000, 7, 400, None),
+            ("faster than anybody can", 6, 4_100, 7, 410, None),
+            ("of another stream", 0, 100, 8, 600, Some(0)),
+        ] {
+            assert_eq!(
+                key(&mut session, event, timestamp, ssrc, at(time)),
+                told,
+                "{case}"
+            );
+        }
+        let mut other = rtp(8, 2, 9_000, 8);
+        session.receive(&mut other, address(SIGNALLED), at(900));
+        assert_eq!(session.take_digit(), None, "audio is no key");
     }
 
     /// Where the echo of a good packet from `source` goes.

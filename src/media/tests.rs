@@ -22,7 +22,7 @@ fn media(test: u8, ports: RangeInclusive<u16>) -> EchoMedia {
         silence: Duration::from_secs(30),
         workers: 2,
     };
-    EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, |_| {}).unwrap()
+    EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap()
 }
 
 fn peer(test: u8) -> UdpSocket {
@@ -112,7 +112,7 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
             workers: 1,
         };
         let refused =
-            EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, |_| {}).unwrap_err();
+            EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap_err();
         assert_eq!(refused.kind(), expected, "{name}");
     }
 }
@@ -150,7 +150,7 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
     static HOURS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let clock =
         || Moment::from_secs(3_600 * HOURS.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    let report = move |key| reports.send(key).unwrap_or_default();
+    let report = move |key, news| reports.send((key, news)).unwrap_or_default();
     let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), clock, report).unwrap();
     let ours = media.open(77).unwrap();
     media.update(
@@ -162,7 +162,35 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
     );
     // Anything that arrives wakes the worker.
     peer(6).send_to(b"?", ours).unwrap();
-    assert_eq!(silent.recv_timeout(Duration::from_secs(5)), Ok(77));
+    let told = silent.recv_timeout(Duration::from_secs(5));
+    assert_eq!(told, Ok((77, News::Silent)));
+}
+
+#[test]
+fn a_key_is_told_with_its_call() {
+    let (reports, pressed) = mpsc::channel();
+    let settings = Settings {
+        ports: 20_000..=20_001,
+        ip: loopback(8),
+        silence: Duration::from_secs(30),
+        workers: 1,
+    };
+    let report = move |key, news| reports.send((key, news)).unwrap_or_default();
+    let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
+    let (ours, peer) = (media.open(5).unwrap(), peer(8));
+    media.update(5, peer.local_addr().unwrap(), 8, Some(101), now());
+    let mut key = [0x80, 101, 0, 1, 0, 0, 3, 32, 1, 2, 3, 4, 7, 10, 1, 64];
+    for sequence in 1..4 {
+        key[3] = sequence;
+        peer.send_to(&key, ours).unwrap();
+    }
+    let told = pressed.recv_timeout(Duration::from_secs(5));
+    assert_eq!(told, Ok((5, News::Digit(7))));
+    let mut echo = [0; 100];
+    for _ in 1..4 {
+        peer.recv_from(&mut echo).unwrap();
+    }
+    assert_eq!(pressed.try_recv(), Err(mpsc::TryRecvError::Empty));
 }
 
 #[test]
@@ -174,7 +202,7 @@ fn the_last_handle_dropped_ends_the_threads() {
         silence: Duration::ZERO,
         workers: 2,
     };
-    let report = move |key| held.send(key).expect("nobody is silent");
+    let report = move |key, _| held.send(key).expect("nobody is silent");
     let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
     drop(media.clone());
     assert!(media.open(1).is_some());

@@ -8,6 +8,7 @@ use mio::event::Event;
 use mio::{Events, Poll};
 use trunkline_sip::moment::Moment;
 
+use super::News;
 use super::ports::{Ports, WAKER};
 
 /// Packets read from one socket before the others have their turn.
@@ -26,6 +27,8 @@ pub(super) struct Worker {
     ports: Arc<Ports>,
     silence: Duration,
     packets: Packets,
+    /// Digits that are to be told.
+    pressed: Vec<(u64, u8)>,
 }
 
 /// What a worker counts between two rounds.
@@ -50,6 +53,7 @@ impl Worker {
             ports,
             silence,
             packets: Packets::default(),
+            pressed: Vec::new(),
         }
     }
 
@@ -57,16 +61,16 @@ impl Worker {
     pub(super) fn start(
         self,
         clock: impl Fn() -> Moment + Send + 'static,
-        on_silence: impl Fn(u64) + Send + 'static,
+        on_news: impl Fn(u64, News) + Send + 'static,
     ) -> io::Result<()> {
         let name = format!("media-{}", self.index);
         std::thread::Builder::new()
             .name(name)
-            .spawn(move || self.run(clock, on_silence))
+            .spawn(move || self.run(clock, on_news))
             .map(drop)
     }
 
-    fn run(mut self, clock: impl Fn() -> Moment, on_silence: impl Fn(u64)) {
+    fn run(mut self, clock: impl Fn() -> Moment, on_news: impl Fn(u64, News)) {
         let mut events = Events::with_capacity(1_024);
         let mut buffer = [0; LONGEST];
         let mut round_at = clock() + ROUND;
@@ -80,10 +84,13 @@ impl Worker {
             let now = clock();
             for event in &events {
                 self.handle_event(event, &mut buffer, now);
+                for (key, digit) in self.pressed.drain(..) {
+                    on_news(key, News::Digit(digit));
+                }
             }
             if now >= round_at {
                 round_at = now + ROUND;
-                self.make_round(&on_silence, now);
+                self.make_round(&on_news, now);
             }
         }
     }
@@ -125,14 +132,18 @@ impl Worker {
                 }
                 Some(_) | None => self.packets.discarded += 1,
             }
+            let pressed = session
+                .as_deref_mut()
+                .and_then(|session| Some((session.key(), session.take_digit()?)));
+            self.pressed.extend(pressed);
         }
         Turn::MoreToRead
     }
 
-    fn make_round(&mut self, on_silence: impl Fn(u64), now: Moment) {
+    fn make_round(&mut self, on_news: impl Fn(u64, News), now: Moment) {
         for port in self.ports.of_worker(self.index) {
             if let Some(key) = self.silent_call(port, now) {
-                on_silence(key);
+                on_news(key, News::Silent);
             }
         }
         self.publish();

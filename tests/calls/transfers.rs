@@ -477,3 +477,55 @@ fn a_key_hands_the_echo_agents_caller_over() {
     assert!(to.starts_with("<sip:+442071838752@"), "{to}");
     assert_eq!(daemon.record()["transfer"]["destination"], "Second");
 }
+
+/// The same key among the audio, told of by several packets as phones do.
+#[test]
+fn a_key_among_the_audio_does_the_same() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = daemon();
+    daemon.destination("Second", "phone", "+442071838752");
+    let pbx = daemon
+        .caller()
+        .takes(&[Refer, Answer("403 Forbidden", ""), Pause(300), Bye]);
+    daemon.answered_call();
+    let so_far = pbx.so_far();
+    let answer = so_far.response(200, "INVITE").body();
+    let value = |key: &str| answer.lines().find_map(|line| line.strip_prefix(key));
+    let port = value("m=audio ").and_then(|rest| rest.split(' ').next());
+    let address = value("c=IN IP4 ");
+    let ours = format!("{}:{}", address.expect("c="), port.expect("m="));
+    let phone = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    for sequence in 0..6_u8 {
+        let (marker, end) = (
+            0x80 * u8::from(sequence == 0),
+            0x80 * u8::from(sequence > 2),
+        );
+        let packet = [
+            0x80,
+            marker | 101,
+            0,
+            sequence,
+            0,
+            0,
+            3,
+            32,
+            1,
+            2,
+            3,
+            4,
+            2,
+            end | 10,
+            1,
+            64,
+        ];
+        phone.send_to(&packet, &ours).expect("it is sent");
+    }
+    let trace = pbx.finish();
+    let refers = trace.requests("REFER");
+    assert_eq!(refers.len(), 1, "{trace}");
+    let to = refers[0].header("Refer-To").expect("a Refer-To");
+    assert!(to.starts_with("<sip:+442071838752@"), "{to}");
+    assert_eq!(daemon.record()["transfer"]["destination"], "Second");
+}

@@ -161,12 +161,12 @@ impl Party {
         }
         let proven = message.first(HeaderName::Authorization).is_some()
             || message.first(HeaderName::ProxyAuthorization).is_some();
-        // Over a new connection it is asked anew.
-        if self.referral.challenged && !proven && !self.wire.stream {
-            self.fault("a challenge that wasn't answered");
-        }
         let plan = &self.talk.refers;
-        let (after, status) = plan.answers[self.referral.came.min(plan.answers.len() - 1)];
+        let (after, status) = match plan.answers[self.referral.came.min(plan.answers.len() - 1)] {
+            // Who is challenged and proves nothing is challenged again.
+            (after, status) if self.referral.challenged && !proven && status != 0 => (after, 401),
+            planned => planned,
+        };
         self.referral.came += 1;
         self.referral.cseq = message.cseq().number;
         if plan.news_first && (200..300).contains(&status) {

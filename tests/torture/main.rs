@@ -25,6 +25,7 @@ mod house;
 mod peer;
 mod races;
 mod relayed;
+mod replaced;
 mod runtime;
 mod strangers;
 mod streams;

@@ -117,10 +117,10 @@ fn replaces_takes_nobodys_call() {
     let right = format!("Replaces: victim@pbx.invalid;to-tag={tag};from-tag=f-victim");
     let thief = Caller::new(daemon.sip(), neighbour.credentials.clone());
     let grab = Dialling::new("thief", THEIRS, daemon.sip()).with(&right);
-    assert_eq!(
-        status_of(&thief.call(&grab.clone().with("Require: replaces"))),
-        420
-    );
+    let required = Dialling::new("required", THEIRS, daemon.sip()).with(&right);
+    for grab in [&grab, &required.with("Require: replaces")] {
+        assert_eq!(status_of(&thief.call(grab)), 481, "{grab:?}");
+    }
     let stranger = Stranger::new(daemon.sip());
     let answers = stranger.answers_to(&grab.invite(1, stranger.address()));
     assert_eq!(

@@ -220,6 +220,13 @@ impl Endpoint {
         self.settle(tx, stands, now);
     }
 
+    /// Chooses the To-tag of all answers to a request that has none.
+    pub fn set_tag(&mut self, tx: ServerTx, tag: &[u8]) {
+        if let Some(entry) = self.servers.entry_mut(tx.0) {
+            entry.machine.tag = ToTag::new(tag, &self.minter);
+        }
+    }
+
     /// Answers a request that nothing is kept of. Without `to_tag` the To-tag is [`Minter::stateless_tag`], so
     /// that the ACK of an INVITE is absorbed. An ACK is never answered.
     ///

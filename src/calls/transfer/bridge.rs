@@ -322,8 +322,9 @@ impl Call {
         if let Some(permit) = &mut self.permit {
             permit.release(self.agent);
         }
-        self.keep_origin();
+        self.keep_origin(Side::Caller);
         let heard = self.caller.heard.clone().unwrap_or_default();
+        self.with_origin(Side::Agent, &heard);
         let before = self.joining.replace(Box::new(Joining::with(heard)));
         let mut timer = before.and_then(|mut before| before.take_timer());
         cx.cancel_timer(&mut timer);

@@ -1,13 +1,34 @@
 //! Keys that a caller of the echo agent presses: digit N hands it to the agent's N-th destination, 0 to the tenth, so that a
 //! transfer can be tried with a phone and nothing else.
 
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Asker;
 use crate::calls::call::{Call, Speaker};
 use crate::calls::context::Cx;
 use crate::calls::handoff::Report;
-use crate::directory::view::OrgView;
+use crate::calls::{CallKey, Calls};
+use crate::directory::view::{OrgView, View};
+
+impl Calls {
+    /// The caller of the echo agent presses a key among its audio (RFC 4733).
+    pub fn handle_echo_digit(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        key: CallKey,
+        digit: u8,
+        now: Moment,
+    ) {
+        let slot = self.slab.get(key.index as usize);
+        let org = slot.and_then(|slot| view.org(slot.call.org));
+        if let Some(org) = org {
+            self.with(key, endpoint, now, |call, cx| call.press(cx, org, digit));
+        }
+    }
+}
 
 impl Call {
     /// An INFO of the echo agent's caller, which may be a key.
@@ -17,22 +38,22 @@ impl Call {
         org: Option<&OrgView>,
         message: &Message<'_>,
     ) {
-        let (Some(org), Speaker::Echo(_)) = (org, &self.speaker) else {
-            return;
-        };
         let kind = message.first(HeaderName::ContentType).unwrap_or_default();
-        let Some(place) = digit(kind, message.body()).map(place) else {
-            return;
-        };
-        let own = org.destinations.get(&self.agent);
-        let Some(destination) = own.and_then(|own| own.get(place)) else {
-            return;
-        };
-        if self.may_transfer().is_ok() {
-            let destination = destination.clone();
-            self.begin_transfer(cx, org, &destination, Report::default(), Asker::Api);
-            self.transfer_now(cx);
+        if let (Some(org), Some(digit)) = (org, digit(kind, message.body())) {
+            self.press(cx, org, digit);
         }
+    }
+
+    fn press(&mut self, cx: &mut Cx<'_>, org: &OrgView, digit: u8) {
+        if !matches!(self.speaker, Speaker::Echo(_)) || self.may_transfer().is_err() {
+            return;
+        }
+        let own = org.destinations.get(&self.agent);
+        let Some(destination) = own.and_then(|own| own.get(place(digit))).cloned() else {
+            return;
+        };
+        self.begin_transfer(cx, org, &destination, Report::default(), Asker::Api);
+        self.transfer_now(cx);
     }
 }
 

@@ -26,6 +26,7 @@ use super::call::{Call, Phase};
 use super::context::{CallTimer, Cx};
 use super::handoff::Report;
 use super::limits::Permit;
+use super::proofs::Proofs;
 use super::record::{Ended, Fact};
 use super::{CallKey, Calls};
 use crate::directory::view::{Destination, OrgView, PeerLogin, View};
@@ -121,8 +122,8 @@ pub(crate) struct Transfer {
     sent: u8,
     /// CSeq of the last one: the id of its subscription.
     cseq: u32,
-    /// Challenges answered.
-    answered: u32,
+    /// Answers to its challenges.
+    proofs: Proofs,
     /// The agent has hung up; the caller waits for the outcome alone.
     agent_gone: bool,
     /// The end of the call, kept back until the outcome is known.
@@ -261,7 +262,7 @@ impl Call {
             heard: 100,
             sent: 0,
             cseq: 0,
-            answered: 0,
+            proofs: Proofs::default(),
             agent_gone: false,
             ended: None,
         }));
@@ -284,7 +285,7 @@ impl Call {
         }
         // Where it can't be, it is asked all the same.
         if !(self.caller.abilities.no_refer && self.begin_bridge(cx)) {
-            self.send_refer(cx, None);
+            self.send_refer(cx);
         }
     }
 
@@ -295,7 +296,7 @@ impl Call {
         };
         transfer.timer = None;
         match transfer.wait {
-            Wait::Again => self.send_refer(cx, None),
+            Wait::Again => self.send_refer(cx),
             Wait::News => self.settle(cx, State::Unknown, None),
             Wait::Leaving => self.caller_stayed(cx),
             Wait::Parting => self.part_unheard(cx),

@@ -3,15 +3,16 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use trunkline_sip::auth::client::{self, Asking, Login};
+use trunkline_sip::auth::client::Asking;
 use trunkline_sip::header::uri::{Escaped, Uri};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
+use super::Wait;
 use super::record::State;
-use super::{Transfer, Wait};
 use crate::calls::call::{Call, Pending, Purpose, Side};
 use crate::calls::context::Cx;
+use crate::calls::proofs::Proofs;
 use crate::calls::refusal::Reason;
 use crate::directory::view::{OrgView, ReferFormat, TransferTarget, WayOut};
 
@@ -81,12 +82,8 @@ impl Call {
         org.ways_out.get(&self.agent).map(|way| &**way)
     }
 
-    /// Asks the PBX; with the answer to its challenge, if it has made one.
-    pub(super) fn send_refer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        credentials: Option<(HeaderName, String)>,
-    ) {
+    /// Asks the PBX; with the answers to its challenges, if it has made any.
+    pub(super) fn send_refer(&mut self, cx: &mut Cx<'_>) {
         let (Some(transfer), Some(held)) = (self.transfer.as_deref(), self.caller.dialogs.first())
         else {
             return;
@@ -100,9 +97,7 @@ impl Call {
         for (name, id) in self.context() {
             head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
         }
-        if let Some((name, value)) = credentials {
-            head.line(name.as_str(), value.as_bytes());
-        }
+        transfer.proofs.lines(&mut head);
         let sent = transfer.sent < MOST_REFERS
             && self.send_on_leg(
                 cx,
@@ -147,10 +142,7 @@ impl Call {
                     self.settle(cx, State::Unknown, None);
                 }
             }
-            401 | 407 if !parting => match self.credentials(cx, pending, message) {
-                Some(credentials) => self.send_refer(cx, Some(credentials)),
-                None => self.settle(cx, State::Failed, Some(message.status())),
-            },
+            401 | 407 if !parting && self.answers(cx, pending, message) => self.send_refer(cx),
             491 if !parting => {
                 let wait =
                     crate::calls::session::glare_wait(Side::Caller, cx.endpoint.entropy().bits64());
@@ -189,9 +181,9 @@ impl Call {
     /// Over another connection, where the PBX may challenge it as if it were the first.
     fn refer_anew(&mut self, cx: &mut Cx<'_>) {
         if let Some(transfer) = self.transfer.as_deref_mut() {
-            transfer.answered = 0;
+            transfer.proofs = Proofs::default();
         }
-        self.send_refer(cx, None);
+        self.send_refer(cx);
     }
 
     /// 202, or a NOTIFY that has overtaken it.
@@ -210,34 +202,22 @@ impl Call {
         self.tell_transfer(cx);
     }
 
-    /// The answer to a challenge, by the trunk's user name and password. One that comes back is not answered again, unless it
-    /// says that the nonce alone was old.
-    fn credentials(
-        &mut self,
-        cx: &mut Cx<'_>,
-        pending: &Pending,
-        message: &Message<'_>,
-    ) -> Option<(HeaderName, String)> {
-        let (name, challenge) = client::challenge(message)?;
-        let transfer: &mut Transfer = self.transfer.as_deref_mut()?;
-        if transfer.answered > 0 && !challenge.stale {
-            return None;
-        }
-        transfer.answered += 1;
-        let own = transfer.login.as_ref()?;
-        let dialog = self.caller.dialog_ref(pending.fork)?;
+    /// Whether a challenge can be answered, by the trunk's user name and password.
+    fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
+        let random = cx.endpoint.entropy().bits128();
+        let Some(transfer) = self.transfer.as_deref_mut() else {
+            return false;
+        };
+        let dialog = self.caller.dialog_ref(pending.fork);
+        let (Some(login), Some(dialog)) = (transfer.login.clone(), dialog) else {
+            return false;
+        };
         let asking = Asking {
             method: "REFER",
             uri: dialog.request_uri(),
             body: b"",
         };
-        let login = Login {
-            user: &own.user,
-            password: &own.password,
-        };
-        let cnonce = format!("{:032x}", cx.endpoint.entropy().bits128());
-        let answer = client::answer(&challenge, &asking, &login, 1, &cnonce)?;
-        Some((name, answer))
+        transfer.proofs.answer(message, &asking, &login, random)
     }
 }
 

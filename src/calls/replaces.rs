@@ -1,0 +1,237 @@
+//! INVITE with Replaces: a PBX that completes an attended transfer puts a new leg in the place of the caller's (RFC 3891). The
+//! agent is offered the new leg's media; only once it has taken them is the old leg told to go. Until then, and if it refuses,
+//! the call stays as it was.
+//!
+//! Only calls of the org that asks can be found, and only on the side of the PBX.
+
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::endpoint::{Endpoint, ServerTx};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::replaces::Replaces;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+use uuid::Uuid;
+
+use super::admission::{self, Admitted};
+use super::call::{Abilities, Call, CallKey, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
+use super::context::{Cx, TagOwner};
+use super::refusal::Reason;
+use super::{Calls, has_sdp, owner_of, setup};
+
+/// A leg that is to take the caller's place.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    server: ServerTx,
+    flow: Flow,
+    dialog: Dialog,
+    abilities: Abilities,
+    sdp: Option<Box<[u8]>>,
+}
+
+impl Calls {
+    /// An INVITE that names a call to take over, of somebody who has proved who it is.
+    pub(super) fn replace(
+        &mut self,
+        endpoint: &mut Endpoint,
+        flow: Flow,
+        message: &Message<'_>,
+        admitted: Admitted,
+        now: Moment,
+    ) {
+        let found = self.replaced(message, &admitted);
+        let key = found.unwrap_or_else(|_| self.reserve());
+        if let Err(reason) = found {
+            let mut cx = Cx {
+                core: &mut self.core,
+                endpoint,
+                now,
+            };
+            return setup::turn_down(&mut cx, key, (flow, message), admitted, reason);
+        }
+        let Ok(server) = endpoint.accept(message, flow, owner_of(key), now) else {
+            let reason = Reason::Overload;
+            return admission::turn_away(&mut self.core, endpoint, flow, message, reason);
+        };
+        self.with(key, endpoint, now, |call, cx| {
+            call.on_successor(cx, server, flow, message);
+        });
+    }
+
+    /// The call whose caller is meant, if it can be replaced now (RFC 3891 §3).
+    fn replaced(&self, message: &Message<'_>, admitted: &Admitted) -> Result<CallKey, Reason> {
+        if admitted.invite.is_err() {
+            return Err(Reason::BadRequest);
+        }
+        setup::acceptable(&self.core, message)?;
+        let mut values = message.all(HeaderName::Replaces);
+        let value = values.next().filter(|_| values.next().is_none());
+        let replaces = value.and_then(Replaces::parse).ok_or(Reason::BadRequest)?;
+        let org = admitted.org.routing.id;
+        let (key, call) = self
+            .caller_named(&replaces, org)
+            .ok_or(Reason::NothingReplaced)?;
+        match call.phase {
+            Phase::Setup | Phase::Over => Err(Reason::NothingReplaced),
+            Phase::Answered | Phase::Confirmed if replaces.early_only => {
+                Err(Reason::AnsweredAlready)
+            }
+            Phase::Answered => Err(Reason::CallChanging),
+            Phase::Confirmed if call.is_changing() => Err(Reason::CallChanging),
+            Phase::Confirmed => Ok(key),
+        }
+    }
+
+    fn caller_named(&self, replaces: &Replaces<'_>, org: Uuid) -> Option<(CallKey, &Call)> {
+        let tag = self.core.minter.read_tag(replaces.to_tag)?;
+        let found = self.core.tags.get(&tag.bits)?;
+        let slot = self.slab.get(found.key.index as usize)?;
+        let call = &*slot.call;
+        let is_meant = slot.generation == found.key.generation
+            && found.side == Side::Caller
+            && found.fork != LEFT
+            && call.org == org;
+        let dialog = call.caller.dialog_ref(found.fork).filter(|_| is_meant)?;
+        let same = dialog.call_id() == replaces.call_id
+            && dialog.remote_tag() == replaces.from_tag
+            && dialog.local_tag() == replaces.to_tag;
+        same.then_some((found.key, call))
+    }
+}
+
+impl Call {
+    /// Whether something is being agreed on, or somebody is being called, that a new leg would come between.
+    fn is_changing(&self) -> bool {
+        self.is_transferring()
+            || self.dial.is_some()
+            || self.successor.is_some()
+            || self.bye_owed.is_some()
+            || !self.awaited.is_empty()
+            || self.is_joining()
+            || self.pending.iter().any(|pending| pending.offers)
+    }
+
+    /// The agent is offered the media of the new leg.
+    fn on_successor(
+        &mut self,
+        cx: &mut Cx<'_>,
+        server: ServerTx,
+        flow: Flow,
+        message: &Message<'_>,
+    ) {
+        let fork = self.caller.dialogs.first().map_or(0, |held| held.fork);
+        let owner = TagOwner {
+            key: self.key,
+            side: Side::Caller,
+            fork,
+        };
+        let tag = cx.mint_tag(self.slot, owner);
+        self.tags.push(tag.bits());
+        cx.endpoint.set_tag(server, tag.as_bytes());
+        let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
+            return cx.respond(server, 400, None, |_| {}, b"");
+        };
+        self.successor = Some(Box::new(Successor {
+            server,
+            flow,
+            dialog,
+            abilities: setup::abilities(message),
+            sdp: has_sdp(message).then(|| message.body().into()),
+        }));
+        let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
+        let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
+        match self.speaker {
+            Speaker::Echo(_) => self.echo_succeeds(cx, renewal, server, message),
+            Speaker::Runtime(_) => {
+                self.keep_origin(Side::Agent);
+                self.relay_change(cx, Side::Caller, fork, server, message, renewal);
+            }
+        }
+    }
+
+    fn echo_succeeds(
+        &mut self,
+        cx: &mut Cx<'_>,
+        renewal: Option<SessionTimer>,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        match self.echo_body(message) {
+            Ok((body, audio)) => {
+                self.succeed(cx, server);
+                self.tell_media(cx, audio);
+                self.take_renewal(cx, Side::Caller, renewal);
+                self.remember_sdp(Side::Caller, &body);
+                let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
+                let cseq = message.cseq().number;
+                self.accept_reinvite(cx, Side::Caller, (server, cseq), &body, None, content);
+            }
+            Err(what) => {
+                self.successor = None;
+                super::echo::reject_change(cx, server, &what);
+            }
+        }
+    }
+
+    /// The INVITE of a new leg was refused.
+    pub(crate) fn fail_successor(&mut self, server: ServerTx) {
+        self.successor
+            .take_if(|successor| successor.server == server);
+    }
+
+    /// The new leg takes its place, if this is the answer to its INVITE, and the old one is told to go.
+    pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
+        let is_meant = |successor: &mut Box<Successor>| successor.server == server;
+        let Some(successor) = self.successor.take_if(is_meant) else {
+            return;
+        };
+        let Successor {
+            flow,
+            mut dialog,
+            abilities,
+            sdp,
+            ..
+        } = *successor;
+        dialog.confirm();
+        let mut leg = Leg::new(flow);
+        leg.abilities = abilities;
+        leg.heard = sdp;
+        leg.login = self.caller.login.clone();
+        let mut old = std::mem::replace(&mut self.caller, leg);
+        cx.cancel_timer(&mut old.session_timer);
+        let Some(before) = old.dialogs.into_iter().next() else {
+            return;
+        };
+        let fork = before.fork;
+        if let Some(tag) = cx.core.minter.read_tag(before.dialog.local_tag())
+            && let Some(owner) = cx.core.tags.get_mut(&tag.bits)
+        {
+            owner.fork = LEFT;
+        }
+        for pending in &mut self.pending {
+            if pending.side == Side::Caller {
+                pending.fork = LEFT;
+                pending.purpose = Purpose::Again;
+            }
+        }
+        self.caller.left = Some(Box::new(old.flow));
+        self.caller.dialogs.push(ForkDialog { fork, dialog });
+        self.caller.dialogs.push(ForkDialog {
+            fork: LEFT,
+            ..before
+        });
+        self.invite = Some(server);
+        self.phase = Phase::Answered;
+        let bye = (Method::Bye, "BYE");
+        self.send_on_leg(
+            cx,
+            Side::Caller,
+            LEFT,
+            bye,
+            (Purpose::Own, false, 0),
+            b"",
+            |_| {},
+        );
+    }
+}

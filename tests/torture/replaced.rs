@@ -1,0 +1,187 @@
+//! INVITE with Replaces: a PBX puts a new leg in the caller's place, as at the end of an attended transfer.
+
+use trunkline_sip::wire::{HeaderName, Message};
+
+use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
+use crate::harness::{Daemon, House};
+use crate::peer::status_of;
+use crate::runtime::{Runtime, answer};
+
+/// What a runtime's 200 says besides.
+fn accepting(runtime: &Runtime) -> String {
+    let address = runtime.peer.address();
+    format!("Contact: <sip:agent@{address}>\r\nContent-Type: application/sdp\r\n")
+}
+
+/// What names the call of `old`.
+fn replaces(old: &Dialling, tag: &str) -> String {
+    let id = &old.id;
+    format!("Replaces: {id}@pbx.invalid;to-tag={tag};from-tag=f-{id}")
+}
+
+/// The INVITE of a new leg, as a PBX sends it: to our Contact in the old call.
+fn takeover(id: &str, daemon: &Daemon, replaces: &str) -> Dialling {
+    let mut dialling = Dialling::new(id, "trunkline", daemon.sip())
+        .with(replaces)
+        .with("Require: replaces");
+    dialling.body = OFFER.replace("40000", "40002");
+    dialling
+}
+
+/// The next request; answered with 200.
+fn obeys(caller: &Caller, method: &str) -> Vec<u8> {
+    loop {
+        let octets = caller.peer.receive();
+        let message = read(&octets);
+        if message.is_request() && message.method_token() == method.as_bytes() {
+            caller.peer.send(&answer(&message, "200 OK", "pbx", "", ""));
+            return octets;
+        }
+    }
+}
+
+fn body(octets: &[u8]) -> String {
+    String::from_utf8_lossy(read(octets).body()).into_owned()
+}
+
+#[test]
+fn a_new_leg_takes_the_callers_place() {
+    let daemon = House::new().serve();
+    let pbx = Caller::new(daemon.sip(), daemon.credentials());
+    let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
+    let tag = pbx.connect(&old);
+    let other = Caller::new(daemon.sip(), daemon.credentials());
+    let new = takeover("new", &daemon, &replaces(&old, &tag));
+    let answered = other.call(&new);
+    assert_eq!(status_of(&answered), 200, "{}", answered.escape_ascii());
+    assert!(
+        body(&answered).contains("m=audio "),
+        "the echo agent answers"
+    );
+    let new_tag = to_tag(&answered);
+    other.send(&new, "ACK", 2, &new_tag);
+    obeys(&pbx, "BYE");
+    assert_eq!(pbx.hang_up(&old, 3, &tag), 200, "a BYE that crosses ours");
+    assert_eq!(other.hang_up(&new, 3, &new_tag), 200);
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["hangup_by"], "caller", "{record}");
+}
+
+/// The caller of `house`'s runtime, connected.
+fn connected(daemon: &Daemon, runtime: &Runtime, old: &Dialling) -> (Caller, String) {
+    let pbx = Caller::new(daemon.sip(), daemon.credentials());
+    let mut came = pbx.dial(old);
+    let invite = runtime.request("INVITE");
+    runtime.answer(&invite, "200 OK", &accepting(runtime), OFFER);
+    while status_of(&came) < 200 {
+        came = pbx.answer(old);
+    }
+    let tag = to_tag(&came);
+    pbx.send(old, "ACK", 2, &tag);
+    runtime.request("ACK");
+    (pbx, tag)
+}
+
+fn final_answer(caller: &Caller, dialling: &Dialling, mut came: Vec<u8>) -> Vec<u8> {
+    while status_of(&came) < 200 {
+        came = caller.answer(dialling);
+    }
+    came
+}
+
+#[test]
+fn the_runtime_is_offered_the_new_legs_media() {
+    let house = House::new();
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
+    let (pbx, tag) = connected(&daemon, &runtime, &old);
+    let other = Caller::new(daemon.sip(), daemon.credentials());
+
+    // Refused, and nothing has happened.
+    let new = takeover("refused", &daemon, &replaces(&old, &tag));
+    let came = other.dial(&new);
+    let change = runtime.request("INVITE");
+    assert!(read(&change).to_tag().is_some(), "inside the call");
+    runtime.answer(&change, "488 Not Acceptable Here", "", "");
+    let came = final_answer(&other, &new, came);
+    assert_eq!(status_of(&came), 488);
+    other.send(&new, "ACK", 2, &to_tag(&came));
+    assert!(
+        pbx.peer.answers_until_probed().is_empty(),
+        "the old leg has heard nothing of it"
+    );
+
+    let new = takeover("new", &daemon, &replaces(&old, &tag));
+    let came = other.dial(&new);
+    let change = runtime.request("INVITE");
+    let offered = body(&change);
+    assert!(offered.contains("m=audio 40002 "), "{offered}");
+    assert!(offered.contains("o=- 1 3 IN IP4 127.0.0.1"), "{offered}");
+    runtime.answer(&change, "200 OK", &accepting(&runtime), OFFER);
+    runtime.request("ACK");
+    let came = final_answer(&other, &new, came);
+    assert_eq!(status_of(&came), 200, "{}", came.escape_ascii());
+    let new_tag = to_tag(&came);
+    other.send(&new, "ACK", 2, &new_tag);
+    obeys(&pbx, "BYE");
+    // The old leg is nobody's any more.
+    let again = takeover("again", &daemon, &replaces(&old, &tag));
+    assert_eq!(status_of(&other.call(&again)), 481);
+    assert_eq!(other.hang_up(&new, 3, &new_tag), 200);
+    let bye = runtime.request("BYE");
+    runtime.answer(&bye, "200 OK", "", "");
+    let of_call = |record: &&serde_json::Value| record["status"] == "completed";
+    let records = daemon.records(3);
+    assert_eq!(records.iter().filter(of_call).count(), 1, "{records:?}");
+    let refused = |record: &&serde_json::Value| record["reason"] == "nothing_replaced";
+    assert_eq!(records.iter().filter(refused).count(), 1, "{records:?}");
+}
+
+#[test]
+fn what_names_no_call_is_refused() {
+    let daemon = House::new().serve();
+    let pbx = Caller::new(daemon.sip(), daemon.credentials());
+    let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
+    let tag = pbx.connect(&old);
+    let right = replaces(&old, &tag);
+    let cases = [
+        ("early", format!("{right};early-only"), 486),
+        ("wrong", right.replace("f-old", "f-new"), 481),
+        (
+            "gone",
+            replaces(&Dialling::new("gone", "1", daemon.sip()), &tag),
+            481,
+        ),
+        ("unread", "Replaces: old@pbx.invalid".to_owned(), 400),
+        ("twice", format!("{right}\r\n{right}"), 400),
+    ];
+    for (id, line, status) in &cases {
+        let other = Caller::new(daemon.sip(), daemon.credentials());
+        let answer = other.call(&takeover(id, &daemon, line));
+        assert_eq!(
+            status_of(&answer),
+            *status,
+            "{id}: {}",
+            answer.escape_ascii()
+        );
+    }
+    assert!(pbx.peer.answers_until_probed().is_empty());
+    assert_eq!(pbx.hang_up(&old, 3, &tag), 200);
+}
+
+/// REFER is known, and taken inside a call alone.
+#[test]
+fn refer_outside_a_call_is_forbidden() {
+    let daemon = House::new().serve();
+    let pbx = Caller::new(daemon.sip(), daemon.credentials());
+    let dialling = Dialling::new("stray", &daemon.house.first_number, daemon.sip());
+    pbx.send(&dialling, "REFER", 1, "");
+    assert_eq!(status_of(&pbx.answer(&dialling)), 403);
+    pbx.send(&dialling, "OPTIONS", 2, "");
+    let answer = pbx.answer(&dialling);
+    let lists = |message: &Message<'_>, name, token| message.has_token(name, token);
+    assert!(lists(&read(&answer), HeaderName::Allow, "REFER"));
+    assert!(lists(&read(&answer), HeaderName::Supported, "replaces"));
+}
