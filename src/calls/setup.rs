@@ -78,7 +78,7 @@ pub(crate) fn turn_down(
     let Ok(invite) = cx.endpoint.accept(message, flow, owner_of(key), cx.now) else {
         return admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
     };
-    let newcomer = Newcomer::new(cx, key, flow, message, invite);
+    let newcomer = Newcomer::new(cx, key, flow, message, (invite, admitted.proof));
     let prefix = &cx.core.config.header_prefix;
     let facts = admitted
         .invite
