@@ -393,11 +393,11 @@ impl Call {
     /// Whoever is handed over stays so when the call comes to its end.
     fn status_of(&mut self, end: &End) -> Status {
         let handed_over = self.bridged.take().is_some();
-        match end.status {
-            Status::Completed if handed_over && end.reason != Some(Reason::JoinRefused) => {
-                Status::Transferred
-            }
-            status => status,
+        let completed = end.status == Status::Completed && end.reason != Some(Reason::JoinRefused);
+        if handed_over && completed {
+            Status::Transferred
+        } else {
+            end.status
         }
     }
 

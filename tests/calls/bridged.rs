@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::event_schema::assert_fits;
+use crate::events::told;
 use crate::harness::referred::Step::{
     self, Answer, Bye, ByeComes, Pause, Refer, Rejoined, Unjoined,
 };
@@ -91,9 +93,9 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
         "the caller's own media are offered: {sales}"
     );
     // To the caller it is its agent's session, one version on, with the media of the destination.
-    let told = pbx.request("INVITE").body();
-    assert!(told.contains("o=runtime 3 4 IN IP4 127.0.0.1"), "{pbx}");
-    assert!(told.contains("m=audio 42000"), "{pbx}");
+    let moved = pbx.request("INVITE").body();
+    assert!(moved.contains("o=runtime 3 4 IN IP4 127.0.0.1"), "{pbx}");
+    assert!(moved.contains("m=audio 42000"), "{pbx}");
 
     assert_eq!(record["status"], "transferred", "{record}");
     assert_eq!(record["hangup_by"], "caller", "{record}");
@@ -106,6 +108,28 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
     let handoffs = daemon.shown("/handoff-analytics/events");
     assert_eq!(handoffs["total"], 1, "{handoffs}");
     assert_eq!(handoffs["items"][0]["summary"], "Wants a price");
+
+    let events = told(&daemon, |told| {
+        told.last().is_some_and(|last| last["type"] == "call.ended")
+    });
+    let updated = events
+        .iter()
+        .filter(|event| event["type"] == "transfer.updated");
+    let mut steps = Vec::new();
+    for event in updated {
+        assert_fits("transfer.updated", &event["data"]);
+        assert_eq!(event["data"]["transfer_id"], done["id"], "{event}");
+        steps.push([&event["data"]["way"], &event["data"]["state"]]);
+    }
+    assert_eq!(
+        json!(steps),
+        json!([
+            ["refer", "requested"],
+            ["bridge", "accepted"],
+            ["bridge", "ringing"],
+            ["bridge", "completed"],
+        ])
+    );
 }
 
 /// What the PBX says of REFER, and whether the destination is called then.

@@ -8,6 +8,8 @@ mod bridged;
 mod echo;
 mod endings;
 mod enrolments;
+#[path = "../store/event_schema.rs"]
+mod event_schema;
 mod events;
 mod explained;
 mod harness;

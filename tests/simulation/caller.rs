@@ -44,6 +44,8 @@ pub(crate) struct Caller {
     /// Our offer, or its label's place if the runtime offers.
     offer: Option<String>,
     winner: Option<Vec<u8>>,
+    /// What names the dialog that it takes over.
+    replaces: Option<String>,
 }
 
 /// Whom a caller calls, and from where.
@@ -70,7 +72,28 @@ impl Caller {
             challenge: None,
             offer: None,
             winner: None,
+            replaces: None,
         }
+    }
+
+    /// A new leg of the same call, which takes the place of the one that this line names.
+    pub(crate) fn successor(
+        line: &Line<'_>,
+        plan: CallerPlan,
+        dice: Dice,
+        replaces: String,
+    ) -> Self {
+        let name = format!("successor{}", line.call);
+        let mut next = Self::new(line, plan, dice.clone());
+        next.party = Party::new(name, line.place, next.plan.talk.clone(), dice);
+        next.call_id = format!("next-{}@pbx", line.call);
+        next.replaces = Some(replaces);
+        next
+    }
+
+    /// Whether it has come to take over a call of another leg.
+    pub(crate) const fn is_successor(&self) -> bool {
+        self.replaces.is_some()
     }
 
     pub(crate) fn on_alarm(&mut self, hands: &mut Hands<'_>, alarm: &Alarm) {
@@ -186,6 +209,9 @@ impl Caller {
              Call-ID: {call_id}\r\n{own}X-Sim-Call: {call}\r\nX-PLATFORM-AGENT-ID: {agent}\r\n{credentials}",
             self.uri
         );
+        if let Some(replaces) = &self.replaces {
+            lines.push_str(replaces);
+        }
         if self.plan.reliable == Reliable::Required {
             lines.push_str("Require: 100rel\r\n");
         }
@@ -365,6 +391,9 @@ impl Caller {
         }
         self.winner = Some(tag.to_vec());
         self.outcome = Outcome::Up;
+        if self.is_successor() {
+            self.party.seen.push("took over");
+        }
         let session = self.session_of(at, message);
         for other in &mut self.party.sessions {
             other.stage = Stage::Ended;

@@ -12,6 +12,7 @@ use crate::verdict;
 use crate::world::World;
 
 const CALLER: &str = "198.51.101.10:5060";
+const SUCCESSOR: &str = "198.51.101.110:5060";
 const CARRIER: &str = "192.0.2.40:5060";
 const DESK: &str = "192.0.2.50:5060";
 
@@ -36,7 +37,7 @@ fn unknown(call: &mut CallPlan) {
 }
 
 fn cases() -> Vec<Case> {
-    [referred(), bridged(), crossed(), ordered()]
+    [referred(), bridged(), crossed(), taken_over(), ordered()]
         .into_iter()
         .flatten()
         .collect()
@@ -300,6 +301,102 @@ fn crossed() -> Vec<Case> {
             record: "transferred 200 - caller",
             transfer: "bridge completed -",
             sends: &[(DESK, "ACK", 2), (DESK, "BYE", 2)],
+        },
+    ]
+}
+
+fn taken_over() -> Vec<Case> {
+    fn successor(call: &mut CallPlan) {
+        let plan = call.caller.clone();
+        call.caller.talk.acts.clear();
+        call.handover.taken_over = Some((seconds(4), plan));
+    }
+    vec![
+        Case {
+            name: "a new leg takes the caller's place",
+            agent: Agent::One,
+            asked: None,
+            differs: successor,
+            record: "completed 200 - caller",
+            transfer: "",
+            sends: &[
+                (CALLER, "BYE", 1),
+                (RUNTIME, "INVITE", 2),
+                (RUNTIME, "BYE", 1),
+                (SUCCESSOR, "SIP/2.0 200", 2),
+            ],
+        },
+        Case {
+            name: "a new leg of the echo agent's caller",
+            agent: Agent::Echo,
+            asked: None,
+            differs: successor,
+            record: "completed 200 - caller",
+            transfer: "",
+            sends: &[(CALLER, "BYE", 1), (SUCCESSOR, "SIP/2.0 200", 2)],
+        },
+        Case {
+            name: "a new leg that offers nothing",
+            agent: Agent::One,
+            asked: None,
+            differs: |call| {
+                successor(call);
+                if let Some((_, plan)) = &mut call.handover.taken_over {
+                    plan.offers_late = true;
+                }
+            },
+            record: "completed 200 - caller",
+            transfer: "",
+            sends: &[
+                (CALLER, "BYE", 1),
+                (RUNTIME, "ACK", 2),
+                (SUCCESSOR, "SIP/2.0 200", 2),
+            ],
+        },
+        Case {
+            name: "the runtime doesn't take the new leg's media",
+            agent: Agent::One,
+            asked: None,
+            differs: |call| {
+                successor(call);
+                call.attempts[0].talk.reaction = Reaction::Refuse(488);
+                call.attempts[0].talk.acts = vec![(seconds(9), Act::HangUp)];
+            },
+            record: "completed 200 - agent",
+            transfer: "",
+            sends: &[(CALLER, "BYE", 1), (SUCCESSOR, "SIP/2.0 488", 1)],
+        },
+        Case {
+            name: "the caller hangs up while the runtime is asked about the new leg",
+            agent: Agent::One,
+            asked: None,
+            differs: |call| {
+                successor(call);
+                call.attempts[0].talk.reaction = Reaction::Never;
+                call.caller.talk.acts = vec![(seconds(5), Act::HangUp)];
+            },
+            record: "completed 200 - caller",
+            transfer: "",
+            sends: &[(RUNTIME, "CANCEL", 1), (SUCCESSOR, "SIP/2.0 487", 1)],
+        },
+        Case {
+            name: "the new leg is handed over in its turn",
+            agent: Agent::One,
+            asked: None,
+            differs: |call| {
+                successor(call);
+                call.handover.asked.push((seconds(6), AT_DESK));
+                if let Some((_, plan)) = &mut call.handover.taken_over {
+                    plan.talk.refers = ReferPlan::refuses(405);
+                }
+            },
+            record: "transferred 200 - caller",
+            transfer: "bridge completed -",
+            sends: &[
+                (CALLER, "REFER", 0),
+                (SUCCESSOR, "REFER", 1),
+                (DESK, "BYE", 1),
+            ],
         },
     ]
 }

@@ -8,7 +8,7 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 use crate::dice::Dice;
 use crate::hands::{Hands, Step};
 use crate::party::{Party, value};
-use crate::plan::AttemptPlan;
+use crate::plan::{AttemptPlan, CallerPlan};
 use crate::session::text;
 use crate::wire::Purpose;
 
@@ -22,6 +22,8 @@ pub(crate) struct HandoverPlan {
     pub(crate) asked: Vec<(Duration, usize)>,
     /// What the destinations do that the node calls itself.
     pub(crate) destinations: Vec<AttemptPlan>,
+    /// The PBX puts a new leg in the caller's place: when, counted from the start of the call, and how that one behaves.
+    pub(crate) taken_over: Option<(Duration, CallerPlan)>,
 }
 
 impl HandoverPlan {
@@ -29,6 +31,7 @@ impl HandoverPlan {
         Self {
             asked: Vec::new(),
             destinations: vec![destination],
+            taken_over: None,
         }
     }
 
@@ -43,6 +46,9 @@ impl HandoverPlan {
                 .map(|_| (dice.millis(0, 30_000), dice.below(2) as usize))
                 .collect(),
             destinations: (0..2).map(|_| AttemptPlan::draw(dice)).collect(),
+            taken_over: dice
+                .maybe(20, 500, 25_000)
+                .map(|after| (after, CallerPlan::draw(dice))),
         }
     }
 }

@@ -39,7 +39,7 @@ const CALLS: usize = 5_000;
 const SHOWN: usize = 400;
 
 /// What happens in any run of some length: who sees nothing of it, tests nothing.
-const SURE: [&str; 57] = [
+const SURE: [&str; 60] = [
     "Refused(401)",
     "Refused(422)",
     "Refused(480)",
@@ -86,9 +86,12 @@ const SURE: [&str; 57] = [
     "referred",
     "refers",
     "refused agent_busy",
+    "refused call_changing",
+    "refused nothing_replaced",
     "stale nonce",
     "told",
     "told the outcome",
+    "took over",
     "transfer by bridge completed",
     "transfer by bridge failed",
     "transfer by refer completed",

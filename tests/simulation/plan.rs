@@ -331,7 +331,7 @@ impl CallPlan {
 }
 
 impl CallerPlan {
-    fn draw(dice: &mut Dice) -> Self {
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
         let identities = [
             (70, Identity::Good),
             (20, Identity::Trusted),

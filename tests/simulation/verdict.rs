@@ -178,11 +178,11 @@ fn handed_over(facts: &[&Fact], ended: &Ended) -> Option<&'static str> {
         return Some("a transfer that nobody decides");
     }
     let refused = ended.reason.as_deref() == Some("join_refused");
-    match ended.status {
-        Status::Transferred if !gone => Some("transferred to nobody"),
-        Status::Completed if gone && !refused => Some("handed over, and not recorded"),
-        _ => None,
+    if ended.status == Status::Transferred && !gone {
+        return Some("transferred to nobody");
     }
+    let completed = ended.status == Status::Completed && !refused;
+    (completed && gone).then_some("handed over, and not recorded")
 }
 
 /// Every session of a peer that is still there has ended, and not because the peer lost its patience; unless it was told, and
@@ -247,7 +247,9 @@ fn outcome(world: &World, caller: &Caller) -> Option<String> {
     if caller.outcome == Outcome::Silence && heard {
         return Some(format!("{name}: no final answer in clear weather"));
     }
-    if let Some(expected) = expected(world, caller).filter(|expected| *expected != caller.outcome) {
+    let ordinary = !caller.is_successor();
+    let due = ordinary.then(|| expected(world, caller)).flatten();
+    if let Some(expected) = due.filter(|expected| *expected != caller.outcome) {
         let outcome = caller.outcome;
         return Some(format!("{name}: {outcome:?} where {expected:?} is due"));
     }

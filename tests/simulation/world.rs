@@ -18,7 +18,7 @@ use crate::hands::{Alarm, Hands, Step};
 use crate::network::{Connections, Datagram};
 use crate::node::{self, NODE, Node, Wish};
 use crate::orders;
-use crate::plan::{CallPlan, Identity, Plan};
+use crate::plan::{CallPlan, CallerPlan, Identity, Plan};
 use crate::runtime::{Role, Runtime};
 use crate::wire::Place;
 use crate::wiretap::Wiretap;
@@ -44,6 +44,8 @@ enum Occasion {
     Order(usize),
     HandOver(usize, usize),
     HangUp(usize),
+    /// A new leg of the PBX takes a caller's place.
+    TakeOver(usize),
     Drain,
     HangUpAll,
     Silence,
@@ -149,6 +151,9 @@ impl World {
                 let what = Occasion::HandOver(call, *destination);
                 self.schedule(plan.start + *after, what);
             }
+            if let Some((after, _)) = &plan.handover.taken_over {
+                self.schedule(plan.start + *after, Occasion::TakeOver(call));
+            }
             let Some(order) = &plan.order else {
                 self.add_caller(call, plan);
                 continue;
@@ -181,11 +186,7 @@ impl World {
     }
 
     fn add_caller(&mut self, call: usize, plan: &CallPlan) {
-        let network = if plan.caller.identity == Identity::Trusted {
-            101
-        } else {
-            100
-        };
+        let network = network_of(&plan.caller);
         let agent = node::agent_id(plan.agent).to_string();
         let line = Line {
             call,
@@ -201,6 +202,41 @@ impl World {
             .push(Caller::new(&line, plan.caller.clone(), dice));
         let dial = Alarm::Step(Step::Dial);
         self.schedule(plan.start, Occasion::Caller(self.callers.len() - 1, dial));
+    }
+
+    fn take_over(&mut self, call: usize) {
+        let caller = self.callers.iter().find(|caller| caller.number() == call);
+        let Some(old) = caller.and_then(|caller| caller.party.sessions.get(caller.party.main))
+        else {
+            return;
+        };
+        let replaces = format!(
+            "Replaces: {};to-tag={};from-tag={}\r\n",
+            old.call_id,
+            String::from_utf8_lossy(&old.remote_tag),
+            old.local_tag
+        );
+        let Some((_, plan)) = self.plan.calls[call].handover.taken_over.clone() else {
+            return;
+        };
+        let line = Line {
+            call,
+            place: Place {
+                address: node::address(&format!(
+                    "198.51.{}.{}:5060",
+                    network_of(&plan),
+                    call + 110
+                )),
+                node: node::address(NODE),
+                stream: plan.stream,
+            },
+            agent: "nobody",
+        };
+        let dice = self.dice.split();
+        self.callers
+            .push(Caller::successor(&line, plan, dice, replaces));
+        let dial = Alarm::Step(Step::Dial);
+        self.schedule(TICK, Occasion::Caller(self.callers.len() - 1, dial));
     }
 
     fn schedule(&mut self, after: Duration, what: Occasion) {
@@ -287,6 +323,7 @@ impl World {
                     self.node.hang_up(*id, self.now);
                 }
             }
+            Occasion::TakeOver(call) => self.take_over(call),
             Occasion::Drain => self.node.calls.drain(),
             Occasion::HangUpAll => self.node.hang_up_all(self.now),
             Occasion::Silence => self.node.silence(self.now),
@@ -485,6 +522,15 @@ impl World {
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>9}.{:03} {}", at / 1000, at % 1000, what()));
         }
+    }
+}
+
+/// Who is trusted comes from an address that says so.
+fn network_of(plan: &CallerPlan) -> u8 {
+    if plan.identity == Identity::Trusted {
+        101
+    } else {
+        100
     }
 }
 
