@@ -36,6 +36,11 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// Makes another key that signs tokens. Running daemons sign with it from their next start on; older tokens stay good.
+    RotateSigning {
+        #[command(flatten)]
+        output: Output,
+    },
     /// Revokes a key for good.
     Revoke {
         /// The key's id.
@@ -45,6 +50,21 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
+}
+
+/// The key that signs now, and how many are good.
+#[derive(Debug, Serialize)]
+struct SigningView {
+    kid: String,
+    published: usize,
+}
+
+impl Shown for SigningView {
+    const COLUMNS: &'static [&'static str] = &["kid", "published"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.kid.clone(), self.published.to_string()]
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -121,6 +141,15 @@ impl Command {
                 let org = org.id(&store).await?;
                 let keys = store.org_keys().list(org).await?;
                 output.list(&keys.into_iter().map(KeyView::from).collect::<Vec<_>>());
+            }
+            Self::RotateSigning { output } => {
+                store.close().await;
+                let keyring = Store::rotate_signing_key(&outset::options(config), now()).await;
+                let keyring = keyring.map_err(|fault| Failure::Command(fault.to_string()))?;
+                output.one(&SigningView {
+                    kid: keyring.signing_key().id().to_owned(),
+                    published: keyring.signing_keys().count(),
+                });
             }
             Self::Revoke {
                 api_key_id,

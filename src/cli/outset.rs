@@ -81,7 +81,7 @@ pub(super) async fn open_directory(
     Ok(Directory::start(store.clone(), defaults, now).await?)
 }
 
-fn options(config: &Config) -> Options {
+pub(super) fn options(config: &Config) -> Options {
     let url = match &config.database.url {
         DatabaseUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
         DatabaseUrl::Postgres(url) => url.expose().to_owned(),

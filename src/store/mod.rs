@@ -119,6 +119,14 @@ impl Store {
         })))
     }
 
+    /// Adds a signing key, which signs from each process's next start on: tokens of the others stay good. Gives the keys.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub async fn rotate_signing_key(options: &Options, now: Moment) -> Result<Keyring, OpenFault> {
+        open::rotate_signing_key(options, now).await
+    }
+
     /// The installation's keys.
     pub fn keyring(&self) -> &Keyring {
         &self.0.keyring

@@ -142,6 +142,24 @@ pub(crate) async fn open(options: &Options, now: Moment) -> Result<(Pool, Keyrin
     }
 }
 
+/// Adds a signing key to the installation's, which signs from each process's next start on; the others stay good.
+pub(crate) async fn rotate_signing_key(
+    options: &Options,
+    now: Moment,
+) -> Result<Keyring, OpenFault> {
+    // What is opened are the keys of this database.
+    let (pool, _) = open(options, now).await?;
+    let keyring = match &pool {
+        Pool::Sqlite { .. } => secrets::rotate_file(&options.data_dir),
+        Pool::Postgres(_) => {
+            let master = secrets::MasterKey::new(options.master_key.as_deref())?;
+            secrets::rotate_in_database(&pool, &master).await
+        }
+    };
+    pool.close().await;
+    keyring
+}
+
 fn place(options: &Options) -> Result<Place, OpenFault> {
     let Some(url) = &options.url else {
         return Ok(Place::Sqlite(options.data_dir.join("trunkline.db")));

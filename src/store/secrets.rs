@@ -1,9 +1,10 @@
 //! Where the installation's keys are kept: with SQLite in a file of the data directory (mode 0600), with PostgreSQL in the
 //! database, sealed under `secrets.master_key`, so that all nodes accept the same tokens.
 
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use trunkline_sip::moment::Moment;
@@ -12,7 +13,7 @@ use super::column::{micros, to_json};
 use super::error::Broke;
 use super::keyring::{Keyring, SealingKey, Written};
 use super::open::OpenFault;
-use super::pool::{Pool, execute, fetch_optional};
+use super::pool::{Pool, execute, fetch_one, fetch_optional};
 
 const FILE: &str = "keys.json";
 /// Serialises the making of keys on PostgreSQL.
@@ -70,23 +71,88 @@ pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault
 
 /// Written beside and linked into place: another process that starts now finds whole keys, and the first to link wins.
 fn make_file(path: &Path) -> io::Result<()> {
-    let beside = path.with_extension(format!("new-{}", std::process::id()));
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(to_json(&Written::generate()).as_bytes())?;
-    file.sync_all()?;
+    let beside = beside(path, &to_json(&Written::generate()))?;
     let linked = std::fs::hard_link(&beside, path);
     std::fs::remove_file(&beside)?;
     match linked {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Ok(()) | Err(_) => path.parent().map_or(Ok(()), |directory| {
-            std::fs::File::open(directory)?.sync_all()
-        }),
+        Ok(()) | Err(_) => sync_directory(path),
     }
+}
+
+/// Writes a whole file beside this one.
+fn beside(path: &Path, text: &str) -> io::Result<PathBuf> {
+    let beside = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file = owners().truncate(true).open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    Ok(beside)
+}
+
+/// A file that its owner alone reads and writes.
+fn owners() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).mode(0o600);
+    options
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    path.parent()
+        .map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+/// The keys with one more, which signs from now on, as text and as they are used; `None` if the text is no keys.
+fn with_another(text: &[u8]) -> Option<(String, Keyring)> {
+    let mut written: Written = serde_json::from_slice(text).ok()?;
+    written.signing.append(&mut Written::generate().signing);
+    let keyring = Keyring::read(&written)?;
+    Some((to_json(&written), keyring))
+}
+
+/// Adds a signing key to the file. Whoever has read it goes on with what it has.
+pub(crate) fn rotate_file(data_dir: &Path) -> Result<Keyring, OpenFault> {
+    let path = data_dir.join(FILE);
+    let broken = |source| OpenFault::Directory {
+        path: data_dir.into(),
+        source,
+    };
+    // Of two at once each would lose the other's key.
+    let lock = owners().open(data_dir.join("keys.lock")).map_err(broken)?;
+    lock.lock().map_err(broken)?;
+    let text = std::fs::read(&path).map_err(broken)?;
+    let (text, keyring) = with_another(&text).ok_or_else(|| OpenFault::UnreadableKeys {
+        path: path.clone(),
+        reason: "its contents are no keys".to_owned(),
+    })?;
+    beside(&path, &text)
+        .and_then(|beside| std::fs::rename(beside, &path))
+        .and_then(|()| sync_directory(&path))
+        .map_err(broken)?;
+    Ok(keyring)
+}
+
+/// Adds a signing key to those that the database holds.
+pub(crate) async fn rotate_in_database(
+    pool: &Pool,
+    master: &MasterKey,
+) -> Result<Keyring, OpenFault> {
+    let mut writing = pool.write().await?;
+    execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
+    let (sealed,): (Vec<u8>,) =
+        fetch_one!(writing, "SELECT value FROM secrets WHERE id = 'keyring'")?;
+    let text = master.0.open(CHECK, &sealed);
+    let text = text.map_err(|_| OpenFault::WrongMasterKey)?;
+    let (text, keyring) = with_another(&text).ok_or(OpenFault::Broke(
+        Broke::Stored {
+            column: "secrets.value",
+        }
+        .into(),
+    ))?;
+    let sealed = master.0.seal(CHECK, text.as_bytes());
+    let sql = "UPDATE secrets SET value = $1 WHERE id = 'keyring'";
+    execute!(writing, sql, sealed)?;
+    writing.commit().await?;
+    Ok(keyring)
 }
 
 /// The known text that the database's keys have sealed.

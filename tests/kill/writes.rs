@@ -249,7 +249,7 @@ impl Client<'_> {
         let made = self.acknowledged("POST", KEYS, Some(&json!({"name": name})), 201)?;
         let key = text(&made["api_key_id"]);
         ledger.keys.insert(key.clone());
-        if turn % 3 == 0 {
+        if turn.is_multiple_of(3) {
             ledger.unsure.insert(id.clone());
             self.acknowledged("DELETE", &path, None, 200)?;
             ledger.unsure.insert(key.clone());

@@ -4,11 +4,17 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use trunkline::store::{OpenFault, Options};
+use trunkline::api::token;
+use trunkline::store::{OpenFault, Options, Store};
+use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, org};
 
-crate::on_both!(a_future_migration_is_refused, an_open_twice_is_one_database);
+crate::on_both!(
+    a_future_migration_is_refused,
+    an_open_twice_is_one_database,
+    a_signing_key_is_rotated,
+);
 
 mod files {
     use crate::bed::on_sqlite;
@@ -44,6 +50,37 @@ async fn a_future_migration_is_refused(bed: &Bed) {
     assert!(matches!(fault, OpenFault::Future { found: 99, .. }));
     assert!(fault.to_string().contains("newer version"), "{fault}");
     assert_eq!(contents(bed.directory()), before);
+}
+
+/// The new key signs, tokens of the old one stay good, and what was sealed opens; two at once add a key each.
+async fn a_signing_key_is_rotated(bed: &Bed) {
+    let store = bed.open().await;
+    let (org, key) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let old = token::mint(store.keyring(), key, org, &[], NOW);
+    let sealed = store.keyring().seal(b"whose", b"secret");
+    let first = store.keyring().signing_key().id().to_owned();
+    store.close().await;
+    let rotate = || Store::rotate_signing_key(&bed.options, NOW);
+    let (one, other) = tokio::join!(rotate(), rotate());
+    let made = [one, other].map(|keys| keys.expect("a key").signing_key().id().to_owned());
+    let store = bed.open().await;
+    let keyring = store.keyring();
+    let known: Vec<_> = keyring.signing_keys().map(|pair| pair.id()).collect();
+    assert_eq!(known.len(), 3, "{known:?}");
+    assert_eq!(known[2], first);
+    assert!(made.contains(&known[0].to_owned()) && made.contains(&known[1].to_owned()));
+    let new = token::mint(keyring, key, org, &[], NOW);
+    assert_ne!(new.split('.').next(), old.split('.').next());
+    for token in [&old, &new] {
+        assert_eq!(
+            token::read(keyring, token).map(|claims| claims.sub),
+            Some(key)
+        );
+    }
+    assert_eq!(
+        keyring.open(b"whose", &sealed).expect("it opens"),
+        b"secret"
+    );
 }
 
 async fn an_open_twice_is_one_database(bed: &Bed) {
