@@ -34,6 +34,8 @@ pub struct Launch {
 pub struct Announcement {
     /// A key of the org.
     pub api_key: String,
+    /// A key of its partner.
+    pub partner_key: String,
     /// The org's agent.
     pub agent_id: String,
     /// The number that the agent holds.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use trunkline_bench::modes::{self, Fault, Load, Phase, Scale, Setting};
+use trunkline_bench::modes::{self, Fault, Fleet, Load, Phase, Scale, Setting};
 use trunkline_bench::report::Report;
 use trunkline_bench::seed::Rows;
 
@@ -86,6 +86,21 @@ enum Run {
         concurrency: usize,
         /// Seconds that count, of each half.
         #[arg(long, default_value_t = 20)]
+        seconds: u64,
+    },
+    /// PBXs that register and refresh: what a refresh and a binding cost.
+    Registrations {
+        /// Trunks, each of an org of its own.
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        trunks: u32,
+        /// Contacts of each trunk.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+        contacts: u32,
+        /// Refreshes a second.
+        #[arg(long, default_value = "500", value_parser = positive)]
+        rate: f64,
+        /// Seconds of them.
+        #[arg(long, default_value_t = 30)]
         seconds: u64,
     },
     /// What copying messages for traces adds to a call's CPU.
@@ -222,6 +237,20 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             concurrency,
             seconds,
         } => tell(modes::overload(&setting, concurrency, seconds)?),
+        Run::Registrations {
+            trunks,
+            contacts,
+            rate,
+            seconds,
+        } => {
+            let fleet = Fleet {
+                trunks: trunks as usize,
+                contacts: contacts as usize,
+                rate,
+                seconds,
+            };
+            tell(modes::registrations(&setting, fleet)?)
+        }
         Run::Tracing {
             rate,
             seconds,

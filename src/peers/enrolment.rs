@@ -237,7 +237,7 @@ impl Enrolment {
 /// A part of a time, drawn evenly.
 pub(super) fn share(whole: Duration, random: u64) -> Duration {
     let micros = u64::try_from(whole.as_micros()).unwrap_or(u64::MAX);
-    let part = u128::from(micros) * u128::from(random) >> 64;
+    let part = (u128::from(micros) * u128::from(random)) >> 64;
     Duration::from_micros(u64::try_from(part).unwrap_or(micros))
 }
 

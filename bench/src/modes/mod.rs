@@ -7,6 +7,7 @@ mod leftover;
 mod loopback;
 mod options;
 mod overload;
+mod registrations;
 mod tracing;
 
 use std::io;
@@ -30,6 +31,7 @@ pub use hold::{Phase, hold};
 pub use loopback::loopback;
 pub use options::options;
 pub use overload::overload;
+pub use registrations::{Fleet, registrations};
 pub use tracing::tracing;
 
 /// What all runs share.
