@@ -9,6 +9,8 @@ mod client;
 mod config;
 mod dedication;
 mod in_process;
+mod doctor;
+mod explain;
 mod key;
 mod number;
 mod org;
@@ -72,6 +74,8 @@ enum Command {
     Quickstart(quickstart::Command),
     RouteTest(route_test::Command),
     RouteReplay(route_replay::Command),
+    Explain(explain::Command),
+    Doctor(doctor::Command),
     /// Reads and judges the configuration.
     #[command(subcommand)]
     Config(config::Command),
@@ -145,6 +149,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Quickstart(command) => command.run(&config),
         Command::RouteTest(command) => outset::block_on(command.run(&config)),
         Command::RouteReplay(command) => outset::block_on(command.run(&config)),
+        Command::Explain(command) => outset::block_on(command.run(&config)),
+        Command::Doctor(command) => outset::block_on(command.run(&config)),
         Command::Config(command) => command.run(&config),
         Command::Capture(command) => command.run(),
         Command::Trace(command) => command.run(),

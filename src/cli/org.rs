@@ -136,6 +136,11 @@ pub(super) struct OfOrg {
 }
 
 impl OfOrg {
+    /// As it stood on the command line.
+    pub(super) fn as_given(&self) -> &str {
+        &self.org
+    }
+
     pub(super) async fn id(&self, store: &Store) -> Result<Uuid, Failure> {
         Ok(find(store, &self.org).await?.id)
     }

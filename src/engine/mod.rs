@@ -65,7 +65,7 @@ use lanes::Lanes;
 use observe::Observer;
 use outside::Outside;
 use peers::Watched;
-use resolve::Resolver;
+pub(crate) use resolve::Resolver;
 pub(crate) use settings::session_tokens;
 use settings::{bounds, calls_config, collector, disk, minter, registrar_config, sent_by};
 use shard::Shard;

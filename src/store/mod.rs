@@ -8,6 +8,7 @@ mod agents;
 mod auth_failures;
 mod call_events;
 mod calls;
+mod clock;
 mod column;
 mod contacts;
 mod dedications;

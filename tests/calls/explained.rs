@@ -199,3 +199,43 @@ fn the_doctor_reports_on_the_trunk() {
         "{report}"
     );
 }
+
+/// The text of each finding that is to be mended.
+fn problems(report: &Value) -> Vec<String> {
+    let findings = report["findings"].as_array().expect("findings").iter();
+    let wrong = findings.filter(|finding| finding["level"] == "problem");
+    wrong
+        .map(|finding| {
+            assert!(finding["mend"].is_string(), "{finding}");
+            format!("{}: {}", finding["check"], finding["text"])
+        })
+        .collect()
+}
+
+#[test]
+fn a_deployment_is_examined() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = House::new().serve();
+    let (code, report) = daemon.house.doctor();
+    assert_eq!((code, problems(&report)), (Some(0), Vec::new()), "{report}");
+    // A runtime that isn't there, a PBX without session timers that dials another host, and a log-in that failed.
+    let gone = Runtime::new();
+    daemon.house.agent("Gone", gone);
+    let wrong = Credentials {
+        password: "wrong".to_owned(),
+        ..daemon.credentials()
+    };
+    refusal(&daemon.caller().with(wrong));
+    failures(&daemon, 1);
+    daemon.caller().play("caller_hangs_up").finish();
+    daemon.record();
+    let (code, report) = daemon.house.doctor();
+    assert_eq!(code, Some(1), "{report}");
+    let found = problems(&report);
+    for part in ["\"runtime\": ", "\"log_ins\": ", "\"session_timers\": "] {
+        assert!(found.iter().any(|text| text.starts_with(part)), "{part}: {found:?}");
+    }
+    assert_eq!(found.len(), 3, "{found:?}");
+}

@@ -1,5 +1,6 @@
 //! The command line from outside: setting up from the shell, and starts that must fail without leaving a trace.
 
+mod explained;
 mod outset;
 mod quickstart;
 mod setup;

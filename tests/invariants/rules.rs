@@ -67,7 +67,7 @@ const MAY_IMPORT: [(&str, &[&str]); 21] = [
         ],
     ),
     ("capture", &[]),
-    ("explain", &["calls", "store"]),
+    ("explain", &["calls", "capture", "store"]),
     ("traces", &["capture"]),
     ("config", &[]),
     ("tls", &[]),

@@ -24,7 +24,7 @@ pub(crate) struct AuthFailureView {
     /// The address that it came from.
     source: IpAddr,
     username: String,
-    /// What was wrong: `password`, `user`, `expired`, `nonce`, `realm`, `uri`, `algorithm`, `malformed` or `address`.
+    /// What was wrong: `password`, `user`, `expired`, `nonce`, `realm`, `uri`, `algorithm` or `malformed`.
     part: String,
     /// The same in words, with what to do.
     explanation: &'static str,

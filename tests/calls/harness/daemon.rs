@@ -221,6 +221,15 @@ impl House {
         run(self.folder.path(), &self.settings, arguments)
     }
 
+    /// What the doctor finds: its exit code and its report.
+    pub(crate) fn doctor(&self) -> (Option<i32>, Value) {
+        let mut command = command(self.folder.path(), &self.settings);
+        let output = command.args(["doctor", "--json"]).stdin(Stdio::null()).output();
+        let output = output.expect("the daemon's binary runs");
+        let report = serde_json::from_slice(&output.stdout);
+        (output.status.code(), report.expect("a report"))
+    }
+
     pub(crate) fn serve(self) -> Daemon {
         Daemon {
             process: self.start(),

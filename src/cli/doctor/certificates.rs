@@ -1,0 +1,171 @@
+//! TLS: whether the certificates can be read, are for the names that are dialled, and for how many days they are good.
+
+use std::path::Path;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use trunkline_sip::moment::Moment;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::config::Config;
+use crate::explain::finding::Finding;
+
+const DAY_S: i64 = 86_400;
+/// Fewer days than this are to be mended, fewer than that are worth knowing.
+const SOON: i64 = 14;
+const WATCH: i64 = 30;
+
+pub(super) fn examine(config: &Config, now: Moment) -> Vec<Finding> {
+    let sip = config.sip.public_host.as_ref();
+    let sip = sip.filter(|host| host.ip().is_none());
+    let http = config.http.public_url.as_deref().and_then(host_of_url);
+    let files = [
+        ("sip.tls_certificate", &config.sip.tls_certificate, sip.map(|host| host.host())),
+        ("http.tls_certificate", &config.http.tls, http),
+    ];
+    let files = files.into_iter();
+    files
+        .filter_map(|(key, files, host)| Some(one(key, &files.as_ref()?.0, host, now)))
+        .collect()
+}
+
+fn host_of_url(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split('/').next()?;
+    let host = authority.split(':').next()?;
+    host.parse::<std::net::IpAddr>().is_err().then_some(host)
+}
+
+fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
+    const CHECK: &str = "certificate";
+    let read = std::fs::read(file).map_err(|error| error.to_string());
+    let read = read.and_then(|pem| Facts::read(&pem));
+    let facts = match read {
+        Ok(facts) => facts,
+        Err(fault) => {
+            return Finding::problem(
+                CHECK,
+                format!("{} ({key}) can't be used: {fault}.", file.display()),
+                format!("Set {key} to a PEM file with the certificate chain."),
+            );
+        }
+    };
+    let today = i64::try_from(now.as_millis() / 1_000).unwrap_or(i64::MAX);
+    let days = (facts.until - today).div_euclid(DAY_S);
+    let shown = format!("{} ({key})", file.display());
+    if facts.from > today {
+        return Finding::problem(
+            CHECK,
+            format!("{shown} isn't good yet."),
+            "Look at this machine's clock, or at when the certificate begins.",
+        );
+    }
+    if days < 0 {
+        return Finding::problem(
+            CHECK,
+            format!("{shown} expired {} days ago.", -days),
+            "Renew it, then send the daemon SIGHUP.",
+        );
+    }
+    if let Some(host) = host.filter(|host| !facts.names(host)) {
+        return Finding::problem(
+            CHECK,
+            format!("{shown} isn't for {host}, but for {}.", facts.names.join(", ")),
+            format!("Get one that names {host}: peers that verify it end the connection."),
+        );
+    }
+    if days < SOON {
+        return Finding::problem(
+            CHECK,
+            format!("{shown} expires in {days} days."),
+            "Renew it, then send the daemon SIGHUP.",
+        );
+    }
+    let text = format!("{shown} is good for {days} days.");
+    if days < WATCH {
+        Finding::note(CHECK, text)
+    } else {
+        Finding::ok(CHECK, text)
+    }
+}
+
+/// What matters of a certificate. Times in seconds since 1970.
+struct Facts {
+    from: i64,
+    until: i64,
+    names: Vec<String>,
+}
+
+impl Facts {
+    fn read(pem: &[u8]) -> Result<Self, String> {
+        let mut chain = CertificateDer::pem_slice_iter(pem);
+        let first = chain.next().ok_or("it holds no certificate")?;
+        let der = first.map_err(|error| error.to_string())?;
+        let (_, read) = X509Certificate::from_der(&der).map_err(|error| error.to_string())?;
+        let named = read.subject_alternative_name().ok().flatten();
+        let names = named.iter().flat_map(|named| &named.value.general_names);
+        let names = names.filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        });
+        Ok(Self {
+            from: read.validity().not_before.timestamp(),
+            until: read.validity().not_after.timestamp(),
+            names: names.collect(),
+        })
+    }
+
+    /// RFC 6125 §6.4: a wildcard stands for one label.
+    fn names(&self, host: &str) -> bool {
+        self.names.iter().any(|name| match name.strip_prefix("*.") {
+            Some(rest) => host
+                .split_once('.')
+                .is_some_and(|(_, parent)| parent.eq_ignore_ascii_case(rest)),
+            None => name.eq_ignore_ascii_case(host),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+    use crate::explain::finding::Level;
+
+    /// A certificate that is good from 2026 to the end of 2029.
+    fn pem() -> tempfile::NamedTempFile {
+        let mut params = rcgen::CertificateParams::new(vec!["*.example.com".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2026, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        file.write_all(pem.as_bytes()).unwrap();
+        file
+    }
+
+    #[test]
+    fn days_and_names_are_told() {
+        let file = pem();
+        let day = |days: u64| Moment::from_secs(1_893_456_000 - days * 86_400); // before 2030-01-01
+        for (case, host, now, level, text) in [
+            ("good", Some("sip.example.com"), day(400), Level::Ok, "is good for 400 days"),
+            ("another name", Some("sip.example.org"), day(400), Level::Problem, "isn't for sip.example.org"),
+            ("two labels", Some("a.b.example.com"), day(400), Level::Problem, "isn't for a.b.example.com"),
+            ("a month", None, day(29), Level::Note, "29 days"),
+            ("soon", None, day(3), Level::Problem, "expires in 3 days"),
+            ("not yet", None, day(2_000), Level::Problem, "isn't good yet"),
+            ("over", None, Moment::from_secs(1_893_456_000 + 90_000), Level::Problem, "expired 2 days ago"),
+        ] {
+            let found = one("sip.tls_certificate", file.path(), host, now);
+            assert_eq!(found.level, level, "{case}: {found}");
+            assert!(found.text.contains(text), "{case}: {found}");
+        }
+        let nowhere = one("sip.tls_certificate", Path::new("/nowhere.pem"), None, day(1));
+        assert_eq!(nowhere.level, Level::Problem);
+        assert_eq!(host_of_url("https://api.example.com:8443/x"), Some("api.example.com"));
+        assert_eq!(host_of_url("http://127.0.0.1:8080"), None);
+    }
+}

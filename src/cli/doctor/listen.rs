@@ -1,0 +1,129 @@
+//! The daemon and its ports: whether it runs, is ready, and answers on every address that it is to listen on.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use trunkline_sip::flow::Transport;
+
+use super::ping::{Answer, near, ping};
+use crate::config::{Config, Listener};
+use crate::explain::finding::Finding;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+const START: &str = "Start it: trunkline serve.";
+
+pub(super) async fn examine(config: &Config) -> Vec<Finding> {
+    let (daemon, is_up) = daemon(config).await;
+    let mut findings = vec![daemon];
+    for listener in &config.sip.listeners {
+        findings.push(if is_up {
+            answering(listener).await
+        } else {
+            free(listener)
+        });
+    }
+    findings
+}
+
+/// What `/readyz` says, and whether anybody is there.
+async fn daemon(config: &Config) -> (Finding, bool) {
+    const CHECK: &str = "daemon";
+    let address = near(config.http.listen);
+    let asked = tokio::time::timeout(PATIENCE, readiness(config, address)).await;
+    match asked {
+        Ok(Ok(None)) => (
+            Finding::ok(CHECK, format!("The daemon listens on https at {address}.")),
+            true,
+        ),
+        Ok(Ok(Some((200, body)))) if body.contains("degraded") => (
+            Finding::problem(
+                CHECK,
+                "The daemon runs, and its database is away: calls go on from memory.",
+                "Look at whether the database runs and can be reached from here.",
+            ),
+            true,
+        ),
+        Ok(Ok(Some((200, _)))) => (
+            Finding::ok(CHECK, format!("The daemon at {address} is ready.")),
+            true,
+        ),
+        Ok(Ok(Some((503, _)))) => (
+            Finding::note(
+                CHECK,
+                format!("The daemon at {address} is shutting down and takes no new calls."),
+            ),
+            true,
+        ),
+        Ok(Ok(Some(_))) => (
+            Finding::problem(
+                CHECK,
+                format!("Something else than this daemon answers at {address}."),
+                "End the program that holds http.listen, or set http.listen to another address.",
+            ),
+            false,
+        ),
+        Ok(Err(_)) | Err(_) => (
+            Finding::problem(CHECK, format!("Nothing answers at {address} (http.listen)."), START),
+            false,
+        ),
+    }
+}
+
+/// Status and body of `/readyz`; nothing over TLS, where the connection has to do.
+async fn readiness(
+    config: &Config,
+    address: std::net::SocketAddr,
+) -> std::io::Result<Option<(u16, String)>> {
+    let mut stream = TcpStream::connect(address).await?;
+    if config.http.tls.is_some() {
+        return Ok(None);
+    }
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(16 * 1024).read_to_end(&mut answer).await?;
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    Ok(Some((status.unwrap_or(0), text)))
+}
+
+async fn answering(listener: &Listener) -> Finding {
+    const CHECK: &str = "port";
+    let Listener {
+        transport, address, ..
+    } = listener;
+    match ping(*transport, near(*address)).await {
+        Answer::Status(_) | Answer::Connected => {
+            Finding::ok(CHECK, format!("SIP answers on {transport} {address}."))
+        }
+        Answer::Silence | Answer::Refused(_) => Finding::problem(
+            CHECK,
+            format!("Nothing SIP answers on {transport} {address}, though the daemon runs."),
+            "Restart the daemon with this configuration, and look for a firewall on this machine.",
+        ),
+    }
+}
+
+/// Whether the port could be had by a daemon that isn't running.
+fn free(listener: &Listener) -> Finding {
+    const CHECK: &str = "port";
+    let Listener {
+        transport, address, ..
+    } = listener;
+    let bound = match transport {
+        Transport::Udp => std::net::UdpSocket::bind(address).map(drop),
+        Transport::Tcp | Transport::Tls => std::net::TcpListener::bind(address).map(drop),
+    };
+    match bound {
+        Ok(()) => Finding::note(CHECK, format!("{transport} {address} is free for the daemon.")),
+        Err(error) => Finding::problem(
+            CHECK,
+            format!("{transport} {address} can't be listened on: {error}."),
+            format!("End the program that holds it, or set sip.{transport} to another address."),
+        ),
+    }
+}

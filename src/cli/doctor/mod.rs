@@ -1,0 +1,126 @@
+//! `trunkline doctor`: looks at a deployment from outside and inside, and says what to mend. Changes nothing.
+//!
+//! Each check is a file: `listen` the daemon and its ports, `names` what is advertised, `certificates` TLS, `reach` runtimes and
+//! carriers, `orgs` the database, the tenants in it and how their phone systems speak.
+
+mod certificates;
+mod listen;
+mod names;
+mod orgs;
+mod ping;
+mod reach;
+
+use serde::Serialize;
+
+use super::output::{Output, json, print};
+use super::{Failure, now, outset};
+use crate::config::{Config, DatabaseUrl};
+use crate::engine::Resolver;
+use crate::explain::finding::{Finding, Level};
+use crate::store::{Recorded, Store};
+use crate::telemetry::redact;
+
+/// Checks a deployment, and says what to do about what it finds.
+///
+/// Exit code 0: nothing to mend; 1: something is; 2: it can't run.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trunkline doctor\n  trunkline --config /etc/trunkline.toml doctor --json"
+)]
+pub(super) struct Command {
+    /// Show only what is to be mended.
+    #[arg(long)]
+    quiet: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'f> {
+    problems: usize,
+    findings: Vec<&'f Finding>,
+}
+
+/// What every check may look at.
+struct Patient<'c> {
+    config: &'c Config,
+    resolver: Resolver,
+    /// Calls of late, of all orgs, newest first.
+    calls: Vec<Recorded>,
+}
+
+impl Command {
+    pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let findings = examine(config).await;
+        let problems = findings
+            .iter()
+            .filter(|finding| finding.level == Level::Problem)
+            .count();
+        let shown = |finding: &&Finding| !self.quiet || finding.level == Level::Problem;
+        let findings: Vec<&Finding> = findings.iter().filter(shown).collect();
+        if self.output.is_json() {
+            print(&json(&Report { problems, findings }));
+        } else {
+            let lines = findings.iter().map(|finding| finding.to_string());
+            let lines: Vec<String> = lines
+                .flat_map(|lines| lines.lines().map(str::to_owned).collect::<Vec<_>>())
+                .map(|line| redact::escape(&line).into_owned())
+                .collect();
+            if !lines.is_empty() {
+                print(&lines.join("\n"));
+            }
+        }
+        match problems {
+            0 => Ok(()),
+            1 => Err(Failure::Command("one thing is to be mended".to_owned())),
+            many => Err(Failure::Command(format!("{many} things are to be mended"))),
+        }
+    }
+}
+
+async fn examine(config: &Config) -> Vec<Finding> {
+    let mut findings = listen::examine(config).await;
+    let mut patient = Patient {
+        config,
+        resolver: Resolver::new(&config.sip.nameservers),
+        calls: Vec::new(),
+    };
+    match open(config).await {
+        Ok(None) => findings.push(Finding::note(
+            "database",
+            "There is no database yet; trunkline quickstart or trunkline serve makes one.",
+        )),
+        Ok(Some(store)) => match orgs::Orgs::read(&store, now()).await {
+            Ok(orgs) => {
+                patient.calls = orgs.calls();
+                findings.extend(orgs.examine(&store, now()).await);
+                findings.extend(reach::examine(&patient, &orgs).await);
+            }
+            Err(error) => findings.push(Finding::problem(
+                "database",
+                format!("The database can't be read: {error}."),
+                "Look at whether it runs, and at database.url.",
+            )),
+        },
+        Err(fault) => findings.push(Finding::problem(
+            "database",
+            "The database can't be opened.",
+            fault,
+        )),
+    }
+    findings.extend(names::examine(&patient).await);
+    findings.extend(certificates::examine(config, now()));
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+    findings
+}
+
+/// The database, if there is one: looking at a deployment makes none.
+async fn open(config: &Config) -> Result<Option<Store>, String> {
+    if let DatabaseUrl::Sqlite(file) = &config.database.url
+        && !file.exists()
+    {
+        return Ok(None);
+    }
+    let opened = outset::open_store(config).await;
+    opened.map(Some).map_err(|failure| failure.to_string())
+}

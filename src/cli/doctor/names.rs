@@ -1,0 +1,154 @@
+//! What peers are told to dial: whether it leads here, by address and by DNS, and whether it is what they do dial.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use trunkline_sip::flow::Transport;
+
+use super::Patient;
+use crate::calls::is_private;
+use crate::calls::target::Unresolved;
+use crate::config::Config;
+use crate::explain::finding::Finding;
+
+pub(super) async fn examine(patient: &Patient<'_>) -> Vec<Finding> {
+    let config = patient.config;
+    let endpoint = config.sip.endpoint();
+    let host = host_of(&endpoint).to_owned();
+    let mut findings = Vec::from_iter(dialled(patient, &host));
+    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(ip) => findings.push(address(patient, ip, &endpoint)),
+        Err(_) => {
+            for transport in transports(config) {
+                findings.push(name(patient, &host, transport).await);
+            }
+        }
+    }
+    findings
+}
+
+/// `host` of `host:port`.
+fn host_of(endpoint: &str) -> &str {
+    match endpoint.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) && !host.ends_with(':') => host,
+        Some(_) | None => endpoint,
+    }
+}
+
+fn transports(config: &Config) -> BTreeSet<&'static str> {
+    let listeners = config.sip.listeners.iter();
+    listeners.map(|listener| listener.transport.uri_name()).collect()
+}
+
+fn address(patient: &Patient<'_>, ip: IpAddr, endpoint: &str) -> Finding {
+    const CHECK: &str = "advertised";
+    let from_outside = patient
+        .calls
+        .iter()
+        .filter_map(|call| call.asked.as_ref())
+        .map(|asked| asked.source.ip())
+        .find(|source| !is_private(*source));
+    match from_outside {
+        Some(source) if is_private(ip) => Finding::problem(
+            CHECK,
+            format!("Peers are told {endpoint}, a private address, and calls come from {source} outside."),
+            "Set sip.public_host to the address or name that peers reach this daemon by.",
+        ),
+        Some(_) | None if ip.is_loopback() => Finding::note(
+            CHECK,
+            format!("Peers are told {endpoint}, which only this machine reaches."),
+        ),
+        Some(_) | None => Finding::ok(CHECK, format!("Peers are told to dial {endpoint}.")),
+    }
+}
+
+/// Whether what peers dial is what they are told.
+fn dialled(patient: &Patient<'_>, host: &str) -> Option<Finding> {
+    const CHECK: &str = "dialled_host";
+    let listeners = patient.config.sip.listeners.iter();
+    let mut told: Vec<String> = listeners
+        .filter_map(|listener| Some(listener.advertise.as_ref()?.host().to_owned()))
+        .collect();
+    told.push(host.to_owned());
+    let asked = patient.calls.iter().filter_map(|call| call.asked.as_ref());
+    let hosts: Vec<&str> = asked.map(|asked| host_of(&asked.host)).collect();
+    let is_told = |host: &&&str| !told.iter().any(|told| told.eq_ignore_ascii_case(host));
+    let others: Vec<&&str> = hosts.iter().filter(is_told).collect();
+    let (first, count) = (others.first()?, others.len());
+    let all = hosts.len();
+    Some(if count * 2 >= all {
+        Finding::problem(
+            CHECK,
+            format!("{count} of the last {all} calls were sent to {first}, and peers are told {host}."),
+            format!("Set sip.public_host to {first} if that leads here for everybody, or point the phone systems at {host}."),
+        )
+    } else {
+        Finding::note(
+            CHECK,
+            format!("{count} of the last {all} calls were sent to {first} instead of {host}."),
+        )
+    })
+}
+
+/// What DNS says of the name for a transport.
+async fn name(patient: &Patient<'_>, host: &str, transport: &'static str) -> Finding {
+    const CHECK: &str = "dns";
+    let config = patient.config;
+    let listeners = config.sip.listeners.iter();
+    let ports: BTreeSet<u16> = listeners
+        .filter(|listener| listener.transport.uri_name() == transport)
+        .map(|listener| listener.address.port())
+        .collect();
+    let wanted = Unresolved {
+        uri: format!("sip:{host}").into(),
+        host: host.into(),
+        // With a port in what peers are told, SRV records aren't looked at (RFC 3263 §4.2).
+        port: config.sip.public_host.as_ref().and_then(|told| told.port),
+        transport: Some(match transport {
+            "tcp" => Transport::Tcp,
+            "tls" => Transport::Tls,
+            _ => Transport::Udp,
+        }),
+    };
+    let targets = patient.resolver.resolve(&wanted).await;
+    let Some(first) = targets.first() else {
+        return Finding::problem(
+            CHECK,
+            format!("{host} has no address, by SRV or by itself, for {transport}."),
+            format!("Add an A or AAAA record for {host}, or set sip.public_host to a name that has one."),
+        );
+    };
+    let address = first.address;
+    if targets.iter().all(|target| target.address.ip().is_loopback()) {
+        return Finding::note(
+            CHECK,
+            format!("{host} leads to {address}, which only this machine reaches."),
+        );
+    }
+    if !targets.iter().any(|target| ports.contains(&target.address.port())) {
+        return Finding::problem(
+            CHECK,
+            format!("{host} leads to {address} for {transport}, and none of the {transport} listeners has that port."),
+            format!("Let the SRV record _sip of {host} name a port of sip.{transport}, or name the port in sip.public_host."),
+        );
+    }
+    Finding::ok(CHECK, format!("{host} leads to {address} for {transport}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_told_from_its_port() {
+        for (endpoint, host) in [
+            ("sip.example.com", "sip.example.com"),
+            ("sip.example.com:5070", "sip.example.com"),
+            ("[2001:db8::1]:5060", "[2001:db8::1]"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+            ("192.0.2.1:5060", "192.0.2.1"),
+        ] {
+            assert_eq!(host_of(endpoint), host);
+        }
+    }
+}

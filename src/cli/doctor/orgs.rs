@@ -1,0 +1,164 @@
+//! The database and what is in it: tenants whom nobody could call, log-ins that fail, clocks, and how phone systems speak.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use crate::explain::finding::{Finding, Level};
+use crate::explain::{log_in, pbx};
+use crate::store::{AgentKind, Error, OrgRows, Recorded, Store};
+
+/// Calls of each org that are looked at, and how far back.
+const CALLS: u32 = 50;
+const OF_LATE: Duration = Duration::from_secs(7 * 24 * 3_600);
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// Orgs that are looked at.
+const ORGS: usize = 200;
+/// A database's clock may be off by this.
+const SKEW: Duration = Duration::from_secs(5);
+
+/// What was read.
+pub(super) struct Orgs {
+    pub(super) rows: Vec<OrgRows>,
+    calls: Vec<(Uuid, Vec<Recorded>)>,
+    took: Duration,
+    total: usize,
+}
+
+impl Orgs {
+    pub(super) async fn read(store: &Store, now: Moment) -> Result<Self, Error> {
+        let began = crate::engine::clock::now();
+        let mut rows = store.rows_of(None).await?;
+        let took = crate::engine::clock::now().since(began);
+        rows.sort_by_key(|rows| rows.org.id);
+        let total = rows.len();
+        rows.truncate(ORGS);
+        let period = (now - OF_LATE, now + DAY);
+        let mut calls = Vec::with_capacity(rows.len());
+        for rows in &rows {
+            let org = rows.org.id;
+            let recorded = store.calls().recorded(org, period, None, CALLS).await?;
+            calls.push((org, recorded));
+        }
+        Ok(Self {
+            rows,
+            calls,
+            took,
+            total,
+        })
+    }
+
+    /// The calls of all orgs.
+    pub(super) fn calls(&self) -> Vec<Recorded> {
+        let all = self.calls.iter().flat_map(|(_, calls)| calls);
+        all.cloned().collect()
+    }
+
+    pub(super) async fn examine(&self, store: &Store, now: Moment) -> Vec<Finding> {
+        let mut findings = vec![self.database()];
+        findings.extend(clock(store, now).await);
+        for (rows, (_, calls)) in self.rows.iter().zip(&self.calls) {
+            findings.extend(set_up(rows));
+            findings.extend(spoken(rows, calls));
+            findings.extend(log_ins(store, rows, now).await);
+        }
+        findings
+    }
+
+    fn database(&self) -> Finding {
+        let shown = self.rows.len();
+        let orgs = match self.total {
+            1 => "one org".to_owned(),
+            total if total > shown => format!("{total} orgs, of which {shown} are looked at"),
+            total => format!("{total} orgs"),
+        };
+        let millis = self.took.as_millis();
+        if self.took > Duration::from_secs(1) {
+            return Finding::problem(
+                "database",
+                format!("The database took {millis} ms to read {orgs}."),
+                "Look at its load and at the network between; calls don't wait for it, the API does.",
+            );
+        }
+        Finding::ok("database", format!("The database answers, and holds {orgs}."))
+    }
+}
+
+/// The database's clock against this machine's.
+async fn clock(store: &Store, now: Moment) -> Option<Finding> {
+    let theirs = store.clock().await.ok().flatten()?;
+    let off = theirs.since(now).max(now.since(theirs));
+    Some(if off > SKEW {
+        Finding::problem(
+            "clock",
+            format!("This machine's clock and the database's are {} seconds apart.", off.as_secs()),
+            "Let both take their time from NTP: nonces, certificates and the order of records depend on it.",
+        )
+    } else {
+        Finding::ok("clock", "This machine's clock and the database's agree.")
+    })
+}
+
+/// What keeps calls from being answered at all.
+fn set_up(rows: &OrgRows) -> Vec<Finding> {
+    let name = &rows.org.name;
+    let mut findings = Vec::new();
+    let answers = |agent: &&crate::store::Agent| agent.enabled && agent.kind == AgentKind::Inbound;
+    if rows.agents.iter().filter(answers).count() == 0 {
+        findings.push(Finding::problem(
+            "agents",
+            format!("{name:?} has no enabled inbound agent: every call to it is refused."),
+            "Make or enable one: trunkline agent create, trunkline agent update ID --enabled.",
+        ));
+    }
+    match &rows.trunk {
+        None if rows.dedicated.is_empty() => findings.push(Finding::note(
+            "trunk",
+            format!("{name:?} has no inbound trunk: nobody can call it."),
+        )),
+        None | Some(_) => {}
+    }
+    findings
+}
+
+/// What the org's phone systems show that hurts, each thing once.
+fn spoken(rows: &OrgRows, calls: &[Recorded]) -> Vec<Finding> {
+    let country = rows.trunk.as_ref().and_then(|trunk| trunk.default_country);
+    let mut found: BTreeMap<&'static str, (usize, Finding)> = BTreeMap::new();
+    let all = calls.iter().filter(|call| call.asked.is_some()).count();
+    for asked in calls.iter().filter_map(|call| call.asked.as_ref()) {
+        let wrong = pbx::examine(asked, country).into_iter();
+        for finding in wrong.filter(|finding| finding.level == Level::Problem) {
+            let entry = found.entry(finding.check).or_insert((0, finding));
+            entry.0 += 1;
+        }
+    }
+    let name = &rows.org.name;
+    found
+        .into_values()
+        .map(|(count, finding)| Finding {
+            text: format!("{name:?}, {count} of its last {all} calls: {}", finding.text),
+            ..finding
+        })
+        .collect()
+}
+
+async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> {
+    let page = store.auth_failures().list(rows.org.id, None, 100).await.ok()?;
+    let late = page.items.iter().filter(|failure| now.since(failure.at) <= DAY);
+    let last = late.clone().next()?;
+    Some(Finding::problem(
+        "log_ins",
+        format!(
+            "{:?}: {} log-ins failed in the last 24 hours, the last from {} as {:?} ({}).",
+            rows.org.name,
+            late.count(),
+            last.source,
+            last.username,
+            last.part
+        ),
+        log_in::sentence(&last.part),
+    ))
+}

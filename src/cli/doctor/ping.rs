@@ -1,0 +1,121 @@
+//! One OPTIONS to somewhere, and whether anything SIP comes back in time.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use trunkline_sip::flow::Transport;
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Times that a datagram is sent.
+const ATTEMPTS: u32 = 3;
+
+/// What came back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    /// A SIP response of this status.
+    Status(u16),
+    /// A connection, on which nothing more is asked.
+    Connected,
+    /// Nothing.
+    Silence,
+    /// A refusal of the network's.
+    Refused(String),
+}
+
+impl Answer {
+    pub(super) const fn is_alive(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::Connected)
+    }
+}
+
+/// Asks a peer whether it is there.
+pub(super) async fn ping(transport: Transport, peer: SocketAddr) -> Answer {
+    let asked = async {
+        match transport {
+            Transport::Udp => udp(peer).await,
+            Transport::Tcp => tcp(peer).await,
+            Transport::Tls => TcpStream::connect(peer).await.map(|_| Answer::Connected),
+        }
+    };
+    match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => Answer::Refused(error.to_string()),
+        Err(_) => Answer::Silence,
+    }
+}
+
+/// Where a listener of ours is reached from this machine.
+pub(super) fn near(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+async fn udp(peer: SocketAddr) -> std::io::Result<Answer> {
+    let any: IpAddr = if peer.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
+    socket.connect(peer).await?;
+    let request = options("UDP", socket.local_addr()?, peer);
+    let mut buffer = vec![0; 4_096];
+    for _ in 0..ATTEMPTS {
+        socket.send(request.as_bytes()).await?;
+        let received = tokio::time::timeout(PATIENCE / ATTEMPTS, socket.recv(&mut buffer)).await;
+        if let Ok(length) = received {
+            return Ok(read(&buffer[..length?]));
+        }
+    }
+    Ok(Answer::Silence)
+}
+
+async fn tcp(peer: SocketAddr) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect(peer).await?;
+    let request = options("TCP", stream.local_addr()?, peer);
+    stream.write_all(request.as_bytes()).await?;
+    let mut buffer = vec![0; 4_096];
+    let length = stream.read(&mut buffer).await?;
+    Ok(read(&buffer[..length]))
+}
+
+fn read(octets: &[u8]) -> Answer {
+    let status = octets
+        .strip_prefix(b"SIP/2.0 ")
+        .and_then(|rest| std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok());
+    status.map_or(Answer::Silence, Answer::Status)
+}
+
+fn options(transport: &str, own: SocketAddr, peer: SocketAddr) -> String {
+    let unique = uuid::Uuid::new_v4().simple();
+    format!(
+        "OPTIONS sip:{peer} SIP/2.0\r\nVia: SIP/2.0/{transport} {own};branch=z9hG4bK{unique};rport\r\nMax-Forwards: 70\r\n\
+         From: <sip:doctor@{own}>;tag={unique}\r\nTo: <sip:{peer}>\r\nCall-ID: {unique}\r\nCSeq: 1 OPTIONS\r\n\
+         Contact: <sip:doctor@{own}>\r\nContent-Length: 0\r\n\r\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sip_counts_as_an_answer() {
+        for (octets, expected) in [
+            (&b"SIP/2.0 200 OK\r\n"[..], Answer::Status(200)),
+            (b"SIP/2.0 405 No\r\n", Answer::Status(405)),
+            (b"HTTP/1.1 400 Bad Request\r\n", Answer::Silence),
+            (b"SIP/2.0 x", Answer::Silence),
+            (b"", Answer::Silence),
+        ] {
+            assert_eq!(read(octets), expected, "{}", octets.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether the agents' runtimes and the carriers can be reached: each address once, by OPTIONS.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use trunkline_sip::flow::Transport;
+
+use super::Patient;
+use super::orgs::Orgs;
+use super::ping::{Answer, ping};
+use crate::calls::target::{self, Place, Target, Unresolved};
+use crate::config::DefaultRuntime;
+use crate::directory::settings::Runtime;
+use crate::explain::finding::Finding;
+
+/// Addresses that are asked.
+const ASKED: usize = 64;
+
+pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> {
+    let mut places: BTreeMap<(&'static str, String), String> = BTreeMap::new();
+    if let DefaultRuntime::Sip(uri) = &patient.config.phone.default_runtime {
+        places.insert(("runtime", uri.to_string()), "the default runtime".to_owned());
+    }
+    for rows in &orgs.rows {
+        for agent in &rows.agents {
+            let Some(Runtime::Sip { uri, fallbacks }) = &agent.runtime else {
+                continue;
+            };
+            for template in std::iter::once(uri).chain(fallbacks) {
+                let uri = target::fill(template, agent.id, rows.org.id);
+                let place = place_alone(&uri).unwrap_or_else(|| uri.to_string());
+                let whose = format!("agent {:?} of {:?}", agent.name, rows.org.name);
+                places.entry(("runtime", place)).or_insert(whose);
+            }
+        }
+        for trunk in &rows.outbound_trunks {
+            let Some((host, port)) = &trunk.settings.peer else {
+                continue;
+            };
+            let transport = trunk.settings.transport.uri_name();
+            let uri = format!("sip:{host}:{port};transport={transport}");
+            let whose = format!("outbound trunk {:?} of {:?}", trunk.settings.name, rows.org.name);
+            places.entry(("carrier", uri)).or_insert(whose);
+        }
+    }
+    let asked = places.into_iter().take(ASKED);
+    let asked = asked.map(|((check, uri), whose)| one(patient, check, uri, whose));
+    join_all(asked).await
+}
+
+/// The URI without its user, which makes no difference to where it leads.
+fn place_alone(uri: &str) -> Option<String> {
+    let (scheme, rest) = uri.split_once(':')?;
+    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    Some(format!("{scheme}:{host}"))
+}
+
+async fn one(patient: &Patient<'_>, check: &'static str, uri: String, whose: String) -> Finding {
+    let targets = match target::place(&uri) {
+        Some(Place::Known(target)) => vec![target],
+        Some(Place::Name(wanted)) => resolved(patient, &wanted).await,
+        None => Vec::new(),
+    };
+    if targets.is_empty() {
+        return Finding::problem(
+            check,
+            format!("{uri} ({whose}) leads nowhere: its host has no address."),
+            "Correct the host, or add its DNS records.",
+        );
+    }
+    let mut silent = Vec::new();
+    for target in &targets {
+        let answer = ping(target.transport, target.address).await;
+        if answer.is_alive() {
+            return Finding::ok(check, format!("{uri} ({whose}) answers at {}.", target.address));
+        }
+        silent.push(said(target, &answer));
+    }
+    Finding::problem(
+        check,
+        format!("{uri} ({whose}) can't be reached: {}.", silent.join(", ")),
+        "Look at whether it runs and listens there, and at firewalls between.",
+    )
+}
+
+async fn resolved(patient: &Patient<'_>, wanted: &Unresolved) -> Vec<Target> {
+    patient.resolver.resolve(wanted).await
+}
+
+fn said(target: &Target, answer: &Answer) -> String {
+    let Target {
+        transport, address, ..
+    } = target;
+    match answer {
+        Answer::Refused(why) => format!("{transport} {address}: {why}"),
+        Answer::Silence if *transport == Transport::Udp => {
+            format!("{transport} {address} answers no OPTIONS")
+        }
+        Answer::Silence | Answer::Status(_) | Answer::Connected => {
+            format!("{transport} {address} is silent")
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `trunkline explain CAPTURE`: from a capture that was taken at a phone system to why a call was refused, and what mends it.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use trunkline_routing::{Decision, decide};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::org::OfOrg;
+use super::output::{Output, json, print};
+use super::{Failure, outset};
+use crate::capture::import::import;
+use crate::config::Config;
+use crate::directory::view::OrgView;
+use crate::explain::call::Explanation;
+use crate::explain::captured::Seen;
+use crate::explain::log_in::{self, FailureView};
+use crate::explain::mend::{commands, quoted};
+use crate::store::{Error, InboundTrunk, Recorded, Store, Wrong, written};
+use crate::telemetry::redact;
+
+/// Calls of a capture that are explained.
+const MOST: usize = 100;
+/// How far the clock of a capture may be off ours.
+const SKEW: Duration = Duration::from_secs(24 * 3_600);
+
+/// Says why the calls of a capture went where they went, and what mends those that were refused.
+///
+/// Reads what `capture import` reads, taken at the PBX or here. A call that is on record is explained by its record; any other by
+/// today's directory.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trunkline explain refused.pcap --org Acme\n  trunkline explain refused.pcap --org Acme --json"
+)]
+pub(super) struct Command {
+    /// The capture.
+    file: PathBuf,
+    #[command(flatten)]
+    org: OfOrg,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// One call.
+#[derive(Debug, Serialize)]
+struct ExplainedView {
+    sip_call_id: String,
+    request_uri: String,
+    source: Option<String>,
+    /// The final response; `null` if the capture holds none.
+    sip_code: Option<u16>,
+    phrase: String,
+    /// The call's id if it is on record; otherwise today's directory has been asked.
+    call_id: Option<Uuid>,
+    explanation: Vec<String>,
+    /// Commands that would mend it.
+    mend: Vec<String>,
+}
+
+impl Command {
+    pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let calls = self.calls(&config.sip.header_prefix)?;
+        let store = outset::open_store(config).await?;
+        let id = self.org.id(&store).await?;
+        let directory = outset::open_directory(config, &store).await?;
+        let view = directory.load();
+        let org = view
+            .org(id)
+            .ok_or_else(|| Failure::Command("the org was deleted just now".to_owned()))?;
+        let trunk = match store.inbound_trunks().of_org(id).await {
+            Ok(trunk) => Some(trunk),
+            Err(Error::Wrong(Wrong::Absent(_))) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let house = House {
+            store: &store,
+            org,
+            name: self.org.as_given(),
+            trunk: trunk.as_ref(),
+            realm: &config.sip.realm,
+        };
+        let mut explained = Vec::new();
+        for seen in &calls {
+            explained.push(house.explain(seen).await?);
+        }
+        if self.output.is_json() {
+            print(&json(&explained));
+        } else {
+            let texts: Vec<String> = explained.iter().map(ExplainedView::text).collect();
+            print(&texts.join("\n\n"));
+        }
+        Ok(())
+    }
+
+    fn calls(&self, prefix: &str) -> Result<Vec<Seen>, Failure> {
+        let wrong = |what: &dyn std::fmt::Display| {
+            Failure::Command(format!("{}: {what}", self.file.display()))
+        };
+        let file = File::open(&self.file).map_err(|error| wrong(&error))?;
+        let mut calls = Vec::new();
+        import(BufReader::with_capacity(256 * 1024, file), None, &mut |call| {
+            if calls.len() < MOST {
+                calls.extend(Seen::read(&call, prefix));
+            }
+            Ok(())
+        })
+        .map_err(|fault| wrong(&fault))?;
+        if calls.is_empty() {
+            return Err(wrong(&"it holds no INVITE that begins a call"));
+        }
+        Ok(calls)
+    }
+}
+
+/// What a call is judged by.
+struct House<'h> {
+    store: &'h Store,
+    org: &'h OrgView,
+    name: &'h str,
+    trunk: Option<&'h InboundTrunk>,
+    realm: &'h str,
+}
+
+impl House<'_> {
+    async fn explain(&self, seen: &Seen) -> Result<ExplainedView, Failure> {
+        let mut view = ExplainedView {
+            sip_call_id: seen.call_id.clone(),
+            request_uri: seen.request_uri.clone(),
+            source: seen.source.map(|source| source.to_string()),
+            sip_code: (seen.status > 0).then_some(seen.status),
+            phrase: seen.phrase.clone(),
+            call_id: None,
+            explanation: Vec::new(),
+            mend: Vec::new(),
+        };
+        if let Some(recorded) = self.recorded(seen).await? {
+            let failures = self.failures(&seen.call_id).await?;
+            view.call_id = Some(recorded.id);
+            view.tell(recorded, failures, self.name);
+        } else if seen.is_locked_out() {
+            self.locked_out(seen, &mut view);
+        } else {
+            let decision = decide(&seen.facts, &self.org.routing, &|_| false);
+            view.explanation = decision.sentences();
+            view.mend = mend(Some(&decision), self.name);
+            view.explanation.extend(seen.warning.iter().map(|warning| {
+                let reason = seen.reason.as_deref().unwrap_or("no reason given");
+                format!("The answer said: {warning} ({reason}).")
+            }));
+        }
+        Ok(view)
+    }
+
+    async fn recorded(&self, seen: &Seen) -> Result<Option<Recorded>, Failure> {
+        let at = Moment::from_micros(seen.at);
+        let earliest = at.as_micros().saturating_sub(SKEW.as_micros().try_into().unwrap_or(0));
+        let period = (Moment::from_micros(earliest), at + SKEW);
+        let calls = self.store.calls();
+        let org = self.org.routing.id;
+        Ok(calls.of_call_id(org, &seen.call_id, period).await?)
+    }
+
+    async fn failures(&self, call_id: &str) -> Result<Vec<FailureView>, Failure> {
+        let calls = self.store.calls();
+        let failures = calls.log_ins_failed(self.org.routing.id, call_id).await?;
+        let failures = failures.into_iter().map(|failure| FailureView {
+            at: written(failure.at),
+            explanation: log_in::sentence(&failure.part),
+            part: failure.part,
+        });
+        Ok(failures.collect())
+    }
+
+    fn locked_out(&self, seen: &Seen, view: &mut ExplainedView) {
+        let org = quoted(self.name);
+        let Some(trunk) = self.trunk else {
+            view.explanation
+                .push("The org has no inbound trunk: nobody can log in.".to_owned());
+            view.mend.push(format!("trunkline trunk create --org {org}"));
+            return;
+        };
+        let part = seen.wrong_part(trunk, self.realm);
+        view.explanation.push(log_in::sentence(part).to_owned());
+        if let ("address", Some(source)) = (part, seen.source) {
+            let ip = source.ip();
+            view.mend.push(format!("trunkline trunk update --org {org} --allow {ip}"));
+        }
+        view.mend.push(format!("trunkline trunk show --org {org}"));
+    }
+}
+
+fn mend(decision: Option<&Decision>, org: &str) -> Vec<String> {
+    let near = decision.map(|decision| commands(&decision.near_misses, org));
+    near.unwrap_or_default()
+}
+
+impl ExplainedView {
+    fn tell(&mut self, recorded: Recorded, failures: Vec<FailureView>, org: &str) {
+        self.mend = mend(recorded.decision.as_ref(), org);
+        let explanation = Explanation::new(
+            recorded.decision,
+            recorded.asked.as_ref(),
+            recorded.reason.as_deref(),
+            failures,
+        );
+        self.explanation = explanation.explanation;
+    }
+
+    fn text(&self) -> String {
+        let mut lines = vec![format!(
+            "INVITE {}{}: {}",
+            self.request_uri,
+            self.source
+                .as_ref()
+                .map(|source| format!(" from {source}"))
+                .unwrap_or_default(),
+            match self.sip_code {
+                Some(code) => format!("{code} {}", self.phrase),
+                None => "no final response in the capture".to_owned(),
+            }
+        )];
+        lines.extend(self.explanation.iter().map(|said| format!("  {said}")));
+        if !self.mend.is_empty() {
+            lines.push("To mend it:".to_owned());
+            lines.extend(self.mend.iter().map(|command| format!("  {command}")));
+        }
+        let lines: Vec<_> = lines.iter().map(|line| redact::escape(line)).collect();
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,147 @@
+//! A call out of a capture, as its caller sent it: what routing would look at, what came back, and, where it wasn't let in, why not.
+
+use std::net::SocketAddr;
+
+use trunkline_routing::Facts;
+use trunkline_sip::auth;
+use trunkline_sip::header::uri::Uri;
+use trunkline_sip::wire::{Framing, HeaderName, Message, Method, invite, lex};
+
+use crate::calls::admission::facts_of;
+use crate::capture::flow::{Call, Entry, Role};
+use crate::store::InboundTrunk;
+
+/// What a capture shows of one call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Its Call-ID.
+    pub call_id: String,
+    /// Microseconds since 1970, where known.
+    pub at: u64,
+    /// Where it came from.
+    pub source: Option<SocketAddr>,
+    /// What was asked for.
+    pub request_uri: String,
+    /// What routing looks at.
+    pub facts: Facts,
+    /// The final response; 0 if there was none.
+    pub status: u16,
+    /// Its reason phrase.
+    pub phrase: String,
+    /// Its `Warning`, without code and agent.
+    pub warning: Option<String>,
+    /// `X-Trunkline-Reason`.
+    pub reason: Option<String>,
+    /// The answer to the challenge, if there was one.
+    answer: Option<Answer>,
+    is_stale: bool,
+}
+
+/// Credentials that were sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Answer {
+    username: String,
+    realm: String,
+    uri: Vec<u8>,
+}
+
+impl Seen {
+    /// Reads the caller's last INVITE and what was answered to it; `None` without an INVITE that can be read. `prefix` is that of
+    /// our own headers.
+    pub fn read(call: &Call, prefix: &str) -> Option<Self> {
+        let sent = |entry: &&Entry| entry.from == Role::Caller && entry.to == Role::Us;
+        let invites = call.entries.iter().filter(sent);
+        let last = invites
+            .filter_map(|entry| lex(&entry.octets, Framing::Datagram).ok())
+            .rfind(|message| {
+                message.is_request()
+                    && message.method() == Method::Invite
+                    && message.to_tag().is_none()
+            })?;
+        let read = invite::read(&last).ok()?;
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        let source = call.peers.iter().find(|(role, _)| *role == Role::Caller);
+        let mut seen = Self {
+            call_id: text(last.call_id()),
+            at: call.started,
+            source: source.map(|(_, address)| *address),
+            request_uri: text(last.request_uri()),
+            facts: facts_of(&read, prefix),
+            status: 0,
+            phrase: String::new(),
+            warning: None,
+            reason: None,
+            answer: Answer::of(&last),
+            is_stale: false,
+        };
+        let answers = call.entries.iter().filter(|entry| entry.from == Role::Us);
+        let answer = answers
+            .filter_map(|entry| lex(&entry.octets, Framing::Datagram).ok())
+            .find(|answer| {
+                answer.status() >= 200
+                    && answer.method() == Method::Invite
+                    && answer.cseq().number == last.cseq().number
+            });
+        if let Some(answer) = answer {
+            seen.answered(&answer);
+        }
+        Some(seen)
+    }
+
+    fn answered(&mut self, answer: &Message<'_>) {
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        self.status = answer.status();
+        self.phrase = text(answer.reason());
+        let warning = answer.first(HeaderName::Warning).map(text);
+        self.warning = warning.and_then(|warning| {
+            let (_, quoted) = warning.split_once('"')?;
+            Some(quoted.trim_end().trim_end_matches('"').to_owned())
+        });
+        self.reason = answer.other("X-Trunkline-Reason").map(text);
+        let challenges = answer.all(HeaderName::WwwAuthenticate);
+        self.is_stale = challenges
+            .filter_map(|value| auth::Challenge::parse(value).ok())
+            .any(|challenge| challenge.stale);
+    }
+
+    /// Whether the caller wasn't let in.
+    pub const fn is_locked_out(&self) -> bool {
+        matches!(self.status, 401 | 407)
+    }
+
+    /// The part of the log-in that was wrong, judged by the trunk it was meant for.
+    pub fn wrong_part(&self, trunk: &InboundTrunk, realm: &str) -> &'static str {
+        let Some(answer) = &self.answer else {
+            return "address";
+        };
+        let asked = Uri::parse(self.request_uri.as_bytes()).ok();
+        let hashed = Uri::parse(&answer.uri).ok();
+        let is_other_number = asked.zip(hashed).is_some_and(|(asked, hashed)| {
+            hashed.user.is_some() && hashed.user_unescaped() != asked.user_unescaped()
+        });
+        if answer.realm != realm {
+            "realm"
+        } else if answer.username != trunk.username {
+            "user"
+        } else if self.is_stale {
+            "nonce"
+        } else if is_other_number {
+            "uri"
+        } else {
+            "password"
+        }
+    }
+}
+
+impl Answer {
+    fn of(message: &Message<'_>) -> Option<Self> {
+        let value = message.first(HeaderName::Authorization)?;
+        let credentials = auth::Credentials::parse(value).ok()?;
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        Some(Self {
+            username: text(&credentials.username_unescaped()),
+            realm: text(credentials.realm),
+            uri: credentials.uri.to_vec(),
+        })
+    }
+}
