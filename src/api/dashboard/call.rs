@@ -76,10 +76,6 @@ fn page(base: &str, call: &Call, explanation: &[String], ladder: &str) -> Markup
                     ol.why { @for sentence in explanation { li { (sentence) } } }
                 }
             }
-            section aria-labelledby="messages-title" {
-                h2 id="messages-title" { "Messages" }
-                div.ladder { (PreEscaped(ladder)) }
-            }
         }
     }
 }
