@@ -27,8 +27,8 @@ pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
             &[
                 ("Registration", "None"),
                 ("SIP Server Port", "5060, or the port of the endpoint"),
-                ("From Domain (Advanced)", trunk.endpoint),
-                ("Match (Permit)", trunk.endpoint),
+                ("From Domain (Advanced)", host(trunk.endpoint)),
+                ("Match (Permit)", host(trunk.endpoint)),
                 ("Codecs", "ulaw, alaw"),
                 ("DTMF Mode", "RFC 4733"),
                 ("Qualify Frequency", "60"),

@@ -105,9 +105,12 @@ impl Facts {
         let (_, read) = X509Certificate::from_der(&der).map_err(|error| error.to_string())?;
         let named = read.subject_alternative_name().ok().flatten();
         let names = named.iter().flat_map(|named| &named.value.general_names);
-        let names = names.filter_map(|name| match name {
-            GeneralName::DNSName(name) => Some((*name).to_owned()),
-            _ => None,
+        let names = names.filter_map(|name| {
+            if let GeneralName::DNSName(name) = name {
+                Some((*name).to_owned())
+            } else {
+                None
+            }
         });
         Ok(Self {
             from: read.validity().not_before.timestamp(),
