@@ -102,12 +102,16 @@ impl Command {
         };
         let file = File::open(&self.file).map_err(|error| wrong(&error))?;
         let mut calls = Vec::new();
-        import(BufReader::with_capacity(256 * 1024, file), None, &mut |call| {
-            if calls.len() < MOST {
-                calls.extend(Seen::read(&call, prefix));
-            }
-            Ok(())
-        })
+        import(
+            BufReader::with_capacity(256 * 1024, file),
+            None,
+            &mut |call| {
+                if calls.len() < MOST {
+                    calls.extend(Seen::read(&call, prefix));
+                }
+                Ok(())
+            },
+        )
         .map_err(|fault| wrong(&fault))?;
         if calls.is_empty() {
             return Err(wrong(&"it holds no INVITE that begins a call"));
@@ -157,7 +161,9 @@ impl House<'_> {
 
     async fn recorded(&self, seen: &Seen) -> Result<Option<Recorded>, Failure> {
         let at = Moment::from_micros(seen.at);
-        let earliest = at.as_micros().saturating_sub(SKEW.as_micros().try_into().unwrap_or(0));
+        let earliest = at
+            .as_micros()
+            .saturating_sub(SKEW.as_micros().try_into().unwrap_or(0));
         let period = (Moment::from_micros(earliest), at + SKEW);
         let calls = self.store.calls();
         let org = self.org.routing.id;
@@ -180,14 +186,16 @@ impl House<'_> {
         let Some(trunk) = self.trunk else {
             view.explanation
                 .push("The org has no inbound trunk: nobody can log in.".to_owned());
-            view.mend.push(format!("trunkline trunk create --org {org}"));
+            view.mend
+                .push(format!("trunkline trunk create --org {org}"));
             return;
         };
         let part = seen.wrong_part(trunk, self.realm);
         view.explanation.push(log_in::sentence(part).to_owned());
         if let ("address", Some(source)) = (part, seen.source) {
             let ip = source.ip();
-            view.mend.push(format!("trunkline trunk update --org {org} --allow {ip}"));
+            view.mend
+                .push(format!("trunkline trunk update --org {org} --allow {ip}"));
         }
         view.mend.push(format!("trunkline trunk show --org {org}"));
     }

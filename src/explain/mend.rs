@@ -19,7 +19,9 @@ fn command(near: &NearMiss, org: &str) -> Option<String> {
         NearMiss::Number {
             differs: Differs::NationalForm { country },
             ..
-        } => Some(format!("trunkline trunk update --org {org} --country {country}")),
+        } => Some(format!(
+            "trunkline trunk update --org {org} --country {country}"
+        )),
         NearMiss::Unassigned { number } => Some(format!(
             "trunkline number assign {number} --org {org} --agent ID"
         )),
@@ -70,7 +72,12 @@ mod tests {
             name: "Sales".into(),
             state: State::Disabled,
         };
-        let near = [national.clone(), agent, national, NearMiss::Unassigned { number }];
+        let near = [
+            national.clone(),
+            agent,
+            national,
+            NearMiss::Unassigned { number },
+        ];
         assert_eq!(
             commands(&near, "It's us"),
             [

@@ -235,7 +235,10 @@ fn a_deployment_is_examined() {
     assert_eq!(code, Some(1), "{report}");
     let found = problems(&report);
     for part in ["\"runtime\": ", "\"log_ins\": ", "\"session_timers\": "] {
-        assert!(found.iter().any(|text| text.starts_with(part)), "{part}: {found:?}");
+        assert!(
+            found.iter().any(|text| text.starts_with(part)),
+            "{part}: {found:?}"
+        );
     }
     assert_eq!(found.len(), 3, "{found:?}");
 }

@@ -15,7 +15,9 @@ fn acme(shell: &Shell) -> String {
     let agent = text(&made["id"]).to_owned();
     let number = "+493012345601";
     shell.json(&["number", "add", number, "--org", "Acme", "--verified"]);
-    shell.json(&["number", "assign", number, "--org", "Acme", "--agent", &agent]);
+    shell.json(&[
+        "number", "assign", number, "--org", "Acme", "--agent", &agent,
+    ]);
     shell.json(&["agent", "update", &agent, "--org", "Acme", "--disabled"]);
     shell.json(&["trunk", "create", "--org", "Acme"]);
     shell.write("refused.pcap", REFUSED);
@@ -29,7 +31,8 @@ fn shown(agent: &str) -> Vec<(Vec<String>, String)> {
     let blocks = blocks.filter_map(|block| block.split("```").next());
     let newcomers = blocks.filter(|block| block.contains("refused.pcap"));
     let commands = newcomers.flat_map(|block| block.split("$ trunkline ").skip(1));
-    let today = commands.map(|command| command.replace("01a1ff09-ecfe-7e2e-af44-03d514d75f04", agent));
+    let today =
+        commands.map(|command| command.replace("01a1ff09-ecfe-7e2e-af44-03d514d75f04", agent));
     today
         .map(|command| {
             let (line, output) = command.split_once('\n').expect("a command and its output");
@@ -44,7 +47,11 @@ fn the_documents_commands_say_what_the_document_says() {
     let shell = Shell::new();
     let agent = acme(&shell);
     let commands = shown(&agent);
-    assert_eq!(commands.len(), 3, "the reason, the mend, and the proof: {commands:?}");
+    assert_eq!(
+        commands.len(),
+        3,
+        "the reason, the mend, and the proof: {commands:?}"
+    );
     for (words, expected) in commands {
         let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
         let ran = shell.run(&arguments);
@@ -71,12 +78,17 @@ fn a_caller_who_is_locked_out_is_told_apart_from_one_without_credentials() {
     let imported = shell.run(&["capture", "import", "locked-out.pcap", "-o", flow]);
     assert_eq!(imported.code, Some(0), "{imported:?}");
     let text_of_flow = std::fs::read_to_string(shell.path(flow)).expect("a flow");
-    let (first, _) = text_of_flow.split_once("CSeq: 1 ACK").expect("the ACK of the challenge");
+    let (first, _) = text_of_flow
+        .split_once("CSeq: 1 ACK")
+        .expect("the ACK of the challenge");
     let cut = first.rfind("\n---").expect("a message");
     shell.write("silent.flow", &first[..cut]);
     let explained = shell.json(&["explain", "silent.flow", "--org", "Acme"]);
     let mend = &explained[0]["mend"][0];
-    assert_eq!(mend, "trunkline trunk update --org Acme --allow 127.0.0.1", "{explained}");
+    assert_eq!(
+        mend, "trunkline trunk update --org Acme --allow 127.0.0.1",
+        "{explained}"
+    );
 }
 
 #[test]
@@ -87,7 +99,10 @@ fn what_is_no_capture_is_exit_code_1() {
     for file in ["nowhere.pcap", "notes.txt"] {
         let ran = shell.run(&["explain", file, "--org", "Acme"]);
         assert_eq!(ran.code, Some(1), "{ran:?}");
-        assert!(ran.stderr.starts_with(&format!("trunkline: {file}: ")), "{ran:?}");
+        assert!(
+            ran.stderr.starts_with(&format!("trunkline: {file}: ")),
+            "{ran:?}"
+        );
     }
 }
 
@@ -96,8 +111,14 @@ fn what_is_no_capture_is_exit_code_1() {
 fn the_doctor_looks_and_changes_nothing() {
     let shell = Shell::new();
     let free = [
-        "--set", "http.listen=127.0.0.1:9", "--set", "sip.udp=127.0.0.1:0", "--set", "sip.tcp=127.0.0.1:0",
-        "--set", "sip.public_host=127.0.0.1",
+        "--set",
+        "http.listen=127.0.0.1:9",
+        "--set",
+        "sip.udp=127.0.0.1:0",
+        "--set",
+        "sip.tcp=127.0.0.1:0",
+        "--set",
+        "sip.public_host=127.0.0.1",
     ];
     let doctor = |more: &[&'static str]| shell.run(&[&free[..], &["doctor"], more].concat());
     let before = shell.files();
@@ -106,7 +127,11 @@ fn the_doctor_looks_and_changes_nothing() {
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
     assert_eq!(report["problems"], 1, "{report}");
     let first = &report["findings"][0];
-    assert_eq!((&first["check"], &first["level"]), (&json!("daemon"), &json!("problem")), "{report}");
+    assert_eq!(
+        (&first["check"], &first["level"]),
+        (&json!("daemon"), &json!("problem")),
+        "{report}"
+    );
     assert_eq!(first["mend"], "Start it: trunkline serve.");
     let told = doctor(&["--quiet"]);
     assert_eq!(told.stdout.lines().count(), 2, "{}", told.stdout);
@@ -120,14 +145,32 @@ fn the_doctor_looks_and_changes_nothing() {
 fn recorded_calls_are_replayed_from_the_shell() {
     let shell = Shell::new();
     let agent = acme(&shell);
-    shell.write("change.json", format!(r#"{{"agents": [{{"id": "{agent}", "enabled": true}}]}}"#));
+    shell.write(
+        "change.json",
+        format!(r#"{{"agents": [{{"id": "{agent}", "enabled": true}}]}}"#),
+    );
     let replayed = shell.json(&["route-replay", "--org", "Acme", "--change", "change.json"]);
-    assert_eq!((&replayed["calls"], &replayed["elsewhere"]), (&json!(0), &json!(0)), "{replayed}");
-    shell.write("wrong.json", r#"{"agents": [{"id": "x"}], "trunk": {"colour": 1}}"#);
+    assert_eq!(
+        (&replayed["calls"], &replayed["elsewhere"]),
+        (&json!(0), &json!(0)),
+        "{replayed}"
+    );
+    shell.write(
+        "wrong.json",
+        r#"{"agents": [{"id": "x"}], "trunk": {"colour": 1}}"#,
+    );
     let ran = shell.run(&["route-replay", "--org", "Acme", "--change", "wrong.json"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.stderr.contains("agents[0].id: \"x\" is not an id"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("trunk.colour: is no field"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("agents[0].id: \"x\" is not an id"),
+        "{}",
+        ran.stderr
+    );
+    assert!(
+        ran.stderr.contains("trunk.colour: is no field"),
+        "{}",
+        ran.stderr
+    );
     let ran = shell.run(&["route-replay", "--org", "Acme", "--from", "2020-01-01"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
 }

@@ -26,9 +26,9 @@ mod voices;
 use axum::routing::{delete, get, post, put};
 
 pub(super) use calls::{explained, find as found, from_memory};
-pub(super) use trace::picture;
 pub(super) use events::TYPES as EVENT_TYPES;
 pub(crate) use route_replay::change_of;
+pub(super) use trace::picture;
 
 use super::idempotency::{once, once_for};
 use super::openapi::Book;

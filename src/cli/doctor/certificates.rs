@@ -21,7 +21,11 @@ pub(super) fn examine(config: &Config, now: Moment) -> Vec<Finding> {
     let sip = sip.filter(|host| host.ip().is_none());
     let http = config.http.public_url.as_deref().and_then(host_of_url);
     let files = [
-        ("sip.tls_certificate", &config.sip.tls_certificate, sip.map(|host| host.host())),
+        (
+            "sip.tls_certificate",
+            &config.sip.tls_certificate,
+            sip.map(|host| host.host()),
+        ),
         ("http.tls_certificate", &config.http.tls, http),
     ];
     let files = files.into_iter();
@@ -71,7 +75,10 @@ fn one(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
     if let Some(host) = host.filter(|host| !facts.names(host)) {
         return Finding::problem(
             CHECK,
-            format!("{shown} isn't for {host}, but for {}.", facts.names.join(", ")),
+            format!(
+                "{shown} isn't for {host}, but for {}.",
+                facts.names.join(", ")
+            ),
             format!("Get one that names {host}: peers that verify it end the connection."),
         );
     }
@@ -154,21 +161,59 @@ mod tests {
         let file = pem();
         let day = |days: u64| Moment::from_secs(1_893_456_000 - days * 86_400); // before 2030-01-01
         for (case, host, now, level, text) in [
-            ("good", Some("sip.example.com"), day(400), Level::Ok, "is good for 400 days"),
-            ("another name", Some("sip.example.org"), day(400), Level::Problem, "isn't for sip.example.org"),
-            ("two labels", Some("a.b.example.com"), day(400), Level::Problem, "isn't for a.b.example.com"),
+            (
+                "good",
+                Some("sip.example.com"),
+                day(400),
+                Level::Ok,
+                "is good for 400 days",
+            ),
+            (
+                "another name",
+                Some("sip.example.org"),
+                day(400),
+                Level::Problem,
+                "isn't for sip.example.org",
+            ),
+            (
+                "two labels",
+                Some("a.b.example.com"),
+                day(400),
+                Level::Problem,
+                "isn't for a.b.example.com",
+            ),
             ("a month", None, day(29), Level::Note, "29 days"),
             ("soon", None, day(3), Level::Problem, "expires in 3 days"),
-            ("not yet", None, day(2_000), Level::Problem, "isn't good yet"),
-            ("over", None, Moment::from_secs(1_893_456_000 + 90_000), Level::Problem, "expired 2 days ago"),
+            (
+                "not yet",
+                None,
+                day(2_000),
+                Level::Problem,
+                "isn't good yet",
+            ),
+            (
+                "over",
+                None,
+                Moment::from_secs(1_893_456_000 + 90_000),
+                Level::Problem,
+                "expired 2 days ago",
+            ),
         ] {
             let found = one("sip.tls_certificate", file.path(), host, now);
             assert_eq!(found.level, level, "{case}: {found}");
             assert!(found.text.contains(text), "{case}: {found}");
         }
-        let nowhere = one("sip.tls_certificate", Path::new("/nowhere.pem"), None, day(1));
+        let nowhere = one(
+            "sip.tls_certificate",
+            Path::new("/nowhere.pem"),
+            None,
+            day(1),
+        );
         assert_eq!(nowhere.level, Level::Problem);
-        assert_eq!(host_of_url("https://api.example.com:8443/x"), Some("api.example.com"));
+        assert_eq!(
+            host_of_url("https://api.example.com:8443/x"),
+            Some("api.example.com")
+        );
         assert_eq!(host_of_url("http://127.0.0.1:8080"), None);
     }
 }

@@ -64,7 +64,11 @@ async fn daemon(config: &Config) -> (Finding, bool) {
             false,
         ),
         Ok(Err(_)) | Err(_) => (
-            Finding::problem(CHECK, format!("Nothing answers at {address} (http.listen)."), START),
+            Finding::problem(
+                CHECK,
+                format!("Nothing answers at {address} (http.listen)."),
+                START,
+            ),
             false,
         ),
     }
@@ -119,7 +123,10 @@ fn free(listener: &Listener) -> Finding {
         Transport::Tcp | Transport::Tls => std::net::TcpListener::bind(address).map(drop),
     };
     match bound {
-        Ok(()) => Finding::note(CHECK, format!("{transport} {address} is free for the daemon.")),
+        Ok(()) => Finding::note(
+            CHECK,
+            format!("{transport} {address} is free for the daemon."),
+        ),
         Err(error) => Finding::problem(
             CHECK,
             format!("{transport} {address} can't be listened on: {error}."),

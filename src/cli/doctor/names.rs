@@ -30,14 +30,20 @@ pub(super) async fn examine(patient: &Patient<'_>) -> Vec<Finding> {
 /// `host` of `host:port`.
 fn host_of(endpoint: &str) -> &str {
     match endpoint.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) && !host.ends_with(':') => host,
+        Some((host, port))
+            if port.bytes().all(|digit| digit.is_ascii_digit()) && !host.ends_with(':') =>
+        {
+            host
+        }
         Some(_) | None => endpoint,
     }
 }
 
 fn transports(config: &Config) -> BTreeSet<&'static str> {
     let listeners = config.sip.listeners.iter();
-    listeners.map(|listener| listener.transport.uri_name()).collect()
+    listeners
+        .map(|listener| listener.transport.uri_name())
+        .collect()
 }
 
 fn address(patient: &Patient<'_>, ip: IpAddr, endpoint: &str) -> Finding {
@@ -51,7 +57,9 @@ fn address(patient: &Patient<'_>, ip: IpAddr, endpoint: &str) -> Finding {
     match from_outside {
         Some(source) if is_private(ip) => Finding::problem(
             CHECK,
-            format!("Peers are told {endpoint}, a private address, and calls come from {source} outside."),
+            format!(
+                "Peers are told {endpoint}, a private address, and calls come from {source} outside."
+            ),
             "Set sip.public_host to the address or name that peers reach this daemon by.",
         ),
         Some(_) | None if ip.is_loopback() => Finding::note(
@@ -79,8 +87,12 @@ fn dialled(patient: &Patient<'_>, host: &str) -> Option<Finding> {
     Some(if count * 2 >= all {
         Finding::problem(
             CHECK,
-            format!("{count} of the last {all} calls were sent to {first}, and peers are told {host}."),
-            format!("Set sip.public_host to {first} if that leads here for everybody, or point the phone systems at {host}."),
+            format!(
+                "{count} of the last {all} calls were sent to {first}, and peers are told {host}."
+            ),
+            format!(
+                "Set sip.public_host to {first} if that leads here for everybody, or point the phone systems at {host}."
+            ),
         )
     } else {
         Finding::note(
@@ -115,21 +127,33 @@ async fn name(patient: &Patient<'_>, host: &str, transport: &'static str) -> Fin
         return Finding::problem(
             CHECK,
             format!("{host} has no address, by SRV or by itself, for {transport}."),
-            format!("Add an A or AAAA record for {host}, or set sip.public_host to a name that has one."),
+            format!(
+                "Add an A or AAAA record for {host}, or set sip.public_host to a name that has one."
+            ),
         );
     };
     let address = first.address;
-    if targets.iter().all(|target| target.address.ip().is_loopback()) {
+    if targets
+        .iter()
+        .all(|target| target.address.ip().is_loopback())
+    {
         return Finding::note(
             CHECK,
             format!("{host} leads to {address}, which only this machine reaches."),
         );
     }
-    if !targets.iter().any(|target| ports.contains(&target.address.port())) {
+    if !targets
+        .iter()
+        .any(|target| ports.contains(&target.address.port()))
+    {
         return Finding::problem(
             CHECK,
-            format!("{host} leads to {address} for {transport}, and none of the {transport} listeners has that port."),
-            format!("Let the SRV record _sip of {host} name a port of sip.{transport}, or name the port in sip.public_host."),
+            format!(
+                "{host} leads to {address} for {transport}, and none of the {transport} listeners has that port."
+            ),
+            format!(
+                "Let the SRV record _sip of {host} name a port of sip.{transport}, or name the port in sip.public_host."
+            ),
         );
     }
     Finding::ok(CHECK, format!("{host} leads to {address} for {transport}."))

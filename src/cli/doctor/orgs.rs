@@ -82,7 +82,10 @@ impl Orgs {
                 "Look at its load and at the network between; calls don't wait for it, the API does.",
             );
         }
-        Finding::ok("database", format!("The database answers, and holds {orgs}."))
+        Finding::ok(
+            "database",
+            format!("The database answers, and holds {orgs}."),
+        )
     }
 }
 
@@ -93,7 +96,10 @@ async fn clock(store: &Store, now: Moment) -> Option<Finding> {
     Some(if off > SKEW {
         Finding::problem(
             "clock",
-            format!("This machine's clock and the database's are {} seconds apart.", off.as_secs()),
+            format!(
+                "This machine's clock and the database's are {} seconds apart.",
+                off.as_secs()
+            ),
             "Let both take their time from NTP: nonces, certificates and the order of records depend on it.",
         )
     } else {
@@ -139,15 +145,25 @@ fn spoken(rows: &OrgRows, calls: &[Recorded]) -> Vec<Finding> {
     found
         .into_values()
         .map(|(count, finding)| Finding {
-            text: format!("{name:?}, {count} of its last {all} calls: {}", finding.text),
+            text: format!(
+                "{name:?}, {count} of its last {all} calls: {}",
+                finding.text
+            ),
             ..finding
         })
         .collect()
 }
 
 async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> {
-    let page = store.auth_failures().list(rows.org.id, None, 100).await.ok()?;
-    let late = page.items.iter().filter(|failure| now.since(failure.at) <= DAY);
+    let page = store
+        .auth_failures()
+        .list(rows.org.id, None, 100)
+        .await
+        .ok()?;
+    let late = page
+        .items
+        .iter()
+        .filter(|failure| now.since(failure.at) <= DAY);
     let last = late.clone().next()?;
     Some(Finding::problem(
         "log_ins",

@@ -19,7 +19,10 @@ const ASKED: usize = 64;
 pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> {
     let mut places: BTreeMap<(&'static str, String), String> = BTreeMap::new();
     if let DefaultRuntime::Sip(uri) = &patient.config.phone.default_runtime {
-        places.insert(("runtime", uri.to_string()), "the default runtime".to_owned());
+        places.insert(
+            ("runtime", uri.to_string()),
+            "the default runtime".to_owned(),
+        );
     }
     for rows in &orgs.rows {
         for agent in &rows.agents {
@@ -39,7 +42,10 @@ pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> 
             };
             let transport = trunk.settings.transport.uri_name();
             let uri = format!("sip:{host}:{port};transport={transport}");
-            let whose = format!("outbound trunk {:?} of {:?}", trunk.settings.name, rows.org.name);
+            let whose = format!(
+                "outbound trunk {:?} of {:?}",
+                trunk.settings.name, rows.org.name
+            );
             places.entry(("carrier", uri)).or_insert(whose);
         }
     }
@@ -72,7 +78,10 @@ async fn one(patient: &Patient<'_>, check: &'static str, uri: String, whose: Str
     for target in &targets {
         let answer = ping(target.transport, target.address).await;
         if answer.is_alive() {
-            return Finding::ok(check, format!("{uri} ({whose}) answers at {}.", target.address));
+            return Finding::ok(
+                check,
+                format!("{uri} ({whose}) answers at {}.", target.address),
+            );
         }
         silent.push(said(target, &answer));
     }

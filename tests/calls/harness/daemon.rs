@@ -224,7 +224,10 @@ impl House {
     /// What the doctor finds: its exit code and its report.
     pub(crate) fn doctor(&self) -> (Option<i32>, Value) {
         let mut command = command(self.folder.path(), &self.settings);
-        let output = command.args(["doctor", "--json"]).stdin(Stdio::null()).output();
+        let output = command
+            .args(["doctor", "--json"])
+            .stdin(Stdio::null())
+            .output();
         let output = output.expect("the daemon's binary runs");
         let report = serde_json::from_slice(&output.stdout);
         (output.status.code(), report.expect("a report"))
