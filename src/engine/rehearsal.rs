@@ -120,14 +120,14 @@ impl Rehearsal {
         match lex(octets, framing(flow)) {
             Ok(message) => {
                 let received = self.endpoint.receive_message(message, flow, now);
-                match received {
-                    Received::Request(request) if request.method() == Method::Register => self
-                        .registrar
-                        .handle(&mut self.endpoint, &view, flow, &request, now),
-                    received => {
-                        self.calls
-                            .handle(&mut self.endpoint, &view, flow, received, now);
-                    }
+                if let Received::Request(request) = &received
+                    && request.method() == Method::Register
+                {
+                    self.registrar
+                        .handle(&mut self.endpoint, &view, flow, request, now);
+                } else {
+                    self.calls
+                        .handle(&mut self.endpoint, &view, flow, received, now);
                 }
             }
             Err(malformed) => self.endpoint.receive_malformed(&malformed, &flow),
