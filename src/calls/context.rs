@@ -458,7 +458,7 @@ fn with_register(methods: &[u8]) -> Vec<u8> {
 }
 
 /// Whether an address is one that only its own network reaches.
-pub(crate) fn is_private(address: IpAddr) -> bool {
+pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
             let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;

@@ -52,8 +52,7 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 use uuid::Uuid;
 
 pub use call::{CallKey, Side};
-pub(crate) use context::is_private;
-pub use context::{Config, Core, place_of};
+pub use context::{Config, Core, is_private, place_of};
 pub use effect::{AuthFailure, EchoMedia, Effect};
 pub use refusal::Reason;
 pub use setup::DOCTOR;
