@@ -107,8 +107,6 @@ pub(crate) struct Leg {
     pub(crate) told_origin: Option<Box<[u8]>>,
     /// The caller's SDP as it was agreed on, for whoever takes the agent's place.
     pub(crate) heard: Option<Box<[u8]>>,
-    /// What the caller has offered and nobody has answered.
-    pub(crate) proposed: Option<Box<[u8]>>,
     /// The way to whoever had this place before, in the dialog [`LEFT`].
     pub(crate) left: Option<Box<Flow>>,
 }
@@ -126,7 +124,6 @@ impl Leg {
             origin: None,
             told_origin: None,
             heard: None,
-            proposed: None,
             left: None,
         }
     }
@@ -377,6 +374,8 @@ pub(crate) struct Call {
     pub(crate) joining: Option<Box<Joining>>,
     /// Somebody whom we have called has taken the agent's place.
     pub(crate) bridged: Option<Bridged>,
+    /// What the caller has offered and nobody has answered.
+    pub(crate) proposed: Option<Box<[u8]>>,
     /// A new leg is to take the caller's place.
     pub(crate) successor: Option<Box<Successor>>,
     pub(crate) caller: Leg,
@@ -429,14 +428,14 @@ impl Call {
     /// A peer offers to change what was agreed on, or asks for an offer.
     pub(crate) fn note_proposal(&mut self, side: Side, message: &Message<'_>) {
         if side == Side::Caller {
-            self.caller.proposed = has_sdp(message).then(|| message.body().into());
+            self.proposed = has_sdp(message).then(|| message.body().into());
         }
     }
 
     /// And that was accepted.
     pub(crate) fn hear_proposed(&mut self, side: Side) {
         if side == Side::Caller
-            && let Some(sdp) = self.caller.proposed.take()
+            && let Some(sdp) = self.proposed.take()
         {
             self.caller.heard = Some(sdp);
         }

@@ -26,6 +26,7 @@ use super::health::Health;
 use super::hops::Hops;
 use super::limits::Limits;
 use super::live::LiveCalls;
+use super::outbound::Outbound;
 use super::record::Fact;
 use super::refusal::Reason;
 use super::target::{self, Place, Target};
@@ -283,10 +284,9 @@ impl Core {
         timers.push(call.transfer_timer());
         timers.push(call.joining_timer());
         timers.extend(setup.into_iter().flatten());
-        if let Some(outbound) = &call.outbound {
-            if outbound.has_media() {
-                self.effects.push(Effect::CloseEcho { call: call.key });
-            }
+        let outbound = call.outbound.as_deref();
+        if outbound.is_some_and(Outbound::has_media) {
+            self.effects.push(Effect::CloseEcho { call: call.key });
         }
         match &call.speaker {
             Speaker::Runtime(leg) => timers.push(leg.session_timer),

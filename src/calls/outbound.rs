@@ -199,6 +199,7 @@ impl Calls {
             outbound: Some(Box::new(outbound)),
             joining: None,
             bridged: None,
+            proposed: None,
             successor: None,
             caller: Leg::new(NO_FLOW),
             speaker,

@@ -409,6 +409,7 @@ impl Call {
                 cx.endpoint.cancel(pending.client, b"", cx.now);
             }
         }
+        self.give_up_successor(cx);
     }
 
     pub(crate) fn end_exchange(&mut self, cx: &mut Cx<'_>, pending: &Pending) {

@@ -180,6 +180,19 @@ impl Call {
             .take_if(|successor| successor.server == server);
     }
 
+    /// The agent doesn't say whether it takes the new leg's media, and the INVITE is to have its answer in time.
+    pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>) {
+        let Some(successor) = self.successor.take() else {
+            return;
+        };
+        for pending in &mut self.pending {
+            if pending.purpose == Purpose::Relay(successor.server) {
+                pending.purpose = Purpose::Stale;
+            }
+        }
+        cx.respond(successor.server, 408, None, |_| {}, b"");
+    }
+
     /// The new leg takes its place, if this is the answer to its INVITE, and the old one is told to go.
     pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
         let is_meant = |successor: &mut Box<Successor>| successor.server == server;
@@ -221,6 +234,7 @@ impl Call {
             fork: LEFT,
             ..before
         });
+        self.proposed = None;
         self.invite = Some(server);
         self.phase = Phase::Answered;
         let bye = (Method::Bye, "BYE");

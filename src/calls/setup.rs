@@ -329,6 +329,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             outbound: None,
             joining: None,
             bridged: None,
+            proposed: None,
             successor: None,
             caller,
             speaker,
