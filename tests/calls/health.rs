@@ -28,10 +28,15 @@ impl Peer {
             let mut octets = [0; 8192];
             while let Ok((count, from)) = socket.recv_from(&mut octets) {
                 let request = lex(&octets[..count], Framing::Datagram).expect("a message");
-                let status = match request.method() {
-                    Method::Options => "200 OK",
-                    Method::Invite => "486 Busy Here",
-                    _ => continue,
+                let answers = [
+                    (Method::Options, "200 OK"),
+                    (Method::Invite, "486 Busy Here"),
+                ];
+                let answer = answers
+                    .iter()
+                    .find(|(method, _)| *method == request.method());
+                let Some((_, status)) = answer else {
+                    continue;
                 };
                 if !says.load(Ordering::Relaxed) {
                     continue;

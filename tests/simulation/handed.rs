@@ -462,7 +462,7 @@ const fn answers(after: Duration) -> Finish {
 
 /// Way, state and code of the last transfer.
 fn transfer(world: &World) -> String {
-    let transfers = world.node.facts.iter().filter_map(|fact| match fact {
+    let mut transfers = world.node.facts.iter().filter_map(|fact| match fact {
         Fact::Transfer(transfer) => Some(transfer),
         Fact::Started(_)
         | Fact::Contact { .. }
@@ -471,7 +471,7 @@ fn transfer(world: &World) -> String {
         | Fact::Answered { .. }
         | Fact::Ended(_) => None,
     });
-    transfers.last().map_or(String::new(), |transfer| {
+    transfers.next_back().map_or(String::new(), |transfer| {
         let code = transfer
             .sip_code
             .map_or("-".into(), |code| code.to_string());
