@@ -40,6 +40,22 @@ fn obeys(caller: &Caller, method: &str) -> Vec<u8> {
     }
 }
 
+/// The runtime's next INVITE after that of this CSeq, which may have been sent more than once.
+fn invite_after(runtime: &Runtime, cseq: u32) -> Vec<u8> {
+    loop {
+        let octets = runtime.request("INVITE");
+        if read(&octets).cseq().number > cseq {
+            return octets;
+        }
+    }
+}
+
+/// Whether nothing was asked of a peer; answers may have come twice.
+fn is_left_alone(caller: &Caller) -> bool {
+    let came = caller.peer.answers_until_probed();
+    came.iter().all(|octets| !read(octets).is_request())
+}
+
 fn body(octets: &[u8]) -> String {
     String::from_utf8_lossy(read(octets).body()).into_owned()
 }
@@ -102,20 +118,17 @@ fn the_runtime_is_offered_the_new_legs_media() {
     // Refused, and nothing has happened.
     let new = takeover("refused", &daemon, &replaces(&old, &tag));
     let came = other.dial(&new);
-    let change = runtime.request("INVITE");
+    let change = invite_after(&runtime, 1);
     assert!(read(&change).to_tag().is_some(), "inside the call");
     runtime.answer(&change, "488 Not Acceptable Here", "", "");
     let came = final_answer(&other, &new, came);
     assert_eq!(status_of(&came), 488);
     other.send(&new, "ACK", 2, &to_tag(&came));
-    assert!(
-        pbx.peer.answers_until_probed().is_empty(),
-        "the old leg has heard nothing of it"
-    );
+    assert!(is_left_alone(&pbx), "the old leg has heard nothing of it");
 
     let new = takeover("new", &daemon, &replaces(&old, &tag));
     let came = other.dial(&new);
-    let change = runtime.request("INVITE");
+    let change = invite_after(&runtime, read(&change).cseq().number);
     let offered = body(&change);
     assert!(offered.contains("m=audio 40002 "), "{offered}");
     assert!(offered.contains("o=- 1 2 IN IP4 127.0.0.1"), "{offered}");
@@ -167,7 +180,7 @@ fn what_names_no_call_is_refused() {
             answer.escape_ascii()
         );
     }
-    assert!(pbx.peer.answers_until_probed().is_empty());
+    assert!(is_left_alone(&pbx));
     assert_eq!(pbx.hang_up(&old, 3, &tag), 200);
 }
 
