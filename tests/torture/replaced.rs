@@ -40,6 +40,17 @@ fn obeys(caller: &Caller, method: &str) -> Vec<u8> {
     }
 }
 
+/// Waits until the ACK before it has been served: an OPTIONS inside the call goes the same way, behind it.
+fn settled(pbx: &Caller, old: &Dialling, tag: &str) {
+    pbx.send(old, "OPTIONS", 3, tag);
+    loop {
+        let octets = pbx.answer(old);
+        if read(&octets).cseq().number == 3 {
+            return assert_eq!(status_of(&octets), 200);
+        }
+    }
+}
+
 /// The runtime's next INVITE after that of this CSeq, which may have been sent more than once.
 fn invite_after(runtime: &Runtime, cseq: u32) -> Vec<u8> {
     loop {
@@ -66,6 +77,7 @@ fn a_new_leg_takes_the_callers_place() {
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
     let tag = pbx.connect(&old);
+    settled(&pbx, &old, &tag);
     let other = Caller::new(daemon.sip(), daemon.credentials());
     let new = takeover("new", &daemon, &replaces(&old, &tag));
     let answered = other.call(&new);
@@ -77,7 +89,7 @@ fn a_new_leg_takes_the_callers_place() {
     let new_tag = to_tag(&answered);
     other.send(&new, "ACK", 2, &new_tag);
     obeys(&pbx, "BYE");
-    assert_eq!(pbx.hang_up(&old, 3, &tag), 200, "a BYE that crosses ours");
+    assert_eq!(pbx.hang_up(&old, 4, &tag), 200, "a BYE that crosses ours");
     assert_eq!(other.hang_up(&new, 3, &new_tag), 200);
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
@@ -96,6 +108,7 @@ fn connected(daemon: &Daemon, runtime: &Runtime, old: &Dialling) -> (Caller, Str
     let tag = to_tag(&came);
     pbx.send(old, "ACK", 2, &tag);
     runtime.request("ACK");
+    settled(&pbx, old, &tag);
     (pbx, tag)
 }
 
@@ -158,6 +171,7 @@ fn what_names_no_call_is_refused() {
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
     let tag = pbx.connect(&old);
+    settled(&pbx, &old, &tag);
     let right = replaces(&old, &tag);
     let cases = [
         ("early", format!("{right};early-only"), 486),
@@ -181,7 +195,7 @@ fn what_names_no_call_is_refused() {
         );
     }
     assert!(is_left_alone(&pbx));
-    assert_eq!(pbx.hang_up(&old, 3, &tag), 200);
+    assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
 }
 
 /// REFER is known, and taken inside a call alone.
