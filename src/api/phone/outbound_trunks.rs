@@ -125,8 +125,8 @@ const HOST: Parsed<String> = Parsed::new("a host name or an IP address", |text| 
     host.filter(|host| host.port.is_none())
         .map(|host| host.to_string())
 })
-.like(r"^[A-Za-z0-9]+([.-][A-Za-z0-9]+)*$")
-.at_most(60)
+.like(r"^(([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?|((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9]))$")
+.at_most(253)
 .example("sip.example.com");
 const PORT: Count = Count::new(1..=65_535);
 const TRANSPORT: Choice<Transport> = Choice(&[
