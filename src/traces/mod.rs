@@ -106,6 +106,7 @@ impl Batch {
 struct Shelf {
     batch: Mutex<Batch>,
     keeper: OnceLock<Thread>,
+    /// Messages for which there was no room since they were last picked up.
     left_out: AtomicU64,
 }
 
@@ -281,19 +282,15 @@ impl Traces {
         self.beginnings.as_ref()
     }
 
-    /// Messages for which shards had no room, since the beginning.
-    pub fn left_out(&self) -> u64 {
-        self.shelves
-            .iter()
-            .map(|shelf| shelf.left_out.load(Ordering::Relaxed))
-            .sum()
-    }
-
     /// Picks up what shards have left.
     fn sweep(&self, now: Moment) {
         let mut kept = lock(&self.kept);
         let mut any = false;
         for shelf in &self.shelves {
+            let left_out = shelf.left_out.swap(0, Ordering::Relaxed);
+            if left_out > 0 {
+                metrics::counter!("trunkline_traces_left_out_total").increment(left_out);
+            }
             let mut batch = lock(&shelf.batch);
             if batch.marks.is_empty() {
                 batch.rest();
