@@ -1,4 +1,4 @@
-//! Certificates that we show to clients: read from PEM files, replaced while connections go on.
+//! Certificates: those that we show, read from PEM files and replaced while connections go on; and whom our clients trust.
 //!
 //! What can't be used replaces nothing: the certificate in use stays until a better one is read.
 
@@ -14,17 +14,25 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// For clients that trust whom the system trusts.
-///
-/// # Panics
-/// Never: ring knows the versions of TLS.
-pub fn trusting_the_system() -> ClientConfig {
+/// Whom the system trusts; what can't be read is left out. A system that trusts nobody is told of, with what follows from it.
+pub fn system_roots(otherwise: &str) -> RootCertStore {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
         tracing::warn!(%error, "a certificate of the system can't be read");
     }
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(found.certs);
+    let (_, unreadable) = roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        tracing::warn!(unreadable, "the system trusts no certificate: {otherwise}");
+    }
+    roots
+}
+
+/// A client that trusts these and shows no certificate of its own.
+///
+/// # Panics
+/// Never: ring knows the versions of TLS.
+pub fn client(roots: RootCertStore) -> ClientConfig {
     ClientConfig::builder_with_provider(ring::default_provider().into())
         .with_safe_default_protocol_versions()
         .expect("ring knows the versions of TLS")

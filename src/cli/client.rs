@@ -62,7 +62,9 @@ impl Access {
             .map_err(|_| Failure::Outset("--key: this is no API key".to_owned()))?;
         authorization.set_sensitive(true);
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls::trusting_the_system())
+            .with_tls_config(tls::client(tls::system_roots(
+                "nothing can be reached over https",
+            )))
             .https_or_http()
             .enable_http1()
             .build();

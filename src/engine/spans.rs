@@ -42,7 +42,9 @@ impl Spans {
     pub(crate) fn start(collector: &str, runtime: &tokio::runtime::Handle) -> Self {
         let (sender, facts) = mpsc::channel(WAITING);
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls::trusting_the_system())
+            .with_tls_config(tls::client(tls::system_roots(
+                "no OTLP collector can be reached over https",
+            )))
             .https_or_http()
             .enable_http1()
             .build();

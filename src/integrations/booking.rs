@@ -9,10 +9,10 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::RootCertStore;
 use serde::Deserialize;
 
-use crate::config;
+use crate::{config, tls};
 
 /// The longest answer that is read, in octets.
 const LONGEST_ANSWER: usize = 1 << 20;
@@ -85,18 +85,12 @@ impl Booking {
     pub fn new(config: &config::Booking) -> Self {
         let probe: Uri = config.probe().parse().expect("the configuration is sound");
         let roots = if probe.scheme_str() == Some("https") {
-            roots()
+            tls::system_roots("the booking platform can't be reached")
         } else {
             RootCertStore::empty()
         };
-        let provider = rustls::crypto::ring::default_provider();
-        let tls = ClientConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()
-            .expect("ring knows the versions of TLS")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
+            .with_tls_config(tls::client(roots))
             .https_or_http()
             .enable_http1()
             .build();
@@ -171,18 +165,4 @@ impl Booking {
         serde_json::from_slice(&octets.to_bytes())
             .map_err(|_| Fault::Unanswered("its answer is not what it should be"))
     }
-}
-
-/// The certificates that the system trusts; what can't be read is left out.
-fn roots() -> RootCertStore {
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        tracing::warn!(%error, "a certificate of the system can't be read");
-    }
-    let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(found.certs);
-    if added == 0 {
-        tracing::warn!("the system trusts no certificate: the booking platform can't be reached");
-    }
-    roots
 }

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use trunkline_sip::verified::Names;
 
-use crate::tls::{Certificate, Files, Unusable};
+use crate::tls::{Certificate, Files, Unusable, system_roots};
 
 /// Where the files are.
 #[derive(Clone, Debug, Default)]
@@ -155,7 +155,7 @@ fn client(
 ) -> Result<Arc<ClientConfig>, Unusable> {
     let roots = match &settings.authorities {
         Some(file) => authorities(file)?,
-        None => system_authorities(),
+        None => system_roots("no peer on TLS can be verified; set sip.tls_ca"),
     };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -184,20 +184,6 @@ fn authorities(file: &Path) -> Result<RootCertStore, Unusable> {
         return Err(unusable("holds no certificate".to_owned()));
     }
     Ok(roots)
-}
-
-/// What the machine believes; a machine that believes nobody reaches nobody, and says so.
-fn system_authorities() -> RootCertStore {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    let (_, unreadable) = roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        tracing::warn!(
-            unreadable,
-            "the system has no certificate authorities: no peer on TLS can be verified; set sip.tls_ca"
-        );
-    }
-    roots
 }
 
 /// Our certificate, for servers that ask who we are.

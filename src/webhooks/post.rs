@@ -12,14 +12,13 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::address::is_public;
 use super::target::Target;
-use crate::config;
+use crate::{config, tls};
 
 /// Addresses of a name that are looked at.
 const ADDRESSES: usize = 16;
@@ -82,14 +81,9 @@ impl Fault {
 impl Poster {
     /// Over TLS the system's roots are trusted.
     pub(super) fn new(config: &config::Webhooks) -> Self {
-        let provider = rustls::crypto::ring::default_provider();
-        let tls = ClientConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()
-            .expect("ring knows the versions of TLS")
-            .with_root_certificates(roots())
-            .with_no_client_auth();
+        let roots = tls::system_roots("webhooks over https can't be sent");
         Self {
-            tls: Arc::new(tls).into(),
+            tls: Arc::new(tls::client(roots)).into(),
             private_allowed: config.allow_private_addresses,
             timeout: config.timeout,
         }
@@ -192,15 +186,4 @@ async fn exchange(
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
-}
-
-/// The certificates that the system trusts; what can't be read is left out.
-fn roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    let (added, _) = roots.add_parsable_certificates(found.certs);
-    if added == 0 {
-        tracing::warn!("the system trusts no certificate: webhooks over https can't be sent");
-    }
-    roots
 }
