@@ -1,7 +1,7 @@
 //! The journal: facts of calls, appended and synced to disk, then projected into the store.
 //!
 //! Shards append without waiting; one thread writes and syncs in batches; a projector hands what is synced to whoever
-//! keeps it, as often as it takes, and deletes what is kept. So the journal is also the spool while the database is away.
+//! keeps it, as often as it takes, and deletes what is kept; what is no longer in memory it reads back. So the journal is also the spool while the database is away.
 //! What [`Journal::synced`] has passed survives kill -9 and the machine's fall. Knows nothing of what a fact says.
 //!
 //! A fact may be projected more than once, also across a restart: projecting must be idempotent.
@@ -9,6 +9,7 @@
 mod frame;
 mod projector;
 mod queue;
+mod recent;
 mod segment;
 mod writer;
 
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 pub use projector::{Project, Projector, Replayed, Retry};
 
 use queue::Queue;
+use recent::Recent;
 use segment::{Directory, Segment};
 use writer::Writer;
 
@@ -76,7 +78,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             queue_facts: 65_536,
-            gather: Duration::from_millis(5),
+            gather: Duration::from_millis(10),
             segment_octets: 8 << 20,
             spool_octets: 4 << 30,
             disk_retry: Duration::from_millis(250),
@@ -174,6 +176,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             _lock: lock,
         });
         let queue = Arc::new(Queue::new(settings.queue_facts));
+        let recent = Arc::new(Recent::new());
         let (synced_to, synced) = watch::channel(Synced {
             segment: number,
             octets: 0,
@@ -189,6 +192,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             Arc::clone(&queue),
             Arc::clone(&shared),
             synced_to,
+            Arc::clone(&recent),
             settings.clone(),
         );
         writer.map_err(failed)?.start().map_err(failed)?;
@@ -200,6 +204,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             settings,
             synced.clone(),
             projected_to,
+            recent,
         );
         let appender = Arc::new(Appender { queue, shared });
         Ok((

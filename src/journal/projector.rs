@@ -4,7 +4,6 @@ use std::error::Error;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::frame::{Piece, Pieces};
+use super::recent::Recent;
 use super::segment::Segment;
 use super::{Origin, Position, Settings, Shared, Synced};
 
@@ -58,7 +58,7 @@ pub struct Projector<T> {
     settings: Settings,
     synced: watch::Receiver<Synced>,
     projected: watch::Sender<Position>,
-    fact: PhantomData<fn() -> T>,
+    recent: Arc<Recent<T>>,
 }
 
 impl<T> fmt::Debug for Projector<T> {
@@ -79,6 +79,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         settings: Settings,
         synced: watch::Receiver<Synced>,
         projected: watch::Sender<Position>,
+        recent: Arc<Recent<T>>,
     ) -> Self {
         let segment = synced.borrow().segment;
         Self {
@@ -91,7 +92,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             settings,
             synced,
             projected,
-            fact: PhantomData,
+            recent,
         }
     }
 
@@ -151,18 +152,31 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
     }
 
     async fn hand_over_up_to(&mut self, into: &impl Project<T>, end: u64) -> io::Result<()> {
-        let reading = match self.read(&self.current(), self.octets, end).await {
-            // A segment that the disk refused to make.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            reading => reading?,
-        };
-        self.hand_over(into, self.origin, &reading.facts).await;
-        self.octets += reading.octets;
-        self.projected.send_if_modified(|projected| {
-            let is_news = reading.last > *projected;
-            *projected = reading.last.max(*projected);
-            is_news
-        });
+        while self.octets < end {
+            let (facts, read_to, last) = match self.recent.take(self.segment, self.octets, end) {
+                Some(written) => (written.facts, written.octets.end, written.last),
+                None => {
+                    // Up to where memory knows on.
+                    let until = self.recent.begins(self.segment).unwrap_or(end).min(end);
+                    let reading = match self.read(&self.current(), self.octets, until).await {
+                        // A segment that the disk refused to make.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                        reading => reading?,
+                    };
+                    if reading.octets == 0 {
+                        return Ok(());
+                    }
+                    (reading.facts, self.octets + reading.octets, reading.last)
+                }
+            };
+            self.hand_over(into, self.origin, &facts).await;
+            self.octets = read_to;
+            self.projected.send_if_modified(|projected| {
+                let is_news = last > *projected;
+                *projected = last.max(*projected);
+                is_news
+            });
+        }
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::frame::{self, Unwritable};
 use super::queue::{Batch, Queue};
+use super::recent::{Recent, Written};
 use super::segment::{Disk, Segment, Tail};
 use super::{Position, Settings, Shared, Synced};
 
@@ -31,6 +32,7 @@ pub(super) struct Writer<T, D: Disk> {
     queue: Arc<Queue<T>>,
     shared: Arc<Shared>,
     synced: watch::Sender<Synced>,
+    recent: Arc<Recent<T>>,
     settings: Settings,
 }
 
@@ -55,6 +57,7 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
         queue: Arc<Queue<T>>,
         shared: Arc<Shared>,
         synced: watch::Sender<Synced>,
+        recent: Arc<Recent<T>>,
         settings: Settings,
     ) -> io::Result<Self> {
         let tail = Some(disk.create(&segment)?);
@@ -66,6 +69,7 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
             queue,
             shared,
             synced,
+            recent,
             settings,
         })
     }
@@ -75,11 +79,10 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
         while self.queue.wait() {
             std::thread::sleep(self.settings.gather);
             let batch = self.queue.take(BATCH);
-            lines.clear();
-            let last = encode(&batch, &mut lines);
-            if !self.keep(&lines, last) {
+            let facts = batch.facts.len();
+            if !self.keep(&mut lines, batch) {
                 tracing::error!(
-                    facts = batch.facts.len(),
+                    facts,
                     "the journal closes without these facts: the disk fails"
                 );
             }
@@ -87,8 +90,10 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
         }
     }
 
-    /// Writes until it is done; `false` when the journal closes and the disk still fails.
-    fn keep(&mut self, lines: &[u8], last: Position) -> bool {
+    /// Writes until it is done, into `lines` first; `false` when the journal closes and the disk still fails.
+    fn keep(&mut self, lines: &mut Vec<u8>, batch: Batch<T>) -> bool {
+        lines.clear();
+        let Encoded { last, is_whole } = encode(&batch, lines);
         let mut attempts_closed = 0;
         while let Err(error) = self.write(lines) {
             self.failed(&error);
@@ -101,7 +106,16 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
         if self.shared.is_failing.swap(false, Ordering::Relaxed) {
             tracing::info!("the journal is written again");
         }
+        let start = self.octets;
         self.octets += lines.len() as u64;
+        if is_whole {
+            self.recent.leave(Written {
+                segment: self.segment.number,
+                octets: start..self.octets,
+                facts: batch.facts,
+                last,
+            });
+        }
         self.shared
             .spooled
             .fetch_add(lines.len() as u64, Ordering::Relaxed);
@@ -157,13 +171,25 @@ impl<T, D: Disk> Drop for Writer<T, D> {
     }
 }
 
-/// The lines of a batch and the position of its last fact.
-fn encode<T: Serialize>(batch: &Batch<T>, lines: &mut Vec<u8>) -> Position {
-    let mut position = Position(batch.first.0 - 1);
+/// What became of a batch.
+struct Encoded {
+    /// The position of its last fact.
+    last: Position,
+    /// Whether every fact has its line.
+    is_whole: bool,
+}
+
+/// The lines of a batch.
+fn encode<T: Serialize>(batch: &Batch<T>, lines: &mut Vec<u8>) -> Encoded {
+    let mut encoded = Encoded {
+        last: Position(batch.first.0 - 1),
+        is_whole: true,
+    };
     for fact in &batch.facts {
-        position.0 += 1;
-        let line = frame::append(lines, position, |out| serde_json::to_writer(out, fact));
+        encoded.last.0 += 1;
+        let line = frame::append(lines, encoded.last, |out| serde_json::to_writer(out, fact));
         if let Err(fault @ (Unwritable::Json(_) | Unwritable::TooLong(_))) = line {
+            encoded.is_whole = false;
             metrics::counter!("trunkline_journal_refused_facts_total").increment(1);
             tracing::error!(
                 error = &fault as &dyn std::error::Error,
@@ -171,7 +197,7 @@ fn encode<T: Serialize>(batch: &Batch<T>, lines: &mut Vec<u8>) -> Position {
             );
         }
     }
-    position
+    encoded
 }
 
 #[cfg(test)]

@@ -79,11 +79,11 @@ pub struct NewEvent {
 
 /// The JSON of an event, in this order.
 #[derive(Serialize)]
-struct Body<'d> {
+struct Body<'d, D> {
     id: Uuid,
     r#type: EventType,
     timestamp: String,
-    data: &'d Value,
+    data: &'d D,
 }
 
 impl NewEvent {
@@ -94,11 +94,17 @@ impl NewEvent {
 
     /// Something that may be recorded again, as facts are when they are projected twice: the same type, subject and time make
     /// the same event, and it is kept once, as it was recorded first.
-    pub fn of(org: Uuid, kind: EventType, subject: Uuid, data: &Value, at: Moment) -> Self {
+    pub fn of(
+        org: Uuid,
+        kind: EventType,
+        subject: Uuid,
+        data: &impl Serialize,
+        at: Moment,
+    ) -> Self {
         Self::with_id(repeatable_id(kind, subject, at), org, kind, data, at)
     }
 
-    fn with_id(id: Uuid, org: Uuid, kind: EventType, data: &Value, at: Moment) -> Self {
+    fn with_id(id: Uuid, org: Uuid, kind: EventType, data: &impl Serialize, at: Moment) -> Self {
         let body = Body {
             id,
             r#type: kind,

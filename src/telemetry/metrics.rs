@@ -3,6 +3,7 @@
 //! Names are part of the interface. A shard holds its `ShardMetrics`; nothing on the path of a message looks a
 //! metric up by name.
 
+use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -231,6 +232,7 @@ pub struct ShardMetrics {
     setup: Histogram,
     sent: Classes,
     received: Classes,
+    requests: Requests,
     malformed: Counter,
     dropped: Counter,
     retransmissions_in: Counter,
@@ -263,6 +265,22 @@ impl Classes {
     }
 }
 
+/// One counter a method, from its first request on.
+#[derive(Debug, Default)]
+struct Requests(RefCell<Vec<(&'static str, Counter)>>);
+
+impl Requests {
+    fn add(&self, method: &'static str) {
+        let mut known = self.0.borrow_mut();
+        let place = known.iter().position(|(name, _)| *name == method);
+        let place = place.unwrap_or_else(|| {
+            known.push((method, counter!(SIP_REQUESTS, "method" => method)));
+            known.len() - 1
+        });
+        known[place].1.increment(1);
+    }
+}
+
 impl ShardMetrics {
     /// The handles of shard number `shard`.
     pub fn new(shard: usize) -> Self {
@@ -273,6 +291,7 @@ impl ShardMetrics {
             setup: histogram!(SETUP_SECONDS),
             sent: Classes::new(SIP_SENT),
             received: Classes::new(SIP_RECEIVED),
+            requests: Requests::default(),
             malformed: counter!(SIP_MALFORMED),
             dropped: counter!(SIP_DROPPED, "cause" => "overload"),
             retransmissions_in: counter!(SIP_RETRANSMISSIONS, "way" => "in"),
@@ -308,7 +327,7 @@ impl ShardMetrics {
 
     /// A request came in. `method` is one of the known names, or `OTHER`.
     pub fn request_received(&self, method: &'static str) {
-        counter!(SIP_REQUESTS, "method" => method).increment(1);
+        self.requests.add(method);
     }
 
     /// `count` responses with `status` (or any of its class) went out.

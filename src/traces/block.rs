@@ -4,7 +4,6 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 
 use super::record::{Record, push, records};
-use super::scan;
 
 /// Octets of messages that make a block full.
 pub(super) const FULL: usize = 256 << 10;
@@ -15,20 +14,20 @@ const MAX_RAW: usize = FULL + super::BATCH;
 #[derive(Debug, Default)]
 pub(super) struct Open {
     octets: Vec<u8>,
-    keys: Vec<u64>,
+    /// The key of each message, and where the message begins.
+    places: Vec<(u64, usize)>,
     span: Option<(Moment, Moment)>,
 }
 
 impl Open {
     pub(super) fn push(&mut self, at: Moment, flow: &Flow, is_sent: bool, key: u64, octets: &[u8]) {
-        push(&mut self.octets, at, flow, is_sent, octets);
         self.note(at, key);
+        push(&mut self.octets, at, flow, is_sent, octets);
     }
 
+    /// A message is about to be appended.
     fn note(&mut self, at: Moment, key: u64) {
-        if self.keys.last() != Some(&key) {
-            self.keys.push(key);
-        }
+        self.places.push((key, self.octets.len()));
         let (first, last) = self.span.unwrap_or((at, at));
         self.span = Some((first.min(at), last.max(at)));
     }
@@ -44,24 +43,17 @@ impl Open {
 
     /// Its messages, if it may hold some of a key and a time.
     pub(super) fn records(&self, wanted: &Wanted<'_>) -> impl Iterator<Item = Record<'_>> {
-        let touches = self
-            .span
-            .is_some_and(|span| wanted.touches(span, |key| self.keys.contains(&key)));
+        let holds = |key| self.places.iter().any(|(other, _)| *other == key);
+        let touches = self.span.is_some_and(|span| wanted.touches(span, holds));
         records(if touches { &self.octets } else { &[] })
     }
 
     /// Copies the messages of a key into another.
     pub(super) fn copy_to(&self, key: u64, other: &mut Self) {
-        if self.keys.contains(&key) {
-            other.take_over(key, &self.octets);
-        }
-    }
-
-    fn take_over(&mut self, key: u64, octets: &[u8]) {
-        for record in records(octets) {
-            if scan::key(scan::call_id(record.octets)) == key {
-                self.octets.extend_from_slice(record.whole);
-                self.note(Moment::from_micros(record.at), key);
+        for (_, start) in self.places.iter().filter(|(of, _)| *of == key) {
+            if let Some(record) = records(&self.octets[*start..]).next() {
+                other.note(Moment::from_micros(record.at), key);
+                other.octets.extend_from_slice(record.whole);
             }
         }
     }
@@ -69,16 +61,16 @@ impl Open {
     /// What was gathered, compressed; it begins anew with the room it has.
     pub(super) fn close(&mut self) -> Option<Block> {
         let span = self.span.take()?;
-        self.keys.sort_unstable();
-        self.keys.dedup();
+        let mut keys: Vec<u64> = self.places.drain(..).map(|(key, _)| key).collect();
+        keys.sort_unstable();
+        keys.dedup();
         let block = Block {
             span,
             raw: self.octets.len(),
-            keys: self.keys.as_slice().into(),
+            keys: keys.into(),
             packed: lz4_flex::block::compress(&self.octets).into(),
         };
         self.octets.clear();
-        self.keys.clear();
         Some(block)
     }
 }
@@ -136,13 +128,6 @@ impl Block {
     /// Its messages; nothing if it is damaged.
     pub(super) fn unpack(&self) -> Vec<u8> {
         lz4_flex::block::decompress(&self.packed, self.raw).unwrap_or_default()
-    }
-
-    /// Copies the messages of a key into one that is open.
-    pub(super) fn copy_to(&self, key: u64, other: &mut Open) {
-        if self.keys.binary_search(&key).is_ok() {
-            other.take_over(key, &self.unpack());
-        }
     }
 
     /// Appends it as files hold it.

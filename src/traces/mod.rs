@@ -185,8 +185,17 @@ enum Class {
 #[derive(Debug, Default)]
 struct Store {
     open: Open,
+    /// What was gathered just before, of strangers alone: it may hold the first messages of a call that begins now.
+    full: Open,
     closed: VecDeque<Arc<Block>>,
     held: usize,
+}
+
+impl Store {
+    /// When the first message passed of those that aren't closed.
+    fn began(&self) -> Option<Moment> {
+        self.full.began().or_else(|| self.open.began())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -399,7 +408,9 @@ impl Traces {
             let kept = lock(&self.kept);
             let mut closed = Vec::new();
             for store in [&kept.strangers, &kept.calls] {
-                store.open.records(wanted).for_each(&mut one);
+                for gathered in [&store.full, &store.open] {
+                    gathered.records(wanted).for_each(&mut one);
+                }
                 closed.extend(
                     store
                         .closed
@@ -428,6 +439,8 @@ impl Traces {
 }
 
 fn keep(traces: &Weak<Traces>) {
+    // Calls go before what is said of them; a system that refuses runs all alike.
+    let _ = rustix::process::nice(5);
     loop {
         std::thread::park_timeout(SWEEP);
         let Some(traces) = traces.upgrade() else {
@@ -493,19 +506,18 @@ impl Kept {
         }
         let is_new = self.known[0].insert(key) && !self.known[1].contains(&key);
         if is_new {
-            // Its first messages may have been closed in just before.
-            if let Some(latest) = self.strangers.closed.back() {
-                latest.copy_to(key, &mut self.calls.open);
+            for gathered in [&self.strangers.full, &self.strangers.open] {
+                gathered.copy_to(key, &mut self.calls.open);
             }
-            self.strangers.open.copy_to(key, &mut self.calls.open);
         }
     }
 
     /// Closes what is old, or everything.
     fn close(&mut self, now: Moment, all: bool) {
         for class in [Class::Strangers, Class::Calls] {
-            let began = self.store(class).open.began();
-            if began.is_some_and(|began| all || now.since(began) >= AGE) {
+            while let Some(began) = self.store(class).began()
+                && (all || now.since(began) >= AGE)
+            {
                 self.close_one(class);
             }
         }
@@ -518,7 +530,15 @@ impl Kept {
         };
         let is_written = self.is_written && class == Class::Calls;
         let store = self.store(class);
-        let Some(block) = store.open.close().map(Arc::new) else {
+        let closed = match class {
+            Class::Strangers => {
+                let closed = store.full.close();
+                std::mem::swap(&mut store.full, &mut store.open);
+                closed
+            }
+            Class::Calls => store.open.close(),
+        };
+        let Some(block) = closed.map(Arc::new) else {
             return;
         };
         store.held += block.size();

@@ -1,5 +1,9 @@
 //! One look over a message on its way into a trace: what it belongs to, and its credentials struck out where they stand.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
 /// What stands in place of each octet of a credential.
 const STRUCK: u8 = b'x';
 /// Header parameters that prove who somebody is.
@@ -105,12 +109,14 @@ fn end_of_header(octets: &[u8], at: usize) -> usize {
 
 /// Where the value of a header stands, if it has one of these names.
 fn value_of(line: &[u8], names: &[&[u8]]) -> Option<std::ops::Range<usize>> {
-    let colon = memchr::memchr(b':', line)?;
-    let name = line[..colon].trim_ascii_end();
-    names
-        .iter()
-        .any(|known| name.eq_ignore_ascii_case(known))
-        .then(|| trimmed(line, colon + 1))
+    names.iter().find_map(|name| {
+        let (head, rest) = line.split_at_checked(name.len())?;
+        if !head.eq_ignore_ascii_case(name) {
+            return None;
+        }
+        let blank = rest.len() - rest.trim_ascii_start().len();
+        (rest.get(blank) == Some(&b':')).then(|| trimmed(line, name.len() + blank + 1))
+    })
 }
 
 fn token(line: &[u8]) -> Option<std::ops::Range<usize>> {
@@ -168,10 +174,16 @@ fn strike_proofs(value: &mut [u8]) {
 
 /// Keys of media in SDP: of SDES and of ICE.
 fn strike_keys(body: &mut [u8]) {
-    for (mark, until) in [(&b"inline:"[..], &b"|\r\n "[..]), (b"a=ice-pwd:", b"\r\n")] {
+    static MARKS: LazyLock<[(Finder<'static>, &[u8]); 2]> = LazyLock::new(|| {
+        [
+            (Finder::new("inline:"), b"|\r\n "),
+            (Finder::new("a=ice-pwd:"), b"\r\n"),
+        ]
+    });
+    for (mark, until) in &*MARKS {
         let mut at = 0;
-        while let Some(found) = memchr::memmem::find(&body[at..], mark) {
-            let start = at + found + mark.len();
+        while let Some(found) = mark.find(&body[at..]) {
+            let start = at + found + mark.needle().len();
             let length = body[start..]
                 .iter()
                 .position(|octet| until.contains(octet))

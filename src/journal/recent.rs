@@ -1,0 +1,156 @@
+//! The facts that were just written, as they were before: so that whoever projects them needn't read back what is in memory.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Position;
+
+/// Facts in memory at most; beyond, they are read from their segment.
+const ROOM: usize = 4_096;
+
+/// One write.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Written<T> {
+    pub(super) segment: u64,
+    /// Where in the segment it stands.
+    pub(super) octets: std::ops::Range<u64>,
+    pub(super) facts: Vec<T>,
+    pub(super) last: Position,
+}
+
+/// The latest writes, in their order; some may be missing.
+pub(super) struct Recent<T>(Mutex<Held<T>>);
+
+struct Held<T> {
+    writes: VecDeque<Written<T>>,
+    facts: usize,
+}
+
+impl<T> Recent<T> {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Held {
+            writes: VecDeque::new(),
+            facts: 0,
+        }))
+    }
+
+    /// Holds a write, if there is room.
+    pub(super) fn leave(&self, written: Written<T>) {
+        let mut held = self.held();
+        if held.facts + written.facts.len() <= ROOM {
+            held.facts += written.facts.len();
+            held.writes.push_back(written);
+        }
+    }
+
+    /// What is held of the writes that follow each other from a place in a segment up to another, and where that ends. What
+    /// stands before the place is forgotten.
+    pub(super) fn take(&self, segment: u64, from: u64, end: u64) -> Option<Written<T>> {
+        let mut held = self.held();
+        let mut taken: Option<Written<T>> = None;
+        while let Some(next) = held.writes.front() {
+            let wanted = (
+                segment,
+                taken.as_ref().map_or(from, |taken| taken.octets.end),
+            );
+            let place = (next.segment, next.octets.start);
+            if place > wanted || place == wanted && next.octets.end > end {
+                break;
+            }
+            let Some(next) = held.writes.pop_front() else {
+                break;
+            };
+            held.facts -= next.facts.len();
+            if place < wanted {
+                continue;
+            }
+            taken = Some(match taken {
+                None => next,
+                Some(mut before) => {
+                    before.octets.end = next.octets.end;
+                    before.facts.extend(next.facts);
+                    before.last = next.last;
+                    before
+                }
+            });
+        }
+        taken
+    }
+
+    /// Where in a segment the first write stands that is held.
+    pub(super) fn begins(&self, segment: u64) -> Option<u64> {
+        let held = self.held();
+        let first = held.writes.front()?;
+        (first.segment == segment).then_some(first.octets.start)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(segment: u64, octets: std::ops::Range<u64>, facts: &[u64]) -> Written<u64> {
+        Written {
+            segment,
+            octets,
+            facts: facts.to_vec(),
+            last: Position(facts.last().copied().unwrap_or_default()),
+        }
+    }
+
+    #[test]
+    fn writes_that_follow_each_other_come_as_one() {
+        let recent = Recent::new();
+        recent.leave(written(1, 0..10, &[1, 2]));
+        recent.leave(written(1, 10..20, &[3]));
+        recent.leave(written(1, 20..30, &[4]));
+        assert_eq!(recent.take(1, 0, 20), Some(written(1, 0..20, &[1, 2, 3])));
+        assert_eq!(recent.begins(1), Some(20));
+        assert_eq!(recent.take(1, 20, u64::MAX), Some(written(1, 20..30, &[4])));
+        assert_eq!(recent.begins(1), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_not_jumped_over() {
+        let recent = Recent::new();
+        recent.leave(written(1, 0..10, &[1]));
+        recent.leave(written(1, 20..30, &[3]));
+        recent.leave(written(2, 0..10, &[4]));
+        assert_eq!(recent.take(1, 0, 30), Some(written(1, 0..10, &[1])));
+        assert_eq!(recent.take(1, 10, 30), None);
+        assert_eq!(recent.begins(1), Some(20));
+        assert_eq!(recent.take(1, 20, 30), Some(written(1, 20..30, &[3])));
+        assert_eq!(
+            recent.begins(1),
+            None,
+            "another segment's is not this one's"
+        );
+        assert_eq!(recent.take(2, 0, 10), Some(written(2, 0..10, &[4])));
+    }
+
+    #[test]
+    fn what_was_read_meanwhile_is_forgotten() {
+        let recent = Recent::new();
+        recent.leave(written(1, 0..10, &[1]));
+        recent.leave(written(1, 10..20, &[2]));
+        recent.leave(written(2, 0..5, &[3]));
+        assert_eq!(recent.take(2, 0, 5), Some(written(2, 0..5, &[3])));
+        assert_eq!(recent.held().facts, 0);
+    }
+
+    #[test]
+    fn room_is_bounded() {
+        let recent = Recent::new();
+        let many: Vec<u64> = (0..ROOM as u64).collect();
+        recent.leave(written(1, 0..10, &many));
+        recent.leave(written(1, 10..20, &[1]));
+        assert_eq!(recent.held().writes.len(), 1);
+        assert_eq!(recent.take(1, 0, 20).map(|taken| taken.octets), Some(0..10));
+        recent.leave(written(1, 20..30, &[2]));
+        assert_eq!(recent.begins(1), Some(20));
+    }
+}
