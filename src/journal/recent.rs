@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::Position;
 
 /// Facts in memory at most; beyond, they are read from their segment.
-const ROOM: usize = 4_096;
+const ROOM: usize = 16_384;
 
 /// One write.
 #[derive(PartialEq, Eq, Debug)]

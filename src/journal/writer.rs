@@ -326,20 +326,22 @@ mod tests {
 
     fn facts_on(disk: &Fake) -> Vec<u32> {
         let state = disk.state();
-        let pieces = state
-            .segments
-            .values()
-            .flat_map(|octets| Pieces::new(octets));
+        let segments = state.segments.values();
+        segments.flat_map(|octets| facts_in(octets)).collect()
+    }
+
+    fn facts_in(octets: &[u8]) -> Vec<u32> {
         let fact = |piece| match piece {
             Piece::Fact { json, .. } => Some(serde_json::from_slice(json).unwrap()),
             Piece::Damage { .. } | Piece::Torn { .. } => None,
         };
-        pieces.filter_map(fact).collect()
+        Pieces::new(octets).filter_map(fact).collect()
     }
 
     /// Writes the batches over a disk with these faults, and returns the last that was told of.
     fn write(disk: &Fake, settings: &Settings, batches: &[&[u32]]) -> Synced {
         let queue = Arc::new(Queue::new(settings.queue_facts));
+        let recent = Arc::new(Recent::new());
         let (to, synced) = watch::channel(Synced {
             segment: 1,
             octets: 0,
@@ -355,18 +357,28 @@ mod tests {
             Arc::clone(&queue),
             shared(),
             to,
+            Arc::clone(&recent),
             settings.clone(),
         )
         .unwrap();
         for batch in batches {
             queue.push(&mut batch.to_vec()).unwrap();
-            let mut lines = Vec::new();
-            let last = encode(&queue.take(BATCH), &mut lines);
-            writer.keep(&lines, last);
+            writer.keep(&mut Vec::new(), queue.take(BATCH));
             assert!(
                 !writer.shared.is_failing.load(Ordering::Relaxed),
                 "it works in the end"
             );
+        }
+        for (number, octets) in &disk.state().segments {
+            while let Some(from) = recent.begins(*number) {
+                let held = recent.take(*number, from, u64::MAX).unwrap();
+                let place = from as usize..held.octets.end as usize;
+                assert_eq!(
+                    facts_in(&octets[place]),
+                    held.facts,
+                    "memory and disk agree"
+                );
+            }
         }
         *synced.borrow()
     }
@@ -465,6 +477,7 @@ mod tests {
             Arc::clone(&queue),
             shared(),
             to,
+            Arc::new(Recent::new()),
             limits,
         )
         .unwrap();

@@ -191,13 +191,6 @@ struct Store {
     held: usize,
 }
 
-impl Store {
-    /// When the first message passed of those that aren't closed.
-    fn began(&self) -> Option<Moment> {
-        self.full.began().or_else(|| self.open.began())
-    }
-}
-
 #[derive(Debug, Default)]
 struct Kept {
     strangers: Store,
@@ -512,14 +505,14 @@ impl Kept {
         }
     }
 
-    /// Closes what is old, or everything.
+    /// Closes what is old, and everything of calls if that is wanted.
     fn close(&mut self, now: Moment, all: bool) {
-        for class in [Class::Strangers, Class::Calls] {
-            while let Some(began) = self.store(class).began()
-                && (all || now.since(began) >= AGE)
-            {
-                self.close_one(class);
-            }
+        let is_older = |open: &Open, age| open.began().is_some_and(|began| now.since(began) >= age);
+        if is_older(&self.strangers.open, AGE) || is_older(&self.strangers.full, 2 * AGE) {
+            self.close_one(Class::Strangers);
+        }
+        if all || is_older(&self.calls.open, AGE) {
+            self.close_one(Class::Calls);
         }
     }
 
@@ -647,6 +640,33 @@ mod tests {
         let sizes = kept.strangers.closed.iter().map(|block| block.size());
         assert_eq!(sizes.sum::<usize>(), kept.strangers.held);
         assert!(kept.strangers.held <= STRANGERS);
+    }
+
+    #[test]
+    fn what_came_before_it_was_a_call_is_taken_along_from_the_block_before() {
+        let traces = Traces::unattended(1, None, None, clock).unwrap();
+        let mut tap = traces.tap(0);
+        let now = Moment::from_secs(1);
+        let invite = message("INVITE sip:a SIP/2.0", "call", 1);
+        pass(&traces, &mut tap, now, false, &invite);
+        for at in 0..block::FULL / 1_000 + 1 {
+            let octets = message("INVITE sip:a SIP/2.0", &format!("stranger {at}"), 1_000);
+            pass(&traces, &mut tap, now, false, &octets);
+        }
+        let challenge = message("SIP/2.0 401 Unauthorized", "call", 1);
+        pass(&traces, &mut tap, now, true, &challenge);
+        let trying = message("SIP/2.0 100 Trying", "call", 1);
+        pass(&traces, &mut tap, now, true, &trying);
+        let kept = lock(&traces.kept);
+        assert!(kept.strangers.full.began().is_some(), "a block was filled");
+        let all = Wanted {
+            keys: None,
+            from: NEVER,
+            until: ALWAYS,
+        };
+        let of_calls: Vec<_> = kept.calls.open.records(&all).collect();
+        assert_eq!(of_calls.len(), 3);
+        assert!(of_calls[0].octets.starts_with(b"INVITE"));
     }
 
     #[test]
