@@ -198,7 +198,7 @@ impl Call {
         more: impl FnOnce(&mut Head<'_>, &str),
     ) {
         let config = std::sync::Arc::clone(&cx.core.config);
-        let contact = cx.contact(&self.caller.flow);
+        let contact = cx.contact(&self.caller.flow, self.caller.is_sips);
         self.caller.session = SessionTimer::for_uas(invite, config.min_se, config.session_expires)
             .unwrap_or_default();
         self.remember_sdp(Side::Caller, body);
@@ -378,7 +378,7 @@ impl Call {
             }
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
             Purpose::Refresh if broken => self.refresh_again(cx, pending.side),
-            Purpose::Refresh | Purpose::Join | Purpose::Follow | Purpose::Stale => {
+            Purpose::Refresh | Purpose::Join | Purpose::Follow | Purpose::Hold | Purpose::Stale => {
                 self.hang_up(cx, Reason::DialogGone)
             }
             Purpose::Own if broken && pending.method == Method::Bye => {

@@ -20,6 +20,7 @@ use super::effect::Effect;
 use super::owner_of;
 use super::record::Fact;
 use super::refusal::Reason;
+use super::secure::is_sips;
 use super::target::{Place, Target};
 
 /// How long a target may be silent while another waits.
@@ -124,6 +125,7 @@ impl Call {
         setup.provisional_seen = false;
         if let Speaker::Runtime(leg) = &mut self.speaker {
             leg.flow = flow;
+            leg.is_sips = is_sips(target.uri.as_bytes());
         }
         let client = self.send_invite(cx, flow, &target);
         let more = self.more_targets();
@@ -151,7 +153,7 @@ impl Call {
         let invite = setup.invite();
         let config = Arc::clone(&cx.core.config);
         let call_id = cx.core.minter.call_id(self.slot, cx.endpoint.entropy());
-        let contact = cx.contact(&flow);
+        let contact = cx.contact(&flow, is_sips(target.uri.as_bytes()));
         let owner = owner_of(self.key);
         let write = |head: &mut Head<'_>| {
             let hops = invite

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::dial::Dial;
 use super::hangup::Farewell;
 use super::has_sdp;
+use super::hold::Hold;
 use super::joining::Joining;
 use super::limits::Permit;
 use super::origin::Origin;
@@ -95,6 +96,8 @@ pub(crate) struct Leg {
     pub(crate) flow: Flow,
     pub(crate) dialogs: SmallVec<[ForkDialog; 1]>,
     pub(crate) abilities: Abilities,
+    /// Whether a `sips:` URI began it.
+    pub(crate) is_sips: bool,
     pub(crate) session: Option<SessionTimer>,
     pub(crate) session_timer: Option<TimerId>,
     /// The SDP last sent on this leg, for a refresh of our own.
@@ -117,6 +120,7 @@ impl Leg {
             flow,
             dialogs: SmallVec::new(),
             abilities: Abilities::default(),
+            is_sips: false,
             session: None,
             session_timer: None,
             sdp: None,
@@ -317,6 +321,8 @@ pub(crate) enum Purpose {
     Join,
     /// Our own re-INVITE, which gives the runtime what the callee has changed meanwhile.
     Follow,
+    /// Our own re-INVITE, which holds the call or resumes it.
+    Hold,
     /// Our own PRACK or BYE: the answer only ends the wait.
     Own,
     /// A change that whoever has left the call had asked for: what is answered to it is nobody's.
@@ -393,6 +399,8 @@ pub(crate) struct Call {
     pub(crate) deadline: Option<TimerId>,
     /// The last transfer, under way or settled.
     pub(crate) transfer: Option<Box<Transfer>>,
+    /// Whether it is held from outside.
+    pub(crate) hold: Option<Box<Hold>>,
 }
 
 impl Call {
@@ -421,7 +429,7 @@ impl Call {
     /// A message of a peer holds its side of what is agreed on.
     pub(crate) fn hear(&mut self, side: Side, message: &Message<'_>) {
         if side == Side::Caller && has_sdp(message) {
-            self.caller.heard = Some(message.body().into());
+            self.caller.heard = Some(self.heard_sdp(message.body()));
         }
     }
 
@@ -437,7 +445,7 @@ impl Call {
         if side == Side::Caller
             && let Some(sdp) = self.proposed.take()
         {
-            self.caller.heard = Some(sdp);
+            self.caller.heard = Some(self.heard_sdp(&sdp));
         }
     }
 

@@ -91,6 +91,8 @@ pub(crate) enum CallTimer {
     Ringing,
     /// Time to give the callee the runtime's media.
     Join,
+    /// Time to go on with holding or resuming.
+    Hold,
     /// A reliable provisional is sent again (RFC 3262 §3).
     Reliable,
     /// A re-INVITE of ours has waited long enough for its final answer.
@@ -283,6 +285,7 @@ impl Core {
         let mut timers = vec![call.deadline, call.exchange, call.caller.session_timer];
         timers.push(call.transfer_timer());
         timers.push(call.joining_timer());
+        timers.push(call.hold_timer());
         timers.extend(setup.into_iter().flatten());
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
@@ -392,9 +395,12 @@ impl Cx<'_> {
         });
     }
 
-    /// Our Contact on a flow.
-    pub(crate) fn contact(&self, flow: &Flow) -> String {
-        ways::contact(self.endpoint, flow)
+    /// Our Contact on a flow; in a dialog that a `sips:` URI began, one of its kind.
+    pub(crate) fn contact(&self, flow: &Flow, is_sips: bool) -> String {
+        match is_sips && flow.transport == Transport::Tls {
+            true => ways::secure_contact(self.endpoint, flow),
+            false => ways::contact(self.endpoint, flow),
+        }
     }
 
     pub(crate) fn schedule(&mut self, key: CallKey, after: Duration, timer: CallTimer) -> TimerId {

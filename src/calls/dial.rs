@@ -29,6 +29,7 @@ use super::effect::Effect;
 use super::proofs::Proofs;
 use super::record::Status;
 use super::refusal::Reason;
+use super::secure::is_sips;
 use super::target::{self, Place, Target};
 use super::{has_sdp, owner_of};
 
@@ -247,7 +248,7 @@ impl Dial {
         let flow = cx.flow_to(target)?;
         self.cseq += 1;
         let config = Arc::clone(&cx.core.config);
-        let contact = cx.contact(&flow);
+        let contact = cx.contact(&flow, is_sips(target.uri.as_bytes()));
         let own_host = host_part(cx.endpoint.sent_by(&flow)).to_owned();
         let host = self.callee.from_host.as_deref().unwrap_or(&own_host);
         let from = format!("<sip:{}@{host}>", self.callee.from_user);
@@ -359,6 +360,7 @@ impl Dial {
         self.client = None;
         self.release(cx);
         let mut leg = Leg::new(flow);
+        leg.is_sips = is_sips(uri.as_bytes());
         leg.abilities.update = allows(message, "UPDATE");
         leg.abilities.no_refer = lacks_refer(message);
         leg.session = SessionTimer::for_uac(message, Some(cx.core.config.session_expires));

@@ -80,18 +80,34 @@ impl Call {
         echo.version += 1;
         if !has_sdp(message) {
             echo.offered = true;
-            return Ok((sdp::offer_echo(local, session, echo.version), None));
+            let offer = sdp::offer_echo(local, session, echo.version);
+            return Ok((self.crossing_sdp(&offer).into_owned(), None));
         }
         let answer = sdp::answer_echo(message.body(), local, session, echo.version);
         answer
-            .map(|answer| (answer.body, answer.audio))
+            .map(|answer| (self.crossing_sdp(&answer.body).into_owned(), answer.audio))
             .map_err(|no| no.to_string())
+    }
+
+    /// An offer of the echo agent's own, inside the call.
+    pub(crate) fn echo_offer(&mut self) -> Option<Vec<u8>> {
+        let session = self.id.as_u64_pair().1 >> 2;
+        let Speaker::Echo(echo) = &mut self.speaker else {
+            return None;
+        };
+        echo.version += 1;
+        Some(sdp::offer_echo(echo.local?, session, echo.version))
     }
 
     pub(crate) fn tell_media(&self, cx: &mut Cx<'_>, audio: Option<Audio>) {
         let Some(audio) = audio else { return };
+        let mut remote = audio.remote;
+        if self.is_closed() {
+            // Nothing is echoed, and nothing missed.
+            remote.set_port(0);
+        }
         let media = EchoMedia {
-            remote: audio.remote,
+            remote,
             payload: audio.payload,
             telephone_event: audio.telephone_event,
         };
@@ -153,7 +169,8 @@ impl Call {
                 self.remember_sdp(Side::Caller, &body);
                 self.hear_proposed(Side::Caller);
                 let body = self.with_origin(Side::Caller, &body).into_owned();
-                let (contact, session) = (cx.contact(&self.caller.flow), self.caller.session);
+                let leg = &self.caller;
+                let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
                 let write = |head: &mut Head<'_>| {
                     Self::own_lines(head, &contact);
                     if let Some(session) = &session {

@@ -2,10 +2,12 @@
 //! come too late (RFC 3261 §9, §13.2.2.4, §15).
 
 use trunkline_sip::dialog::Dialog;
-use trunkline_sip::endpoint::{ClientTx, Request, ServerTx};
+use trunkline_sip::endpoint::{ClientTx, Endpoint, Request, ServerTx};
 use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+use uuid::Uuid;
 
 use super::answer::dialog_of_answer;
 use super::call::{Call, Delayed, Held, Pending, Phase, Purpose, Side, Speaker};
@@ -15,7 +17,7 @@ use super::dial::reason_line;
 use super::joining::Joining;
 use super::record::{Ended, Fact, HangupBy, Status};
 use super::refusal::Reason;
-use super::{NOBODY, setup};
+use super::{Calls, NOBODY, setup};
 
 /// BYEs to answers that came too late, of one shard, that may wait for their own answer. A peer that goes on answering what is
 /// long over gets its ACKs and hangs up by itself.
@@ -61,9 +63,31 @@ impl Farewell {
     }
 }
 
+impl Calls {
+    /// Ends the call of this id; false if it isn't up. It looks at every call, which a rare request may.
+    pub fn hang_up_by_id(
+        &mut self,
+        endpoint: &mut Endpoint,
+        id: Uuid,
+        reason: Reason,
+        now: Moment,
+    ) -> bool {
+        let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
+        let up = calls.find(|call| call.id == id && call.phase != Phase::Over);
+        let Some(key) = up.map(|call| call.key) else {
+            return false;
+        };
+        self.hang_up(endpoint, key, reason, now);
+        true
+    }
+}
+
 impl Call {
     /// CANCEL of one of this call's INVITEs; the endpoint has answered it.
     pub(crate) fn on_cancel(&mut self, cx: &mut Cx<'_>, invite: ServerTx, message: &Message<'_>) {
+        if self.cancel_successor(cx, invite) {
+            return;
+        }
         if Some(invite) != self.invite {
             return self.cancel_reinvite(cx, invite, message);
         }
@@ -313,6 +337,7 @@ impl Call {
     /// Nothing crosses any more: who waits for the other leg's answer is told so (RFC 3261 §15.1.2), a re-INVITE is taken
     /// back, and an offer that nobody will answer is rejected. Whatever the answers are then, only their ACKs are owed.
     fn abandon(&mut self, cx: &mut Cx<'_>) {
+        self.drop_hold(cx);
         for pending in &mut self.pending {
             if pending.purpose == Purpose::Transfer {
                 continue;

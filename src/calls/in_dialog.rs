@@ -144,6 +144,10 @@ impl Call {
     ) -> bool {
         let offers = content.is_some_and(has_sdp);
         let body = content.map_or(&b""[..], Message::body);
+        let body = &*match offers {
+            true => self.crossing_sdp(body),
+            false => body.into(),
+        };
         let config = std::sync::Arc::clone(&cx.core.config);
         let crossing = |head: &mut Head<'_>| {
             extra(head);
@@ -182,13 +186,13 @@ impl Call {
         };
         let mut again = leg.login.is_some().then(Vec::new);
         let leg_flow = leg.flow_of(fork);
-        let session = leg.session;
+        let (session, is_sips) = (leg.session, leg.is_sips);
         let sdp = (offers && leg.keeps_sdp()).then(|| body.into());
         let Some(dialog) = leg.dialog(fork) else {
             return false;
         };
         let flow = cx.next_flow(dialog, leg_flow);
-        let contact = cx.contact(&flow);
+        let contact = cx.contact(&flow, is_sips);
         let uri = dialog.request_uri().to_vec();
         let mut cseq = 0;
         let write = |head: &mut Head<'_>| {
@@ -271,11 +275,13 @@ impl Call {
                 }
                 if message.status() < 300 {
                     self.note_refresh(cx, &pending, message);
+                    self.restore(cx, pending.side);
                 }
                 self.mind_gone(cx, message);
             }
             (Purpose::Follow, _) => self.on_follow_answer(cx, flow, &pending, message),
             (Purpose::Join, _) => self.on_join_answer(cx, flow, &pending, message),
+            (Purpose::Hold, _) => self.on_hold_answer(cx, flow, &pending, message),
             (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
             (Purpose::Refresh, _) => self.on_refresh_answer(cx, flow, &pending, message),
             (Purpose::Relay(server), Method::Invite) => {
@@ -356,16 +362,20 @@ impl Call {
         if refreshed {
             self.note_refresh(cx, pending, message);
             self.take_renewal(cx, requester, pending.renewal);
-            self.remember_sdp(requester, message.body());
+            self.remember_sdp(requester, &self.crossing_sdp(message.body()));
             self.hear_proposed(requester);
             self.hear(pending.side, message);
         }
         let prefix = cx.core.config.header_prefix.clone();
-        let body = self.with_origin(requester, message.body());
+        let body = match message.status() {
+            200..=299 => self.crossing_sdp(message.body()),
+            _ => message.body().into(),
+        };
+        let body = self.with_origin(requester, &body);
         let Some(leg) = self.leg(requester) else {
             return;
         };
-        let contact = cx.contact(&leg.flow);
+        let contact = cx.contact(&leg.flow, leg.is_sips);
         let session = leg.session.filter(|_| refreshed);
         let write = |head: &mut Head<'_>| {
             if refreshed {

@@ -7,6 +7,7 @@ use dashmap::DashMap;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::hold::Standing;
 use super::record::{Direction, Fact, Started, Status, Transfer};
 
 /// One live call as the API shows it.
@@ -28,6 +29,8 @@ pub struct LiveCall {
     pub over: bool,
     /// Its last transfer.
     pub transfer: Option<Arc<Transfer>>,
+    /// Whether it is held from outside.
+    pub hold: Standing,
 }
 
 /// All live calls of this node.
@@ -74,6 +77,11 @@ impl LiveCalls {
         (!live.over).then_some(live.started.session)
     }
 
+    /// Whether a call that is up is held.
+    pub fn is_held(&self, call: Uuid) -> Option<bool> {
+        self.calls.get(&call).map(|live| live.hold.held)
+    }
+
     /// The live calls of an org, in no order.
     pub fn of_org(&self, org: Uuid) -> Vec<LiveCall> {
         self.calls
@@ -99,6 +107,7 @@ impl LiveCalls {
                     runtime_call_id: None,
                     over: false,
                     transfer: None,
+                    hold: Standing::default(),
                 };
                 self.sessions.insert(started.session, started.call);
                 self.calls.insert(started.call, live);
@@ -133,6 +142,11 @@ impl LiveCalls {
             // Shown as it was until its end is a row: see `forget`.
             Fact::Ended(ended) => self.change(ended.call, |live| live.over = true),
         }
+    }
+
+    /// A call is held, or resumed, or is not to be.
+    pub(crate) fn note_hold(&self, call: Uuid, standing: Standing) {
+        self.change(call, |live| live.hold = standing);
     }
 
     /// Forgets a call whose end is in the store.

@@ -20,6 +20,7 @@ mod effect;
 pub mod handoff;
 mod hangup;
 pub mod health;
+pub mod hold;
 mod hops;
 mod in_dialog;
 mod joining;
@@ -33,6 +34,7 @@ pub mod record;
 mod refusal;
 mod reoffer;
 mod replaces;
+mod secure;
 mod session;
 mod setup;
 pub mod target;
@@ -227,6 +229,7 @@ impl Calls {
                 CallTimer::Attempt => call.on_attempt_silent(cx),
                 CallTimer::Ringing => call.with_dial(cx, |dial, cx| dial.on_ringing_timeout(cx)),
                 CallTimer::Join => call.on_join_timer(cx),
+                CallTimer::Hold => call.on_hold_timer(cx),
                 CallTimer::Reliable => call.on_reliable_timer(cx),
                 CallTimer::Exchange => call.on_exchange_late(cx),
                 CallTimer::Session(side) => call.on_session_timer(cx, side),
@@ -297,23 +300,6 @@ impl Calls {
     /// Ends a call from outside (draining deadline, API).
     pub fn hang_up(&mut self, endpoint: &mut Endpoint, key: CallKey, reason: Reason, now: Moment) {
         self.with(key, endpoint, now, |call, cx| call.hang_up(cx, reason));
-    }
-
-    /// Ends the call of this id; false if it isn't up. It looks at every call, which a rare request may.
-    pub fn hang_up_by_id(
-        &mut self,
-        endpoint: &mut Endpoint,
-        id: Uuid,
-        reason: Reason,
-        now: Moment,
-    ) -> bool {
-        let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
-        let up = calls.find(|call| call.id == id && call.phase != call::Phase::Over);
-        let Some(key) = up.map(|call| call.key) else {
-            return false;
-        };
-        self.hang_up(endpoint, key, reason, now);
-        true
     }
 
     /// Ends every call (the draining deadline has passed).

@@ -212,6 +212,7 @@ impl Calls {
             deadline: None,
             contact: None,
             transfer: None,
+            hold: None,
         };
         self.slab.insert(Place {
             generation: key.generation,

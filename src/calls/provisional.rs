@@ -192,7 +192,7 @@ impl Call {
         let Some(dialog) = self.caller.dialog_ref(answer.fork) else {
             return;
         };
-        let contact = cx.contact(&self.caller.flow);
+        let contact = cx.contact(&self.caller.flow, self.caller.is_sips);
         let write = |head: &mut Head<'_>| {
             Self::own_lines(head, &contact);
             if let Some(rseq) = rseq {

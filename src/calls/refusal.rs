@@ -25,6 +25,8 @@ pub enum Reason {
     BadExtension,
     /// The scheme of the Request-URI isn't spoken here.
     BadScheme,
+    /// The Request-URI is `sips:`, and the INVITE has not come over TLS.
+    NotSecured,
     /// Max-Forwards was used up.
     TooManyHops,
     /// Its two readings differ, or a header that a call needs is missing.
@@ -98,7 +100,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 45] = [
+    const ALL: [Self; 46] = [
         Self::NoAgent,
         Self::AgentBusy,
         Self::TrunkBusy,
@@ -109,6 +111,7 @@ impl Reason {
         Self::NumberNotAllowed,
         Self::BadExtension,
         Self::BadScheme,
+        Self::NotSecured,
         Self::TooManyHops,
         Self::BadRequest,
         Self::SessionTooBrief,
@@ -164,6 +167,7 @@ impl Reason {
             Self::NumberNotAllowed => "number_not_allowed",
             Self::BadExtension => "bad_extension",
             Self::BadScheme => "unsupported_uri_scheme",
+            Self::NotSecured => "not_secured",
             Self::TooManyHops => "too_many_hops",
             Self::BadRequest => "bad_request",
             Self::SessionTooBrief => "session_interval_too_small",
@@ -219,6 +223,7 @@ impl Reason {
             }
             Self::BadExtension => "A required extension is not supported",
             Self::BadScheme => "The scheme of the Request-URI is not supported",
+            Self::NotSecured => "A call to a sips: URI has to come over TLS",
             Self::TooManyHops => "Max-Forwards has reached 0",
             Self::BadRequest => "The request can be read in two ways or lacks what a call needs",
             Self::SessionTooBrief => "The session interval is too small",
@@ -286,6 +291,7 @@ impl Reason {
             | Self::TrunkBusy
             | Self::OrgBusy
             | Self::Examined
+            | Self::NotSecured
             | Self::RuntimeUnreachable
             | Self::RuntimeRefused
             | Self::NoMediaPort
@@ -340,6 +346,7 @@ impl Reason {
             | Self::NumberNotAllowed
             | Self::BadExtension
             | Self::BadScheme
+            | Self::NotSecured
             | Self::TooManyHops
             | Self::BadRequest
             | Self::NoWayOut

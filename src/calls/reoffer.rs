@@ -83,6 +83,7 @@ impl Call {
         message: &Message<'_>,
         renewal: Option<SessionTimer>,
     ) {
+        self.disturb_hold();
         let (method, purpose) = (message.method(), Purpose::Relay(server));
         let sent = self.send_in_dialog(
             cx,
@@ -104,7 +105,7 @@ impl Call {
 
     fn accept_refresh(&mut self, cx: &mut Cx<'_>, side: Side, server: ServerTx) {
         let Some(leg) = self.leg(side) else { return };
-        let (contact, session) = (cx.contact(&leg.flow), leg.session);
+        let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
         let write = |head: &mut Head<'_>| {
             Self::own_lines(head, &contact);
             if let Some(session) = &session {
@@ -230,18 +231,12 @@ impl Call {
             self.joined(cx);
         }
         self.take_renewal(cx, requester, pending.renewal);
-        self.remember_sdp(requester, message.body());
+        let body = &*self.crossing_sdp(message.body());
+        self.remember_sdp(requester, body);
         let prefix = cx.core.config.header_prefix.clone();
         let more =
             |head: &mut Head<'_>| crossing::copy_headers(head, message, Place::Response, &prefix);
-        self.accept_reinvite(
-            cx,
-            requester,
-            (server, pending.theirs),
-            message.body(),
-            delayed,
-            more,
-        );
+        self.accept_reinvite(cx, requester, (server, pending.theirs), body, delayed, more);
     }
 
     /// 200 to a re-INVITE; its ACK is awaited.
@@ -259,7 +254,7 @@ impl Call {
         let Some(leg) = self.leg(requester) else {
             return;
         };
-        let (contact, session) = (cx.contact(&leg.flow), leg.session);
+        let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
         let write = |head: &mut Head<'_>| {
             Self::own_lines(head, &contact);
             if let Some(session) = &session {
@@ -328,8 +323,9 @@ impl Call {
                     Place::InDialog,
                     &prefix,
                 );
-                self.remember_sdp(side.other(), message.body());
-                let content = Some((&lines[..], message.body()));
+                let body = &*self.crossing_sdp(message.body());
+                self.remember_sdp(side.other(), body);
+                let content = Some((&lines[..], body));
                 self.send_ack(
                     cx,
                     side.other(),
@@ -409,7 +405,7 @@ impl Call {
                 cx.endpoint.cancel(pending.client, b"", cx.now);
             }
         }
-        self.give_up_successor(cx);
+        self.give_up_successor(cx, 408);
     }
 
     pub(crate) fn end_exchange(&mut self, cx: &mut Cx<'_>, pending: &Pending) {

@@ -15,10 +15,12 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 use uuid::Uuid;
 
 use super::admission::{self, Admitted};
-use super::call::{Abilities, Call, CallKey, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
+use super::call::{
+    Abilities, Call, CallKey, ForkDialog, LEFT, Leg, Pending, Phase, Purpose, Side, Speaker,
+};
 use super::context::{Cx, TagOwner};
 use super::refusal::Reason;
-use super::{Calls, has_sdp, owner_of, setup};
+use super::{Calls, has_sdp, owner_of, secure, setup};
 
 /// A leg that is to take the caller's place.
 #[derive(Debug)]
@@ -27,6 +29,7 @@ pub(crate) struct Successor {
     flow: Flow,
     dialog: Dialog,
     abilities: Abilities,
+    is_sips: bool,
     sdp: Option<Box<[u8]>>,
 }
 
@@ -40,7 +43,8 @@ impl Calls {
         admitted: Admitted,
         now: Moment,
     ) {
-        let found = self.replaced(message, &admitted);
+        let found =
+            secure::came_securely(message, &flow).and_then(|()| self.replaced(message, &admitted));
         let key = found.unwrap_or_else(|_| self.reserve());
         if let Err(reason) = found {
             let mut cx = Cx {
@@ -109,6 +113,7 @@ impl Call {
             || self.bye_owed.is_some()
             || !self.awaited.is_empty()
             || self.is_joining()
+            || self.is_turning()
             || self.pending.iter().any(|pending| pending.offers)
     }
 
@@ -137,6 +142,7 @@ impl Call {
             flow,
             dialog,
             abilities: setup::abilities(message),
+            is_sips: secure::wants_sips(message),
             sdp: has_sdp(message).then(|| message.body().into()),
         }));
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
@@ -180,8 +186,23 @@ impl Call {
             .take_if(|successor| successor.server == server);
     }
 
-    /// The agent doesn't say whether it takes the new leg's media, and the INVITE is to have its answer in time.
-    pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>) {
+    /// The INVITE of a new leg was cancelled, and has its answer at once (RFC 3261 §9.2). False if it was another INVITE.
+    pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
+        let is_meant = |successor: &Successor| successor.server == server;
+        let is_meant = self.successor.as_deref().is_some_and(is_meant);
+        if is_meant {
+            let relayed = |pending: &&Pending| pending.purpose == Purpose::Relay(server);
+            if let Some(pending) = self.pending.iter().find(relayed) {
+                cx.endpoint.cancel(pending.client, b"", cx.now);
+            }
+            self.give_up_successor(cx, 487);
+        }
+        is_meant
+    }
+
+    /// There is no new leg after all, or the agent doesn't say whether it takes its media, and the INVITE is to have its answer in
+    /// time. If the agent takes them yet, it gets back those of the caller.
+    pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>, status: u16) {
         let Some(successor) = self.successor.take() else {
             return;
         };
@@ -190,7 +211,7 @@ impl Call {
                 pending.purpose = Purpose::Stale;
             }
         }
-        cx.respond(successor.server, 408, None, |_| {}, b"");
+        cx.respond(successor.server, status, None, |_| {}, b"");
     }
 
     /// The new leg takes its place, if this is the answer to its INVITE, and the old one is told to go.
@@ -203,12 +224,14 @@ impl Call {
             flow,
             mut dialog,
             abilities,
+            is_sips,
             sdp,
             ..
         } = *successor;
         dialog.confirm();
         let mut leg = Leg::new(flow);
         leg.abilities = abilities;
+        leg.is_sips = is_sips;
         leg.heard = sdp;
         leg.login = self.caller.login.clone();
         let mut old = std::mem::replace(&mut self.caller, leg);

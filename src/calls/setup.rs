@@ -25,7 +25,7 @@ use super::limits::{Claim, Full, Permit};
 use super::record::{Direction, Ended, Fact, HangupBy, Started};
 use super::refusal::Reason;
 use super::target;
-use super::{NOBODY, has_sdp, owner_of};
+use super::{NOBODY, has_sdp, owner_of, secure};
 use crate::directory::view::{OrgView, Runtime};
 
 /// The user part that asks for a report on the trunk.
@@ -140,7 +140,9 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         org: &OrgView,
         facts: &Facts,
     ) -> Result<(Decision, Permit), Judged> {
-        acceptable(cx.core, self.message).map_err(|reason| Judged {
+        let accepted = secure::came_securely(self.message, &self.flow)
+            .and_then(|()| acceptable(cx.core, self.message));
+        accepted.map_err(|reason| Judged {
             decision: None,
             reason,
         })?;
@@ -295,6 +297,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             .clone();
         let mut caller = Leg::new(self.flow);
         caller.abilities = abilities(self.message);
+        caller.is_sips = secure::wants_sips(self.message);
         let speaker = match &*runtime {
             Runtime::Sip { .. } => Speaker::Runtime(Leg::new(self.flow)),
             Runtime::Echo => {
@@ -342,6 +345,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             deadline: Some(deadline),
             contact: None,
             transfer: None,
+            hold: None,
         })
     }
 }

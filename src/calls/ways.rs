@@ -28,6 +28,11 @@ pub fn contact(endpoint: &Endpoint, flow: &Flow) -> String {
     format!("<{}>", contact_uri(endpoint, flow))
 }
 
+/// Our Contact on a flow over TLS, for whoever wants TLS on every hop. Its transport needs no saying (RFC 5630 §3.1.1).
+pub fn secure_contact(endpoint: &Endpoint, flow: &Flow) -> String {
+    format!("<sips:trunkline@{}>", endpoint.sent_by(flow))
+}
+
 /// The URI in our Contact on a flow.
 pub fn contact_uri(endpoint: &Endpoint, flow: &Flow) -> String {
     let host = endpoint.sent_by(flow);

@@ -11,6 +11,7 @@ use super::clock;
 use super::inbox::{Input, Switch};
 use crate::calls::caps::{Caps, Denied};
 use crate::calls::health::Health;
+use crate::calls::hold;
 use crate::calls::limits::Limits;
 use crate::calls::outbound::{Order, Placed};
 use crate::calls::place_of;
@@ -110,6 +111,20 @@ impl Handle {
     ) -> Result<Result<Transfer, Unable>, NoAnswer> {
         let asked = self.ask(call, |done| Input::Transfer { call, ask, done });
         Ok(asked.await?.unwrap_or(Err(Unable::NotUp)))
+    }
+
+    /// Holds a call, or resumes it: the number of the change, or `None` if it stands so already. What becomes of it is on the live
+    /// call.
+    ///
+    /// # Errors
+    /// Its shard doesn't answer; inside, why nothing is changed.
+    pub async fn hold(
+        &self,
+        call: Uuid,
+        wanted: bool,
+    ) -> Result<Result<Option<u32>, hold::Unable>, NoAnswer> {
+        let asked = self.ask(call, |done| Input::Hold { call, wanted, done });
+        Ok(asked.await?.unwrap_or(Err(hold::Unable::NotUp)))
     }
 
     /// Asks the shard of a call; `None` if that is on another node, or nowhere.

@@ -6,15 +6,17 @@ use tokio::sync::{mpsc, oneshot};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Slot};
-use trunkline_sip::wire::{Framing, lex};
+use trunkline_sip::wire::{Framing, Message, lex};
 use uuid::Uuid;
 
+use super::clock;
+use super::strays::Strays;
 use crate::calls::caps::Denied;
 use crate::calls::outbound::{Order, Placed};
 use crate::calls::record::Transfer;
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::transfer::{Ask, Unable};
-use crate::calls::{CallKey, Reason};
+use crate::calls::{CallKey, Reason, hold};
 use crate::peers::enrolment::Wanted;
 
 /// A message that came by a stream, or to another shard's socket.
@@ -67,6 +69,12 @@ pub(crate) enum Input {
         ask: Ask,
         done: oneshot::Sender<Result<Transfer, Unable>>,
     },
+    /// One call is held, or resumed; what becomes of that is told.
+    Hold {
+        call: Uuid,
+        wanted: bool,
+        done: oneshot::Sender<Result<Option<u32>, hold::Unable>>,
+    },
     /// All calls end now.
     HangUpAll(Reason),
     /// The shard ends.
@@ -110,6 +118,7 @@ impl Inbox {
 pub(crate) struct Switch {
     minter: Minter,
     shards: Arc<[Inbox]>,
+    strays: Arc<Strays>,
 }
 
 impl Switch {
@@ -117,6 +126,7 @@ impl Switch {
         Self {
             minter,
             shards: shards.into(),
+            strays: Arc::default(),
         }
     }
 
@@ -129,12 +139,24 @@ impl Switch {
         &self.shards
     }
 
+    /// The number of the shard that works on a message.
+    pub(crate) fn shard_for(&self, message: &Message<'_>) -> usize {
+        let slot = self.minter.dispatch(message);
+        let slot = match self.shards.len() {
+            1 => slot,
+            _ => {
+                let by_call_id = || self.minter.slot_of_call_id(message.call_id());
+                self.strays.place(message, slot, by_call_id, clock::now)
+            }
+        };
+        self.shard_of(slot)
+    }
+
     /// The shard for a message from a stream. What can't be read goes to the first, which answers or drops it.
     pub(crate) fn inbox_for(&self, octets: &[u8]) -> &Inbox {
-        let slot = match lex(octets, Framing::Stream) {
-            Ok(message) => self.minter.dispatch(&message),
-            Err(_) => return &self.shards[0],
-        };
-        &self.shards[self.shard_of(slot)]
+        match lex(octets, Framing::Stream) {
+            Ok(message) => &self.shards[self.shard_for(&message)],
+            Err(_) => &self.shards[0],
+        }
     }
 }

@@ -20,6 +20,7 @@ mod resolve;
 mod settings;
 mod shard;
 mod spans;
+mod strays;
 mod told;
 
 use std::collections::VecDeque;

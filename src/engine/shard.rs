@@ -190,9 +190,7 @@ impl Shard {
             Ok(message) => message,
             Err(malformed) => return self.endpoint.receive_malformed(&malformed, &flow),
         };
-        let shard = self
-            .switch
-            .shard_of(self.endpoint.minter().dispatch(&message));
+        let shard = self.switch.shard_for(&message);
         if shard != self.index {
             return self.foreign[shard].push(Arrived {
                 flow,
@@ -386,6 +384,11 @@ impl Shard {
                     let _ = done.send(begun);
                 }))
             }
+            Input::Hold { call, wanted, done } => catch_unwind(AssertUnwindSafe(|| {
+                let begun = calls.hold(endpoint, call, wanted, now);
+                // Who asked may have gone.
+                let _ = done.send(begun);
+            })),
             Input::HangUpAll(reason) => catch_unwind(AssertUnwindSafe(|| {
                 calls.hang_up_all(endpoint, reason, now)
             })),

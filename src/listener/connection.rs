@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::frame::{Frame, FrameFault, Framer};
+use trunkline_sip::wire::{Framing, lex};
 
 use super::outbox::{Done, Outbox, Refused};
 use super::tcp::{Received, Settings, Sink};
@@ -23,6 +24,10 @@ const READ: usize = 4_096;
 
 /// How long a stream that brings nothing more can still be written to.
 const LINGER: Duration = Duration::from_millis(300);
+
+/// How long the refusal of what can't be cut out of a stream is waited for.
+const REFUSAL_LOOK: Duration = Duration::from_millis(10);
+const REFUSAL_LOOKS: u32 = 200;
 
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
@@ -124,7 +129,18 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         let received_at = (self.clock)();
         reading.framer.push(octets);
         let mut is_progress = false;
-        while let Some(frame) = reading.framer.next_frame().map_err(Ended::Framing)? {
+        loop {
+            let frame = match reading.framer.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(fault) => {
+                    if fault == FrameFault::NoLength {
+                        self.have_refused(reading.framer.unfinished(), received_at)
+                            .await;
+                    }
+                    return Err(Ended::Framing(fault));
+                }
+            };
             is_progress = true;
             match frame {
                 Frame::Message(octets) => {
@@ -146,6 +162,31 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         }
         reading.note(is_progress, (self.clock)());
         Ok(())
+    }
+
+    /// A message whose end can't be found is refused with 400 before the connection is closed (RFC 3261 §18.3), if its header is
+    /// enough for that. The answer comes by way of the sink, like any other, and gets some time to do so.
+    async fn have_refused(&self, header: &[u8], received_at: Moment) {
+        // Nobody may take it for a message.
+        if !lex(header, Framing::Stream).is_err_and(|refused| refused.answer.is_some()) {
+            return;
+        }
+        let before = self.outbox.pushed();
+        let octets = Bytes::copy_from_slice(header);
+        let flow = self.flow;
+        self.sink
+            .deliver(Received {
+                flow,
+                octets,
+                received_at,
+            })
+            .await;
+        for _ in 0..REFUSAL_LOOKS {
+            if self.outbox.pushed() != before {
+                break;
+            }
+            tokio::time::sleep(REFUSAL_LOOK).await;
+        }
     }
 
     /// `None` when it is the reading that has ended.

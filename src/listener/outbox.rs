@@ -15,6 +15,8 @@ pub(super) struct Outbox {
 #[derive(Debug)]
 struct Waiting {
     octets: Vec<u8>,
+    /// Messages so far.
+    pushed: u64,
     state: State,
 }
 
@@ -44,6 +46,7 @@ impl Outbox {
     pub(super) fn new(limit_octets: usize) -> Self {
         let waiting = Waiting {
             octets: Vec::new(),
+            pushed: 0,
             state: State::Open,
         };
         Self {
@@ -63,6 +66,7 @@ impl Outbox {
         let fits = waiting.octets.len() + octets.len() <= self.limit_octets;
         if fits {
             waiting.octets.extend_from_slice(octets);
+            waiting.pushed += 1;
         } else {
             waiting.state = State::Overfull;
         }
@@ -71,6 +75,11 @@ impl Outbox {
             self.changed.notify_one();
         }
         if fits { Ok(()) } else { Err(Refused) }
+    }
+
+    /// How many messages have been pushed.
+    pub(super) fn pushed(&self) -> u64 {
+        self.waiting().pushed
     }
 
     /// Waits for something to write and swaps it into `octets`, which must be empty.

@@ -14,6 +14,7 @@ mod events;
 mod explained;
 mod harness;
 mod health;
+mod held;
 mod outbound;
 mod proxied;
 mod referrals;

@@ -1,9 +1,12 @@
 //! SIP over TLS, both ways, with a certificate authority of the test's own.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use trunkline_sip::wire::Method;
+use rustls::{ClientConnection, StreamOwned};
+use trunkline_sip::wire::frame::{Frame, Framer};
+use trunkline_sip::wire::{Framing, Method, lex};
 
 use crate::harness::process::free_port;
 use crate::harness::{Authority, Baresip, Daemon, Deadline, House, Pbx, SecureRuntime, tools};
@@ -141,4 +144,147 @@ fn baresip_registers_and_is_heard_over_tls() {
     let there = there.unwrap_or_else(|| panic!("not registered:\n{}", daemon.log()));
     assert_eq!(there["transport"], "tls", "{there}");
     phone.leave();
+}
+
+/// A PBX on TLS that is known by its address, and what it says and hears.
+struct Line {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    framer: Framer,
+    daemon: SocketAddr,
+}
+
+impl Line {
+    /// A request of the call, to this URI.
+    fn send(&mut self, method: &str, uri: &str, (cseq, tag): (u32, &str), body: &str) {
+        let own = self.stream.sock.local_addr().expect("an address");
+        let to = format!("sips:{}@{}", self.user(uri), self.daemon);
+        let request = format!(
+            "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/TLS {own};branch=z9hG4bK{cseq}{method}\r\nMax-Forwards: 70\r\n\
+             From: <sips:100@pbx.example>;tag=pbx\r\nTo: <{to}>{tag}\r\nCall-ID: secured@{own}\r\nCSeq: {cseq} {method}\r\n\
+             Contact: <sips:100@{own}>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.stream
+            .write_all(request.as_bytes())
+            .expect("it is sent");
+    }
+
+    fn user<'u>(&self, uri: &'u str) -> &'u str {
+        let behind = uri.split_once(':').map_or(uri, |(_, behind)| behind);
+        behind.split_once('@').map_or(behind, |(user, _)| user)
+    }
+
+    /// The next final answer.
+    fn answer(&mut self) -> String {
+        let mut octets = [0; 4096];
+        loop {
+            while let Some(frame) = self.framer.next_frame().expect("SIP") {
+                let Frame::Message(octets) = frame else {
+                    continue;
+                };
+                let message = lex(octets, Framing::Stream).expect("a message");
+                if message.status() >= 200 {
+                    return String::from_utf8_lossy(octets).into_owned();
+                }
+            }
+            let count = self.stream.read(&mut octets).expect("an answer");
+            assert!(count > 0, "the connection ended");
+            self.framer.push(&octets[..count]);
+        }
+    }
+}
+
+fn header<'m>(message: &'m str, name: &str) -> &'m str {
+    let mut lines = message.lines();
+    let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    found.unwrap_or_else(|| panic!("no {name}: {message}"))
+}
+
+/// Who calls a `sips:` URI gets a Contact of that kind, by which the call goes on.
+#[test]
+fn a_call_to_a_sips_uri_has_a_contact_of_that_kind() {
+    let authority = Authority::new();
+    let (house, listener) = secured(&authority, House::new());
+    house.dedicate("127.0.0.1/32");
+    let daemon = house.serve();
+    let mut line = Line {
+        stream: authority.connect(listener).expect("TLS"),
+        framer: Framer::new(),
+        daemon: listener,
+    };
+    let uri = format!("sips:{}@{listener}", daemon.house.first_number);
+    let offer = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n";
+    line.send("INVITE", &uri, (1, ""), offer);
+    let answer = line.answer();
+    assert!(answer.starts_with("SIP/2.0 200 "), "{answer}");
+    let contact = format!("<sips:trunkline@{listener}>");
+    assert_eq!(header(&answer, "Contact"), contact, "{answer}");
+    let tag = header(&answer, "To")
+        .split_once(";tag=")
+        .map(|(_, tag)| tag);
+    let tag = format!(";tag={}", tag.expect("a tag"));
+    let ours = contact.trim_matches(['<', '>']);
+    line.send("ACK", ours, (1, &tag), "");
+    line.send("INVITE", ours, (2, &tag), offer);
+    let answer = line.answer();
+    assert_eq!(header(&answer, "Contact"), contact, "{answer}");
+    line.send("ACK", ours, (2, &tag), "");
+    line.send("BYE", ours, (3, &tag), "");
+    assert!(line.answer().starts_with("SIP/2.0 200 "));
+    assert_eq!(daemon.record()["status"], "completed");
+}
+
+#[test]
+fn a_runtime_by_a_sips_uri_gets_a_contact_of_that_kind() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let authority = Authority::new();
+    authority.certify("runtime", "127.0.0.1");
+    let runtime = SecureRuntime::start(&authority, "runtime");
+    let (house, listener) = secured(&authority, House::new());
+    let uri = format!("sips:{{agent_id}}@{}", runtime.address);
+    house.runtime(&house.first_agent, &uri);
+    let daemon = house.serve();
+    daemon.caller().play("caller_hangs_up").finish();
+    let heard = runtime.finish();
+    let invite = &heard.requests[0].1;
+    let agent = &daemon.house.first_agent;
+    assert!(
+        invite.starts_with(&format!("INVITE sips:{agent}@")),
+        "{invite}"
+    );
+    let contact = format!("<sips:trunkline@{listener}>");
+    assert_eq!(header(invite, "Contact"), contact, "{invite}");
+    assert_eq!(daemon.record()["status"], "completed");
+}
+
+/// Whatever let it pass by UDP, it has broken the promise of the URI.
+#[test]
+fn a_call_to_a_sips_uri_without_tls_is_refused() {
+    let house = House::new();
+    house.dedicate("127.0.0.1/32");
+    let daemon = house.serve();
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    let own = socket.local_addr().expect("an address");
+    let uri = format!("sips:{}@{}", daemon.house.first_number, daemon.sip());
+    let invite = format!(
+        "INVITE {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK1\r\nMax-Forwards: 70\r\n\
+         From: <sips:100@pbx.example>;tag=pbx\r\nTo: <{uri}>\r\nCall-ID: open@{own}\r\nCSeq: 1 INVITE\r\n\
+         Contact: <sips:100@{own}>\r\nContent-Length: 0\r\n\r\n"
+    );
+    socket
+        .send_to(invite.as_bytes(), daemon.sip())
+        .expect("it is sent");
+    let mut octets = [0; 4096];
+    loop {
+        let count = socket.recv(&mut octets).expect("an answer");
+        let answer = lex(&octets[..count], Framing::Datagram).expect("a message");
+        if answer.status() >= 200 {
+            assert_eq!(answer.status(), 480);
+            break;
+        }
+    }
+    assert_eq!(daemon.record()["reason"], "not_secured");
 }

@@ -24,6 +24,8 @@ pub(crate) struct HandoverPlan {
     pub(crate) destinations: Vec<AttemptPlan>,
     /// The PBX puts a new leg in the caller's place: when, counted from the start of the call, and how that one behaves.
     pub(crate) taken_over: Option<(Duration, CallerPlan)>,
+    /// The call is held, or resumed: when, counted from the start of the call.
+    pub(crate) held: Vec<(Duration, bool)>,
 }
 
 impl HandoverPlan {
@@ -32,6 +34,7 @@ impl HandoverPlan {
             asked: Vec::new(),
             destinations: vec![destination],
             taken_over: None,
+            held: Vec::new(),
         }
     }
 
@@ -49,6 +52,12 @@ impl HandoverPlan {
             taken_over: dice
                 .maybe(20, 500, 25_000)
                 .map(|after| (after, CallerPlan::draw(dice))),
+            held: match dice.percent(30) {
+                true => (0..1 + dice.below(3))
+                    .map(|turn| (dice.millis(0, 20_000), turn % 2 == 0))
+                    .collect(),
+                false => Vec::new(),
+            },
         }
     }
 }

@@ -39,7 +39,7 @@ const CALLS: usize = 5_000;
 const SHOWN: usize = 400;
 
 /// What happens in any run of some length: who sees nothing of it, tests nothing.
-const SURE: [&str; 60] = [
+const SURE: [&str; 64] = [
     "Refused(401)",
     "Refused(422)",
     "Refused(480)",
@@ -74,6 +74,9 @@ const SURE: [&str; 60] = [
     "failed trunk_unreachable",
     "forks",
     "glare",
+    "held",
+    "hold refused",
+    "hold under way",
     "hangs up early",
     "info",
     "no PRACK",
@@ -88,6 +91,7 @@ const SURE: [&str; 60] = [
     "refused agent_busy",
     "refused call_changing",
     "refused nothing_replaced",
+    "resumed",
     "stale nonce",
     "told",
     "told the outcome",
@@ -131,6 +135,11 @@ fn tally(world: &World) -> Tally {
     for party in verdict::parties(world) {
         party.seen.iter().for_each(|what| count((*what).into()));
     }
+    world
+        .node
+        .holds
+        .iter()
+        .for_each(|what| count((*what).into()));
     for caller in &world.callers {
         count(format!("{:?}", caller.outcome));
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline::calls::caps::{Bounds, Caps};
+use trunkline::calls::hold::Standing;
 use trunkline::calls::limits::Limits;
 use trunkline::calls::live::LiveCalls;
 use trunkline::calls::outbound::Order;
@@ -80,8 +81,10 @@ pub(crate) struct Node {
     pub(crate) wishes: Vec<Wish>,
     /// Open media, by call.
     pub(crate) media: HashSet<CallKey>,
-    /// What was done with media that isn't open.
+    /// What was done with media that isn't open, and holds without an end.
     pub(crate) faults: Vec<String>,
+    /// What became of holds, for the tally.
+    pub(crate) holds: Vec<&'static str>,
     endpoint: Endpoint,
     kept: Kept,
 }
@@ -143,6 +146,7 @@ impl Node {
             wishes: Vec::new(),
             media: HashSet::new(),
             faults: Vec::new(),
+            holds: Vec::new(),
             endpoint,
             kept,
         }
@@ -222,6 +226,34 @@ impl Node {
         self.calls
             .hang_up_by_id(&mut self.endpoint, call, Reason::Operator, now);
         self.settle(now);
+    }
+
+    /// Somebody holds a call or resumes it: the number of that change, if it begins.
+    pub(crate) fn hold(&mut self, call: Uuid, held: bool, now: Moment) -> Option<u32> {
+        let begun = self.calls.hold(&mut self.endpoint, call, held, now);
+        self.settle(now);
+        begun.ok().flatten()
+    }
+
+    /// By the last look the change of this number has come to an end, unless its call has.
+    pub(crate) fn settled(&mut self, call: Uuid, number: u32, last: bool) {
+        let Some(live) = self.live.one(ORG, call).filter(|live| !live.over) else {
+            return;
+        };
+        match (live.hold.settled >= number, live.hold) {
+            (false, _) if last => self
+                .faults
+                .push(format!("{call}: hold {number} has no end")),
+            (false, _) => self.holds.push("hold under way"),
+            (
+                true,
+                Standing {
+                    refused: Some(_), ..
+                },
+            ) => self.holds.push("hold refused"),
+            (true, Standing { held: true, .. }) => self.holds.push("held"),
+            (true, Standing { held: false, .. }) => self.holds.push("resumed"),
+        }
     }
 
     /// The echo agent has heard nothing for too long.

@@ -25,6 +25,10 @@ use crate::wiretap::Wiretap;
 
 /// As soon as can be.
 const TICK: Duration = Duration::from_millis(1);
+/// Where nobody has to be waited for, both sides have agreed to a hold by then.
+const SOON: Duration = Duration::from_secs(1);
+/// A hold that waits for everybody as long as it may.
+const HOLD: Duration = Duration::from_secs(160);
 const START: Moment = Moment::from_secs(1_750_000_000);
 
 /// Something that will happen.
@@ -44,6 +48,9 @@ enum Occasion {
     Order(usize),
     HandOver(usize, usize),
     HangUp(usize),
+    /// It is held or resumed, and by then both sides have agreed or one has refused.
+    Hold(usize, bool),
+    Settled(Uuid, u32, bool),
     /// A new leg of the PBX takes a caller's place.
     TakeOver(usize),
     Drain,
@@ -153,6 +160,9 @@ impl World {
             }
             if let Some((after, _)) = &plan.handover.taken_over {
                 self.schedule(plan.start + *after, Occasion::TakeOver(call));
+            }
+            for (after, held) in &plan.handover.held {
+                self.schedule(plan.start + *after, Occasion::Hold(call, *held));
             }
             let Some(order) = &plan.order else {
                 self.add_caller(call, plan);
@@ -323,6 +333,15 @@ impl World {
                     self.node.hang_up(*id, self.now);
                 }
             }
+            Occasion::Hold(call, held) => {
+                if let Some(id) = self.ids.get(&call).copied()
+                    && let Some(number) = self.node.hold(id, held, self.now)
+                {
+                    self.schedule(SOON, Occasion::Settled(id, number, false));
+                    self.schedule(HOLD, Occasion::Settled(id, number, true));
+                }
+            }
+            Occasion::Settled(id, number, last) => self.node.settled(id, number, last),
             Occasion::TakeOver(call) => self.take_over(call),
             Occasion::Drain => self.node.calls.drain(),
             Occasion::HangUpAll => self.node.hang_up_all(self.now),

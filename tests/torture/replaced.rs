@@ -165,6 +165,56 @@ fn the_runtime_is_offered_the_new_legs_media() {
     assert_eq!(records.iter().filter(refused).count(), 1, "{records:?}");
 }
 
+/// On whichever shard the call is that was to be replaced; its INVITE has its answer at once. A runtime that says yes all the same
+/// gets its ACK, and the caller's media again.
+#[test]
+fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
+    let house = House::new().set("TRUNKLINE__SIP__SHARDS", "4");
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
+    let (pbx, tag) = connected(&daemon, &runtime, &old);
+    let other = Caller::new(daemon.sip(), daemon.credentials());
+    let mut cseq = 1;
+    for id in ["one", "two", "three", "four", "five", "six"] {
+        let new = takeover(id, &daemon, &replaces(&old, &tag));
+        let came = other.dial(&new);
+        let change = invite_after(&runtime, cseq);
+        runtime.answer(&change, "100 Trying", "", "");
+        assert!(status_of(&came) < 200, "{id}");
+        other.send(&new, "CANCEL", 2, "");
+        let mut statuses = Vec::new();
+        let refused = loop {
+            let answer = other.answer(&new);
+            if read(&answer).method_token() == b"CANCEL" {
+                assert_eq!(status_of(&answer), 200, "{id}: the CANCEL");
+            }
+            statuses.push(status_of(&answer));
+            if status_of(&answer) == 487 {
+                break answer;
+            }
+        };
+        assert!(statuses.contains(&200), "{id}: {statuses:?}");
+        other.send(&new, "ACK", 2, &to_tag(&refused));
+        let cancel = runtime.request("CANCEL");
+        runtime.answer(&cancel, "200 OK", "", "");
+        runtime.answer(&change, "200 OK", &accepting(&runtime), OFFER);
+        runtime.request("ACK");
+        let restoring = invite_after(&runtime, read(&change).cseq().number);
+        let offered = body(&restoring);
+        assert!(offered.contains("m=audio 40000 "), "{id}: {offered}");
+        cseq = read(&restoring).cseq().number;
+        runtime.answer(&restoring, "200 OK", &accepting(&runtime), OFFER);
+        runtime.request("ACK");
+    }
+    assert!(is_left_alone(&pbx), "the old leg has heard nothing of it");
+    assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
+    let bye = runtime.request("BYE");
+    runtime.answer(&bye, "200 OK", "", "");
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+}
+
 #[test]
 fn what_names_no_call_is_refused() {
     let daemon = House::new().serve();

@@ -186,7 +186,7 @@ impl Direction {
         }
     }
 
-    fn read(attribute: &[u8]) -> Option<Self> {
+    pub(super) fn read(attribute: &[u8]) -> Option<Self> {
         [
             Self::SendRecv,
             Self::SendOnly,

@@ -103,6 +103,13 @@ impl Framer {
         }
     }
 
+    /// The header of the message whose end can't be found, as far as it has come: what its refusal is made from.
+    pub fn unfinished(&self) -> &[u8] {
+        let rest = &self.octets[self.used..];
+        let blank_line = memchr::memmem::find(rest, b"\r\n\r\n");
+        &rest[..blank_line.map_or(rest.len(), |at| at + 4)]
+    }
+
     fn give_back(&mut self) {
         if self.octets.capacity() > KEPT {
             self.octets = Vec::new();

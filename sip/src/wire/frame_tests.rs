@@ -110,6 +110,20 @@ fn a_stream_that_cannot_be_cut_is_refused() {
     }
 }
 
+/// With the header a refusal can be made, though not with what may be its body.
+#[test]
+fn the_header_without_a_length_is_there_for_the_refusal() {
+    let mut framer = Framer::new();
+    framer.push(MESSAGE);
+    framer.push(b"A sip:a SIP/2.0\r\nl: 1\r\nl: 2\r\n\r\nbody");
+    assert_eq!(framer.next_frame(), Ok(Some(Frame::Message(MESSAGE))));
+    assert_eq!(framer.next_frame(), Err(FrameFault::NoLength));
+    assert_eq!(
+        framer.unfinished(),
+        b"A sip:a SIP/2.0\r\nl: 1\r\nl: 2\r\n\r\n"
+    );
+}
+
 #[test]
 fn the_largest_message_passes_and_its_buffer_is_given_back() {
     let head = "A sip:a SIP/2.0\r\nl: 65500\r\n\r\n";

@@ -61,6 +61,23 @@ pub(super) struct CallView {
     q850_cause: Option<u16>,
     /// As it was ordered with.
     metadata: Option<serde_json::Value>,
+    /// Whether both sides are held by `hold`; `null` while the call is up on another node, which alone knows.
+    held: Option<bool>,
+}
+
+impl CallView {
+    /// With what this node alone knows of a call that is up.
+    pub(super) fn now(api: &Api, call: Call) -> Self {
+        let mut view = Self::from(call);
+        view.look(api);
+        view
+    }
+
+    fn look(&mut self, api: &Api) {
+        if self.ended_at.is_none() {
+            self.held = api.live().is_held(self.id);
+        }
+    }
 }
 
 impl From<Call> for CallView {
@@ -91,6 +108,7 @@ impl From<Call> for CallView {
             metadata: call
                 .metadata
                 .and_then(|json| serde_json::from_str(&json).ok()),
+            held: call.ended_at.map(|_| false),
         }
     }
 }
@@ -124,7 +142,9 @@ pub(crate) async fn list(
     let stored = calls
         .list(caller.org, &filter, paging.after, paging.limit)
         .await?;
-    Ok(Json(merge(stored, live, &paging)))
+    let mut page = merge(stored, live, &paging);
+    page.items.iter_mut().for_each(|call| call.look(&api));
+    Ok(Json(page))
 }
 
 /// `GET /phone/calls/{call_id}`
@@ -138,7 +158,7 @@ pub(crate) async fn one(
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     query.finish()?;
-    Ok(Json(call.into()))
+    Ok(Json(CallView::now(&api, call)))
 }
 
 /// `POST /phone/calls/{call_id}/hangup`: ends a call on both sides. 200 with the call once its end is recorded, 202 if that takes
@@ -166,7 +186,7 @@ pub(crate) async fn hang_up(
         }
         tokio::time::sleep(LOOK).await;
     }
-    Ok((StatusCode::ACCEPTED, Json(call.into())))
+    Ok((StatusCode::ACCEPTED, Json(CallView::now(&api, call))))
 }
 
 /// How often it is looked whether the end of a call that was hung up is recorded.
@@ -440,6 +460,7 @@ mod tests {
             runtime_call_id: None,
             over: false,
             transfer: None,
+            hold: crate::calls::hold::Standing::default(),
         }
     }
 

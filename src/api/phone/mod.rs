@@ -7,6 +7,7 @@ mod calls;
 mod destinations;
 mod doctor;
 mod events;
+mod holding;
 mod inbound_trunk;
 mod numbers;
 mod of_call;
@@ -68,6 +69,8 @@ pub(super) fn router() -> Routes {
         .route("/calls/{call_id}/routing", get(calls::routing))
         .route("/calls/{call_id}/trace", get(trace::show))
         .route("/calls/{call_id}/hangup", post(calls::hang_up))
+        .route("/calls/{call_id}/hold", post(holding::hold))
+        .route("/calls/{call_id}/resume", post(holding::resume))
         .route("/sessions/{session_id}", get(sessions::show))
         .route(
             "/calls/{call_id}/transfer",

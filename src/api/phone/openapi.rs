@@ -520,6 +520,25 @@ fn calls(book: &mut Book) {
                 .gives::<CallView>(202)
         },
     );
+    for (path, id, title) in [
+        (
+            "/phone/calls/{call_id}/hold",
+            "holdCall",
+            "Holds both sides of a call: 202 while they haven't agreed yet, 409 if one refuses",
+        ),
+        (
+            "/phone/calls/{call_id}/resume",
+            "resumeCall",
+            "Ends a hold: 202 while both sides haven't agreed yet, 409 if one refuses",
+        ),
+    ] {
+        book.add("post", path, id, title, |op| {
+            let op = op.tag(TAG).org("calls:write").may_refuse(&[409]);
+            op.body(read_by(|fields| fields.done(|| Some(()))))
+                .gives::<CallView>(200)
+                .gives::<CallView>(202)
+        });
+    }
     book.add(
         "get",
         "/phone/sessions/{session_id}",

@@ -355,6 +355,7 @@ impl Call {
                 cx.endpoint.cancel(pending.client, b"", cx.now);
             }
         }
+        self.drop_hold(cx);
         self.send_bye(cx, Side::Agent, Farewell::default());
         for pending in &mut self.pending {
             if pending.side == Side::Agent {

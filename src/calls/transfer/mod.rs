@@ -173,7 +173,7 @@ impl Calls {
     }
 
     /// It looks at every call, which a rare request may.
-    fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
+    pub(in crate::calls) fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
         let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
         let call = calls.find(|call| call.id == id && call.phase != Phase::Over)?;
         Some((call.key, call.org))

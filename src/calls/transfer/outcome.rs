@@ -65,6 +65,8 @@ impl Call {
                 self.wait_for(cx, Wait::Nothing, None);
                 if alone {
                     self.leave(cx, Status::Completed, HangupBy::Agent);
+                } else {
+                    self.resume_after_transfer(cx);
                 }
             }
         }

@@ -65,7 +65,8 @@ impl Call {
             (None, Ok(_)) => return refuse(cx, server, Refused::Unable(Unable::NotUp)),
         };
         let wants_news = !is_false(message.first(HeaderName::ReferSub));
-        let contact = self.leg(side).map(|leg| cx.contact(&leg.flow));
+        let leg = self.leg(side);
+        let contact = leg.map(|leg| cx.contact(&leg.flow, leg.is_sips));
         let contact = contact.unwrap_or_default();
         cx.respond(
             server,

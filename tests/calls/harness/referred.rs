@@ -1,5 +1,5 @@
-//! A PBX that is asked to transfer its caller: sipp scenarios put together from steps, for the ways in which PBXs differ are
-//! the order of the same few messages.
+//! A PBX that is asked to transfer its caller, or to wait: sipp scenarios put together from steps, for the ways in which PBXs
+//! differ are the order of the same few messages. A runtime takes those of the steps that are answers.
 
 use std::fmt::Write as _;
 
@@ -14,6 +14,10 @@ pub(crate) enum Step {
     Notify(&'static str, &'static str),
     /// Waits for a re-INVITE, takes it with an SDP of its own, and waits for the ACK.
     Rejoined,
+    /// Waits for a re-INVITE, takes it with an SDP of this direction, and waits for the ACK.
+    Turned(&'static str),
+    /// Sends a re-INVITE of this direction, waits until it is taken, and acknowledges it.
+    Offers(&'static str),
     /// Waits for a re-INVITE, refuses it with this status and phrase, and waits for the ACK.
     Unjoined(&'static str),
     /// Hangs up; the 200 is waited for.
@@ -32,7 +36,28 @@ pub(crate) fn scenario(steps: &[Step]) -> String {
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<scenario name=\"pbx\">\n<!-- include log_in.part -->\n",
     );
     xml.push_str(ANSWERED);
+    play(&mut xml, steps, MOVED);
+    xml.push_str("</scenario>\n");
+    xml
+}
+
+/// The scenario of a runtime that answers and takes these steps.
+pub(crate) fn of_runtime(steps: &[Step]) -> String {
+    let mut xml =
+        String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<scenario name=\"runtime\">\n");
+    xml.push_str("<recv request=\"INVITE\" rrs=\"true\"/>\n");
+    let tagged = LAST.replace("[last_To:]", "[last_To:];tag=[pid]runtime[call_number]");
+    let head = format!("SIP/2.0 200 OK\n{tagged}");
+    xml.push_str(&send(" retrans=\"500\"", &head, RUNTIMES, OF_RUNTIME));
+    xml.push_str("<recv request=\"ACK\"/>\n");
+    play(&mut xml, steps, OF_RUNTIME);
+    xml.push_str("</scenario>\n");
+    xml
+}
+
+fn play(xml: &mut String, steps: &[Step], media: &str) {
     let mut cseq = 2;
+    let mut version = 8;
     for step in steps {
         match step {
             Step::Refer => xml.push_str(REFER),
@@ -74,6 +99,24 @@ pub(crate) fn scenario(steps: &[Step]) -> String {
                 xml.push_str(&send("", &format!("SIP/2.0 200 OK\n{LAST}"), lines, MOVED));
                 xml.push_str("<recv request=\"ACK\"/>\n");
             }
+            Step::Turned(direction) => {
+                version += 1;
+                xml.push_str("<recv request=\"INVITE\"/>\n");
+                let answer = turned(media, direction, version);
+                let lines = "Contact: <sip:peer@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
+                xml.push_str(&send(" retrans=\"500\"", &format!("SIP/2.0 200 OK\n{LAST}"), lines, &answer));
+                xml.push_str("<recv request=\"ACK\"/>\n");
+            }
+            Step::Offers(direction) => {
+                cseq += 1;
+                version += 1;
+                let offer = turned(media, direction, version);
+                let lines = "Contact: <sip:[caller]@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
+                xml.push_str(&send(" retrans=\"500\"", &inside("INVITE", cseq), lines, &offer));
+                xml.push_str("<recv response=\"100\" optional=\"true\"/>\n<recv response=\"200\"/>\n");
+                let ack = inside("INVITE", cseq).replace("INVITE", "ACK");
+                xml.push_str(&send("", &ack, "", ""));
+            }
             Step::Unjoined(status) => {
                 xml.push_str("<recv request=\"INVITE\"/>\n");
                 xml.push_str(&send("", &format!("SIP/2.0 {status}\n{LAST}"), "", ""));
@@ -87,9 +130,18 @@ pub(crate) fn scenario(steps: &[Step]) -> String {
     if steps.iter().any(|step| matches!(step, Step::Refer)) {
         xml.push_str("<Reference variables=\"via,from,to,cseq\"/>\n");
     }
-    xml.push_str("</scenario>\n");
-    xml
 }
+
+fn turned(media: &str, direction: &str, version: u32) -> String {
+    let media = media.replace("a=sendrecv", &format!("a={direction}"));
+    media.replacen(" 8 IN IP", &format!(" {version} IN IP"), 1)
+}
+
+/// What a runtime says of itself.
+const RUNTIMES: &str = "Contact: <sip:runtime@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
+
+const OF_RUNTIME: &str = "v=0\no=runtime 3 8 IN IP4 127.0.0.1\ns=agent\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 42000 RTP/AVP 8 101\n\
+a=rtpmap:8 PCMA/8000\na=rtpmap:101 telephone-event/8000\na=sendrecv";
 
 /// What an answer repeats of its request.
 const LAST: &str = "[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]";

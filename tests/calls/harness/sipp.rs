@@ -28,16 +28,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    fn start(scenario: &str, own: SocketAddr, configure: impl FnOnce(&mut Command)) -> Self {
-        Self::start_text(
-            scenario,
-            &fixture(&format!("{scenario}.xml")),
-            own,
-            configure,
-        )
-    }
-
-    fn start_text(
+    fn start(
         scenario: &str,
         text: &str,
         own: SocketAddr,
@@ -205,7 +196,7 @@ impl Caller {
             assert!(text.contains(usual), "the scenario has another Allow");
             text = text.replace(usual, &format!("Allow: {methods}"));
         }
-        Peer::start_text(scenario, &text, own, |command| {
+        Peer::start(scenario, &text, own, |command| {
             command.args([
                 "-au",
                 &self.credentials.username,
@@ -270,9 +261,18 @@ impl Runtime {
         self.refers_to("nobody", scenario)
     }
 
+    /// Answers one call, and then takes these steps.
+    pub(crate) fn takes(self, steps: &[Step]) -> Peer {
+        self.play_text("nobody", "runtime", &referred::of_runtime(steps))
+    }
+
     /// The same in a scenario that names this user.
     pub(crate) fn refers_to(self, user: &str, scenario: &str) -> Peer {
-        let peer = Peer::start(scenario, self.address, |command| {
+        self.play_text(user, scenario, &fixture(&format!("{scenario}.xml")))
+    }
+
+    fn play_text(self, user: &str, scenario: &str, text: &str) -> Peer {
+        let peer = Peer::start(scenario, text, self.address, |command| {
             command.args(["-s", user]);
             command.args(["-t", if self.tcp { "t1" } else { "u1" }]);
         });

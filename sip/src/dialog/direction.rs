@@ -1,0 +1,119 @@
+//! Who sends and who receives in a session description of somebody else (RFC 3264 §5.1, §8.4, RFC 8866 §6.7): read and written
+//! anew. All other lines stay as they are, octet for octet.
+
+use super::sdp::Direction;
+
+/// The description with this direction for every stream.
+pub fn rewritten(sdp: &[u8], direction: Direction) -> Vec<u8> {
+    let mut out = Vec::with_capacity(sdp.len() + 16);
+    let mut has_media = false;
+    for line in sdp.split_inclusive(|octet| *octet == b'\n') {
+        if read(line).is_some() {
+            continue;
+        }
+        if line.starts_with(b"m=") {
+            if has_media {
+                write(&mut out, direction);
+            }
+            has_media = true;
+        }
+        out.extend_from_slice(line);
+    }
+    if has_media {
+        write(&mut out, direction);
+    }
+    out
+}
+
+/// The direction of each stream, as the description's author means it.
+pub fn of(sdp: &[u8]) -> Vec<Direction> {
+    let mut by_default = Direction::SendRecv;
+    let mut streams: Vec<Direction> = Vec::new();
+    for line in sdp.split_inclusive(|octet| *octet == b'\n') {
+        if line.starts_with(b"m=") {
+            streams.push(by_default);
+        } else if let Some(direction) = read(line) {
+            *streams.last_mut().unwrap_or(&mut by_default) = direction;
+        }
+    }
+    streams
+}
+
+fn read(line: &[u8]) -> Option<Direction> {
+    Direction::read(line.trim_ascii_end().strip_prefix(b"a=")?)
+}
+
+fn write(out: &mut Vec<u8>, direction: Direction) {
+    if !out.ends_with(b"\n") {
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"a=");
+    out.extend_from_slice(direction.as_str().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HEAD: &str = "v=0\r\no=a 1 1 IN IP4 h\r\ns=-\r\n";
+
+    #[test]
+    fn each_stream_gets_the_direction_and_nothing_else_changes() {
+        for (case, given, expected) in [
+            (
+                "none given",
+                "m=audio 4000 RTP/AVP 0\r\n",
+                "m=audio 4000 RTP/AVP 0\r\na=sendonly\r\n",
+            ),
+            (
+                "one of the session",
+                "a=recvonly\r\nm=audio 4000 RTP/AVP 0\r\na=ptime:20\r\n",
+                "m=audio 4000 RTP/AVP 0\r\na=ptime:20\r\na=sendonly\r\n",
+            ),
+            (
+                "two streams, each its own",
+                "m=audio 4000 RTP/AVP 0\r\na=sendrecv\r\na=x\r\nm=video 0 RTP/AVP 31\r\na=inactive\r\n",
+                "m=audio 4000 RTP/AVP 0\r\na=x\r\na=sendonly\r\nm=video 0 RTP/AVP 31\r\na=sendonly\r\n",
+            ),
+            (
+                "no line end",
+                "m=audio 4000 RTP/AVP 0",
+                "m=audio 4000 RTP/AVP 0\r\na=sendonly\r\n",
+            ),
+            ("no stream", "", ""),
+        ] {
+            let given = format!("{HEAD}{given}");
+            let out = rewritten(given.as_bytes(), Direction::SendOnly);
+            assert_eq!(
+                String::from_utf8(out).unwrap(),
+                format!("{HEAD}{expected}"),
+                "{case}"
+            );
+        }
+    }
+
+    #[test]
+    fn directions_are_read_by_stream() {
+        let sdp = "v=0\r\na=sendonly\r\nm=audio 1 RTP/AVP 0\r\nm=video 2 RTP/AVP 31\na=inactive\n";
+        assert_eq!(
+            of(sdp.as_bytes()),
+            [Direction::SendOnly, Direction::Inactive]
+        );
+        assert_eq!(of(b"m=audio 1 RTP/AVP 0"), [Direction::SendRecv]);
+        assert_eq!(of(b"a=recvonly\r\n"), []);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(lines in proptest::collection::vec("(m=audio 1 RTP/AVP 0|a=(sendrecv|inactive|x)|c=IN IP4 h)\r?\n", 0..8)) {
+            let sdp = lines.concat();
+            let out = rewritten(sdp.as_bytes(), Direction::RecvOnly);
+            prop_assert!(of(&out).iter().all(|direction| *direction == Direction::RecvOnly));
+            prop_assert_eq!(of(&out).len(), of(sdp.as_bytes()).len());
+            prop_assert_eq!(rewritten(&out, Direction::RecvOnly), out);
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! Hold and resume from outside: both sides are told by re-INVITE, one after the other, that the other one only sends
+//! (RFC 3264 §8.4), and later that it listens again. The agent's side is asked first: runtimes refuse more often than PBXs do, and then
+//! nothing has changed for the caller. Its answer is what the caller is offered next, so that a change of media on the way is not
+//! lost. Whoever refuses leaves the call as it was; what the other side has agreed to by then is taken back.
+//!
+//! While a call is held its peers may go on changing it, and refresh their sessions: what crosses then is switched off, whatever
+//! they offer, and what the caller means to do is asked anew when the call is resumed.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use trunkline_sip::dialog::direction::{self, rewritten};
+use trunkline_sip::dialog::sdp::{self, Direction};
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+use uuid::Uuid;
+
+use super::call::{Call, Pending, Phase, Purpose, Side, Speaker};
+use super::context::{CallTimer, Cx};
+use super::refusal::Reason;
+use super::session::glare_wait;
+use super::{Calls, has_sdp, origin};
+
+/// How long to wait before a re-INVITE that something else stands in the way of.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long a change may take, each way, before it is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait that a peer may ask for before the next re-INVITE, in seconds.
+const MAX_RETRY_AFTER: u32 = 10;
+
+/// Why a call is neither held nor resumed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unable {
+    /// The call is over, was never here, or is no longer with its agent.
+    #[error("the call is not up")]
+    NotUp,
+    /// Nobody has answered it yet.
+    #[error("the call has not been answered yet")]
+    NotAnswered,
+    /// Where it leads is just being changed.
+    #[error("a transfer of the call is under way")]
+    Transferring,
+    /// It is being resumed, or held, at this moment.
+    #[error("the opposite is under way")]
+    Opposite,
+    /// What the caller said of its media can't be said again.
+    #[error("the caller's media can't be read")]
+    NoMedia,
+}
+
+/// How a call stands, for whoever asked for a change.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Standing {
+    /// Whether both sides are held.
+    pub held: bool,
+    /// The last change that has come to its end, and who refused it.
+    pub settled: u32,
+    /// Who refused that one.
+    pub refused: Option<Refused>,
+}
+
+/// A side that wants no change.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// Whose.
+    pub side: Side,
+    /// The SIP status.
+    pub status: u16,
+}
+
+/// How far a change has come.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Step {
+    /// The agent's side is asked.
+    Agent,
+    /// The caller is asked.
+    Caller,
+    /// The agent's side is told what the caller has changed.
+    Follow,
+    /// The agent's side gets back what it had, since there won't be a change.
+    Undo(Refused),
+    /// Nothing is under way.
+    Settled,
+}
+
+/// What has been asked of a call, and how far that has come.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// What was asked last.
+    wanted: bool,
+    step: Step,
+    /// Whether both sides are held.
+    held: bool,
+    /// Whether what crosses is switched off.
+    closed: bool,
+    /// Counts the changes.
+    number: u32,
+    until: Moment,
+    /// What the caller is to be offered.
+    answer: Option<Box<[u8]>>,
+    timer: Option<TimerId>,
+}
+
+impl Calls {
+    /// Holds a call, or resumes it. The number of the change that is under way then; `None` if it stands so already.
+    ///
+    /// # Errors
+    /// Nothing was done.
+    pub fn hold(
+        &mut self,
+        endpoint: &mut Endpoint,
+        id: Uuid,
+        wanted: bool,
+        now: Moment,
+    ) -> Result<Option<u32>, Unable> {
+        let (key, _) = self.place_of_call(id).ok_or(Unable::NotUp)?;
+        let mut outcome = Err(Unable::NotUp);
+        self.with(key, endpoint, now, |call, cx| {
+            outcome = call.hold(cx, wanted);
+        });
+        outcome
+    }
+}
+
+impl Call {
+    fn hold(&mut self, cx: &mut Cx<'_>, wanted: bool) -> Result<Option<u32>, Unable> {
+        match self.phase {
+            Phase::Setup => return Err(Unable::NotAnswered),
+            Phase::Over => return Err(Unable::NotUp),
+            Phase::Answered | Phase::Confirmed => {}
+        }
+        if self.bridged.is_some() {
+            return Err(Unable::NotUp);
+        }
+        let before = self.hold.as_deref();
+        match before.filter(|hold| hold.step != Step::Settled) {
+            Some(hold) if hold.wanted == wanted => return Ok(Some(hold.number)),
+            Some(_) => return Err(Unable::Opposite),
+            None if before.is_some_and(|hold| hold.held) == wanted => return Ok(None),
+            None => {}
+        }
+        if self.is_transferring() {
+            return Err(Unable::Transferring);
+        }
+        let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
+        let is_readable = self.caller.heard.as_deref().is_some_and(is_readable);
+        if matches!(self.speaker, Speaker::Runtime(_)) && !is_readable {
+            return Err(Unable::NoMedia);
+        }
+        let number = self.begin_change(cx, wanted);
+        self.send_hold(cx);
+        Ok(Some(number))
+    }
+
+    fn begin_change(&mut self, cx: &Cx<'_>, wanted: bool) -> u32 {
+        let before = self.hold.as_deref();
+        let number = before.map_or(0, |hold| hold.number).wrapping_add(1);
+        let held = before.is_some_and(|hold| hold.held);
+        self.hold = Some(Box::new(Hold {
+            wanted,
+            step: Step::Agent,
+            held,
+            closed: held,
+            number,
+            until: cx.now + PATIENCE,
+            answer: None,
+            timer: None,
+        }));
+        number
+    }
+
+    /// Whether the call is being held or resumed at this moment.
+    pub(crate) fn is_turning(&self) -> bool {
+        let turns = |hold: &Hold| hold.step != Step::Settled;
+        self.hold.as_deref().is_some_and(turns)
+    }
+
+    /// Whether nobody is to send anything.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.hold.as_deref().is_some_and(|hold| hold.closed)
+    }
+
+    /// The timer that is to be cancelled with the call.
+    pub(crate) fn hold_timer(&self) -> Option<TimerId> {
+        self.hold.as_deref()?.timer
+    }
+
+    /// What an SDP that crosses is while the call is held. Neither is an answer wrong for having less than was offered.
+    pub(crate) fn crossing_sdp<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
+        if self.is_closed() && body.starts_with(b"v=") {
+            rewritten(body, Direction::Inactive).into()
+        } else {
+            body.into()
+        }
+    }
+
+    /// What the caller has said of its media. What it says while it is held isn't what it wants.
+    pub(crate) fn heard_sdp(&self, body: &[u8]) -> Box<[u8]> {
+        if self.is_closed() && body.starts_with(b"v=") {
+            rewritten(body, Direction::SendRecv).into()
+        } else {
+            body.into()
+        }
+    }
+
+    /// A peer's own change crosses between two re-INVITEs of ours: both sides are asked anew.
+    pub(crate) fn disturb_hold(&mut self) {
+        if let Some(hold) = self.hold.as_deref_mut()
+            && hold.step == Step::Caller
+        {
+            hold.step = Step::Agent;
+        }
+    }
+
+    /// The call, or its agent, is gone: nothing is held any more.
+    pub(crate) fn drop_hold(&mut self, cx: &mut Cx<'_>) {
+        let Some(mut hold) = self.hold.take() else {
+            return;
+        };
+        cx.cancel_timer(&mut hold.timer);
+        let refused = Refused {
+            side: Side::Agent,
+            status: 487,
+        };
+        let standing = Standing {
+            held: false,
+            settled: hold.number,
+            refused: Some(refused),
+        };
+        cx.core.live.note_hold(self.id, standing);
+    }
+
+    /// The caller stays with the agent after all, and hears it.
+    pub(crate) fn resume_after_transfer(&mut self, cx: &mut Cx<'_>) {
+        if self.hold.as_deref().is_some_and(|hold| hold.held) {
+            // Where it can't be, it is for whoever held the call to try again.
+            let _ = self.hold(cx, false);
+        }
+    }
+
+    /// The agent has taken media that nobody wants it to have any more: it gets those of the caller again.
+    pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, side: Side) {
+        let is_with_agent = side == Side::Agent && self.bridged.is_none() && !self.is_turning();
+        if !is_with_agent || self.caller.heard.is_none() {
+            return;
+        }
+        let held = self.hold.as_deref().is_some_and(|hold| hold.held);
+        self.begin_change(cx, held);
+        if let Some(hold) = self.hold.as_deref_mut() {
+            hold.step = Step::Follow;
+        }
+        self.send_hold(cx);
+    }
+
+    pub(crate) fn on_hold_timer(&mut self, cx: &mut Cx<'_>) {
+        if let Some(hold) = self.hold.as_deref_mut() {
+            hold.timer = None;
+        }
+        self.send_hold(cx);
+    }
+
+    /// Sends the re-INVITE that is due, or waits until nothing else is being agreed.
+    fn send_hold(&mut self, cx: &mut Cx<'_>) {
+        let busy = self.phase != Phase::Confirmed
+            || self.is_joining()
+            || self.successor.is_some()
+            || !self.awaited.is_empty()
+            || self.pending.iter().any(|pending| pending.offers);
+        if !self.is_turning() {
+            return;
+        }
+        if busy {
+            return self.hold_later(cx, PAUSE);
+        }
+        let fork = self.caller.dialogs.first().map(|held| held.fork);
+        let (Some(fork), Some((side, body))) = (fork, self.next_offer()) else {
+            let refused = Refused {
+                side: Side::Agent,
+                status: 488,
+            };
+            return self.settle_hold(cx, Some(refused));
+        };
+        if matches!(self.speaker, Speaker::Runtime(_)) {
+            self.keep_origin(side);
+        }
+        let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
+        let invite = (Method::Invite, "INVITE");
+        let purpose = (Purpose::Hold, true, 0);
+        if !self.send_on_leg(cx, side, fork, invite, purpose, &body, lines) {
+            self.hold_later(cx, PAUSE);
+        }
+    }
+
+    /// Who is asked next, and what is offered.
+    fn next_offer(&mut self) -> Option<(Side, Vec<u8>)> {
+        let is_echo = matches!(self.speaker, Speaker::Echo(_));
+        let heard = self.caller.heard.as_deref().unwrap_or_default();
+        let hold = self.hold.as_deref_mut()?;
+        let towards = |held| match held {
+            true => Direction::SendOnly,
+            false => Direction::SendRecv,
+        };
+        if is_echo {
+            hold.step = Step::Caller;
+        }
+        let (wanted, step) = (hold.wanted, hold.step);
+        match step {
+            Step::Agent => Some((Side::Agent, rewritten(heard, towards(wanted)))),
+            Step::Undo(_) => Some((Side::Agent, rewritten(heard, towards(!wanted)))),
+            Step::Follow if hold.held => Some((Side::Agent, rewritten(heard, towards(true)))),
+            Step::Follow => Some((Side::Agent, heard.to_vec())),
+            Step::Caller if is_echo => {
+                let offer = self.echo_offer()?;
+                Some((Side::Caller, rewritten(&offer, towards(wanted))))
+            }
+            Step::Caller => {
+                let answer = hold.answer.as_deref()?;
+                let offer = match wanted {
+                    true => rewritten(answer, Direction::SendOnly),
+                    false => answer.to_vec(),
+                };
+                Some((Side::Caller, offer))
+            }
+            Step::Settled => None,
+        }
+    }
+
+    fn hold_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
+        let key = self.key;
+        let Some(hold) = self.hold.as_deref_mut() else {
+            return;
+        };
+        cx.cancel_timer(&mut hold.timer);
+        if cx.now + wait < hold.until {
+            hold.timer = Some(cx.schedule(key, wait, CallTimer::Hold));
+            return;
+        }
+        let side = match hold.step {
+            Step::Caller => Side::Caller,
+            Step::Agent | Step::Follow | Step::Undo(_) | Step::Settled => Side::Agent,
+        };
+        self.hold_refused(cx, Refused { side, status: 491 });
+    }
+
+    /// The final answer to a re-INVITE that holds or resumes.
+    pub(crate) fn on_hold_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        let (side, fork) = (pending.side, pending.fork);
+        let retry_after = message
+            .number(HeaderName::RetryAfter)
+            .filter(|after| *after <= MAX_RETRY_AFTER);
+        match (message.status(), retry_after) {
+            (200..=299, _) => {
+                if let Some(leg) = self.leg(side) {
+                    leg.flow = flow;
+                }
+                self.send_ack(cx, side, fork, pending.client, pending.cseq, None);
+                self.note_refresh(cx, pending, message);
+                self.hold_accepted(cx, message);
+            }
+            (408 | 481, _) => self.hang_up(cx, Reason::DialogGone),
+            // The longer wait is for whoever's Call-ID it is (RFC 3261 §14.1).
+            (491, _) => {
+                let owner = match self.outbound {
+                    Some(_) => Side::Agent,
+                    None => side,
+                };
+                let wait = glare_wait(owner, cx.endpoint.entropy().bits64());
+                self.hold_later(cx, wait);
+            }
+            (500 | 503, Some(after)) => {
+                self.hold_later(cx, Duration::from_secs(u64::from(after)).max(PAUSE));
+            }
+            (status, _) => self.hold_refused(cx, Refused { side, status }),
+        }
+    }
+
+    fn hold_accepted(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+        let answer =
+            Some(message.body()).filter(|body| has_sdp(message) && body.starts_with(b"v="));
+        let Some(hold) = self.hold.as_deref_mut() else {
+            return;
+        };
+        match (hold.step, answer) {
+            (Step::Agent, Some(answer)) => {
+                hold.closed = true;
+                hold.answer = Some(answer.into());
+                hold.step = Step::Caller;
+                self.send_hold(cx);
+            }
+            // There is nothing to offer the caller.
+            (Step::Agent, None) => {
+                let refused = Refused {
+                    side: Side::Agent,
+                    status: 488,
+                };
+                hold.step = Step::Undo(refused);
+                self.send_hold(cx);
+            }
+            (Step::Caller, answer) => {
+                hold.held = hold.wanted;
+                hold.closed = hold.wanted;
+                self.caller_turned(cx, answer);
+            }
+            (Step::Follow, _) => self.settle_hold(cx, None),
+            (Step::Undo(refused), _) => self.settle_hold(cx, Some(refused)),
+            (Step::Settled, _) => {}
+        }
+    }
+
+    /// The caller has taken the change, and with it the call is held, or goes on.
+    fn caller_turned(&mut self, cx: &mut Cx<'_>, answer: Option<&[u8]>) {
+        let Some(answer) = answer else {
+            return self.settle_hold(cx, None);
+        };
+        if matches!(self.speaker, Speaker::Echo(_)) {
+            self.tell_media(cx, sdp::read_answer(answer));
+            return self.settle_hold(cx, None);
+        }
+        let is_news = !self.is_closed() && !self.is_known(answer);
+        self.caller.heard = Some(self.heard_sdp(answer));
+        if is_news {
+            self.note_standing(cx, None);
+            if let Some(hold) = self.hold.as_deref_mut() {
+                hold.step = Step::Follow;
+                hold.until = cx.now + PATIENCE;
+            }
+            return self.send_hold(cx);
+        }
+        self.settle_hold(cx, None);
+    }
+
+    /// Whether the caller's SDP is the one that the agent's side was offered when the call was resumed.
+    fn is_known(&self, answer: &[u8]) -> bool {
+        let heard = self.caller.heard.as_deref().unwrap_or_default();
+        let [offered, plain] = [heard, answer].map(|sdp| rewritten(sdp, Direction::SendRecv));
+        let sends_and_receives = |direction| direction == Direction::SendRecv;
+        direction::of(answer).into_iter().all(sends_and_receives)
+            && origin::is_same_media(&offered, &plain)
+    }
+
+    fn hold_refused(&mut self, cx: &mut Cx<'_>, refused: Refused) {
+        let is_echo = matches!(self.speaker, Speaker::Echo(_));
+        let Some(hold) = self.hold.as_deref_mut() else {
+            return;
+        };
+        match hold.step {
+            Step::Caller if !is_echo => {
+                hold.step = Step::Undo(refused);
+                hold.until = cx.now + PATIENCE;
+                self.send_hold(cx);
+            }
+            Step::Agent | Step::Caller => self.settle_hold(cx, Some(refused)),
+            Step::Undo(first) => self.settle_hold(cx, Some(first)),
+            // The call goes on, if not as well as it might.
+            Step::Follow => self.settle_hold(cx, None),
+            Step::Settled => {}
+        }
+    }
+
+    fn settle_hold(&mut self, cx: &mut Cx<'_>, refused: Option<Refused>) {
+        if let Some(hold) = self.hold.as_deref_mut() {
+            hold.step = Step::Settled;
+            hold.closed = hold.held;
+            hold.answer = None;
+            cx.cancel_timer(&mut hold.timer);
+        }
+        self.note_standing(cx, refused);
+    }
+
+    fn note_standing(&self, cx: &Cx<'_>, refused: Option<Refused>) {
+        if let Some(hold) = self.hold.as_deref() {
+            let standing = Standing {
+                held: hold.held,
+                settled: hold.number,
+                refused,
+            };
+            cx.core.live.note_hold(self.id, standing);
+        }
+    }
+}
