@@ -35,6 +35,8 @@ pub(crate) struct Wiretap {
     legs: BTreeMap<Octets, Leg>,
     /// Bodies by call and by whether the caller sent them.
     bodies: BTreeMap<(usize, bool), BTreeSet<Octets>>,
+    /// Calls that somebody has held: what crosses then, and what was said before, has another direction.
+    pub(crate) held: BTreeSet<usize>,
     /// The number of the call that each session is.
     pub(crate) sessions: BTreeMap<String, usize>,
     restarted: bool,
@@ -165,7 +167,8 @@ impl Wiretap {
             return;
         };
         let before = self.faults.len();
-        check_body(leg, &self.bodies, &message, &mut self.faults);
+        let held = self.held.contains(&leg.call);
+        check_body(leg, &self.bodies, held, &message, &mut self.faults);
         if message.is_request() {
             leg.is_stream |= datagram.connection.is_some();
             leg.on_request(&message, now, &mut self.faults);
@@ -353,13 +356,19 @@ impl Leg {
 fn check_body(
     leg: &Leg,
     bodies: &BTreeMap<(usize, bool), BTreeSet<Octets>>,
+    held: bool,
     message: &Message<'_>,
     faults: &mut Vec<String>,
 ) {
     let body = message.body();
+    let undirected = without_direction(body);
+    let is_held_one = |sent: &BTreeSet<Octets>| {
+        sent.iter()
+            .any(|sent| without_direction(sent) == undirected)
+    };
     let crossed = bodies
         .get(&(leg.call, !leg.is_near))
-        .is_some_and(|sent| sent.contains(&without_origin(body)));
+        .is_some_and(|sent| sent.contains(&without_origin(body)) || (held && is_held_one(sent)));
     if !body.is_empty() && !crossed && !is_own(body) {
         let body = String::from_utf8_lossy(body);
         faults.push(format!("a body that nobody sent: {body}"));
@@ -371,6 +380,21 @@ fn without_origin(body: &[u8]) -> Octets {
     let lines = body.split_inclusive(|octet| *octet == b'\n');
     lines
         .filter(|line| !line.starts_with(b"o="))
+        .flatten()
+        .copied()
+        .collect()
+}
+
+fn without_direction(body: &[u8]) -> Octets {
+    let body = without_origin(body);
+    let lines = body.split_inclusive(|octet| *octet == b'\n');
+    let directions = ["sendrecv", "sendonly", "recvonly", "inactive"];
+    let says = |line: &[u8]| {
+        let line = line.trim_ascii_end().strip_prefix(b"a=");
+        line.is_some_and(|line| directions.iter().any(|name| line == name.as_bytes()))
+    };
+    lines
+        .filter(|line| !says(line) && !line.trim_ascii().is_empty())
         .flatten()
         .copied()
         .collect()

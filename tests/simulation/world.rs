@@ -337,6 +337,7 @@ impl World {
                 if let Some(id) = self.ids.get(&call).copied()
                     && let Some(number) = self.node.hold(id, held, self.now)
                 {
+                    self.tap.held.insert(call);
                     self.schedule(SOON, Occasion::Settled(id, number, false));
                     self.schedule(HOLD, Occasion::Settled(id, number, true));
                 }
