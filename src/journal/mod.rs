@@ -116,10 +116,11 @@ struct Synced {
 }
 
 /// What handle, writer and projector share.
-struct Shared {
+struct Shared<T> {
     /// Octets of all segments on disk.
     spooled: AtomicU64,
     is_failing: AtomicBool,
+    recent: Recent<T>,
     /// Held as long as anybody writes or deletes.
     _lock: File,
 }
@@ -173,10 +174,10 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
         let shared = Arc::new(Shared {
             spooled: AtomicU64::new(spooled),
             is_failing: AtomicBool::new(false),
+            recent: Recent::new(),
             _lock: lock,
         });
         let queue = Arc::new(Queue::new(settings.queue_facts));
-        let recent = Arc::new(Recent::new());
         let (synced_to, synced) = watch::channel(Synced {
             segment: number,
             octets: 0,
@@ -192,7 +193,6 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             Arc::clone(&queue),
             Arc::clone(&shared),
             synced_to,
-            Arc::clone(&recent),
             settings.clone(),
         );
         writer.map_err(failed)?.start().map_err(failed)?;
@@ -204,7 +204,6 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             settings,
             synced.clone(),
             projected_to,
-            recent,
         );
         let appender = Arc::new(Appender { queue, shared });
         Ok((
@@ -269,7 +268,7 @@ impl<T> Journal<T> {
 /// Closes the queue with the last handle.
 struct Appender<T> {
     queue: Arc<Queue<T>>,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<T>>,
 }
 
 impl<T> Drop for Appender<T> {

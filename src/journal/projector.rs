@@ -12,7 +12,6 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::frame::{Piece, Pieces};
-use super::recent::Recent;
 use super::segment::Segment;
 use super::{Origin, Position, Settings, Shared, Synced};
 
@@ -54,11 +53,10 @@ pub struct Projector<T> {
     /// Where in this start's segments it reads next.
     segment: u64,
     octets: u64,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<T>>,
     settings: Settings,
     synced: watch::Receiver<Synced>,
     projected: watch::Sender<Position>,
-    recent: Arc<Recent<T>>,
 }
 
 impl<T> fmt::Debug for Projector<T> {
@@ -75,11 +73,10 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         directory: PathBuf,
         origin: Origin,
         left: Vec<Segment>,
-        shared: Arc<Shared>,
+        shared: Arc<Shared<T>>,
         settings: Settings,
         synced: watch::Receiver<Synced>,
         projected: watch::Sender<Position>,
-        recent: Arc<Recent<T>>,
     ) -> Self {
         let segment = synced.borrow().segment;
         Self {
@@ -92,7 +89,6 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             settings,
             synced,
             projected,
-            recent,
         }
     }
 
@@ -153,22 +149,28 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
     async fn hand_over_up_to(&mut self, into: &impl Project<T>, end: u64) -> io::Result<()> {
         while self.octets < end {
-            let (facts, read_to, last) = match self.recent.take(self.segment, self.octets, end) {
-                Some(written) => (written.facts, written.octets.end, written.last),
-                None => {
-                    // Up to where memory knows on.
-                    let until = self.recent.begins(self.segment).unwrap_or(end).min(end);
-                    let reading = match self.read(&self.current(), self.octets, until).await {
-                        // A segment that the disk refused to make.
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                        reading => reading?,
-                    };
-                    if reading.octets == 0 {
-                        return Ok(());
+            let (facts, read_to, last) =
+                match self.shared.recent.take(self.segment, self.octets, end) {
+                    Some(written) => (written.facts, written.octets.end, written.last),
+                    None => {
+                        // Up to where memory knows on.
+                        let until = self
+                            .shared
+                            .recent
+                            .begins(self.segment)
+                            .unwrap_or(end)
+                            .min(end);
+                        let reading = match self.read(&self.current(), self.octets, until).await {
+                            // A segment that the disk refused to make.
+                            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                            reading => reading?,
+                        };
+                        if reading.octets == 0 {
+                            return Ok(());
+                        }
+                        (reading.facts, self.octets + reading.octets, reading.last)
                     }
-                    (reading.facts, self.octets + reading.octets, reading.last)
-                }
-            };
+                };
             self.hand_over(into, self.origin, &facts).await;
             self.octets = read_to;
             self.projected.send_if_modified(|projected| {

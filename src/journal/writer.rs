@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::frame::{self, Unwritable};
 use super::queue::{Batch, Queue};
-use super::recent::{Recent, Written};
+use super::recent::Written;
 use super::segment::{Disk, Segment, Tail};
 use super::{Position, Settings, Shared, Synced};
 
@@ -30,9 +30,8 @@ pub(super) struct Writer<T, D: Disk> {
     /// The segment's length, all of it synced.
     octets: u64,
     queue: Arc<Queue<T>>,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<T>>,
     synced: watch::Sender<Synced>,
-    recent: Arc<Recent<T>>,
     settings: Settings,
 }
 
@@ -55,9 +54,8 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
         disk: D,
         segment: Segment,
         queue: Arc<Queue<T>>,
-        shared: Arc<Shared>,
+        shared: Arc<Shared<T>>,
         synced: watch::Sender<Synced>,
-        recent: Arc<Recent<T>>,
         settings: Settings,
     ) -> io::Result<Self> {
         let tail = Some(disk.create(&segment)?);
@@ -69,7 +67,6 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
             queue,
             shared,
             synced,
-            recent,
             settings,
         })
     }
@@ -109,7 +106,7 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
         let start = self.octets;
         self.octets += lines.len() as u64;
         if is_whole {
-            self.recent.leave(Written {
+            self.shared.recent.leave(Written {
                 segment: self.segment.number,
                 octets: start..self.octets,
                 facts: batch.facts,
@@ -209,6 +206,7 @@ mod tests {
 
     use super::super::Origin;
     use super::super::frame::{Piece, Pieces};
+    use super::super::recent::Recent;
     use super::*;
 
     /// What a disk does next; when the list is empty all goes well.
@@ -306,11 +304,12 @@ mod tests {
         fn cut(&mut self, _length: u64) {}
     }
 
-    fn shared() -> Arc<Shared> {
+    fn shared() -> Arc<Shared<u32>> {
         let lock = File::open("/dev/null").unwrap();
         Arc::new(Shared {
             spooled: 0.into(),
             is_failing: false.into(),
+            recent: Recent::new(),
             _lock: lock,
         })
     }
@@ -341,7 +340,7 @@ mod tests {
     /// Writes the batches over a disk with these faults, and returns the last that was told of.
     fn write(disk: &Fake, settings: &Settings, batches: &[&[u32]]) -> Synced {
         let queue = Arc::new(Queue::new(settings.queue_facts));
-        let recent = Arc::new(Recent::new());
+        let shared = shared();
         let (to, synced) = watch::channel(Synced {
             segment: 1,
             octets: 0,
@@ -355,9 +354,8 @@ mod tests {
             disk.clone(),
             first,
             Arc::clone(&queue),
-            shared(),
+            Arc::clone(&shared),
             to,
-            Arc::clone(&recent),
             settings.clone(),
         )
         .unwrap();
@@ -370,8 +368,8 @@ mod tests {
             );
         }
         for (number, octets) in &disk.state().segments {
-            while let Some(from) = recent.begins(*number) {
-                let held = recent.take(*number, from, u64::MAX).unwrap();
+            while let Some(from) = shared.recent.begins(*number) {
+                let held = shared.recent.take(*number, from, u64::MAX).unwrap();
                 let place = from as usize..held.octets.end as usize;
                 assert_eq!(
                     facts_in(&octets[place]),
@@ -477,7 +475,6 @@ mod tests {
             Arc::clone(&queue),
             shared(),
             to,
-            Arc::new(Recent::new()),
             limits,
         )
         .unwrap();
