@@ -28,6 +28,26 @@ pub fn system_roots(otherwise: &str) -> RootCertStore {
     roots
 }
 
+/// The authorities of a PEM file, beside those that are trusted already.
+///
+/// # Errors
+/// The file can't be read, or holds none.
+pub fn authorities(file: &Path, mut roots: RootCertStore) -> Result<RootCertStore, Unusable> {
+    let unusable = |why: String| Unusable::File(file.to_owned(), why);
+    let certificates = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unusable(format!("holds no readable certificates: {error}")))?;
+    if certificates.is_empty() {
+        return Err(unusable("holds no certificate".to_owned()));
+    }
+    for certificate in certificates {
+        roots
+            .add(certificate)
+            .map_err(|error| unusable(error.to_string()))?;
+    }
+    Ok(roots)
+}
+
 /// A client that trusts these and shows no certificate of its own.
 ///
 /// # Panics

@@ -117,6 +117,7 @@ impl FromRequestParts<Api> for Caller {
 }
 
 async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
+    api.follow_key_of(token).await;
     let claims = token::read(api.store().keyring(), token)
         .ok_or(ApiError::Unauthorized("The API key is invalid"))?;
     let Some(key) = api.store().org_keys().by_id(claims.org, claims.sub).await? else {

@@ -1,7 +1,7 @@
 //! Keys that were looked up lately, and when each was used.
 //!
 //! A look-up is believed for a minute; the change feed ends that at once for a key that was revoked on this node, and within a
-//! second for one revoked elsewhere. So a request costs neither a signature's check nor a query.
+//! second for one revoked elsewhere. So a request costs neither a signature's check nor a query. The keys that sign follow the feed too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,15 +12,18 @@ use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Api;
 use super::error::ApiError;
 use super::visit::Visit;
+use super::{Api, token};
 use crate::store::{Change, Error, OrgKey, Partner, PartnerKey, Store};
 
 /// How long a look-up is believed.
 const BELIEVED: Duration = Duration::from_secs(60);
 /// How often the uses of keys are written down, and old look-ups dropped.
 const WRITTEN_EVERY: Duration = Duration::from_secs(30);
+
+/// How often the signing keys are read again at most because of a token.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// SHA-256 of a credential as it was presented.
 pub(super) type Presented = [u8; 32];
@@ -32,6 +35,8 @@ pub(super) struct Credentials {
     pub(super) partners: Believed<KnownPartner>,
     pub(super) sessions: Believed<Visit>,
     pub(super) uses: Uses,
+    /// When the signing keys were last read because a token named one that isn't known, in microseconds.
+    keys_read: AtomicU64,
 }
 
 /// An org's key that exists.
@@ -79,6 +84,8 @@ impl Credentials {
                 self.sessions.forget(|visit| visit.session.org_id == org);
             }
             Change::Partner(partner) => self.partners.forget(|known| known.partner.id == partner),
+            Change::Session(org) => self.sessions.forget(|visit| visit.session.org_id == org),
+            Change::SigningKeys => {}
         }
     }
 
@@ -172,10 +179,10 @@ fn remove(uses: &DashMap<Uuid, Moment>, written: &[(Uuid, Moment)]) {
     }
 }
 
-/// Forgets keys as the change feed reports them, for as long as the API serves.
+/// Forgets keys as the change feed reports them, for as long as the API serves, and reads those that sign when another has come.
 pub(super) async fn follow(api: Api) {
     let mut signal = api.store().feed().follow().await;
-    let mut seq = None;
+    let (mut seq, mut keys) = (None, SigningKeys::Unread);
     loop {
         match seq {
             // What was cached before the position is known may be stale.
@@ -188,6 +195,9 @@ pub(super) async fn follow(api: Api) {
                     if changes.missed {
                         api.credentials().forget_all();
                     }
+                    if changes.missed || changes.changes.contains(&Change::SigningKeys) {
+                        keys = SigningKeys::Unread;
+                    }
                     for change in changes.changes {
                         api.credentials().forget(change);
                     }
@@ -195,7 +205,42 @@ pub(super) async fn follow(api: Api) {
                 }
             }
         }
+        keys.catch_up(api.store()).await;
         signal.wait().await;
+    }
+}
+
+/// How far the signing keys were followed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum SigningKeys {
+    /// As they are kept.
+    Read,
+    /// There may be another.
+    Unread,
+    /// The same, and it was told that they can't be read.
+    Unreadable,
+}
+
+impl SigningKeys {
+    async fn catch_up(&mut self, store: &Store) {
+        if *self == Self::Read {
+            return;
+        }
+        match store.follow_signing_keys().await {
+            Ok(others) => {
+                *self = Self::Read;
+                if others {
+                    let kid = store.keyring().signing_key().id().to_owned();
+                    tracing::info!(kid, "another key signs tokens");
+                }
+            }
+            Err(error) => {
+                if *self == Self::Unread {
+                    tracing::warn!(%error, "the signing keys can't be read again: tokens are signed as before");
+                }
+                *self = Self::Unreadable;
+            }
+        }
     }
 }
 
@@ -218,6 +263,27 @@ impl Api {
         self.store().org_keys().revoke(org, key, self.now()).await?;
         self.credentials().forget(Change::OrgKey { org, key });
         Ok(())
+    }
+
+    /// Reads the signing keys again if the token names one that isn't known, since it may be newer than what the change feed has told of.
+    /// A stranger's token costs such a look once a second at most.
+    pub(super) async fn follow_key_of(&self, token: &str) {
+        if !token::is_of_another_key(self.store().keyring(), token) {
+            return;
+        }
+        let read = &self.credentials().keys_read;
+        let now = self.now().as_micros();
+        let before = read.load(Ordering::Relaxed);
+        let is_due = u128::from(now.saturating_sub(before)) >= LOOK_AGAIN.as_micros();
+        if !is_due {
+            return;
+        }
+        // Of many at once one looks.
+        let ours = read.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
+        if ours.is_ok() {
+            // A fault is told by whoever follows the feed.
+            let _ = self.store().follow_signing_keys().await;
+        }
     }
 
     /// Writes down when keys were used, which is otherwise done twice a minute.

@@ -53,9 +53,9 @@ pub(super) async fn show(
     query: Query,
 ) -> Result<([(HeaderName, &'static str); 1], Json<KeySet>), ApiError> {
     query.finish()?;
-    let keys = api.store().keyring().signing_keys().map(Jwk::from);
+    let keys = api.store().keyring().signing_keys();
     let set = KeySet {
-        keys: keys.collect(),
+        keys: keys.iter().map(Jwk::from).collect(),
     };
     Ok(([(header::CACHE_CONTROL, KEPT)], Json(set)))
 }

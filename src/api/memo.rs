@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::{Api, ApiError};
 
 /// How long an answer is given again at most.
-const FRESH: Duration = Duration::from_secs(1);
+const FRESH: Duration = Duration::from_millis(500);
 /// Octets of all answers together, and of one.
 const ROOM: usize = 4 << 20;
 const MOST: usize = 64 << 10;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_good_until_something_is_written_and_for_a_second() {
+    fn an_answer_is_good_until_something_is_written_and_for_a_moment() {
         let memo = Memo::default();
         let org = Uuid::from_u128(1);
         let question = || (org, Uri::from_static("/phone/1"));

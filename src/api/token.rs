@@ -99,12 +99,22 @@ fn sign(keyring: &Keyring, claims: &impl Serialize) -> String {
         .expect("an Ed25519 key signs any claims")
 }
 
+/// Whether the token names a signing key that we don't know: another process may have just made it.
+pub(super) fn is_of_another_key(keyring: &Keyring, token: &str) -> bool {
+    key_of(token).is_some_and(|kid| keyring.signing_keys().iter().all(|pair| pair.id() != kid))
+}
+
+/// The key that the token says it was signed with.
+fn key_of(token: &str) -> Option<String> {
+    let is_short = token.len() <= LONGEST;
+    let header = is_short.then(|| jsonwebtoken::decode_header(token).ok())?;
+    header?.kid
+}
+
 fn verified<C: DeserializeOwned + Clone>(keyring: &Keyring, token: &str) -> Option<C> {
-    if token.len() > LONGEST {
-        return None;
-    }
-    let kid = jsonwebtoken::decode_header(token).ok()?.kid?;
-    let pair = keyring.signing_keys().find(|pair| pair.id() == kid)?;
+    let kid = key_of(token)?;
+    let keys = keyring.signing_keys();
+    let pair = keys.iter().find(|pair| pair.id() == kid)?;
     let mut validation = Validation::new(Algorithm::EdDSA);
     // A key has no expiry, it is good as long as its row exists; that of a contact is held against our own clock.
     validation.required_spec_claims.clear();

@@ -36,7 +36,7 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Makes another key that signs tokens. Running daemons sign with it from their next start on; older tokens stay good.
+    /// Makes another key that signs tokens. Running daemons sign with it within a second; older tokens stay good.
     RotateSigning {
         #[command(flatten)]
         output: Output,
@@ -143,12 +143,12 @@ impl Command {
                 output.list(&keys.into_iter().map(KeyView::from).collect::<Vec<_>>());
             }
             Self::RotateSigning { output } => {
-                store.close().await;
-                let keyring = Store::rotate_signing_key(&outset::options(config), now()).await;
-                let keyring = keyring.map_err(|fault| Failure::Command(fault.to_string()))?;
+                let rotated = store.rotate_signing_key(now()).await;
+                rotated.map_err(|fault| Failure::Command(fault.to_string()))?;
+                let keys = store.keyring().signing_keys();
                 output.one(&SigningView {
-                    kid: keyring.signing_key().id().to_owned(),
-                    published: keyring.signing_keys().count(),
+                    kid: keys[0].id().to_owned(),
+                    published: keys.len(),
                 });
             }
             Self::Revoke {

@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use rustls::RootCertStore;
+
 use super::{Failure, now};
 use crate::config::{Config, DatabaseUrl, DefaultRuntime};
 use crate::directory::settings::Runtime;
@@ -10,6 +12,7 @@ use crate::directory::{Defaults, Directory};
 use crate::listener::tls::{self, Security};
 use crate::store::{Options, Store};
 use crate::tls::{Certificate, Files};
+use crate::webhooks;
 
 /// Runs a command that waits for the store and nothing else.
 pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -60,6 +63,12 @@ pub(super) fn security(config: &Config) -> Result<Arc<Security>, Failure> {
             "{error}: look at sip.tls_certificate, sip.tls_key, sip.tls_ca and sip.tls_client_ca"
         ))
     })
+}
+
+/// Whom receivers of webhooks have to be certified by.
+pub(super) fn receivers(config: &Config) -> Result<RootCertStore, Failure> {
+    webhooks::trusted(&config.webhooks)
+        .map_err(|error| Failure::Outset(format!("{error}: look at webhooks.tls_ca")))
 }
 
 /// Reads the directory and follows it for as long as it is held.

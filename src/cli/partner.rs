@@ -51,6 +51,22 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// Says which networks the partner's requests may come from: these and no others. With none, nowhere.
+    #[command(
+        after_help = "Examples:\n  trunkline partner allow ID 198.51.100.0/24 203.0.113.9\n  trunkline partner allow ID --anywhere"
+    )]
+    Allow {
+        /// Its id.
+        partner: Uuid,
+        /// A network, or one address.
+        #[arg(value_name = "CIDR", value_parser = network)]
+        networks: Vec<IpNet>,
+        /// Any address may.
+        #[arg(long, conflicts_with = "networks")]
+        anywhere: bool,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Keys of a partner.
     #[command(subcommand)]
     Key(KeyCommand),
@@ -221,6 +237,16 @@ impl Command {
             Self::Deactivate { partner, output } => {
                 partners.set_active(partner, false, now()).await?;
                 output.done("The partner's keys no longer work.");
+            }
+            Self::Allow {
+                partner,
+                networks,
+                anywhere,
+                output,
+            } => {
+                let networks = (!anywhere).then_some(&*networks);
+                let allowed = partners.allow(partner, networks, now()).await?;
+                output.one(&PartnerView::from(allowed));
             }
             Self::Key(command) => command.run(&store).await?,
         }

@@ -105,14 +105,15 @@ async fn serve(
     let hangups = signal(SignalKind::hangup()).map_err(broken)?;
     let certificate = outset::certificate(config)?;
     let security = outset::security(config)?;
+    let receivers = outset::receivers(config)?;
     let sockets = Sockets::bind(config)?;
     let reachable = Reachable::new(config, &sockets).map_err(broken)?;
     let store = outset::open_store(config).await?;
     let handle = metrics::install();
     let live = LiveCalls::new();
-    let recording = Recording::begin(&store, &config.data_dir, config.sip.node)
-        .await
-        .map_err(|fault| Failure::Outset(fault.to_string()))?;
+    let sip = &config.sip;
+    let recording = Recording::begin(&store, &config.data_dir, sip.node, sip.node_lease).await;
+    let recording = recording.map_err(|fault| Failure::Outset(fault.to_string()))?;
     let directory = outset::open_directory(config, &store).await?;
     let config = Arc::new(config.clone());
     let deps = Deps {
@@ -143,7 +144,8 @@ async fn serve(
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
     let server = Server::start(api.clone(), http, certificate.as_ref());
     let reloading = tokio::spawn(reload(certificate, security, hangups));
-    let courier = Courier::new(store.clone(), &config.webhooks, recording.run.node, now).start();
+    let sending = (&config.webhooks, receivers);
+    let courier = Courier::new(store.clone(), sending, recording.run.node, now).start();
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     metrics::ready(true);
     for (listener, told) in config.sip.listeners.iter().zip(&reachable.sip) {
@@ -155,6 +157,7 @@ async fn serve(
             ends.next().await;
             api.drain();
             engine.drain().await;
+            recording.drain().await;
             drain(&engine, config.limits.drain_timeout, &mut ends).await;
             engine.hang_up_all().await;
             tokio::time::timeout(LAST_BYES, emptied(&engine)).await.ok();

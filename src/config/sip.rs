@@ -53,6 +53,8 @@ pub struct Sip {
     pub shards: usize,
     /// This node's number among those that share a database.
     pub node: u8,
+    /// How long it may be silent until the others take it for dead.
+    pub node_lease: Duration,
     /// From INVITE to a final response.
     pub setup_timeout: Duration,
     /// From answer to our BYE.
@@ -114,6 +116,7 @@ impl Sip {
                 .unwrap_or(10),
             shards: section.number("shards", 1..=256).unwrap_or_else(cores),
             node: section.number("node", 0..=255).unwrap_or(0),
+            node_lease: Duration::from_secs(section.number("node_lease_s", 5..=300).unwrap_or(30)),
             setup_timeout: seconds(section, "setup_timeout_s", 1, 600, 60),
             max_duration: seconds(section, "max_duration_s", 1, 604_800, 14_400),
             session_expires_s: section

@@ -1,5 +1,6 @@
 //! `[webhooks]`: how events are sent to receivers.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::section::Section;
@@ -11,6 +12,8 @@ pub struct Webhooks {
     pub allow_private_addresses: bool,
     /// How long a receiver may take to answer.
     pub timeout: Duration,
+    /// Authorities that receivers may be certified by, beside the system's.
+    pub tls_ca: Option<PathBuf>,
 }
 
 impl Webhooks {
@@ -18,6 +21,7 @@ impl Webhooks {
         Self {
             allow_private_addresses: section.switch("allow_private_addresses").unwrap_or(false),
             timeout: Duration::from_secs(section.number("timeout_s", 1..=30).unwrap_or(15)),
+            tls_ca: section.text("tls_ca").map(PathBuf::from),
         }
     }
 }

@@ -173,7 +173,9 @@ impl Book {
 fn touched(change: &Change) -> Option<Uuid> {
     match change {
         Change::Org(org) => Some(*org),
-        Change::OrgKey { .. } | Change::Partner(_) => None,
+        Change::OrgKey { .. } | Change::Partner(_) | Change::Session(_) | Change::SigningKeys => {
+            None
+        }
     }
 }
 

@@ -13,10 +13,8 @@ use crate::calls::record::Fact;
 use crate::journal::{Journal, OpenError, Origin, Projector, Settings};
 use crate::store::{self, Store};
 
-/// How long another node waits before it takes this one for dead.
-const LEASE: Duration = Duration::from_secs(30);
-/// How often the lease is renewed.
-const RENEWAL: Duration = Duration::from_secs(10);
+/// How often a lease is renewed while it lasts.
+const RENEWALS: u32 = 3;
 
 /// Why recording can't begin.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +41,7 @@ pub struct Recording {
     /// This run.
     pub run: Origin,
     projecting: JoinHandle<()>,
+    store: Store,
     /// Held as long as this run lives.
     _lock: File,
     lease: JoinHandle<()>,
@@ -50,15 +49,20 @@ pub struct Recording {
 
 impl Recording {
     /// Begins a run: registers it, projects what earlier runs left in the journal, and closes the calls that
-    /// died with them as lost.
+    /// died with them as lost. `lease` is how long another node waits before it takes this one for dead.
     ///
     /// # Errors
     /// The journal or the database can't be used.
-    pub async fn begin(store: &Store, data_dir: &Path, node: u8) -> Result<Self, RecordingFault> {
+    pub async fn begin(
+        store: &Store,
+        data_dir: &Path,
+        node: u8,
+        lease: Duration,
+    ) -> Result<Self, RecordingFault> {
         let lock = lock(data_dir)?;
         let run = store
             .nodes()
-            .begin(node, &host(data_dir), LEASE, clock::now())
+            .begin(node, &host(data_dir), lease, clock::now())
             .await?;
         let (journal, mut projector) =
             Journal::open(&data_dir.join("journal"), run, Settings::default())?;
@@ -75,22 +79,35 @@ impl Recording {
             );
         }
         let projecting = tokio::spawn(project(projector, store.clone()));
-        let lease = tokio::spawn(keep_lease(store.clone(), run));
+        let lease = tokio::spawn(keep_lease(store.clone(), run, lease));
         Ok(Self {
             journal,
             run,
             projecting,
+            store: store.clone(),
             _lock: lock,
             lease,
         })
     }
 
-    /// Waits until every fact is a row. All other handles of the journal must be gone.
+    /// From now on another node does what one does for all, though calls of this one may go on for long.
+    pub async fn drain(&self) {
+        let drained = self.store.nodes().drain(self.run, clock::now()).await;
+        if let Err(error) = drained {
+            tracing::warn!(%error, "other nodes don't know that this one drains");
+        }
+    }
+
+    /// Waits until every fact is a row, and tells the other nodes that this one is gone. All other handles of the journal must be gone.
     pub async fn end(self) {
         self.lease.abort();
         drop(self.journal);
         if self.projecting.await.is_err() {
             tracing::error!("the projector had panicked");
+        }
+        let ended = self.store.nodes();
+        if let Err(error) = ended.renew(self.run, Duration::ZERO, clock::now()).await {
+            tracing::warn!(%error, "other nodes wait until this one's lease has expired");
         }
     }
 }
@@ -122,12 +139,12 @@ async fn project(projector: Projector<Fact>, store: Store) {
 }
 
 /// Keeps this run's lease, and closes the calls of nodes whose lease has expired.
-async fn keep_lease(store: Store, run: Origin) {
-    let mut renewals = tokio::time::interval(RENEWAL);
+async fn keep_lease(store: Store, run: Origin, lease: Duration) {
+    let mut renewals = tokio::time::interval(lease / RENEWALS);
     loop {
         renewals.tick().await;
         let now = clock::now();
-        if let Err(error) = store.nodes().renew(run, LEASE, now).await {
+        if let Err(error) = store.nodes().renew(run, lease, now).await {
             tracing::warn!(%error, "this node's lease was not renewed");
             continue;
         }

@@ -4,14 +4,13 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
@@ -19,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use trunkline_sip::verified::Names;
 
-use crate::tls::{Certificate, Files, Unusable, system_roots};
+use crate::tls::{Certificate, Files, Unusable, authorities, system_roots};
 
 /// Where the files are.
 #[derive(Clone, Debug, Default)]
@@ -137,10 +136,12 @@ fn server(
     let Some(file) = &settings.client_authorities else {
         return Ok(certificate.server(&[]));
     };
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(file)?), provider())
-            .build()
-            .map_err(|error| Unusable::File(file.clone(), error.to_string()))?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(
+        Arc::new(authorities(file, RootCertStore::empty())?),
+        provider(),
+    )
+    .build()
+    .map_err(|error| Unusable::File(file.clone(), error.to_string()))?;
     let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("ring knows TLS 1.2 and 1.3")
@@ -154,7 +155,7 @@ fn client(
     certificate: Option<&Arc<Certificate>>,
 ) -> Result<Arc<ClientConfig>, Unusable> {
     let roots = match &settings.authorities {
-        Some(file) => authorities(file)?,
+        Some(file) => authorities(file, RootCertStore::empty())?,
         None => system_roots("no peer on TLS can be verified; set sip.tls_ca"),
     };
     let builder = ClientConfig::builder_with_provider(provider())
@@ -167,23 +168,6 @@ fn client(
         }
         None => builder.with_no_client_auth(),
     }))
-}
-
-fn authorities(file: &Path) -> Result<RootCertStore, Unusable> {
-    let unusable = |why: String| Unusable::File(file.to_owned(), why);
-    let certificates = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| unusable(format!("holds no readable certificates: {error}")))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates {
-        roots
-            .add(certificate)
-            .map_err(|error| unusable(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(unusable("holds no certificate".to_owned()));
-    }
-    Ok(roots)
 }
 
 /// Our certificate, for servers that ask who we are.

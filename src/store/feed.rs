@@ -37,6 +37,10 @@ pub enum Change {
     },
     /// A partner, or one of its keys.
     Partner(Uuid),
+    /// A session of the org's dashboard has ended.
+    Session(Uuid),
+    /// Another key signs tokens.
+    SigningKeys,
 }
 
 /// What a reader gets.
@@ -196,6 +200,8 @@ impl Change {
             Self::Org(org) => (Some(org), "org", None),
             Self::OrgKey { org, key } => (Some(org), "org_key", Some(key)),
             Self::Partner(partner) => (None, "partner", Some(partner)),
+            Self::Session(org) => (Some(org), "session", None),
+            Self::SigningKeys => (None, "signing_keys", None),
         }
     }
 }
@@ -210,6 +216,8 @@ impl Row {
                 key: self.entity_id?,
             }),
             "partner" => self.entity_id.map(Change::Partner),
+            "session" => self.org_id.map(Change::Session),
+            "signing_keys" => Some(Change::SigningKeys),
             _ => None,
         }
     }

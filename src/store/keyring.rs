@@ -2,6 +2,9 @@
 //!
 //! Sealing is XChaCha20-Poly1305 (24-octet random nonces, so no counter is kept); signing is Ed25519 (RFC 8032, RFC 8037).
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use ed25519_dalek::SigningKey;
@@ -14,13 +17,13 @@ use super::error::Broke;
 const NONCE: usize = 24;
 const KEY_ID: usize = 8;
 
-/// All keys of the installation.
+/// All keys of the installation. Clones follow each other's signing keys.
 #[derive(Clone)]
 pub struct Keyring {
     /// The newest seals, all open.
     sealing: Vec<SealingKey>,
-    /// The newest signs, all are published.
-    signing: Vec<SigningPair>,
+    /// The newest signs, all are published. Another may join them while we run.
+    signing: Arc<ArcSwap<Vec<SigningPair>>>,
     mac: [u8; 32],
 }
 
@@ -61,19 +64,33 @@ impl Keyring {
         (!sealing.is_empty() && !signing.is_empty()).then_some(())?;
         Some(Self {
             sealing: sealing.iter().map(SealingKey::new).collect(),
-            signing: signing.iter().map(SigningPair::new).collect(),
+            signing: Arc::new(ArcSwap::from_pointee(
+                signing.iter().map(SigningPair::new).collect(),
+            )),
             mac: from_hex(&written.mac)?,
         })
     }
 
     /// The key that signs new tokens.
-    pub fn signing_key(&self) -> &SigningPair {
-        &self.signing[0]
+    pub fn signing_key(&self) -> SigningPair {
+        self.signing.load()[0].clone()
     }
 
     /// Every key whose tokens are good, the one that signs first.
-    pub fn signing_keys(&self) -> impl Iterator<Item = &SigningPair> {
-        self.signing.iter()
+    pub fn signing_keys(&self) -> Arc<Vec<SigningPair>> {
+        self.signing.load_full()
+    }
+
+    /// Signs, and believes what was signed, with the keys of `read`, which are this installation's as they are kept now; says whether any
+    /// is new. Those of another installation are left.
+    pub(crate) fn follow(&self, read: &Self) -> bool {
+        let (now, kept) = (self.signing_keys(), read.signing_keys());
+        let is_new = |pair: &SigningPair| now.iter().all(|known| known.id != pair.id);
+        if read.mac != self.mac || !kept.iter().any(is_new) {
+            return false;
+        }
+        self.signing.store(kept);
+        true
     }
 
     /// 32 octets for one purpose (tags, …), the same as long as the installation lives.
@@ -205,7 +222,7 @@ impl Written {
 
 impl std::fmt::Debug for Keyring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.signing_keys()).finish()
+        f.debug_list().entries(self.signing_keys().iter()).finish()
     }
 }
 

@@ -84,6 +84,7 @@ pub use webhooks::{MOST_WEBHOOKS, NewWebhook, Webhook, WebhookChange, Webhooks};
 
 pub(crate) use column::written;
 use pool::{Pool, Writing};
+use secrets::Vault;
 
 /// The open store. Clones share it.
 #[derive(Clone, Debug)]
@@ -93,6 +94,7 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     pool: Pool,
     keyring: Keyring,
+    vault: Vault,
     /// Counts the commits of this process that have a row in the change feed.
     changed: watch::Sender<u64>,
     /// Counts the commits of this process that have events.
@@ -111,21 +113,35 @@ impl Store {
     /// # Errors
     /// A sentence that says what to do; nothing was changed then.
     pub async fn open(options: &Options, now: Moment) -> Result<Self, OpenFault> {
-        let (pool, keyring) = open::open(options, now).await?;
+        let (pool, keyring, vault) = open::open(options, now).await?;
         Ok(Self(Arc::new(Inner {
             pool,
             keyring,
+            vault,
             changed: watch::Sender::new(0),
             recorded: watch::Sender::new(0),
         })))
     }
 
-    /// Adds a signing key, which signs from each process's next start on: tokens of the others stay good. Gives the keys.
+    /// Adds a signing key, with which every process signs as soon as it has followed the change feed: tokens of the others stay good.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
-    pub async fn rotate_signing_key(options: &Options, now: Moment) -> Result<Keyring, OpenFault> {
-        open::rotate_signing_key(options, now).await
+    /// The keys can't be read or written; nothing was changed then.
+    pub async fn rotate_signing_key(&self, now: Moment) -> Result<(), OpenFault> {
+        let mut writing = self.pool().write().await?;
+        let keyring = self.0.vault.rotate(&mut writing).await?;
+        self.commit(writing, &[Change::SigningKeys], now).await?;
+        self.keyring().follow(&keyring);
+        Ok(())
+    }
+
+    /// Reads the signing keys again; says whether there are others than before.
+    ///
+    /// # Errors
+    /// They can't be read; those that are known stay.
+    pub async fn follow_signing_keys(&self) -> Result<bool, OpenFault> {
+        let kept = self.0.vault.read(self.pool()).await?;
+        Ok(self.keyring().follow(&kept))
     }
 
     /// The installation's keys.

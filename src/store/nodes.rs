@@ -71,7 +71,7 @@ impl Nodes<'_> {
             writing,
             "INSERT INTO nodes (node, boot, host, started_at, lease_expires_at) VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, host = excluded.host,
-                 started_at = excluded.started_at, lease_expires_at = excluded.lease_expires_at",
+                 started_at = excluded.started_at, lease_expires_at = excluded.lease_expires_at, drains_since = NULL",
             i64::from(node),
             boot,
             host,
@@ -82,7 +82,18 @@ impl Nodes<'_> {
         Ok(Origin { node, boot })
     }
 
-    /// Extends the lease, or with none ends it; `false`: it had expired and another run has begun.
+    /// Says that the run takes nothing new: what one node does for all is for another.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn drain(self, run: Origin, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.pool().write().await?;
+        let sql = "UPDATE nodes SET drains_since = $3 WHERE node = $1 AND boot = $2";
+        execute!(writing, sql, i64::from(run.node), run.boot, micros(now))?;
+        writing.commit().await
+    }
+
+    /// Extends the lease, or with none ends it; `false`: another run has begun.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
@@ -100,13 +111,13 @@ impl Nodes<'_> {
         Ok(renewed == 1)
     }
 
-    /// The nodes that serve now, in the order of their numbers.
+    /// The nodes that serve now and go on with it, in the order of their numbers.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn serving(self, now: Moment) -> Result<Vec<u8>, Error> {
         let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT * FROM nodes WHERE lease_expires_at >= $1 ORDER BY node";
+        let sql = "SELECT * FROM nodes WHERE lease_expires_at >= $1 AND drains_since IS NULL ORDER BY node";
         let rows: Vec<Row> = fetch_all!(reading, sql, micros(now))?;
         let nodes = rows.iter().filter_map(|row| u8::try_from(row.node).ok());
         Ok(nodes.collect())

@@ -17,7 +17,7 @@ use super::error::Error;
 use super::keyring::Keyring;
 use super::migrate::{self, Found};
 use super::pool::{Connection, Pool};
-use super::secrets;
+use super::secrets::{self, Vault};
 
 /// Where everything is kept.
 #[derive(Clone)]
@@ -135,29 +135,14 @@ enum Place {
     Postgres(Box<PgConnectOptions>),
 }
 
-pub(crate) async fn open(options: &Options, now: Moment) -> Result<(Pool, Keyring), OpenFault> {
+/// What is open: the database, the keys, and where these are kept.
+type Opened = (Pool, Keyring, Vault);
+
+pub(crate) async fn open(options: &Options, now: Moment) -> Result<Opened, OpenFault> {
     match place(options)? {
         Place::Sqlite(file) => open_sqlite(options, &file, now).await,
         Place::Postgres(connect) => open_postgres(options, *connect, now).await,
     }
-}
-
-/// Adds a signing key to the installation's, which signs from each process's next start on; the others stay good.
-pub(crate) async fn rotate_signing_key(
-    options: &Options,
-    now: Moment,
-) -> Result<Keyring, OpenFault> {
-    // What is opened are the keys of this database.
-    let (pool, _) = open(options, now).await?;
-    let keyring = match &pool {
-        Pool::Sqlite { .. } => secrets::rotate_file(&options.data_dir),
-        Pool::Postgres(_) => {
-            let master = secrets::MasterKey::new(options.master_key.as_deref())?;
-            secrets::rotate_in_database(&pool, &master).await
-        }
-    };
-    pool.close().await;
-    keyring
 }
 
 fn place(options: &Options) -> Result<Place, OpenFault> {
@@ -181,11 +166,7 @@ fn place(options: &Options) -> Result<Place, OpenFault> {
     Err(OpenFault::Url)
 }
 
-async fn open_sqlite(
-    options: &Options,
-    file: &Path,
-    now: Moment,
-) -> Result<(Pool, Keyring), OpenFault> {
+async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Opened, OpenFault> {
     let unreadable = |error: sqlx::Error| OpenFault::Unreadable {
         path: file.into(),
         reason: reason(&error),
@@ -219,14 +200,14 @@ async fn open_sqlite(
         .map_err(unreadable)?;
     update(&pool, now).await?;
     secrets::mark(&pool, &keyring, now).await?;
-    Ok((pool, keyring))
+    Ok((pool, keyring, Vault::File(options.data_dir.clone())))
 }
 
 async fn open_postgres(
     options: &Options,
     connect: PgConnectOptions,
     now: Moment,
-) -> Result<(Pool, Keyring), OpenFault> {
+) -> Result<Opened, OpenFault> {
     let master = secrets::MasterKey::new(options.master_key.as_deref())?;
     let pool = PgPoolOptions::new()
         .max_connections(options.max_connections.max(2))
@@ -240,7 +221,7 @@ async fn open_postgres(
     let pool = Pool::Postgres(pool);
     update(&pool, now).await?;
     let keyring = secrets::from_database(&pool, &master, now).await?;
-    Ok((pool, keyring))
+    Ok((pool, keyring, Vault::Database(master)))
 }
 
 /// How long a statement waits for a connection or for another writer.

@@ -158,6 +158,30 @@ impl Partners<'_> {
             .await
     }
 
+    /// Says where its requests may come from: anywhere without a list, and nowhere with an empty one.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn allow(
+        self,
+        partner: Uuid,
+        networks: Option<&[IpNet]>,
+        now: Moment,
+    ) -> Result<Partner, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let row: Option<Partner> = fetch_optional!(
+            writing,
+            "UPDATE partners SET allowed_networks = $2 WHERE id = $1 RETURNING *",
+            partner,
+            networks.map(|networks| to_json(&networks)),
+        )?;
+        let allowed = row.ok_or(Wrong::Absent(Kind::Partner))?;
+        self.0
+            .commit(writing, &[Change::Partner(partner)], now)
+            .await?;
+        Ok(allowed)
+    }
+
     /// Keeps a key by its SHA-256.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Where the installation's keys are kept: with SQLite in a file of the data directory (mode 0600), with PostgreSQL in the
-//! database, sealed under `secrets.master_key`, so that all nodes accept the same tokens.
+//! database, sealed under `secrets.master_key`, so that all nodes accept the same tokens. A signing key that is added there is told of by
+//! the change feed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +14,7 @@ use super::column::{micros, to_json};
 use super::error::Broke;
 use super::keyring::{Keyring, SealingKey, Written};
 use super::open::OpenFault;
-use super::pool::{Pool, execute, fetch_one, fetch_optional};
+use super::pool::{Pool, Writing, execute, fetch_one, fetch_optional};
 
 const FILE: &str = "keys.json";
 /// Serialises the making of keys on PostgreSQL.
@@ -36,6 +37,45 @@ impl MasterKey {
             .chain_update(text)
             .finalize();
         Ok(Self(SealingKey::new(&key.into())))
+    }
+}
+
+/// Where the keys of an open store are kept.
+pub(crate) enum Vault {
+    /// In a file of this data directory.
+    File(PathBuf),
+    /// In the database.
+    Database(MasterKey),
+}
+
+impl Vault {
+    /// The keys as they are kept now.
+    pub(crate) async fn read(&self, pool: &Pool) -> Result<Keyring, OpenFault> {
+        match self {
+            Self::File(data_dir) => from_file(data_dir, false),
+            Self::Database(master) => {
+                let sql = "SELECT value FROM secrets WHERE id = 'keyring'";
+                let (sealed,): (Vec<u8>,) = fetch_one!(pool.read().await?, sql)?;
+                read_sealed(master, &sealed).and_then(|text| keyring_of(&text))
+            }
+        }
+    }
+
+    /// Adds a signing key within the transaction; the file has it at once.
+    pub(crate) async fn rotate(&self, writing: &mut Writing) -> Result<Keyring, OpenFault> {
+        match self {
+            Self::File(data_dir) => rotate_file(data_dir),
+            Self::Database(master) => rotate_in_database(writing, master).await,
+        }
+    }
+}
+
+impl std::fmt::Debug for Vault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::File(_) => "File",
+            Self::Database(_) => "Database",
+        })
     }
 }
 
@@ -109,8 +149,8 @@ fn with_another(text: &[u8]) -> Option<(String, Keyring)> {
     Some((to_json(&written), keyring))
 }
 
-/// Adds a signing key to the file. Whoever has read it goes on with what it has.
-pub(crate) fn rotate_file(data_dir: &Path) -> Result<Keyring, OpenFault> {
+/// Adds a signing key to the file.
+fn rotate_file(data_dir: &Path) -> Result<Keyring, OpenFault> {
     let path = data_dir.join(FILE);
     let broken = |source| OpenFault::Directory {
         path: data_dir.into(),
@@ -132,27 +172,35 @@ pub(crate) fn rotate_file(data_dir: &Path) -> Result<Keyring, OpenFault> {
 }
 
 /// Adds a signing key to those that the database holds.
-pub(crate) async fn rotate_in_database(
-    pool: &Pool,
+async fn rotate_in_database(
+    writing: &mut Writing,
     master: &MasterKey,
 ) -> Result<Keyring, OpenFault> {
-    let mut writing = pool.write().await?;
     execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
     let (sealed,): (Vec<u8>,) =
         fetch_one!(writing, "SELECT value FROM secrets WHERE id = 'keyring'")?;
-    let text = master.0.open(CHECK, &sealed);
-    let text = text.map_err(|_| OpenFault::WrongMasterKey)?;
-    let (text, keyring) = with_another(&text).ok_or(OpenFault::Broke(
-        Broke::Stored {
-            column: "secrets.value",
-        }
-        .into(),
-    ))?;
+    let text = read_sealed(master, &sealed)?;
+    let (text, keyring) = with_another(&text).ok_or_else(no_keys)?;
     let sealed = master.0.seal(CHECK, text.as_bytes());
     let sql = "UPDATE secrets SET value = $1 WHERE id = 'keyring'";
     execute!(writing, sql, sealed)?;
-    writing.commit().await?;
     Ok(keyring)
+}
+
+fn read_sealed(master: &MasterKey, sealed: &[u8]) -> Result<Vec<u8>, OpenFault> {
+    let text = master.0.open(CHECK, sealed);
+    text.map_err(|_| OpenFault::WrongMasterKey)
+}
+
+fn keyring_of(text: &[u8]) -> Result<Keyring, OpenFault> {
+    let written: Option<Written> = serde_json::from_slice(text).ok();
+    let keyring = written.as_ref().and_then(Keyring::read);
+    keyring.ok_or_else(no_keys)
+}
+
+fn no_keys() -> OpenFault {
+    let column = "secrets.value";
+    OpenFault::Broke(Broke::Stored { column }.into())
 }
 
 /// The known text that the database's keys have sealed.
@@ -203,10 +251,7 @@ pub(crate) async fn from_database(
     let row: Option<(Vec<u8>,)> =
         fetch_optional!(writing, "SELECT value FROM secrets WHERE id = 'keyring'")?;
     let text = match row {
-        Some((sealed,)) => master
-            .0
-            .open(CHECK, &sealed)
-            .map_err(|_| OpenFault::WrongMasterKey)?,
+        Some((sealed,)) => read_sealed(master, &sealed)?,
         None => {
             let text = to_json(&Written::generate()).into_bytes();
             execute!(
@@ -220,12 +265,5 @@ pub(crate) async fn from_database(
         }
     };
     writing.commit().await?;
-    let written: Option<Written> = serde_json::from_slice(&text).ok();
-    let keyring = written.as_ref().and_then(Keyring::read);
-    keyring.ok_or(OpenFault::Broke(
-        Broke::Stored {
-            column: "secrets.value",
-        }
-        .into(),
-    ))
+    keyring_of(&text)
 }

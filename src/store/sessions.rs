@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::Store;
 use super::column::{count, from_row, maybe, micros, moment};
 use super::error::Error;
+use super::feed::Change;
 use super::pool::{execute, fetch_optional};
 
 /// SHA-256 of a token.
@@ -117,10 +118,13 @@ impl Sessions<'_> {
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone; one that is over already is no error.
-    pub async fn end(self, session: TokenHash) -> Result<(), Error> {
+    pub async fn end(self, session: TokenHash, now: Moment) -> Result<(), Error> {
         let mut writing = self.0.pool().write().await?;
-        let sql = "DELETE FROM dashboard_sessions WHERE token_hash = $1";
-        execute!(writing, sql, session.to_vec())?;
-        writing.commit().await
+        let sql = "DELETE FROM dashboard_sessions WHERE token_hash = $1 RETURNING org_id";
+        let org: Option<(Uuid,)> = fetch_optional!(writing, sql, session.to_vec())?;
+        match org {
+            Some((org,)) => self.0.commit(writing, &[Change::Session(org)], now).await,
+            None => Ok(()),
+        }
     }
 }

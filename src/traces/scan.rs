@@ -57,12 +57,11 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> Seen {
                     strike_proofs(&mut octets[at + value.start..at + value.end]);
                 }
             }
-            b'x' => {
-                if let Some(value) = token(line) {
-                    octets[at + value.start..at + value.end].fill(STRUCK);
-                }
-            }
             _ => {}
+        }
+        // The brand before it is the operator's, and may begin with any letter.
+        if let Some(value) = token(&octets[at..end]) {
+            octets[at + value.start..at + value.end].fill(STRUCK);
         }
         at = end;
     }
@@ -227,11 +226,13 @@ mod tests {
     fn no_credential_is_kept() {
         let (shown, _) = looked(
             "INVITE sip:a SIP/2.0\r\nAuthorization: Digest username=\"u\",\r\n  realm=\"r\", nonce=\"n1\", Response = \"r1\",cnonce=c1, qop=auth\r\n\
-             Proxy-Authorization: Basic dTpw\r\nX-PLATFORM-SESSION-TOKEN: t1\r\nWWW-Authenticate:Digest nonce=\"n2\r\n\
+             Proxy-Authorization: Basic dTpw\r\nX-PLATFORM-SESSION-TOKEN: t1\r\nAcme-Session-Token : t2\r\nWWW-Authenticate:Digest nonce=\"n2\r\n\
              i: one@two\r\n\r\nv=0\r\na=crypto:1 X inline:k1|2\r\na=ice-pwd:p1\r\na=crypto:2 X inline:k2",
             false,
         );
-        for gone in ["n1", "r1", "c1", "dTpw", ": t1", "n2", "k1", "p1", "k2"] {
+        for gone in [
+            "n1", "r1", "c1", "dTpw", ": t1", ": t2", "n2", "k1", "p1", "k2",
+        ] {
             assert!(!shown.contains(gone), "{gone} in {shown}");
         }
         for kept in [

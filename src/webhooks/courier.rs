@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use rustls::RootCertStore;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use trunkline_sip::moment::Moment;
@@ -77,11 +78,16 @@ impl std::fmt::Debug for Courier {
 }
 
 impl Courier {
-    /// A courier of the node of this number.
-    pub fn new(store: Store, config: &config::Webhooks, node: u8, clock: fn() -> Moment) -> Self {
+    /// A courier of the node of this number. `roots` are trusted over TLS.
+    pub fn new(
+        store: Store,
+        (config, roots): (&config::Webhooks, RootCertStore),
+        node: u8,
+        clock: fn() -> Moment,
+    ) -> Self {
         Self(Arc::new(Inner {
             store,
-            poster: Poster::new(config),
+            poster: Poster::new(config, roots),
             holder: format!("node {node}"),
             clock,
             places: Mutex::default(),

@@ -11,5 +11,6 @@ mod signature;
 mod target;
 
 pub use courier::{Courier, Running};
+pub use post::trusted;
 pub use signature::new_secret;
 pub use target::{Target, TargetFault};

@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustls::RootCertStore;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -78,10 +79,21 @@ impl Fault {
     }
 }
 
+/// Whom receivers on TLS have to be certified by: the system's authorities and the configured ones.
+///
+/// # Errors
+/// The file of these can't be used.
+pub fn trusted(config: &config::Webhooks) -> Result<RootCertStore, tls::Unusable> {
+    let roots = tls::system_roots("webhooks over https can't be sent; set webhooks.tls_ca");
+    match &config.tls_ca {
+        Some(file) => tls::authorities(file, roots),
+        None => Ok(roots),
+    }
+}
+
 impl Poster {
-    /// Over TLS the system's roots are trusted.
-    pub(super) fn new(config: &config::Webhooks) -> Self {
-        let roots = tls::system_roots("webhooks over https can't be sent");
+    /// Over TLS `roots` are trusted.
+    pub(super) fn new(config: &config::Webhooks, roots: RootCertStore) -> Self {
         Self {
             tls: Arc::new(tls::client(roots)).into(),
             private_allowed: config.allow_private_addresses,

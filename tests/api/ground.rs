@@ -1,14 +1,14 @@
 //! What a house stands on: a folder, and a database in it or on PostgreSQL.
 //!
 //! `TRUNKLINE_TEST_API_ON=postgres` puts every house on PostgreSQL, in a schema of its own, made in the database that
-//! `TRUNKLINE_TEST_POSTGRES` names (see `tests/store`) and dropped with the house: a database for each would take the server a second.
+//! `TRUNKLINE_TEST_POSTGRES` names (see `tests/store/postgres.rs`) and dropped with the house: a database for each would take the server a second.
 //! Tests of what a database must decide stand on both whatever it says.
 
-use std::io::Write as _;
-
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
+use sqlx::{Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use uuid::Uuid;
+
+use crate::postgres::{administer, server};
 
 #[derive(Debug)]
 pub(crate) struct Ground {
@@ -42,23 +42,6 @@ pub(crate) use beside;
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
-}
-
-/// The server; `None` where it isn't named, which is no excuse under CI.
-fn server() -> Option<String> {
-    let server = std::env::var("TRUNKLINE_TEST_POSTGRES").ok();
-    if server.is_none() {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "TRUNKLINE_TEST_POSTGRES is not set, and CI must not skip"
-        );
-        // The harness captures what the macros print.
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED on PostgreSQL: TRUNKLINE_TEST_POSTGRES is not set"
-        );
-    }
-    server
 }
 
 impl Ground {
@@ -117,16 +100,6 @@ impl Schema {
     fn url(&self) -> String {
         format!("{}?options=-csearch_path%3D{}", self.server, self.name)
     }
-}
-
-async fn administer(server: &str, sql: String) {
-    let mut connection = PgConnection::connect(server)
-        .await
-        .expect("the test server answers");
-    sqlx::raw_sql(AssertSqlSafe(sql))
-        .execute(&mut connection)
-        .await
-        .expect("the user may create schemas");
 }
 
 impl Drop for Schema {

@@ -29,6 +29,8 @@ mod partner_access;
 mod partner_integrations;
 mod partner_org_scoped;
 mod partner_orgs;
+#[path = "../store/postgres.rs"]
+mod postgres;
 mod races;
 mod receiver;
 mod requests;
@@ -39,4 +41,5 @@ mod statements;
 mod tenancy;
 mod voices;
 mod webhooks;
+mod webhooks_tls;
 mod widget;

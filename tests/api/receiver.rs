@@ -9,8 +9,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
+};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// What a receiver does with a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -31,6 +34,10 @@ pub(crate) enum Manner {
     EndlessBody,
     /// Promises more than it sends, and closes.
     Liar,
+    /// Takes the request, and closes.
+    Shut,
+    /// Answers 200 before it has read anything, and reads nothing.
+    Deaf,
 }
 
 /// A request as it came.
@@ -68,16 +75,27 @@ impl Got {
 /// A receiver on loopback.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
+    scheme: &'static str,
     manner: Arc<Mutex<Manner>>,
     got: Arc<Mutex<Vec<Got>>>,
 }
 
 impl Receiver {
     pub(crate) async fn new(manner: Manner) -> Self {
+        Self::start(manner, None).await
+    }
+
+    /// One that speaks TLS alone.
+    pub(crate) async fn secure(acceptor: TlsAcceptor) -> Self {
+        Self::start(Manner::Status(200), Some(acceptor)).await
+    }
+
+    async fn start(manner: Manner, acceptor: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let receiver = Self {
             address,
+            scheme: if acceptor.is_some() { "https" } else { "http" },
             manner: Arc::new(Mutex::new(manner)),
             got: Arc::default(),
         };
@@ -85,9 +103,16 @@ impl Receiver {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (manner, got) = (Arc::clone(&manner), Arc::clone(&got));
+                let acceptor = acceptor.clone();
                 tokio::spawn(async move {
                     // A sender that goes away is what some manners are for.
-                    let _ = receive(stream, &manner, &got).await;
+                    let _ = match acceptor {
+                        Some(acceptor) => match acceptor.accept(stream).await {
+                            Ok(stream) => receive(stream, &manner, &got).await,
+                            Err(refused) => Err(refused),
+                        },
+                        None => receive(stream, &manner, &got).await,
+                    };
                 });
             }
         });
@@ -99,7 +124,12 @@ impl Receiver {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/hook?a=b", self.address)
+        self.url_of(&self.address.ip().to_string())
+    }
+
+    /// The same by another name.
+    pub(crate) fn url_of(&self, name: &str) -> String {
+        format!("{}://{name}:{}/hook?a=b", self.scheme, self.address.port())
     }
 
     pub(crate) fn take(&self) -> Vec<Got> {
@@ -108,11 +138,19 @@ impl Receiver {
 }
 
 async fn receive(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     manner: &Mutex<Manner>,
     got: &Mutex<Vec<Got>>,
 ) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
+    let is = |other| *manner.lock().expect("unpoisoned") == other;
+    if is(Manner::Deaf) {
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        stream.write_all(answer).await?;
+        stream.flush().await?;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        return Ok(());
+    }
     let mut line = String::new();
     stream.read_line(&mut line).await?;
     let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -146,6 +184,7 @@ async fn receive(
         }
         Manner::Garbage => "220 mail.example.com ESMTP\r\n".to_owned(),
         Manner::Liar => "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nshort".to_owned(),
+        Manner::Shut | Manner::Deaf => return Ok(()),
         Manner::Silent => {
             tokio::time::sleep(Duration::from_secs(60)).await;
             return Ok(());

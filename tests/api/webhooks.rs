@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use trunkline::config::Webhooks;
 use trunkline::store::{EventType, NewEvent};
-use trunkline::webhooks::Courier;
+use trunkline::webhooks::{Courier, trusted};
 use uuid::Uuid;
 
 use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, now, pass, walk};
@@ -71,8 +71,10 @@ fn courier(house: &House, allow_private_addresses: bool) -> Courier {
     let config = Webhooks {
         allow_private_addresses,
         timeout: Duration::from_secs(1),
+        tls_ca: None,
     };
-    Courier::new(house.store.clone(), &config, 0, now)
+    let roots = trusted(&config).expect("the system's");
+    Courier::new(house.store.clone(), (&config, roots), 0, now)
 }
 
 async fn emit(house: &House, org: Uuid, kind: EventType, number: u32) {
@@ -352,6 +354,7 @@ async fn receivers_that_misbehave_are_tried_again() {
         (Manner::Silent, Value::Null, "timeout"),
         (Manner::Garbage, Value::Null, "no_http_answer"),
         (Manner::EndlessHead, Value::Null, "no_http_answer"),
+        (Manner::Shut, Value::Null, "no_http_answer"),
     ] {
         let receiver = Receiver::new(manner).await;
         let (webhook, _) = office.webhook(&receiver).await;
@@ -387,7 +390,7 @@ async fn receivers_that_misbehave_are_tried_again() {
 #[tokio::test]
 async fn a_body_that_lies_or_never_ends_changes_nothing() {
     let office = Office::new().await;
-    for manner in [Manner::Liar, Manner::EndlessBody] {
+    for manner in [Manner::Liar, Manner::EndlessBody, Manner::Deaf] {
         let receiver = Receiver::new(manner).await;
         let (webhook, _) = office.webhook(&receiver).await;
         office.emit(1).await;

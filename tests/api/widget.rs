@@ -85,7 +85,7 @@ async fn the_token_says_who_and_nothing_else() {
         let octets = URL_SAFE_NO_PAD.decode(part).expect("base64url");
         serde_json::from_slice(&octets).expect("JSON")
     };
-    let kid = house.store.keyring().signing_key().id();
+    let kid = house.store.keyring().signing_key().id().to_owned();
     assert_eq!(part(0), json!({"typ": "JWT", "alg": "EdDSA", "kid": kid}));
     let iat = now().as_secs();
     let claims = json!({

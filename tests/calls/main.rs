@@ -26,3 +26,4 @@ mod steps;
 mod transfers;
 mod transports;
 mod ways_out;
+mod weights;

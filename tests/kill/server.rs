@@ -1,9 +1,12 @@
-//! A database on the PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names (see `tests/store`), dropped with its owner.
-
-use std::io::Write as _;
+//! A database on the PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names (see `tests/store/postgres.rs`), dropped with its owner.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use uuid::Uuid;
+
+use crate::postgres;
+
+/// What the daemons on it seal its keys under.
+pub(crate) const MASTER_KEY: &str = "the tests' own master key, long enough";
 
 #[derive(Debug)]
 pub(crate) struct Database {
@@ -14,18 +17,7 @@ pub(crate) struct Database {
 impl Database {
     /// `None` where no server is named, which is no excuse under CI.
     pub(crate) fn new() -> Option<Self> {
-        let Ok(server) = std::env::var("TRUNKLINE_TEST_POSTGRES") else {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "TRUNKLINE_TEST_POSTGRES is not set, and CI must not skip"
-            );
-            // The harness captures what the macros print.
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED on PostgreSQL: TRUNKLINE_TEST_POSTGRES is not set"
-            );
-            return None;
-        };
+        let server = postgres::server()?;
         let name = format!("trunkline_test_{}", Uuid::new_v4().simple());
         administer(&server, format!("CREATE DATABASE {name}"));
         Some(Self { server, name })
@@ -38,13 +30,48 @@ impl Database {
 
     /// What a daemon is told.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let settings = self.settings().into_iter();
+        settings
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    /// The same, by names that stand fast.
+    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
         vec![
-            ("TRUNKLINE__DATABASE__URL".to_owned(), self.url()),
-            (
-                "TRUNKLINE__SECRETS__MASTER_KEY".to_owned(),
-                "the tests' own master key, long enough".to_owned(),
-            ),
+            ("TRUNKLINE__DATABASE__URL", self.url()),
+            ("TRUNKLINE__SECRETS__MASTER_KEY", MASTER_KEY.to_owned()),
         ]
+    }
+}
+
+impl Database {
+    /// Every row of every table as text, and the name of its table.
+    pub(crate) fn rows(&self) -> Vec<(String, String)> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let mut connection = PgConnection::connect(&self.url())
+                .await
+                .expect("the database answers");
+            let sql = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'";
+            let tables: Vec<String> = sqlx::query_scalar(sql)
+                .fetch_all(&mut connection)
+                .await
+                .expect("tables");
+            let mut all = Vec::new();
+            for table in tables {
+                let sql = AssertSqlSafe(format!("SELECT held::text FROM {table} AS held"));
+                let rows: Vec<String> = sqlx::query_scalar(sql)
+                    .fetch_all(&mut connection)
+                    .await
+                    .expect("rows");
+                all.extend(rows.into_iter().map(|row| (table.clone(), row)));
+            }
+            all
+        })
     }
 }
 
@@ -65,13 +92,5 @@ fn administer(server: &str, sql: String) {
         .enable_all()
         .build()
         .expect("a runtime");
-    runtime.block_on(async {
-        let mut connection = PgConnection::connect(server)
-            .await
-            .expect("the test server answers");
-        sqlx::raw_sql(AssertSqlSafe(sql))
-            .execute(&mut connection)
-            .await
-            .expect("the user may create databases");
-    });
+    runtime.block_on(postgres::administer(server, sql));
 }

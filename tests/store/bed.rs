@@ -1,17 +1,18 @@
 //! What a story needs: an empty database of one kind, stores opened on it, and a clock that stands still.
 
 use std::future::Future;
-use std::io::Write;
 use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use trunkline::store::{Agent, AgentKind, NewAgent, NewOrg, OpenFault, Options, Org, Store};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
+
+use crate::postgres::{administer, server};
 
 pub(crate) const NOW: Moment = Moment::from_secs(1_800_000_000);
 
@@ -54,32 +55,6 @@ fn run(story: impl Future<Output = ()>) {
         .build()
         .expect("a runtime");
     runtime.block_on(story);
-}
-
-fn server() -> Option<String> {
-    let server = std::env::var("TRUNKLINE_TEST_POSTGRES").ok();
-    if server.is_none() {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "TRUNKLINE_TEST_POSTGRES is not set, and CI must not skip"
-        );
-        // The harness captures what the macros print.
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED on PostgreSQL: TRUNKLINE_TEST_POSTGRES is not set"
-        );
-    }
-    server
-}
-
-async fn administer(server: &str, sql: String) {
-    let mut connection = PgConnection::connect(server)
-        .await
-        .expect("the test server answers");
-    sqlx::raw_sql(AssertSqlSafe(sql))
-        .execute(&mut connection)
-        .await
-        .expect("the user may create databases");
 }
 
 impl Bed {

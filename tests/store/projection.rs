@@ -409,6 +409,14 @@ async fn nodes_take_turns(bed: &Bed) {
     );
     let again = begin(0, "a", 1).await.expect("the same host may at once");
     assert_eq!(again, Origin { node: 0, boot: 2 });
+    let serving = async |at| nodes.serving(later(at)).await.expect("nodes");
+    assert_eq!(serving(10).await, [0, 1]);
+    nodes.drain(again, later(1)).await.expect("drained");
+    assert_eq!(
+        serving(10).await,
+        [1],
+        "one that drains does nothing for all"
+    );
     let held = begin(1, "a", 10).await;
     assert!(
         matches!(held, Err(Error::Refused(Refused::NodeServed { node: 1, host })) if host == "b")
@@ -439,6 +447,7 @@ async fn nodes_take_turns(bed: &Bed) {
             .await
             .expect("an answer")
     );
+    assert_eq!(serving(12).await, [0, 1], "another run doesn't drain");
     assert!(
         nodes
             .renew(taken, Duration::ZERO, later(12))

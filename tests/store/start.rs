@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use trunkline::api::token;
-use trunkline::store::{OpenFault, Options, Store};
+use trunkline::store::{Change, OpenFault, Options, Store};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, org};
@@ -59,16 +59,27 @@ async fn a_signing_key_is_rotated(bed: &Bed) {
     let old = token::mint(store.keyring(), key, org, &[], NOW);
     let sealed = store.keyring().seal(b"whose", b"secret");
     let first = store.keyring().signing_key().id().to_owned();
-    store.close().await;
-    let rotate = || Store::rotate_signing_key(&bed.options, NOW);
-    let (one, other) = tokio::join!(rotate(), rotate());
-    let made = [one, other].map(|keys| keys.expect("a key").signing_key().id().to_owned());
-    let store = bed.open().await;
-    let keyring = store.keyring();
-    let known: Vec<_> = keyring.signing_keys().map(|pair| pair.id()).collect();
+    let start = store.feed().position().await.expect("a position");
+    let (one, other) = (bed.open().await, bed.open().await);
+    let (made, too) = tokio::join!(one.rotate_signing_key(NOW), other.rotate_signing_key(NOW));
+    made.and(too).expect("keys");
+    // A store that is open goes on with what it has until it looks.
+    let ids = |store: &Store| -> Vec<String> {
+        let keys = store.keyring().signing_keys();
+        keys.iter().map(|pair| pair.id().to_owned()).collect()
+    };
+    assert_eq!(ids(&store), [&*first]);
+    let told = store.feed().since(start).await.expect("changes").changes;
+    assert_eq!(told, [Change::SigningKeys; 2]);
+    assert!(store.follow_signing_keys().await.expect("keys"));
+    assert!(!store.follow_signing_keys().await.expect("keys"));
+    let known = ids(&store);
     assert_eq!(known.len(), 3, "{known:?}");
     assert_eq!(known[2], first);
-    assert!(made.contains(&known[0].to_owned()) && made.contains(&known[1].to_owned()));
+    let made = [&one, &other].map(|store| ids(store)[0].clone());
+    assert!(made.contains(&known[0]), "{made:?} {known:?}");
+    assert_eq!(ids(&bed.open().await), known);
+    let keyring = store.keyring();
     let new = token::mint(keyring, key, org, &[], NOW);
     assert_ne!(new.split('.').next(), old.split('.').next());
     for token in [&old, &new] {

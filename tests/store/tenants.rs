@@ -189,6 +189,11 @@ async fn partner_keys_are_found_by_hash(bed: &Bed) {
         store.partners().by_key([8; 32]).await.expect("a look"),
         None
     );
+    for networks in [Some(&[][..]), None] {
+        let allow = store.partners().allow(partner.id, networks, NOW).await;
+        let kept = networks.map(<[IpNet]>::to_vec);
+        assert_eq!(allow.expect("a partner").allowed_networks, kept);
+    }
 
     store
         .partners()

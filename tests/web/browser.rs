@@ -1,16 +1,33 @@
-//! A person with a browser: in by the link, a key made, used and revoked, and out again.
+//! A person with a browser: in by the link, a key made, used and revoked, and out again. `TRUNKLINE_TEST_API_ON=postgres` puts the daemon on
+//! PostgreSQL, as it does the API's tests.
+
+use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
 use crate::harness::{House, http, tools};
+use crate::server::Database;
 use crate::webdriver::Browser;
+
+/// The database outlives its house.
+fn house() -> (House, Option<Database>) {
+    match std::env::var("TRUNKLINE_TEST_API_ON").as_deref() {
+        Ok("postgres") => {
+            let database = Database::new().expect("the server is named");
+            let house = House::told(Ipv4Addr::LOCALHOST.into(), database.settings());
+            (house, Some(database))
+        }
+        Ok(other) => panic!("TRUNKLINE_TEST_API_ON is {other}, not postgres"),
+        Err(_) => (House::new(), None),
+    }
+}
 
 #[test]
 fn a_person_makes_uses_and_revokes_a_key() {
     if !tools(&["chromium", "chromedriver"]) {
         return;
     }
-    let house = House::new();
+    let (house, _database) = house();
     let partner = house.run(&["partner", "create", "--name", "Reseller", "--json"]);
     let id = partner["id"].as_str().expect("an id");
     let made = house.run(&["partner", "key", "create", "--partner", id, "--json"]);

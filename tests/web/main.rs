@@ -10,4 +10,9 @@ mod browser;
 mod harness;
 mod https;
 mod patience;
+#[path = "../store/postgres.rs"]
+mod postgres;
+#[path = "../kill/server.rs"]
+#[expect(dead_code, reason = "shared with the tests of the whole")]
+mod server;
 mod webdriver;

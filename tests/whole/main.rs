@@ -1,5 +1,6 @@
 //! The built daemon as a whole: two of them on one database, what it lets out, and its document's examples.
 
+mod enrolment;
 mod examples;
 #[path = "../calls/harness/mod.rs"]
 #[expect(
@@ -8,8 +9,13 @@ mod examples;
     reason = "shared with the tests of calls, which use all of it"
 )]
 mod harness;
+mod kinds;
 mod node;
 mod nodes;
+#[path = "../store/postgres.rs"]
+mod postgres;
+mod seconds;
 mod secrets;
 #[path = "../kill/server.rs"]
 mod server;
+mod talk;

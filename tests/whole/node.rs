@@ -29,7 +29,7 @@ pub(crate) struct Plot {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) plot: Plot,
-    _process: Process,
+    process: Process,
 }
 
 impl Plot {
@@ -92,7 +92,18 @@ impl Plot {
 
     /// Starts a daemon, and returns once it is ready.
     pub(crate) fn serve(self) -> Node {
-        let log = File::create(self.log_file()).expect("the log can be written");
+        Node {
+            process: self.start(),
+            plot: self,
+        }
+    }
+
+    fn start(&self) -> Process {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_file());
+        let log = log.expect("the log can be written");
         let mut command = self.command();
         let both = log.try_clone().expect("a second handle");
         command.arg("serve").stdout(both).stderr(log);
@@ -103,10 +114,7 @@ impl Plot {
             (is_ready || process.exited().is_some()).then_some(is_ready)
         });
         assert_eq!(ready, Some(true), "not ready:\n{}", self.log());
-        Node {
-            plot: self,
-            _process: process,
-        }
+        process
     }
 
     fn log_file(&self) -> std::path::PathBuf {
@@ -127,6 +135,28 @@ impl Plot {
 }
 
 impl Node {
+    /// SIGKILL, and the end.
+    pub(crate) fn kill(&mut self) {
+        self.process.signal("KILL");
+        self.gone();
+    }
+
+    /// SIGTERM, and the end that follows it.
+    pub(crate) fn end(&mut self) {
+        self.process.terminate();
+        self.gone();
+    }
+
+    fn gone(&mut self) {
+        let gone = self.process.wait(Deadline::after(READY));
+        assert!(gone.is_some(), "it doesn't end");
+    }
+
+    /// Serves the same again, after an end.
+    pub(crate) fn serve_again(&mut self) {
+        self.process = self.plot.start();
+    }
+
     /// Status and body of a request without a body of its own.
     pub(crate) fn get(&self, path: &str, key: &str) -> (u16, String) {
         http::get(self.plot.http, path, Some(key)).expect("an answer")

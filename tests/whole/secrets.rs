@@ -1,60 +1,45 @@
-//! What is secret stays so: after everything that the API can be asked, no log line, answer to a GET, error or file of the data
-//! directory holds a key, password, token or credential.
+//! What is secret stays so: after everything that the API can be asked, and calls in and out, no log line, answer, error, trace, metric, file of the
+//! data directory, row of the database, webhook or copy for a collector holds a key, password, token or credential, nor what proves one.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
-use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::http;
+use crate::harness::{http, tools};
 use crate::node::{Node, Plot, text};
+use crate::server::{Database, MASTER_KEY};
+use crate::talk::{Heard, collector, server};
 
-/// The booking platform: whoever comes sees one company.
-fn booking() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let at = listener.local_addr().expect("an address");
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let mut reader = BufReader::new(stream);
-            let mut line = String::new();
-            while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
-                line.clear();
-            }
-            let body = r#"{"companies":[{"shortname":"tours"}]}"#;
-            let length = body.len();
-            let _ = write!(
-                reader.get_mut(),
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-            );
-        }
-    });
-    at
-}
+const KEYS: &str = "keys.json";
 
 /// What must not be seen anywhere, by what it is.
 #[derive(Debug, Default)]
-struct Secrets(Vec<(&'static str, String)>);
+pub(crate) struct Secrets(Vec<(&'static str, String)>);
 
 impl Secrets {
-    fn add(&mut self, what: &'static str, secret: &Value) -> String {
+    pub(crate) fn add(&mut self, what: &'static str, secret: &Value) -> String {
         let secret = text(secret);
         assert!(secret.len() >= 12, "{what}: {secret} may stand anywhere");
         self.0.push((what, secret.clone()));
         secret
     }
 
-    /// Those that are found in these octets, but for what may be there.
+    /// Those that are found in these octets, but for what may be there: as they are, or in hexadecimal, as databases show octets.
     fn found(&self, octets: &[u8], may: &[&str]) -> Vec<&'static str> {
         let secrets = self.0.iter().filter(|(what, _)| !may.contains(what));
         let found = secrets.filter(|(_, secret)| {
-            let secret = secret.as_bytes();
-            octets.windows(secret.len()).any(|part| part == secret)
+            let digits = secret.bytes().map(|octet| format!("{octet:02x}"));
+            holds(octets, secret) || holds(octets, &digits.collect::<String>())
         });
         found.map(|(what, _)| *what).collect()
     }
+}
+
+fn holds(octets: &[u8], part: &str) -> bool {
+    memchr::memmem::find(octets, part.as_bytes()).is_some()
 }
 
 /// Every file beneath a folder.
@@ -93,64 +78,102 @@ fn cookie(node: &Node, url: &str) -> String {
     value.to_owned()
 }
 
-struct Scene {
-    node: Node,
-    secrets: Secrets,
-    key: String,
+pub(crate) struct Scene {
+    pub(crate) node: Node,
+    pub(crate) secrets: Secrets,
+    pub(crate) key: String,
     reading: String,
     partner: String,
-    ids: BTreeMap<&'static str, String>,
+    /// The trunk's pair.
+    pub(crate) username: String,
+    pub(crate) password: String,
+    pub(crate) ids: BTreeMap<&'static str, String>,
+    pub(crate) calls: Vec<String>,
+    /// What receivers of webhooks, and collectors of messages and spans have heard.
+    outside: [(&'static str, Heard); 3],
+    database: Option<Database>,
+    faults: Vec<String>,
 }
 
 impl Scene {
     /// One of everything that has a secret, twice where secrets are changed.
-    fn new() -> Self {
+    fn new(database: Option<Database>) -> Self {
+        let (booking, _) = server(r#"{"companies":[{"shortname":"tours"}]}"#);
+        let (receiver, received) = server("");
+        let (hep, copied) = collector();
+        let (otlp, traced) = server("{}");
         let more = [
             ("INTEGRATIONS__BOOKING__KEY", "tours".to_owned()),
             (
                 "INTEGRATIONS__BOOKING__BASE_URL",
-                format!("http://{}", booking()),
+                format!("http://{booking}"),
             ),
+            ("WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true".to_owned()),
+            ("TRACES__HEP", hep.to_string()),
+            ("TRACES__OTLP", format!("http://{otlp}")),
             ("LOG__LEVEL", "debug".to_owned()),
             ("LOG__FORMAT", "json".to_owned()),
         ];
         let more = more.map(|(name, value)| (format!("TRUNKLINE__{name}"), value));
-        let plot = Plot::new(&more);
+        let of_database = database.iter().flat_map(Database::environment);
+        let environment: Vec<_> = more.into_iter().chain(of_database).collect();
+        let plot = Plot::new(&environment);
         let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
         let node = plot.serve();
         let mut secrets = Secrets::default();
         let key = secrets.add("the first key", &outset["api_key"]);
         let partner = secrets.add("the partner's key", &outset["partner_key"]);
         secrets.add("the trunk's password", &outset["trunk"]["auth_password"]);
+        if database.is_some() {
+            secrets.add("the master key", &json!(MASTER_KEY));
+        } else {
+            let keys = std::fs::read(node.plot.data().join(KEYS)).expect("keys");
+            let keys: Value = serde_json::from_slice(&keys).expect("JSON");
+            for key in ["sealing", "signing"] {
+                secrets.add("an own key", &keys[key][0]);
+            }
+            secrets.add("an own key", &keys["mac"]);
+        }
         let mut scene = Self {
             node,
             secrets,
             reading: String::new(),
             partner,
+            username: String::new(),
+            password: String::new(),
             ids: BTreeMap::new(),
+            calls: Vec::new(),
+            outside: [("a webhook", received), ("HEP", copied), ("OTLP", traced)],
+            database,
+            faults: Vec::new(),
             key,
         };
         scene.ids.insert("agent_id", text(&outset["agent_id"]));
-        scene
-            .ids
-            .insert("phone_number", text(&outset["phone_number"]));
-        scene.of_org();
+        let number = text(&outset["phone_number"]);
+        scene.ids.insert("phone_number", number);
+        scene.of_org(&format!("http://{receiver}/x"));
         scene.of_partner();
         scene
     }
 
-    fn post(&self, path: &str, body: &Value) -> Value {
-        self.node.made("POST", path, &self.key, body)
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        self.change("POST", path, body)
     }
 
-    fn of_org(&mut self) {
+    pub(crate) fn change(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.node.made(method, path, &self.key, body)
+    }
+
+    fn of_org(&mut self, receiver: &str) {
         let scopes = json!({"name": "Reads", "scopes": ["phone:read", "calls:read", "handoff:read", "webhooks:write", "keys:write"]});
         let made = self.post("/api-keys", &scopes);
         self.reading = self.secrets.add("a key that reads", &made["api_key"]);
         self.ids.insert("api_key_id", text(&made["api_key_id"]));
         let path = "/phone/sip/inbound-trunk/rotate-credentials";
         let trunk = self.post(path, &json!({}));
-        self.secrets
+        self.username = text(&trunk["auth_username"]);
+        self.password = self
+            .secrets
             .add("the trunk's new password", &trunk["auth_password"]);
         let password = json!("carrier-password-0815");
         self.secrets.add("a carrier's password", &password);
@@ -158,7 +181,7 @@ impl Scene {
             "caller_number": "+442071838750"});
         let made = self.post("/phone/sip/outbound-trunks", &carrier);
         self.ids.insert("trunk_id", text(&made["id"]));
-        let made = self.post("/webhooks", &json!({"url": "https://hooks.example.com/x"}));
+        let made = self.post("/webhooks", &json!({"url": receiver}));
         self.secrets.add("a webhook's secret", &made["secret"]);
         let path = format!("/webhooks/{}/rotate-secret", text(&made["id"]));
         let rotated = self.post(&path, &json!({}));
@@ -299,41 +322,137 @@ impl Scene {
     }
 }
 
+impl Scene {
+    fn fault(&mut self, where_: &str, octets: &[u8], may: &[&str]) {
+        let found = self.secrets.found(octets, may);
+        let found = found.iter().map(|what| format!("{where_}: {what}"));
+        self.faults.extend(found);
+    }
+
+    /// Looks into whatever is kept, logged, or has gone out so far.
+    pub(crate) fn look_around(&mut self, when: &str) {
+        let log = self.node.plot.log();
+        assert!(log.len() > 1_000, "nothing is logged: {log}");
+        self.fault(&format!("{when}, the log"), log.as_bytes(), &[]);
+        // What the contact's actions send is the org's to keep: it is told to nobody, but it is no credential of ours.
+        let may = ["what an action sends"];
+        // The installation's own keys have a file of their own.
+        let kept = files(&self.node.plot.data()).into_iter();
+        for file in kept.filter(|file| !file.ends_with(KEYS)) {
+            // Some are gone as soon as they were seen.
+            let octets = std::fs::read(&file).unwrap_or_default();
+            self.fault(&format!("{when}, {}", file.display()), &octets, &may);
+        }
+        let rows = self.database.as_ref().map(Database::rows);
+        for (table, row) in rows.unwrap_or_default() {
+            self.fault(&format!("{when}, a row of {table}"), row.as_bytes(), &may);
+        }
+        for (who, heard) in self.outside.clone() {
+            self.fault(&format!("{when}, {who}"), &heard.octets(), &[]);
+        }
+    }
+
+    /// The traces of all calls in all their forms.
+    fn look_at_traces(&mut self, when: &str) {
+        for call in self.calls.clone() {
+            for form in [
+                "application/json",
+                "text/plain",
+                "image/svg+xml",
+                "application/vnd.tcpdump.pcap",
+            ] {
+                let path = format!("/phone/calls/{call}/trace");
+                let octets = self.raw(&path, form);
+                assert!(
+                    holds(&octets, "INVITE"),
+                    "{when}: {form} shows nothing of {call}"
+                );
+                self.fault(&format!("{when}, a trace as {form}"), &octets, &[]);
+            }
+        }
+    }
+
+    /// A whole answer, head and body.
+    fn raw(&self, path: &str, accept: &str) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.node.plot.http).expect("it listens");
+        let key = &self.key;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+        )
+        .expect("it takes this");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("a whole answer");
+        assert!(
+            answer.starts_with(b"HTTP/1.1 200 "),
+            "{path}: {}",
+            String::from_utf8_lossy(&answer)
+        );
+        answer
+    }
+
+    fn look_at_answers(&mut self) {
+        for (request, body) in self.answers().into_iter().chain(self.refusals()) {
+            // The org's own trunk shows its password to keys that may write.
+            let may: &[&str] = match request.starts_with("GET /phone/sip/inbound-trunk: 200") {
+                true => &["the trunk's new password"],
+                false => &[],
+            };
+            self.fault(&request, body.as_bytes(), may);
+        }
+        let (status, shown) = self.node.get("/phone/sip/inbound-trunk", &self.reading);
+        assert_eq!(status, 200, "{shown}");
+        self.fault("to whoever reads alone", shown.as_bytes(), &[]);
+    }
+}
+
+fn nothing_is_told(database: Option<Database>) {
+    let mut scene = Scene::new(database);
+    scene.talk();
+    scene.look_at_answers();
+    scene.look_at_traces("from memory");
+    let [(_, received), (_, copied), (_, traced)] = scene.outside.clone();
+    received.until("\"call.ended\"");
+    copied.until("INVITE sip:");
+    traced.until(&scene.ids["call_id"].clone());
+    scene.look_around("while it serves");
+    scene.node.end();
+    scene.look_around("after its end");
+    let segments = files(&scene.node.plot.data().join("traces"));
+    assert!(!segments.is_empty(), "no trace is on disk");
+    scene.node.serve_again();
+    scene.look_at_traces("from disk");
+    // What is looked through is what there is.
+    match &scene.database {
+        Some(database) => {
+            let rows = database.rows();
+            assert!(
+                rows.iter().any(|(_, row)| row.contains("Challenger")),
+                "{rows:?}"
+            );
+        }
+        None => {
+            let file = std::fs::read(scene.node.plot.data().join("trunkline.db"));
+            assert!(holds(&file.expect("the database"), "Challenger"));
+        }
+    }
+    let faults = &scene.faults;
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
 #[test]
 fn no_secret_is_told_logged_or_stored_as_it_is() {
-    let scene = Scene::new();
-    let mut faults = Vec::new();
-    for (request, body) in scene.answers().into_iter().chain(scene.refusals()) {
-        // The org's own trunk shows its password to keys that may write.
-        let may: &[&str] = match request.starts_with("GET /phone/sip/inbound-trunk: 200") {
-            true => &["the trunk's new password"],
-            false => &[],
-        };
-        let found = scene.secrets.found(body.as_bytes(), may);
-        faults.extend(found.iter().map(|what| format!("{request} shows {what}")));
+    if tools(&["sipp"]) {
+        nothing_is_told(None);
     }
-    let reading = scene.node.get("/phone/sip/inbound-trunk", &scene.reading);
-    let found = scene.secrets.found(reading.1.as_bytes(), &[]);
-    assert_eq!(
-        (reading.0, found),
-        (200, Vec::new()),
-        "to whoever reads alone"
-    );
-    let log = scene.node.plot.log();
-    assert!(log.len() > 1_000, "nothing is logged: {log}");
-    let found = scene.secrets.found(log.as_bytes(), &[]);
-    faults.extend(found.iter().map(|what| format!("the log shows {what}")));
-    let kept = files(&scene.node.plot.data());
-    assert!(
-        kept.iter().any(|file| file.ends_with("trunkline.db")),
-        "{kept:?}"
-    );
-    for file in kept {
-        let octets = std::fs::read(&file).expect("a file");
-        // What the contact's actions send is the org's to keep: it is told to nobody, but it is no credential of ours.
-        let found = scene.secrets.found(&octets, &["what an action sends"]);
-        let shown = file.display();
-        faults.extend(found.iter().map(|what| format!("{shown} holds {what}")));
+}
+
+#[test]
+fn no_secret_is_told_logged_or_stored_as_it_is_on_postgres() {
+    if !tools(&["sipp"]) {
+        return;
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    if let Some(database) = Database::new() {
+        nothing_is_told(Some(database));
+    }
 }

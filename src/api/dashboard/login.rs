@@ -58,8 +58,8 @@ pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect
 
 /// `POST /dashboard/logout`: ends the session for good.
 pub(super) async fn log_out(State(api): State<Api>, form: Form) -> Result<Response, Instead> {
-    api.store().sessions().end(form.visit.hash).await?;
     let hash = form.visit.hash;
+    api.store().sessions().end(hash, api.now()).await?;
     api.credentials()
         .sessions
         .forget(|visit| visit.hash == hash);

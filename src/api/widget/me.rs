@@ -31,6 +31,7 @@ impl FromRequestParts<Api> for Visitor {
             parts,
             "A widget token is required: Authorization: Bearer <token>",
         )?;
+        api.follow_key_of(token).await;
         let Some(claims) = token::read_contact(api.store().keyring(), token, api.now()) else {
             return Err(invalid);
         };

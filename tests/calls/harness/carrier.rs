@@ -166,7 +166,7 @@ impl Desk {
 }
 
 /// An answer that goes with the request.
-fn reply(request: &Message<'_>, status: &str, lines: &str) -> String {
+pub(crate) fn reply(request: &Message<'_>, status: &str, lines: &str) -> String {
     let line = |label: &str, name| {
         let value = String::from_utf8_lossy(request.first(name).expect("it is there"));
         format!("{label}: {value}\r\n")

@@ -48,11 +48,16 @@ impl House {
 
     /// The same, with SIP on another loopback address.
     pub(crate) fn on(ip: IpAddr) -> Self {
+        Self::told(ip, Vec::new())
+    }
+
+    /// The same, with more settings from the beginning.
+    pub(crate) fn told(ip: IpAddr, more: Vec<(&'static str, String)>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let sip = SocketAddr::new(ip, free_port());
         let http = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let rtp = free_range(RTP_PORTS);
-        let settings = vec![
+        let mut settings = vec![
             (
                 "TRUNKLINE__DATA_DIR",
                 folder.path().join("data").display().to_string(),
@@ -72,6 +77,7 @@ impl House {
                 "1000000".to_owned(),
             ),
         ];
+        settings.extend(more);
         let made = run(
             folder.path(),
             &settings,

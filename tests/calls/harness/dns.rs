@@ -13,6 +13,8 @@ pub(crate) enum Record {
     Address(Ipv4Addr),
     /// Priority, port, target.
     Service(u16, u16, &'static str),
+    /// Priority, weight, port, target.
+    Weighted(u16, u16, u16, &'static str),
     /// Order, service, and the name of its SRV records.
     Pointer(u16, &'static str, &'static str),
 }
@@ -81,12 +83,10 @@ fn data(record: &Record, kind: u16) -> Option<Vec<u8>> {
     match record {
         Record::Address(ip) if kind == A => Some(ip.octets().to_vec()),
         Record::Service(priority, port, target) if kind == SRV => {
-            let mut data = Vec::new();
-            for number in [*priority, 0, *port] {
-                data.extend(number.to_be_bytes());
-            }
-            data.extend(name(target));
-            Some(data)
+            Some(service([*priority, 0, *port], target))
+        }
+        Record::Weighted(priority, weight, port, target) if kind == SRV => {
+            Some(service([*priority, *weight, *port], target))
         }
         Record::Pointer(order, service, target) if kind == NAPTR => {
             let mut data = Vec::new();
@@ -100,8 +100,19 @@ fn data(record: &Record, kind: u16) -> Option<Vec<u8>> {
             data.extend(name(target));
             Some(data)
         }
-        Record::Address(_) | Record::Service(..) | Record::Pointer(..) => None,
+        Record::Address(_) | Record::Service(..) | Record::Weighted(..) | Record::Pointer(..) => {
+            None
+        }
     }
+}
+
+fn service(numbers: [u16; 3], target: &str) -> Vec<u8> {
+    let mut data: Vec<u8> = numbers
+        .iter()
+        .flat_map(|number| number.to_be_bytes())
+        .collect();
+    data.extend(name(target));
+    data
 }
 
 fn name(name: &str) -> Vec<u8> {

@@ -8,6 +8,7 @@ pub(crate) mod dns;
 pub(crate) mod http;
 pub(crate) mod kamailio;
 mod pbx;
+pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod referred;
 mod sipp;

@@ -1,0 +1,2 @@
+-- Since when a node takes nothing new; NULL while it does.
+ALTER TABLE nodes ADD COLUMN drains_since INTEGER;

@@ -1,0 +1,209 @@
+//! Receivers of webhooks over TLS: one that can't prove its name to whom we trust is sent nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_rustls::TlsAcceptor;
+use trunkline::config::Webhooks;
+use trunkline::store::{EventType, NewEvent};
+use trunkline::webhooks::{Courier, trusted};
+
+use crate::house::{House, Tenant, id_of, now, pass};
+use crate::receiver::{Manner, Receiver};
+
+/// Who certifies, and the file that says so.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: TempDir,
+}
+
+/// What a certificate of a receiver's is like.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Age {
+    Good,
+    Expired,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let authority = Self {
+            issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate"),
+            folder: tempfile::tempdir().expect("a folder"),
+        };
+        std::fs::write(authority.file(), authority.issuer.pem()).expect("it can be written");
+        authority
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// Shows a certificate for this name or address.
+    fn acceptor(&self, name: &str, age: Age) -> TlsAcceptor {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        if age == Age::Expired {
+            params.not_after = date_time_ymd(2020, 1, 1);
+        }
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("it is signed");
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key);
+        Arc::new(config.expect("a pair")).into()
+    }
+}
+
+struct Office {
+    house: House,
+    tenant: Tenant,
+    courier: Courier,
+    webhook: String,
+}
+
+impl Office {
+    /// A webhook that leads there, and a courier that trusts this authority beside the system's.
+    async fn new(authority: Option<&Authority>, url: &str) -> Self {
+        let house = House::with("[webhooks]\nallow_private_addresses = true\n").await;
+        let tenant = house.tenant("Acme").await;
+        let config = Webhooks {
+            allow_private_addresses: true,
+            timeout: Duration::from_secs(5),
+            tls_ca: authority.map(Authority::file),
+        };
+        let roots = trusted(&config).expect("authorities");
+        let courier = Courier::new(house.store.clone(), (&config, roots), 0, now);
+        let made = house
+            .post("/webhooks", &tenant.token, json!({"url": url}))
+            .await;
+        let made = made.with(201);
+        let event = NewEvent::new(
+            tenant.org,
+            EventType::TrunkLost,
+            &json!({"number": 7}),
+            now(),
+        );
+        house.store.events().emit(event).await.expect("emitted");
+        Self {
+            house,
+            tenant,
+            courier,
+            webhook: format!("/webhooks/{}", id_of(&made)),
+        }
+    }
+
+    /// The only delivery after an attempt.
+    async fn attempted(&self) -> Value {
+        assert_eq!(self.courier.deliver_due().await.expect("attempted"), 1);
+        let path = format!("{}/deliveries", self.webhook);
+        let page = self.house.get(&path, &self.tenant.token).await.with(200);
+        assert_eq!(page["total"], 1, "{page}");
+        page["items"][0].clone()
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_proves_its_name_is_sent_to() {
+    let authority = Authority::new();
+    for name in ["localhost", "127.0.0.1"] {
+        let receiver = Receiver::secure(authority.acceptor(name, Age::Good)).await;
+        let office = Office::new(Some(&authority), &receiver.url_of(name)).await;
+        let delivery = office.attempted().await;
+        assert_eq!(delivery["state"], "delivered", "{name}: {delivery}");
+        let got = receiver.take();
+        let body: Value = serde_json::from_str(&got[0].body).expect("JSON");
+        assert_eq!((got.len(), &body["data"]), (1, &json!({"number": 7})));
+    }
+}
+
+#[tokio::test]
+async fn one_that_does_not_is_sent_nothing_and_tried_again() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let good = ours.acceptor("localhost", Age::Good);
+    for (name, acceptor, trusted) in [
+        (
+            "another name",
+            ours.acceptor("example.com", Age::Good),
+            Some(&ours),
+        ),
+        (
+            "a part of the name",
+            ours.acceptor("*.localhost", Age::Good),
+            Some(&ours),
+        ),
+        (
+            "another authority",
+            theirs.acceptor("localhost", Age::Good),
+            Some(&ours),
+        ),
+        (
+            "expired",
+            ours.acceptor("localhost", Age::Expired),
+            Some(&ours),
+        ),
+        ("nobody is trusted but by the system", good.clone(), None),
+    ] {
+        let receiver = Receiver::secure(acceptor).await;
+        let office = Office::new(trusted, &receiver.url_of("localhost")).await;
+        let delivery = office.attempted().await;
+        assert_eq!(delivery["state"], "pending", "{name}: {delivery}");
+        assert_eq!(delivery["log"][0]["fault"], "tls", "{name}: {delivery}");
+        assert_eq!(receiver.take(), [], "{name}");
+        if trusted.is_none() {
+            continue;
+        }
+        // Once it shows a better certificate, what was owed comes.
+        let mended = Receiver::secure(good.clone()).await;
+        let there = json!({"url": mended.url_of("localhost")});
+        let token = &office.tenant.token;
+        office
+            .house
+            .patch(&office.webhook, token, there)
+            .await
+            .with(200);
+        pass(3600);
+        assert_eq!(office.attempted().await["state"], "delivered", "{name}");
+        assert_eq!(mended.take()[0].id(), delivery["event_id"], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn one_that_speaks_no_tls_is_sent_nothing() {
+    let authority = Authority::new();
+    let receiver = Receiver::new(Manner::Status(200)).await;
+    let url = receiver.url().replace("http:", "https:");
+    let office = Office::new(Some(&authority), &url).await;
+    assert_eq!(office.attempted().await["log"][0]["fault"], "tls");
+    assert!(
+        receiver
+            .take()
+            .iter()
+            .all(|got| !got.body.contains("trunk.lost"))
+    );
+}
+
+#[test]
+fn a_file_of_authorities_that_holds_none_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ca.pem");
+    let config = |file: PathBuf| Webhooks {
+        allow_private_addresses: false,
+        timeout: Duration::from_secs(1),
+        tls_ca: Some(file),
+    };
+    assert!(trusted(&config(file.clone())).is_err(), "there is no file");
+    std::fs::write(&file, "no certificate").expect("written");
+    assert!(trusted(&config(file)).is_err());
+}

@@ -1,0 +1,177 @@
+//! The smallest caller and the smallest callee: one tries whether a call is taken, and where it goes, the other takes none.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
+use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+
+use super::Credentials;
+use super::carrier::reply;
+
+/// How long an answer may take until the request is sent again, and how often it is.
+const AGAIN: Duration = Duration::from_millis(500);
+const TIMES: u32 = 40;
+
+/// Calls from an address of its own, without credentials.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    socket: UdpSocket,
+    own: SocketAddr,
+    daemon: SocketAddr,
+    turn: Cell<u32>,
+}
+
+impl Probe {
+    pub(crate) fn new(from: Ipv4Addr, daemon: SocketAddr) -> Self {
+        let socket = UdpSocket::bind((from, 0)).expect("a port");
+        socket.connect(daemon).expect("an address");
+        socket.set_read_timeout(Some(AGAIN)).expect("a limit");
+        Self {
+            own: socket.local_addr().expect("an address"),
+            socket,
+            daemon,
+            turn: Cell::new(0),
+        }
+    }
+
+    /// The final status of a call to `user` with this header line; one that is answered stays up. `None`: the daemon had too much to do.
+    pub(crate) fn call(&self, user: &str, line: &str) -> Option<u16> {
+        let (own, daemon) = (self.own, self.daemon);
+        let sdp = format!(
+            "v=0\r\no=- 1 1 IN IP4 {ip}\r\ns=-\r\nc=IN IP4 {ip}\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n",
+            ip = own.ip()
+        );
+        let uri = format!("sip:{user}@{daemon}");
+        let more =
+            format!("Contact: <sip:probe@{own}>\r\n{line}\r\nContent-Type: application/sdp\r\n");
+        let (id, answered) = self.ask("INVITE", &uri, &more, &sdp);
+        let answered = lex(&answered, Framing::Datagram).expect("a response");
+        let status = answered.status();
+        let text = |name| {
+            let value = answered.first(name).unwrap_or_default();
+            String::from_utf8_lossy(value).into_owned()
+        };
+        let (to, contact) = (text(HeaderName::To), text(HeaderName::Contact));
+        // The ACK of a 2xx is a transaction of its own (RFC 3261 §17.1.1.3).
+        let (uri, branch) = if status < 300 {
+            let uri = contact.split(['<', '>']).nth(1).unwrap_or(&uri);
+            (uri.to_owned(), format!("{id}-ack"))
+        } else {
+            (uri, id.clone())
+        };
+        let ack = format!(
+            "ACK {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{branch};rport\r\nMax-Forwards: 70\r\n\
+             From: <sip:+441632960001@{own}>;tag={id}\r\nTo: {to}\r\nCall-ID: {id}@{own}\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n"
+        );
+        self.socket.send(ack.as_bytes()).expect("it is sent");
+        (status != 503).then_some(status)
+    }
+
+    /// The status of a REGISTER with these credentials.
+    pub(crate) fn register(&self, credentials: &Credentials) -> u16 {
+        let (own, daemon) = (self.own, self.daemon);
+        let uri = format!("sip:{daemon}");
+        let contact = format!("Contact: <sip:probe@{own}>;expires=60\r\n");
+        let (_, challenged) = self.ask("REGISTER", &uri, &contact, "");
+        let refused = lex(&challenged, Framing::Datagram).expect("a response");
+        let (_, challenge) = challenge(&refused).expect("a challenge");
+        let asking = Asking {
+            method: "REGISTER",
+            uri: uri.as_bytes(),
+            body: b"",
+        };
+        let login = Login {
+            user: &credentials.username,
+            password: &credentials.password,
+        };
+        let value = answer(&challenge, &asking, &login, 1, "c0").expect("an answer");
+        let more = format!("Authorization: {value}\r\n{contact}");
+        let (_, answered) = self.ask("REGISTER", &uri, &more, "");
+        lex(&answered, Framing::Datagram)
+            .expect("a response")
+            .status()
+    }
+
+    /// The final answer to a request, and the id in its tag, branch and Call-ID.
+    fn ask(&self, method: &str, uri: &str, more: &str, body: &str) -> (String, Vec<u8>) {
+        let own = self.own;
+        self.turn.set(self.turn.get() + 1);
+        let id = format!("{}-{}", own.port(), self.turn.get());
+        let call_id = format!("{id}@{own}");
+        let request = format!(
+            "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{id};rport\r\nMax-Forwards: 70\r\n\
+             From: <sip:+441632960001@{own}>;tag={id}\r\nTo: <{uri}>\r\nCall-ID: {call_id}\r\nCSeq: 1 {method}\r\n\
+             {more}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut octets = vec![0; 8192];
+        for _ in 0..TIMES {
+            self.socket.send(request.as_bytes()).expect("it is sent");
+            while let Ok(count) = self.socket.recv(&mut octets) {
+                let message = lex(&octets[..count], Framing::Datagram).expect("a message");
+                let is_ours = message.call_id() == call_id.as_bytes();
+                if is_ours && is_final(&message) {
+                    octets.truncate(count);
+                    return (id, octets);
+                }
+            }
+        }
+        panic!("no answer to {request}");
+    }
+}
+
+fn is_final(message: &Message<'_>) -> bool {
+    !message.is_request() && message.status() >= 200
+}
+
+/// Refuses each call as busy, and says that it is there.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    pub(crate) address: SocketAddr,
+    calls: Arc<Mutex<HashSet<Vec<u8>>>>,
+}
+
+impl Busy {
+    pub(crate) fn start() -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = socket.local_addr().expect("an address");
+        let calls = Arc::new(Mutex::new(HashSet::new()));
+        let taken = Arc::clone(&calls);
+        std::thread::spawn(move || {
+            let mut octets = [0; 8192];
+            while let Ok((count, from)) = socket.recv_from(&mut octets) {
+                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
+                let mut status = "200 OK";
+                if request.method() == Method::Invite {
+                    let mut taken = taken.lock().expect("nobody panics with it");
+                    taken.insert(request.call_id().to_vec());
+                    status = "486 Busy Here";
+                }
+                if request.method() == Method::Ack {
+                    continue;
+                }
+                let reply = reply(&request, status, "");
+                socket.send_to(reply.as_bytes(), from).expect("it is sent");
+            }
+        });
+        Self { address, calls }
+    }
+
+    /// How many calls have come.
+    pub(crate) fn taken(&self) -> usize {
+        self.known().len()
+    }
+
+    /// An agent's runtime that is here.
+    pub(crate) fn runtime(&self) -> serde_json::Value {
+        serde_json::json!({"type": "sip", "uri": format!("sip:agent@{}", self.address)})
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
+        self.calls.lock().expect("nobody panics with it")
+    }
+}

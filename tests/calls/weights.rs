@@ -1,0 +1,74 @@
+//! A runtime whose name leads to several places: by their weights among those of one priority (RFC 2782), and to a later priority only when
+//! nobody of an earlier one is there.
+
+use std::net::Ipv4Addr;
+
+use crate::harness::House;
+use crate::harness::dns::{self, Record};
+use crate::harness::probe::{Busy, Probe};
+use crate::harness::process::free_port;
+
+/// So many that chance is out of the question: the share of three quarters has a standard deviation of 2.2 in a hundred.
+const CALLS: usize = 400;
+const LEAST: usize = CALLS * 60 / 100;
+const MOST: usize = CALLS * 90 / 100;
+
+#[test]
+fn calls_are_shared_by_weight_within_the_first_priority() {
+    let [heavy, light, later] = [(); 3].map(|()| Busy::start());
+    let gone = free_port();
+    let service = |priority, weight, at: u16| Record::Weighted(priority, weight, at, "host.test");
+    let names = dns::serve(vec![
+        ("host.test", Record::Address(Ipv4Addr::LOCALHOST)),
+        (
+            "_sip._udp.pool.test",
+            service(20, 1_000, later.address.port()),
+        ),
+        ("_sip._udp.pool.test", service(10, 30, heavy.address.port())),
+        ("_sip._udp.pool.test", service(10, 10, light.address.port())),
+        ("_sip._udp.rest.test", service(20, 0, later.address.port())),
+        ("_sip._udp.rest.test", service(10, 100, gone)),
+    ]);
+    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    house.dedicate("127.0.0.2");
+    let of = |name: &str, uri: &str| {
+        let made = house.run(&[
+            "agent",
+            "create",
+            "--org",
+            &house.org,
+            "--name",
+            name,
+            "--runtime",
+            uri,
+            "--json",
+        ]);
+        made["id"].as_str().expect("an id").to_owned()
+    };
+    let (pool, rest) = (
+        of("Pool", "sip:agent@pool.test"),
+        of("Rest", "sip:agent@rest.test"),
+    );
+    let daemon = house.serve();
+    let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    let call = |agent: &str| probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
+    let taken = || heavy.taken() + light.taken() + later.taken();
+    // What the daemon had no time for has gone nowhere.
+    while taken() < CALLS {
+        call(&pool);
+    }
+    let share = heavy.taken();
+    assert!(
+        (LEAST..=MOST).contains(&share),
+        "{share} of {CALLS} went to the heavy one"
+    );
+    assert_eq!(
+        (share + light.taken(), later.taken()),
+        (CALLS, 0),
+        "an earlier priority is there"
+    );
+
+    while later.taken() < 5 {
+        call(&rest);
+    }
+}

@@ -1,0 +1,33 @@
+//! The PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names, on which tests make databases and schemas of their own.
+
+use std::io::Write as _;
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
+/// Its URL, with a database; `None` where it isn't named, which is no excuse under CI.
+pub(crate) fn server() -> Option<String> {
+    let server = std::env::var("TRUNKLINE_TEST_POSTGRES").ok();
+    if server.is_none() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "TRUNKLINE_TEST_POSTGRES is not set, and CI must not skip"
+        );
+        // The harness captures what the macros print.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED on PostgreSQL: TRUNKLINE_TEST_POSTGRES is not set"
+        );
+    }
+    server
+}
+
+/// Does what only the server's owner may.
+pub(crate) async fn administer(server: &str, sql: String) {
+    let mut connection = PgConnection::connect(server)
+        .await
+        .expect("the test server answers");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut connection)
+        .await
+        .expect("the user may create databases and schemas");
+}

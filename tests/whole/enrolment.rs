@@ -1,0 +1,174 @@
+//! An outbound trunk that wants to be registered, and two daemons on one PostgreSQL: one of them registers it, and the other takes over when
+//! that one dies, drains or ends.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::Deadline;
+use crate::harness::carrier::Carrier;
+use crate::node::{Node, text};
+use crate::nodes::Pair;
+
+/// Beyond the lease, a look around, and what a busy machine adds.
+const LIMIT: Duration = Duration::from_secs(60);
+/// As long as it can be looked at that nothing more happens.
+const STILL: Duration = Duration::from_secs(3);
+
+struct Scene {
+    pair: Pair,
+    carrier: Carrier,
+    trunk: String,
+}
+
+impl Scene {
+    /// Both know the trunk, and one of them has registered it.
+    fn new() -> Option<Self> {
+        let pair = Pair::new(&[
+            ("TRUNKLINE__SIP__NODE_LEASE_S", "10"),
+            ("TRUNKLINE__SIP__REGISTER_RETRY_S", "1"),
+        ])?;
+        let carrier = Carrier::start("acme", "wonder land");
+        let trunk = json!({"name": "Carrier", "host": "127.0.0.1", "port": carrier.address.port(), "username": "acme",
+            "password": "wonder land", "caller_number": "+442071838750", "register": true});
+        let path = "/phone/sip/outbound-trunks";
+        let trunk = pair.first.made("POST", path, &pair.key, &trunk);
+        let trunk = format!("{path}/{}", text(&trunk["id"]));
+        let scene = Self {
+            pair,
+            carrier,
+            trunk,
+        };
+        scene.settled();
+        Some(scene)
+    }
+
+    fn state(&self, node: &Node) -> String {
+        let (_, shown) = node.get(&self.trunk, &self.pair.key);
+        let shown: Value = serde_json::from_str(&shown).unwrap_or_default();
+        let state = shown["registration"]["state"].as_str();
+        state.unwrap_or("none").to_owned()
+    }
+
+    fn states(&self) -> [String; 2] {
+        [&self.pair.first, &self.pair.second].map(|node| self.state(node))
+    }
+
+    /// Waits until one has it and the other leaves it to that one; whether that is the first.
+    fn settled(&self) -> bool {
+        let settled = Deadline::after(LIMIT).poll(|| {
+            let states = self.states();
+            match states.each_ref().map(String::as_str) {
+                ["registered", "elsewhere"] => Some(true),
+                ["elsewhere", "registered"] => Some(false),
+                _ => None,
+            }
+        });
+        settled.unwrap_or_else(|| panic!("not one registers: {:?}", self.states()))
+    }
+
+    /// Whom the carrier calls: the contacts that stand with it.
+    fn contacts(&self) -> Vec<String> {
+        let mut contacts = Vec::new();
+        for (asked, register) in &self.carrier.ways().registered {
+            let line = register.lines().find(|line| line.starts_with("Contact: "));
+            let contact = line.expect("a contact").to_owned();
+            contacts.retain(|known| *known != contact);
+            if *asked > 0 {
+                contacts.push(contact);
+            }
+        }
+        contacts
+    }
+
+    fn is_called_at(&self, node: &Node) -> bool {
+        let contacts = self.contacts();
+        let only = contacts.len() == 1;
+        only && contacts[0].contains(&node.plot.sip.to_string())
+    }
+
+    /// The one that registers, and the other.
+    fn nodes(&mut self, first: bool) -> (&mut Node, &mut Node) {
+        let Pair {
+            first: a,
+            second: b,
+            ..
+        } = &mut self.pair;
+        if first { (a, b) } else { (b, a) }
+    }
+}
+
+#[test]
+fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    let is_first = scene.settled();
+    let holder = if is_first {
+        &scene.pair.first
+    } else {
+        &scene.pair.second
+    };
+    assert!(scene.is_called_at(holder), "{:?}", scene.contacts());
+    let asked = scene.carrier.ways().registered.len();
+    std::thread::sleep(STILL);
+    assert_eq!(
+        scene.carrier.ways().registered.len(),
+        asked,
+        "one registers, once"
+    );
+
+    scene.nodes(is_first).0.kill();
+    let heir = if is_first {
+        &scene.pair.second
+    } else {
+        &scene.pair.first
+    };
+    let took = Deadline::after(LIMIT).poll(|| {
+        let is_up = scene.state(heir) == "registered";
+        let contact = heir.plot.sip.to_string();
+        (is_up
+            && scene
+                .contacts()
+                .iter()
+                .any(|known| known.contains(&contact)))
+        .then_some(())
+    });
+    assert!(took.is_some(), "nobody takes over: {:?}", scene.contacts());
+
+    // Back again, it takes its share back.
+    scene.nodes(is_first).0.serve_again();
+    let back = Deadline::after(LIMIT).poll(|| {
+        let holder = if is_first {
+            &scene.pair.first
+        } else {
+            &scene.pair.second
+        };
+        (scene.settled() == is_first && scene.is_called_at(holder)).then_some(())
+    });
+    assert!(
+        back.is_some(),
+        "{:?} {:?}",
+        scene.states(),
+        scene.contacts()
+    );
+}
+
+/// One that ends says so: nobody waits for its lease, and the carrier never has two.
+#[test]
+fn a_node_that_ends_leaves_the_registration_to_the_other() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    let is_first = scene.settled();
+    scene.nodes(is_first).0.end();
+    let took = Deadline::after(LIMIT).poll(|| {
+        let heir = if is_first {
+            &scene.pair.second
+        } else {
+            &scene.pair.first
+        };
+        (scene.state(heir) == "registered" && scene.is_called_at(heir)).then_some(())
+    });
+    assert!(took.is_some(), "nobody takes over: {:?}", scene.contacts());
+}

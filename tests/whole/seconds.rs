@@ -1,0 +1,251 @@
+//! A change is known within a second of the answer to whoever made it: to the other daemon of two on one PostgreSQL, and to a daemon beside
+//! which the command line works. Routing is tried with calls, since `route-test` waits until it knows.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::probe::{Busy, Probe};
+use crate::harness::{Deadline, http};
+use crate::kinds::{
+    ALLOWED, KNOWN, Kind, LISTED, NUMBER, ON_TRUNK, of_the_api, of_the_api_alone,
+    of_the_command_line, of_the_dashboard,
+};
+use crate::node::{Node, Plot, text};
+use crate::nodes::Pair;
+
+/// What is promised.
+const SECOND: Duration = Duration::from_secs(1);
+/// Beyond this the change isn't followed at all.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+/// Each change is made and unmade so often. One of them may be late: other tests have the machine as well, and a daemon that stands still
+/// for a moment isn't one that doesn't follow.
+const TURNS: usize = 4;
+const LATE: usize = 1;
+
+impl Kind<'_> {
+    /// Plays it on and off.
+    fn play(&self) {
+        let mut late = 0;
+        for turn in 0..TURNS {
+            let on = turn % 2 == 0;
+            (self.set)(on);
+            let seen = |limit| Deadline::after(limit).poll(|| (self.is)(on).then_some(()));
+            if seen(SECOND).is_none() {
+                late += 1;
+                assert!(seen(LIMIT).is_some(), "{}: {on} is never seen", self.name);
+            }
+        }
+        assert!(
+            late <= LATE,
+            "{}: seen within a second but for {late} of {TURNS} times",
+            self.name
+        );
+    }
+}
+
+/// Where changes are made, where they are seen, and an org to be changed: calls to its numbers go to one of two runtimes.
+pub(crate) struct Scene<'s> {
+    pub(crate) writer: &'s Node,
+    pub(crate) watcher: &'s Node,
+    pub(crate) outset: &'s Value,
+    pub(crate) key: String,
+    pub(crate) org: String,
+    pub(crate) second_agent: String,
+    /// The runtimes of both.
+    pub(crate) first: Busy,
+    pub(crate) second: Busy,
+    pub(crate) known: Probe,
+    /// Of an address that stands for nobody.
+    pub(crate) stranger: Probe,
+}
+
+impl<'s> Scene<'s> {
+    fn new(writer: &'s Node, watcher: &'s Node, outset: &'s Value) -> Self {
+        let (first, second) = (Busy::start(), Busy::start());
+        let (org, first_agent) = (text(&outset["org_id"]), text(&outset["agent_id"]));
+        let plot = &writer.plot;
+        plot.run(&["trunk", "dedicate", &KNOWN.to_string(), "--org", &org]);
+        for number in [NUMBER, ON_TRUNK] {
+            plot.run(&["number", "add", number, "--org", &org, "--verified"]);
+        }
+        let at = |runtime: &Busy| format!("sip:agent@{}", runtime.address);
+        let update = ["agent", "update", &first_agent, "--org", &org, "--runtime"];
+        plot.run(&[&update[..], &[&at(&first)]].concat());
+        let create = [
+            "agent", "create", "--org", &org, "--name", "Second", "--json",
+        ];
+        let made = plot.run(&[&create[..], &["--runtime", &at(&second)]].concat());
+        let scene = Self {
+            writer,
+            watcher,
+            outset,
+            key: text(&outset["api_key"]),
+            org,
+            second_agent: text(&made["id"]),
+            first,
+            second,
+            known: Probe::new(KNOWN, watcher.plot.sip),
+            stranger: Probe::new(Ipv4Addr::new(127, 0, 0, 6), watcher.plot.sip),
+        };
+        let named = scene.second_agent.clone();
+        let ready = Deadline::after(LIMIT).poll(|| scene.reaches_second(&named).then_some(()));
+        assert!(ready.is_some(), "the second agent isn't reached");
+        scene
+    }
+
+    /// Which runtime a call to a number gets to: the first's, the second's, or none.
+    fn called(&self, number: &str, line: &str) -> Option<bool> {
+        let before = (self.first.taken(), self.second.taken());
+        self.known.call(number, line)?;
+        let after = (self.first.taken(), self.second.taken());
+        match (after.0 > before.0, after.1 > before.1) {
+            (true, false) => Some(false),
+            (false, true) => Some(true),
+            (false, false) | (true, true) => None,
+        }
+    }
+
+    /// A call that names an agent.
+    pub(crate) fn naming(&self, agent: &str) -> Option<bool> {
+        let line = format!("X-PLATFORM-AGENT-ID: {agent}");
+        self.called(&text(&self.outset["phone_number"]), &line)
+    }
+
+    fn reaches_second(&self, agent: &str) -> bool {
+        self.naming(agent) == Some(true)
+    }
+
+    pub(crate) fn dialling(&self, number: &str) -> Option<bool> {
+        self.called(number, "X-Agent: none named")
+    }
+
+    /// Whether the daemon takes a call from there without credentials.
+    pub(crate) fn takes(&self, probe: &Probe, number: &str) -> Option<bool> {
+        let status = probe.call(number, "X-Agent: none named")?;
+        Some(status != 401)
+    }
+
+    /// The answer to a change that must succeed.
+    pub(crate) fn made(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.writer.made(method, path, &self.key, body)
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Value {
+        self.writer.plot.run(arguments)
+    }
+
+    /// The same about the org.
+    pub(crate) fn of_org(&self, arguments: &[&str]) -> Value {
+        let org = ["--org", &self.org, "--json"];
+        self.run(&[arguments, &org].concat())
+    }
+
+    pub(crate) fn status(&self, path: &str, key: &str) -> u16 {
+        self.watcher.get(path, key).0
+    }
+
+    /// The key that signs, as the watcher publishes it.
+    pub(crate) fn signing(&self) -> String {
+        let path = "/.well-known/jwks.json";
+        let (_, set) = http::get(self.watcher.plot.http, path, None).expect("an answer");
+        let set: Value = serde_json::from_str(&set).expect("JSON");
+        text(&set["keys"][0]["kid"])
+    }
+
+    pub(crate) fn networks(on: bool) -> [String; 2] {
+        let other = if on { ALLOWED } else { KNOWN };
+        [format!("{LISTED}/32"), format!("{other}/32")]
+    }
+
+    /// A key that the watcher has taken, and its id.
+    pub(crate) fn used(&self, made: &Value, key: &str, id: &str, path: &str) -> (String, String) {
+        let (key, id) = (text(&made[key]), text(&made[id]));
+        let taken = Deadline::after(LIMIT).poll(|| (self.status(path, &key) == 200).then_some(()));
+        assert!(taken.is_some(), "the watcher doesn't take a new key");
+        (key, id)
+    }
+}
+
+const CAPS: [(&str, &str); 3] = [
+    ("TRUNKLINE__LIMITS__OUTBOUND_CALLS", "10000"),
+    ("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_MINUTE", "10000"),
+    ("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY", "10000"),
+];
+
+#[test]
+fn each_change_at_one_node_is_known_to_the_other_within_a_second() {
+    let Some(pair) = Pair::new(&CAPS) else {
+        return;
+    };
+    let scene = Scene::new(&pair.first, &pair.second, &pair.outset);
+    let mut kinds = of_the_api(&scene);
+    kinds.extend(of_the_api_alone(&scene));
+    kinds.push(of_the_dashboard(&scene));
+    for kind in kinds {
+        kind.play();
+    }
+}
+
+#[test]
+fn each_edit_by_hand_is_known_to_the_other_node_within_a_second() {
+    let Some(pair) = Pair::new(&[]) else {
+        return;
+    };
+    let scene = Scene::new(&pair.first, &pair.second, &pair.outset);
+    for kind in of_the_command_line(&scene) {
+        kind.play();
+    }
+}
+
+#[test]
+fn each_edit_by_hand_is_known_to_a_daemon_on_sqlite_within_a_second() {
+    let plot = Plot::new(&[]);
+    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
+    let node = plot.serve();
+    let scene = Scene::new(&node, &node, &outset);
+    for kind in of_the_command_line(&scene) {
+        kind.play();
+    }
+}
+
+/// Somebody who listens at one hears what the other is told.
+#[test]
+fn a_stream_at_one_tells_within_a_second_what_happens_at_the_other() {
+    let Some(pair) = Pair::new(&[]) else {
+        return;
+    };
+    let mut stream = TcpStream::connect(pair.second.plot.http).expect("it listens");
+    let key = &pair.key;
+    write!(
+        stream,
+        "GET /phone/events?types=handoff.created HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
+    )
+    .expect("it takes this");
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let news =
+            lines.filter(|line| line.contains("text/event-stream") || line.contains("told-"));
+        // The test may be over.
+        news.for_each(|line| drop(tell.send(line)));
+    });
+    told.recv_timeout(LIMIT).expect("the stream begins");
+    let mut late = 0;
+    for turn in 0..TURNS {
+        let session = format!("told-{turn}");
+        let handoff = json!({"session_id": session});
+        pair.first
+            .made("POST", "/handoff-analytics/events", key, &handoff);
+        let line = told.recv_timeout(SECOND).or_else(|_| {
+            late += 1;
+            told.recv_timeout(LIMIT)
+        });
+        let line = line.expect("it is told at all");
+        assert!(line.contains(&session), "{line} instead of {session}");
+    }
+    assert!(late <= LATE, "{late} of {TURNS} came late");
+}
