@@ -37,6 +37,7 @@ const MIGRATIONS: &[Migration] = migrations![
     9 "0009_transfers",
     10 "0010_call_causes",
     11 "0011_explained",
+    12 "0012_draining_nodes",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.
