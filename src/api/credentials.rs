@@ -23,7 +23,7 @@ const BELIEVED: Duration = Duration::from_secs(60);
 const WRITTEN_EVERY: Duration = Duration::from_secs(30);
 
 /// How often the signing keys are read again at most because of a token.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// SHA-256 of a credential as it was presented.
 pub(super) type Presented = [u8; 32];
@@ -266,7 +266,7 @@ impl Api {
     }
 
     /// Reads the signing keys again if the token names one that isn't known, since it may be newer than what the change feed has told of.
-    /// A stranger's token costs such a look once a second at most.
+    /// A stranger's token costs such a look ten times a second at most.
     pub(super) async fn follow_key_of(&self, token: &str) {
         if !token::is_of_another_key(self.store().keyring(), token) {
             return;

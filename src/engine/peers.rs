@@ -190,36 +190,41 @@ async fn enrol(
     (store, inbox, node): (Store, Inbox, u8),
 ) {
     let mut turns = tokio::time::interval(LOOK);
-    let mut nodes = vec![node];
+    let mut nodes = None;
     let (mut seen, mut told) = (Weak::<View>::new(), Vec::new());
+    let mut elsewhere = HashSet::new();
     for turn in 0_u32.. {
         turns.tick().await;
         let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
             return;
         };
         let wanted = wanted(&view);
+        // Before the first is registered it must be known who else might.
         if !wanted.is_empty()
-            && turn.is_multiple_of(LOOK_AROUND)
+            && (nodes.is_none() || turn.is_multiple_of(LOOK_AROUND))
             && let Ok(serving) = store.nodes().serving(clock::now()).await
-            && serving != nodes
+            && nodes.as_ref() != Some(&serving)
         {
-            nodes = serving;
+            nodes = Some(serving);
             seen = Weak::new();
         }
+        // What was ours is shown as such until it has been taken back.
+        standings.elsewhere(&elsewhere);
         metrics::outbound_registrations(
             standings
                 .counts()
                 .map(|(state, count)| (state.as_str(), count)),
         );
-        if seen.ptr_eq(&Arc::downgrade(&view)) {
+        if seen.ptr_eq(&Arc::downgrade(&view)) || (nodes.is_none() && !wanted.is_empty()) {
             continue;
         }
         seen = Arc::downgrade(&view);
+        let nodes = nodes.as_deref().unwrap_or_default();
         let (ours, others): (Vec<Wanted>, Vec<Wanted>) = wanted
             .into_iter()
-            .partition(|wanted| is_for(node, &nodes, wanted.way.id));
-        let others = others.iter().map(|wanted| wanted.way.id);
-        standings.elsewhere(&others.collect());
+            .partition(|wanted| is_for(node, nodes, wanted.way.id));
+        elsewhere = others.iter().map(|wanted| wanted.way.id).collect();
+        standings.elsewhere(&elsewhere);
         if told != ours {
             if !inbox.send(Input::Enrol(ours.clone())).await {
                 return;

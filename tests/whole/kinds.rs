@@ -92,8 +92,8 @@ pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
         ),
         kind(
             "an agent's switch",
-            move |on| enable(json!({"enabled": on})),
-            move |on| scene.naming(agent) == Some(on),
+            move |on| enable(json!({"enabled": !on})),
+            move |on| scene.naming(agent) == Some(!on),
         ),
         kind(
             "a runtime",
@@ -186,12 +186,8 @@ pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
                 let path = format!("/phone/calls/{call}/transfer");
                 let ask = json!({"destination": "sales"});
                 let (status, _) = scene.watcher.change("POST", &path, &scene.key, &ask);
-                // Before it is looked whether a transfer is under way, it is looked where to.
-                match status {
-                    202 | 409 => on,
-                    400 => !on,
-                    _ => false,
-                }
+                // The PBX refuses each, and meanwhile there is none beside it.
+                status == if on { 202 } else { 400 }
             },
         ),
         kind(
@@ -238,9 +234,11 @@ fn credentials(trunk: &Value) -> Credentials {
 fn answered(scene: &Scene<'_>, agent: &str) -> String {
     let number = text(&scene.outset["phone_number"]);
     let line = format!("X-PLATFORM-AGENT-ID: {agent}");
-    let up = Deadline::after(LIMIT)
-        .poll(|| (scene.known.call(&number, &line) == Some(200)).then_some(()));
+    let caller = Probe::new(KNOWN, scene.watcher.plot.sip);
+    let up =
+        Deadline::after(LIMIT).poll(|| (caller.call(&number, &line) == Some(200)).then_some(()));
     assert!(up.is_some(), "the call isn't answered");
+    caller.refuse_transfers();
     let call = Deadline::after(LIMIT).poll(|| {
         let (_, calls) = scene
             .watcher
@@ -328,10 +326,10 @@ fn of_the_operators_org<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
         kind(
             "an agent's switch by hand",
             move |on| {
-                let switch = if on { "--enabled" } else { "--disabled" };
+                let switch = if on { "--disabled" } else { "--enabled" };
                 scene.of_org(&["agent", "update", agent, switch]);
             },
-            move |on| scene.naming(agent) == Some(on),
+            move |on| scene.naming(agent) == Some(!on),
         ),
         kind(
             "an agent's name by hand",
@@ -456,9 +454,9 @@ fn of_the_operator<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
             move |_| {
                 let rotated = scene.run(&["key", "rotate-signing", "--json"]);
                 signing.put(text(&rotated["kid"]));
-                // One that is signed with it is good at once, whether or not the daemon has been told.
+                // What is signed with it is good at once, whether or not the daemon has been told.
                 let made = scene.of_org(&["key", "create"]);
-                assert_eq!(scene.status("/phone", &text(&made["api_key"])), 200);
+                scene.used(&made, "api_key", "api_key_id", "/phone");
             },
             move |_| {
                 // What was signed before stays good.

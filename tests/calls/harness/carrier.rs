@@ -171,11 +171,15 @@ pub(crate) fn reply(request: &Message<'_>, status: &str, lines: &str) -> String 
         let value = String::from_utf8_lossy(request.first(name).expect("it is there"));
         format!("{label}: {value}\r\n")
     };
+    let tag = match request.to_tag() {
+        None => ";tag=carrier",
+        Some(_) => "",
+    };
     [
         format!("SIP/2.0 {status}\r\n"),
         line("Via", HeaderName::Via),
         line("From", HeaderName::From),
-        line("To", HeaderName::To).trim_end().to_owned() + ";tag=carrier\r\n",
+        line("To", HeaderName::To).trim_end().to_owned() + tag + "\r\n",
         line("Call-ID", HeaderName::CallId),
         line("CSeq", HeaderName::CSeq),
         lines.to_owned(),

@@ -71,6 +71,28 @@ impl Probe {
         (status != 503).then_some(status)
     }
 
+    /// Refuses every REFER from now on, and says 200 to everything else.
+    pub(crate) fn refuse_transfers(self) {
+        std::thread::spawn(move || {
+            let mut octets = [0; 8192];
+            loop {
+                let Ok(count) = self.socket.recv(&mut octets) else {
+                    continue;
+                };
+                let message = lex(&octets[..count], Framing::Datagram).expect("a message");
+                if !message.is_request() || message.method() == Method::Ack {
+                    continue;
+                }
+                let status = match message.method() == Method::Refer {
+                    true => "403 Forbidden",
+                    false => "200 OK",
+                };
+                // The daemon may have gone.
+                let _ = self.socket.send(reply(&message, status, "").as_bytes());
+            }
+        });
+    }
+
     /// The status of a REGISTER with these credentials.
     pub(crate) fn register(&self, credentials: &Credentials) -> u16 {
         let (own, daemon) = (self.own, self.daemon);
