@@ -81,7 +81,7 @@ pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
             move |on| {
                 if on {
                     let agent = json!({"name": "New", "type": "inbound", "language": "en", "first_message": "",
-                        "use_org_knowledgebase": false, "runtime": scene.second.runtime()});
+                        "use_org_knowledgebase": false, "runtime": runtime_at(&scene.second)});
                     made.put(text(&scene.made("POST", "/phone", &agent)["id"]));
                 } else {
                     let path = format!("/phone/{}", made.taken());
@@ -99,7 +99,7 @@ pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
             "a runtime",
             move |on| {
                 let there = if on { &scene.first } else { &scene.second };
-                runtime(json!({"runtime": there.runtime()}));
+                runtime(json!({"runtime": runtime_at(there)}));
             },
             move |on| scene.naming(agent) == Some(!on),
         ),
@@ -214,6 +214,11 @@ pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
             move |_| scene.status("/phone", &revoked.taken()) == 401,
         ),
     ]
+}
+
+/// An agent's runtime that is there.
+fn runtime_at(runtime: &Busy) -> Value {
+    json!({"type": "sip", "uri": format!("sip:agent@{}", runtime.address)})
 }
 
 /// An agent that answers, and whom it may transfer to nobody yet.

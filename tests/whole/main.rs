@@ -14,6 +14,7 @@ mod node;
 mod nodes;
 #[path = "../store/postgres.rs"]
 mod postgres;
+mod probing;
 mod seconds;
 mod secrets;
 #[path = "../kill/server.rs"]

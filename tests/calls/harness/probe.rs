@@ -6,10 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 
-use super::Credentials;
 use super::carrier::reply;
 
 /// How long an answer may take until the request is sent again, and how often it is.
@@ -19,9 +17,9 @@ const TIMES: u32 = 40;
 /// Calls from an address of its own, without credentials.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    socket: UdpSocket,
-    own: SocketAddr,
-    daemon: SocketAddr,
+    pub(crate) socket: UdpSocket,
+    pub(crate) own: SocketAddr,
+    pub(crate) daemon: SocketAddr,
     turn: Cell<u32>,
 }
 
@@ -71,55 +69,8 @@ impl Probe {
         (status != 503).then_some(status)
     }
 
-    /// Refuses every REFER from now on, and says 200 to everything else.
-    pub(crate) fn refuse_transfers(self) {
-        std::thread::spawn(move || {
-            let mut octets = [0; 8192];
-            loop {
-                let Ok(count) = self.socket.recv(&mut octets) else {
-                    continue;
-                };
-                let message = lex(&octets[..count], Framing::Datagram).expect("a message");
-                if !message.is_request() || message.method() == Method::Ack {
-                    continue;
-                }
-                let status = match message.method() == Method::Refer {
-                    true => "403 Forbidden",
-                    false => "200 OK",
-                };
-                // The daemon may have gone.
-                let _ = self.socket.send(reply(&message, status, "").as_bytes());
-            }
-        });
-    }
-
-    /// The status of a REGISTER with these credentials.
-    pub(crate) fn register(&self, credentials: &Credentials) -> u16 {
-        let (own, daemon) = (self.own, self.daemon);
-        let uri = format!("sip:{daemon}");
-        let contact = format!("Contact: <sip:probe@{own}>;expires=60\r\n");
-        let (_, challenged) = self.ask("REGISTER", &uri, &contact, "");
-        let refused = lex(&challenged, Framing::Datagram).expect("a response");
-        let (_, challenge) = challenge(&refused).expect("a challenge");
-        let asking = Asking {
-            method: "REGISTER",
-            uri: uri.as_bytes(),
-            body: b"",
-        };
-        let login = Login {
-            user: &credentials.username,
-            password: &credentials.password,
-        };
-        let value = answer(&challenge, &asking, &login, 1, "c0").expect("an answer");
-        let more = format!("Authorization: {value}\r\n{contact}");
-        let (_, answered) = self.ask("REGISTER", &uri, &more, "");
-        lex(&answered, Framing::Datagram)
-            .expect("a response")
-            .status()
-    }
-
     /// The final answer to a request, and the id in its tag, branch and Call-ID.
-    fn ask(&self, method: &str, uri: &str, more: &str, body: &str) -> (String, Vec<u8>) {
+    pub(crate) fn ask(&self, method: &str, uri: &str, more: &str, body: &str) -> (String, Vec<u8>) {
         let own = self.own;
         self.turn.set(self.turn.get() + 1);
         let id = format!("{}-{}", own.port(), self.turn.get());
@@ -186,11 +137,6 @@ impl Busy {
     /// How many calls have come.
     pub(crate) fn taken(&self) -> usize {
         self.known().len()
-    }
-
-    /// An agent's runtime that is here.
-    pub(crate) fn runtime(&self) -> serde_json::Value {
-        serde_json::json!({"type": "sip", "uri": format!("sip:agent@{}", self.address)})
     }
 
     fn known(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
