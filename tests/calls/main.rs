@@ -5,6 +5,7 @@
 
 mod bridge;
 mod bridged;
+mod documented;
 mod echo;
 mod endings;
 mod enrolments;

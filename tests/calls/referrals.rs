@@ -9,11 +9,23 @@ const NUMBER: &str = "+442071838751";
 
 /// A daemon whose agent speaks through a runtime that refers to this user.
 fn referring(user: &str, scenario: &str, steps: &[Step]) -> (Trace, Trace, Value) {
+    referring_with((user, None), scenario, steps)
+}
+
+/// With these headers inside Refer-To.
+fn referring_with(
+    (user, headers): (&str, Option<&str>),
+    scenario: &str,
+    steps: &[Step],
+) -> (Trace, Trace, Value) {
     let (house, runtime) = (House::new(), Runtime::new());
     house.runtime(&house.first_agent, &runtime.uri());
     let daemon = house.serve();
     daemon.destination("Sales", "phone", NUMBER);
-    let agent = runtime.refers_to(user, scenario);
+    let agent = match headers {
+        Some(headers) => runtime.refers_with(user, headers, scenario),
+        None => runtime.refers_to(user, scenario),
+    };
     let pbx = daemon.caller().takes(steps);
     let pbx = pbx.finish();
     (pbx, agent.finish(), daemon.record())
@@ -91,6 +103,48 @@ fn a_runtime_reaches_only_what_its_agent_has() {
         return;
     }
     let (pbx, _, record) = referring("+19005550100", "runtime_is_refused", &[Pause(1500), Bye]);
+    assert!(pbx.requests("REFER").is_empty(), "{pbx}");
+    assert!(record["transfer"].is_null(), "{record}");
+}
+
+/// Somebody whom the runtime has called by itself, and asked: the PBX is told which of its dialogs the caller comes into.
+#[test]
+fn a_runtime_hands_its_caller_to_whom_it_has_asked() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    const REPLACES: &str = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";
+    let steps = [
+        Refer,
+        Answer("202 Accepted", ""),
+        Notify("SIP/2.0 100 Trying", "active;expires=60"),
+        Notify("SIP/2.0 183 Session Progress", "active;expires=60"),
+        Notify("SIP/2.0 200 OK", "terminated;reason=noresource"),
+        ByeComes,
+    ];
+    let (pbx, _, record) = referring_with(("sales", Some(REPLACES)), "runtime_refers", &steps);
+    let to = pbx.request("REFER").header("Refer-To").expect("a Refer-To");
+    assert!(to.starts_with(&format!("<sip:{NUMBER}@127.0.0.1")), "{to}");
+    assert!(
+        to.contains(&format!("?{REPLACES}&X-PLATFORM-SESSION-ID=")),
+        "{to}"
+    );
+    assert_eq!(record["transfer"]["state"], "completed", "{record}");
+}
+
+/// Replaces opens no way to whoever isn't a destination of the agent.
+#[test]
+fn replaces_reaches_only_what_the_agent_has() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    const REPLACES: &str = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";
+    let steps = [Pause(1500), Bye];
+    let (pbx, _, record) = referring_with(
+        ("+19005550100", Some(REPLACES)),
+        "runtime_is_refused",
+        &steps,
+    );
     assert!(pbx.requests("REFER").is_empty(), "{pbx}");
     assert!(record["transfer"].is_null(), "{record}");
 }

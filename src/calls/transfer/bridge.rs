@@ -69,6 +69,7 @@ impl Call {
         &self,
         cx: &Cx<'_>,
         destination: &Destination,
+        replaces: Option<&str>,
         org: &OrgView,
     ) -> Option<Fallback> {
         let trunk = org.trunk.as_ref();
@@ -102,6 +103,10 @@ impl Call {
         for (name, id) in self.context() {
             let prefix = &cx.core.config.header_prefix;
             head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
+        }
+        if let Some(replaces) = replaces {
+            head.line("Require", b"replaces");
+            head.line("Replaces", replaces.as_bytes());
         }
         callee.lines = lines.into();
         Some(Fallback { callee, leaves_by })

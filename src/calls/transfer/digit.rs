@@ -52,7 +52,8 @@ impl Call {
         let Some(destination) = own.and_then(|own| own.get(place(digit))).cloned() else {
             return;
         };
-        self.begin_transfer(cx, org, &destination, Report::default(), Asker::Api);
+        let destination = (&destination, None);
+        self.begin_transfer(cx, org, destination, Report::default(), Asker::Api);
         self.transfer_now(cx);
     }
 }

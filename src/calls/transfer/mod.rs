@@ -196,7 +196,7 @@ impl Call {
             Chosen::Id(id) => Destination::of_id(own, *id),
         };
         let destination = destination.ok_or(Unable::NotAssigned)?;
-        let begun = self.begin_transfer(cx, org, destination, ask.report, Asker::Api);
+        let begun = self.begin_transfer(cx, org, (destination, None), ask.report, Asker::Api);
         self.transfer_now(cx);
         Ok(begun)
     }
@@ -220,7 +220,7 @@ impl Call {
         &mut self,
         cx: &mut Cx<'_>,
         org: &OrgView,
-        destination: &Destination,
+        (destination, replaces): (&Destination, Option<&str>),
         report: Report,
         asker: Asker,
     ) -> record::Transfer {
@@ -242,7 +242,8 @@ impl Call {
             ended_at: None,
             handed_over: false,
         };
-        let refer_to = self.refer_to(&destination.target, org, &cx.core.config.header_prefix);
+        let prefix = &cx.core.config.header_prefix;
+        let refer_to = self.refer_to(&destination.target, replaces, org, prefix);
         let login = match self.way_out(org) {
             Some(way) => way.login.clone(),
             None => org.trunk.as_ref().map(|trunk| Arc::clone(&trunk.login)),
@@ -256,7 +257,7 @@ impl Call {
             wait: Wait::Ack,
             timer: None,
             refer_to: refer_to.into(),
-            fallback: self.fallback(cx, destination, org).map(Box::new),
+            fallback: self.fallback(cx, destination, replaces, org).map(Box::new),
             permit: None,
             login,
             heard: 100,

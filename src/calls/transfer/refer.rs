@@ -22,8 +22,15 @@ const MOST_REFERS: u8 = 5;
 const FIRST_NEWS: Duration = Duration::from_secs(32);
 
 impl Call {
-    /// The value of Refer-To: a phone number as the trunk wants it named, a SIP URI as given, with the context inside.
-    pub(super) fn refer_to(&self, target: &TransferTarget, org: &OrgView, prefix: &str) -> String {
+    /// The value of Refer-To: a phone number as the trunk wants it named, a SIP URI as given, with the dialog that is to be replaced
+    /// there, and with the context inside.
+    pub(super) fn refer_to(
+        &self,
+        target: &TransferTarget,
+        replaces: Option<&str>,
+        org: &OrgView,
+        prefix: &str,
+    ) -> String {
         let trunk = org.trunk.as_ref();
         let format = trunk.map(|trunk| trunk.refer_to).unwrap_or_default();
         let mut value = match (target, format) {
@@ -35,8 +42,16 @@ impl Call {
                 format!("<sip:{number}@{host}")
             }
         };
+        let mut separator = if has_headers(&value[1..]) { '&' } else { '?' };
+        if let Some(replaces) = replaces {
+            let _ = write!(
+                value,
+                "{separator}Replaces={}",
+                Escaped(replaces.as_bytes())
+            );
+            separator = '&';
+        }
         if trunk.is_none_or(|trunk| trunk.refer_headers_in_uri) {
-            let mut separator = if has_headers(&value[1..]) { '&' } else { '?' };
             for (name, id) in self.context() {
                 let name = Escaped(name.as_bytes());
                 let _ = write!(value, "{separator}{prefix}-{name}={id}");

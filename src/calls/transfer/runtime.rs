@@ -3,6 +3,7 @@
 
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::refer_to::ReferTo;
+use trunkline_sip::header::replaces::Replaces;
 use trunkline_sip::wire::print::reason_phrase;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
@@ -10,7 +11,7 @@ use super::{Asker, Transfer, Unable};
 use crate::calls::call::{Call, Phase, Purpose, Side};
 use crate::calls::context::Cx;
 use crate::calls::handoff::Report;
-use crate::directory::view::{Destination, OrgView};
+use crate::directory::view::{Destination, OrgView, ReferFormat, TransferTarget};
 
 /// How long the subscription that comes of a REFER lasts, in seconds.
 const EXPIRES: u32 = 180;
@@ -19,6 +20,10 @@ const EXPIRES: u32 = 180;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Refused {
     Unreadable,
+    /// What is to be replaced is a dialog with us, of which nobody else knows.
+    Ours,
+    /// The trunk's PBX is asked for phone numbers by `tel:`, which can't name a dialog.
+    TelAlone,
     Unable(Unable),
 }
 
@@ -26,7 +31,9 @@ impl Refused {
     const fn status(self) -> u16 {
         match self {
             Self::Unreadable => 400,
-            Self::Unable(Unable::NotAssigned | Unable::NotAnswered) => 403,
+            Self::Ours
+            | Self::TelAlone
+            | Self::Unable(Unable::NotAssigned | Unable::NotAnswered) => 403,
             Self::Unable(Unable::NotUp) => 481,
             Self::Unable(Unable::UnderWay) => 491,
         }
@@ -36,7 +43,9 @@ impl Refused {
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Unreadable => f.write_str("one Refer-To with a SIP or tel URI is needed"),
+            Self::Unreadable => f.write_str("one Refer-To with a URI that can be called is needed"),
+            Self::Ours => f.write_str("a call of ours can't be replaced by REFER"),
+            Self::TelAlone => f.write_str("a tel URI can't carry Replaces"),
             Self::Unable(unable) => unable.fmt(f),
         }
     }
@@ -55,12 +64,12 @@ impl Call {
         let meant = match org {
             // Whoever has taken the agent's place is no runtime of it.
             Some(org) if side == Side::Agent && self.bridged.is_none() => {
-                self.meant_by(org, message)
+                self.meant_by(cx, org, message)
             }
             Some(_) | None => Err(Refused::Unable(Unable::NotAssigned)),
         };
-        let (org, destination) = match (org, meant) {
-            (Some(org), Ok(destination)) => (org, destination),
+        let (org, (destination, replaces)) = match (org, meant) {
+            (Some(org), Ok(meant)) => (org, meant),
             (_, Err(refused)) => return refuse(cx, server, refused),
             (None, Ok(_)) => return refuse(cx, server, Refused::Unable(Unable::NotUp)),
         };
@@ -90,7 +99,8 @@ impl Call {
             id: (before > 0).then_some(message.cseq().number),
         };
         let asker = if wants_news { asker } else { Asker::Api };
-        self.begin_transfer(cx, org, &destination, Report::default(), asker);
+        let destination = (&destination, replaces.as_deref());
+        self.begin_transfer(cx, org, destination, Report::default(), asker);
         if let Some(transfer) = self.transfer.as_deref_mut() {
             transfer.referred = before.saturating_add(1);
         }
@@ -98,7 +108,13 @@ impl Call {
         self.transfer_now(cx);
     }
 
-    fn meant_by(&self, org: &OrgView, message: &Message<'_>) -> Result<Destination, Refused> {
+    /// The destination, and the dialog that is to be replaced there: one of the runtime's own, with somebody whom it has asked first.
+    fn meant_by(
+        &self,
+        cx: &Cx<'_>,
+        org: &OrgView,
+        message: &Message<'_>,
+    ) -> Result<(Destination, Option<String>), Refused> {
         self.may_transfer().map_err(Refused::Unable)?;
         let mut values = message.all(HeaderName::ReferTo);
         let value = values.next().filter(|_| values.next().is_none());
@@ -113,9 +129,13 @@ impl Call {
             .trunk
             .as_ref()
             .and_then(|trunk| trunk.default_country);
-        Destination::meant(own, &refer_to.uri, country)
-            .cloned()
-            .ok_or(Refused::Unable(Unable::NotAssigned))
+        let destination = Destination::meant(own, &refer_to.uri, country)
+            .ok_or(Refused::Unable(Unable::NotAssigned))?;
+        let replaces = match refer_to.replaces() {
+            Some(value) => Some(replaced(cx, org, &destination.target, &value)?),
+            None => None,
+        };
+        Ok((destination.clone(), replaces))
     }
 
     /// Tells a runtime that has referred what was heard of the destination.
@@ -152,6 +172,29 @@ impl Call {
                 head.line("Content-Type", b"message/sipfrag;version=2.0");
             },
         );
+    }
+}
+
+/// The value of Replaces, if the destination can be told of it.
+fn replaced(
+    cx: &Cx<'_>,
+    org: &OrgView,
+    target: &TransferTarget,
+    value: &[u8],
+) -> Result<String, Refused> {
+    let is_plain = value.iter().all(u8::is_ascii_graphic);
+    let replaces = Replaces::parse(value).filter(|_| is_plain);
+    let replaces = replaces.ok_or(Refused::Unreadable)?;
+    let is_ours = |tag| cx.core.minter.read_tag(tag).is_some();
+    if is_ours(replaces.to_tag) || is_ours(replaces.from_tag) {
+        return Err(Refused::Ours);
+    }
+    let format = org.trunk.as_ref().map(|trunk| trunk.refer_to);
+    match (target, format.unwrap_or_default()) {
+        (TransferTarget::Phone(_), ReferFormat::Tel) => Err(Refused::TelAlone),
+        (TransferTarget::Phone(_), ReferFormat::Sip) | (TransferTarget::Sip(_), _) => {
+            Ok(replaces.to_string())
+        }
     }
 }
 

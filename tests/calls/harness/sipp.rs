@@ -271,6 +271,15 @@ impl Runtime {
         self.play_text(user, scenario, &fixture(&format!("{scenario}.xml")))
     }
 
+    /// The same with these headers inside its Refer-To.
+    pub(crate) fn refers_with(self, user: &str, headers: &str, scenario: &str) -> Peer {
+        let text = fixture(&format!("{scenario}.xml"));
+        let plain = "@anywhere.example>";
+        assert!(text.contains(plain), "the scenario has another Refer-To");
+        let text = text.replace(plain, &format!("@anywhere.example?{headers}>"));
+        self.play_text(user, scenario, &text)
+    }
+
     fn play_text(self, user: &str, scenario: &str, text: &str) -> Peer {
         let peer = Peer::start(scenario, text, self.address, |command| {
             command.args(["-s", user]);
