@@ -309,3 +309,30 @@ fn a_runtime_that_refers_hears_of_the_bridge() {
     );
     assert_eq!(daemon.record()["status"], "transferred");
 }
+
+/// Whom the runtime has asked before gets the call in the place of that one, by bridge as well.
+#[test]
+fn a_destination_that_was_asked_is_told_what_it_replaces() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (desk, runtime) = (Runtime::new(), Runtime::new());
+    let house = House::new();
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    let answering = desk.play("runtime_answers");
+    let replaces = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";
+    let agent = runtime.refers_with("desk", replaces, "runtime_refers");
+    let pbx = daemon
+        .caller()
+        .takes(&[Refer, REFUSED, Rejoined, Pause(300), Bye]);
+    pbx.finish();
+    agent.finish();
+    let answering = answering.finish();
+    let invite = answering.request("INVITE");
+    let value = "asked@runtime;to-tag=pbx;from-tag=runtime";
+    assert_eq!(invite.headers("Replaces"), [value], "{answering}");
+    assert_eq!(invite.header("Require"), Some("replaces"), "{answering}");
+    assert_eq!(daemon.record()["status"], "transferred");
+}

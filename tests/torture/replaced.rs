@@ -248,6 +248,69 @@ fn what_names_no_call_is_refused() {
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
 }
 
+/// A runtime hands its caller to nobody in the place of a dialog with us, and Replaces that can't be read is no attended transfer.
+#[test]
+fn a_runtime_names_no_dialog_of_ours() {
+    let house = House::new();
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    daemon.destination("Sales", "phone", "+442071838751");
+    let old = Dialling::new("old", &daemon.house.first_number, daemon.sip());
+    let pbx = Caller::new(daemon.sip(), daemon.credentials());
+    let mut came = pbx.dial(&old);
+    let invite = runtime.request("INVITE");
+    runtime.answer(&invite, "200 OK", &accepting(&runtime), OFFER);
+    while status_of(&came) < 200 {
+        came = pbx.answer(&old);
+    }
+    let tag = to_tag(&came);
+    pbx.send(&old, "ACK", 2, &tag);
+    runtime.request("ACK");
+    settled(&pbx, &old, &tag);
+    let asked = read(&invite);
+    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    let value = |name| text(asked.first(name).expect("it is there"));
+    let ours = text(asked.from_tag().expect("a tag"));
+    for (cseq, replaces, status) in [
+        (1, format!("x%3Bto-tag%3D{ours}%3Bfrom-tag%3Druntime"), 403),
+        (2, format!("x%3Bto-tag%3Druntime%3Bfrom-tag%3D{tag}"), 403),
+        (3, "x%3Bto-tag%3Druntime".to_owned(), 400),
+        (
+            4,
+            "x%0D%0AX%3A1%3Bto-tag%3D1%3Bfrom-tag%3D2".to_owned(),
+            400,
+        ),
+    ] {
+        let address = runtime.peer.address();
+        let refer = format!(
+            "REFER sip:trunkline@{} SIP/2.0\r\nVia: SIP/2.0/UDP {address};branch=z9hG4bKr{cseq}\r\nMax-Forwards: 70\r\n\
+             From: {};tag=runtime\r\nTo: {}\r\nCall-ID: {}\r\nCSeq: {cseq} REFER\r\nContact: <sip:agent@{address}>\r\n\
+             Refer-To: <sip:sales@pbx.invalid?Replaces={replaces}>\r\nContent-Length: 0\r\n\r\n",
+            daemon.sip(),
+            value(HeaderName::To),
+            value(HeaderName::From),
+            value(HeaderName::CallId),
+        );
+        runtime.peer.send(refer.as_bytes());
+        let answer = loop {
+            let octets = runtime.peer.receive();
+            if !read(&octets).is_request() && read(&octets).cseq().number == cseq {
+                break octets;
+            }
+        };
+        assert_eq!(
+            status_of(&answer),
+            status,
+            "{replaces}: {}",
+            answer.escape_ascii()
+        );
+    }
+    assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
+    let bye = runtime.request("BYE");
+    runtime.answer(&bye, "200 OK", "", "");
+    assert!(daemon.record()["transfer"].is_null());
+}
+
 /// REFER is known, and taken inside a call alone.
 #[test]
 fn refer_outside_a_call_is_forbidden() {
