@@ -13,7 +13,19 @@ use super::inbox::Arrived;
 /// INVITEs that may wait in each half of the lane.
 const ROOM: usize = 4_096;
 
-/// How long the queue of strangers may stand before further ones are refused on arrival.
+/// New INVITEs that have waited longer are shed under pressure.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// New INVITEs that have waited longer are shed in any case: soon they would be retransmitted (T1 of RFC 3261).
+const LONGEST: Duration = Duration::from_millis(400);
+
+/// How long waits must stay beyond patience to be pressure, rather than a moment in which the machine stood still.
+const LASTS: Duration = Duration::from_millis(300);
+
+/// How long waits must stay within patience for the pressure to be over.
+const CALM: Duration = Duration::from_secs(1);
+
+/// How long the queue of strangers may stand under pressure before further ones are refused on arrival.
 const STRANGERS_STAND: Duration = Duration::from_millis(80);
 
 /// New INVITEs that wait for their turn.
@@ -21,6 +33,37 @@ const STRANGERS_STAND: Duration = Duration::from_millis(80);
 pub(crate) struct Lanes {
     expected: VecDeque<Arrived>,
     strangers: VecDeque<Arrived>,
+    pressure: Pressure,
+}
+
+/// Whether waits have been too long for a while.
+#[derive(Debug, Default)]
+struct Pressure {
+    /// Since when each wait has been too long, and when the last of them was.
+    late: Option<(Moment, Moment)>,
+    until: Option<Moment>,
+}
+
+impl Pressure {
+    fn is_on(&self, now: Moment) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// Notes how long an INVITE has waited, and says whether that is too long.
+    fn is_too_long(&mut self, wait: Duration, now: Moment) -> bool {
+        if wait <= PATIENCE {
+            self.late = None;
+            return false;
+        }
+        let known = self.late.filter(|(_, last)| now.since(*last) < LASTS);
+        let since = known.map_or(now, |(since, _)| since);
+        self.late = Some((since, now));
+        if self.is_on(now) || now.since(since) >= LASTS {
+            self.until = Some(now + CALM);
+            return true;
+        }
+        wait > LONGEST
+    }
 }
 
 impl Lanes {
@@ -38,7 +81,17 @@ impl Lanes {
             .strangers
             .front()
             .map_or(Duration::ZERO, |first| now.since(first.received_at));
-        self.strangers.len() < ROOM && stands < STRANGERS_STAND
+        let longest = if self.pressure.is_on(now) {
+            STRANGERS_STAND
+        } else {
+            LONGEST
+        };
+        self.strangers.len() < ROOM && stands < longest
+    }
+
+    /// Whether an INVITE whose turn it is has waited too long to be served.
+    pub(crate) fn is_late(&mut self, received_at: Moment, now: Moment) -> bool {
+        self.pressure.is_too_long(now.since(received_at), now)
     }
 
     /// Lets an INVITE wait.
@@ -58,7 +111,7 @@ impl Lanes {
             .pop_front()
             .or_else(|| self.strangers.pop_front());
         if next.is_none() && self.expected.capacity() + self.strangers.capacity() > 64 {
-            *self = Self::default();
+            (self.expected, self.strangers) = Default::default();
         }
         next
     }
@@ -112,13 +165,64 @@ mod tests {
     fn strangers_are_not_let_in_where_they_would_be_late_or_there_is_no_room() {
         let mut lanes = Lanes::default();
         lanes.push(false, arrived(0, START));
+        assert!(lanes.takes(false, START + STRANGERS_STAND));
+        assert!(!lanes.takes(false, START + LONGEST));
+        assert!(lanes.takes(true, START + LONGEST));
+        lanes.pressure.until = Some(START + CALM);
         assert!(lanes.takes(false, START + STRANGERS_STAND / 2));
         assert!(!lanes.takes(false, START + STRANGERS_STAND));
-        assert!(lanes.takes(true, START + STRANGERS_STAND));
         for _ in 0..ROOM {
             lanes.push(true, arrived(0, START));
         }
         assert!(!lanes.takes(true, START));
         assert!(lanes.takes(false, START), "each half has room of its own");
+    }
+
+    /// Waits one after the other, in milliseconds, that come so many milliseconds apart: which are too long.
+    fn sheds(pressure: &mut Pressure, from: Moment, step: u64, waits: &[u64]) -> Vec<bool> {
+        let millis = Duration::from_millis;
+        let mut now = from;
+        let mut shed = Vec::new();
+        for wait in waits {
+            shed.push(pressure.is_too_long(millis(*wait), now));
+            now = now + millis(step);
+        }
+        shed
+    }
+
+    #[test]
+    fn a_moment_of_standstill_sheds_nothing() {
+        let mut pressure = Pressure::default();
+        let waits = [250, 200, 150, 120, 101, 90, 20];
+        assert_eq!(sheds(&mut pressure, START, 10, &waits), [false; 7]);
+        // What began again is counted from there.
+        let again = START + LASTS;
+        assert_eq!(sheds(&mut pressure, again, 10, &waits), [false; 7]);
+    }
+
+    #[test]
+    fn who_would_be_retransmitted_is_shed_at_once() {
+        let mut pressure = Pressure::default();
+        assert_eq!(
+            sheds(&mut pressure, START, 10, &[400, 401, 399]),
+            [false, true, false]
+        );
+    }
+
+    #[test]
+    fn pressure_begins_when_waits_stay_long_and_ends_with_a_calm() {
+        let mut pressure = Pressure::default();
+        assert_eq!(
+            sheds(
+                &mut pressure,
+                START,
+                100,
+                &[150, 150, 150, 150, 150, 50, 101]
+            ),
+            [false, false, false, true, true, false, true]
+        );
+        let calm = START + Duration::from_millis(600) + CALM;
+        assert!(!pressure.is_on(calm));
+        assert_eq!(sheds(&mut pressure, calm, 100, &[101, 150]), [false, false]);
     }
 }

@@ -4,7 +4,6 @@
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use trunkline_sip::endpoint::{Endpoint, Received};
 use trunkline_sip::flow::{Flow, Transport};
@@ -26,8 +25,6 @@ use crate::peers::Peers;
 use crate::registrar::Registrar;
 use crate::traces::Tap;
 
-/// New INVITEs that have waited longer are shed.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// Batches of one socket before the others, the inbox and the timers have their turn.
 const BATCHES_A_TURN: usize = 32;
 /// INVITEs of the second lane in one turn.
@@ -212,7 +209,7 @@ impl Shard {
     ) {
         let waits = (self.pressed || !self.lanes.is_empty()) && is_new_invite(&message);
         if !waits {
-            let late = now.since(received_at) > PATIENCE;
+            let late = is_new_invite(&message) && self.lanes.is_late(received_at, now);
             return self.own(view, flow, message, late, now);
         }
         let is_expected = self.calls.expects(view, &flow, &message, now);
@@ -251,7 +248,7 @@ impl Shard {
             };
             if let Ok(message) = lex(&octets, framing(flow)) {
                 let now = clock::now();
-                let late = now.since(received_at) > PATIENCE;
+                let late = self.lanes.is_late(received_at, now);
                 self.own(&view, flow, message, late, now);
             }
         }
@@ -282,7 +279,6 @@ impl Shard {
             }
             if let Received::Request(request) = &received
                 && late
-                && is_new_invite(request)
             {
                 return calls.shed(endpoint, flow, request);
             }
