@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::http;
 use crate::harness::referred::Step::{self, Answer, ByeComes, Offers, Refer, Turned, Unjoined};
 use crate::harness::{Daemon, Deadline, House, Message, Runtime, Trace, tools};
+use crate::outbound::{give_trunk, order};
 
 /// A daemon whose agent speaks through a runtime of the test's.
 fn daemon() -> (Daemon, Runtime) {
@@ -274,6 +275,51 @@ fn the_echo_agents_caller_is_held() {
         "{pbx}"
     );
     assert_eq!(asked[1].1, asked[0].1 + 1, "{pbx}");
+    assert_eq!(daemon.record()["status"], "completed");
+}
+
+/// The callee is held with its own leg's media, after both sides have been joined.
+#[test]
+fn a_call_of_our_own_is_held_and_resumed() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let carrier = Runtime::new();
+    let (daemon, runtime) = daemon();
+    give_trunk(&daemon, carrier, &json!({}));
+    let agent = runtime.takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
+    let callee = carrier.takes(&[
+        Turned("sendrecv"),
+        Turned("recvonly"),
+        Turned("sendrecv"),
+        ByeComes,
+    ]);
+    let placed = order(&daemon, &json!({}));
+    let call = placed["call_id"].as_str().expect("an id").to_owned();
+    daemon.wait_for_status(&placed["call_id"], "in_progress");
+    agent.wait_for("ACK");
+    turn(&daemon, &call, "hold");
+    turn(&daemon, &call, "resume");
+    hang_up(&daemon, &call);
+    let (callee, agent) = (callee.finish(), agent.finish());
+    assert_eq!(
+        directions(&offers(&callee)),
+        ["a=sendrecv", "a=sendrecv", "a=sendonly", "a=sendrecv"],
+        "{callee}"
+    );
+    let versions: Vec<u64> = described(&offers(&callee))
+        .iter()
+        .map(|(_, version, _)| *version)
+        .collect();
+    assert!(
+        versions.is_sorted_by(|one, next| next == &(one + 1)),
+        "{callee}"
+    );
+    assert_eq!(
+        directions(&offers(&agent)),
+        ["a=sendrecv", "a=sendonly", "a=sendrecv"],
+        "{agent}"
+    );
     assert_eq!(daemon.record()["status"], "completed");
 }
 
