@@ -312,7 +312,7 @@ fn a_call_of_our_own_is_held_and_resumed() {
         .map(|(_, version, _)| *version)
         .collect();
     assert!(
-        versions.is_sorted_by(|one, next| next == &(one + 1)),
+        versions.is_sorted_by(|one, next| *next == *one + 1),
         "{callee}"
     );
     assert_eq!(
