@@ -52,10 +52,15 @@ kill-writes rounds="100":
 fuzz cases="100000":
     PROPTEST_CASES={{cases}} cargo test --release -p trunkline-sip -p trunkline-routing
 
-# A new flow in fixtures/flows out of scenarios of fixtures/sipp: just record busy caller_is_refused runtime_is_busy
-record name caller *rest:
+# A flow in fixtures/flows made anew, from sipp or from real phones: just record baresip-transfers-udp; a new one out of scenarios of
+# fixtures/sipp: just record busy caller_is_refused runtime_is_busy; all from real phones: just record phones
+record name *rest:
     cargo build
-    fixtures/flows/record {{name}} {{caller}} {{rest}}
+    {{ if name == "phones" { "fixtures/flows/phones.py --all" } else { "fixtures/flows/record " + name + " " + rest } }}
+
+# A capture of so many megabytes, read by `capture import` and `replay`: what they use at their peak
+large-capture megabytes="1024":
+    TRUNKLINE_CAPTURE_MB={{megabytes}} cargo test --test replay large -- --nocapture --test-threads 1
 
 # Requests made up from the daemon's own OpenAPI document, so many for each operation
 schemathesis examples="200":

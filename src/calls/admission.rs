@@ -55,6 +55,8 @@ pub(crate) fn admit(
             if let Some(other) = auth::foreign_credentials(message, &config.realm) {
                 let whose = blame::of_other_realm(view, &other.username_unescaped());
                 failed(core, whose, &other, message, flow, now);
+            } else {
+                core.unanswered.challenged(message, &flow, now);
             }
             challenge(core, endpoint, flow, message, false, now);
             None
@@ -110,6 +112,7 @@ fn by_digest(
     credentials: &Credentials<'_>,
     now: Moment,
 ) -> Option<Admitted> {
+    core.unanswered.answered(message);
     let config = Arc::clone(&core.config);
     let login = view
         .login(&credentials.username_unescaped())

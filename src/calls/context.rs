@@ -31,6 +31,7 @@ use super::record::Fact;
 use super::refusal::Reason;
 use super::target::{self, Place, Target};
 use super::token::SessionTokens;
+use super::unproven::Unanswered;
 use super::ways;
 use crate::directory::view::Runtime;
 use crate::registrar::bindings::Bindings;
@@ -131,6 +132,8 @@ pub struct Core {
     pub(crate) bindings: Arc<Bindings>,
     /// Who answers challenges with nonces that are no longer good.
     pub(crate) stale: Stale,
+    /// Who doesn't answer them at all.
+    pub(crate) unanswered: Unanswered,
     /// Which peers answer.
     pub(crate) health: Arc<Health>,
     scratch: Vec<u8>,
@@ -165,9 +168,24 @@ impl Core {
             names: Arc::default(),
             bindings: Bindings::new(),
             stale: Stale::default(),
+            unanswered: Unanswered::default(),
             health: Arc::default(),
             scratch: Vec::with_capacity(4096),
         }
+    }
+
+    /// When something is due.
+    pub(crate) fn next_timeout(&self) -> Option<Moment> {
+        let moments = [self.timers.next_deadline(), self.unanswered.next_timeout()];
+        moments.into_iter().flatten().min()
+    }
+
+    /// A timer of a call that is due. Tells, besides, of those who had the time to answer a challenge and didn't.
+    pub(crate) fn pop_timer(&mut self, now: Moment) -> Option<(CallKey, CallTimer)> {
+        while let Some(unproven) = self.unanswered.pop(now) {
+            self.effects.push(Effect::Unproven(unproven));
+        }
+        self.timers.pop(now)
     }
 
     /// What is shared with whoever watches the peers.

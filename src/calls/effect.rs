@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::CallKey;
 use super::record::Fact;
 use super::target::Unresolved;
+pub use super::unproven::Unproven;
 
 /// One wish.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub enum Effect {
     Fact(Fact),
     /// Note a failed log-in with one of our user names.
     AuthFailure(AuthFailure),
+    /// Somebody has called a number without proving anything.
+    Unproven(Unproven),
     /// A call was refused before it could be recorded: a stranger, overload, draining.
     Turned {
         /// The stable reason.

@@ -40,6 +40,7 @@ mod setup;
 pub mod target;
 pub mod token;
 pub mod transfer;
+mod unproven;
 pub mod ways;
 
 use std::collections::HashSet;
@@ -55,7 +56,7 @@ use uuid::Uuid;
 
 pub use call::{CallKey, Side};
 pub use context::{Config, Core, is_private, place_of};
-pub use effect::{AuthFailure, EchoMedia, Effect};
+pub use effect::{AuthFailure, EchoMedia, Effect, Unproven};
 pub use refusal::Reason;
 pub use setup::DOCTOR;
 
@@ -137,7 +138,7 @@ impl Calls {
 
     /// When a timer of a call is next due.
     pub fn next_timeout(&self) -> Option<Moment> {
-        self.core.timers.next_deadline()
+        self.core.next_timeout()
     }
 
     /// Works on what the endpoint made of a message.
@@ -222,7 +223,7 @@ impl Calls {
 
     /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, endpoint: &mut Endpoint, now: Moment) {
-        while let Some((key, timer)) = self.core.timers.pop(now) {
+        while let Some((key, timer)) = self.core.pop_timer(now) {
             self.with(key, endpoint, now, |call, cx| match timer {
                 CallTimer::Deadline => call.on_deadline(cx),
                 CallTimer::Contact => call.on_contact(cx, None),

@@ -1,4 +1,5 @@
-//! Which messages belong together: by Call-ID, and the two legs of a back-to-back call by what the second repeats of the first.
+//! Which messages belong together: by Call-ID, and the legs of a back-to-back call by what a later one repeats of the first: numbers and
+//! media before it is answered, the id of its session or the dialog that is replaced (RFC 3891) afterwards.
 //! Retransmissions are left out. Calls leave as soon as they have been over for a while, so that a capture of any length needs the
 //! memory of its calls in progress; beyond a bound the one that was silent longest leaves early.
 
@@ -18,13 +19,15 @@ const MAX_HELD: usize = 96 * 1024 * 1024;
 const MAX_CALLS: usize = 65_536;
 /// What one call may hold; more is another part of it.
 const MAX_CALL: usize = 8 * 1024 * 1024;
+/// Sessions of one call.
+const MAX_SESSIONS: usize = 16;
 /// Calls at one address that a new leg is compared with.
 const MAX_CANDIDATES: usize = 64;
 
 #[derive(Debug)]
 struct Open {
-    /// Call-IDs; the first is the caller's leg.
-    legs: Vec<String>,
+    /// Call-IDs, and who is on the other side; the first is the caller's leg.
+    legs: Vec<(String, Role)>,
     messages: Vec<(Captured, usize)>,
     seen: HashSet<u64>,
     held: usize,
@@ -34,6 +37,10 @@ struct Open {
     /// What a second leg repeats.
     marks: HashSet<String>,
     us: Option<SocketAddr>,
+    /// Who sent the first request.
+    caller: SocketAddr,
+    /// What legs say that are begun for it.
+    sessions: HashSet<String>,
 }
 
 /// Puts messages together.
@@ -42,6 +49,7 @@ pub struct Collector {
     open: HashMap<u64, Open>,
     by_call_id: HashMap<String, u64>,
     by_us: HashMap<IpAddr, VecDeque<u64>>,
+    by_session: HashMap<String, u64>,
     silent: BTreeSet<(u64, u64)>,
     over: BTreeSet<(u64, u64)>,
     held: usize,
@@ -110,7 +118,7 @@ impl Collector {
 
     fn leg_of(&self, id: u64, call_id: &str) -> usize {
         let legs = self.open.get(&id).map(|open| &open.legs);
-        legs.and_then(|legs| legs.iter().position(|leg| leg == call_id))
+        legs.and_then(|legs| legs.iter().position(|(leg, _)| leg == call_id))
             .unwrap_or(0)
     }
 
@@ -118,10 +126,15 @@ impl Collector {
         let is_initial = message.status().is_none()
             && message.method() == "INVITE"
             && message.tag("To").is_none();
-        if is_initial && let Some(id) = self.first_leg(captured, message) {
+        if is_initial && let Some((id, far)) = self.joined(captured, message) {
             self.by_call_id.insert(call_id.to_owned(), id);
             let legs = self.open.get_mut(&id).map(|open| {
-                open.legs.push(call_id.to_owned());
+                open.legs.push((call_id.to_owned(), far));
+                let session = session(message).filter(|_| open.sessions.len() < MAX_SESSIONS);
+                if let Some(session) = session {
+                    self.by_session.insert(session.clone(), id);
+                    open.sessions.insert(session);
+                }
                 open.legs.len() - 1
             });
             return (id, legs.unwrap_or(0));
@@ -139,7 +152,7 @@ impl Collector {
         self.open.insert(
             id,
             Open {
-                legs: vec![call_id.to_owned()],
+                legs: vec![(call_id.to_owned(), Role::Caller)],
                 messages: Vec::new(),
                 seen: HashSet::new(),
                 held: 0,
@@ -152,9 +165,28 @@ impl Collector {
                     HashSet::new()
                 },
                 us: is_initial.then_some(captured.target),
+                caller: captured.source,
+                sessions: HashSet::new(),
             },
         );
         (id, 0)
+    }
+
+    /// The call that a leg begins for, and who is on its other side.
+    fn joined(&self, captured: &Captured, message: &Message) -> Option<(u64, Role)> {
+        if let Some(id) = self.first_leg(captured, message) {
+            return Some((id, Role::Runtime));
+        }
+        if let Some(id) = session(message).and_then(|session| self.by_session.get(&session)) {
+            let open = self.open.get(id)?;
+            let is_ours = open.us.is_some_and(|us| us.ip() == captured.source.ip());
+            let is_back = open.caller == captured.target;
+            return is_ours.then_some((*id, if is_back { Role::Caller } else { Role::Other }));
+        }
+        let replaces = message.first("Replaces")?;
+        let id = self.by_call_id.get(replaces.split(';').next()?.trim())?;
+        let open = self.open.get(id)?;
+        (open.us == Some(captured.target)).then_some((*id, Role::Caller))
     }
 
     /// The call whose second leg begins here: its first went to this sender, isn't answered, and has something in common with this one.
@@ -192,8 +224,11 @@ impl Collector {
         self.silent.remove(&(open.last, id));
         self.over.remove(&(open.last, id));
         self.held -= open.held;
-        for leg in &open.legs {
+        for (leg, _) in &open.legs {
             self.by_call_id.remove(leg);
+        }
+        for session in &open.sessions {
+            self.by_session.remove(session);
         }
         if let Some(us) = open.us
             && let Some(candidates) = self.by_us.get_mut(&us.ip())
@@ -222,6 +257,17 @@ fn marks(message: &Message) -> HashSet<String> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// What a back-to-back agent says of the call on every leg that it begins for it: a header such as `X-PLATFORM-SESSION-ID`.
+fn session(message: &Message) -> Option<String> {
+    let named = message
+        .lines()
+        .iter()
+        .find(|line| line.name().to_ascii_lowercase().ends_with("-session-id"));
+    named
+        .map(super::message::Line::value)
+        .filter(|value| uuid::Uuid::try_parse(value).is_ok())
 }
 
 impl Open {
@@ -259,7 +305,8 @@ impl Open {
         };
         for (captured, leg) in self.messages {
             let message = Message::parse(&captured.octets);
-            let (from, to) = roles.of(leg, &captured, &message);
+            let far = self.legs.get(leg).map_or(Role::Caller, |(_, far)| *far);
+            let (from, to) = roles.of((leg, far), &captured, &message);
             if call.entries.is_empty() {
                 call.title = title(&message);
             }
@@ -289,22 +336,36 @@ fn title(message: &Message) -> String {
 #[derive(Debug, Default)]
 struct Roles {
     known: HashMap<(usize, SocketAddr), Role>,
+    /// Who sent the first request of a leg, by its tag.
+    first: HashMap<usize, (String, Role)>,
     order: Vec<(Role, SocketAddr)>,
 }
 
 impl Roles {
-    fn of(&mut self, leg: usize, captured: &Captured, message: &Message) -> (Role, Role) {
+    fn of(
+        &mut self,
+        (leg, far): (usize, Role),
+        captured: &Captured,
+        message: &Message,
+    ) -> (Role, Role) {
         let (source, target) = (captured.source, captured.target);
-        let (far, near) = if leg == 0 {
-            (Role::Caller, Role::Us)
-        } else {
-            (Role::Runtime, Role::Us)
-        };
+        let near = Role::Us;
         let is_request = message.status().is_none();
-        // A first request: towards us on the caller's leg, from us on the other.
-        let forward = match (is_request, leg) {
-            (true, 0) | (false, 1..) => (far, near),
-            (false, 0) | (true, 1..) => (near, far),
+        // A first request: towards us on the caller's leg and where somebody takes its place, from us on the others.
+        let is_towards_us = leg == 0 || message.first("Replaces").is_some();
+        let tag = message.tag("From").unwrap_or_default();
+        let begins = || (tag.clone(), if is_towards_us { far } else { near });
+        let (first, sender) = self.first.entry(leg).or_insert_with(begins);
+        // A connection of its own may carry what the other side asks.
+        let asks = if *first == tag {
+            *sender
+        } else {
+            opposite(*sender, far)
+        };
+        let forward = if is_request {
+            (asks, opposite(asks, far))
+        } else {
+            (opposite(asks, far), asks)
         };
         let from = self.known.get(&(leg, source)).copied();
         let to = self.known.get(&(leg, target)).copied();
@@ -331,7 +392,6 @@ impl Roles {
 const fn opposite(role: Role, far: Role) -> Role {
     match role {
         Role::Us => far,
-        Role::Caller | Role::Runtime => Role::Us,
-        Role::Other => Role::Other,
+        Role::Caller | Role::Runtime | Role::Other => Role::Us,
     }
 }

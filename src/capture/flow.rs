@@ -45,7 +45,7 @@ pub enum Role {
     Us,
     /// Whom the daemon asked in turn.
     Runtime,
-    /// Anyone else.
+    /// Whom the daemon called besides, as where a call was transferred to; or anyone else.
     Other,
 }
 

@@ -1,6 +1,6 @@
 //! Calls played through the core in this process, on a clock that waits for nobody: thousands a second, and nothing of it is stored.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -18,19 +18,23 @@ use crate::engine::rehearsal::Rehearsal;
 const CALLER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), 5060);
 pub(super) const RUNTIME: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)), 5060);
+const OTHER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 4)), 5060);
 /// The number of the caller's connection, where it has one.
 const CONNECTION: u32 = 1;
 /// How long what a call leaves may live: beyond the longest of SIP's timers.
 const REST: Duration = Duration::from_secs(90);
 
-/// The core, and the two sides of one call.
+/// The core, and the sides of one call.
 #[derive(Debug)]
 pub(super) struct InProcess {
     core: Rehearsal,
     caller: Flow,
-    /// How the runtime was called last; before, it can't say anything.
-    runtime: Option<Flow>,
-    plays_runtime: bool,
+    /// How each was called last; before, it can't say anything.
+    called: HashMap<Role, Flow>,
+    /// Whose addresses were called.
+    known: HashMap<SocketAddr, Role>,
+    /// Whether the runtime is played, and whoever else is called.
+    plays: [bool; 2],
     arrived: VecDeque<Incoming>,
 }
 
@@ -44,13 +48,14 @@ impl InProcess {
         Ok(Self {
             caller,
             core,
-            runtime: None,
-            plays_runtime: false,
+            called: HashMap::new(),
+            known: HashMap::new(),
+            plays: [false; 2],
             arrived: VecDeque::new(),
         })
     }
 
-    /// Makes ready for a call.
+    /// Makes ready for a call; `plays` is whether the runtime is played, and whoever else is called.
     ///
     /// # Errors
     /// The configuration has no listener for its transport.
@@ -58,11 +63,16 @@ impl InProcess {
         &mut self,
         config: &Config,
         transport: Transport,
-        plays_runtime: bool,
+        plays: [bool; 2],
     ) -> Result<(), String> {
         self.caller = caller(config, transport)?;
-        self.runtime = None;
-        self.plays_runtime = plays_runtime;
+        self.called.clear();
+        self.known = HashMap::from([
+            (self.caller.peer, Role::Caller),
+            (RUNTIME, Role::Runtime),
+            (OTHER, Role::Other),
+        ]);
+        self.plays = plays;
         Ok(())
     }
 
@@ -75,15 +85,34 @@ impl InProcess {
 
     fn collect(&mut self) {
         for (flow, octets) in self.core.take_sent() {
-            let party = if flow.peer == self.caller.peer {
-                Role::Caller
-            } else {
-                self.runtime = Some(flow);
-                Role::Runtime
-            };
-            if party == Role::Caller || self.plays_runtime {
+            let party = self.party(&flow);
+            if party != Role::Caller {
+                self.called.insert(party, flow);
+            }
+            if party == Role::Caller || self.plays(party) {
                 self.arrived.push_back(Incoming { party, octets });
             }
+        }
+    }
+
+    /// Whose address it is. The agent's runtime is called first, wherever it is.
+    fn party(&mut self, flow: &Flow) -> Role {
+        if let Some(known) = self.known.get(&flow.peer) {
+            return *known;
+        }
+        let [plays_runtime, plays_other] = self.plays;
+        let is_other = plays_other && (!plays_runtime || self.called.contains_key(&Role::Runtime));
+        let party = if is_other { Role::Other } else { Role::Runtime };
+        self.known.insert(flow.peer, party);
+        party
+    }
+
+    const fn plays(&self, party: Role) -> bool {
+        match party {
+            Role::Caller => true,
+            Role::Runtime => self.plays[0],
+            Role::Other => self.plays[1],
+            Role::Us => false,
         }
     }
 }
@@ -134,27 +163,31 @@ impl Wire for InProcess {
     }
 
     fn local(&self, party: Role) -> Option<SocketAddr> {
-        match party {
-            Role::Caller => Some(CALLER),
-            Role::Runtime => self.plays_runtime.then_some(RUNTIME),
-            Role::Us | Role::Other => None,
-        }
+        let address = match party {
+            Role::Caller => CALLER,
+            Role::Runtime => RUNTIME,
+            Role::Other => OTHER,
+            Role::Us => return None,
+        };
+        self.plays(party).then_some(address)
     }
 
     fn transport(&self, party: Role) -> Transport {
-        match (party, &self.runtime) {
-            (Role::Runtime, Some(flow)) => transport(flow),
-            (Role::Runtime, None) => Transport::Udp,
-            (Role::Caller | Role::Us | Role::Other, _) => transport(&self.caller),
+        match party {
+            Role::Runtime | Role::Other => {
+                self.called.get(&party).map_or(Transport::Udp, transport)
+            }
+            Role::Caller | Role::Us => transport(&self.caller),
         }
     }
 
     fn send(&mut self, party: Role, octets: &[u8]) -> io::Result<()> {
         let flow = match party {
-            Role::Runtime => self
-                .runtime
+            Role::Runtime | Role::Other => *self
+                .called
+                .get(&party)
                 .ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "nobody has called"))?,
-            Role::Caller | Role::Us | Role::Other => self.caller,
+            Role::Caller | Role::Us => self.caller,
         };
         self.core.receive(flow, octets);
         Ok(())

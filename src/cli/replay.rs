@@ -20,6 +20,8 @@ use crate::engine::rehearsal::Rehearsal;
 
 /// The most calls of one run.
 const MAX_CALLS: usize = 100_000;
+/// So many of those that went as captured have their ladder in the report.
+const MAX_LADDERS: usize = 10_000;
 
 /// Plays captured calls against a daemon, and says where it answers differently.
 ///
@@ -37,12 +39,15 @@ pub(super) struct Command {
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "in_process")]
     to: Option<String>,
     /// Without a daemon: through the core in this process, by the orgs, agents and trunks of the configured database, on a clock that
-    /// waits for nobody. Plays the runtime's side wherever it was captured. Stores nothing.
-    #[arg(long, conflicts_with_all = ["to", "runtime"])]
+    /// waits for nobody. Plays the runtime's side, and that of whoever else was called, wherever they were captured. Stores nothing.
+    #[arg(long, conflicts_with_all = ["to", "runtime", "other"])]
     in_process: bool,
     /// Play the runtime's side too, here.
     #[arg(long, value_name = "ADDRESS:PORT")]
     runtime: Option<SocketAddr>,
+    /// Play the side of whoever else is called, as the destination of a transfer, here.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    other: Option<SocketAddr>,
     /// `udp` or `tcp`, whatever was captured.
     #[arg(long, value_parser = transport)]
     transport: Option<Transport>,
@@ -129,12 +134,12 @@ impl std::fmt::Debug for Command {
 impl Command {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let target = self.to.as_deref().map(address).transpose()?;
-        let calls = self.calls()?;
         let options = Options {
             target: target.unwrap_or(in_process::RUNTIME),
             transport: self.transport,
             credentials: self.user.clone().zip(self.password.clone()),
             runtime: self.runtime,
+            other: self.other,
             speed: self.speed.0,
             tolerance: self.tolerance,
             patience: self.patience,
@@ -142,10 +147,9 @@ impl Command {
             now,
         };
         let played = if self.in_process {
-            self.play_in_process(&calls, &options, config)?
+            self.play_in_process(&options, config)?
         } else {
-            let played = calls.iter().map(|call| self.told(play(call, &options)));
-            played.collect()
+            self.each(|call| Ok(play(call, &options)))?
         };
         let name = self
             .capture
@@ -155,12 +159,7 @@ impl Command {
         self.report(&Run::new(name.into_owned(), played))
     }
 
-    fn play_in_process(
-        &self,
-        calls: &[Call],
-        options: &Options,
-        config: &Config,
-    ) -> Result<Vec<Played>, Failure> {
+    fn play_in_process(&self, options: &Options, config: &Config) -> Result<Vec<Played>, Failure> {
         let core = outset::block_on(async {
             let store = outset::open_store(config).await?;
             let directory = outset::open_directory(config, &store).await?;
@@ -174,21 +173,21 @@ impl Command {
             ))
         })?;
         let mut stage = InProcess::new(core, config).map_err(Failure::Outset)?;
-        let mut played = Vec::with_capacity(calls.len());
-        for call in calls {
+        self.each(|call| {
             let transport = options.transport_for(captured_on(call));
-            let plays_runtime = call.peers.iter().any(|(role, _)| *role == Role::Runtime);
-            stage
-                .begin(config, transport, plays_runtime)
-                .map_err(Failure::Outset)?;
+            let plays = |role| call.peers.iter().any(|(known, _)| *known == role);
+            stage.begin(
+                config,
+                transport,
+                [plays(Role::Runtime), plays(Role::Other)],
+            )?;
             let mut outcome = play_over(call, options, &mut stage);
             if !stage.end() {
                 outcome.passed = false;
                 outcome.error = Some("something of the call is alive long after it".to_owned());
             }
-            played.push(self.told(outcome));
-        }
-        Ok(played)
+            Ok(outcome)
+        })
     }
 
     /// Shows a call that was played, to people.
@@ -199,27 +198,51 @@ impl Command {
         played
     }
 
-    fn calls(&self) -> Result<Vec<Call>, Failure> {
+    /// Plays each call as it is read, so that a capture may be larger than the memory.
+    fn each(
+        &self,
+        mut play: impl FnMut(&Call) -> Result<Played, String>,
+    ) -> Result<Vec<Played>, Failure> {
         let refused = |why: &dyn std::fmt::Display| {
             Failure::Command(format!("{}: {why}", self.capture.display()))
         };
         let file = File::open(&self.capture).map_err(|error| refused(&error))?;
-        let mut calls = Vec::new();
-        let mut number = 0;
+        let mut played: Vec<Played> = Vec::new();
+        let (mut number, mut left_out, mut fault) = (0, 0, None);
         import(BufReader::new(file), None, &mut |call| {
             number += 1;
-            if (self.call.is_empty() || self.call.contains(&number)) && calls.len() < MAX_CALLS {
-                calls.push(call);
+            if !(self.call.is_empty() || self.call.contains(&number)) || fault.is_some() {
+                return Ok(());
+            }
+            if played.len() >= MAX_CALLS {
+                left_out += 1;
+                return Ok(());
+            }
+            match play(&call) {
+                Ok(outcome) => {
+                    let mut outcome = self.told(outcome);
+                    if outcome.passed && played.len() >= MAX_LADDERS {
+                        outcome.steps = Vec::new();
+                    }
+                    played.push(outcome);
+                }
+                Err(why) => fault = Some(why),
             }
             Ok(())
         })
         .map_err(|fault| refused(&fault))?;
-        if calls.is_empty() {
+        if let Some(why) = fault {
+            return Err(Failure::Outset(why));
+        }
+        if played.is_empty() {
             return Err(refused(&format_args!(
                 "there is no such call; it holds {number}"
             )));
         }
-        Ok(calls)
+        if left_out > 0 {
+            eprintln!("The first {MAX_CALLS} calls were played; {left_out} more were not.");
+        }
+        Ok(played)
     }
 
     fn report(&self, run: &Run) -> Result<(), Failure> {

@@ -148,6 +148,7 @@ impl Command {
         let (is_sent, leg) = (item["direction"] == "sent", text(&item["leg"]));
         let arrow = if is_sent { "-->" } else { "<--" };
         let summary = text(&item["summary"]).escape_debug();
+        let leg = format!("{leg} ");
         let head = format!("{time}  trunkline {arrow} {leg:<8}{summary}");
         if !self.messages {
             return head;

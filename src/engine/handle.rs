@@ -127,6 +127,12 @@ impl Handle {
         Ok(asked.await?.unwrap_or(Err(hold::Unable::NotUp)))
     }
 
+    /// The node that has or had a call, if it isn't this one.
+    pub fn another_of(&self, call: Uuid) -> Option<u8> {
+        let (node, _) = place_of(call)?;
+        (node != self.node).then_some(node.0)
+    }
+
     /// Asks the shard of a call; `None` if that is on another node, or nowhere.
     async fn ask<T>(
         &self,

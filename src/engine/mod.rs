@@ -9,6 +9,7 @@ mod contacts;
 mod handle;
 mod inbox;
 mod lanes;
+mod log_ins;
 mod memory;
 mod observe;
 mod outside;
@@ -29,8 +30,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::mpsc;
-use trunkline_sip::auth::{NonceWindow, Nonces, Part};
+use trunkline_sip::auth::{NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::Transport;
@@ -44,7 +44,7 @@ use crate::calls::caps::Caps;
 use crate::calls::limits::Limits;
 use crate::calls::live::LiveCalls;
 use crate::calls::record::Fact;
-use crate::calls::{self, AuthFailure, Calls, Core, Reason};
+use crate::calls::{self, Calls, Core, Reason};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::journal::Journal;
@@ -56,7 +56,7 @@ use crate::listener::udp::{Batch, UdpSocket};
 use crate::media::{self, EchoMedia};
 use crate::registrar::bindings::Bindings;
 use crate::registrar::{self, Registrar};
-use crate::store::{NewAuthFailure, Store};
+use crate::store::Store;
 use crate::traces::{Tap, Traces};
 
 use bound::Sorted;
@@ -75,8 +75,6 @@ use told::Told;
 
 /// Nonces that are remembered as used; beyond, the oldest go first.
 const NONCES: usize = 1_000_000;
-/// Failed log-ins that may wait to be written.
-const AUTH_FAILURES: usize = 1_024;
 /// How often is looked whether all registrations are taken back.
 const LEAVING_LOOK: Duration = Duration::from_millis(20);
 /// How long the echo agent hears nothing before it hangs up.
@@ -142,7 +140,7 @@ impl Engine {
             contacts: Contacts::start(deps.store.clone(), &deps.runtime),
             resolver: Resolver::new(&config.sip.nameservers),
             media,
-            auth_failures: record_auth_failures(deps.store.clone(), &deps.runtime),
+            auth_failures: log_ins::start(deps.store.clone(), &deps.runtime),
             told: told.clone(),
             runtime: deps.runtime.clone(),
             media_ip: config.media.ip,
@@ -446,52 +444,5 @@ async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>) {
             memory::give_back();
         }
         was_busy = busy;
-    }
-}
-
-/// The task that writes failed log-ins down; a flood of them is cut.
-fn record_auth_failures(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<AuthFailure> {
-    let (sender, mut failures) = mpsc::channel::<AuthFailure>(AUTH_FAILURES);
-    runtime.spawn(async move {
-        let mut batch = Vec::new();
-        while failures.recv_many(&mut batch, AUTH_FAILURES).await > 0 {
-            let noted: Vec<NewAuthFailure> = batch.drain(..).map(noted).collect();
-            if let Err(error) = store.auth_failures().record(&noted).await {
-                tracing::warn!(%error, "failed log-ins were not recorded");
-            }
-        }
-    });
-    sender
-}
-
-fn noted(failure: AuthFailure) -> NewAuthFailure {
-    // What a peer sent: of bounded length, and as PostgreSQL takes it.
-    let text = |sent: &str| -> Box<str> {
-        let kept = sent.chars().filter(|char| *char != '\0').take(255);
-        kept.collect::<String>().into()
-    };
-    NewAuthFailure {
-        org: failure.org,
-        trunk: failure.trunk,
-        username: text(&failure.username),
-        source: failure.source.ip(),
-        part: part_name(failure.part),
-        at: failure.at,
-        sip_call_id: text(&failure.call_id),
-        dialled: failure.dialled.as_deref().map(text),
-    }
-}
-
-/// The name of the wrong part as the API has it.
-const fn part_name(part: Part) -> &'static str {
-    match part {
-        Part::Password => "password",
-        Part::Uri => "uri",
-        Part::Algorithm => "algorithm",
-        Part::Malformed => "malformed",
-        Part::User => "user",
-        Part::Expired => "expired",
-        Part::Realm => "realm",
-        Part::Nonce => "nonce",
     }
 }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::contacts::Contacts;
 use super::inbox::{Inbox, Input};
+use super::log_ins::Failed;
 use super::observe::Observer;
 use super::registrations;
 use super::resolve::Resolver;
@@ -43,7 +44,7 @@ pub(crate) struct Outside {
     pub(crate) media: EchoMedia,
     /// Where callers are told to send their audio.
     pub(crate) media_ip: IpAddr,
-    pub(crate) auth_failures: mpsc::Sender<AuthFailure>,
+    pub(crate) auth_failures: mpsc::Sender<Failed>,
     pub(crate) told: Told,
     pub(crate) runtime: tokio::runtime::Handle,
     /// Whoever has to know which legs belong together.
@@ -171,7 +172,8 @@ impl Outside {
                     .update(key, media.remote, media.payload, media.telephone_event, now);
             }
             Effect::CloseEcho { call } => self.media.close(self.media_key(call)),
-            Effect::AuthFailure(failure) => self.auth_failure(failure),
+            Effect::AuthFailure(failure) => self.auth_failure(Failed::LogIn(failure)),
+            Effect::Unproven(unproven) => self.auth_failure(Failed::Unproven(unproven)),
             Effect::Turned { reason } => observer.turned(reason),
         }
     }
@@ -182,16 +184,18 @@ impl Outside {
             registrar::Effect::Changed(change) => {
                 registrations::note(&change, &self.told, now);
             }
-            registrar::Effect::AuthFailure(failed) => self.auth_failure(AuthFailure {
-                org: failed.org,
-                trunk: failed.trunk,
-                username: failed.username,
-                source: failed.source,
-                at: failed.at,
-                part: failed.part,
-                call_id: failed.call_id,
-                dialled: None,
-            }),
+            registrar::Effect::AuthFailure(failed) => {
+                self.auth_failure(Failed::LogIn(AuthFailure {
+                    org: failed.org,
+                    trunk: failed.trunk,
+                    username: failed.username,
+                    source: failed.source,
+                    at: failed.at,
+                    part: failed.part,
+                    call_id: failed.call_id,
+                    dialled: None,
+                }))
+            }
         }
     }
 
@@ -213,7 +217,7 @@ impl Outside {
     }
 
     /// A flood of failed log-ins is cut, not queued.
-    fn auth_failure(&self, failure: AuthFailure) {
+    fn auth_failure(&self, failure: Failed) {
         if self.auth_failures.try_send(failure).is_err() {
             metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
         }

@@ -235,6 +235,7 @@ impl Rehearsal {
             | Effect::UpdateEcho { .. }
             | Effect::CloseEcho { .. }
             | Effect::AuthFailure(_)
+            | Effect::Unproven(_)
             | Effect::Turned { .. } => {}
         }
     }

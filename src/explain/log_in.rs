@@ -35,7 +35,18 @@ pub fn sentence(part: &str) -> &'static str {
         "address" => {
             "A call to a number of this org came without credentials from an address that isn't allowed, and the challenge wasn't answered: enter the trunk's credentials in the PBX, or add the address to the trunk's allowed_addresses."
         }
+        "number" => {
+            "A call came without credentials from an address that the trunk allows, for a number of this org that isn't on the trunk's list, and the challenge wasn't answered: add the number to the trunk, or enter its credentials in the PBX."
+        }
         _ => "The log-in was refused.",
+    }
+}
+
+/// Under which name somebody tried, as part of a sentence.
+pub fn as_whom(username: &str) -> String {
+    match username {
+        "" => "without credentials".to_owned(),
+        username => format!("as {username:?}"),
     }
 }
 

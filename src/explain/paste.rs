@@ -1,9 +1,10 @@
-//! Settings of phone systems, ready to be pasted or entered, for one trunk. The password stays out: whoever may see it fills it in.
+//! Settings of phone systems, ready to be pasted or entered, for one trunk. A password that not everybody may see stays out: whoever may
+//! fills it in.
 
 use super::pbx::Pbx;
 
-/// Where the password goes.
-const PASSWORD: &str = "<the trunk's auth_password>";
+/// What stands where the password goes.
+pub const PASSWORD: &str = "<the trunk's auth_password>";
 
 /// What a trunk's settings are made of.
 #[derive(Copy, Clone, Debug)]
@@ -12,6 +13,8 @@ pub struct Trunk<'t> {
     pub endpoint: &'t str,
     /// The digest user name.
     pub username: &'t str,
+    /// The password, or [`PASSWORD`].
+    pub password: &'t str,
     /// The digest realm.
     pub realm: &'t str,
 }
@@ -78,7 +81,10 @@ fn host(endpoint: &str) -> &str {
 
 fn asterisk(trunk: Trunk<'_>) -> String {
     let Trunk {
-        endpoint, username, ..
+        endpoint,
+        username,
+        password,
+        ..
     } = trunk;
     let host = host(endpoint);
     format!(
@@ -99,7 +105,7 @@ from_domain={host}
 type=auth
 auth_type=userpass
 username={username}
-password={PASSWORD}
+password={password}
 
 [trunkline]
 type=aor
@@ -118,6 +124,7 @@ fn freeswitch(trunk: Trunk<'_>) -> String {
     let Trunk {
         endpoint,
         username,
+        password,
         realm,
     } = trunk;
     let realm = realm
@@ -129,7 +136,7 @@ fn freeswitch(trunk: Trunk<'_>) -> String {
 <include>
   <gateway name=\"trunkline\">
     <param name=\"username\" value=\"{username}\"/>
-    <param name=\"password\" value=\"{PASSWORD}\"/>
+    <param name=\"password\" value=\"{password}\"/>
     <param name=\"realm\" value=\"{realm}\"/>
     <param name=\"proxy\" value=\"{endpoint}\"/>
     <param name=\"register\" value=\"false\"/>
@@ -146,12 +153,13 @@ fn cisco(trunk: Trunk<'_>) -> String {
     let Trunk {
         endpoint,
         username,
+        password,
         realm,
     } = trunk;
     let target = host(endpoint);
     format!(
         "sip-ua
- authentication username {username} password {PASSWORD} realm {realm}
+ authentication username {username} password {password} realm {realm}
  timers session-expires 1800
 dial-peer voice 5060 voip
  description trunkline
@@ -169,7 +177,7 @@ fn form(trunk: Trunk<'_>, page: &str, fields: &[(&str, &str)]) -> String {
     let own = [
         ("Hostname / SIP server", trunk.endpoint),
         ("Authentication user", trunk.username),
-        ("Password", PASSWORD),
+        ("Password", trunk.password),
     ];
     for (name, value) in own.iter().chain(fields) {
         text.push_str(&format!("  {name:<24}  {value}\n"));
@@ -186,6 +194,7 @@ mod tests {
         let trunk = Trunk {
             endpoint: "sip.example.com:5070",
             username: "trunk-x",
+            password: PASSWORD,
             realm: "a\"b",
         };
         for pbx in [

@@ -74,8 +74,10 @@ pub async fn of_trunk(
         report.findings.push(Finding::problem(
             "log_ins",
             format!(
-                "{count} log-ins failed in the last 24 hours, the last from {} as {:?} ({}).",
-                last.source, last.username, last.part
+                "{count} log-ins failed in the last 24 hours, the last from {} {} ({}).",
+                last.source,
+                log_in::as_whom(&last.username),
+                last.part
             ),
             log_in::sentence(&last.part),
         ));
@@ -85,6 +87,7 @@ pub async fn of_trunk(
         let settings = Trunk {
             endpoint,
             username: &trunk.username,
+            password: paste::PASSWORD,
             realm,
         };
         let pbx = report.user_agent.as_deref().and_then(Pbx::of_user_agent);

@@ -99,6 +99,17 @@ impl Numbers<'_> {
         Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
     }
 
+    /// The org that the number is verified in.
+    ///
+    /// # Errors
+    /// [`Broke`] alone.
+    pub async fn verified_in(self, number: &E164) -> Result<Option<Uuid>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL";
+        let found: Option<(Uuid,)> = fetch_optional!(reading, sql, number.as_str())?;
+        Ok(found.map(|(org,)| org))
+    }
+
     /// The org's numbers, newest first.
     ///
     /// # Errors

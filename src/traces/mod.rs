@@ -364,26 +364,28 @@ impl Traces {
         Found { messages, left_out }
     }
 
-    /// The Call-ID of the first message that we sent within a time and that holds these octets: of a leg that was never answered.
-    /// Reads files.
-    pub fn holding(&self, text: &[u8], from: Moment, until: Moment) -> Option<String> {
+    /// The INVITEs of a time that hold these octets, whether we sent each and its Call-ID, one for each Call-ID, in the order of
+    /// time: legs that were begun. Reads files.
+    pub fn begun(&self, text: &[u8], from: Moment, until: Moment) -> Vec<(bool, String)> {
         let wanted = Wanted {
             keys: None,
             from,
             until,
         };
         let finder = memchr::memmem::Finder::new(text);
-        let mut first: Option<(u64, String)> = None;
+        let mut begun: Vec<(u64, bool, String)> = Vec::new();
         self.each(&wanted, &mut |record| {
-            if record.is_sent
-                && first.as_ref().is_none_or(|(at, _)| record.at < *at)
-                && finder.find(record.octets).is_some()
-            {
+            if record.octets.starts_with(b"INVITE ") && finder.find(record.octets).is_some() {
                 let call_id = String::from_utf8_lossy(scan::call_id(record.octets));
-                first = Some((record.at, call_id.into_owned()));
+                begun.push((record.at, record.is_sent, call_id.into_owned()));
             }
         });
-        first.map(|(_, call_id)| call_id)
+        begun.sort();
+        let mut known = HashSet::new();
+        begun.retain(|(_, _, call_id)| known.insert(call_id.clone()));
+        let legs = begun.into_iter();
+        legs.map(|(_, is_sent, call_id)| (is_sent, call_id))
+            .collect()
     }
 
     /// Messages that may be wanted, in no order; none twice from memory and disk.

@@ -87,7 +87,7 @@ pub fn label(message: &Message) -> String {
 pub struct Rung {
     /// Microseconds since 1970.
     pub at: u64,
-    /// `caller` or `runtime` and whether we sent it; `None` for what we decided.
+    /// `caller`, `runtime` or `destination` and whether we sent it; `None` for what we decided.
     pub leg: Option<(&'static str, bool)>,
     /// What it is.
     pub text: String,
@@ -107,8 +107,15 @@ pub fn ladder(rungs: &[Rung]) -> String {
         let _ = match rung.leg {
             Some(("caller", true)) => writeln!(text, "{time:>9}  <--- {shown}"),
             Some(("caller", false)) => writeln!(text, "{time:>9}  ---> {shown}"),
-            Some((_, true)) => writeln!(text, "{time:>9}  {:30}---> {shown}", ""),
-            Some((_, false)) => writeln!(text, "{time:>9}  {:30}<--- {shown}", ""),
+            Some((leg, is_sent)) => {
+                let arrow = if is_sent { "--->" } else { "<---" };
+                let whose = if leg == "runtime" {
+                    String::new()
+                } else {
+                    format!("  [{leg}]")
+                };
+                writeln!(text, "{time:>9}  {:30}{arrow} {shown}{whose}", "")
+            }
             None => writeln!(text, "{time:>9}  * {shown}"),
         };
     }
@@ -118,6 +125,26 @@ pub fn ladder(rungs: &[Rung]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_side_of_a_destination_is_named() {
+        let rung = |leg, is_sent, text: &str| Rung {
+            at: 0,
+            leg: Some((leg, is_sent)),
+            text: text.to_owned(),
+        };
+        let shown = ladder(&[
+            rung("caller", false, "INVITE"),
+            rung("runtime", true, "INVITE"),
+            rung("destination", true, "INVITE"),
+        ]);
+        let ends: Vec<&str> = shown.lines().map(|line| line[11..].trim()).collect();
+        assert_eq!(
+            ends[1..],
+            ["---> INVITE", "---> INVITE", "---> INVITE  [destination]"],
+            "{shown}"
+        );
+    }
 
     #[test]
     fn no_credential_is_shown() {

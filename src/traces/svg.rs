@@ -1,4 +1,4 @@
-//! The ladder of a call as a picture: three lines of life, an arrow a message, a note for what was decided.
+//! The ladder of a call as a picture: three lines of life, four where the call was handed on from here, an arrow a message, a note for what was decided.
 
 use std::fmt::{self, Write as _};
 
@@ -8,7 +8,9 @@ use super::show::Rung;
 const CALLER: u32 = 190;
 const OURS: u32 = 470;
 const RUNTIME: u32 = 750;
-const WIDTH: u32 = 860;
+const DESTINATION: u32 = 1030;
+/// What stands to the right of the last line.
+const MARGIN: u32 = 110;
 const STEP: u32 = 30;
 const TOP: u32 = 64;
 /// Letters of a decision that fit one line of it, and how many lines are shown.
@@ -60,17 +62,23 @@ pub fn svg(rungs: &[Rung]) -> String {
         }
     }
     let height = y + STEP / 2;
+    let mut lines = vec![
+        (CALLER, "caller"),
+        (OURS, "trunkline"),
+        (RUNTIME, "runtime"),
+    ];
+    let is_handed_on = |rung: &Rung| rung.leg.is_some_and(|(leg, _)| leg == "destination");
+    if rungs.iter().any(is_handed_on) {
+        lines.push((DESTINATION, "destination"));
+    }
+    let width = lines.last().map_or(0, |(x, _)| *x) + MARGIN;
     let mut picture = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
          aria-label=\"Ladder of the call\" font-family=\"ui-monospace, monospace\" font-size=\"12\" fill=\"currentColor\" stroke=\"none\">\
          <defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto-start-reverse\">\
          <path d=\"M0 0 L8 4 L0 8 Z\"/></marker></defs>"
     );
-    for (x, name) in [
-        (CALLER, "caller"),
-        (OURS, "trunkline"),
-        (RUNTIME, "runtime"),
-    ] {
+    for (x, name) in lines {
         let _ = write!(
             picture,
             "<text x=\"{x}\" y=\"24\" text-anchor=\"middle\" font-weight=\"bold\">{name}</text>\
@@ -83,10 +91,10 @@ pub fn svg(rungs: &[Rung]) -> String {
 }
 
 fn arrow(body: &mut String, y: u32, leg: &str, is_sent: bool, text: &str) {
-    let (left, right) = if leg == "caller" {
-        (CALLER, OURS)
-    } else {
-        (OURS, RUNTIME)
+    let (left, right) = match leg {
+        "caller" => (CALLER, OURS),
+        "destination" => (OURS, DESTINATION),
+        _ => (OURS, RUNTIME),
     };
     let (from, to) = match (leg, is_sent) {
         ("caller", true) => (right, left),
@@ -98,7 +106,11 @@ fn arrow(body: &mut String, y: u32, leg: &str, is_sent: bool, text: &str) {
         body,
         "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
          <line x1=\"{from}\" y1=\"{y}\" x2=\"{to}\" y2=\"{y}\" stroke=\"currentColor\" marker-end=\"url(#head)\"/>",
-        left.midpoint(right),
+        // In the middle of what is free: no line of life runs through it.
+        match leg {
+            "destination" => RUNTIME.midpoint(DESTINATION),
+            _ => left.midpoint(right),
+        },
         y - 6,
         Escaped(&shortened(text, 38)),
     );
@@ -183,7 +195,13 @@ mod tests {
         assert_eq!(picture.matches("italic").count(), LINES + 1);
         assert!(picture.contains(&format!(">{}…</text>", "x".repeat(37))));
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
-        assert!(svg(&[]).contains("runtime"));
+        assert!(svg(&[]).contains("runtime") && !picture.contains("destination"));
+        let picture = svg(&[rung(Some(("destination", false)), "200 OK (INVITE)")]);
+        assert!(
+            picture.contains("x1=\"1030\" y1=\"64\" x2=\"470\"")
+                && picture.contains(">destination<"),
+            "{picture}"
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Why a call went where it went, and why a log-in failed, as the org's people see it; and what the doctor finds on their trunk.
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::dns::{self, Record};
 use crate::harness::{Caller, Credentials, Daemon, Deadline, House, Message, Runtime, tools};
 
 /// What follows a call is written within this time.
@@ -91,6 +93,79 @@ fn a_user_name_of_nobody_is_told_to_whom_the_address_belongs() {
         (&json!("user"), &json!("nobody")),
         "{newest}"
     );
+}
+
+/// A PBX that was to be known by its address and isn't: it leaves the challenge unanswered.
+#[test]
+fn who_proves_nothing_is_named_by_its_address() {
+    const LISTED: &str = "+12025550123";
+    const UNLISTED: &str = "+12025550199";
+    let house = House::new();
+    house.assign(UNLISTED, &house.first_agent);
+    house.allow("127.0.0.1/32");
+    let daemon = house.serve();
+    let calls = |from: &str, number: &str, call_id: &str| {
+        let socket = UdpSocket::bind((from, 0)).expect("an address");
+        let wait = Some(Duration::from_secs(10));
+        socket.set_read_timeout(wait).expect("a timeout");
+        let (own, daemon) = (socket.local_addr().expect("its own"), daemon.sip());
+        let invite = format!(
+            "INVITE sip:{number}@{daemon} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK{call_id};rport\r\nMax-Forwards: 70\r\n\
+             From: <sip:100@{own}>;tag=1\r\nTo: <sip:{number}@{daemon}>\r\nCall-ID: {call_id}\r\nCSeq: 1 INVITE\r\n\
+             Contact: <sip:100@{own}>\r\nContent-Length: 0\r\n\r\n"
+        );
+        let mut answer = [0; 2_048];
+        socket
+            .send_to(invite.as_bytes(), daemon)
+            .expect("it is sent");
+        let length = socket.recv(&mut answer).expect("an answer");
+        assert!(answer[..length].starts_with(b"SIP/2.0 401 "), "{call_id}");
+    };
+    let newest = |count: u64| {
+        let newest = failures(&daemon, count).remove(0);
+        assert_eq!(newest["username"], "", "{newest}");
+        newest
+    };
+    calls("127.0.0.2", LISTED, "elsewhere");
+    let found = newest(1);
+    assert_eq!(
+        [
+            &found["part"],
+            &found["source"],
+            &found["dialled"],
+            &found["sip_call_id"]
+        ],
+        ["address", "127.0.0.2", LISTED, "elsewhere"],
+        "{found}"
+    );
+    calls("127.0.0.1", UNLISTED, "another-number");
+    let found = newest(2);
+    assert_eq!(
+        [&found["part"], &found["dialled"]],
+        ["number", UNLISTED],
+        "{found}"
+    );
+    // A number of nobody's, and the same source once more: no news.
+    calls("127.0.0.2", "+442071838750", "nobody");
+    calls("127.0.0.2", LISTED, "again");
+    // Whoever answers the challenge is no such case.
+    if tools(&["sipp"]) {
+        daemon
+            .caller()
+            .dials(UNLISTED)
+            .play("caller_hangs_up")
+            .finish();
+    }
+    let (code, report) = daemon.house.doctor();
+    assert_eq!(code, Some(1), "{report}");
+    let told = problems(&report);
+    assert!(
+        told.iter()
+            .any(|text| text.contains("without credentials (number)")),
+        "{told:?}"
+    );
+    std::thread::sleep(Duration::from_secs(6));
+    failures(&daemon, 2);
 }
 
 #[test]
@@ -241,4 +316,71 @@ fn a_deployment_is_examined() {
         );
     }
     assert_eq!(found.len(), 3, "{found:?}");
+}
+
+/// What DNS says of the name that peers are told, by SRV and without.
+#[test]
+fn names_are_looked_up_as_peers_look_them_up() {
+    let found = |host: &str, records: &dyn Fn(u16) -> Vec<(&'static str, Record)>| {
+        let house = House::new();
+        let names = dns::serve(records(house.sip.port())).to_string();
+        let house = house
+            .set("TRUNKLINE__SIP__NAMESERVERS", &names)
+            .set("TRUNKLINE__SIP__PUBLIC_HOST", host);
+        let (_, report) = house.doctor();
+        let findings = report["findings"].as_array().expect("findings").clone();
+        let dns = findings.into_iter().filter(|found| found["check"] == "dns");
+        let mut told: Vec<(String, String)> = dns
+            .map(|found| {
+                [&found["level"], &found["text"]]
+                    .map(|text| text.as_str().unwrap_or_default().to_owned())
+            })
+            .map(|[level, text]| (level, text))
+            .collect();
+        told.sort();
+        (house.sip.port(), told)
+    };
+    let here = Record::Address([192, 0, 2, 7].into());
+    let (port, told) = found("sip.test", &|port| {
+        vec![
+            (
+                "_sip._udp.sip.test",
+                Record::Service(10, port, "a.sip.test"),
+            ),
+            (
+                "_sip._tcp.sip.test",
+                Record::Service(10, port, "a.sip.test"),
+            ),
+            ("a.sip.test", here.clone()),
+        ]
+    });
+    let ok = |transport: &str| {
+        let text = format!("sip.test leads to 192.0.2.7:{port} for {transport}.");
+        ("ok".to_owned(), text)
+    };
+    assert_eq!(told, [ok("tcp"), ok("udp")]);
+    // A port that nothing listens on, and a transport that has no record and falls back to 5060.
+    let (_, told) = found("sip.test", &|_| {
+        vec![
+            ("_sip._udp.sip.test", Record::Service(10, 9, "a.sip.test")),
+            ("a.sip.test", here.clone()),
+            ("sip.test", here.clone()),
+        ]
+    });
+    let wrong = |port: u16, transport: &str| {
+        let text = format!(
+            "sip.test leads to 192.0.2.7:{port} for {transport}, and none of the {transport} listeners has that port."
+        );
+        ("problem".to_owned(), text)
+    };
+    assert_eq!(told, [wrong(5060, "tcp"), wrong(9, "udp")]);
+    let (_, told) = found("sip.test", &|_| vec![("other.test", here.clone())]);
+    assert!(
+        told.len() == 2
+            && told
+                .iter()
+                .all(|(level, text)| level == "problem"
+                    && text.starts_with("sip.test has no address")),
+        "{told:?}"
+    );
 }

@@ -9,6 +9,8 @@ mod flows;
 )]
 mod harness;
 mod import;
+mod large;
+mod planted;
 #[path = "../cli/shell.rs"]
 #[expect(
     dead_code,

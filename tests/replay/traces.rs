@@ -176,6 +176,55 @@ fn a_refused_call_shows_the_runtime_that_refused_it() {
     assert!(ladder.contains("* call ended: busy"), "{ladder}");
 }
 
+/// A PBX that knows no REFER: whom we called in its place stands in the ladder beside caller and runtime.
+#[test]
+fn a_destination_that_is_called_from_here_is_shown() {
+    let traced = Traced::new("kamailio-knows-no-refer-udp.flow");
+    let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
+    let items = shown["items"].as_array().expect("items").iter();
+    let passed: Vec<(&str, &str, &str)> = items
+        .filter(|item| item["type"] == "message")
+        .map(|item| {
+            let [leg, way, summary] = ["leg", "direction", "summary"].map(|name| text(&item[name]));
+            (leg, way, summary)
+        })
+        .collect();
+    for expected in [
+        ("caller", "sent", "REFER"),
+        ("caller", "received", "501 Not Implemented (REFER)"),
+        ("destination", "sent", "INVITE"),
+        ("destination", "received", "200 Answering (INVITE)"),
+        ("destination", "sent", "ACK"),
+        ("destination", "received", "BYE"),
+        ("runtime", "sent", "BYE"),
+        ("caller", "sent", "INVITE"),
+    ] {
+        assert!(passed.contains(&expected), "{expected:?}: {passed:?}");
+    }
+    let ladder = String::from_utf8(traced.get("text/plain")).expect("text");
+    assert!(ladder.contains("---> INVITE  [destination]"), "{ladder}");
+    let picture = String::from_utf8(traced.get("image/svg+xml")).expect("text");
+    assert!(picture.contains(">destination</text>"), "{picture}");
+    let file = traced.get("application/vnd.tcpdump.pcap");
+    let invites = file.windows(12).filter(|octets| *octets == b"INVITE sip:d");
+    assert_eq!(invites.count(), 1, "the desk was called once");
+    let house = &traced.stage.daemon.house;
+    let id = traced.path.split('/').nth(3).expect("an id");
+    let ran = Command::new(env!("CARGO_BIN_EXE_trunkline"))
+        .args([
+            "trace",
+            "--once",
+            "--url",
+            &format!("http://{}", house.http),
+            id,
+        ])
+        .env("TRUNKLINE_API_KEY", &traced.key)
+        .output()
+        .expect("it runs");
+    let told = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(told.contains("trunkline --> destination INVITE"), "{told}");
+}
+
 /// What is kept on disk is there after a restart, without credentials.
 #[test]
 fn a_daemon_that_starts_again_shows_what_was() {

@@ -323,7 +323,10 @@ impl Node {
                 }
                 self.facts.push(fact);
             }
-            Effect::AuthFailure(_) | Effect::Turned { .. } | Effect::ResolveHop { .. } => {}
+            Effect::AuthFailure(_)
+            | Effect::Unproven(_)
+            | Effect::Turned { .. }
+            | Effect::ResolveHop { .. } => {}
         }
     }
 

@@ -94,6 +94,32 @@ fn a_new_leg_takes_the_callers_place() {
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "caller", "{record}");
+    // Both legs are the caller's, and in one ladder.
+    let id = record["id"].as_str().expect("an id");
+    let trace = daemon.shown(&format!("/phone/calls/{id}/trace"));
+    let items = trace["items"].as_array().expect("items").iter();
+    let passed: Vec<(&str, &str)> = items
+        .filter(|item| item["type"] == "message" && item["leg"] == "caller")
+        .map(|item| {
+            let text = item["text"].as_str().unwrap_or_default();
+            let leg = if text.contains("Call-ID: new@") {
+                "new"
+            } else {
+                "old"
+            };
+            (leg, item["summary"].as_str().unwrap_or_default())
+        })
+        .collect();
+    for expected in [
+        ("old", "200 OK (INVITE)"),
+        ("new", "INVITE"),
+        ("new", "401 Unauthorized (INVITE)"),
+        ("new", "200 OK (INVITE)"),
+        ("old", "BYE"),
+        ("new", "BYE"),
+    ] {
+        assert!(passed.contains(&expected), "{expected:?}: {passed:?}");
+    }
 }
 
 /// The caller of `house`'s runtime, connected.

@@ -93,6 +93,46 @@ fn credentials_made_on_one_are_good_on_the_other() {
     assert!(ended.is_some(), "the first doesn't show the call");
 }
 
+/// Messages stay with the node that had the call; the other says which that was.
+#[test]
+fn a_trace_is_with_the_node_that_had_the_call() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let Some(pair) = Pair::new(&[]) else {
+        return;
+    };
+    let trunk = &pair.outset["trunk"];
+    let caller = Caller {
+        daemon: pair.second.plot.sip,
+        credentials: Credentials {
+            username: text(&trunk["auth_username"]),
+            password: text(&trunk["auth_password"]),
+        },
+        number: "+441632960001".to_owned(),
+        dials: text(&pair.outset["phone_number"]),
+        extra_header: "X-Agent: none named".to_owned(),
+        tcp: false,
+        talks: Duration::from_millis(300),
+        allow: None,
+    };
+    caller.play("caller_hangs_up").finish();
+    let ended = Deadline::after(LIMIT).poll(|| {
+        let (_, page) = pair.first.get("/phone/calls", &pair.key);
+        let page: Value = serde_json::from_str(&page).ok()?;
+        let call = &page["items"][0];
+        call["ended_at"].is_string().then(|| text(&call["id"]))
+    });
+    let path = format!("/phone/calls/{}/trace", ended.expect("a record for both"));
+    let (status, trace) = pair.second.get(&path, &pair.key);
+    assert!(status == 200 && trace.contains("INVITE"), "{trace}");
+    let (status, answer) = pair.first.get(&path, &pair.key);
+    assert!(
+        status == 409 && answer.contains("Node 1 had the call"),
+        "{status}: {answer}"
+    );
+}
+
 /// A receiver that says 200 to everything, and what it got: how often each delivery came, by `webhook-id`.
 fn receiver() -> (SocketAddr, Arc<Mutex<BTreeMap<String, usize>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");

@@ -23,8 +23,10 @@ pub(crate) struct AuthFailureView {
     at: String,
     /// The address that it came from.
     source: IpAddr,
+    /// The user name that was sent; empty without credentials.
     username: String,
-    /// What was wrong: `password`, `user`, `expired`, `nonce`, `realm`, `uri`, `algorithm` or `malformed`.
+    /// What was wrong: `password`, `user`, `expired`, `nonce`, `realm`, `uri`, `algorithm` or `malformed`; where there were no
+    /// credentials, `address` or `number`: which of the two isn't the trunk's.
     part: String,
     /// The same in words, with what to do.
     explanation: &'static str,

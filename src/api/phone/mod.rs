@@ -9,6 +9,7 @@ mod doctor;
 mod events;
 mod holding;
 mod inbound_trunk;
+mod legs;
 mod numbers;
 mod of_call;
 mod openapi;

@@ -475,10 +475,11 @@ fn calls(book: &mut Book) {
         "get",
         "/phone/calls/{call_id}/trace",
         "showTrace",
-        "The SIP messages of both legs while this node has them; as JSON, or by `Accept` as a ladder, a picture of it or a pcap",
+        "The SIP messages of all legs where the node has them that had the call, else 409 naming that node; as JSON, or by `Accept` as a ladder, a picture of it or a pcap",
         |op| {
             op.tag(TAG)
                 .org("calls:read")
+                .may_refuse(&[409])
                 .gives::<TraceView>(200)
                 .gives_text(200, "text/plain")
                 .gives_text(200, "image/svg+xml")

@@ -1,8 +1,7 @@
-//! `GET /phone/calls/{call_id}/trace`: the SIP messages of a call, both legs in one ladder with what we decided between them, while this
+//! `GET /phone/calls/{call_id}/trace`: the SIP messages of a call, all legs in one ladder with what we decided between them, while this
 //! node has them. JSON, or by `Accept` a ladder as text or as a picture, or a pcap for Wireshark. Credentials are hidden in all of them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -14,27 +13,22 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::calls::{SCOPE, decision, find};
+use super::legs::{Message as Leg, legs};
 use crate::api::caller::Caller;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::calls::record::Direction;
 use crate::capture::Captured;
 use crate::capture::message::Message;
 use crate::store::{Call, Kind};
-use crate::traces::show::{Rung, label, ladder, masked};
+use crate::traces::pcap;
+use crate::traces::show::{Rung, label, ladder};
 use crate::traces::svg::svg;
-use crate::traces::{Found, Traces, pcap};
 
 const TEXT: &str = "text/plain";
 const SVG: &str = "image/svg+xml";
 const PCAP: &str = "application/vnd.tcpdump.pcap";
-/// A runtime is asked within this time of the call's beginning.
-const SET_UP: Duration = Duration::from_secs(120);
-/// What came of a call before its record begins: a challenge and its answer. What comes behind its end: answers that were sent again.
-const BEFORE: Duration = Duration::from_secs(40);
-const AFTER: Duration = Duration::from_secs(40);
 
 /// A trace as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -55,7 +49,7 @@ enum ItemView {
 #[derive(Debug, Serialize, JsonSchema)]
 struct MessageView {
     at: String,
-    /// `caller` or `runtime`.
+    /// `caller`, `runtime`, or `destination`: whom the call was transferred to, where it is called from here.
     leg: &'static str,
     /// `received` or `sent`, as the daemon sees it.
     direction: &'static str,
@@ -65,13 +59,6 @@ struct MessageView {
     summary: String,
     /// The message; octets that are no UTF-8 are replaced.
     text: String,
-}
-
-/// A message with its leg.
-struct Leg {
-    name: &'static str,
-    is_sent: bool,
-    captured: Captured,
 }
 
 /// What the client would like best.
@@ -117,6 +104,13 @@ pub(crate) async fn show(
     let call = find(&api, caller.org, id).await?;
     query.finish()?;
     let (call, legs, is_complete) = read(&api, call).await?;
+    if legs.is_empty()
+        && let Some(node) = api.engine().and_then(|engine| engine.another_of(call.id))
+    {
+        return Err(ApiError::Conflict(format!(
+            "Node {node} had the call, and its messages are there: ask that node"
+        )));
+    }
     Ok(match Form::wanted(&headers) {
         Form::Pcap => {
             let messages: Vec<Captured> = legs.into_iter().map(|leg| leg.captured).collect();
@@ -160,96 +154,13 @@ async fn read(api: &Api, call: Call) -> Result<(Call, Vec<Leg>, bool), ApiError>
         return Ok((call, Vec::new(), true));
     };
     let traces = Arc::clone(engine.traces());
+    let session_header = format!("{}-SESSION-ID", api.config().sip.header_prefix);
     let now = api.now();
     let read = tokio::task::spawn_blocking(move || {
-        let (legs, is_complete) = legs(&traces, &call, now);
+        let (legs, is_complete) = legs(&traces, &call, &session_header, now);
         (call, legs, is_complete)
     });
     read.await.map_err(|fault| ApiError::Broke(fault.into()))
-}
-
-/// Both legs in the order of time, credentials hidden, and whether nothing was left out. Reads files.
-fn legs(traces: &Traces, call: &Call, now: Moment) -> (Vec<Leg>, bool) {
-    let from = before(call.started_at, BEFORE);
-    let until = call.ended_at.unwrap_or(now) + AFTER;
-    let runtime = call
-        .runtime_call_id
-        .clone()
-        .filter(|id| !id.is_empty())
-        .or_else(|| {
-            // A runtime that never answered: its INVITE carries the session.
-            let session = call.session_id.to_string();
-            traces.holding(session.as_bytes(), from, call.started_at + SET_UP)
-        })
-        .filter(|id| *id != call.caller_call_id);
-    let caller = &*call.caller_call_id;
-    let mut call_ids = vec![caller];
-    call_ids.extend(runtime.as_deref());
-    let Found { messages, left_out } = traces.of(&call_ids, from, until);
-    let (mut of_caller, of_runtime): (Vec<_>, Vec<_>) =
-        messages.into_iter().partition(|(_, captured)| {
-            Message::parse(&captured.octets)
-                .first("Call-ID")
-                .is_some_and(|id| id == *caller)
-        });
-    if call.direction == Direction::Inbound {
-        of_caller = of_one_dialog(of_caller, call.started_at.as_micros());
-    }
-    let mut legs: Vec<Leg> = Vec::with_capacity(of_caller.len() + of_runtime.len());
-    for (name, messages) in [("caller", of_caller), ("runtime", of_runtime)] {
-        legs.extend(messages.into_iter().map(|(is_sent, mut captured)| {
-            captured.octets = masked(&captured.octets);
-            Leg {
-                name,
-                is_sent,
-                captured,
-            }
-        }));
-    }
-    legs.sort_by_key(|leg| leg.captured.at);
-    (legs, left_out == 0)
-}
-
-fn before(moment: Moment, by: Duration) -> Moment {
-    let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-    Moment::from_micros(moment.as_micros().saturating_sub(by))
-}
-
-/// A Call-ID is the caller's word, and another tenant may say the same one: what came from the address of the INVITE that began
-/// the call is its own, and what bears the tag that we answered it with.
-fn of_one_dialog(messages: Vec<(bool, Captured)>, began: u64) -> Vec<(bool, Captured)> {
-    let is_invite = |is_sent: bool, captured: &Captured| {
-        !is_sent && captured.octets.starts_with(b"INVITE ") && captured.at <= began
-    };
-    let Some(invite) = messages
-        .iter()
-        .rev()
-        .find(|(is_sent, captured)| is_invite(*is_sent, captured))
-        .map(|(_, captured)| captured)
-    else {
-        return Vec::new();
-    };
-    let peer = invite.source.ip();
-    let ours = messages.iter().find_map(|(is_sent, captured)| {
-        let is_answer = *is_sent && captured.at >= began && captured.target.ip() == peer;
-        let tag = Message::parse(&captured.octets).tag("To")?;
-        is_answer.then_some(tag)
-    });
-    let theirs = Message::parse(&invite.octets).tag("From");
-    let mut own = messages;
-    own.retain(|(is_sent, captured)| {
-        let other = if *is_sent {
-            captured.target
-        } else {
-            captured.source
-        };
-        let message = Message::parse(&captured.octets);
-        let tags = [message.tag("From"), message.tag("To")];
-        let is_theirs = tags.contains(&theirs);
-        let is_ours = ours.is_some() && tags.contains(&ours);
-        is_theirs && (is_ours || other.ip() == peer)
-    });
-    own
 }
 
 /// What we decided, and when.

@@ -3,7 +3,8 @@
 
 use std::net::SocketAddr;
 
-use crate::capture::message::{Message, parameter};
+use super::rewrite::without_transport;
+use crate::capture::message::{Message, parameter, user_of};
 
 /// What differs, and where.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
@@ -32,7 +33,11 @@ impl std::fmt::Display for Difference {
 
 /// Addresses of one side, and what stands for them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places(Vec<(String, String)>);
+pub(super) struct Places {
+    addresses: Vec<(String, String)>,
+    /// UUIDs that stand for themselves, as those that were put in place of captured ones.
+    named: Vec<String>,
+}
 
 impl Places {
     pub(super) fn new(addresses: &[SocketAddr]) -> Self {
@@ -47,13 +52,23 @@ impl Places {
         }
         places.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         places.dedup();
-        Self(places)
+        Self {
+            addresses: places,
+            named: Vec::new(),
+        }
+    }
+
+    /// UUIDs in these texts are told apart from all others.
+    pub(super) fn naming<'t>(mut self, texts: impl Iterator<Item = &'t str>) -> Self {
+        let named = texts.filter(|text| uuid::Uuid::try_parse(text).is_ok());
+        self.named = named.map(str::to_ascii_lowercase).collect();
+        self
     }
 
     /// A known address stands for itself with or without its port.
     fn reduce(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for (address, place) in &self.0 {
+        for (address, place) in &self.addresses {
             let mut shown = String::new();
             let mut rest = text.as_str();
             while let Some(at) = rest.find(address.as_str()) {
@@ -85,6 +100,46 @@ fn without_port(text: &str) -> &str {
     if digits == 0 { text } else { &rest[digits..] }
 }
 
+impl Places {
+    /// UUIDs stand for whichever thing they name, but for those that are told apart.
+    fn identifiers(&self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text;
+        while !rest.is_empty() {
+            let uuid = rest
+                .get(..36)
+                .filter(|head| uuid::Uuid::try_parse(head).is_ok());
+            if let Some(uuid) = uuid {
+                let uuid = uuid.to_ascii_lowercase();
+                shown.push_str(if self.named.contains(&uuid) {
+                    &uuid
+                } else {
+                    "{uuid}"
+                });
+                rest = &rest[36..];
+            } else {
+                let next = rest.chars().next().map_or(1, char::len_utf8);
+                shown.push_str(&rest[..next]);
+                rest = &rest[next..];
+            }
+        }
+        shown
+    }
+
+    /// Whom a first request asks for.
+    fn asked(&self, message: &Message) -> Option<String> {
+        if message.status().is_some() || message.tag("To").is_some() {
+            return None;
+        }
+        let user = user_of(&message.request_uri()).unwrap_or_default();
+        Some(format!(
+            "{} for {:?}",
+            message.method(),
+            self.identifiers(&user)
+        ))
+    }
+}
+
 /// Headers that say nothing that could be compared.
 const IGNORED: [&str; 5] = ["Content-Length", "Date", "Timestamp", "RSeq", "RAck"];
 
@@ -112,6 +167,7 @@ fn value(name: &str, value: &str, places: &Places) -> String {
         "via" => via(value),
         "from" | "to" => with_tag_hidden(&places.reduce(value)),
         "contact" => contact(&places.reduce(value)),
+        "route" | "record-route" => route(&places.reduce(value)),
         "www-authenticate" | "proxy-authenticate" | "authorization" | "proxy-authorization" => {
             digest(value)
         }
@@ -123,7 +179,7 @@ fn value(name: &str, value: &str, places: &Places) -> String {
             .unwrap_or_default()
             .to_owned(),
         _ if lower.ends_with("-token") => "{token}".to_owned(),
-        _ => identifiers(&places.reduce(value)),
+        _ => places.identifiers(&places.reduce(value)),
     }
 }
 
@@ -173,11 +229,21 @@ fn contact(value: &str) -> String {
         return value.to_owned();
     };
     let rest = rest.split_once('@').map_or(rest, |(_, rest)| rest);
-    let rest: Vec<&str> = rest
-        .split_inclusive([';', '>'])
-        .filter(|part| !part.to_ascii_lowercase().starts_with("transport="))
-        .collect();
-    format!("{scheme}sip:{}", rest.concat().trim_end_matches(['>', ';']))
+    format!("{scheme}sip:{}", without_transport(rest))
+}
+
+/// A proxy's notes on the dialog (Kamailio's `ftag`) are as the dialog's tags.
+fn route(value: &str) -> String {
+    let mut value = without_transport(value);
+    for name in ["ftag=", "vsf=", "vst="] {
+        if let Some(at) = value.find(name).map(|at| at + name.len()) {
+            let end = value[at..]
+                .find([';', '>', ','])
+                .map_or(value.len(), |end| at + end);
+            value.replace_range(at..end, "{tag}");
+        }
+    }
+    value
 }
 
 fn digest(value: &str) -> String {
@@ -197,26 +263,6 @@ fn digest(value: &str) -> String {
     format!("{scheme} {}", fields.join(", "))
 }
 
-/// UUIDs stand for whichever thing they name.
-fn identifiers(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while !rest.is_empty() {
-        let is_uuid = rest
-            .get(..36)
-            .is_some_and(|head| head.len() == 36 && uuid::Uuid::try_parse(head).is_ok());
-        if is_uuid {
-            shown.push_str("{uuid}");
-            rest = &rest[36..];
-        } else {
-            let next = rest.chars().next().map_or(1, char::len_utf8);
-            shown.push_str(&rest[..next]);
-            rest = &rest[next..];
-        }
-    }
-    shown
-}
-
 /// SDP without the numbers of its session and ports; other bodies as they are.
 fn body(message: &Message, places: &Places) -> Vec<String> {
     let text = String::from_utf8_lossy(&message.body);
@@ -225,7 +271,7 @@ fn body(message: &Message, places: &Places) -> Vec<String> {
         .map(|line| {
             let line = places.reduce(line);
             if !is_sdp {
-                return identifiers(&line);
+                return places.identifiers(&line);
             }
             let mut words: Vec<&str> = line.split(' ').collect();
             if line.starts_with("o=") && words.len() >= 3 {
@@ -269,6 +315,12 @@ pub(super) fn whole(
         if was != is {
             return Some((name.clone(), show(&was), show(&is)));
         }
+    }
+    let (was, is) = (sides.captured.asked(captured), sides.live.asked(live));
+    if was != is {
+        let none = || "none".to_owned();
+        let part = "start line".to_owned();
+        return Some((part, was.unwrap_or_else(none), is.unwrap_or_else(none)));
     }
     let (was, is) = (body(captured, sides.captured), body(live, sides.live));
     if was == is {

@@ -58,9 +58,11 @@ fn rung(step: &Step, mark: &str, width: usize) -> String {
         ("caller", _) => "caller ---> us",
         (_, "caller") => "caller <--- us",
         ("runtime", _) => "us <--- runtime",
-        (_, _) => "us ---> runtime",
+        (_, "runtime") => "us ---> runtime",
+        ("other", _) => "us <--- other",
+        (_, _) => "us ---> other",
     };
-    let indent = if way.contains("runtime") { 7 } else { 0 };
+    let indent = if way.starts_with("us") { 7 } else { 0 };
     let way = format!("{:indent$}{way}", "");
     let replayed = match (&step.replayed, step.outcome) {
         (Some(shown), _) => shown.escape_debug().to_string(),

@@ -36,6 +36,8 @@ pub struct Options {
     pub credentials: Option<(String, String)>,
     /// Where the runtime's side is played.
     pub runtime: Option<SocketAddr>,
+    /// Where the side is played of whoever else is called.
+    pub other: Option<SocketAddr>,
     /// How many times faster than captured; `None` is without any waiting.
     pub speed: Option<f64>,
     /// How much later or earlier than captured an answer may come.

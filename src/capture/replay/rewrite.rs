@@ -120,7 +120,9 @@ impl Book {
             self.request(&mut message, seat, login);
         }
         self.all_else(&mut message, seat);
-        if is_length_right {
+        // A stream needs it, where a datagram does without.
+        let is_wanted = seat.transport != Transport::Udp && message.content_length().is_none();
+        if is_length_right || is_wanted {
             message.set("Content-Length", &message.body.len().to_string());
         }
         // Last: it covers the body.
@@ -157,6 +159,10 @@ impl Book {
         let method = message.method();
         message.set_start_line(&format!("{method} {uri} SIP/2.0"));
         let vias = message.all("Via");
+        let vias: Vec<String> = vias
+            .iter()
+            .flat_map(|line| line.split(',').map(|via| via.trim().to_owned()))
+            .collect();
         let branch = vias
             .first()
             .and_then(|via| parameter(via, "branch"))
@@ -167,9 +173,10 @@ impl Book {
             .or_insert_with(|| format!("z9hG4bK{}", fresh()))
             .clone();
         let mut via = vec![format!(
-            "SIP/2.0/{} {};branch={branch};rport",
+            "SIP/2.0/{} {};branch={branch};rport{}",
             seat.transport.as_str().to_ascii_uppercase(),
-            seat.local
+            seat.local,
+            vias.first().map_or_else(String::new, |via| of_its_own(via)),
         )];
         via.extend(vias.into_iter().skip(1));
         message.replace_all("Via", &via);
@@ -244,19 +251,21 @@ impl Book {
             "authorization",
             "proxy-authorization",
             "route",
-            "record-route",
             "rack",
         ];
+        // An answer repeats those of its request.
+        let is_answer = message.status().is_some();
         for line in message.lines_mut() {
             let name = line.name().to_ascii_lowercase();
-            if name.is_empty() || handled.contains(&name.as_str()) {
+            let is_handled = handled.contains(&name.as_str());
+            if name.is_empty() || is_handled || (is_answer && name == "record-route") {
                 continue;
             }
             let value = line.value();
-            let today = if name == "contact" {
-                contact(&value, seat)
-            } else {
-                self.text(&value)
+            let today = match name.as_str() {
+                "contact" => contact(&value, seat),
+                "record-route" => self.record_route(&value, seat),
+                _ => self.text(&value),
             };
             if today != value {
                 line.set(&today);
@@ -270,6 +279,19 @@ impl Book {
         if let Ok(body) = std::str::from_utf8(&message.body) {
             message.body = self.addresses(body).into_bytes();
         }
+    }
+
+    /// A proxy that stands before this side is where this side is.
+    fn record_route(&self, value: &str, seat: Seat) -> String {
+        let uris = value.split(',').map(|route| {
+            let route = without_transport(&self.text(route.trim()));
+            if seat.transport == Transport::Udp {
+                return route;
+            }
+            let by = seat.transport.as_str();
+            route.replacen('>', &format!(";transport={by}>"), 1)
+        });
+        uris.collect::<Vec<_>>().join(", ")
     }
 
     fn text(&self, text: &str) -> String {
@@ -380,6 +402,35 @@ fn with_host(uri: &str, target: SocketAddr) -> String {
     format!("{scheme}:{user}{target}{parameters}")
 }
 
+/// What a Via holds beside what is made anew, as a proxy's note on a connection.
+fn of_its_own(via: &str) -> String {
+    let parts = via.split(';').skip(1).map(str::trim);
+    let own = parts.filter(|part| {
+        let name = part.split('=').next().unwrap_or_default();
+        !["branch", "rport", "received", "alias"]
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(name.trim()))
+    });
+    own.map(|part| format!(";{part}")).collect()
+}
+
+/// The URI without what it says of a transport.
+pub(super) fn without_transport(value: &str) -> String {
+    let parts = value.split_inclusive([';', '>']);
+    let mut kept = String::with_capacity(value.len());
+    for part in parts {
+        if part.to_ascii_lowercase().starts_with("transport=") {
+            // What stood before it ends here, as this did.
+            let end = part.trim_start_matches(|char| !matches!(char, ';' | '>'));
+            kept.truncate(kept.len() - usize::from(kept.ends_with(';')));
+            kept.push_str(end);
+        } else {
+            kept.push_str(part);
+        }
+    }
+    kept
+}
+
 /// The Contact that reaches this side today.
 fn contact(value: &str, seat: Seat) -> String {
     let Some(uri) = uri(value).filter(|uri| !uri.is_empty() && *uri != "*") else {
@@ -396,6 +447,18 @@ fn contact(value: &str, seat: Seat) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_route_forgets_its_transport() {
+        for (route, kept) in [
+            ("<sip:h:5;transport=tcp;lr>", "<sip:h:5;lr>"),
+            ("<sip:h:5;lr;Transport=TCP>", "<sip:h:5;lr>"),
+            ("<sip:h:5;lr;r2=on>;x=y", "<sip:h:5;lr;r2=on>;x=y"),
+            ("<sip:h;transport=udp>", "<sip:h>"),
+        ] {
+            assert_eq!(without_transport(route), kept, "{route}");
+        }
+    }
 
     #[test]
     fn an_uri_moves_to_another_place() {

@@ -1,14 +1,19 @@
 //! Which of a call's messages are sent and which are expected, by whom, and what of it fits today's daemon. Knows no socket.
 
+use std::time::Duration;
+
 use crate::capture::flow::{Call, Entry, Role};
 use crate::capture::message::Message;
+
+/// Seconds that a flow may have a message wait.
+const MAX_WAIT: f64 = 3_600.0;
 
 /// Something to do or to wait for.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     /// Its place in the captured call.
     pub(super) index: usize,
-    /// Whose side this is: the caller's or the runtime's.
+    /// Whose side this is: the caller's, the runtime's, or that of whoever else was called.
     pub(super) party: Role,
     /// Whether that side sends it.
     pub(super) sends: bool,
@@ -17,11 +22,18 @@ pub(super) struct Item {
     pub(super) expectations: Vec<String>,
     /// It may fail to come.
     pub(super) is_optional: bool,
+    /// It isn't sent sooner, whatever the speed.
+    pub(super) wait: Duration,
 }
 
 impl Item {
     pub(super) fn call_id(&self) -> String {
         self.message.first("Call-ID").unwrap_or_default()
+    }
+
+    /// Whether this is an answer that nothing but the transaction's end waits for.
+    pub(super) fn holds_nothing_up(&self) -> bool {
+        self.message.status().is_some() && self.message.method() != "INVITE"
     }
 
     pub(super) const fn from(&self) -> Role {
@@ -48,7 +60,7 @@ pub(super) fn label(message: &Message) -> String {
 /// The script of a call.
 pub(super) fn script(
     call: &Call,
-    plays_runtime: bool,
+    plays: impl Fn(Role) -> bool,
     has_credentials: bool,
     replace: &[(String, String)],
 ) -> Vec<Item> {
@@ -57,7 +69,7 @@ pub(super) fn script(
         .iter()
         .enumerate()
         .filter_map(|(index, entry)| item(index, entry, replace))
-        .filter(|item| item.party == Role::Caller || plays_runtime)
+        .filter(|item| plays(item.party))
         .collect();
     if !has_credentials {
         leave_logins_out(&mut items);
@@ -67,13 +79,20 @@ pub(super) fn script(
 
 fn item(index: usize, entry: &Entry, replace: &[(String, String)]) -> Option<Item> {
     let (party, sends) = match (entry.from, entry.to) {
-        (party @ (Role::Caller | Role::Runtime), Role::Us) => (party, true),
-        (Role::Us, party @ (Role::Caller | Role::Runtime)) => (party, false),
-        _ => return None,
+        (Role::Us, Role::Us) => return None,
+        (party, Role::Us) => (party, true),
+        (Role::Us, party) => (party, false),
+        (Role::Caller | Role::Runtime | Role::Other, _) => return None,
     };
     let message = replaced(&entry.octets, replace);
     let is_optional = entry.expectations.iter().any(|stated| stated == "optional")
         || message.status() == Some(100);
+    let waits = entry
+        .expectations
+        .iter()
+        .filter(|_| sends)
+        .find_map(|stated| stated.strip_prefix("wait ")?.parse::<f64>().ok())
+        .filter(|seconds| (0.0..=MAX_WAIT).contains(seconds));
     Some(Item {
         index,
         party,
@@ -82,6 +101,7 @@ fn item(index: usize, entry: &Entry, replace: &[(String, String)]) -> Option<Ite
         message,
         expectations: entry.expectations.clone(),
         is_optional,
+        wait: waits.map_or(Duration::ZERO, Duration::from_secs_f64),
     })
 }
 

@@ -99,15 +99,18 @@ struct Session<'a> {
     extra: Vec<(usize, Moment, Role, String, Outcome)>,
     wire: &'a mut dyn Wire,
     caller: Book,
-    runtime: Option<Book>,
+    /// The sides that the daemon calls.
+    called: HashMap<Role, Book>,
     transport: Transport,
-    repeated: HashSet<(bool, Vec<u8>)>,
+    repeated: HashSet<(Role, Vec<u8>)>,
     replies: HashMap<Vec<u8>, Vec<u8>>,
     waiting: Option<Waiting>,
     captured: Places,
     live: Places,
     started: Moment,
     differences: Vec<Difference>,
+    /// The caller's request as it was sent last.
+    request: Option<Message>,
     /// The caller's INVITE as it was sent last, and the last final answer to it.
     invite: Option<Message>,
     answer: Option<Message>,
@@ -119,18 +122,22 @@ impl<'a> Session<'a> {
     fn new(call: &Call, options: &'a Options, wire: &'a mut dyn Wire) -> Self {
         let (target, caller) = (wire.target(), wire.local(Role::Caller));
         let caller = caller.unwrap_or(target);
-        let runtime = wire.local(Role::Runtime);
+        let called: Vec<(Role, SocketAddr)> = [Role::Runtime, Role::Other]
+            .into_iter()
+            .filter_map(|role| Some((role, wire.local(role)?)))
+            .collect();
         let items = script(
             call,
-            runtime.is_some(),
+            |role| role == Role::Caller || called.iter().any(|(known, _)| *known == role),
             options.credentials.is_some(),
             &options.replace,
         );
         let captured: Vec<SocketAddr> = call.peers.iter().map(|(_, address)| *address).collect();
         let mut live = vec![target, caller];
-        live.extend(runtime);
-        let places = moved(call, target, caller, runtime);
+        live.extend(called.iter().map(|(_, address)| *address));
+        let places = moved(call, target, caller, &called);
         let book = || Book::new(places.clone());
+        let named = || options.replace.iter().map(|(_, today)| &**today);
         let now = wire.now();
         Self {
             states: vec![State::Pending; items.len()],
@@ -138,15 +145,16 @@ impl<'a> Session<'a> {
             items,
             extra: Vec::new(),
             caller: book(),
-            runtime: runtime.map(|_| book()),
+            called: called.iter().map(|(role, _)| (*role, book())).collect(),
             transport: wire.transport(Role::Caller),
             repeated: HashSet::new(),
             replies: HashMap::new(),
             waiting: None,
-            captured: Places::new(&captured),
-            live: Places::new(&live),
+            captured: Places::new(&captured).naming(named()),
+            live: Places::new(&live).naming(named()),
             started: now,
             differences: Vec::new(),
+            request: None,
             invite: None,
             answer: None,
             acknowledgement: None,
@@ -209,10 +217,11 @@ impl<'a> Session<'a> {
     /// How long after `before` an item was captured, at today's speed.
     fn gap(&self, at: usize, from: u64) -> Duration {
         let captured = Duration::from_micros(self.items[at].at.saturating_sub(from));
-        match self.options.speed {
+        let gap = match self.options.speed {
             Some(speed) => captured.div_f64(speed.max(0.001)),
             None => Duration::ZERO,
-        }
+        };
+        gap.max(self.items[at].wait)
     }
 
     fn wait_until(&mut self, at: usize) {
@@ -271,8 +280,8 @@ impl<'a> Session<'a> {
             transport: self.wire.transport(party),
         };
         let book = match party {
-            Role::Runtime => self.runtime.as_mut()?,
-            Role::Caller | Role::Us | Role::Other => &mut self.caller,
+            Role::Runtime | Role::Other => self.called.get_mut(&party)?,
+            Role::Caller | Role::Us => &mut self.caller,
         };
         Some((book, seat))
     }
@@ -311,6 +320,9 @@ impl<'a> Session<'a> {
                 self.replies.insert(key, octets);
             }
             return;
+        }
+        if party == Role::Caller && message.method() != "ACK" {
+            self.request = Some(message.clone());
         }
         match message.method().as_str() {
             "ACK" => {
@@ -363,10 +375,7 @@ impl<'a> Session<'a> {
         {
             self.waiting = None;
         }
-        if !self
-            .repeated
-            .insert((party == Role::Caller, incoming.octets.clone()))
-        {
+        if !self.repeated.insert((party, incoming.octets.clone())) {
             return self.again(party, &message);
         }
         if party == Role::Caller {
@@ -401,11 +410,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The item that this is: among those that may come before this side sends again.
+    /// The item that this is: among those that may come before this side sends again. What it answers to anything but an INVITE holds
+    /// nothing up: another request may cross it.
     fn expected(&mut self, party: Role, message: &Message) -> Option<usize> {
         let window: Vec<usize> = (0..self.items.len())
             .filter(|at| self.states[*at] == State::Pending && self.items[*at].party == party)
-            .take_while(|at| !self.items[*at].sends)
+            .take_while(|at| !self.items[*at].sends || self.items[*at].holds_nothing_up())
+            .filter(|at| !self.items[*at].sends)
             .collect();
         let found = window
             .iter()
@@ -449,15 +460,17 @@ fn moved(
     call: &Call,
     target: SocketAddr,
     caller: SocketAddr,
-    runtime: Option<SocketAddr>,
+    called: &[(Role, SocketAddr)],
 ) -> Vec<(String, String)> {
     let mut places: Vec<(String, String)> = Vec::new();
     for (role, address) in &call.peers {
         let today = match role {
             Role::Us => target,
             Role::Caller => caller,
-            Role::Runtime => runtime.unwrap_or(*address),
-            Role::Other => continue,
+            Role::Runtime | Role::Other => {
+                let today = called.iter().find(|(known, _)| known == role);
+                today.map_or(*address, |(_, today)| *today)
+            }
         };
         places.push((address.to_string(), today.to_string()));
         if !address.ip().is_loopback() && !address.ip().is_unspecified() {

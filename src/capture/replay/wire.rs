@@ -54,6 +54,7 @@ pub(super) struct Sockets {
     transport: Transport,
     caller: Link,
     runtime: Option<Link>,
+    other: Option<Link>,
     incoming: Receiver<Incoming>,
     clock: fn() -> Moment,
 }
@@ -64,21 +65,24 @@ impl Sockets {
         let (sender, incoming) = channel();
         let transport = options.transport_for(captured);
         let caller = Link::towards(options.target, transport, Role::Caller, &sender)?;
-        let runtime = options
-            .runtime
-            .map(|address| Link::listening(address, Role::Runtime, &sender))
-            .transpose()
-            .map_err(|error| {
+        let listening = |address: Option<SocketAddr>, role: Role| {
+            let link = address.map(|address| Link::listening(address, role, &sender));
+            link.transpose().map_err(|error| {
+                let whose = role.as_str();
                 io::Error::new(
                     error.kind(),
-                    format!("the runtime's side can't listen: {error}"),
+                    format!("the {whose}'s side can't listen: {error}"),
                 )
-            })?;
+            })
+        };
+        let runtime = listening(options.runtime, Role::Runtime)?;
+        let other = listening(options.other, Role::Other)?;
         Ok(Self {
             target: options.target,
             transport,
             caller,
             runtime,
+            other,
             incoming,
             clock: options.now,
         })
@@ -88,7 +92,8 @@ impl Sockets {
         match party {
             Role::Caller => Some(&self.caller),
             Role::Runtime => self.runtime.as_ref(),
-            Role::Us | Role::Other => None,
+            Role::Other => self.other.as_ref(),
+            Role::Us => None,
         }
     }
 }
@@ -108,11 +113,8 @@ impl Wire for Sockets {
 
     fn transport(&self, party: Role) -> Transport {
         match party {
-            Role::Runtime => self
-                .runtime
-                .as_ref()
-                .map_or(Transport::Udp, Link::transport),
-            Role::Caller | Role::Us | Role::Other => self.transport,
+            Role::Runtime | Role::Other => self.link(party).map_or(Transport::Udp, Link::transport),
+            Role::Caller | Role::Us => self.transport,
         }
     }
 

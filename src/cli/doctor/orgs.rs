@@ -91,9 +91,12 @@ impl Orgs {
 
 /// The database's clock against this machine's.
 async fn clock(store: &Store, now: Moment) -> Option<Finding> {
-    let theirs = store.clock().await.ok().flatten()?;
-    let off = theirs.since(now).max(now.since(theirs));
-    Some(if off > SKEW {
+    Some(skew(store.clock().await.ok().flatten()?, now))
+}
+
+fn skew(theirs: Moment, ours: Moment) -> Finding {
+    let off = theirs.since(ours).max(ours.since(theirs));
+    if off > SKEW {
         Finding::problem(
             "clock",
             format!(
@@ -104,7 +107,7 @@ async fn clock(store: &Store, now: Moment) -> Option<Finding> {
         )
     } else {
         Finding::ok("clock", "This machine's clock and the database's agree.")
-    })
+    }
 }
 
 /// What keeps calls from being answered at all.
@@ -165,16 +168,35 @@ async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> 
         .iter()
         .filter(|failure| now.since(failure.at) <= DAY);
     let last = late.clone().next()?;
+    let proof = log_in::as_whom(&last.username);
     Some(Finding::problem(
         "log_ins",
         format!(
-            "{:?}: {} log-ins failed in the last 24 hours, the last from {} as {:?} ({}).",
+            "{:?}: {} log-ins failed in the last 24 hours, the last from {} {proof} ({}).",
             rows.org.name,
             late.count(),
             last.source,
-            last.username,
             last.part
         ),
         log_in::sentence(&last.part),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_is_told_either_way() {
+        let ours = Moment::from_secs(1_790_000_000);
+        for (seconds, level) in [(0, Level::Ok), (5, Level::Ok), (6, Level::Problem)] {
+            let by = Duration::from_secs(seconds);
+            for theirs in [ours + by, ours - by] {
+                let found = skew(theirs, ours);
+                assert_eq!(found.level, level, "{seconds}: {found}");
+                let is_told = found.text.contains(&format!("{seconds} seconds apart"));
+                assert_eq!(is_told, level == Level::Problem, "{found}");
+            }
+        }
+    }
 }

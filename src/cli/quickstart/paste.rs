@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use super::super::Failure;
 use super::MadeView;
 use crate::config::Config;
+use crate::explain::paste::{Trunk, settings};
+use crate::explain::pbx::Pbx;
 
 /// The scenario of the `sipp` command, written into the data directory.
 const SIPP_SCENARIO: &str = include_str!("caller.xml");
@@ -14,7 +16,7 @@ const SIPP_FILE: &str = "quickstart-caller.xml";
 pub(super) fn text(made: &MadeView, config: &Config) -> Result<String, Failure> {
     let sections = [
         credentials(made, config),
-        pjsip(made),
+        asterisk(made, config),
         freeswitch(made, config),
         baresip(made),
         sipp(made, &scenario(config)?),
@@ -69,75 +71,32 @@ Trunkline is set up in {data_dir}.
     )
 }
 
-fn host(sip: &str) -> &str {
-    sip.rsplit_once(':').map_or(sip, |(host, _)| host)
+/// What the trunk's settings are made of, with its password: it is printed once more above.
+fn trunk<'t>(made: &'t MadeView, config: &'t Config) -> Trunk<'t> {
+    Trunk {
+        endpoint: &made.sip,
+        username: &made.trunk.auth_username,
+        password: &made.trunk.auth_password,
+        realm: &config.sip.realm,
+    }
 }
 
-fn pjsip(made: &MadeView) -> String {
-    let (sip, trunk) = (&made.sip, &made.trunk);
+fn asterisk(made: &MadeView, config: &Config) -> String {
+    let number = made.phone_number.as_str();
+    let settings = settings(Pbx::Asterisk, trunk(made, config));
     format!(
-        "\
-; Asterisk: pjsip.conf. Call with Dial(PJSIP/{number}@trunkline)
-[trunkline]
-type=endpoint
-context=from-trunkline
-disallow=all
-allow=ulaw,alaw
-aors=trunkline
-outbound_auth=trunkline
-from_domain={host}
-
-[trunkline]
-type=auth
-auth_type=userpass
-username={username}
-password={password}
-
-[trunkline]
-type=aor
-contact=sip:{sip}
-qualify_frequency=60
-
-[trunkline]
-type=identify
-endpoint=trunkline
-match={host}",
-        number = made.phone_number.as_str(),
-        host = host(sip),
-        username = trunk.auth_username,
-        password = trunk.auth_password,
+        "; Asterisk: call with Dial(PJSIP/{number}@trunkline)\n{}",
+        settings.trim_end()
     )
 }
 
 fn freeswitch(made: &MadeView, config: &Config) -> String {
-    let trunk = &made.trunk;
+    let number = made.phone_number.as_str();
+    let settings = settings(Pbx::FreeSwitch, trunk(made, config));
     format!(
-        "\
-<!-- FreeSWITCH: conf/sip_profiles/external/trunkline.xml. Call with bridge sofia/gateway/trunkline/{number} -->
-<include>
-  <gateway name=\"trunkline\">
-    <param name=\"username\" value=\"{username}\"/>
-    <param name=\"password\" value=\"{password}\"/>
-    <param name=\"realm\" value=\"{realm}\"/>
-    <param name=\"proxy\" value=\"{sip}\"/>
-    <param name=\"register\" value=\"false\"/>
-    <param name=\"caller-id-in-from\" value=\"true\"/>
-    <param name=\"ping\" value=\"30\"/>
-  </gateway>
-</include>",
-        number = made.phone_number.as_str(),
-        username = trunk.auth_username,
-        password = trunk.auth_password,
-        realm = xml(&config.sip.realm),
-        sip = made.sip,
+        "<!-- FreeSWITCH: call with bridge sofia/gateway/trunkline/{number} -->\n{}",
+        settings.trim_end()
     )
-}
-
-/// The realm alone may hold what XML doesn't take: the rest is ours.
-fn xml(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('"', "&quot;")
 }
 
 fn baresip(made: &MadeView) -> String {

@@ -68,8 +68,10 @@ impl Session<'_> {
         if self.caller.shift >= MAX_CHALLENGES || request.cseq() != message.cseq() {
             return false;
         }
-        let acknowledgement = acknowledging(&request, message).to_octets();
-        let _ = self.wire.send(Role::Caller, &acknowledgement);
+        if request.method() == "INVITE" {
+            let acknowledgement = acknowledging(&request, message).to_octets();
+            let _ = self.wire.send(Role::Caller, &acknowledgement);
+        }
         let book = &mut self.caller;
         book.challenged(message);
         book.shift += 1;
@@ -99,10 +101,12 @@ impl Session<'_> {
     }
 
     pub(super) fn last_request(&self, response: &Message) -> Option<Vec<u8>> {
-        if response.method() == "INVITE" {
-            return self.invite.as_ref().map(Message::to_octets);
-        }
-        None
+        let last = if response.method() == "INVITE" {
+            self.invite.as_ref()
+        } else {
+            self.request.as_ref()
+        };
+        last.map(Message::to_octets)
     }
 
     pub(super) fn say_ok(&mut self, party: Role, request: &Message) {

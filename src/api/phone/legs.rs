@@ -1,0 +1,225 @@
+//! Which messages are a call's: those of its caller, of the runtimes that were asked, of whom it was transferred to where that is called
+//! from here, and of a leg that took the caller's place. Reads files; knows nothing of HTTP.
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use crate::calls::record::{Direction, Way};
+use crate::capture::message::Message as Sip;
+use crate::capture::{Captured, message::parameter};
+use crate::store::Call;
+use crate::traces::show::masked;
+use crate::traces::{Found, Traces};
+
+/// A runtime is asked within this time of the call's beginning, and a leg that replaces another is up within it.
+const SET_UP: Duration = Duration::from_secs(120);
+/// What came of a call before its record begins: a challenge and its answer. What comes behind its end: answers that were sent again.
+const BEFORE: Duration = Duration::from_secs(40);
+const AFTER: Duration = Duration::from_secs(40);
+/// Legs of each kind that are looked for.
+const MOST: usize = 8;
+
+/// A message with its leg.
+pub(super) struct Message {
+    /// `caller`, `runtime` or `destination`.
+    pub(super) name: &'static str,
+    pub(super) is_sent: bool,
+    pub(super) captured: Captured,
+}
+
+/// All legs in the order of time, credentials hidden, and whether nothing was left out.
+///
+/// `session_header` is what our INVITEs name the session by.
+pub(super) fn legs(
+    traces: &Traces,
+    call: &Call,
+    session_header: &str,
+    now: Moment,
+) -> (Vec<Message>, bool) {
+    let from = before(call.started_at, BEFORE);
+    let until = call.ended_at.unwrap_or(now) + AFTER;
+    let called = called(traces, call, session_header, now);
+    let call_ids: Vec<&str> = std::iter::once(&*call.caller_call_id)
+        .chain(called.iter().map(|(_, id)| &**id))
+        .collect();
+    let Found { messages, left_out } = traces.of(&call_ids, from, until);
+    let mut left_out = left_out;
+    let mut of_caller = Vec::new();
+    let mut legs: Vec<Message> = Vec::with_capacity(messages.len());
+    for (is_sent, captured) in messages {
+        let id = Sip::parse(&captured.octets)
+            .first("Call-ID")
+            .unwrap_or_default();
+        match called.iter().find(|(_, known)| *known == id) {
+            Some((name, _)) if id != call.caller_call_id => {
+                legs.push(shown(name, is_sent, captured));
+            }
+            Some(_) | None => of_caller.push((is_sent, captured)),
+        }
+    }
+    if call.direction == Direction::Inbound {
+        of_caller = of_one_dialog(of_caller, call.started_at.as_micros());
+    }
+    for _ in 0..MOST {
+        let Some(successor) = successor(traces, call, &of_caller) else {
+            break;
+        };
+        let Found {
+            messages,
+            left_out: more,
+        } = traces.of(&[&successor.call_id], successor.from, until);
+        left_out += more;
+        let own = of_one_dialog(messages, successor.began);
+        if own.is_empty() {
+            break;
+        }
+        let before = std::mem::replace(&mut of_caller, own);
+        legs.extend(before.into_iter().map(of("caller")));
+    }
+    legs.extend(of_caller.into_iter().map(of("caller")));
+    legs.sort_by_key(|leg| leg.captured.at);
+    (legs, left_out == 0)
+}
+
+fn of(name: &'static str) -> impl Fn((bool, Captured)) -> Message {
+    move |(is_sent, captured)| shown(name, is_sent, captured)
+}
+
+fn shown(name: &'static str, is_sent: bool, mut captured: Captured) -> Message {
+    captured.octets = masked(&captured.octets);
+    Message {
+        name,
+        is_sent,
+        captured,
+    }
+}
+
+/// Whom we have called for it: names of legs and Call-IDs. On each of them we name the session.
+fn called(
+    traces: &Traces,
+    call: &Call,
+    session_header: &str,
+    now: Moment,
+) -> Vec<(&'static str, String)> {
+    // As we print it, and as no caller's header passes.
+    let session = format!("\r\n{session_header}: {}\r\n", call.session_id);
+    let begun = |from: Moment, until: Moment| {
+        let begun = traces.begun(session.as_bytes(), from, until).into_iter();
+        begun
+            .filter(|(is_sent, _)| *is_sent)
+            .map(|(_, call_id)| call_id)
+            .take(MOST)
+            .collect::<Vec<_>>()
+    };
+    // Those that were asked before the one that answered, or that never did.
+    let set_up = call
+        .answered_at
+        .or(call.ended_at)
+        .unwrap_or(now)
+        .min(call.started_at + SET_UP);
+    let mut called: Vec<(&'static str, String)> = begun(call.started_at, set_up)
+        .into_iter()
+        .map(|id| ("runtime", id))
+        .collect();
+    let answered = call.runtime_call_id.clone().filter(|id| !id.is_empty());
+    called.extend(answered.map(|id| ("runtime", id)));
+    if let Some(transfer) = call
+        .transfer
+        .as_ref()
+        .filter(|transfer| transfer.way == Way::Bridge)
+    {
+        let until = transfer.ended_at.unwrap_or(now);
+        let destinations = begun(transfer.requested_at, until).into_iter();
+        called.extend(destinations.map(|id| ("destination", id)));
+    }
+    let mut known: Vec<String> = Vec::new();
+    called.retain(|(_, id)| {
+        let is_new = !known.contains(id);
+        known.push(id.clone());
+        is_new
+    });
+    called
+}
+
+/// A leg that took the caller's place.
+struct Successor {
+    call_id: String,
+    from: Moment,
+    began: u64,
+}
+
+/// The leg that took the place of this one, if we have told it to go while the call went on (RFC 3891).
+fn successor(traces: &Traces, call: &Call, leg: &[(bool, Captured)]) -> Option<Successor> {
+    let (_, bye) = leg
+        .iter()
+        .find(|(is_sent, captured)| *is_sent && captured.octets.starts_with(b"BYE "))?;
+    let left = Moment::from_micros(bye.at);
+    if call.ended_at.is_some_and(|end| end <= left) {
+        return None;
+    }
+    let message = Sip::parse(&bye.octets);
+    let (replaced, ours) = (message.first("Call-ID")?, message.tag("From")?);
+    let from = before(left, SET_UP);
+    // It comes twice where it was challenged: with our tag in Replaces, which nobody else knows.
+    let begun = traces.begun(ours.as_bytes(), from, left);
+    let mut received = begun.into_iter().filter(|(is_sent, _)| !is_sent);
+    received.find_map(|(_, call_id)| {
+        let messages = traces.of(&[&call_id], from, left).messages;
+        let invites = messages.iter().filter(|(is_sent, captured)| {
+            let sip = Sip::parse(&captured.octets);
+            let replaces = sip.first("Replaces").unwrap_or_default();
+            let is_meant = replaces.split(';').next().map(str::trim) == Some(&*replaced);
+            let tag = parameter(&replaces, "to-tag");
+            !*is_sent && is_meant && tag.as_deref() == Some(&*ours)
+        });
+        let began = invites.map(|(_, captured)| captured.at).max()?;
+        Some(Successor {
+            call_id,
+            from,
+            began,
+        })
+    })
+}
+
+fn before(moment: Moment, by: Duration) -> Moment {
+    let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+    Moment::from_micros(moment.as_micros().saturating_sub(by))
+}
+
+/// A Call-ID is the caller's word, and another tenant may say the same one: what came from the address of the INVITE that began
+/// the call is its own, and what bears the tag that we answered it with.
+fn of_one_dialog(messages: Vec<(bool, Captured)>, began: u64) -> Vec<(bool, Captured)> {
+    let is_invite = |is_sent: bool, captured: &Captured| {
+        !is_sent && captured.octets.starts_with(b"INVITE ") && captured.at <= began
+    };
+    let Some(invite) = messages
+        .iter()
+        .rev()
+        .find(|(is_sent, captured)| is_invite(*is_sent, captured))
+        .map(|(_, captured)| captured)
+    else {
+        return Vec::new();
+    };
+    let peer = invite.source.ip();
+    let ours = messages.iter().find_map(|(is_sent, captured)| {
+        let is_answer = *is_sent && captured.at >= began && captured.target.ip() == peer;
+        let tag = Sip::parse(&captured.octets).tag("To")?;
+        is_answer.then_some(tag)
+    });
+    let theirs = Sip::parse(&invite.octets).tag("From");
+    let mut own = messages;
+    own.retain(|(is_sent, captured)| {
+        let other = if *is_sent {
+            captured.target
+        } else {
+            captured.source
+        };
+        let message = Sip::parse(&captured.octets);
+        let tags = [message.tag("From"), message.tag("To")];
+        let is_theirs = tags.contains(&theirs);
+        let is_ours = ours.is_some() && tags.contains(&ours);
+        is_theirs && (is_ours || other.ip() == peer)
+    });
+    own
+}

@@ -1,0 +1,199 @@
+//! Whoever calls a number without credentials and doesn't answer the challenge: a PBX that was to be known by its address and comes
+//! from another, perhaps. It is told of once it has had the time to answer. Bounded, and once for a source and a number: the first INVITE of
+//! every PBX comes without credentials, and strangers call whatever they think of.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use trunkline_routing::E164;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::uri::Uri;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
+
+/// How long a challenge may go unanswered: a retransmission or two.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long the same source is not told of again.
+const QUIET: Duration = Duration::from_secs(60);
+/// Sources of one number that are told of meanwhile: whoever makes them up pushes out little.
+const SOURCES: usize = 4;
+/// Who is waited for, and who is kept quiet about.
+const KEPT: usize = 64;
+/// Longer Call-IDs are cut.
+const LONGEST: usize = 255;
+
+/// A call that nobody proved anything for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unproven {
+    /// The packet's source.
+    pub source: IpAddr,
+    /// The number that was called.
+    pub dialled: E164,
+    /// When.
+    pub at: Moment,
+    /// Call-ID of the INVITE.
+    pub call_id: Box<str>,
+}
+
+/// Those of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Unanswered {
+    waiting: VecDeque<(u64, Unproven)>,
+    /// In the order of time.
+    told: VecDeque<(IpAddr, E164, Moment)>,
+}
+
+impl Unanswered {
+    /// An INVITE without credentials was challenged.
+    pub(crate) fn challenged(&mut self, message: &Message<'_>, flow: &Flow, now: Moment) {
+        let source = flow.peer.ip().to_canonical();
+        let Some(dialled) = dialled(message) else {
+            return;
+        };
+        while self
+            .told
+            .front()
+            .is_some_and(|(.., at)| now.since(*at) >= QUIET)
+        {
+            self.told.pop_front();
+        }
+        let is_told =
+            |(from, number, _): &(IpAddr, E164, Moment)| *from == source && *number == dialled;
+        let is_waited_for =
+            |(_, of): &(u64, Unproven)| of.source == source && of.dialled == dialled;
+        let told = self.told.iter().filter(|(_, number, _)| *number == dialled);
+        if self.waiting.len() >= KEPT
+            || told.count() >= SOURCES
+            || self.waiting.iter().any(is_waited_for)
+            || self.told.iter().any(is_told)
+        {
+            return;
+        }
+        let call_id = String::from_utf8_lossy(message.call_id());
+        self.waiting.push_back((
+            key(message),
+            Unproven {
+                source,
+                dialled,
+                at: now,
+                call_id: call_id.chars().take(LONGEST).collect::<String>().into(),
+            },
+        ));
+    }
+
+    /// Its sender answers the challenge, rightly or not.
+    pub(crate) fn answered(&mut self, message: &Message<'_>) {
+        if !self.waiting.is_empty() {
+            let key = key(message);
+            self.waiting.retain(|(known, _)| *known != key);
+        }
+    }
+
+    /// When one has had its time.
+    pub(crate) fn next_timeout(&self) -> Option<Moment> {
+        self.waiting.front().map(|(_, of)| of.at + PATIENCE)
+    }
+
+    /// One that has had its time.
+    pub(crate) fn pop(&mut self, now: Moment) -> Option<Unproven> {
+        self.next_timeout().filter(|due| *due <= now)?;
+        let (_, of) = self.waiting.pop_front()?;
+        if self.told.len() >= KEPT {
+            self.told.pop_front();
+        }
+        self.told.push_back((of.source, of.dialled, now));
+        Some(of)
+    }
+}
+
+fn key(message: &Message<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    message.call_id().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The number in the Request-URI, in its international form.
+fn dialled(message: &Message<'_>) -> Option<E164> {
+    let uri = Uri::parse(message.request_uri()).ok()?;
+    let user = uri.user_unescaped();
+    let user = std::str::from_utf8(&user).ok()?;
+    let digits = user
+        .strip_prefix('+')
+        .or_else(|| user.strip_prefix("00"))
+        .unwrap_or(user);
+    E164::parse(&format!("+{digits}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_sip::flow::Transport;
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    const NOW: Moment = Moment::from_secs(1_790_000_000);
+
+    fn flow(peer: &str) -> Flow {
+        Flow {
+            transport: Transport::Udp,
+            listener: 0,
+            connection: 0,
+            local: "192.0.2.1:5060".parse().unwrap(),
+            peer: peer.parse().unwrap(),
+        }
+    }
+
+    fn invite(number: &str, call_id: &str) -> String {
+        format!(
+            "INVITE sip:{number}@b SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a>;tag=1\r\nTo: <sip:b>\r\n\
+             Call-ID: {call_id}\r\nCSeq: 1 INVITE\r\n\r\n"
+        )
+    }
+
+    #[test]
+    fn who_does_not_answer_is_told_of_once() {
+        let mut unanswered = Unanswered::default();
+        let mut comes = |number: &str, call_id: &str, peer: &str, at: Moment| {
+            let octets = invite(number, call_id);
+            let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
+            unanswered.challenged(&message, &flow(peer), at);
+            unanswered.waiting.len()
+        };
+        assert_eq!(comes("+442071838750", "a", "10.0.0.1:5060", NOW), 1);
+        assert_eq!(
+            comes("00442071838750", "b", "10.0.0.1:5070", NOW),
+            1,
+            "again"
+        );
+        assert_eq!(comes("442071838751", "c", "10.0.0.1:5060", NOW), 2);
+        assert_eq!(comes("100", "d", "10.0.0.1:5060", NOW), 2, "no number");
+        let octets = invite("x", "c");
+        let answer = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
+        unanswered.answered(&answer);
+        assert_eq!(unanswered.next_timeout(), Some(NOW + PATIENCE));
+        assert_eq!(unanswered.pop(NOW), None, "it has time yet");
+        let told = unanswered.pop(NOW + PATIENCE).expect("one");
+        assert_eq!(
+            (&*told.call_id, told.dialled.as_str()),
+            ("a", "+442071838750")
+        );
+        assert_eq!(unanswered.pop(NOW + PATIENCE), None);
+        let mut comes = |call_id: &str, peer: &str, at: Moment| {
+            let octets = invite("+442071838750", call_id);
+            let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
+            unanswered.challenged(&message, &flow(peer), at);
+            unanswered.waiting.len()
+        };
+        let soon = NOW + PATIENCE * 2;
+        assert_eq!(comes("e", "10.0.0.1:5060", soon), 0, "it was told of");
+        assert_eq!(comes("f", "10.0.0.2:5060", soon), 1, "somebody else");
+        let later = NOW + PATIENCE + QUIET;
+        assert_eq!(comes("g", "10.0.0.1:5060", later), 2, "after a while");
+        for place in 0..1_000 {
+            let peer = format!("10.1.{}.{}:5060", place / 250, place % 250);
+            assert!(comes("h", &peer, later) <= KEPT);
+        }
+    }
+}
