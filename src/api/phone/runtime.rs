@@ -3,7 +3,7 @@
 use serde_json::json;
 use uuid::Uuid;
 
-use super::sip_uri::is_sip_uri;
+use super::sip_uri::reads_as_sip_uri;
 use crate::api::body::Fields;
 use crate::api::shape::{Choice, ListOf, Object, Parsed, Shape as _};
 use crate::directory::settings::Runtime;
@@ -17,8 +17,11 @@ const TEMPLATE: Parsed<Box<str>> = Parsed::new(
     |text| is_template(text).then(|| text.into()),
 )
 .like(r"^sips?:(([A-Za-z0-9_.+-]|\{agent_id\}|\{org_id\})+@)?([A-Za-z0-9]{1,30}|\{org_id\})([.-][A-Za-z0-9]{1,30}){0,6}(:[1-9][0-9]{0,3})?(;[a-z]+(=[A-Za-z0-9]+)?)*$")
-.at_most(300)
+.at_most(LONGEST)
 .example("sip:{agent_id}@agents.example.com");
+
+/// The longest that is kept, in octets; with ids in place of all its placeholders it is less than five times as long.
+const LONGEST: usize = 300;
 
 #[derive(Copy, Clone, Debug)]
 enum Type {
@@ -67,9 +70,12 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
 }
 
 fn is_template(text: &str) -> bool {
+    if text.len() > LONGEST {
+        return false;
+    }
     let id = Uuid::nil().hyphenated().to_string();
     let filled = text.replace("{agent_id}", &id).replace("{org_id}", &id);
-    !filled.contains(['{', '}']) && is_sip_uri(&filled)
+    !filled.contains(['{', '}']) && reads_as_sip_uri(&filled)
 }
 
 #[cfg(test)]
@@ -132,5 +138,14 @@ mod tests {
         ] {
             assert_eq!(read(value), Err(fault));
         }
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_template() {
+        let many = format!("sip:{}@b", "{agent_id}".repeat(20));
+        assert!(read(json!({"type": "sip", "uri": many})).is_ok());
+        let fits = format!("sip:{}@b", "a".repeat(LONGEST - 6));
+        assert!(read(json!({"type": "sip", "uri": fits})).is_ok());
+        assert!(read(json!({"type": "sip", "uri": format!("{fits}c")})).is_err());
     }
 }

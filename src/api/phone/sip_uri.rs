@@ -17,8 +17,12 @@ pub(super) const SIP_URI: Parsed<Box<str>> =
 const LONGEST: usize = 500;
 
 pub(super) fn is_sip_uri(text: &str) -> bool {
-    text.len() <= LONGEST
-        && text.is_ascii()
+    text.len() <= LONGEST && reads_as_sip_uri(text)
+}
+
+/// Whether it is a SIP URI, however long.
+pub(super) fn reads_as_sip_uri(text: &str) -> bool {
+    text.is_ascii()
         && Uri::parse(text.as_bytes()).is_ok_and(|uri| match uri.scheme {
             Scheme::Sip | Scheme::Sips => true,
             Scheme::Tel | Scheme::Other => false,
