@@ -1,14 +1,25 @@
 //! Writes down whose log-in failed: the org that it belongs to is told, nobody else.
 
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
 use tokio::runtime;
 use tokio::sync::mpsc;
+use trunkline_routing::E164;
 use trunkline_sip::auth::Part;
+use trunkline_sip::moment::Moment;
 
 use crate::calls::{AuthFailure, Unproven};
 use crate::store::{self, NewAuthFailure, Store};
 
 /// Failed log-ins that wait to be written; a flood of them is cut.
 const WAITING: usize = 1_024;
+/// How long the same source isn't told of again that proves nothing to the same number.
+const QUIET: Duration = Duration::from_secs(60);
+/// Sources that are told of for one number meanwhile, and for all numbers.
+const SOURCES: usize = 4;
+const TOLD: usize = 256;
 
 /// What a shard has seen fail.
 #[derive(Debug)]
@@ -24,13 +35,42 @@ pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Fai
     let (sender, mut failures) = mpsc::channel::<Failed>(WAITING);
     runtime.spawn(async move {
         let mut batch = Vec::new();
+        let mut told = Told::default();
         while failures.recv_many(&mut batch, WAITING).await > 0 {
+            batch.retain(|failed| told.is_news(failed));
             if let Err(error) = record(&store, batch.drain(..)).await {
                 tracing::warn!(%error, "failed log-ins were not recorded");
             }
         }
     });
     sender
+}
+
+/// Who has just been told of for proving nothing, in the order of time: of all shards.
+#[derive(Debug, Default)]
+struct Told(VecDeque<(IpAddr, E164, Moment)>);
+
+impl Told {
+    /// Whether this is worth telling; it is told then.
+    fn is_news(&mut self, failed: &Failed) -> bool {
+        let Failed::Unproven(unproven) = failed else {
+            return true;
+        };
+        let (source, number, at) = (unproven.source, unproven.dialled, unproven.at);
+        let is_over = |(.., told): &(IpAddr, E164, Moment)| at.since(*told) >= QUIET;
+        while self.0.front().is_some_and(is_over) {
+            self.0.pop_front();
+        }
+        let mut of_number = self.0.iter().filter(|(_, other, _)| *other == number);
+        if self.0.len() >= TOLD
+            || of_number.clone().count() >= SOURCES
+            || of_number.any(|(other, ..)| *other == source)
+        {
+            return false;
+        }
+        self.0.push_back((source, number, at));
+        true
+    }
 }
 
 async fn record(store: &Store, batch: impl Iterator<Item = Failed>) -> Result<(), store::Error> {
@@ -107,5 +147,43 @@ const fn part_name(part: Part) -> &'static str {
         Part::Expired => "expired",
         Part::Realm => "realm",
         Part::Nonce => "nonce",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unproven(host: u8, number: &str, second: u64) -> Failed {
+        Failed::Unproven(Unproven {
+            source: IpAddr::from([192, 0, 2, host]),
+            dialled: E164::parse(number).unwrap(),
+            at: Moment::from_secs(second),
+            call_id: "a".into(),
+        })
+    }
+
+    #[test]
+    fn a_source_is_told_of_once_in_a_while() {
+        const ONE: &str = "+442071838750";
+        let mut told = Told::default();
+        for (failed, is_news) in [
+            (unproven(1, ONE, 100), true),
+            (unproven(1, ONE, 130), false),
+            (unproven(1, "+442071838751", 130), true),
+            (unproven(2, ONE, 131), true),
+            (unproven(3, ONE, 132), true),
+            (unproven(4, ONE, 133), true),
+            (unproven(5, ONE, 134), false),
+            (unproven(1, ONE, 160), true),
+        ] {
+            assert_eq!(told.is_news(&failed), is_news, "{failed:?}");
+        }
+        for place in 0..2 * TOLD {
+            told.is_news(&unproven(9, &format!("+4420718{place:05}"), 161));
+        }
+        assert_eq!(told.0.len(), TOLD);
+        assert!(told.is_news(&unproven(1, ONE, 300)), "the old is forgotten");
+        assert_eq!(told.0.len(), 1);
     }
 }

@@ -20,8 +20,6 @@ const BEGUN: usize = 8_192;
 const REMEMBERED: usize = 32_768;
 /// A collector is looked up again after this long, and a fault told again.
 const AGAIN: Duration = Duration::from_secs(60);
-/// What a leg to a runtime carries.
-const SESSION: &[u8] = b"x-platform-session-id";
 
 /// Where copies go.
 #[derive(Clone, Debug)]
@@ -32,6 +30,8 @@ pub struct Collector {
     pub port: u16,
     /// How the collector tells this node from others.
     pub node: u32,
+    /// The header that names the session on a leg to a runtime.
+    pub session_header: String,
 }
 
 /// A map that forgets: its older half goes when the newer is full.
@@ -140,7 +140,7 @@ impl Exporter {
     }
 
     fn join(&mut self, key: u64, invite: &[u8]) {
-        let session = scan::header(invite, &[SESSION])
+        let session = scan::header(invite, &[self.collector.session_header.as_bytes()])
             .and_then(|value| Uuid::try_parse_ascii(value).ok())
             .and_then(|session| self.sessions.get(&session));
         if let Some(call_id) = session.cloned() {
