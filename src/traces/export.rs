@@ -170,3 +170,28 @@ fn connect(collector: &Collector) -> std::io::Result<UdpSocket> {
     }
     Err(fault)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leg_is_joined_by_the_header_that_is_configured() {
+        let (mut exporter, beginnings) = Exporter::new(Collector {
+            host: "127.0.0.1".to_owned(),
+            port: 9,
+            node: 1,
+            session_header: "X-ACME-SESSION-ID".to_owned(),
+        });
+        let session = Uuid::from_u128(7);
+        beginnings.tell(session, "of the caller");
+        exporter.prepare(Moment::from_secs(1));
+        let invite = |prefix| {
+            format!("INVITE sip:a SIP/2.0\r\nCall-ID: b\r\n{prefix}-Session-ID: {session}\r\n\r\n")
+        };
+        exporter.join(1, invite("X-PLATFORM").as_bytes());
+        assert_eq!(exporter.legs.get(&1), None);
+        exporter.join(1, invite("X-Acme").as_bytes());
+        assert_eq!(exporter.legs.get(&1).map(|id| &**id), Some("of the caller"));
+    }
+}

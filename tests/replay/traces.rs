@@ -273,8 +273,7 @@ fn a_collector_gets_both_legs_under_one_id() {
     let address = collector.local_addr().expect("an address").to_string();
     let house = House::new()
         .set("TRUNKLINE__TRACES__HEP", &address)
-        .set("TRUNKLINE__TRACES__HEP_NODE", "2026")
-        .set("TRUNKLINE__SIP__HEADER_PREFIX", "X-ACME");
+        .set("TRUNKLINE__TRACES__HEP_NODE", "2026");
     let traced = Traced::on(Stage::within(house), "answered.flow");
     let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
     let items = shown["items"].as_array().expect("items");
