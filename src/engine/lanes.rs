@@ -49,9 +49,9 @@ impl Pressure {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Notes how long an INVITE has waited, and says whether that is too long.
-    fn is_too_long(&mut self, wait: Duration, now: Moment) -> bool {
-        if wait <= PATIENCE {
+    /// Notes how long an INVITE has waited, and how long the first of those behind it has; says whether its wait is too long.
+    fn is_too_long(&mut self, wait: Duration, behind: Duration, now: Moment) -> bool {
+        if wait.max(behind) <= PATIENCE {
             self.late = None;
             return false;
         }
@@ -60,7 +60,7 @@ impl Pressure {
         self.late = Some((since, now));
         if self.is_on(now) || now.since(since) >= LASTS {
             self.until = Some(now + CALM);
-            return true;
+            return wait > PATIENCE;
         }
         wait > LONGEST
     }
@@ -77,10 +77,7 @@ impl Lanes {
         if is_expected {
             return self.expected.len() < ROOM;
         }
-        let stands = self
-            .strangers
-            .front()
-            .map_or(Duration::ZERO, |first| now.since(first.received_at));
+        let stands = stands(&self.strangers, now);
         let longest = if self.pressure.is_on(now) {
             STRANGERS_STAND
         } else {
@@ -91,7 +88,9 @@ impl Lanes {
 
     /// Whether an INVITE whose turn it is has waited too long to be served.
     pub(crate) fn is_late(&mut self, received_at: Moment, now: Moment) -> bool {
-        self.pressure.is_too_long(now.since(received_at), now)
+        let behind = stands(&self.strangers, now).max(stands(&self.expected, now));
+        self.pressure
+            .is_too_long(now.since(received_at), behind, now)
     }
 
     /// Lets an INVITE wait.
@@ -115,6 +114,13 @@ impl Lanes {
         }
         next
     }
+}
+
+/// How long the first of a queue has waited.
+fn stands(queue: &VecDeque<Arrived>, now: Moment) -> Duration {
+    queue
+        .front()
+        .map_or(Duration::ZERO, |first| now.since(first.received_at))
 }
 
 /// Whether a message would begin a call.
@@ -184,7 +190,7 @@ mod tests {
         let mut now = from;
         let mut shed = Vec::new();
         for wait in waits {
-            shed.push(pressure.is_too_long(millis(*wait), now));
+            shed.push(pressure.is_too_long(millis(*wait), Duration::ZERO, now));
             now = now + millis(step);
         }
         shed
@@ -224,5 +230,21 @@ mod tests {
         let calm = START + Duration::from_millis(600) + CALM;
         assert!(!pressure.is_on(calm));
         assert_eq!(sheds(&mut pressure, calm, 100, &[101, 150]), [false, false]);
+    }
+
+    #[test]
+    fn it_is_pressure_too_when_those_that_go_first_are_served_in_time() {
+        let mut lanes = Lanes::default();
+        lanes.push(false, arrived(0, START));
+        let at = |millis| START + Duration::from_millis(millis);
+        for now in (110..=430).step_by(20) {
+            assert!(
+                !lanes.is_late(at(now), at(now)),
+                "who has just come is served"
+            );
+        }
+        assert!(lanes.pressure.is_on(at(430)));
+        assert!(lanes.is_late(START, at(430)));
+        assert!(!lanes.takes(false, at(430)));
     }
 }
