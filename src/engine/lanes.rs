@@ -86,7 +86,7 @@ impl Lanes {
         self.strangers.len() < ROOM && stands < longest
     }
 
-    /// Whether an INVITE whose turn it is has waited too long to be served.
+    /// Whether an INVITE whose turn it is has waited too long to be served. What it is asked tells it of pressure: once for each.
     pub(crate) fn is_late(&mut self, received_at: Moment, now: Moment) -> bool {
         let behind = stands(&self.strangers, now).max(stands(&self.expected, now));
         self.pressure

@@ -36,8 +36,9 @@ impl Strays {
         if !message.is_request() || message.to_tag().is_some() {
             return dispatched;
         }
-        let replaces = message.first(HeaderName::Replaces).is_some();
-        if message.method() == Method::Invite && replaces && by_call_id() != dispatched {
+        let is_invite = message.method() == Method::Invite;
+        if is_invite && message.first(HeaderName::Replaces).is_some() && by_call_id() != dispatched
+        {
             self.note(self.key(message), dispatched, now());
         }
         if message.method() == Method::Cancel && self.count.load(Ordering::Relaxed) > 0 {

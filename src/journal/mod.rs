@@ -1,8 +1,8 @@
 //! The journal: facts of calls, appended and synced to disk, then projected into the store.
 //!
 //! Shards append without waiting; one thread writes and syncs in batches; a projector hands what is synced to whoever
-//! keeps it, as often as it takes, and deletes what is kept; what is no longer in memory it reads back. So the journal is also the spool while the database is away.
-//! What [`Journal::synced`] has passed survives kill -9 and the machine's fall. Knows nothing of what a fact says.
+//! keeps it, as often as it takes, and deletes what is kept; what is no longer in memory it reads back. So the journal is
+//! also the spool while the database is away. What [`Journal::synced`] has passed survives kill -9 and the machine's fall. Knows nothing of what a fact says.
 //!
 //! A fact may be projected more than once, also across a restart: projecting must be idempotent.
 
