@@ -13,6 +13,7 @@ mod log_ins;
 mod memory;
 mod observe;
 mod outside;
+mod pace;
 mod peers;
 mod recording;
 mod registrations;
@@ -65,6 +66,7 @@ use inbox::{Arrived, Inbox, Input, Outlet, Switch};
 use lanes::Lanes;
 use observe::Observer;
 use outside::Outside;
+use pace::Pace;
 use peers::Watched;
 pub(crate) use resolve::Resolver;
 pub(crate) use settings::session_tokens;
@@ -352,6 +354,7 @@ impl Shared {
             outside,
             observer: Observer::new(index, now),
             lanes: Lanes::default(),
+            pace: Pace::new(clock::now()),
             pressed: false,
             sheds_left: 0,
             batch: Batch::new(),

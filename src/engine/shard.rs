@@ -15,6 +15,7 @@ use super::inbox::{Arrived, Input, Outlet, Switch};
 use super::lanes::{Lanes, is_new_invite};
 use super::observe::Observer;
 use super::outside::Outside;
+use super::pace::Pace;
 use crate::calls::{Calls, Reason};
 use crate::directory::Directory;
 use crate::directory::view::View;
@@ -50,6 +51,7 @@ pub(crate) struct Shard {
     pub(crate) outside: Outside,
     pub(crate) observer: Observer,
     pub(crate) lanes: Lanes,
+    pub(crate) pace: Pace,
     /// Whether the last batch was full.
     pub(crate) pressed: bool,
     /// INVITEs that may still be refused in this turn.
@@ -64,6 +66,7 @@ impl Shard {
     /// Runs until the inbox is closed.
     pub(crate) async fn run(mut self, mut outlet: Outlet) {
         loop {
+            self.rest();
             let deadline = self.next_timeout().map(clock::instant);
             let timer = async {
                 match deadline {
@@ -93,7 +96,19 @@ impl Shard {
         }
     }
 
+    /// Lets datagrams gather. The thread is the shard's own: what else it does rests too.
+    fn rest(&self) {
+        if let Some(rest) = self
+            .pace
+            .rest(clock::now())
+            .filter(|_| self.lanes.is_empty())
+        {
+            std::thread::sleep(rest);
+        }
+    }
+
     fn turn(&mut self, first: Option<Input>, outlet: &mut Outlet) -> ControlFlow<()> {
+        self.pace.turn(clock::now());
         self.sheds_left = SHEDS_A_TURN;
         let more = std::iter::from_fn(|| outlet.try_recv().ok());
         for input in first.into_iter().chain(more).take(INPUTS_A_TURN) {
@@ -152,6 +167,7 @@ impl Shard {
         let view = self.directory.load();
         // A full batch means that more is behind it.
         self.pressed = count == udp::BATCH;
+        self.pace.received(count);
         for datagram in batch.datagrams() {
             self.message(
                 &view,

@@ -86,11 +86,7 @@ pub(super) async fn append(writing: &mut Writing, events: &[NewEvent]) -> Result
             .find(|size| *size <= rest.len())
             .unwrap_or(1);
         let (some, more) = rest.split_at(size);
-        let new: HashSet<Uuid> = insert(writing, some).await?.into_iter().collect();
-        let new: Vec<_> = some
-            .iter()
-            .filter(|event| new.contains(&event.id))
-            .collect();
+        let new = insert(writing, some).await?;
         deliveries::owe(writing, &new).await?;
         rest = more;
     }
@@ -100,9 +96,12 @@ pub(super) async fn append(writing: &mut Writing, events: &[NewEvent]) -> Result
     Ok(())
 }
 
-/// Gives the ids of those that weren't there.
-async fn insert(writing: &mut Writing, events: &[NewEvent]) -> Result<Vec<Uuid>, Error> {
-    let new: Vec<(Uuid,)> = on!(writing, connection: Driver => {
+/// Gives those that weren't there.
+async fn insert<'e>(
+    writing: &mut Writing,
+    events: &'e [NewEvent],
+) -> Result<Vec<&'e NewEvent>, Error> {
+    let inserted = on!(writing, connection: Driver => {
         let mut statement = sqlx::QueryBuilder::<Driver>::new("INSERT INTO events (id, org_id, type, body, created_at) ");
         statement.push_values(events, |mut row, event| {
             row.push_bind(event.id)
@@ -111,10 +110,18 @@ async fn insert(writing: &mut Writing, events: &[NewEvent]) -> Result<Vec<Uuid>,
                 .push_bind(&event.body)
                 .push_bind(micros(event.at));
         });
-        statement.push(" ON CONFLICT (id) DO NOTHING RETURNING id");
-        statement.build_query_as().fetch_all(connection).await?
+        statement.push(" ON CONFLICT (id) DO NOTHING");
+        statement.build().execute(connection).await?.rows_affected()
     });
-    Ok(new.into_iter().map(|(id,)| id).collect())
+    if inserted == events.len() as u64 {
+        return Ok(events.iter().collect());
+    }
+    // The last of all: nobody else numbers events before this is committed.
+    let sql = "SELECT id FROM events ORDER BY seq DESC LIMIT $1";
+    let new: Vec<(Uuid,)> = fetch_all!(writing, sql, inserted as i64)?;
+    let new: HashSet<Uuid> = new.into_iter().map(|(id,)| id).collect();
+    let is_new = |event: &&NewEvent| new.contains(&event.id);
+    Ok(events.iter().filter(is_new).collect())
 }
 
 impl Events<'_> {

@@ -18,7 +18,7 @@ use super::event::NewEvent;
 use super::events;
 use super::pool::{Writing, fetch_all, on};
 use super::transfers;
-use crate::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use crate::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use crate::journal::{Origin, Project, Retry};
 
 /// What some facts say of one call.
@@ -41,10 +41,13 @@ impl Calls<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone; projecting the same facts again is safe.
     pub async fn project(self, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
-        let known = fold(facts);
+        let mut known = fold(facts);
+        // Statements of calls that begin are the shorter ones.
+        known.sort_by_key(|known| known.started.is_none());
         let mut writing = self.0.pool().write().await?;
         let mut rest = known.as_slice();
         let mut events = Vec::new();
+        let mut happened = Vec::new();
         transfers::project(&mut writing, facts, &mut events).await?;
         while !rest.is_empty() {
             // A few sizes only: each is a statement that stays prepared.
@@ -52,11 +55,13 @@ impl Calls<'_> {
                 .into_iter()
                 .find(|size| *size <= rest.len())
                 .unwrap_or(1);
-            let (rows, more) = rest.split_at(size);
-            let written = upsert(&mut writing, origin, rows).await?;
-            events.extend(happened(rows, &written));
+            let (some, more) = rest.split_at(size);
+            let rows = write(&mut writing, origin, some).await?;
+            happened.extend(events_of(some, &rows));
             rest = more;
         }
+        happened.sort_by_key(|event: &NewEvent| event.at);
+        events.extend(happened);
         events::append(&mut writing, &events).await?;
         self.0.commit_recorded(writing).await
     }
@@ -152,6 +157,33 @@ impl<'f> Known<'f> {
         }
     }
 
+    /// Its row, as far as these facts go.
+    fn row(&self) -> CallRow {
+        let started = self.started;
+        let ended = self.ended;
+        let e164 = |number: Option<&E164>| number.map(E164::to_string);
+        CallRow {
+            id: self.call,
+            org_id: self.org,
+            session_id: started.map(|started| started.session),
+            agent_id: started.and_then(|started| started.agent),
+            contact_id: self.contact,
+            direction: started.map(|started| started.direction.as_str().to_owned()),
+            status: self.status().as_str().to_owned(),
+            from_number: started.map(|started| text(&started.from)),
+            to_number: started.map(|started| text(&started.to)),
+            from_e164: e164(started.and_then(|started| started.from_e164.as_ref())),
+            to_e164: e164(started.and_then(|started| started.to_e164.as_ref())),
+            started_at: started.map(|started| started.at),
+            ringing_at: self.ringing_at,
+            answered_at: self.answered_at,
+            ended_at: ended.map(|ended| ended.at),
+            sip_code: ended.map(|ended| i64::from(ended.sip_code)),
+            reason: ended.and_then(|ended| ended.reason.as_deref().map(text)),
+            hangup_by: ended.map(|ended| ended.hangup_by.as_str().to_owned()),
+        }
+    }
+
     fn status(&self) -> Status {
         match (self.ended, self.answered_at, self.ringing_at) {
             (Some(ended), _, _) => ended.status,
@@ -177,16 +209,14 @@ impl<'f> Known<'f> {
     }
 }
 
-/// The events that come of these facts, whose rows the statement gave back in any order.
-fn happened(known: &[Known<'_>], written: &[CallRow]) -> Vec<NewEvent> {
+/// The events that come of these facts, whose rows may be in any order.
+fn events_of(known: &[Known<'_>], written: &[CallRow]) -> Vec<NewEvent> {
     let rows: HashMap<Uuid, &CallRow> = written.iter().map(|row| (row.id, row)).collect();
-    let mut events: Vec<_> = known
+    known
         .iter()
         .filter_map(|known| Some(rows.get(&known.call)?.events(known.stages())))
         .flatten()
-        .collect();
-    events.sort_by_key(|event| event.at);
-    events
+        .collect()
 }
 
 fn org(fact: &Fact) -> Uuid {
@@ -240,45 +270,61 @@ const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
     ended_at = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
         THEN excluded.ended_at ELSE calls.ended_at END";
 
-async fn upsert(
+/// Writes rows, and gives them as they are then. To be given back each row costs as much as to write it, so those of calls
+/// that are new aren't: they are what was written.
+async fn write(
     writing: &mut Writing,
     origin: Origin,
-    rows: &[Known<'_>],
+    known: &[Known<'_>],
 ) -> Result<Vec<CallRow>, Error> {
+    let rows: Vec<CallRow> = known.iter().map(Known::row).collect();
+    let may_be_new = known.iter().all(|known| known.started.is_some());
     Ok(on!(writing, connection: Driver => {
-        let mut statement = sqlx::QueryBuilder::<Driver>::new(INSERT);
-        statement.push_values(rows, |mut row, known| {
-            let started = known.started;
-            let ended = known.ended;
-            row.push_bind(known.call)
-                .push_bind(known.org)
-                .push_bind(i64::from(origin.node))
-                .push_bind(origin.boot)
-                .push_bind(started.map(|started| started.session))
-                .push_bind(started.and_then(|started| started.agent))
-                .push_bind(known.contact)
-                .push_bind(started.map(|started| Direction::as_str(started.direction)))
-                .push_bind(known.status().as_str())
-                .push_bind(started.map(|started| text(&started.from)))
-                .push_bind(started.map(|started| text(&started.to)))
-                .push_bind(started.and_then(|started| started.from_e164.as_ref().map(E164::to_string)))
-                .push_bind(started.and_then(|started| started.to_e164.as_ref().map(E164::to_string)))
-                .push_bind(started.map(|started| micros(started.at)))
-                .push_bind(known.ringing_at.map(micros))
-                .push_bind(known.answered_at.map(micros))
-                .push_bind(ended.map(|ended| micros(ended.at)))
-                .push_bind(ended.map(|ended| i64::from(ended.sip_code)))
-                .push_bind(ended.and_then(|ended| ended.reason.as_deref().map(text)))
-                .push_bind(ended.map(|ended| ended.hangup_by.as_str()))
-                .push_bind(started.map(|started| text(&started.caller_call_id)))
-                .push_bind(known.runtime_call_id.map(text))
-                .push_bind(known.decision().map(to_json))
-                .push_bind(started.and_then(headers))
-                .push_bind(ended.and_then(|ended| ended.cause).map(i64::from))
-                .push_bind(started.and_then(|started| started.metadata.as_deref()))
-                .push_bind(started.and_then(|started| started.asked.as_deref().map(to_json)));
-        });
-        statement.push(MERGE).push(RETURNING);
+        let statement = |endings: [&'static str; 2]| {
+            let mut statement = sqlx::QueryBuilder::<Driver>::new(INSERT);
+            statement.push_values(known.iter().zip(&rows), |mut values, (known, row)| {
+                let started = known.started;
+                values.push_bind(row.id)
+                    .push_bind(row.org_id)
+                    .push_bind(i64::from(origin.node))
+                    .push_bind(origin.boot)
+                    .push_bind(row.session_id)
+                    .push_bind(row.agent_id)
+                    .push_bind(row.contact_id)
+                    .push_bind(&row.direction)
+                    .push_bind(&row.status)
+                    .push_bind(&row.from_number)
+                    .push_bind(&row.to_number)
+                    .push_bind(&row.from_e164)
+                    .push_bind(&row.to_e164)
+                    .push_bind(row.started_at.map(micros))
+                    .push_bind(row.ringing_at.map(micros))
+                    .push_bind(row.answered_at.map(micros))
+                    .push_bind(row.ended_at.map(micros))
+                    .push_bind(row.sip_code)
+                    .push_bind(&row.reason)
+                    .push_bind(&row.hangup_by)
+                    .push_bind(started.map(|started| text(&started.caller_call_id)))
+                    .push_bind(known.runtime_call_id.map(text))
+                    .push_bind(known.decision().map(to_json))
+                    .push_bind(started.and_then(headers))
+                    .push_bind(known.ended.and_then(|ended| ended.cause).map(i64::from))
+                    .push_bind(started.and_then(|started| started.metadata.as_deref()))
+                    .push_bind(started.and_then(|started| started.asked.as_deref().map(to_json)));
+            });
+            for ending in endings {
+                statement.push(ending);
+            }
+            statement
+        };
+        if may_be_new {
+            let mut statement = statement([" ON CONFLICT (id) DO NOTHING", ""]);
+            let written = statement.build().execute(&mut *connection).await?.rows_affected();
+            if written == rows.len() as u64 {
+                return Ok(rows);
+            }
+        }
+        let mut statement = statement([MERGE, RETURNING]);
         statement.build_query_as().fetch_all(connection).await?
     }))
 }
