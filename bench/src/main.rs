@@ -126,6 +126,9 @@ enum Run {
         /// Handoffs over all orgs.
         #[arg(long, default_value_t = 1_000_000)]
         handoffs: u32,
+        /// Agents of the org that asks.
+        #[arg(long, default_value_t = 10_000)]
+        agents: u32,
         /// Seconds of each request.
         #[arg(long, default_value_t = 10)]
         seconds: u64,
@@ -260,12 +263,14 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             orgs,
             contacts,
             handoffs,
+            agents,
             seconds,
         } => {
             let rows = Rows {
                 orgs,
                 contacts,
                 handoffs,
+                agents,
             };
             tell(modes::api(&setting, Scale { rows, seconds })?)
         }

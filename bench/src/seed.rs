@@ -15,6 +15,8 @@ pub struct Rows {
     pub contacts: u32,
     /// Handoffs over all orgs; a tenth of them are those of the org that is there.
     pub handoffs: u32,
+    /// Agents of the org that is there, beside its own.
+    pub agents: u32,
 }
 
 /// Why the database can't be filled.
@@ -43,6 +45,7 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
         orgs,
         contacts,
         handoffs,
+        agents,
     } = rows;
     let mut writing = database.begin().await?;
     let own = writing.fetch_one("SELECT id, created_at FROM orgs").await?;
@@ -84,6 +87,13 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
         "INSERT INTO handoff_reasons (org_id, reason, created_at, handoff_id, position)
          SELECT org_id, 'user_requested_human_assistance', created_at, id, position FROM handoffs"
             .to_owned(),
+        // They only call: none of them is in the way of the agent that answers.
+        format!(
+            "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, action_ids, enabled, created_at, updated_at) {}
+             SELECT randomblob(16), ranked.id, 'Agent ' || i, 'outbound', 'en', 'Hello, this is agent ' || i, 1, '[]', 1, {now} + i, {now} + i
+             FROM numbered JOIN ranked ON ranked.rank = 0 WHERE {agents} > 0",
+            numbered(agents)
+        ),
     ];
     for statement in statements {
         sqlx::query(sqlx::AssertSqlSafe(statement))

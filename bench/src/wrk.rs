@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 /// What is asked again and again.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
-    /// Path and query.
-    pub path: &'a str,
+    /// Paths with their queries, asked in turn.
+    pub paths: &'a [String],
     /// The key that is shown.
     pub bearer: Option<&'a str>,
     /// JSON to post; a GET without.
@@ -36,20 +36,18 @@ const CONNECTIONS: usize = 32;
 /// # Errors
 /// When wrk isn't installed, or says something else than its report.
 pub fn ask(server: SocketAddr, asked: &Asked<'_>, seconds: u64) -> io::Result<Answered> {
-    let script = asked.post.map(script).transpose()?;
+    let script = script(asked)?;
     let mut command = Command::new("wrk");
     command
         .args(["--threads", "1", "--latency"])
         .args(["--connections", &CONNECTIONS.to_string()])
         .args(["--duration", &format!("{seconds}s")])
         .stdin(Stdio::null());
-    if let Some(script) = &script {
-        command.arg("--script").arg(script.path());
-    }
+    command.arg("--script").arg(script.path());
     if let Some(key) = asked.bearer {
         command.args(["--header", &format!("Authorization: Bearer {key}")]);
     }
-    command.arg(format!("http://{server}{}", asked.path));
+    command.arg(format!("http://{server}/"));
     let output = command.output().map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
             io::Error::other("wrk isn't installed: apt-get install wrk, or your system's like")
@@ -61,11 +59,23 @@ pub fn ask(server: SocketAddr, asked: &Asked<'_>, seconds: u64) -> io::Result<An
     read(&text).ok_or_else(|| io::Error::other(format!("wrk printed no report:\n{text}")))
 }
 
-/// What makes wrk post `body`. A JSON text holds no `]=]`.
-fn script(body: &str) -> io::Result<tempfile::NamedTempFile> {
+/// What makes wrk ask in turn, each request written once. Neither a JSON text nor a path holds `]=]`.
+fn script(asked: &Asked<'_>) -> io::Result<tempfile::NamedTempFile> {
     let script = tempfile::Builder::new().suffix(".lua").tempfile()?;
-    let lines = format!(
-        "wrk.method = 'POST'\nwrk.headers['Content-Type'] = 'application/json'\nwrk.body = [=[{body}]=]\n"
+    let mut lines = String::new();
+    if let Some(body) = asked.post {
+        lines.push_str(&format!(
+            "wrk.method = 'POST'\nwrk.headers['Content-Type'] = 'application/json'\nwrk.body = [=[{body}]=]\n"
+        ));
+    }
+    lines.push_str("local paths = {\n");
+    for path in asked.paths {
+        lines.push_str(&format!("[=[{path}]=],\n"));
+    }
+    lines.push_str(
+        "}\nlocal requests, turn = {}, 0\n\
+         function init()\n  for at, path in ipairs(paths) do requests[at] = wrk.format(nil, path) end\nend\n\
+         function request()\n  turn = turn % #requests + 1\n  return requests[turn]\nend\n",
     );
     std::fs::write(script.path(), lines)?;
     Ok(script)

@@ -7,6 +7,7 @@ use axum::http::request::Parts;
 use uuid::Uuid;
 
 use super::error::ApiError;
+use super::shape::id;
 use crate::store::Kind;
 
 /// The parameters of the path.
@@ -42,7 +43,7 @@ impl Named {
     /// What is no id names nothing: the same 404 as for another org's.
     pub(super) fn id(&self, parameter: &str, kind: Kind) -> Result<Uuid, ApiError> {
         self.text(parameter)
-            .and_then(|text| text.parse().ok())
+            .and_then(id)
             .ok_or_else(|| ApiError::absent(kind))
     }
 }

@@ -80,7 +80,13 @@ pub(super) const NUMBER: Parsed<E164> =
         .like(E164::PATTERN)
         .example("+442071838750");
 /// The id of something.
-pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", |text| text.parse().ok()).format("uuid");
+pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", id).format("uuid");
+
+/// An id as ids are written (RFC 9562 §4), in capitals too; none of the other forms of a UUID.
+pub(super) fn id(text: &str) -> Option<Uuid> {
+    const WRITTEN: usize = uuid::fmt::Hyphenated::LENGTH;
+    (text.len() == WRITTEN).then(|| text.parse().ok())?
+}
 
 impl Text {
     /// A text in one line, without control characters.
@@ -542,6 +548,23 @@ mod tests {
             "x: expected at most 1 KiB, not 1025 octets"
         );
         assert_eq!(fault(&free, json!([])), "x: expected an object, not a list");
+    }
+
+    #[test]
+    fn an_id_has_one_form() {
+        let written = "01995a3e-8f4e-7d3b-9a51-0c6f2b7e4d10";
+        for (text, is) in [
+            (written.to_owned(), true),
+            (written.to_uppercase(), true),
+            (written.replace('-', ""), false),
+            (format!("{{{written}}}"), false),
+            (format!("urn:uuid:{written}"), false),
+            (format!("{written} "), false),
+            (written.replace('a', "g"), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(id(&text).is_some(), is, "{text}");
+        }
     }
 
     #[test]

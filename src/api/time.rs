@@ -1,5 +1,7 @@
 //! Times as the API writes and reads them: RFC 3339 in UTC with milliseconds.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
@@ -24,26 +26,32 @@ pub(crate) fn end(text: &str) -> Result<Moment, String> {
     Ok(Moment::from_micros(end - end % 1000 + 999))
 }
 
-/// ISO 8601 with an offset, or without one in UTC.
+/// ISO 8601 with an offset, or without one in UTC. What lies before 1970 or after the last time that can be written is that time.
 fn read(text: &str, of_day: Time) -> Result<Moment, String> {
     let utc = |time: DateTime| {
         time.to_zoned(TimeZone::UTC)
-            .ok()
-            .map(|zoned| zoned.timestamp())
+            .map_or(Timestamp::MAX, |zoned| zoned.timestamp())
     };
     let timestamp = if text.contains(['T', 't', ' ']) {
-        text.parse::<Timestamp>()
-            .ok()
-            .or_else(|| text.parse::<DateTime>().ok().and_then(utc))
+        let text = with_plus(text);
+        let civil = || text.parse::<DateTime>().ok().map(utc);
+        text.parse::<Timestamp>().ok().or_else(civil)
     } else {
-        text.parse::<Date>()
-            .ok()
-            .and_then(|date| utc(date.to_datetime(of_day)))
+        let date = text.parse::<Date>().ok();
+        date.map(|date| utc(date.to_datetime(of_day)))
     };
     timestamp
-        .and_then(|timestamp| u64::try_from(timestamp.as_microsecond()).ok())
+        .map(|timestamp| u64::try_from(timestamp.as_microsecond()).unwrap_or(0))
         .map(Moment::from_micros)
         .ok_or_else(|| format!("{text:?} is no ISO 8601 date or time"))
+}
+
+/// The `+` of an offset that a client forgot to escape arrives as a blank.
+fn with_plus(text: &str) -> Cow<'_, str> {
+    match text.rsplit_once(' ') {
+        Some((time, offset)) if time.contains(['T', 't']) => format!("{time}+{offset}").into(),
+        Some(_) | None => text.into(),
+    }
 }
 
 #[cfg(test)]
@@ -82,7 +90,27 @@ mod tests {
                 Some("2026-01-31T12:30:00.000Z"),
                 Some("2026-01-31T12:30:00.000Z"),
             ),
-            ("1969-12-31", None, None),
+            (
+                "2026-01-31T12:30:00.5 02:00",
+                Some("2026-01-31T10:30:00.500Z"),
+                Some("2026-01-31T10:30:00.500Z"),
+            ),
+            (
+                "2026-01-31 12:30:00",
+                Some("2026-01-31T12:30:00.000Z"),
+                Some("2026-01-31T12:30:00.000Z"),
+            ),
+            (
+                "1969-12-31",
+                Some("1970-01-01T00:00:00.000Z"),
+                Some("1970-01-01T00:00:00.000Z"),
+            ),
+            (
+                "9999-12-31",
+                Some("9999-12-30T22:00:00.999Z"),
+                Some("9999-12-30T22:00:00.999Z"),
+            ),
+            ("2026-01-31T12:30:00 x", None, None),
             ("2026-02-30", None, None),
             ("yesterday", None, None),
             ("", None, None),

@@ -28,15 +28,17 @@ impl Store {
     /// # Errors
     /// [`Wrong::Absent`](super::Wrong::Absent).
     pub async fn agent_config(&self, org: Uuid, agent: Uuid) -> Result<AgentConfig, Error> {
-        let mut reading = self.pool().snapshot().await?;
-        let agent = agents::find(reading.on(), org, agent).await?;
-        let numbers = numbers::of_agent(reading.on(), org, agent.id).await?;
+        let mut reading = self.pool().peek_snapshot().await?;
+        let agent = agents::find(reading.source(), org, agent).await?;
+        let numbers = numbers::of_agent(reading.source(), org, agent.id).await?;
         let outbound_trunk = match agent.outbound_trunk_id {
-            Some(id) => Some(outbound_trunks::find(reading.on(), self.keyring(), org, id).await?),
+            Some(id) => {
+                Some(outbound_trunks::find(reading.source(), self.keyring(), org, id).await?)
+            }
             None => None,
         };
         let destinations =
-            destinations::of_agent(reading.on(), org, agent.id, None, i64::MAX).await?;
+            destinations::of_agent(reading.source(), org, agent.id, None, i64::MAX).await?;
         Ok(AgentConfig {
             agent,
             numbers,

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::column::{count, from_row, json, maybe, micros, moment, named, number, to_json};
 use super::error::{Error, Kind, Wrong};
 use super::page::{Page, Position, fetch_page};
-use super::pool::{Connection, Writing, execute, fetch_all, fetch_optional};
+use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id, set};
 use crate::directory::settings::Runtime;
 
@@ -152,8 +152,8 @@ impl Agents<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid, agent: Uuid) -> Result<Agent, Error> {
-        let mut reading = self.0.pool().read().await?;
-        find(reading.on(), org, agent).await
+        let mut reading = self.0.pool().peek().await?;
+        find(reading.source(), org, agent).await
     }
 
     /// The org's agents, newest first.
@@ -161,7 +161,7 @@ impl Agents<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn list(self, org: Uuid) -> Result<Vec<Agent>, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql = "SELECT *, type AS kind FROM agents WHERE org_id = $1 ORDER BY created_at DESC, id DESC";
         fetch_all!(reading, sql, org)
     }
@@ -176,7 +176,7 @@ impl Agents<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Agent>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let page = fetch_page!(reading, Agent: "*, type AS kind", "agents", org, after, limit);
         Ok(page)
     }
@@ -193,7 +193,7 @@ impl Agents<'_> {
         now: Moment,
     ) -> Result<Agent, Error> {
         let mut writing = self.0.edit(org).await?;
-        let mut agent = find(writing.on(), org, agent).await?;
+        let mut agent = find(writing.source(), org, agent).await?;
         agent.apply(change.clone(), now);
         execute!(
             writing,
@@ -246,7 +246,7 @@ impl Agents<'_> {
 }
 
 /// The agent of this id, in the caller's transaction.
-pub(super) async fn find(mut on: Connection<'_>, org: Uuid, agent: Uuid) -> Result<Agent, Error> {
+pub(super) async fn find(mut on: Source<'_>, org: Uuid, agent: Uuid) -> Result<Agent, Error> {
     let sql = "SELECT *, type AS kind FROM agents WHERE org_id = $1 AND id = $2";
     let row = fetch_optional!(on, sql, org, agent)?;
     Ok(row.ok_or(Wrong::Absent(Kind::Agent))?)

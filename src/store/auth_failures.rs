@@ -127,7 +127,7 @@ impl AuthFailures<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<AuthFailure>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let after = after.unwrap_or(Position::START);
         let items: Vec<AuthFailure> = fetch_all!(
             reading,

@@ -181,7 +181,7 @@ impl Calls<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid, call: Uuid) -> Result<Call, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
                    WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
         let row: Option<Call> = fetch_optional!(reading, sql, org, call)?;
@@ -196,7 +196,7 @@ impl Calls<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn of_session(self, org: Uuid, session: Uuid) -> Result<(Call, Vec<Header>), Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let sql = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
                    WHERE org_id = $1 AND session_id = $2 AND started_at IS NOT NULL";
         let call: Option<Call> = fetch_optional!(reading, sql, org, session)?;
@@ -212,7 +212,7 @@ impl Calls<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn decision(self, org: Uuid, call: Uuid) -> Result<Option<Decision>, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql =
             "SELECT decision FROM calls WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
         let row: Option<Decided> = fetch_optional!(reading, sql, org, call)?;

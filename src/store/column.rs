@@ -16,6 +16,15 @@ macro_rules! from_row {
     ($row:ident { $($field:ident $(: $read:expr)?),* $(,)? }) => {
         $crate::store::column::from_row!(@ sqlx::sqlite::SqliteRow, $row { $($field $(: $read)?),* });
         $crate::store::column::from_row!(@ sqlx::postgres::PgRow, $row { $($field $(: $read)?),* });
+
+        impl $crate::store::nearby::Readable for $row {
+            const COLUMNS: &'static [&'static str] = &[$(stringify!($field)),*];
+
+            fn read(row: &rusqlite::Row<'_>, places: &[usize]) -> rusqlite::Result<Self> {
+                let mut places = places.iter().copied();
+                Ok(Self { $($field: $crate::store::column::from_row!(& row, places $(, $read)?)),* })
+            }
+        }
     };
     (@ $driver:ty, $row:ident { $($field:ident $(: $read:expr)?),* }) => {
         impl sqlx::FromRow<'_, $driver> for $row {
@@ -23,6 +32,12 @@ macro_rules! from_row {
                 Ok(Self { $($field: $crate::store::column::from_row!(% row, $field $(, $read)?)),* })
             }
         }
+    };
+    (& $from:ident, $places:ident) => {
+        $from.get($places.next().expect("one for each column"))?
+    };
+    (& $from:ident, $places:ident, $read:expr) => {
+        $crate::store::column::read_at($from, $places.next().expect("one for each column"), $read)?
     };
     (% $from:ident, $field:ident) => { sqlx::Row::try_get($from, stringify!($field))? };
     (% $from:ident, $field:ident, $read:expr) => {
@@ -41,6 +56,21 @@ pub(crate) fn read<C, V>(
         index: column.into(),
         source,
     })
+}
+
+/// Applies `reader` to the column at `place`, which its refusal names.
+pub(crate) fn read_at<C: rusqlite::types::FromSql, V>(
+    row: &rusqlite::Row<'_>,
+    place: usize,
+    reader: impl Fn(C) -> Result<V, Unreadable>,
+) -> rusqlite::Result<V> {
+    let refused = |source| {
+        let column = row
+            .get_ref(place)
+            .map_or(rusqlite::types::Type::Null, |value| value.data_type());
+        rusqlite::Error::FromSqlConversionFailure(place, column, source)
+    };
+    reader(row.get(place)?).map_err(refused)
 }
 
 /// Lets a reader pass over NULL.

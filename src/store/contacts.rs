@@ -80,7 +80,7 @@ impl Contacts<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid, contact: Uuid) -> Result<Contact, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let row = fetch_optional!(
             reading,
             "SELECT * FROM contacts WHERE org_id = $1 AND id = $2",

@@ -353,7 +353,7 @@ impl Deliveries<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid, webhook: Uuid, delivery: Uuid) -> Result<Held, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql =
             "SELECT * FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND id = $3";
         let row: Option<Delivery> = fetch_optional!(reading, sql, org, webhook, delivery)?;

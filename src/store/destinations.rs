@@ -8,7 +8,7 @@ use super::agents::must_exist;
 use super::column::{Unreadable, from_row, micros, moment};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::page::{Page, Position, fetch_page};
-use super::pool::{Connection, Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Store, new_id, set};
 use crate::directory::settings::TransferTarget;
 
@@ -78,8 +78,8 @@ impl Destinations<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid, id: Uuid) -> Result<Destination, Error> {
-        let mut reading = self.0.pool().read().await?;
-        find(reading.on(), org, id).await
+        let mut reading = self.0.pool().peek().await?;
+        find(reading.source(), org, id).await
     }
 
     /// A page of the org's destinations, newest first, after `after`.
@@ -92,7 +92,7 @@ impl Destinations<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Destination>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let page = fetch_page!(reading, Destination: "*, type || ' ' || value AS target", "destinations", org, after, limit);
         Ok(page)
     }
@@ -109,7 +109,7 @@ impl Destinations<'_> {
         now: Moment,
     ) -> Result<Destination, Error> {
         let mut writing = self.0.edit(org).await?;
-        let mut destination = find(writing.on(), org, id).await?;
+        let mut destination = find(writing.source(), org, id).await?;
         set(&mut destination.name, change.name.clone());
         set(&mut destination.target, change.target.clone());
         destination.updated_at = now;
@@ -154,8 +154,8 @@ impl Destinations<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Destination>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
-        let items = of_agent(reading.on(), org, agent, after, i64::from(limit) + 1).await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
+        let items = of_agent(reading.source(), org, agent, after, i64::from(limit) + 1).await?;
         let sql = "SELECT COUNT(*) FROM agent_destinations WHERE org_id = $1 AND agent_id = $2";
         let (total,): (i64,) = fetch_one!(reading, sql, org, agent)?;
         Ok(Page::of(items, limit, total, |item| Position {
@@ -178,7 +178,7 @@ impl Destinations<'_> {
         let mut writing = self.0.edit(org).await?;
         must_exist(&mut writing, org, agent).await?;
         let kind = Kind::Destination;
-        let found = find(writing.on(), org, id).await;
+        let found = find(writing.source(), org, id).await;
         let destination = found.map_err(|error| match error {
             Error::Wrong(Wrong::Absent(_)) => Wrong::Unknown { kind, id }.into(),
             Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => error,
@@ -212,7 +212,7 @@ impl Destinations<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn is_assigned(self, org: Uuid, agent: Uuid, id: Uuid) -> Result<bool, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql = "SELECT destination_id FROM agent_destinations
                    WHERE org_id = $1 AND agent_id = $2 AND destination_id = $3";
         let row: Option<(Uuid,)> = fetch_optional!(reading, sql, org, agent, id)?;
@@ -241,7 +241,7 @@ impl Destinations<'_> {
 
 /// An agent's destinations, newest first.
 pub(super) async fn of_agent(
-    mut on: Connection<'_>,
+    mut on: Source<'_>,
     org: Uuid,
     agent: Uuid,
     after: Option<Position>,
@@ -264,7 +264,7 @@ pub(super) async fn of_agent(
     )
 }
 
-async fn find(mut on: Connection<'_>, org: Uuid, id: Uuid) -> Result<Destination, Error> {
+async fn find(mut on: Source<'_>, org: Uuid, id: Uuid) -> Result<Destination, Error> {
     let sql =
         "SELECT *, type || ' ' || value AS target FROM destinations WHERE org_id = $1 AND id = $2";
     let row = fetch_optional!(on, sql, org, id)?;

@@ -110,6 +110,9 @@ pub enum Broke {
     /// The database answered with a fault or not at all.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
+    /// A short read of SQLite failed.
+    #[error("database: {0}")]
+    Nearby(#[from] rusqlite::Error),
     /// A sealed value can't be opened with the keys at hand.
     #[error("a sealed value can't be opened: it was sealed with another key or altered")]
     Seal,
@@ -122,6 +125,12 @@ pub enum Broke {
     /// The file of keys could not be written.
     #[error("keys: {0}")]
     Keys(#[from] std::io::Error),
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Broke(Broke::Nearby(error))
+    }
 }
 
 impl From<sqlx::Error> for Error {

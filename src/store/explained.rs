@@ -67,7 +67,7 @@ impl Calls<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn explained(self, org: Uuid, call: Uuid) -> Result<Explained, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql = "SELECT decision, asked FROM calls WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
         let row: Option<Explained> = fetch_optional!(reading, sql, org, call)?;
         Ok(row.ok_or(Wrong::Absent(Kind::Call))?)
@@ -109,7 +109,7 @@ impl Calls<'_> {
         call_id: &str,
         (from, until): (Moment, Moment),
     ) -> Result<Option<Recorded>, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         Ok(fetch_optional!(
             reading,
             "SELECT id, from_number, to_number, to_e164, started_at, ended_at, reason, decision, asked FROM calls

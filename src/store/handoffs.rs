@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::column::{self, from_row, maybe, micros, moment, named, to_json, written};
 use super::error::Error;
-use super::pool::{Reading, Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::pool::{Peek, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{EventType, NewEvent, Page, Position, Store, events, new_id};
 pub use crate::calls::handoff::{Reason, Sentiment};
 
@@ -106,7 +106,7 @@ impl Handoffs<'_> {
         limit: u32,
     ) -> Result<Page<Handoff>, Error> {
         // No snapshot is needed: whatever arrives meanwhile is younger than the window.
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let end = after.map_or(micros(filter.to), |after| {
             micros(filter.to).min(after.at_micros() - 1)
         });
@@ -238,7 +238,7 @@ async fn add_reason(
 
 /// One more than `limit`, from `end` backwards.
 async fn items(
-    reading: &mut Reading,
+    reading: &mut Peek,
     org: Uuid,
     filter: HandoffFilter,
     end: i64,
@@ -271,7 +271,7 @@ async fn items(
 }
 
 /// How many lie in the window: the difference of two positions.
-async fn count(reading: &mut Reading, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
+async fn count(reading: &mut Peek, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
     let (before, end) = (micros(filter.from) - 1, micros(filter.to));
     let (count,): (i64,) = match filter.reason {
         None => fetch_one!(

@@ -124,7 +124,7 @@ impl Idempotency<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn look_up(self, asked: &Asked, now: Moment) -> Result<Option<Claim>, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let row: Option<Row> = fetch_optional!(
             reading,
             OF_REQUEST,

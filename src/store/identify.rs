@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::column::{micros, to_json};
 use super::contacts::{Contact, Contacts, lock};
 use super::error::Error;
-use super::pool::{Connection, Writing, execute, fetch_optional};
+use super::pool::{Source, Writing, execute, fetch_optional};
 use super::{new_id, set};
 
 /// What is said of a contact. Of each field: `None` leaves it, `Some(None)` clears it.
@@ -90,13 +90,13 @@ impl Contacts<'_> {
         now: Moment,
     ) -> Result<Contact, Error> {
         // Most who come have come before and say the same: they take no turn.
-        let known = find(self.0.pool().read().await?.on(), org, by).await?;
+        let known = find(self.0.pool().peek().await?.source(), org, by).await?;
         if let Some(known) = known.filter(|known| details.changed(known, now).is_none()) {
             return Ok(known);
         }
         let mut writing = self.0.pool().write().await?;
         lock(&mut writing, std::iter::once(org)).await?;
-        let contact = match find(writing.on(), org, by).await? {
+        let contact = match find(writing.source(), org, by).await? {
             Some(known) => match details.changed(&known, now) {
                 Some(changed) => {
                     update(&mut writing, &changed).await?;
@@ -177,11 +177,7 @@ fn phone_key(phone: &str) -> String {
         .map_or_else(|| phone.to_owned(), |number| number.to_string())
 }
 
-async fn find(
-    mut connection: Connection<'_>,
-    org: Uuid,
-    by: By<'_>,
-) -> Result<Option<Contact>, Error> {
+async fn find(mut connection: Source<'_>, org: Uuid, by: By<'_>) -> Result<Option<Contact>, Error> {
     match by {
         By::ExternalId(id) => {
             let sql = "SELECT * FROM contacts WHERE org_id = $1 AND external_id = $2";

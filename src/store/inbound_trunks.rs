@@ -11,7 +11,7 @@ use super::column::{count, from_row, json, maybe, micros, moment, named, number,
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
 use super::password::Password;
-use super::pool::{Connection, Writing, execute, fetch_all, fetch_optional};
+use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id, set};
 use crate::directory::settings::ReferFormat;
 
@@ -125,8 +125,8 @@ impl InboundTrunks<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn of_org(self, org: Uuid) -> Result<InboundTrunk, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
-        find(reading.on(), self.0.keyring(), org).await
+        let mut reading = self.0.pool().peek_snapshot().await?;
+        find(reading.source(), self.0.keyring(), org).await
     }
 
     /// Changes the trunk; gives it as it is then.
@@ -140,7 +140,7 @@ impl InboundTrunks<'_> {
         now: Moment,
     ) -> Result<InboundTrunk, Error> {
         let mut writing = self.0.edit(org).await?;
-        let mut trunk = find(writing.on(), self.0.keyring(), org).await?;
+        let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
         if let Some(numbers) = &change.numbers {
             let verified = verified(&mut writing, org).await?;
             let numbers = may_list(numbers, &trunk.numbers, &verified)?;
@@ -187,7 +187,7 @@ impl InboundTrunks<'_> {
     /// [`Wrong::Absent`].
     pub async fn rotate_credentials(self, org: Uuid, now: Moment) -> Result<InboundTrunk, Error> {
         let mut writing = self.0.edit(org).await?;
-        let mut trunk = find(writing.on(), self.0.keyring(), org).await?;
+        let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
         // The password is sealed under the user name, so the sealed value moves as it is.
         execute!(
             writing,
@@ -227,7 +227,7 @@ impl InboundTrunks<'_> {
         now: Moment,
     ) -> Result<InboundTrunk, Error> {
         let mut writing = self.0.edit(org).await?;
-        let mut trunk = find(writing.on(), self.0.keyring(), org).await?;
+        let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
         let verified = verified(&mut writing, org).await?;
         let more = may_list(numbers, &trunk.numbers, &verified)?;
         let listed = [trunk.numbers.clone(), more].concat();
@@ -247,7 +247,7 @@ impl InboundTrunks<'_> {
         now: Moment,
     ) -> Result<InboundTrunk, Error> {
         let mut writing = self.0.edit(org).await?;
-        let mut trunk = find(writing.on(), self.0.keyring(), org).await?;
+        let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
         if !trunk.numbers.contains(number) {
             return Err(Wrong::Absent(Kind::Number).into());
         }
@@ -268,7 +268,7 @@ impl InboundTrunks<'_> {
     /// [`Wrong::Absent`].
     pub async fn sync(self, org: Uuid, now: Moment) -> Result<Synced, Error> {
         let mut writing = self.0.edit(org).await?;
-        let mut trunk = find(writing.on(), self.0.keyring(), org).await?;
+        let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
         let verified = verified(&mut writing, org).await?;
         let (kept, removed): (Vec<_>, Vec<_>) = trunk
             .numbers
@@ -337,7 +337,7 @@ struct Listed {
 }
 from_row!(Listed { number: number });
 
-async fn find(mut on: Connection<'_>, keyring: &Keyring, org: Uuid) -> Result<InboundTrunk, Error> {
+async fn find(mut on: Source<'_>, keyring: &Keyring, org: Uuid) -> Result<InboundTrunk, Error> {
     let row: Option<Row> =
         fetch_optional!(on, "SELECT * FROM inbound_trunks WHERE org_id = $1", org)?;
     let row = row.ok_or(Wrong::Absent(Kind::InboundTrunk))?;

@@ -82,7 +82,7 @@ impl Logins<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Role>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let page =
             fetch_page!(reading, Role: "id, name, access, created_at", "roles", org, after, limit);
         Ok(page)

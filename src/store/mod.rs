@@ -26,6 +26,7 @@ mod inbound_trunks;
 mod keyring;
 mod logins;
 mod migrate;
+mod nearby;
 mod nodes;
 mod numbers;
 mod open;

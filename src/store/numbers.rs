@@ -8,7 +8,7 @@ use super::agents::must_exist;
 use super::column::{from_row, maybe, micros, moment, number};
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::page::{Page, Position, fetch_page};
-use super::pool::{Connection, Writing, execute, fetch_all, fetch_optional};
+use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id};
 
 /// A phone number of an org.
@@ -84,7 +84,7 @@ impl Numbers<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid, id: Uuid) -> Result<Number, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let row = fetch_optional!(reading, BY_ID, org, id)?;
         Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
     }
@@ -94,7 +94,7 @@ impl Numbers<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_number(self, org: Uuid, number: &E164) -> Result<Number, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let row = fetch_optional!(reading, BY_NUMBER, org, number.as_str())?;
         Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
     }
@@ -104,7 +104,7 @@ impl Numbers<'_> {
     /// # Errors
     /// [`Broke`] alone.
     pub async fn verified_in(self, number: &E164) -> Result<Option<Uuid>, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql = "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL";
         let found: Option<(Uuid,)> = fetch_optional!(reading, sql, number.as_str())?;
         Ok(found.map(|(org,)| org))
@@ -115,7 +115,7 @@ impl Numbers<'_> {
     /// # Errors
     /// [`Broke`] alone.
     pub async fn list(self, org: Uuid) -> Result<Vec<Number>, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         fetch_all!(
             reading,
             "SELECT * FROM numbers WHERE org_id = $1 ORDER BY created_at DESC, id DESC",
@@ -133,7 +133,7 @@ impl Numbers<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Number>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let page = fetch_page!(reading, Number: "*", "numbers", org, after, limit);
         Ok(page)
     }
@@ -143,8 +143,8 @@ impl Numbers<'_> {
     /// # Errors
     /// [`Broke`] alone.
     pub async fn of_agent(self, org: Uuid, agent: Uuid) -> Result<Vec<Number>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        of_agent(reading.on(), org, agent).await
+        let mut reading = self.0.pool().peek().await?;
+        of_agent(reading.source(), org, agent).await
     }
 
     /// Marks a number as verified; again changes nothing.
@@ -233,7 +233,7 @@ impl Numbers<'_> {
                 agent
             )?;
         }
-        let numbers = of_agent(writing.on(), org, agent).await?;
+        let numbers = of_agent(writing.source(), org, agent).await?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
         Ok(numbers)
     }
@@ -244,7 +244,7 @@ const BY_NUMBER: &str = "SELECT * FROM numbers WHERE org_id = $1 AND number = $2
 
 /// The numbers that an agent answers, oldest first.
 pub(super) async fn of_agent(
-    mut on: Connection<'_>,
+    mut on: Source<'_>,
     org: Uuid,
     agent: Uuid,
 ) -> Result<Vec<Number>, Error> {

@@ -16,6 +16,7 @@ use trunkline_sip::moment::Moment;
 use super::error::Error;
 use super::keyring::Keyring;
 use super::migrate::{self, Found};
+use super::nearby::Nearby;
 use super::pool::{Connection, Pool};
 use super::secrets::{self, Vault};
 
@@ -212,6 +213,16 @@ async fn open_postgres(
     let pool = PgPoolOptions::new()
         .max_connections(options.max_connections.max(2))
         .acquire_timeout(PATIENCE)
+        // A look at each connection before its use would cost as much as the use; one that has rested may have been cut.
+        .test_before_acquire(false)
+        .before_acquire(|connection, metadata| {
+            Box::pin(async move {
+                if metadata.idle_for >= RESTED {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        })
         .connect_with(connect.application_name("trunkline"))
         .await
         .map_err(|error| OpenFault::Unreachable(reason(&error)))?;
@@ -226,6 +237,8 @@ async fn open_postgres(
 
 /// How long a statement waits for a connection or for another writer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// After how long without use a connection is tried before it is used.
+const RESTED: Duration = Duration::from_secs(1);
 
 fn refuse_future(found: i64) -> Result<(), OpenFault> {
     let known = migrate::newest();
@@ -334,8 +347,10 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
         .test_before_acquire(false)
         .connect_with(options.pragma("query_only", "ON"))
         .await?;
+    let nearby = Nearby::new(file.into(), readers.max(1) as usize);
     Ok(Pool::Sqlite {
         reading,
+        nearby: Arc::new(nearby),
         writing,
         commits: Arc::default(),
     })

@@ -81,7 +81,7 @@ impl OrgKeys<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn by_id(self, org: Uuid, key: Uuid) -> Result<Option<OrgKey>, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         fetch_optional!(
             reading,
             "SELECT * FROM org_keys WHERE org_id = $1 AND id = $2",
@@ -95,7 +95,7 @@ impl OrgKeys<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn list(self, org: Uuid) -> Result<Vec<OrgKey>, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         fetch_all!(
             reading,
             "SELECT * FROM org_keys WHERE org_id = $1 ORDER BY created_at DESC, id DESC",
@@ -113,7 +113,7 @@ impl OrgKeys<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<OrgKey>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let page = fetch_page!(reading, OrgKey: "*", "org_keys", org, after, limit);
         Ok(page)
     }

@@ -202,7 +202,7 @@ impl Orgs<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid) -> Result<Org, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let row: Option<Org> = fetch_optional!(reading, "SELECT * FROM orgs WHERE id = $1", org)?;
         Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
     }
@@ -229,7 +229,7 @@ impl Orgs<'_> {
         limit: u32,
         offset: u64,
     ) -> Result<(Vec<Org>, u64), Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let orgs = fetch_all!(
             reading,
             "SELECT * FROM orgs WHERE partner_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3",
@@ -250,7 +250,7 @@ impl Orgs<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_external_id(self, partner: Uuid, external_id: &str) -> Result<Org, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql = "SELECT * FROM orgs WHERE partner_id = $1 AND external_id = $2";
         let row: Option<Org> = fetch_optional!(reading, sql, partner, external_id)?;
         Ok(row.ok_or(Wrong::Absent(Kind::Org))?)

@@ -11,7 +11,7 @@ use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
 use super::page::{Page, Position, fetch_page};
 use super::password::Password;
-use super::pool::{Connection, Writing, execute, fetch_all, fetch_optional};
+use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id};
 
 /// A way out.
@@ -94,8 +94,8 @@ impl OutboundTrunks<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid, trunk: Uuid) -> Result<OutboundTrunk, Error> {
-        let mut reading = self.0.pool().read().await?;
-        find(reading.on(), self.0.keyring(), org, trunk).await
+        let mut reading = self.0.pool().peek().await?;
+        find(reading.source(), self.0.keyring(), org, trunk).await
     }
 
     /// A page of the org's outbound trunks, newest first, after `after`.
@@ -108,7 +108,7 @@ impl OutboundTrunks<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<OutboundTrunk>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let rows = fetch_page!(reading, Row: "*", "outbound_trunks", org, after, limit);
         Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
     }
@@ -216,7 +216,7 @@ from_row!(Row {
 
 /// The trunk of this id, in the caller's transaction.
 pub(super) async fn find(
-    mut on: Connection<'_>,
+    mut on: Source<'_>,
     keyring: &Keyring,
     org: Uuid,
     trunk: Uuid,

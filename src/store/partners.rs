@@ -121,7 +121,7 @@ impl Partners<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, partner: Uuid) -> Result<Partner, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let row = fetch_optional!(reading, "SELECT * FROM partners WHERE id = $1", partner)?;
         Ok(row.ok_or(Wrong::Absent(Kind::Partner))?)
     }
@@ -217,7 +217,7 @@ impl Partners<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn by_key(self, hash: [u8; 32]) -> Result<Option<(PartnerKey, Partner)>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let sql = "SELECT id, partner_id, name, created_at, last_used_at FROM partner_keys WHERE key_hash = $1";
         let key: Option<PartnerKey> = fetch_optional!(reading, sql, hash.to_vec())?;
         let Some(key) = key else { return Ok(None) };
@@ -234,7 +234,7 @@ impl Partners<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn keys(self, partner: Uuid) -> Result<Vec<PartnerKey>, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         fetch_all!(
             reading,
             "SELECT id, partner_id, name, created_at, last_used_at FROM partner_keys WHERE partner_id = $1

@@ -10,12 +10,14 @@ use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
 
 use super::error::Error;
+use super::nearby::{Held, Nearby};
 
 /// The open database.
 #[derive(Clone, Debug)]
 pub(crate) enum Pool {
     Sqlite {
         reading: SqlitePool,
+        nearby: Arc<Nearby>,
         writing: SqlitePool,
         /// Transactions that this process has committed.
         commits: Arc<AtomicU64>,
@@ -28,6 +30,14 @@ pub(crate) enum Pool {
 pub(crate) enum Reading {
     Sqlite(PoolConnection<Sqlite>),
     Postgres(PoolConnection<Postgres>),
+}
+
+/// A connection for short reads: of rows whose number is bounded, found by an index. See `nearby`.
+#[derive(Debug)]
+pub(crate) enum Peek {
+    Sqlite(Held),
+    Postgres(PoolConnection<Postgres>),
+    PostgresSnapshot(Transaction<'static, Postgres>),
 }
 
 /// A transaction. Dropped without a commit, it is rolled back.
@@ -44,6 +54,16 @@ pub(crate) enum Connection<'c> {
     Postgres(&'c mut PgConnection),
 }
 
+/// What a query runs on.
+#[derive(Debug)]
+pub(crate) enum Source<'c> {
+    Driver(Connection<'c>),
+    Nearby(&'c mut Held),
+}
+
+/// All statements see what was committed when the first of them began.
+const READ_ONLY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
 impl Pool {
     /// A connection to read with: each statement sees what is committed.
     pub(crate) async fn read(&self) -> Result<Reading, Error> {
@@ -53,16 +73,29 @@ impl Pool {
         })
     }
 
+    /// A connection for short reads: each statement sees what is committed.
+    pub(crate) async fn peek(&self) -> Result<Peek, Error> {
+        Ok(match self {
+            Self::Sqlite { nearby, .. } => Peek::Sqlite(nearby.read()?),
+            Self::Postgres(pool) => Peek::Postgres(pool.acquire().await?),
+        })
+    }
+
+    /// The same, where all statements see one state.
+    pub(crate) async fn peek_snapshot(&self) -> Result<Peek, Error> {
+        Ok(match self {
+            Self::Sqlite { nearby, .. } => Peek::Sqlite(nearby.snapshot()?),
+            Self::Postgres(pool) => Peek::PostgresSnapshot(pool.begin_with(READ_ONLY).await?),
+        })
+    }
+
     /// A transaction that reads: all its statements see one state.
     pub(crate) async fn snapshot(&self) -> Result<Writing, Error> {
         Ok(match self {
             Self::Sqlite {
                 reading, commits, ..
             } => Writing::Sqlite(reading.begin().await?, Arc::clone(commits)),
-            Self::Postgres(pool) => Writing::Postgres(
-                pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                    .await?,
-            ),
+            Self::Postgres(pool) => Writing::Postgres(pool.begin_with(READ_ONLY).await?),
         })
     }
 
@@ -91,8 +124,12 @@ impl Pool {
     pub(crate) async fn close(&self) {
         match self {
             Self::Sqlite {
-                reading, writing, ..
+                reading,
+                nearby,
+                writing,
+                ..
             } => {
+                nearby.close();
                 reading.close().await;
                 writing.close().await;
             }
@@ -108,6 +145,31 @@ impl Connection<'_> {
             Self::Postgres(connection) => Connection::Postgres(connection),
         }
     }
+
+    pub(crate) fn source(&mut self) -> Source<'_> {
+        Source::Driver(self.on())
+    }
+}
+
+impl Source<'_> {
+    pub(crate) fn source(&mut self) -> Source<'_> {
+        match self {
+            Self::Driver(connection) => connection.source(),
+            Self::Nearby(held) => Source::Nearby(held),
+        }
+    }
+}
+
+impl Peek {
+    pub(crate) fn source(&mut self) -> Source<'_> {
+        match self {
+            Self::Sqlite(held) => Source::Nearby(held),
+            Self::Postgres(connection) => Source::Driver(Connection::Postgres(connection)),
+            Self::PostgresSnapshot(transaction) => {
+                Source::Driver(Connection::Postgres(transaction))
+            }
+        }
+    }
 }
 
 impl Reading {
@@ -117,6 +179,10 @@ impl Reading {
             Self::Postgres(connection) => Connection::Postgres(connection),
         }
     }
+
+    pub(crate) fn source(&mut self) -> Source<'_> {
+        Source::Driver(self.on())
+    }
 }
 
 impl Writing {
@@ -125,6 +191,10 @@ impl Writing {
             Self::Sqlite(transaction, _) => Connection::Sqlite(transaction),
             Self::Postgres(transaction) => Connection::Postgres(transaction),
         }
+    }
+
+    pub(crate) fn source(&mut self) -> Source<'_> {
+        Source::Driver(self.on())
     }
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
@@ -174,34 +244,40 @@ macro_rules! execute {
     };
 }
 
+/// Runs a query by the function of this name, of the driver or of a connection at hand.
+macro_rules! fetch {
+    ($fetch:ident, $on:expr, $sql:expr, [$($value:expr),*]) => {
+        match $on.source() {
+            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Sqlite(connection)) => {
+                sqlx::query_as($sql)$(.bind($value))*.$fetch(connection).await.map_err($crate::store::error::Error::from)
+            }
+            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Postgres(connection)) => {
+                sqlx::query_as($sql)$(.bind($value))*.$fetch(connection).await.map_err($crate::store::error::Error::from)
+            }
+            $crate::store::pool::Source::Nearby(held) => held.$fetch($sql, &[$(&$value as &dyn rusqlite::ToSql),*]),
+        }
+    };
+}
+
 /// Runs a query; gives every row.
 macro_rules! fetch_all {
     ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::store::pool::on!($on, connection => {
-            sqlx::query_as($sql)$(.bind($value))*.fetch_all(connection).await
-        })
-        .map_err($crate::store::error::Error::from)
+        $crate::store::pool::fetch!(fetch_all, $on, $sql, [$($value),*])
     };
 }
 
 /// Runs a query; gives the row if there is one.
 macro_rules! fetch_optional {
     ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::store::pool::on!($on, connection => {
-            sqlx::query_as($sql)$(.bind($value))*.fetch_optional(connection).await
-        })
-        .map_err($crate::store::error::Error::from)
+        $crate::store::pool::fetch!(fetch_optional, $on, $sql, [$($value),*])
     };
 }
 
 /// Runs a query that has a row; gives it.
 macro_rules! fetch_one {
     ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::store::pool::on!($on, connection => {
-            sqlx::query_as($sql)$(.bind($value))*.fetch_one(connection).await
-        })
-        .map_err($crate::store::error::Error::from)
+        $crate::store::pool::fetch!(fetch_one, $on, $sql, [$($value),*])
     };
 }
 
-pub(crate) use {execute, fetch_all, fetch_one, fetch_optional, on};
+pub(crate) use {execute, fetch, fetch_all, fetch_one, fetch_optional, on};

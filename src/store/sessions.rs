@@ -103,7 +103,7 @@ impl Sessions<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn by_token(self, session: TokenHash, now: Moment) -> Result<Option<Session>, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql = "SELECT orgs.id AS org_id, orgs.name AS org_name, requests_per_minute, users.name AS name, email,
                        EXISTS (SELECT 1 FROM membership_roles JOIN roles ON roles.id = role_id
                            WHERE membership_roles.org_id = orgs.id AND user_id = users.id AND access = 'write') AS writes,

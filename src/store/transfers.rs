@@ -109,7 +109,7 @@ impl Calls<'_> {
         if calls.is_empty() {
             return Ok(HashMap::new());
         }
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let (first, last) = (calls.iter().min(), calls.iter().max());
         // Ids sort by time, and a page is a stretch of time.
         let rows: Vec<CallTransfer> = fetch_all!(
@@ -132,7 +132,7 @@ impl Calls<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn has_transfer(self, org: Uuid, transfer: Uuid) -> Result<bool, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql = "SELECT id FROM transfers WHERE org_id = $1 AND id = $2";
         let row: Option<(Uuid,)> = super::pool::fetch_optional!(reading, sql, org, transfer)?;
         Ok(row.is_some())

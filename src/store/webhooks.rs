@@ -124,7 +124,7 @@ impl Webhooks<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid, webhook: Uuid) -> Result<Webhook, Error> {
-        let mut reading = self.0.pool().read().await?;
+        let mut reading = self.0.pool().peek().await?;
         let sql = "SELECT * FROM webhooks WHERE org_id = $1 AND id = $2";
         let row: Option<Row> = fetch_optional!(reading, sql, org, webhook)?;
         let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
@@ -141,7 +141,7 @@ impl Webhooks<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Webhook>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
+        let mut reading = self.0.pool().peek_snapshot().await?;
         let rows = fetch_page!(reading, Row: "*", "webhooks", org, after, limit);
         Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
     }

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::house::{House, NOW, now, pass};
+use crate::pages::org_of;
 
 const LIMITS: &str = "[limits]\nrequests_per_minute = 3";
 
@@ -28,6 +29,36 @@ async fn an_orgs_keys_together_may_ask_so_often() {
     house.get("/phone/calls", &second).await.with(429);
     pass(1);
     house.get("/phone/calls", &second).await.with(200);
+}
+
+#[tokio::test]
+async fn unless_configured_the_limits_are_those_of_the_document() {
+    let house = House::with("[limits]").await;
+    let reseller = house.reseller("Reseller").await;
+    let org = org_of(&house, &reseller, "Acme").await;
+    let (_, token) = house.key(org, &["calls:read"]).await;
+    let link = format!("/partner/v1/orgs/{org}/login-links");
+    let email = json!({"email": "ada@example.org"});
+    for (answer, policy) in [
+        (
+            house.get("/phone/calls", &token).await,
+            "\"org\";q=100;w=60",
+        ),
+        (
+            house.get("/phone/events", &token).await,
+            "\"org-streams\";q=1000;w=60",
+        ),
+        (
+            house.get("/partner/v1/orgs", &reseller.key).await,
+            "\"partner\";q=100;w=60",
+        ),
+        (
+            house.post(&link, &reseller.key, email).await,
+            "\"partner\";q=100;w=60, \"login-links\";q=30;w=60",
+        ),
+    ] {
+        assert_eq!(answer.header("RateLimit-Policy"), Some(policy));
+    }
 }
 
 #[tokio::test]

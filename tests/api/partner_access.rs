@@ -171,6 +171,18 @@ async fn an_allow_list_is_held_against_the_clients_address() {
 }
 
 #[tokio::test]
+async fn an_inactive_partner_is_401_wherever_it_asks_from() {
+    let house = House::new().await;
+    let closed = house.partner(allowed(&[])).await;
+    from(&house, &closed.key, "192.0.2.1", None).await.with(403);
+    let partners = house.store.partners();
+    let set = partners.set_active(closed.id, false, crate::house::now());
+    set.await.expect("set");
+    pass(60);
+    from(&house, &closed.key, "192.0.2.1", None).await.with(401);
+}
+
+#[tokio::test]
 async fn a_partner_may_ask_so_often() {
     let house = House::with("[limits]\npartner_requests_per_minute = 3").await;
     let usual = house.reseller("Usual").await;

@@ -51,6 +51,37 @@ async fn a_request_has_an_id() {
 }
 
 #[tokio::test]
+async fn ids_and_times_have_one_form() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let agent = json!({"name": "A", "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": true});
+    let made = house.post("/phone", &tenant.token, agent).await.with(201);
+    let id = made["id"].as_str().expect("an id");
+    let parsed: uuid::Uuid = id.parse().expect("a UUID");
+    assert_eq!(
+        (parsed.get_version_num(), parsed.to_string().as_str()),
+        (7, id)
+    );
+    assert_eq!(made["created_at"], "2026-01-31T12:00:00.000Z");
+    let absent = house.get("/phone/x", &tenant.token).await;
+    for (name, given, status) in [
+        ("as written", id.to_owned(), 200),
+        ("in capitals", id.to_uppercase(), 200),
+        ("without hyphens", id.replace('-', ""), 404),
+        ("in braces", format!("%7B{id}%7D"), 404),
+        ("as a URN", format!("urn:uuid:{id}"), 404),
+    ] {
+        let answer = house.get(&format!("/phone/{given}"), &tenant.token).await;
+        assert_eq!(answer.status, status, "{name}");
+        assert!(
+            status == 200 || answer.text == absent.text,
+            "{name}: {}",
+            answer.text
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_fault_of_ours_shows_nothing_but_the_requests_id() {
     let house = House::new().await;
     let tenant = house.tenant("Acme").await;

@@ -1,7 +1,7 @@
 //! How both databases would run what the API asks of them: nothing reads a table from end to end.
 //!
 //! Every operation of the API is asked, by the rows that the matrix of tenants has for each route, and the statements are those that
-//! the driver logs meanwhile. So neither a new route nor a new statement can be forgotten. This binary has one test: what logs
+//! the driver logs meanwhile, and the store where it reads without the driver. So neither a new route nor a new statement can be forgotten. This binary has one test: what logs
 //! statements is the whole process's.
 
 #[path = "../api/ground.rs"]
@@ -79,7 +79,7 @@ impl Visit for Found {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "summary" => self.summary = value.to_owned(),
-            "db.statement" => self.statement = value.to_owned(),
+            "db.statement" | "statement" => self.statement = value.to_owned(),
             _ => {}
         }
     }
@@ -230,9 +230,10 @@ async fn judge(ground: Ground, statements: &Statements) {
 #[tokio::test]
 async fn no_statement_reads_a_table_from_end_to_end() {
     let statements = Statements::default();
+    let tell = ["sqlx::query", "trunkline::store::statement"];
     let layer = statements
         .clone()
-        .with_filter(filter_fn(|metadata| metadata.target() == "sqlx::query"));
+        .with_filter(filter_fn(move |metadata| tell.contains(&metadata.target())));
     let subscriber = tracing_subscriber::registry().with(layer);
     tracing::subscriber::set_global_default(subscriber).expect("the only one");
     judge(Ground::sqlite(), &statements).await;

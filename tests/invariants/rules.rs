@@ -110,7 +110,7 @@ pub(crate) fn imports_point_one_way(source: &Source) -> Vec<String> {
 }
 
 /// Words, the places where they may stand, and why.
-const KEPT_IN: [(&str, &[&str], &str); 6] = [
+const KEPT_IN: [(&str, &[&str], &str); 7] = [
     (
         "rsip::",
         &["sip/src/wire/"],
@@ -120,6 +120,11 @@ const KEPT_IN: [(&str, &[&str], &str); 6] = [
         "sqlx::",
         &["src/store/", "src/store.rs", "bench/src/seed.rs"],
         "SQL is known to the store, and to what fills a database to be measured",
+    ),
+    (
+        "rusqlite::",
+        &["src/store/"],
+        "SQL is known to the store alone",
     ),
     (
         "Instant::now",

@@ -1,11 +1,12 @@
-//! A person with a browser: in by the link, a key made, used and revoked, and out again. `TRUNKLINE_TEST_API_ON=postgres` puts the daemon on
+//! A person with a browser: in by the link, a key made, used and revoked, and out again; calls read with the keyboard alone. `TRUNKLINE_TEST_API_ON=postgres` puts the daemon on
 //! PostgreSQL, as it does the API's tests.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{House, http, tools};
+use crate::harness::{Daemon, House, http, tools};
 use crate::server::Database;
 use crate::webdriver::Browser;
 
@@ -88,13 +89,7 @@ fn a_person_makes_uses_and_revokes_a_key() {
             .contains(&new)
     );
 
-    browser.resize(500, 844);
-    browser.script("document.documentElement.style.width = '390px'");
-    let widest = browser.script("return document.body.scrollWidth");
-    assert!(
-        widest.as_u64().is_some_and(|width| width <= 390),
-        "wider than a phone: {widest}"
-    );
+    fits_a_phone(&browser);
     browser.screenshot("narrow");
     browser.resize(1280, 900);
     assert!(browser.text("#keys tbody tr").contains("Night shift"));
@@ -114,4 +109,89 @@ fn a_person_makes_uses_and_revokes_a_key() {
     browser.screenshot("used");
     assert!(!daemon.log().contains(&new));
     drop(browser);
+}
+
+/// A link for the org that `quickstart` made.
+fn link_to(daemon: &Daemon) -> String {
+    let partners = daemon.house.run(&["partner", "list", "--json"]);
+    let id = partners[0]["id"].as_str().expect("an id");
+    let key = ["partner", "key", "create", "--partner", id, "--json"];
+    let key = daemon.house.run(&key);
+    let links = format!("/partner/v1/orgs/{}/login-links", daemon.house.org);
+    let (status, link) = http::change(
+        "POST",
+        daemon.house.http,
+        &links,
+        key["partner_key"].as_str().expect("a key"),
+        &json!({"email": "ada@example.org", "name": "Ada"}),
+    );
+    assert_eq!(status, 201, "{link}");
+    link["url"].as_str().expect("a link").to_owned()
+}
+
+/// That the page is no wider than a phone.
+fn fits_a_phone(browser: &Browser) {
+    // A window can't be so narrow.
+    browser.resize(500, 844);
+    browser.script("document.documentElement.style.width = '390px'");
+    let widest = browser.script("return document.body.scrollWidth");
+    assert!(
+        widest.as_u64().is_some_and(|width| width <= 390),
+        "wider than a phone: {widest}"
+    );
+}
+
+#[test]
+fn a_person_reads_of_calls_without_a_mouse() {
+    if !tools(&["chromium", "chromedriver", "sipp"]) {
+        return;
+    }
+    let (house, _database) = house();
+    let daemon = house.serve();
+    let link = link_to(&daemon);
+    let browser = Browser::start();
+    browser.open(&link);
+    assert!(browser.text("#calls").contains("There was no call yet."));
+    assert!(
+        browser
+            .text("#handoffs")
+            .contains("Nothing was handed to a human yet.")
+    );
+
+    let caller = daemon.caller().talks(Duration::from_secs(20));
+    let caller = caller.play("caller_hangs_up");
+    let call = daemon.answered_call();
+    browser.open(&format!("http://{}/dashboard", daemon.house.http));
+    let up = browser.text("#calls tbody tr");
+    assert!(
+        up.contains("in progress") && up.contains("going on"),
+        "{up}"
+    );
+    assert!(up.contains("+441632960001"), "{up}");
+    let hang_up = format!("/phone/calls/{call}/hangup");
+    assert_eq!(daemon.change("POST", &hang_up, &json!({})).0, 200);
+    drop(caller);
+
+    const ENTER: char = '\u{e007}';
+    browser.open(&format!("http://{}/dashboard", daemon.house.http));
+    // The first thing that takes the focus leads past all the rest of the head.
+    browser.tab_to("a.skip");
+    browser.screenshot("skip");
+    browser.press(ENTER);
+    browser.tab_to(&format!("#calls a[href$='{call}']"));
+    browser.press(ENTER);
+    let title = format!("Call from +441632960001 to {}", daemon.house.first_number);
+    browser.shows("h1", &title);
+    assert!(browser.text("main").contains("completed"));
+    assert_eq!(browser.count(".ladder svg"), 1);
+    browser.screenshot("call");
+    // What is wider than its place is moved with the keyboard.
+    browser.tab_to(".ladder");
+    fits_a_phone(&browser);
+    browser.screenshot("call-narrow");
+    browser.resize(1280, 900);
+    browser.open(&format!("http://{}/dashboard", daemon.house.http));
+    fits_a_phone(&browser);
+    browser.script("document.querySelector('#calls').scrollIntoView()");
+    browser.screenshot("calls-narrow");
 }

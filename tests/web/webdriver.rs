@@ -132,6 +132,37 @@ impl Browser {
         self.command("POST", &format!("{element}/value"), &json!({"text": typed}));
     }
 
+    /// Presses a key where the focus is.
+    pub(crate) fn press(&self, key: char) {
+        let strokes = json!([{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]);
+        let actions = json!({"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]});
+        self.command("POST", "/actions", &actions);
+    }
+
+    /// Goes on from one thing that takes the focus to the next, as people do without a mouse, until it is on that of `selector`. Each
+    /// on the way shows that it has it.
+    pub(crate) fn tab_to(&self, selector: &str) {
+        const TAB: char = '\u{e004}';
+        let wanted = json!(selector);
+        let script = format!(
+            "const at = document.activeElement, seen = getComputedStyle(at); \
+             return [at.matches({wanted}), at === document.body || seen.outlineStyle !== 'none', at.outerHTML.slice(0, 200)]"
+        );
+        for _ in 0..100 {
+            self.press(TAB);
+            let found = self.script(&script);
+            assert_eq!(
+                found[1], true,
+                "it has the focus and doesn't show it: {}",
+                found[2]
+            );
+            if found[0] == true {
+                return;
+            }
+        }
+        panic!("the tabulator never comes to {selector}");
+    }
+
     pub(crate) fn script(&self, script: &str) -> Value {
         self.command(
             "POST",

@@ -1,4 +1,5 @@
-//! The API over a database of the size that a busy platform has, beside a bare axum server on the same core in the same run.
+//! The API over a database of the size that a busy platform has, beside a bare axum server on the same core in the same run. Reads ask
+//! for thousands of agents and pages in turn: what was answered a moment ago is of no use for the next.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,6 +10,7 @@ use tempfile::TempDir;
 
 use super::{Fault, Setting};
 use crate::daemon::{Daemon, Launch};
+use crate::http;
 use crate::kernel::pin_to;
 use crate::report::Report;
 use crate::seed::{self, Rows};
@@ -28,6 +30,7 @@ const SMALL: Rows = Rows {
     orgs: 1,
     contacts: 100,
     handoffs: 1_000,
+    agents: 0,
 };
 /// Of bare axum's answers a second: what a point read and a list of 50 have to reach.
 const READ_SHARE: f64 = 0.4;
@@ -36,6 +39,8 @@ const LIST_SHARE: f64 = 0.1;
 const LIST_GROWTH: f64 = 3.0;
 
 const LIST: &str = "/handoff-analytics/events?limit=50";
+/// Pages of the list that are asked for in turn, at most.
+const PAGES: usize = 1_000;
 const HANDOFF: &str =
     r#"{"session_id":"bench","summary":"The caller asked for a person.","sentiment":"neutral"}"#;
 
@@ -48,23 +53,25 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
         orgs,
         contacts,
         handoffs,
+        agents,
     } = scale.rows;
     let mut report = Report::new(format!(
-        "API: {orgs} orgs, {contacts} contacts, {handoffs} handoffs; {} s each",
+        "API: {orgs} orgs, {contacts} contacts, {handoffs} handoffs, {agents} agents; {} s each",
         scale.seconds
     ));
     let small = Served::start(setting, SMALL)?;
-    let list_of_few = small.ask(&get(LIST), scale.seconds)?;
+    let pages = small.pages()?;
+    let list_of_few = small.ask(&get(&pages), scale.seconds)?;
     drop(small);
     let served = Served::start(setting, scale.rows)?;
-    let agent = format!("/phone/{}", served.daemon.announcement.agent_id);
+    let (agents, pages) = (served.agents()?, served.pages()?);
     let bare = bare_axum(setting, scale.seconds)?;
-    let checked = served.ask(&get("/phone/voices"), scale.seconds)?;
-    let read = served.ask(&get(&agent), scale.seconds)?;
-    let list = served.ask(&get(LIST), scale.seconds)?;
+    let checked = served.ask(&get(&["/phone/voices".to_owned()]), scale.seconds)?;
+    let read = served.ask(&get(&agents), scale.seconds)?;
+    let list = served.ask(&get(&pages), scale.seconds)?;
     let created = served.ask(
         &Asked {
-            path: "/handoff-analytics/events",
+            paths: &["/handoff-analytics/events".to_owned()],
             bearer: None,
             post: Some(HANDOFF),
         },
@@ -116,9 +123,9 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
     Ok(report)
 }
 
-const fn get(path: &str) -> Asked<'_> {
+const fn get(paths: &[String]) -> Asked<'_> {
     Asked {
-        path,
+        paths,
         bearer: None,
         post: None,
     }
@@ -154,6 +161,46 @@ impl Served {
         })
     }
 
+    /// The path of each agent.
+    fn agents(&self) -> Result<Vec<String>, Fault> {
+        let mut paths = Vec::new();
+        let mut next = Some("/phone?limit=100".to_owned());
+        while let Some(path) = next {
+            let page = self.page(&path)?;
+            let items = page["items"].as_array().into_iter().flatten();
+            let ids = items.filter_map(|agent| agent["id"].as_str());
+            paths.extend(ids.map(|id| format!("/phone/{id}")));
+            let cursor = page["next"].as_str();
+            next = cursor.map(|cursor| format!("/phone?limit=100&cursor={cursor}"));
+        }
+        Ok(paths)
+    }
+
+    /// The path of each page of the handoffs, so far as [`PAGES`] goes.
+    fn pages(&self) -> Result<Vec<String>, Fault> {
+        let mut paths = vec![LIST.to_owned()];
+        while let Some(last) = paths.last().filter(|_| paths.len() < PAGES) {
+            match self.page(last)?["next"].as_str() {
+                Some(cursor) => paths.push(format!("{LIST}&cursor={cursor}")),
+                None => break,
+            }
+        }
+        // The last page may hold fewer.
+        if paths.len() > 1 {
+            paths.pop();
+        }
+        Ok(paths)
+    }
+
+    fn page(&self, path: &str) -> Result<serde_json::Value, Fault> {
+        let key = Some(&*self.daemon.announcement.api_key);
+        let (status, body) = http::get(self.daemon.http, path, key)?;
+        serde_json::from_str(&body).map_err(|_| {
+            let fault = format!("{path} is answered {status}: {body}");
+            io::Error::other(fault).into()
+        })
+    }
+
     fn ask(&self, asked: &Asked<'_>, seconds: u64) -> io::Result<Answered> {
         let asked = Asked {
             bearer: Some(&self.daemon.announcement.api_key),
@@ -177,7 +224,7 @@ fn bare_axum(setting: &Setting, seconds: u64) -> io::Result<Answered> {
             _ => Err(io::Error::other("the bare server has ended")),
         };
     };
-    wrk::ask(address, &get("/"), seconds)
+    wrk::ask(address, &get(&["/".to_owned()]), seconds)
 }
 
 /// Serves until the process ends.

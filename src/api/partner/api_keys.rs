@@ -11,7 +11,7 @@ use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Text, shown};
+use crate::api::shape::{Text, id, shown};
 use crate::api::{Api, ApiError, SCOPES, Success, token};
 
 /// A key on the one occasion that it is shown.
@@ -55,9 +55,8 @@ pub(super) async fn revoke(
 ) -> Result<Json<Success>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
     let given = named.text("apiKeyId").unwrap_or_default();
-    let key = given
-        .parse::<Uuid>()
-        .map_err(|_| ApiError::bad(format!("apiKeyId: {} is not an id", shown(given))))?;
+    let not_an_id = || ApiError::bad(format!("apiKeyId: {} is not an id", shown(given)));
+    let key = id(given).ok_or_else(not_an_id)?;
     query.finish()?;
     api.revoke_key(org, key).await?;
     Ok(Json(Success::DONE))

@@ -14,6 +14,7 @@ use crate::api::credentials::{KnownPartner, presented};
 use crate::api::idempotency::Credential;
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
+use crate::api::shape::id;
 use crate::api::{Api, ApiError, client};
 use crate::store::{Error, Org, Partner, Wrong};
 
@@ -104,7 +105,7 @@ impl PartnerCaller {
     /// The same 403 for another partner's org, for one that isn't there and for what is no id.
     pub(super) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
         let foreign = || ApiError::Forbidden("The org does not belong to this partner".to_owned());
-        let id = named.text("orgId").and_then(|text| text.parse().ok());
+        let id = named.text("orgId").and_then(id);
         match api.store().orgs().by_id(id.ok_or_else(foreign)?).await {
             Ok(org) if org.partner_id == Some(self.id()) => Ok(org),
             Ok(_) | Err(Error::Wrong(Wrong::Absent(_))) => Err(foreign()),

@@ -22,6 +22,7 @@ use crate::api::caller::Caller;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
+use crate::api::shape::{Choice, id};
 use crate::api::time::{self, written};
 use crate::api::{Api, ApiError};
 use crate::calls::live::LiveCall;
@@ -265,11 +266,10 @@ impl Filters {
     fn read(query: &mut Query) -> Self {
         let filters = Self {
             agent_id: query.read("agent_id", |text| {
-                text.parse()
-                    .map_err(|_| "expected an agent's id".to_owned())
+                id(text).ok_or_else(|| "expected an agent's id".to_owned())
             }),
-            direction: query.read("direction", word),
-            status: query.read("status", word),
+            direction: query.read("direction", |text| DIRECTION.meaning(text)),
+            status: query.read("status", |text| STATUS.meaning(text)),
             number: query.read("number", number),
             start_date: query.read("start_date", time::start),
             end_date: query.read("end_date", time::end),
@@ -326,11 +326,23 @@ fn number(text: &str) -> Result<String, String> {
     }
 }
 
-/// One of an enumeration's names, as JSON has them.
-fn word<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, String> {
-    T::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text))
-        .map_err(|error| error.to_string())
-}
+const DIRECTION: Choice<Direction> = Choice(&[
+    ("inbound", Direction::Inbound),
+    ("outbound", Direction::Outbound),
+]);
+const STATUS: Choice<Status> = Choice(&[
+    ("queued", Status::Queued),
+    ("ringing", Status::Ringing),
+    ("in_progress", Status::InProgress),
+    ("completed", Status::Completed),
+    ("busy", Status::Busy),
+    ("no_answer", Status::NoAnswer),
+    ("failed", Status::Failed),
+    ("canceled", Status::Canceled),
+    ("refused", Status::Refused),
+    ("transferred", Status::Transferred),
+    ("lost", Status::Lost),
+]);
 
 fn place(call: &Call) -> (Moment, Uuid) {
     (call.started_at, call.id)
@@ -487,6 +499,25 @@ mod tests {
             after,
             limit,
         }
+    }
+
+    #[test]
+    fn words_are_those_of_the_json() {
+        let Choice(directions) = DIRECTION;
+        assert!(
+            directions
+                .iter()
+                .all(|(word, meaning)| *word == meaning.as_str())
+        );
+        let Choice(statuses) = STATUS;
+        assert!(
+            statuses
+                .iter()
+                .all(|(word, meaning)| *word == meaning.as_str())
+        );
+        let schema = schemars::schema_for!(Status).to_value();
+        let all = schema["oneOf"].as_array().map_or(0, Vec::len);
+        assert_eq!(statuses.len(), all, "{schema}");
     }
 
     #[test]

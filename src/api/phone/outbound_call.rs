@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
-use crate::api::shape::{Count, Free, NUMBER, Text};
+use crate::api::shape::{Count, Free, NUMBER, Text, id};
 use crate::api::{Api, ApiError};
 use crate::calls::Reason;
 use crate::calls::caps::{DAY, Denied};
@@ -63,10 +63,7 @@ pub(crate) async fn place(
         let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
     }
     let view = api.directory().load();
-    let agent = asked
-        .agent
-        .parse()
-        .ok()
+    let agent = id(&asked.agent)
         .zip(view.org(caller.org))
         .filter(|(agent, org)| is_there(org, *agent));
     let (agent, org) = agent.ok_or_else(|| ApiError::absent(Kind::Agent))?;

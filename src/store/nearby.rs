@@ -1,0 +1,376 @@
+//! Short reads of SQLite on the calling thread. The file is at hand: to find a few rows takes less time than to ask the driver's thread
+//! for them. A read that grows with the database goes through the driver (see `pool`), so that it keeps no other request waiting.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, OpenFlags, Row, Statement, ToSql};
+
+use super::error::Error;
+
+/// Where statements are told of when they are run here; the driver has a target of its own.
+const STATEMENTS: &str = "trunkline::store::statement";
+/// Statements that a connection keeps prepared.
+const PREPARED: usize = 128;
+
+/// The connections to one file.
+pub(crate) struct Nearby {
+    file: PathBuf,
+    /// How many may wait for their next use.
+    most: usize,
+    /// `None` once all are to be closed.
+    at_rest: Mutex<Option<Vec<Connection>>>,
+}
+
+/// A connection in use.
+pub(crate) struct Held {
+    /// There until it is dropped.
+    connection: Option<Connection>,
+    /// Whether all that is read shows one state.
+    is_snapshot: bool,
+    nearby: Arc<Nearby>,
+}
+
+/// What is made from the columns of a row.
+pub(crate) trait Readable: Sized {
+    /// The columns by their names; none, if they are read in their order.
+    const COLUMNS: &'static [&'static str];
+
+    /// Reads a row whose columns stand at `places`.
+    fn read(row: &Row<'_>, places: &[usize]) -> rusqlite::Result<Self>;
+}
+
+impl fmt::Debug for Nearby {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nearby")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("is_snapshot", &self.is_snapshot)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Nearby {
+    pub(crate) fn new(file: PathBuf, most: usize) -> Self {
+        Self {
+            file,
+            most,
+            at_rest: Mutex::new(Some(Vec::new())),
+        }
+    }
+
+    /// A connection whose statements each see what is committed.
+    pub(crate) fn read(self: &Arc<Self>) -> Result<Held, Error> {
+        self.hold(false)
+    }
+
+    /// A connection whose statements all see one state.
+    pub(crate) fn snapshot(self: &Arc<Self>) -> Result<Held, Error> {
+        let mut held = self.hold(true)?;
+        held.run("BEGIN")?;
+        Ok(held)
+    }
+
+    /// Closes those at rest now, and those in use when they come back.
+    pub(crate) fn close(&self) {
+        *self.at_rest() = None;
+    }
+
+    fn hold(self: &Arc<Self>, is_snapshot: bool) -> Result<Held, Error> {
+        let at_rest = match self.at_rest().as_mut() {
+            Some(at_rest) => at_rest.pop(),
+            None => return Err(sqlx::Error::PoolClosed.into()),
+        };
+        let connection = match at_rest {
+            Some(connection) => connection,
+            None => self.open()?,
+        };
+        Ok(Held {
+            connection: Some(connection),
+            is_snapshot,
+            nearby: Arc::clone(self),
+        })
+    }
+
+    fn open(&self) -> rusqlite::Result<Connection> {
+        // One thread at a time uses a connection, and none may bring the file into being.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.file, flags)?;
+        connection.pragma_update(None, "query_only", true)?;
+        connection.set_prepared_statement_cache_capacity(PREPARED);
+        Ok(connection)
+    }
+
+    fn at_rest(&self) -> MutexGuard<'_, Option<Vec<Connection>>> {
+        self.at_rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let ended = !self.is_snapshot || self.run("COMMIT").is_ok();
+        let Some(connection) = self.connection.take().filter(|_| ended) else {
+            return;
+        };
+        let mut at_rest = self.nearby.at_rest();
+        if let Some(at_rest) = at_rest.as_mut()
+            && at_rest.len() < self.nearby.most
+        {
+            at_rest.push(connection);
+        }
+    }
+}
+
+impl Held {
+    pub(crate) fn fetch_all<T: Readable>(
+        &mut self,
+        sql: &str,
+        values: &[&dyn ToSql],
+    ) -> Result<Vec<T>, Error> {
+        let mut found = Vec::new();
+        self.each(sql, values, |row| {
+            found.push(row);
+            true
+        })?;
+        Ok(found)
+    }
+
+    pub(crate) fn fetch_optional<T: Readable>(
+        &mut self,
+        sql: &str,
+        values: &[&dyn ToSql],
+    ) -> Result<Option<T>, Error> {
+        let mut found = None;
+        self.each(sql, values, |row| {
+            found = Some(row);
+            false
+        })?;
+        Ok(found)
+    }
+
+    pub(crate) fn fetch_one<T: Readable>(
+        &mut self,
+        sql: &str,
+        values: &[&dyn ToSql],
+    ) -> Result<T, Error> {
+        let found = self.fetch_optional(sql, values)?;
+        Ok(found.ok_or(rusqlite::Error::QueryReturnedNoRows)?)
+    }
+
+    /// Gives `take` each row until it wants no more.
+    fn each<T: Readable>(
+        &mut self,
+        sql: &str,
+        values: &[&dyn ToSql],
+        mut take: impl FnMut(T) -> bool,
+    ) -> rusqlite::Result<()> {
+        tracing::trace!(target: STATEMENTS, statement = sql, "read");
+        let mut statement = self.connection().prepare_cached(sql)?;
+        bind(&mut statement, values)?;
+        let mut rows = statement.raw_query();
+        let mut known = None;
+        while let Some(row) = rows.next()? {
+            let places = match &known {
+                Some(places) => places,
+                // Not before the first row: its step prepares anew what is older than the schema.
+                None => known.insert(places::<T>(row.as_ref())?),
+            };
+            if !take(T::read(row, places)?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, sql: &str) -> rusqlite::Result<()> {
+        self.connection().prepare_cached(sql)?.raw_execute()?;
+        Ok(())
+    }
+
+    fn connection(&mut self) -> &mut Connection {
+        self.connection
+            .as_mut()
+            .expect("it is taken when this is dropped")
+    }
+}
+
+/// Gives each parameter the value of its number: to SQLite, `$2` is a name like any other.
+fn bind(statement: &mut Statement<'_>, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
+    for parameter in 1..=statement.parameter_count() {
+        let number = statement
+            .parameter_name(parameter)
+            .and_then(|name| name.strip_prefix('$')?.parse::<usize>().ok())
+            .and_then(|number| number.checked_sub(1));
+        let value = number.and_then(|number| values.get(number)).ok_or(
+            rusqlite::Error::InvalidParameterCount(values.len(), parameter),
+        )?;
+        statement.raw_bind_parameter(parameter, value)?;
+    }
+    Ok(())
+}
+
+/// Where the columns of `T` stand in the statement's rows. They are often written in one order, and so each is looked for behind the one
+/// before it.
+fn places<T: Readable>(statement: &Statement<'_>) -> rusqlite::Result<Vec<usize>> {
+    let count = statement.column_count();
+    let mut next = 0;
+    let mut place = |name: &&str| {
+        let looked = (next..count).chain(0..next);
+        for place in looked {
+            if statement.column_name(place)? == *name {
+                next = place + 1;
+                return Ok(place);
+            }
+        }
+        Err(rusqlite::Error::InvalidColumnName((*name).to_owned()))
+    };
+    T::COLUMNS.iter().map(&mut place).collect()
+}
+
+/// Tuples are read in the order of their columns.
+macro_rules! readable {
+    ($($value:ident $place:literal),*) => {
+        impl<$($value: FromSql),*> Readable for ($($value,)*) {
+            const COLUMNS: &'static [&'static str] = &[];
+
+            fn read(row: &Row<'_>, _: &[usize]) -> rusqlite::Result<Self> {
+                Ok(($(row.get::<_, $value>($place)?,)*))
+            }
+        }
+    };
+}
+readable!(A 0);
+readable!(A 0, B 1);
+readable!(A 0, B 1, C 2);
+readable!(A 0, B 1, C 2, D 3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(PartialEq, Debug)]
+    struct Shoe {
+        size: i64,
+        name: String,
+    }
+
+    impl Readable for Shoe {
+        const COLUMNS: &'static [&'static str] = &["size", "name"];
+
+        fn read(row: &Row<'_>, places: &[usize]) -> rusqlite::Result<Self> {
+            Ok(Self {
+                size: row.get(places[0])?,
+                name: row.get(places[1])?,
+            })
+        }
+    }
+
+    /// A file with two shoes, and a connection that writes.
+    fn shop() -> (tempfile::TempDir, Connection, Arc<Nearby>) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("shop.db");
+        let writer = Connection::open(&file).unwrap();
+        writer
+            .execute_batch(
+                "PRAGMA journal_mode = WAL; CREATE TABLE shoes (name TEXT, size INTEGER, colour TEXT);
+                 INSERT INTO shoes VALUES ('clog', 40, NULL), ('boot', 44, 'red')",
+            )
+            .unwrap();
+        (folder, writer, Arc::new(Nearby::new(file, 2)))
+    }
+
+    #[test]
+    fn values_go_by_their_numbers_and_columns_by_their_names() {
+        let (_folder, _writer, nearby) = shop();
+        let mut held = nearby.read().unwrap();
+        let sql = "SELECT * FROM shoes WHERE size < $2 AND name > $1 ORDER BY size";
+        for (after, below, found) in [
+            ("a", 50, vec![40, 44]),
+            ("c", 50, vec![40]),
+            ("c", 40, vec![]),
+        ] {
+            let shoes: Vec<Shoe> = held.fetch_all(sql, &[&after, &below]).unwrap();
+            let sizes: Vec<_> = shoes.iter().map(|shoe| shoe.size).collect();
+            assert_eq!(sizes, found, "{after} {below}");
+        }
+        let boot = Shoe {
+            size: 44,
+            name: "boot".to_owned(),
+        };
+        let sql = "SELECT size, name FROM shoes WHERE name = $1";
+        assert_eq!(held.fetch_optional(sql, &[&"boot"]).unwrap(), Some(boot));
+        assert_eq!(held.fetch_optional::<Shoe>(sql, &[&"sock"]).unwrap(), None);
+        assert!(held.fetch_one::<Shoe>(sql, &[&"sock"]).is_err());
+        let counted: (i64, Option<String>) = held
+            .fetch_one(
+                "SELECT COUNT(*), MIN(colour) FROM shoes WHERE name = $1",
+                &[&"clog"],
+            )
+            .unwrap();
+        assert_eq!(counted, (1, None));
+    }
+
+    #[test]
+    fn what_is_missing_is_a_fault() {
+        let (_folder, _writer, nearby) = shop();
+        let mut held = nearby.read().unwrap();
+        for (sql, values) in [
+            ("SELECT size FROM shoes", &[] as &[&dyn ToSql]),
+            ("SELECT * FROM shoes WHERE name = $1", &[]),
+            ("SELECT * FROM shoes WHERE name = ?", &[&"boot"]),
+            ("SELECT * FROM socks", &[]),
+        ] {
+            assert!(held.fetch_all::<Shoe>(sql, values).is_err(), "{sql}");
+        }
+        assert!(
+            held.run("DELETE FROM shoes").is_err(),
+            "nothing is written here"
+        );
+    }
+
+    #[test]
+    fn a_snapshot_stands_still_and_a_read_does_not() {
+        let (_folder, writer, nearby) = shop();
+        let count = |held: &mut Held| {
+            let (count,): (i64,) = held.fetch_one("SELECT COUNT(*) FROM shoes", &[]).unwrap();
+            count
+        };
+        let (mut still, mut moving) = (nearby.snapshot().unwrap(), nearby.read().unwrap());
+        assert_eq!((count(&mut still), count(&mut moving)), (2, 2));
+        writer
+            .execute("INSERT INTO shoes VALUES ('sock', 1, NULL)", [])
+            .unwrap();
+        assert_eq!((count(&mut still), count(&mut moving)), (2, 3));
+        drop((still, moving));
+        for _ in 0..3 {
+            assert_eq!(
+                count(&mut nearby.snapshot().unwrap()),
+                3,
+                "the connection that it had"
+            );
+        }
+    }
+
+    #[test]
+    fn as_many_rest_as_may_and_none_once_they_are_closed() {
+        let (_folder, _writer, nearby) = shop();
+        let resting = || nearby.at_rest().as_ref().map(Vec::len);
+        let held: Vec<_> = (0..5).map(|_| nearby.read().unwrap()).collect();
+        assert_eq!(resting(), Some(0));
+        drop(held);
+        assert_eq!(resting(), Some(2));
+        let held = nearby.snapshot().unwrap();
+        nearby.close();
+        drop(held);
+        assert_eq!(resting(), None);
+        assert!(nearby.read().is_err());
+    }
+}
