@@ -29,8 +29,9 @@ use record::Record;
 pub use segments::Disk;
 use segments::Segments;
 
-/// Compressed octets in memory: of messages of calls, and of what never became one.
+/// Compressed octets in memory: of messages of calls, less where files hold them too, and of what never became one.
 const CALLS: usize = 6 << 20;
+const WRITTEN: usize = 2 << 20;
 const STRANGERS: usize = 1 << 20;
 /// Octets of a batch that waits, and of one that its shard can't hand on.
 const BATCH: usize = 1 << 20;
@@ -519,11 +520,12 @@ impl Kept {
     }
 
     fn close_one(&mut self, class: Class) {
+        let is_written = self.is_written && class == Class::Calls;
         let limit = match class {
             Class::Strangers => STRANGERS,
+            Class::Calls if is_written => WRITTEN,
             Class::Calls => CALLS,
         };
-        let is_written = self.is_written && class == Class::Calls;
         let store = self.store(class);
         let closed = match class {
             Class::Strangers => {
