@@ -57,3 +57,50 @@ impl Pace {
         (self.is_busy && !rest.is_zero()).then_some(rest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Moment = Moment::from_secs(1);
+
+    /// Turns every millisecond for a while, with so many datagrams each.
+    fn paced(turns: u32, datagrams: usize) -> (Pace, Moment) {
+        let mut pace = Pace::new(START);
+        let mut now = START;
+        for _ in 0..turns {
+            now = now + Duration::from_millis(1);
+            pace.turn(now);
+            pace.received(datagrams);
+        }
+        (pace, now)
+    }
+
+    #[test]
+    fn who_has_little_to_do_never_rests() {
+        let (pace, now) = paced(100, 4);
+        assert_eq!(pace.rest(now), None);
+    }
+
+    #[test]
+    fn who_is_busy_rests_until_the_step_is_over() {
+        let (pace, now) = paced(100, 10);
+        assert_eq!(pace.rest(now), Some(STEP));
+        assert_eq!(pace.rest(now + STEP / 5), Some(STEP * 4 / 5));
+        assert_eq!(pace.rest(now + STEP), None);
+        assert_eq!(pace.rest(now + 2 * STEP), None);
+    }
+
+    #[test]
+    fn a_rush_is_over_with_its_window() {
+        let (mut pace, now) = paced(100, 10);
+        let quiet = now + 2 * WINDOW;
+        pace.turn(quiet);
+        assert_eq!(pace.rest(quiet), None, "nothing came for a window");
+        let (mut pace, now) = paced(100, 10);
+        for later in 1..=2 {
+            pace.turn(now + WINDOW * later);
+        }
+        assert_eq!(pace.rest(now + WINDOW * 2), None, "an empty window");
+    }
+}
