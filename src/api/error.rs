@@ -162,7 +162,7 @@ fn sentence(text: &str) -> String {
 }
 
 impl ApiError {
-    const fn status(&self) -> StatusCode {
+    pub(in crate::api) const fn status(&self) -> StatusCode {
         match self {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,

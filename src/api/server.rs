@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use super::{Api, connection, credentials, router, streams};
+use super::{Api, connection, credentials, phone, router, streams};
 use crate::config::Patience;
 use crate::tls::Certificate;
 
@@ -33,8 +33,8 @@ pub struct Server {
     end: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
     api: Api,
-    /// What is done for credentials and streams while they are asked for.
-    followers: [tokio::task::JoinHandle<()>; 3],
+    /// What is done for credentials, streams and other nodes meanwhile.
+    followers: [tokio::task::JoinHandle<()>; 4],
 }
 
 impl Server {
@@ -45,6 +45,7 @@ impl Server {
             tokio::spawn(credentials::follow(api.clone())),
             tokio::spawn(credentials::write_uses(api.clone())),
             tokio::spawn(streams::follow(api.clone())),
+            tokio::spawn(phone::serve_others(api.clone())),
         ];
         let tls = certificate
             .map(|certificate| TlsAcceptor::from(certificate.server(&connection::PROTOCOLS)));

@@ -16,7 +16,6 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, Request};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::name_addr::NameAddr;
-use trunkline_sip::header::reason;
 use trunkline_sip::slot::{CallId, Slot};
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
@@ -27,10 +26,10 @@ use super::callee::Callee;
 use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows, lacks_refer};
 use super::effect::Effect;
 use super::proofs::Proofs;
-use super::record::Status;
 use super::refusal::Reason;
 use super::secure::is_sips;
 use super::target::{self, Place, Target};
+use super::unanswered::{Failure, UNREACHABLE, failure, reason_line};
 use super::{has_sdp, owner_of};
 
 /// How long a place may be silent while another waits.
@@ -113,17 +112,6 @@ pub(crate) struct Answered {
     pub(crate) sdp: Box<[u8]>,
     /// Keys into the tag index, the call's from now on.
     pub(crate) tags: SmallVec<[u64; 1]>,
-}
-
-/// Why nobody has answered.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Failure {
-    /// The status code that said so, or stands for it.
-    pub(crate) sip_code: u16,
-    pub(crate) reason: Reason,
-    pub(crate) status: Status,
-    /// The cause by Q.850, where the peer named one.
-    pub(crate) cause: Option<u8>,
 }
 
 impl Dial {
@@ -518,53 +506,6 @@ impl Dial {
     }
 }
 
-/// `Reason` of a CANCEL or BYE of ours (RFC 3326).
-pub(crate) fn reason_line(head: &mut Head<'_>, reason: Reason) {
-    let (cause, text) = (reason.status(), reason.sentence());
-    head.fmt("Reason", format_args!("SIP;cause={cause};text=\"{text}\""));
-}
-
-/// No place is left, or there was none.
-const UNREACHABLE: Failure = Failure {
-    sip_code: 503,
-    reason: Reason::TrunkUnreachable,
-    status: Status::Failed,
-    cause: None,
-};
-
-/// What a final refusal says of the callee. The Q.850 cause of a gateway is nearer to the truth than the code it was mapped to.
-fn failure(status: u16, message: &Message<'_>) -> Failure {
-    let cause = message
-        .elements(HeaderName::Reason)
-        .filter_map(reason::Reason::parse)
-        .filter(|reason| reason.is("Q.850"))
-        .find_map(|reason| reason.cause)
-        .and_then(|cause| u8::try_from(cause).ok());
-    let said = reason_of(status, cause);
-    Failure {
-        sip_code: status,
-        reason: said,
-        status: said.unanswered(),
-        cause,
-    }
-}
-
-const fn reason_of(status: u16, cause: Option<u8>) -> Reason {
-    match (status, cause) {
-        (401 | 407, _) => Reason::TrunkAuthFailed,
-        (603 | 607 | 608, _) => Reason::CalleeDeclined,
-        (486 | 600, _) | (_, Some(17)) => Reason::CalleeBusy,
-        (_, Some(18..=20)) => Reason::CalleeNoAnswer,
-        (_, Some(21)) => Reason::CalleeDeclined,
-        (_, Some(1 | 22 | 28)) => Reason::NumberUnreachable,
-        (408 | 480 | 487, _) => Reason::CalleeNoAnswer,
-        (404 | 410 | 484 | 604, _) => Reason::NumberUnreachable,
-        (415 | 488 | 606, _) => Reason::NoCommonMedia,
-        (503, _) => Reason::TrunkUnreachable,
-        _ => Reason::TrunkRefused,
-    }
-}
-
 /// A host without its port.
 fn host_part(host_port: &str) -> &str {
     match host_port.strip_prefix('[') {
@@ -578,27 +519,6 @@ fn host_part(host_port: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_gateways_cause_says_more_than_its_code() {
-        for (status, cause, reason) in [
-            (486, None, Reason::CalleeBusy),
-            (600, None, Reason::CalleeBusy),
-            (603, None, Reason::CalleeDeclined),
-            (480, None, Reason::CalleeNoAnswer),
-            (480, Some(17), Reason::CalleeBusy),
-            (480, Some(21), Reason::CalleeDeclined),
-            (500, Some(19), Reason::CalleeNoAnswer),
-            (403, Some(1), Reason::NumberUnreachable),
-            (404, None, Reason::NumberUnreachable),
-            (403, None, Reason::TrunkRefused),
-            (488, None, Reason::NoCommonMedia),
-            (401, None, Reason::TrunkAuthFailed),
-            (503, None, Reason::TrunkUnreachable),
-        ] {
-            assert_eq!(reason_of(status, cause), reason, "{status} {cause:?}");
-        }
-    }
 
     #[test]
     fn hosts_lose_their_port() {

@@ -13,10 +13,10 @@ use super::answer::dialog_of_answer;
 use super::call::{Call, Delayed, Held, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{self, Place};
-use super::dial::reason_line;
 use super::joining::Joining;
 use super::record::{Ended, Fact, HangupBy, Status};
 use super::refusal::Reason;
+use super::unanswered::reason_line;
 use super::{Calls, NOBODY, setup};
 
 /// BYEs to answers that came too late, of one shard, that may wait for their own answer. A peer that goes on answering what is

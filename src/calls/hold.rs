@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use super::call::{Call, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx};
+use super::record::Fact;
 use super::refusal::Reason;
 use super::session::glare_wait;
 use super::{Calls, has_sdp, origin};
@@ -100,6 +101,8 @@ pub(crate) struct Hold {
     /// Counts the changes.
     number: u32,
     until: Moment,
+    /// What the record says.
+    recorded: bool,
     /// What the caller is to be offered.
     answer: Option<Box<[u8]>>,
     timer: Option<TimerId>,
@@ -167,6 +170,7 @@ impl Call {
             closed: held,
             number,
             until: cx.now + PATIENCE,
+            recorded: before.is_some_and(|hold| hold.recorded),
             answer: None,
             timer: None,
         }));
@@ -232,6 +236,13 @@ impl Call {
             refused: Some(refused),
         };
         cx.core.live.note_hold(self.id, standing);
+        if hold.recorded {
+            cx.core.fact(Fact::Held {
+                call: self.id,
+                org: self.org,
+                held: false,
+            });
+        }
     }
 
     /// The caller stays with the agent after all, and hears it.
@@ -477,14 +488,22 @@ impl Call {
         self.note_standing(cx, refused);
     }
 
-    fn note_standing(&self, cx: &Cx<'_>, refused: Option<Refused>) {
-        if let Some(hold) = self.hold.as_deref() {
+    fn note_standing(&mut self, cx: &mut Cx<'_>, refused: Option<Refused>) {
+        if let Some(hold) = self.hold.as_deref_mut() {
             let standing = Standing {
                 held: hold.held,
                 settled: hold.number,
                 refused,
             };
             cx.core.live.note_hold(self.id, standing);
+            if hold.recorded != hold.held {
+                hold.recorded = hold.held;
+                cx.core.fact(Fact::Held {
+                    call: self.id,
+                    org: self.org,
+                    held: hold.held,
+                });
+            }
         }
     }
 }

@@ -77,11 +77,6 @@ impl LiveCalls {
         (!live.over).then_some(live.started.session)
     }
 
-    /// Whether a call that is up is held.
-    pub fn is_held(&self, call: Uuid) -> Option<bool> {
-        self.calls.get(&call).map(|live| live.hold.held)
-    }
-
     /// The live calls of an org, in no order.
     pub fn of_org(&self, org: Uuid) -> Vec<LiveCall> {
         self.calls
@@ -136,6 +131,8 @@ impl LiveCalls {
             } => self.change(*call, |live| {
                 live.runtime_call_id = Some(runtime_call_id.clone());
             }),
+            // Told as it happens: see `note_hold`.
+            Fact::Held { .. } => {}
             Fact::Transfer(transfer) => self.change(transfer.call, |live| {
                 live.transfer = Some(Arc::new((**transfer).clone()));
             }),

@@ -40,6 +40,7 @@ mod setup;
 pub mod target;
 pub mod token;
 pub mod transfer;
+mod unanswered;
 mod unproven;
 pub mod ways;
 
@@ -383,11 +384,15 @@ impl Calls {
         message: &Message<'_>,
         now: Moment,
     ) {
+        let replaces = message.first(HeaderName::Replaces).is_some();
+        if replaces && let Some(org) = self.asked_by_ourselves(message) {
+            return self.join_own(endpoint, flow, message, org, now);
+        }
         let Some(admitted) = admission::admit(&mut self.core, endpoint, view, flow, message, now)
         else {
             return;
         };
-        if message.first(HeaderName::Replaces).is_some() {
+        if replaces {
             return self.replace(endpoint, flow, message, admitted, now);
         }
         let key = self.reserve();

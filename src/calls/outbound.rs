@@ -23,7 +23,7 @@ use super::call::{Call, ContactState, Echo, Leg, Phase, Setup, Side, Speaker};
 use super::callee::Callee;
 use super::caps::Denied;
 use super::context::{CallTimer, Cx};
-use super::dial::{Answered, Dial, Errand, Failure, Progress};
+use super::dial::{Answered, Dial, Errand, Progress};
 use super::effect::Effect;
 use super::hangup::{End, Farewell};
 use super::joining::Joining;
@@ -31,6 +31,7 @@ use super::limits::{Claim, Full};
 use super::origin::Origin;
 use super::record::{Direction, Fact, HangupBy, Started, Status};
 use super::refusal::Reason;
+use super::unanswered::Failure;
 use super::{Calls, Slot as Place};
 use crate::directory::view::{OrgView, Runtime, View};
 

@@ -209,6 +209,15 @@ pub enum Fact {
         /// Call-ID of the runtime's leg.
         runtime_call_id: Box<str>,
     },
+    /// Both sides are held from outside, or no longer.
+    Held {
+        /// The call.
+        call: Uuid,
+        /// The org.
+        org: Uuid,
+        /// Whether they are.
+        held: bool,
+    },
     /// A transfer of the call has come to a state.
     Transfer(Box<Transfer>),
     /// The call is over.
@@ -225,6 +234,7 @@ impl Fact {
             Self::Contact { call, .. }
             | Self::Ringing { call, .. }
             | Self::Joined { call, .. }
+            | Self::Held { call, .. }
             | Self::Answered { call, .. } => *call,
         }
     }

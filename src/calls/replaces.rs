@@ -2,7 +2,8 @@
 //! agent is offered the new leg's media; only once it has taken them is the old leg told to go. Until then, and if it refuses,
 //! the call stays as it was.
 //!
-//! Only calls of the org that asks can be found, and only on the side of the PBX.
+//! Only calls of the org that asks can be found, and by a PBX only on its own side. On the agent's side it is we ourselves who ask, where a
+//! runtime joins two of its calls (`transfer::own`): then it is the caller that is offered the new leg's media.
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
@@ -20,11 +21,13 @@ use super::call::{
 };
 use super::context::{Cx, TagOwner};
 use super::refusal::Reason;
+use super::transfer::Bridged;
 use super::{Calls, has_sdp, owner_of, secure, setup};
 
-/// A leg that is to take the caller's place.
+/// A leg that is to take the place of one of the two.
 #[derive(Debug)]
 pub(crate) struct Successor {
+    side: Side,
     server: ServerTx,
     flow: Flow,
     dialog: Dialog,
@@ -59,7 +62,7 @@ impl Calls {
             return admission::turn_away(&mut self.core, endpoint, flow, message, reason);
         };
         self.with(key, endpoint, now, |call, cx| {
-            call.on_successor(cx, server, flow, message);
+            call.on_successor(cx, Side::Caller, server, flow, message);
         });
     }
 
@@ -73,8 +76,27 @@ impl Calls {
         let value = values.next().filter(|_| values.next().is_none());
         let replaces = value.and_then(Replaces::parse).ok_or(Reason::BadRequest)?;
         let org = admitted.org.routing.id;
+        self.leg_replaced(&replaces, org, Side::Caller)
+    }
+
+    /// The call in which we replace the agent's leg ourselves, or the status that says why not.
+    pub(super) fn agent_replaced(
+        &self,
+        replaces: &Replaces<'_>,
+        org: Uuid,
+    ) -> Result<CallKey, u16> {
+        let found = self.leg_replaced(replaces, org, Side::Agent);
+        found.map_err(|reason| reason.status())
+    }
+
+    fn leg_replaced(
+        &self,
+        replaces: &Replaces<'_>,
+        org: Uuid,
+        side: Side,
+    ) -> Result<CallKey, Reason> {
         let (key, call) = self
-            .caller_named(&replaces, org)
+            .leg_named(replaces, org, side)
             .ok_or(Reason::NothingReplaced)?;
         match call.phase {
             Phase::Setup | Phase::Over => Err(Reason::NothingReplaced),
@@ -87,16 +109,29 @@ impl Calls {
         }
     }
 
-    fn caller_named(&self, replaces: &Replaces<'_>, org: Uuid) -> Option<(CallKey, &Call)> {
+    fn leg_named(
+        &self,
+        replaces: &Replaces<'_>,
+        org: Uuid,
+        side: Side,
+    ) -> Option<(CallKey, &Call)> {
         let tag = self.core.minter.read_tag(replaces.to_tag)?;
         let found = self.core.tags.get(&tag.bits)?;
         let slot = self.slab.get(found.key.index as usize)?;
         let call = &*slot.call;
         let is_meant = slot.generation == found.key.generation
-            && found.side == Side::Caller
+            && found.side == side
             && found.fork != LEFT
             && call.org == org;
-        let dialog = call.caller.dialog_ref(found.fork).filter(|_| is_meant)?;
+        let dialog = match (side, &call.speaker) {
+            (Side::Caller, _) => call.caller.dialog_ref(found.fork),
+            // Whoever has taken the agent's place already is no runtime.
+            (Side::Agent, Speaker::Runtime(leg)) if call.bridged.is_none() => leg
+                .fork_of(replaces.from_tag)
+                .and_then(|fork| leg.dialog_ref(fork)),
+            (Side::Agent, Speaker::Runtime(_) | Speaker::Echo(_)) => None,
+        };
+        let dialog = dialog.filter(|_| is_meant)?;
         let same = dialog.call_id() == replaces.call_id
             && dialog.remote_tag() == replaces.from_tag
             && dialog.local_tag() == replaces.to_tag;
@@ -117,10 +152,11 @@ impl Call {
             || self.pending.iter().any(|pending| pending.offers)
     }
 
-    /// The agent is offered the media of the new leg.
-    fn on_successor(
+    /// The other side is offered the media of the new leg.
+    pub(super) fn on_successor(
         &mut self,
         cx: &mut Cx<'_>,
+        side: Side,
         server: ServerTx,
         flow: Flow,
         message: &Message<'_>,
@@ -128,7 +164,7 @@ impl Call {
         let fork = self.caller.dialogs.first().map_or(0, |held| held.fork);
         let owner = TagOwner {
             key: self.key,
-            side: Side::Caller,
+            side,
             fork,
         };
         let tag = cx.mint_tag(self.slot, owner);
@@ -138,6 +174,7 @@ impl Call {
             return cx.respond(server, 400, None, |_| {}, b"");
         };
         self.successor = Some(Box::new(Successor {
+            side,
             server,
             flow,
             dialog,
@@ -150,8 +187,8 @@ impl Call {
         match self.speaker {
             Speaker::Echo(_) => self.echo_succeeds(cx, renewal, server, message),
             Speaker::Runtime(_) => {
-                self.keep_origin(Side::Agent);
-                self.relay_change(cx, Side::Caller, fork, server, message, renewal);
+                self.keep_origin(side.other());
+                self.relay_change(cx, side, fork, server, message, renewal);
             }
         }
     }
@@ -221,6 +258,7 @@ impl Call {
             return;
         };
         let Successor {
+            side,
             flow,
             mut dialog,
             abilities,
@@ -233,8 +271,14 @@ impl Call {
         leg.abilities = abilities;
         leg.is_sips = is_sips;
         leg.heard = sdp;
-        leg.login = self.caller.login.clone();
-        let mut old = std::mem::replace(&mut self.caller, leg);
+        let mut old = match (side, &mut self.speaker) {
+            (Side::Caller, _) => {
+                leg.login = self.caller.login.clone();
+                std::mem::replace(&mut self.caller, leg)
+            }
+            (Side::Agent, Speaker::Runtime(held)) => std::mem::replace(held, leg),
+            (Side::Agent, Speaker::Echo(_)) => return,
+        };
         cx.cancel_timer(&mut old.session_timer);
         let Some(before) = old.dialogs.into_iter().next() else {
             return;
@@ -246,29 +290,41 @@ impl Call {
             owner.fork = LEFT;
         }
         for pending in &mut self.pending {
-            if pending.side == Side::Caller {
+            if pending.side == side {
                 pending.fork = LEFT;
-                pending.purpose = Purpose::Again;
+                let purpose = std::mem::replace(&mut pending.purpose, Purpose::Again);
+                if let Purpose::Relay(server) = purpose {
+                    cx.respond(server, 487, None, |_| {}, b"");
+                }
             }
         }
-        self.caller.left = Some(Box::new(old.flow));
-        self.caller.dialogs.push(ForkDialog { fork, dialog });
-        self.caller.dialogs.push(ForkDialog {
-            fork: LEFT,
-            ..before
-        });
-        self.proposed = None;
-        self.invite = Some(server);
-        self.phase = Phase::Answered;
+        if let Some(leg) = self.leg(side) {
+            leg.left = Some(Box::new(old.flow));
+            leg.dialogs.push(ForkDialog { fork, dialog });
+            leg.dialogs.push(ForkDialog {
+                fork: LEFT,
+                ..before
+            });
+        }
+        match side {
+            Side::Caller => {
+                self.proposed = None;
+                self.invite = Some(server);
+                self.phase = Phase::Answered;
+            }
+            Side::Agent => self.agent_succeeded(cx),
+        }
         let bye = (Method::Bye, "BYE");
-        self.send_on_leg(
-            cx,
-            Side::Caller,
-            LEFT,
-            bye,
-            (Purpose::Own, false, 0),
-            b"",
-            |_| {},
-        );
+        let own = (Purpose::Own, false, 0);
+        self.send_on_leg(cx, side, LEFT, bye, own, b"", |_| {});
+    }
+
+    /// The agent has handed its caller to whoever it spoke with in another call.
+    fn agent_succeeded(&mut self, cx: &mut Cx<'_>) {
+        self.drop_hold(cx);
+        self.bridged = Some(Bridged::uncounted());
+        if let Some(permit) = &mut self.permit {
+            permit.release(self.agent);
+        }
     }
 }

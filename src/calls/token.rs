@@ -31,16 +31,39 @@ impl SessionTokens {
 
     /// The org, if this is the token of that session.
     pub fn read(&self, token: &str, session: Uuid) -> Option<Uuid> {
-        let digits = token.strip_prefix(PREFIX)?;
-        let is_hex = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
-        if digits.len() != 64 || !digits.bytes().all(is_hex) {
-            return None;
-        }
-        let org = Uuid::try_parse(&digits[..32]).ok()?;
-        let mac = u128::from_str_radix(&digits[32..], 16).ok()?;
+        let (org, mac) = read(token.strip_prefix(PREFIX)?)?;
         let expected = self.keyed(org, session);
         expected.verify_truncated_left(&mac.to_be_bytes()).ok()?;
         Some(org)
+    }
+
+    /// The org whose token it says it is, which proves nothing yet.
+    pub fn claimed(token: &str) -> Option<Uuid> {
+        let (org, _) = read(token.strip_prefix(PREFIX)?)?;
+        Some(org)
+    }
+
+    /// Proves that it is this installation that replaces a dialog of an org's call: `dialog` is the value of Replaces.
+    pub(crate) fn join(&self, org: Uuid, dialog: &[u8]) -> String {
+        let mac = self.joining(org, dialog).finalize().into_bytes();
+        let mac: [u8; MAC] = mac[..MAC].try_into().expect("a MAC has 32 octets");
+        format!("{}{:032x}", org.simple(), u128::from_be_bytes(mac))
+    }
+
+    /// The org, if this proves it.
+    pub(crate) fn joins(&self, proof: &str, dialog: &[u8]) -> Option<Uuid> {
+        let (org, mac) = read(proof)?;
+        let expected = self.joining(org, dialog);
+        expected.verify_truncated_left(&mac.to_be_bytes()).ok()?;
+        Some(org)
+    }
+
+    fn joining(&self, org: Uuid, dialog: &[u8]) -> Hmac<Sha256> {
+        self.0
+            .clone()
+            .chain_update(b"join")
+            .chain_update(org.as_bytes())
+            .chain_update(dialog)
     }
 
     fn keyed(&self, org: Uuid, session: Uuid) -> Hmac<Sha256> {
@@ -49,6 +72,17 @@ impl SessionTokens {
             .chain_update(org.as_bytes())
             .chain_update(session.as_bytes())
     }
+}
+
+/// An org and a MAC, in 64 digits.
+fn read(digits: &str) -> Option<(Uuid, u128)> {
+    let is_hex = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
+    if digits.len() != 64 || !digits.bytes().all(is_hex) {
+        return None;
+    }
+    let org = Uuid::try_parse(&digits[..32]).ok()?;
+    let mac = u128::from_str_radix(&digits[32..], 16).ok()?;
+    Some((org, mac))
 }
 
 impl std::fmt::Debug for SessionTokens {
@@ -60,6 +94,45 @@ impl std::fmt::Debug for SessionTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proof_is_good_for_its_dialog_and_its_org() {
+        let tokens = SessionTokens::new([1; 32]);
+        let org = Uuid::from_u128(7);
+        let proof = tokens.join(org, b"x;to-tag=1;from-tag=2");
+        let foreign = SessionTokens::new([2; 32]).join(org, b"x;to-tag=1;from-tag=2");
+        let token = tokens.mint(org, org);
+        for (name, proof, dialog, expected) in [
+            (
+                "its own",
+                proof.as_str(),
+                "x;to-tag=1;from-tag=2",
+                Some(org),
+            ),
+            ("another dialog", &proof, "x;to-tag=1;from-tag=3", None),
+            (
+                "another org's",
+                &proof.replacen("07", "09", 1),
+                "x;to-tag=1;from-tag=2",
+                None,
+            ),
+            (
+                "another installation's",
+                &foreign,
+                "x;to-tag=1;from-tag=2",
+                None,
+            ),
+            (
+                "a session's token",
+                &token[PREFIX.len()..],
+                "x;to-tag=1;from-tag=2",
+                None,
+            ),
+            ("empty", "", "x;to-tag=1;from-tag=2", None),
+        ] {
+            assert_eq!(tokens.joins(proof, dialog.as_bytes()), expected, "{name}");
+        }
+    }
 
     #[test]
     fn a_token_opens_its_own_session_and_nothing_else() {

@@ -127,6 +127,11 @@ impl Handle {
         Ok(asked.await?.unwrap_or(Err(hold::Unable::NotUp)))
     }
 
+    /// The number of this node.
+    pub const fn node(&self) -> u8 {
+        self.node.0
+    }
+
     /// The node that has or had a call, if it isn't this one.
     pub fn another_of(&self, call: Uuid) -> Option<u8> {
         let (node, _) = place_of(call)?;

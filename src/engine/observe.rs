@@ -106,7 +106,10 @@ impl Observer {
                 sip_code = transfer.sip_code,
                 "transfer"
             ),
-            Fact::Contact { .. } | Fact::Ringing { .. } | Fact::Joined { .. } => {}
+            Fact::Contact { .. }
+            | Fact::Ringing { .. }
+            | Fact::Joined { .. }
+            | Fact::Held { .. } => {}
         }
     }
 

@@ -20,18 +20,19 @@ use crate::calls::health::{Health, Peer};
 use crate::calls::target::{self, Place, Target};
 use crate::directory::Directory;
 use crate::directory::view::{Runtime, View};
+use crate::journal::Origin;
 use crate::peers::enrolment::Wanted;
-use crate::peers::standing::{Change, Standings, What};
+use crate::peers::standing::{Change, Standings, State, What};
 use crate::peers::{Config, Peers};
-use crate::store::{EventType, NewEvent, Store, written};
+use crate::store::{EventType, NewEvent, Serving, Store, written};
 use crate::telemetry::metrics;
 
 /// Peers that are asked; the further ones are not watched.
 const MOST: usize = 2_000;
-/// How often is looked whether other trunks are to be registered.
+/// How often is looked whether other trunks are to be registered, and which other nodes serve.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often is looked which other nodes serve.
-const LOOK_AROUND: u32 = 5;
+/// Looks for which a node waits until the others count it in, and have taken back what is its own from now on.
+const PATIENCE: u32 = 45;
 
 /// A URI without its user, and the trunks that lead there.
 type Probed = HashMap<Box<str>, Vec<Uuid>>;
@@ -190,10 +191,10 @@ async fn enrol(
     (store, inbox, node): (Store, Inbox, u8),
 ) {
     let mut turns = tokio::time::interval(LOOK);
-    let mut nodes = None;
+    let mut around = Around::default();
     let (mut seen, mut told) = (Weak::<View>::new(), Vec::new());
     let mut elsewhere = HashSet::new();
-    for turn in 0_u32.. {
+    loop {
         turns.tick().await;
         let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
             return;
@@ -201,11 +202,9 @@ async fn enrol(
         let wanted = wanted(&view);
         // Before the first is registered it must be known who else might.
         if !wanted.is_empty()
-            && (nodes.is_none() || turn.is_multiple_of(LOOK_AROUND))
             && let Ok(serving) = store.nodes().serving(clock::now()).await
-            && nodes.as_ref() != Some(&serving)
+            && around.look(node, serving)
         {
-            nodes = Some(serving);
             seen = Weak::new();
         }
         // What was ours is shown as such until it has been taken back.
@@ -215,14 +214,26 @@ async fn enrol(
                 .counts()
                 .map(|(state, count)| (state.as_str(), count)),
         );
-        if seen.ptr_eq(&Arc::downgrade(&view)) || (nodes.is_none() && !wanted.is_empty()) {
+        // What isn't ours any more has been taken back: its next node may begin.
+        let is_back = |trunk| {
+            let standing = standings.of(trunk);
+            standing.is_none_or(|standing| standing.state == State::Elsewhere)
+        };
+        if seen.ptr_eq(&Arc::downgrade(&view)) && elsewhere.iter().copied().all(is_back) {
+            around.tell(&store, node).await;
+        }
+        if seen.ptr_eq(&Arc::downgrade(&view)) || (!around.is_known && !wanted.is_empty()) {
             continue;
         }
         seen = Arc::downgrade(&view);
-        let nodes = nodes.as_deref().unwrap_or_default();
-        let (ours, others): (Vec<Wanted>, Vec<Wanted>) = wanted
-            .into_iter()
-            .partition(|wanted| is_for(node, nodes, wanted.way.id));
+        let numbers: Vec<u8> = around.runs.iter().map(|run| run.node).collect();
+        let (ours, others): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|wanted| {
+            let is_held = || {
+                told.iter()
+                    .any(|held: &Wanted| held.way.id == wanted.way.id)
+            };
+            is_for(node, &numbers, wanted.way.id) && (around.counts_us || is_held())
+        });
         elsewhere = others.iter().map(|wanted| wanted.way.id).collect();
         standings.elsewhere(&elsewhere);
         if told != ours {
@@ -230,6 +241,45 @@ async fn enrol(
                 return;
             }
             told = ours;
+        }
+    }
+}
+
+/// The nodes that share the registrations out, as this one sees them.
+#[derive(Debug, Default)]
+struct Around {
+    is_known: bool,
+    runs: Vec<Origin>,
+    /// Each of the others counts this one in, or has been waited for long enough.
+    counts_us: bool,
+    waited: u32,
+    /// What the others were told that we see.
+    told: Vec<Origin>,
+}
+
+impl Around {
+    /// True if something has changed.
+    fn look(&mut self, node: u8, serving: Vec<Serving>) -> bool {
+        let own = serving.iter().find(|one| one.run.node == node);
+        let counts_us = serving
+            .iter()
+            .filter(|other| other.run.node != node)
+            .all(|other| own.is_none_or(|own| other.sees.contains(&own.run)));
+        self.waited = if counts_us { 0 } else { self.waited + 1 };
+        let counts_us = counts_us || self.waited > PATIENCE;
+        let runs: Vec<Origin> = serving.into_iter().map(|one| one.run).collect();
+        let is_news = !self.is_known || self.runs != runs || self.counts_us != counts_us;
+        (self.is_known, self.runs, self.counts_us) = (true, runs, counts_us);
+        is_news
+    }
+
+    /// Tells the others whom we count in.
+    async fn tell(&mut self, store: &Store, node: u8) {
+        let own = self.runs.iter().find(|run| run.node == node);
+        if let Some(own) = own.filter(|_| self.told != self.runs)
+            && store.nodes().see(*own, &self.runs).await.is_ok()
+        {
+            self.told.clone_from(&self.runs);
         }
     }
 }

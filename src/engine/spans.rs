@@ -70,7 +70,7 @@ impl Spans {
                     metrics::counter!("trunkline_spans_lost_total").increment(1);
                 }
             }
-            Fact::Contact { .. } | Fact::Joined { .. } => {}
+            Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } => {}
         }
     }
 }
@@ -149,7 +149,7 @@ impl Exporter {
                     self.owed.push_back(spans(&up, &ended));
                 }
             }
-            Fact::Contact { .. } | Fact::Joined { .. } => {}
+            Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } => {}
         }
     }
 

@@ -1,10 +1,11 @@
 //! CANCELs that have nothing but their Call-ID to be found by, of INVITEs that went elsewhere: one with Replaces is worked on where
-//! the call is that it replaces. The place is noted as the INVITE passes, for as long as it may be cancelled.
+//! the call is that it replaces. The place is noted as the INVITE passes, for as long as it may be cancelled, and forgotten by the first
+//! request outside a call that passes after that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
@@ -19,9 +20,17 @@ const LASTING: Duration = Duration::from_secs(32);
 /// Where INVITEs went that Call-IDs don't lead to.
 #[derive(Debug, Default)]
 pub(super) struct Strays {
-    places: Mutex<HashMap<u64, (Slot, Moment)>>,
-    count: AtomicUsize,
+    noted: Mutex<Noted>,
+    /// Until when the oldest of them lasts, in milliseconds; 0 while there is none.
+    oldest: AtomicU64,
     keys: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    places: HashMap<u64, (Slot, Moment)>,
+    /// By time: all last equally long.
+    order: VecDeque<(u64, Moment)>,
 }
 
 impl Strays {
@@ -36,31 +45,43 @@ impl Strays {
         if !message.is_request() || message.to_tag().is_some() {
             return dispatched;
         }
+        let oldest = self.oldest.load(Ordering::Relaxed);
         let is_invite = message.method() == Method::Invite;
         if is_invite && message.first(HeaderName::Replaces).is_some() && by_call_id() != dispatched
         {
             self.note(self.key(message), dispatched, now());
+            return dispatched;
         }
-        if message.method() == Method::Cancel && self.count.load(Ordering::Relaxed) > 0 {
-            return self.find(self.key(message)).unwrap_or(dispatched);
+        if oldest == 0 {
+            return dispatched;
         }
-        dispatched
+        let now = now();
+        let is_cancel = message.method() == Method::Cancel;
+        let found = is_cancel.then(|| self.find(self.key(message), now));
+        if now.as_millis() >= oldest {
+            self.noted().forget_until(now, &self.oldest);
+        }
+        found.flatten().unwrap_or(dispatched)
     }
 
     fn note(&self, key: u64, slot: Slot, now: Moment) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if places.len() >= MOST {
-            places.retain(|_, (_, until)| *until > now);
+        let mut noted = self.noted();
+        noted.forget_until(now, &self.oldest);
+        if noted.order.len() < MOST {
+            noted.places.insert(key, (slot, now + LASTING));
+            noted.order.push_back((key, now + LASTING));
         }
-        if places.len() < MOST {
-            places.insert(key, (slot, now + LASTING));
-        }
-        self.count.store(places.len(), Ordering::Relaxed);
+        noted.tell(&self.oldest);
     }
 
-    fn find(&self, key: u64) -> Option<Slot> {
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.get(&key).map(|(slot, _)| *slot)
+    fn find(&self, key: u64, now: Moment) -> Option<Slot> {
+        let noted = self.noted();
+        let (slot, until) = noted.places.get(&key)?;
+        (*until > now).then_some(*slot)
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a CANCEL has in common with its INVITE (RFC 3261 §9.1).
@@ -68,6 +89,36 @@ impl Strays {
         let branch = message.top_via().branch.unwrap_or_default();
         let parts = (message.call_id(), branch, message.cseq().number);
         self.keys.hash_one(parts)
+    }
+}
+
+impl Noted {
+    fn forget_until(&mut self, now: Moment, oldest: &AtomicU64) {
+        while let Some((key, until)) = self
+            .order
+            .front()
+            .copied()
+            .filter(|(_, until)| *until <= now)
+        {
+            self.order.pop_front();
+            // One that came again lasts for longer.
+            if self
+                .places
+                .get(&key)
+                .is_some_and(|(_, last)| *last == until)
+            {
+                self.places.remove(&key);
+            }
+        }
+        if self.order.is_empty() {
+            *self = Self::default();
+        }
+        self.tell(oldest);
+    }
+
+    fn tell(&self, oldest: &AtomicU64) {
+        let until = self.order.front().map_or(0, |(_, until)| until.as_millis());
+        oldest.store(until, Ordering::Relaxed);
     }
 }
 
@@ -110,11 +161,16 @@ mod tests {
             "of another"
         );
         place(&strays, &message("INVITE", 3, REPLACES), 5, 0);
-        assert_eq!(
-            strays.count.load(Ordering::Relaxed),
-            1,
-            "a tag that isn't ours"
+        assert_eq!(held(&strays), 1, "a tag that isn't ours");
+    }
+
+    fn held(strays: &Strays) -> usize {
+        let noted = strays.noted();
+        assert!(
+            noted.places.len() <= noted.order.len(),
+            "what is forgotten is forgotten twice"
         );
+        noted.places.len()
     }
 
     #[test]
@@ -124,12 +180,36 @@ mod tests {
         for number in 0..MOST as u32 + 10 {
             place(&strays, &invite(number), 1, 0);
         }
-        assert_eq!(strays.count.load(Ordering::Relaxed), MOST);
+        assert_eq!(held(&strays), MOST);
         place(&strays, &invite(1_000_000), 1, LASTING.as_secs() + 1);
+        assert_eq!(held(&strays), 1, "the old ones have gone");
+    }
+
+    #[test]
+    fn they_are_forgotten_by_time() {
+        let strays = Strays::default();
+        let invite = |number| message("INVITE", number, "Replaces: x;to-tag=1;from-tag=2\r\n");
+        place(&strays, &invite(1), 9, 0);
+        place(&strays, &invite(2), 9, 10);
+        // The first comes again.
+        place(&strays, &invite(1), 9, 20);
+        let after = |past: u64| LASTING.as_secs() + past;
+        let other = message("OPTIONS", 7, "");
+        for (now, left) in [(after(0), 2), (after(9), 2), (after(10), 1), (after(20), 0)] {
+            place(&strays, &other, 3, now);
+            assert_eq!(held(&strays), left, "at {now}");
+        }
         assert_eq!(
-            strays.count.load(Ordering::Relaxed),
-            1,
-            "the old ones have gone"
+            strays.oldest.load(Ordering::Relaxed),
+            0,
+            "nothing is looked for any more"
+        );
+        place(&strays, &invite(3), 9, 100);
+        let late = 100 + LASTING.as_secs();
+        assert_eq!(
+            place(&strays, &message("CANCEL", 3, ""), 5, late),
+            5,
+            "too late"
         );
     }
 }

@@ -60,6 +60,8 @@ pub struct Call {
     pub q850_cause: Option<u16>,
     /// What the client that ordered the call has said of it, as JSON.
     pub metadata: Option<String>,
+    /// Whether both sides were held when that was last told of.
+    pub held: Option<bool>,
 }
 
 /// Which calls to list; what is `None` doesn't matter.
@@ -261,6 +263,7 @@ from_row!(Call {
     transfer: not_here,
     q850_cause: maybe(small),
     metadata,
+    held,
 });
 
 /// What a row of calls doesn't hold.

@@ -5,6 +5,7 @@
 
 mod agent_config;
 mod agents;
+mod asks;
 mod auth_failures;
 mod call_events;
 mod calls;
@@ -52,6 +53,7 @@ use uuid::{NoContext, Timestamp, Uuid};
 
 pub use agent_config::AgentConfig;
 pub use agents::{Agent, AgentChange, AgentKind, Agents, NewAgent};
+pub use asks::{Ask, Asking, Asks};
 pub use auth_failures::{AuthFailure, AuthFailures, NewAuthFailure};
 pub use calls::{Call, CallFilter, Calls};
 pub use contacts::{Contact, Contacts};
@@ -69,7 +71,7 @@ pub use identify::ContactDetails;
 pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, InboundTrunks, Synced};
 pub use keyring::{Keyring, SigningPair};
 pub use logins::{Access, LoginLink, Logins, NewLogin, Role};
-pub use nodes::Nodes;
+pub use nodes::{Nodes, Serving};
 pub use numbers::{Number, Numbers};
 pub use open::{OpenFault, Options};
 pub use org_keys::{OrgKey, OrgKeys};
@@ -107,6 +109,11 @@ impl Store {
     /// processes write. `None` on PostgreSQL, where other nodes do.
     pub fn commits(&self) -> Option<u64> {
         self.pool().commits()
+    }
+
+    /// Whether other nodes may work on the same data.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.pool(), Pool::Postgres(_))
     }
 
     /// Opens the database, making it if there is none, and brings its schema up to date.

@@ -29,13 +29,24 @@ struct Row {
     boot: i64,
     host: String,
     lease_expires_at: i64,
+    sees: Option<String>,
 }
 from_row!(Row {
     node,
     boot,
     host,
-    lease_expires_at
+    lease_expires_at,
+    sees
 });
+
+/// A node that serves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Serving {
+    /// Its run.
+    pub run: Origin,
+    /// The runs that it counts in when work is shared out, and has left theirs to.
+    pub sees: Vec<Origin>,
+}
 
 impl Nodes<'_> {
     /// Begins the node's next run. `host` tells processes apart: the same one may start again at once, another one when the lease
@@ -71,7 +82,8 @@ impl Nodes<'_> {
             writing,
             "INSERT INTO nodes (node, boot, host, started_at, lease_expires_at) VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, host = excluded.host,
-                 started_at = excluded.started_at, lease_expires_at = excluded.lease_expires_at, drains_since = NULL",
+                 started_at = excluded.started_at, lease_expires_at = excluded.lease_expires_at, drains_since = NULL,
+                 sees = NULL",
             i64::from(node),
             boot,
             host,
@@ -115,12 +127,35 @@ impl Nodes<'_> {
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn serving(self, now: Moment) -> Result<Vec<u8>, Error> {
+    pub async fn serving(self, now: Moment) -> Result<Vec<Serving>, Error> {
         let mut reading = self.0.pool().read().await?;
         let sql = "SELECT * FROM nodes WHERE lease_expires_at >= $1 AND drains_since IS NULL ORDER BY node";
         let rows: Vec<Row> = fetch_all!(reading, sql, micros(now))?;
-        let nodes = rows.iter().filter_map(|row| u8::try_from(row.node).ok());
+        let nodes = rows.iter().filter_map(|row| {
+            let node = u8::try_from(row.node).ok()?;
+            let run = Origin {
+                node,
+                boot: row.boot,
+            };
+            let sees = row.sees.as_deref().map(seen).unwrap_or_default();
+            Some(Serving { run, sees })
+        });
         Ok(nodes.collect())
+    }
+
+    /// Says which runs a run counts in from now on.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn see(self, run: Origin, sees: &[Origin]) -> Result<(), Error> {
+        let sees: Vec<String> = sees
+            .iter()
+            .map(|run| format!("{}.{}", run.node, run.boot))
+            .collect();
+        let mut writing = self.0.pool().write().await?;
+        let sql = "UPDATE nodes SET sees = $3 WHERE node = $1 AND boot = $2";
+        execute!(writing, sql, i64::from(run.node), run.boot, sees.join(" "))?;
+        writing.commit().await
     }
 
     /// The runs whose lease has expired while calls of theirs are open; those are for others to close.
@@ -141,4 +176,16 @@ impl Nodes<'_> {
         });
         Ok(runs.collect())
     }
+}
+
+/// `node.boot` of each run.
+fn seen(sees: &str) -> Vec<Origin> {
+    let run = |text: &str| {
+        let (node, boot) = text.split_once('.')?;
+        Some(Origin {
+            node: node.parse().ok()?,
+            boot: boot.parse().ok()?,
+        })
+    };
+    sees.split(' ').filter_map(run).collect()
 }

@@ -16,7 +16,7 @@ use super::column::{micros, to_json};
 use super::error::Error;
 use super::event::NewEvent;
 use super::events;
-use super::pool::{Writing, fetch_all, on};
+use super::pool::{Writing, execute, fetch_all, on};
 use super::transfers;
 use crate::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use crate::journal::{Origin, Project, Retry};
@@ -31,6 +31,7 @@ struct Known<'f> {
     ringing_at: Option<Moment>,
     answered_at: Option<Moment>,
     runtime_call_id: Option<&'f str>,
+    held: Option<bool>,
     ended: Option<&'f Ended>,
 }
 
@@ -59,6 +60,11 @@ impl Calls<'_> {
             let rows = write(&mut writing, origin, some).await?;
             happened.extend(events_of(some, &rows));
             rest = more;
+        }
+        // Seldom told, and so no column of the others'.
+        for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
+            let sql = "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2";
+            execute!(writing, sql, known.org, known.call, held)?;
         }
         happened.sort_by_key(|event: &NewEvent| event.at);
         events.extend(happened);
@@ -130,6 +136,7 @@ impl<'f> Known<'f> {
             ringing_at: None,
             answered_at: None,
             runtime_call_id: None,
+            held: None,
             ended: None,
         }
     }
@@ -151,6 +158,7 @@ impl<'f> Known<'f> {
             Fact::Joined {
                 runtime_call_id, ..
             } => self.runtime_call_id = Some(&**runtime_call_id),
+            Fact::Held { held, .. } => self.held = Some(*held),
             Fact::Ended(ended) => self.ended = Some(ended),
             // A row of its own.
             Fact::Transfer(_) => {}
@@ -227,6 +235,7 @@ fn org(fact: &Fact) -> Uuid {
         Fact::Contact { org, .. }
         | Fact::Ringing { org, .. }
         | Fact::Answered { org, .. }
+        | Fact::Held { org, .. }
         | Fact::Joined { org, .. } => *org,
     }
 }

@@ -1,6 +1,8 @@
 //! The built-in echo agent, heard by a real phone.
 
-use crate::harness::{Baresip, House, tools};
+use std::time::Duration;
+
+use crate::harness::{Baresip, Deadline, House, Runtime, tools};
 
 #[test]
 fn a_phone_hears_itself() {
@@ -29,4 +31,41 @@ fn a_phone_hears_itself() {
     let call = daemon.record();
     assert_eq!(call["status"], "completed", "{call}");
     assert_eq!(call["agent_id"], daemon.house.first_agent, "{call}");
+}
+
+/// With a phone and nothing else: a key among the audio (RFC 4733) has the daemon refer it, it calls whom it is referred to, and says
+/// how that came out.
+#[test]
+fn a_phone_is_transferred_by_a_key() {
+    if !tools(&["baresip", "sipp"]) {
+        return;
+    }
+    let desk = Runtime::new();
+    let daemon = House::new().serve();
+    daemon.destination("Sales", "phone", "+442071838751");
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    let answering = desk.play("runtime_answers");
+    let number = daemon.house.first_number.clone();
+    let phone = Baresip::dial(daemon.sip(), &daemon.credentials(), &number);
+    let is_up = || {
+        daemon
+            .calls()
+            .iter()
+            .any(|call| call["status"] == "in_progress")
+    };
+    let up = Deadline::after(Duration::from_secs(20)).poll(|| is_up().then_some(()));
+    assert!(up.is_some(), "{}", phone.output());
+    phone.press("2");
+    answering.wait_for("ACK");
+    let record = daemon.record();
+    let output = phone.leave();
+    let answering = answering.finish();
+    assert_eq!(record["status"], "transferred", "{record}\n{output}");
+    assert_eq!(record["transfer"]["destination"], "Desk", "{record}");
+    assert_eq!(record["transfer"]["way"], "refer", "{record}");
+    let line = answering.request("INVITE").start_line();
+    let desk = format!("INVITE sip:desk@{}", desk.address());
+    assert!(line.starts_with(&desk), "{line}");
+    let session = record["session_id"].as_str().expect("an id");
+    assert!(line.contains(session), "with the context: {line}");
 }

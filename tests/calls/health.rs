@@ -103,6 +103,14 @@ fn an_outbound_trunk_shows_whether_its_peer_answers() {
     peer.answers.store(false, Ordering::Relaxed);
     becomes(false);
     assert!(daemon.log().contains("doesn't answer OPTIONS"));
+    let call = json!({"phone_agent_id": daemon.house.first_agent, "phone_number": "+14155550100"});
+    let (status, refused) = daemon.change("POST", "/phone/outbound-call", &call);
+    assert_eq!(status, 409, "{refused}");
+    assert_eq!(
+        refused["message"], "The outbound trunk cannot be reached",
+        "{refused}"
+    );
+    assert!(daemon.calls().is_empty(), "nothing was begun");
     peer.answers.store(true, Ordering::Relaxed);
     becomes(true);
 }

@@ -21,6 +21,7 @@ mod proxied;
 mod referrals;
 mod refusals;
 mod registrations;
+mod replaced;
 mod secured;
 mod sessions;
 mod steps;

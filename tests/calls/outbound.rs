@@ -436,6 +436,61 @@ fn the_second_target_of_a_name_is_tried_when_the_first_is_down() {
     assert_eq!(daemon.record()["status"], "completed");
 }
 
+/// Each bound on what may be begun, by itself: the second call is refused, with the time to come back.
+#[test]
+fn each_cap_refuses_the_next_call() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let caps = [
+        (
+            "of the trunk at once",
+            None,
+            json!({"max_concurrent_calls": 1}),
+        ),
+        (
+            "of the trunk a second",
+            None,
+            json!({"calls_per_second": 1}),
+        ),
+        (
+            "of the org at once",
+            Some("TRUNKLINE__LIMITS__OUTBOUND_CALLS"),
+            json!({}),
+        ),
+        (
+            "of the org a minute",
+            Some("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_MINUTE"),
+            json!({}),
+        ),
+        (
+            "of the org a day",
+            Some("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY"),
+            json!({}),
+        ),
+    ];
+    for (cap, limit, trunk) in caps {
+        let carrier = Runtime::new();
+        let house = limit
+            .into_iter()
+            .fold(House::new(), |house, limit| house.set(limit, "1"));
+        let daemon = house.serve();
+        give_trunk(&daemon, carrier, &trunk);
+        let callee = carrier.play("carrier_answers");
+        let both = json!({"phone_agent_id": daemon.house.first_agent, "phone_number": NUMBER});
+        let place = || daemon.change("POST", "/phone/outbound-call", &both);
+        let (first, second) = (place(), place());
+        assert_eq!(first.0, 201, "{cap}: {first:?}");
+        assert_eq!(second.0, 429, "{cap}: {second:?}");
+        let message = second.1["message"].as_str().unwrap_or_default();
+        assert!(!message.is_empty(), "{cap}");
+        daemon.wait_for_status(&first.1["call_id"], "in_progress");
+        hang_up(&daemon, &first.1);
+        callee.finish();
+        assert_eq!(daemon.record()["status"], "completed", "{cap}");
+    }
+}
+
 #[test]
 fn what_cannot_be_called_is_refused_at_once() {
     let house = House::new()

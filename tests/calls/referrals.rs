@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::referred::Step::{self, Answer, Bye, ByeComes, Notify, Pause, Refer};
+use crate::harness::referred::Step::{self, Answer, Bye, ByeComes, Notify, Pause, Refer, Rejoined};
 use crate::harness::{House, Runtime, Trace, http, tools};
 
 const NUMBER: &str = "+442071838751";
@@ -147,6 +147,87 @@ fn replaces_reaches_only_what_the_agent_has() {
     );
     assert!(pbx.requests("REFER").is_empty(), "{pbx}");
     assert!(record["transfer"].is_null(), "{record}");
+}
+
+/// The runtime speaks with somebody in one call, and hands the caller of another one to it: the two hear each other, and it is hung up on
+/// in both.
+#[test]
+fn a_runtime_joins_two_of_its_calls() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (asked, asking) = (Runtime::new(), Runtime::new());
+    let house = House::new();
+    house.runtime(&house.first_agent, &asked.uri());
+    let second = house.agent("Second", asking);
+    let daemon = house.serve();
+    let expert = asked.takes(&[ByeComes]);
+    let callee = daemon.caller().takes(&[Rejoined, ByeComes]);
+    let other = daemon.answered_call();
+    expert.wait_for("ACK");
+    let so_far = expert.so_far();
+    let invite = so_far.request("INVITE");
+    let of = |name: &str| invite.header(name).expect("it is there").to_owned();
+    let answer = so_far.sent().find(|message| message.status() == Some(200));
+    let to = answer
+        .and_then(|answer| answer.header("To"))
+        .expect("a To")
+        .to_owned();
+    let tag = |value: &str| {
+        let (_, tag) = value.split_once(";tag=").expect("a tag");
+        tag.to_owned()
+    };
+    let replaces = format!(
+        "Replaces={}%3Bto-tag%3D{}%3Bfrom-tag%3D{}",
+        of("Call-ID").replace('@', "%40"),
+        tag(&of("From")),
+        tag(&to)
+    );
+    let joins = asking.refers_with("trunkline", &replaces, "runtime_joins");
+    let caller = daemon.caller().names_agent(&second);
+    let pbx = caller.takes(&[Rejoined, Pause(500), Bye]);
+    let (pbx, callee) = (pbx.finish(), callee.finish());
+    let (joins, expert) = (joins.finish(), expert.finish());
+    let told: Vec<_> = joins
+        .requests("NOTIFY")
+        .into_iter()
+        .map(|notify| (notify.body(), notify.header("Subscription-State")))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("SIP/2.0 100 Trying", Some("active;expires=180")),
+            ("SIP/2.0 200 OK", Some("terminated;reason=noresource")),
+        ],
+        "{joins}"
+    );
+    assert_eq!(expert.requests("BYE").len(), 1, "{expert}");
+    assert!(
+        pbx.requests("REFER").is_empty(),
+        "it isn't the PBX's affair: {pbx}"
+    );
+    for (trace, who) in [(&pbx, "the caller"), (&callee, "the callee")] {
+        let offer = trace.request("INVITE");
+        let theirs = "a=x-unknown:kept as it is";
+        assert!(
+            offer.body().contains(theirs),
+            "{who} hears the other: {trace}"
+        );
+        assert!(offer.header("X-PLATFORM-JOIN").is_none(), "{trace}");
+    }
+    let records = daemon.records(2);
+    for record in &records {
+        assert_eq!(record["status"], "transferred", "{record}");
+        let way = if record["id"] == other.as_str() {
+            assert!(record["transfer"].is_null(), "{record}");
+            continue;
+        } else {
+            &record["transfer"]
+        };
+        assert_eq!(way["state"], "completed", "{record}");
+        assert_eq!(way["way"], "bridge", "{record}");
+        assert_eq!(way["destination"], "another call", "{record}");
+    }
 }
 
 /// The token that came with the runtime's INVITE acts on its own call, and on nothing else.

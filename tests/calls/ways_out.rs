@@ -6,6 +6,7 @@ use serde_json::json;
 use trunkline_sip::wire::Method;
 
 use crate::harness::dns::{self, Record};
+use crate::harness::process::free_port;
 use crate::harness::{Authority, Daemon, House, Pbx, Runtime, SecureRuntime, tools};
 use crate::outbound::{NUMBER, give_trunk, order};
 use crate::secured::secured;
@@ -121,6 +122,50 @@ fn a_carrier_with_a_wrong_name_hears_nothing() {
     let heard = carrier.finish();
     assert!(heard.requests.is_empty(), "{heard:?}");
     assert!(daemon.log().contains("the peer was not verified"));
+}
+
+/// By SRV, with fail-over: both targets have to prove the name that was asked for, not their own (RFC 5922 §4).
+#[test]
+fn a_carrier_on_tls_is_found_by_its_name_and_the_second_target_when_the_first_is_down() {
+    let authority = Authority::new();
+    authority.certify("carrier", "carrier.test");
+    authority.certify("two", "two.carrier.test");
+    for (certificate, reached) in [("carrier", true), ("two", false)] {
+        let carrier = SecureRuntime::start(&authority, certificate);
+        let local = Record::Address(Ipv4Addr::LOCALHOST);
+        let names = dns::serve(vec![
+            (
+                "_sips._tcp.carrier.test",
+                Record::Service(10, free_port(), "one.carrier.test"),
+            ),
+            (
+                "_sips._tcp.carrier.test",
+                Record::Service(20, carrier.address.port(), "two.carrier.test"),
+            ),
+            ("one.carrier.test", local.clone()),
+            ("two.carrier.test", local),
+        ]);
+        let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+        let (house, _) = secured(&authority, house);
+        let daemon = house.serve();
+        give_trunk(
+            &daemon,
+            Runtime::new(),
+            &json!({"transport": "tls", "host": "carrier.test", "port": null}),
+        );
+        order(&daemon, &json!({"max_duration_s": 1}));
+        let record = daemon.record();
+        let heard = carrier.finish();
+        if reached {
+            let invite = &heard.requests[0].1;
+            let line = format!("INVITE sip:{NUMBER}@carrier.test;transport=tls SIP/2.0\r\n");
+            assert!(invite.starts_with(&line), "{invite}");
+            assert_eq!(record["status"], "completed", "{record}");
+        } else {
+            assert!(heard.requests.is_empty(), "{heard:?}");
+            assert_eq!(record["reason"], "trunk_unreachable", "{record}");
+        }
+    }
 }
 
 /// A daemon whose first agent dials through the first carrier, which redirects to `elsewhere`.

@@ -385,6 +385,7 @@ pub(crate) fn record(world: &World) -> String {
         | Fact::Contact { .. }
         | Fact::Ringing { .. }
         | Fact::Joined { .. }
+        | Fact::Held { .. }
         | Fact::Answered { .. }
         | Fact::Transfer(_) => None,
     });

@@ -468,6 +468,7 @@ fn transfer(world: &World) -> String {
         | Fact::Contact { .. }
         | Fact::Ringing { .. }
         | Fact::Joined { .. }
+        | Fact::Held { .. }
         | Fact::Answered { .. }
         | Fact::Ended(_) => None,
     });

@@ -97,10 +97,12 @@ fn record(facts: &[&Fact]) -> Option<&'static str> {
         Fact::Contact { .. } | Fact::Ringing { .. } => 1,
         Fact::Answered { .. } => 2,
         Fact::Joined { .. } => 3,
-        Fact::Transfer(_) => 4,
+        Fact::Transfer(_) | Fact::Held { .. } => 4,
         Fact::Ended(_) => 5,
     };
-    let kinds: HashSet<_> = facts
+    // A transfer is told of at each of its states, a hold whenever it begins or ends.
+    let once: Vec<_> = facts.iter().filter(|fact| rank(fact) != 4).collect();
+    let kinds: HashSet<_> = once
         .iter()
         .map(|fact| std::mem::discriminant::<Fact>(fact))
         .collect();
@@ -117,13 +119,17 @@ fn record(facts: &[&Fact]) -> Option<&'static str> {
     if !in_order.is_sorted_by_key(|fact| rank(fact)) {
         return Some("out of order");
     }
-    // A transfer is told of at each of its states.
-    let transfers = facts
-        .iter()
-        .filter(|fact| matches!(fact, Fact::Transfer(_)))
-        .count();
-    if kinds.len() < facts.len() - transfers.saturating_sub(1) {
+    if kinds.len() < once.len() {
         return Some("a fact twice");
+    }
+    let mut was_held = false;
+    for fact in facts {
+        if let Fact::Held { held, .. } = fact {
+            if *held == was_held {
+                return Some("a hold told of twice");
+            }
+            was_held = *held;
+        }
     }
     let answered = facts.iter().any(|fact| rank(fact) == 2);
     let Some(Fact::Ended(ended)) = facts.last() else {
@@ -261,6 +267,7 @@ fn outcome(world: &World, caller: &Caller) -> Option<String> {
         | Fact::Joined { .. }
         | Fact::Ringing { .. }
         | Fact::Answered { .. }
+        | Fact::Held { .. }
         | Fact::Transfer(_)
         | Fact::Ended(_) => None,
     })?;

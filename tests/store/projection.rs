@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
-use trunkline::store::{Call, CallFilter, Error, Refused, Store};
+use trunkline::store::{Asking, Call, CallFilter, Error, Refused, Store};
 use trunkline_routing::{Caller, Decision, Dialled, Outcome, Step};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -16,6 +16,8 @@ crate::on_both!(
     a_lost_call_that_ended_is_corrected,
     a_decision_is_read_back,
     what_a_peer_sends_is_storable,
+    a_hold_is_shown_as_it_was_told_last,
+    what_a_node_is_asked_is_done_once,
     calls_are_listed_by_page,
     nodes_take_turns,
 );
@@ -153,6 +155,64 @@ async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
         .await
         .expect("a page");
     assert_eq!(page.total, 154);
+}
+
+async fn a_hold_is_shown_as_it_was_told_last(bed: &Bed) {
+    let store = bed.open().await;
+    let calls = store.calls();
+    calls.project(RUN, &life(1)[..4]).await.expect("projected");
+    assert_eq!(call(&store, 1).await.held, None);
+    let turned = |held| Fact::Held {
+        call: Uuid::from_u128(1),
+        org: ORG,
+        held,
+    };
+    for (facts, held) in [
+        (vec![turned(true)], true),
+        (vec![turned(true)], true),
+        (vec![turned(false)], false),
+        (vec![turned(true), turned(false), turned(true)], true),
+    ] {
+        calls.project(RUN, &facts).await.expect("projected");
+        let shown = call(&store, 1).await;
+        assert_eq!(shown.held, Some(held), "{facts:?}");
+        assert_eq!(shown.status, Status::InProgress);
+    }
+    calls.project(RUN, &life(1)).await.expect("projected again");
+    assert_eq!(call(&store, 1).await.held, Some(true));
+}
+
+async fn what_a_node_is_asked_is_done_once(bed: &Bed) {
+    let store = bed.open().await;
+    let asks = store.asks();
+    let of = |call| (ORG, Uuid::from_u128(call));
+    let first = asks.put(of(1), 1, "one", NOW).await.expect("asked");
+    let other = asks.put(of(2), 2, "two", NOW).await.expect("asked");
+    let take = async |node, since| asks.take(node, since, later(1)).await.expect("taken");
+    let taken = take(1, NOW).await;
+    let told: Vec<_> = taken.iter().map(|ask| (ask.id, &*ask.what)).collect();
+    assert_eq!(told, [(first, "one")]);
+    assert_eq!((taken[0].org_id, taken[0].call_id), of(1));
+    assert_eq!(take(1, NOW).await, [], "once");
+    assert_eq!(take(2, later(1)).await, [], "whoever asked has given up");
+    let state = async |org, ask| asks.state(org, ask).await.expect("a state");
+    assert_eq!(state(ORG, first).await, Asking::Taken);
+    assert_eq!(state(ORG, other).await, Asking::Waits);
+    asks.answer(first, 409, "No").await.expect("answered");
+    let no = Asking::Answered(409, "No".to_owned());
+    assert_eq!(state(ORG, first).await, no);
+    let foreign = Uuid::from_u128(2);
+    assert_eq!(state(foreign, first).await, Asking::Waits, "another org's");
+    for (ask, untouched) in [(first, false), (other, true)] {
+        assert!(!asks.forget(foreign, ask).await.expect("not its own"));
+        let forgotten = asks.forget(ORG, ask).await.expect("forgotten");
+        assert_eq!(forgotten, untouched);
+    }
+    assert_eq!(take(2, NOW).await, [], "taken back");
+    let old = asks.put(of(3), 1, "old", NOW).await.expect("asked");
+    asks.put(of(4), 1, "new", later(61)).await.expect("asked");
+    assert_eq!(state(ORG, old).await, Asking::Waits);
+    assert!(!asks.forget(ORG, old).await.expect("it is gone already"));
 }
 
 async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
@@ -409,7 +469,22 @@ async fn nodes_take_turns(bed: &Bed) {
     );
     let again = begin(0, "a", 1).await.expect("the same host may at once");
     assert_eq!(again, Origin { node: 0, boot: 2 });
-    let serving = async |at| nodes.serving(later(at)).await.expect("nodes");
+    let serving = async |at| -> Vec<u8> {
+        let serving = nodes.serving(later(at)).await.expect("nodes");
+        serving.iter().map(|one| one.run.node).collect()
+    };
+    let sees = async |node: u8| {
+        let serving = nodes.serving(later(1)).await.expect("nodes");
+        let mut of_node = serving.into_iter().filter(|one| one.run.node == node);
+        of_node.next().expect("it serves").sees
+    };
+    assert_eq!(sees(0).await, [], "nobody before it has looked");
+    let others = [Origin { node: 0, boot: 2 }, Origin { node: 1, boot: 1 }];
+    nodes.see(again, &others).await.expect("told");
+    assert_eq!(sees(0).await, others);
+    let before = Origin { node: 0, boot: 1 };
+    nodes.see(before, &[]).await.expect("of a run that is over");
+    assert_eq!(sees(0).await, others);
     assert_eq!(serving(10).await, [0, 1]);
     nodes.drain(again, later(1)).await.expect("drained");
     assert_eq!(

@@ -22,6 +22,7 @@ mod fuzz;
 )]
 mod harness;
 mod house;
+mod joined;
 mod peer;
 mod races;
 mod relayed;

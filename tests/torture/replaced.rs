@@ -274,9 +274,10 @@ fn what_names_no_call_is_refused() {
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
 }
 
-/// A runtime hands its caller to nobody in the place of a dialog with us, and Replaces that can't be read is no attended transfer.
+/// A runtime names its own dialogs as we have them: with our tag as the one that the INVITE would go to. Replaces that can't be read is no
+/// attended transfer.
 #[test]
-fn a_runtime_names_no_dialog_of_ours() {
+fn a_runtime_names_no_dialog_from_our_side() {
     let house = House::new();
     let runtime = Runtime::of(&house);
     let daemon = house.serve();
@@ -298,8 +299,8 @@ fn a_runtime_names_no_dialog_of_ours() {
     let value = |name| text(asked.first(name).expect("it is there"));
     let ours = text(asked.from_tag().expect("a tag"));
     for (cseq, replaces, status) in [
-        (1, format!("x%3Bto-tag%3D{ours}%3Bfrom-tag%3Druntime"), 403),
-        (2, format!("x%3Bto-tag%3Druntime%3Bfrom-tag%3D{tag}"), 403),
+        (1, format!("x%3Bto-tag%3Druntime%3Bfrom-tag%3D{tag}"), 403),
+        (2, format!("x%3Bto-tag%3D{ours}%3Bfrom-tag%3D{tag}"), 403),
         (3, "x%3Bto-tag%3Druntime".to_owned(), 400),
         (
             4,

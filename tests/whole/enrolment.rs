@@ -136,7 +136,8 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
     });
     assert!(took.is_some(), "nobody takes over: {:?}", scene.contacts());
 
-    // Back again, it takes its share back.
+    // Back again, it takes its share back, and the carrier never has two.
+    let before = scene.carrier.ways().registered.len();
     scene.nodes(is_first).0.serve_again();
     let back = Deadline::after(LIMIT).poll(|| {
         let holder = if is_first {
@@ -152,6 +153,30 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
         scene.states(),
         scene.contacts()
     );
+    let (left, came) = {
+        let nodes = &scene.pair;
+        let (holder, heir) = if is_first {
+            (&nodes.first, &nodes.second)
+        } else {
+            (&nodes.second, &nodes.first)
+        };
+        (heir.plot.sip.to_string(), holder.plot.sip.to_string())
+    };
+    let ways = scene.carrier.ways();
+    let since: Vec<&(u32, String)> = ways.registered[before..].iter().collect();
+    let contact = |register: &str, of: &str| {
+        let mut lines = register
+            .lines()
+            .filter(|line| line.starts_with("Contact: "));
+        lines.any(|line| line.contains(of))
+    };
+    let taken_back = since
+        .iter()
+        .position(|(asked, register)| *asked == 0 && contact(register, &left));
+    let taken = since
+        .iter()
+        .position(|(asked, register)| *asked > 0 && contact(register, &came));
+    assert!(taken_back.is_some() && taken_back < taken, "{since:?}");
 }
 
 /// One that ends says so: nobody waits for its lease, and the carrier never has two.

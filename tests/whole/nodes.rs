@@ -46,6 +46,24 @@ impl Pair {
             _database: database,
         })
     }
+
+    /// The org's PBX, that calls its number by way of one of the nodes.
+    pub(crate) fn caller(&self, node: &Node) -> Caller {
+        let trunk = &self.outset["trunk"];
+        Caller {
+            daemon: node.plot.sip,
+            credentials: Credentials {
+                username: text(&trunk["auth_username"]),
+                password: text(&trunk["auth_password"]),
+            },
+            number: "+441632960001".to_owned(),
+            dials: text(&self.outset["phone_number"]),
+            extra_header: "X-Agent: none named".to_owned(),
+            tcp: false,
+            talks: Duration::from_millis(500),
+            allow: None,
+        }
+    }
 }
 
 /// The trunk's pair, made on one, lets a PBX call through the other.
@@ -70,19 +88,11 @@ fn credentials_made_on_one_are_good_on_the_other() {
         (decided["outcome"]["agent"]["id"] == agent["id"]).then_some(())
     });
     assert!(known.is_some(), "the second doesn't know the agent");
-    let caller = Caller {
-        daemon: pair.second.plot.sip,
-        credentials: Credentials {
-            username: text(&trunk["auth_username"]),
-            password: text(&trunk["auth_password"]),
-        },
-        number: "+441632960001".to_owned(),
-        dials: text(&pair.outset["phone_number"]),
-        extra_header: "X-Agent: none named".to_owned(),
-        tcp: false,
-        talks: Duration::from_millis(500),
-        allow: None,
+    let rotated = Credentials {
+        username: text(&trunk["auth_username"]),
+        password: text(&trunk["auth_password"]),
     };
+    let caller = pair.caller(&pair.second).with(rotated);
     caller.play("caller_hangs_up").finish();
     // And the record of the second's call is the first's to show.
     let ended = Deadline::after(LIMIT).poll(|| {
@@ -102,20 +112,7 @@ fn a_trace_is_with_the_node_that_had_the_call() {
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
-    let trunk = &pair.outset["trunk"];
-    let caller = Caller {
-        daemon: pair.second.plot.sip,
-        credentials: Credentials {
-            username: text(&trunk["auth_username"]),
-            password: text(&trunk["auth_password"]),
-        },
-        number: "+441632960001".to_owned(),
-        dials: text(&pair.outset["phone_number"]),
-        extra_header: "X-Agent: none named".to_owned(),
-        tcp: false,
-        talks: Duration::from_millis(300),
-        allow: None,
-    };
+    let caller = pair.caller(&pair.second);
     caller.play("caller_hangs_up").finish();
     let ended = Deadline::after(LIMIT).poll(|| {
         let (_, page) = pair.first.get("/phone/calls", &pair.key);

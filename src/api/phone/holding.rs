@@ -2,28 +2,28 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use uuid::Uuid;
 
 use super::calls::{CallView, find, not_up};
+use super::elsewhere::{Errand, Told};
 use crate::api::body::Body;
 use crate::api::caller::Caller;
 use crate::api::path::Named;
 use crate::api::{Api, ApiError};
 use crate::calls::Side;
 use crate::calls::hold::{Refused, Unable};
-use crate::store::Kind;
+use crate::store::{Call, Kind};
 
 /// 200 with the call once both sides are held, 202 if that takes longer than two seconds; 409 if a side refuses, or if the call is
-/// not answered, over, up on another node, being transferred, or being resumed.
+/// not answered, over, being transferred, or being resumed.
 pub(crate) async fn hold(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
     body: Body,
-) -> Result<(StatusCode, Json<CallView>), ApiError> {
+) -> Result<Told, ApiError> {
     change(&api, &caller, &named, body, true).await
 }
 
@@ -33,7 +33,7 @@ pub(crate) async fn resume(
     caller: Caller,
     named: Named,
     body: Body,
-) -> Result<(StatusCode, Json<CallView>), ApiError> {
+) -> Result<Told, ApiError> {
     change(&api, &caller, &named, body, false).await
 }
 
@@ -47,18 +47,24 @@ async fn change(
     named: &Named,
     body: Body,
     held: bool,
-) -> Result<(StatusCode, Json<CallView>), ApiError> {
+) -> Result<Told, ApiError> {
     caller.needs("calls:write")?;
     let id = named.id("call_id", Kind::Call)?;
     let call = find(api, caller.org, id).await?;
     body.empty()?;
+    Errand::Turn { held }.run(api, call).await
+}
+
+/// Holds a call of this node, or resumes it.
+pub(super) async fn turn(api: &Api, call: Call, held: bool) -> Result<Told, ApiError> {
+    let (org, id) = (call.org_id, call.id);
     let begun = match api.engine() {
         Some(engine) if call.ended_at.is_none() => engine.hold(id, held).await,
         Some(_) | None => Ok(Err(Unable::NotUp)),
     };
     let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let number = begun.map_err(|unable| match unable {
-        Unable::NotUp => not_up(api, &call),
+        Unable::NotUp => not_up(),
         Unable::NotAnswered => ApiError::Conflict("The call has not been answered yet".to_owned()),
         Unable::Transferring => {
             ApiError::Conflict("A transfer of the call is under way".to_owned())
@@ -70,11 +76,11 @@ async fn change(
         }
     })?;
     let status = match number {
-        Some(number) => settled(api, caller.org, id, number).await?,
+        Some(number) => settled(api, org, id, number).await?,
         None => StatusCode::OK,
     };
-    let call = find(api, caller.org, id).await?;
-    Ok((status, Json(CallView::now(api, call))))
+    let call = find(api, org, id).await?;
+    Told::new(status, &CallView::from(call))
 }
 
 /// Waits for the end of the change of this number.

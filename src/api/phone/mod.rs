@@ -3,9 +3,12 @@
 mod agents;
 mod assignments;
 mod auth_failures;
+mod call_list;
+mod call_routing;
 mod calls;
 mod destinations;
 mod doctor;
+mod elsewhere;
 mod events;
 mod holding;
 mod inbound_trunk;
@@ -27,7 +30,9 @@ mod voices;
 
 use axum::routing::{delete, get, post, put};
 
-pub(super) use calls::{explained, find as found, from_memory};
+pub(super) use call_routing::explained;
+pub(super) use calls::{find as found, from_memory};
+pub(super) use elsewhere::serve as serve_others;
 pub(super) use events::TYPES as EVENT_TYPES;
 pub(crate) use route_replay::change_of;
 pub(super) use trace::picture;
@@ -65,9 +70,9 @@ pub(super) fn router() -> Routes {
         .nest("/sip", sip())
         .route("/events", get(events::stream))
         .route("/outbound-call", post(once(outbound_call::place)))
-        .route("/calls", get(calls::list))
+        .route("/calls", get(call_list::list))
         .route("/calls/{call_id}", get(calls::one))
-        .route("/calls/{call_id}/routing", get(calls::routing))
+        .route("/calls/{call_id}/routing", get(call_routing::routing))
         .route("/calls/{call_id}/trace", get(trace::show))
         .route("/calls/{call_id}/hangup", post(calls::hang_up))
         .route("/calls/{call_id}/hold", post(holding::hold))

@@ -10,8 +10,8 @@ use crate::api::idempotency::Credential;
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
 use crate::api::{Api, ApiError, visit};
-use crate::calls::token;
-use crate::store::Kind;
+use crate::calls::token::{self, SessionTokens};
+use crate::store::{Error, Kind};
 
 const NO_TOKEN: ApiError = ApiError::Unauthorized("The session token is not one of this call");
 const REQUIRED: &str =
@@ -42,13 +42,28 @@ impl FromRequestParts<Api> for OfCall {
         let presented = credential(parts, REQUIRED)?.to_owned();
         let Ok(named) = Named::from_request_parts(parts, api).await;
         let call = named.id("call_id", Kind::Call).map_err(|_| NO_TOKEN)?;
-        let session = api.live().session_of(call).ok_or(NO_TOKEN)?;
+        let session = match api.live().session_of(call) {
+            Some(session) => session,
+            None => session_elsewhere(api, &presented, call).await?,
+        };
         let tokens = api.session_tokens();
         let org = tokens.read(&presented, session).ok_or(NO_TOKEN)?;
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();
         Tally::of(parts).note(quotas.take(Policy::Session, session, limit, api.now()))?;
         Ok(Self { org, id: session })
+    }
+}
+
+/// The session of a call that is up on another node.
+async fn session_elsewhere(api: &Api, token: &str, call: Uuid) -> Result<Uuid, ApiError> {
+    let is_elsewhere = api.engine().and_then(|engine| engine.another_of(call));
+    let org = SessionTokens::claimed(token).filter(|_| is_elsewhere.is_some());
+    let found = api.store().calls().by_id(org.ok_or(NO_TOKEN)?, call).await;
+    match found {
+        Ok(call) if call.ended_at.is_none() => Ok(call.session_id),
+        Ok(_) | Err(Error::Wrong(_)) => Err(NO_TOKEN),
+        Err(error) => Err(error.into()),
     }
 }
 

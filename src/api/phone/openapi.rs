@@ -505,7 +505,10 @@ fn calls(book: &mut Book) {
         |op| {
             let body = read_by(transfers::asked);
             let op = op.tag(TAG).org_or_session("calls:write");
-            op.once().body(body).gives::<TransferView>(202)
+            op.once()
+                .body(body)
+                .may_refuse(&[503])
+                .gives::<TransferView>(202)
         },
     );
     book.add(
@@ -515,7 +518,7 @@ fn calls(book: &mut Book) {
         "Ends a call on both sides: 202 while its end is not recorded yet",
         |op| {
             let op = op.tag(TAG).org_or_session("calls:write");
-            let op = op.may_refuse(&[409]);
+            let op = op.may_refuse(&[409, 503]);
             op.body(read_by(|fields| fields.done(|| Some(()))))
                 .gives::<CallView>(200)
                 .gives::<CallView>(202)
@@ -534,7 +537,7 @@ fn calls(book: &mut Book) {
         ),
     ] {
         book.add("post", path, id, title, |op| {
-            let op = op.tag(TAG).org("calls:write").may_refuse(&[409]);
+            let op = op.tag(TAG).org("calls:write").may_refuse(&[409, 503]);
             op.body(read_by(|fields| fields.done(|| Some(()))))
                 .gives::<CallView>(200)
                 .gives::<CallView>(202)

@@ -12,7 +12,8 @@ use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::calls::{SCOPE, decision, find};
+use super::call_routing::decision;
+use super::calls::{SCOPE, find};
 use super::legs::{Message as Leg, legs};
 use crate::api::caller::Caller;
 use crate::api::path::Named;

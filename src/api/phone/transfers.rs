@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
@@ -10,6 +9,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::calls::find;
+use super::elsewhere::{Errand, Told};
 use super::of_call::OfCall;
 use crate::api::body::{Body, Fields};
 use crate::api::handoff_analytics::report;
@@ -20,7 +20,7 @@ use crate::api::{Api, ApiError};
 use crate::calls::handoff::{Reason, Sentiment};
 use crate::calls::record::{TransferState, Way};
 use crate::calls::transfer::{Ask, Chosen, Unable};
-use crate::store::{CallTransfer, Kind};
+use crate::store::{Call, CallTransfer, Kind};
 
 /// A transfer as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -77,28 +77,33 @@ impl From<CallTransfer> for TransferView {
 
 /// `POST /phone/calls/{call_id}/transfer {destination | destination_id, reasons, summary, explanation, sentiment}`: 202 with the
 /// transfer; what becomes of it is on the call. 400 for a destination that the call's agent doesn't have; 409 for a call that
-/// isn't answered, is over, is up on another node, or has a transfer under way.
+/// isn't answered, is over, or has a transfer under way.
 pub(crate) async fn create(
     State(api): State<Api>,
     caller: OfCall,
     named: Named,
     body: Body,
-) -> Result<(StatusCode, Json<TransferView>), ApiError> {
+) -> Result<Told, ApiError> {
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     let ask = asked(body.fields()?)?;
+    Errand::Transfer { ask }.run(&api, call).await
+}
+
+/// Begins a transfer of a call of this node.
+pub(super) async fn begin(api: &Api, call: &Call, ask: Ask) -> Result<Told, ApiError> {
     let field = match ask.chosen {
         Chosen::Name(_) => "destination",
         Chosen::Id(_) => "destination_id",
     };
     let begun = match api.engine() {
-        Some(engine) if call.ended_at.is_none() => engine.transfer(id, ask).await,
+        Some(engine) if call.ended_at.is_none() => engine.transfer(call.id, ask).await,
         Some(_) | None => Ok(Err(Unable::NotUp)),
     };
     let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let transfer = begun.map_err(|unable| match unable {
         Unable::NotAssigned => ApiError::bad(format!("{field}: {unable}")),
-        Unable::NotUp => super::calls::not_up(&api, &call),
+        Unable::NotUp => super::calls::not_up(),
         Unable::NotAnswered => ApiError::Conflict("The call has not been answered yet".to_owned()),
         Unable::UnderWay => {
             ApiError::Conflict("Another transfer of the call is under way".to_owned())
@@ -108,7 +113,7 @@ pub(crate) async fn create(
     for _ in 0..LOOKS {
         let calls = api.store().calls();
         if calls
-            .has_transfer(caller.org, transfer.id)
+            .has_transfer(call.org_id, transfer.id)
             .await
             .unwrap_or(false)
         {
@@ -117,7 +122,7 @@ pub(crate) async fn create(
         tokio::time::sleep(LOOK).await;
     }
     let shown = CallTransfer::from(&transfer);
-    Ok((StatusCode::ACCEPTED, Json(shown.into())))
+    Told::new(StatusCode::ACCEPTED, &TransferView::from(shown))
 }
 
 /// How often it is looked whether a transfer is recorded.

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use trunkline_routing::E164;
+use trunkline_sip::dialog::direction::{self, rewritten};
+use trunkline_sip::dialog::sdp::Direction;
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::uri::Uri;
 use trunkline_sip::wire::Method;
@@ -21,13 +23,14 @@ use super::record::{State, Way};
 use crate::calls::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
 use crate::calls::callee::Callee;
 use crate::calls::context::Cx;
-use crate::calls::dial::{Answered, Dial, Errand, Failure};
+use crate::calls::dial::{Answered, Dial, Errand};
 use crate::calls::effect::Effect;
 use crate::calls::hangup::{Farewell, bye_alone};
 use crate::calls::joining::Joining;
 use crate::calls::limits::{Claim, Full, Permit};
 use crate::calls::refusal::Reason;
 use crate::calls::target::{self, Place, Target};
+use crate::calls::unanswered::Failure;
 use crate::directory::view::{Destination, OrgView, PeerLogin, TransferTarget, WayOut};
 
 /// How long a destination may ring.
@@ -40,16 +43,29 @@ pub(crate) struct Bridged {
     _permit: Option<Permit>,
 }
 
+impl Bridged {
+    /// By somebody whose leg another call counts.
+    pub(crate) const fn uncounted() -> Self {
+        Self { _permit: None }
+    }
+}
+
 /// How a destination is called from here.
 #[derive(Debug)]
-pub(crate) struct Fallback {
+pub(super) struct Fallback {
     callee: Callee,
     leaves_by: Leaves,
 }
 
+impl Fallback {
+    pub(super) const fn new(callee: Callee, leaves_by: Leaves) -> Self {
+        Self { callee, leaves_by }
+    }
+}
+
 /// By which way.
 #[derive(Debug)]
-enum Leaves {
+pub(super) enum Leaves {
     /// An outbound trunk, within the bounds of what the org may begin.
     Trunk {
         id: Uuid,
@@ -193,10 +209,16 @@ impl Call {
         else {
             return false;
         };
-        let offer = offer.to_vec();
+        let is_open = |direction| direction == Direction::SendRecv;
+        let offer = match direction::of(offer).into_iter().all(is_open) {
+            true => offer.to_vec(),
+            // The agent has let it wait meanwhile.
+            false => rewritten(offer, Direction::SendRecv),
+        };
         let Some(fallback) = self.take_fallback() else {
             return false;
         };
+        self.caller.heard = Some(offer.clone().into());
         let Fallback {
             mut callee,
             leaves_by,
@@ -254,6 +276,9 @@ impl Call {
         else {
             return Ok(None);
         };
+        if cx.core.health.trunk(*id) == Some(false) {
+            return Err(Reason::TrunkUnreachable);
+        }
         let caps = &cx.core.caps;
         if !caps.allows(*number) {
             return Err(Reason::DestinationNotAllowed);

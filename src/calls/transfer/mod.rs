@@ -9,6 +9,7 @@ mod bridge;
 mod digit;
 mod news;
 mod outcome;
+mod own;
 pub mod record;
 mod refer;
 mod runtime;
@@ -16,6 +17,7 @@ mod runtime;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
@@ -28,6 +30,7 @@ use super::handoff::Report;
 use super::limits::Permit;
 use super::proofs::Proofs;
 use super::record::{Ended, Fact};
+use super::refusal::Reason;
 use super::{CallKey, Calls};
 use crate::directory::view::{Destination, OrgView, PeerLogin, View};
 pub(crate) use bridge::Bridged;
@@ -35,7 +38,7 @@ use bridge::Fallback;
 use record::{State, Way};
 
 /// Who asks for a transfer, where to, and what it says about it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ask {
     /// Where to.
     pub chosen: Chosen,
@@ -44,7 +47,8 @@ pub struct Ask {
 }
 
 /// How a destination is named.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Chosen {
     /// By its name, ignoring case.
     Name(Box<str>),
@@ -112,6 +116,8 @@ pub(crate) struct Transfer {
     refer_to: Box<str>,
     /// How the destination is called if the PBX won't.
     fallback: Option<Box<Fallback>>,
+    /// The PBX isn't asked: of this destination it can't know.
+    is_own: bool,
     /// What the leg of a destination that is being called is counted against.
     permit: Option<Permit>,
     /// What a PBX that challenges the REFER is answered with.
@@ -258,6 +264,7 @@ impl Call {
             timer: None,
             refer_to: refer_to.into(),
             fallback: self.fallback(cx, destination, replaces, org).map(Box::new),
+            is_own: false,
             permit: None,
             login,
             heard: 100,
@@ -284,9 +291,17 @@ impl Call {
         if !self.transfer.as_deref().is_some_and(waits) {
             return;
         }
-        // Where it can't be, it is asked all the same.
-        if !(self.caller.abilities.no_refer && self.begin_bridge(cx)) {
-            self.send_refer(cx);
+        let is_own = self
+            .transfer
+            .as_deref()
+            .is_some_and(|transfer| transfer.is_own);
+        if (is_own || self.caller.abilities.no_refer) && self.begin_bridge(cx) {
+            return;
+        }
+        match is_own {
+            true => self.settle(cx, State::Failed, Some(Reason::NoCommonMedia.status())),
+            // Where it can't be, it is asked all the same.
+            false => self.send_refer(cx),
         }
     }
 

@@ -7,6 +7,7 @@ use trunkline_sip::header::replaces::Replaces;
 use trunkline_sip::wire::print::reason_phrase;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
+use super::bridge::Fallback;
 use super::{Asker, Transfer, Unable};
 use crate::calls::call::{Call, Phase, Purpose, Side};
 use crate::calls::context::Cx;
@@ -20,7 +21,7 @@ const EXPIRES: u32 = 180;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Refused {
     Unreadable,
-    /// What is to be replaced is a dialog with us, of which nobody else knows.
+    /// What is to be replaced is a dialog with us, of which nobody else knows, and it can't be reached from here.
     Ours,
     /// The trunk's PBX is asked for phone numbers by `tel:`, which can't name a dialog.
     TelAlone,
@@ -44,7 +45,7 @@ impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unreadable => f.write_str("one Refer-To with a URI that can be called is needed"),
-            Self::Ours => f.write_str("a call of ours can't be replaced by REFER"),
+            Self::Ours => f.write_str("that dialog can't be replaced from here"),
             Self::TelAlone => f.write_str("a tel URI can't carry Replaces"),
             Self::Unable(unable) => unable.fmt(f),
         }
@@ -68,7 +69,7 @@ impl Call {
             }
             Some(_) | None => Err(Refused::Unable(Unable::NotAssigned)),
         };
-        let (org, (destination, replaces)) = match (org, meant) {
+        let (org, meant) = match (org, meant) {
             (Some(org), Ok(meant)) => (org, meant),
             (_, Err(refused)) => return refuse(cx, server, refused),
             (None, Ok(_)) => return refuse(cx, server, Refused::Unable(Unable::NotUp)),
@@ -99,10 +100,19 @@ impl Call {
             id: (before > 0).then_some(message.cseq().number),
         };
         let asker = if wants_news { asker } else { Asker::Api };
+        let Meant {
+            destination,
+            replaces,
+            own,
+        } = meant;
         let destination = (&destination, replaces.as_deref());
         self.begin_transfer(cx, org, destination, Report::default(), asker);
         if let Some(transfer) = self.transfer.as_deref_mut() {
             transfer.referred = before.saturating_add(1);
+            if let Some(own) = own {
+                transfer.is_own = true;
+                transfer.fallback = Some(Box::new(own));
+            }
         }
         self.tell_runtime(cx, 100, false);
         self.transfer_now(cx);
@@ -114,13 +124,18 @@ impl Call {
         cx: &Cx<'_>,
         org: &OrgView,
         message: &Message<'_>,
-    ) -> Result<(Destination, Option<String>), Refused> {
+    ) -> Result<Meant, Refused> {
         self.may_transfer().map_err(Refused::Unable)?;
         let mut values = message.all(HeaderName::ReferTo);
         let value = values.next().filter(|_| values.next().is_none());
         let refer_to = value.and_then(ReferTo::parse).ok_or(Refused::Unreadable)?;
         if refer_to.method() != b"INVITE" {
             return Err(Refused::Unreadable);
+        }
+        if let Some(value) = refer_to.replaces()
+            && let Some(meant) = self.own_meant(cx, &refer_to, &value)?
+        {
+            return Ok(meant);
         }
         let own = org.destinations.get(&self.agent);
         let own = own.map(|own| &**own).unwrap_or_default();
@@ -132,10 +147,47 @@ impl Call {
         let destination = Destination::meant(own, &refer_to.uri, country)
             .ok_or(Refused::Unable(Unable::NotAssigned))?;
         let replaces = match refer_to.replaces() {
-            Some(value) => Some(replaced(cx, org, &destination.target, &value)?),
+            Some(value) => Some(replaced(org, &destination.target, &value)?),
             None => None,
         };
-        Ok((destination.clone(), replaces))
+        Ok(Meant {
+            destination: destination.clone(),
+            replaces,
+            own: None,
+        })
+    }
+
+    /// A dialog of the runtime's with us, in another call: whoever is at its far end. `None` for one with anybody else.
+    fn own_meant(
+        &self,
+        cx: &Cx<'_>,
+        refer_to: &ReferTo<'_>,
+        value: &[u8],
+    ) -> Result<Option<Meant>, Refused> {
+        let replaces = plain(value).ok_or(Refused::Unreadable)?;
+        let minter = &cx.core.minter;
+        let is_from_ours = minter.read_tag(replaces.from_tag).is_some();
+        let Some(place) = minter.read_tag(replaces.to_tag) else {
+            return if is_from_ours {
+                Err(Refused::Ours)
+            } else {
+                Ok(None)
+            };
+        };
+        let is_here = place.node == minter.node() && !is_from_ours && !replaces.early_only;
+        let own = self.to_own(cx, &replaces).filter(|_| is_here);
+        let own = own.ok_or(Refused::Ours)?;
+        let uri = String::from_utf8_lossy(refer_to.name_addr.uri);
+        let (uri, _) = uri.split_once('?').unwrap_or((&*uri, ""));
+        Ok(Some(Meant {
+            destination: Destination {
+                id: None,
+                name: "another call".into(),
+                target: TransferTarget::Sip(uri.into()),
+            },
+            replaces: None,
+            own: Some(own),
+        }))
     }
 
     /// Tells a runtime that has referred what was heard of the destination.
@@ -175,20 +227,24 @@ impl Call {
     }
 }
 
-/// The value of Replaces, if the destination can be told of it.
-fn replaced(
-    cx: &Cx<'_>,
-    org: &OrgView,
-    target: &TransferTarget,
-    value: &[u8],
-) -> Result<String, Refused> {
+/// Where a REFER leads.
+struct Meant {
+    destination: Destination,
+    /// The dialog that is to be replaced there.
+    replaces: Option<String>,
+    /// How the far end of another call of ours is reached.
+    own: Option<Fallback>,
+}
+
+/// A value of Replaces that can be said again.
+fn plain(value: &[u8]) -> Option<Replaces<'_>> {
     let is_plain = value.iter().all(u8::is_ascii_graphic);
-    let replaces = Replaces::parse(value).filter(|_| is_plain);
-    let replaces = replaces.ok_or(Refused::Unreadable)?;
-    let is_ours = |tag| cx.core.minter.read_tag(tag).is_some();
-    if is_ours(replaces.to_tag) || is_ours(replaces.from_tag) {
-        return Err(Refused::Ours);
-    }
+    Replaces::parse(value).filter(|_| is_plain)
+}
+
+/// The value of Replaces, if the destination can be told of it.
+fn replaced(org: &OrgView, target: &TransferTarget, value: &[u8]) -> Result<String, Refused> {
+    let replaces = plain(value).ok_or(Refused::Unreadable)?;
     let format = org.trunk.as_ref().map(|trunk| trunk.refer_to);
     match (target, format.unwrap_or_default()) {
         (TransferTarget::Phone(_), ReferFormat::Tel) => Err(Refused::TelAlone),

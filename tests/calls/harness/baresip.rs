@@ -3,7 +3,8 @@
 use std::f64::consts::TAU;
 use std::fmt::Write as _;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -63,6 +64,35 @@ impl Baresip {
         Self { heard, output }
     }
 
+    /// Calls `number` and stays in the call, for keys to be pressed.
+    pub(crate) fn dial(daemon: SocketAddr, credentials: &Credentials, number: &str) -> Phone {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        configure(folder.path(), daemon, credentials, 440.0, "regint=0");
+        let control = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let file = fs::OpenOptions::new()
+            .append(true)
+            .open(folder.path().join("config"));
+        let lines = format!("module_app ctrl_tcp.so\nctrl_tcp_listen {control}\n");
+        file.expect("the configuration is there")
+            .write_all(lines.as_bytes())
+            .expect("the configuration can be written");
+        let log = folder.path().join("output");
+        let output = fs::File::create(&log).expect("the output can be written");
+        let mut command = Command::new("baresip");
+        command.arg("-f").arg(folder.path());
+        command.args(["-e", &format!("/dial sip:{number}@{daemon}")]);
+        command
+            .current_dir(folder.path())
+            .stdout(Stdio::from(output))
+            .stderr(Stdio::null());
+        Phone {
+            process: Process::start("baresip", &mut command),
+            control,
+            log,
+            _folder: folder,
+        }
+    }
+
     /// One that registers over `transport` and goes on.
     pub(crate) fn registered(
         daemon: SocketAddr,
@@ -95,6 +125,41 @@ impl Baresip {
             .map(|window| goertzel(window, hertz) * 2.0 / window.len() as f64)
             .sum();
         if total > 0.0 { tone / total } else { 0.0 }
+    }
+}
+
+/// A baresip in a call, that is told what to do.
+#[derive(Debug)]
+pub(crate) struct Phone {
+    process: Process,
+    control: SocketAddr,
+    log: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Phone {
+    /// Presses keys, one after the other.
+    pub(crate) fn press(&self, keys: &str) {
+        let command = format!("{{\"command\":\"sndcode\",\"params\":\"{keys}\"}}");
+        let netstring = format!("{}:{command},", command.len());
+        let mut control = TcpStream::connect(self.control).expect("baresip takes commands");
+        control.write_all(netstring.as_bytes()).expect("it is told");
+        // Its answer: the command has been read.
+        let mut octets = [0; 1];
+        control.read_exact(&mut octets).expect("it says so");
+    }
+
+    /// What it has printed.
+    pub(crate) fn output(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Hangs up and ends.
+    pub(crate) fn leave(mut self) -> String {
+        self.process.terminate();
+        let status = self.process.wait(Deadline::after(LIMIT));
+        assert!(status.is_some(), "baresip goes on:\n{}", self.output());
+        self.output()
     }
 }
 

@@ -1,0 +1,491 @@
+//! `GET /phone/calls`: a page of what is stored, with the calls that are up now laid over it.
+//!
+//! A call is listed from memory from its INVITE on, and from the store once its facts are projected; while both know it,
+//! memory is ahead unless the store has seen its end.
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::calls::{CallView, SCOPE, from_memory};
+use crate::api::caller::Caller;
+use crate::api::page::{Page, Paging};
+use crate::api::query::Query;
+use crate::api::shape::{Choice, id};
+use crate::api::time;
+use crate::api::{Api, ApiError};
+use crate::calls::live::LiveCall;
+use crate::calls::record::{Direction, Status};
+use crate::store::{Call, CallFilter, Position};
+
+/// What a list is narrowed by. The cursor carries it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Filters {
+    agent_id: Option<Uuid>,
+    direction: Option<Direction>,
+    status: Option<Status>,
+    number: Option<String>,
+    start_date: Option<Moment>,
+    end_date: Option<Moment>,
+}
+
+/// `GET /phone/calls?agent_id&direction&status&number&start_date&end_date&limit&cursor`
+pub(crate) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    mut query: Query,
+) -> Result<Json<Page<CallView>>, ApiError> {
+    caller.needs(SCOPE)?;
+    let given = Filters::read(&mut query);
+    let paging = Paging::read(&mut query, "calls", given);
+    query.finish()?;
+    // Memory first: a call that ends in between is then found in the store.
+    let live = api.live().of_org(caller.org);
+    let filter = paging.filters.for_store();
+    let calls = api.store().calls();
+    let stored = calls
+        .list(caller.org, &filter, paging.after, paging.limit)
+        .await?;
+    Ok(Json(merge(stored, live, &paging)))
+}
+
+impl Filters {
+    fn read(query: &mut Query) -> Self {
+        let filters = Self {
+            agent_id: query.read("agent_id", |text| {
+                id(text).ok_or_else(|| "expected an agent's id".to_owned())
+            }),
+            direction: query.read("direction", |text| DIRECTION.meaning(text)),
+            status: query.read("status", |text| STATUS.meaning(text)),
+            number: query.read("number", number),
+            start_date: query.read("start_date", time::start),
+            end_date: query.read("end_date", time::end),
+        };
+        if filters
+            .start_date
+            .zip(filters.end_date)
+            .is_some_and(|(start, end)| start > end)
+        {
+            query.refuse("start_date: lies after end_date");
+        }
+        filters
+    }
+
+    fn for_store(&self) -> CallFilter {
+        CallFilter {
+            agent: self.agent_id,
+            direction: self.direction,
+            status: self.status,
+            number: self.number.clone(),
+            from: self.start_date,
+            to: self.end_date,
+        }
+    }
+
+    fn matches(&self, call: &Call) -> bool {
+        let is_number = |number: &str| {
+            [
+                Some(&*call.from_number),
+                Some(&*call.to_number),
+                call.from_e164.as_ref().map(E164::as_str),
+                call.to_e164.as_ref().map(E164::as_str),
+            ]
+            .contains(&Some(number))
+        };
+        self.agent_id
+            .is_none_or(|agent| call.agent_id == Some(agent))
+            && self
+                .direction
+                .is_none_or(|direction| call.direction == direction)
+            && self.status.is_none_or(|status| call.status == status)
+            && self.number.as_deref().is_none_or(is_number)
+            && self.start_date.is_none_or(|start| call.started_at >= start)
+            && self.end_date.is_none_or(|end| call.started_at <= end)
+    }
+}
+
+/// A number as sent or as E.164. A `+` that a client forgot to escape arrives as a blank.
+fn number(text: &str) -> Result<String, String> {
+    match text.strip_prefix(' ') {
+        Some(digits) if !digits.is_empty() => Ok(format!("+{digits}")),
+        None if !text.is_empty() => Ok(text.to_owned()),
+        Some(_) | None => Err("must not be empty".to_owned()),
+    }
+}
+
+const DIRECTION: Choice<Direction> = Choice(&[
+    ("inbound", Direction::Inbound),
+    ("outbound", Direction::Outbound),
+]);
+const STATUS: Choice<Status> = Choice(&[
+    ("queued", Status::Queued),
+    ("ringing", Status::Ringing),
+    ("in_progress", Status::InProgress),
+    ("completed", Status::Completed),
+    ("busy", Status::Busy),
+    ("no_answer", Status::NoAnswer),
+    ("failed", Status::Failed),
+    ("canceled", Status::Canceled),
+    ("refused", Status::Refused),
+    ("transferred", Status::Transferred),
+    ("lost", Status::Lost),
+]);
+
+fn place(call: &Call) -> (Moment, Uuid) {
+    (call.started_at, call.id)
+}
+
+/// Lays the live calls over a stored page. `total` counts what is stored, and what is on this page without being stored yet.
+fn merge(
+    stored: crate::store::Page<Call>,
+    live: Vec<LiveCall>,
+    paging: &Paging<Filters>,
+) -> Page<CallView> {
+    let filters = &paging.filters;
+    let end = stored.next.map(|next| (next.at, next.id));
+    let in_reach = |call: &Call| {
+        paging
+            .after
+            .is_none_or(|after| place(call) < (after.at, after.id))
+            && end.is_none_or(|end| place(call) >= end)
+    };
+    let mut calls: HashMap<Uuid, Call> = stored
+        .items
+        .into_iter()
+        .map(|call| (call.id, call))
+        .collect();
+    let mut not_stored = 0;
+    for live in live {
+        let id = live.started.call;
+        match calls.remove(&id) {
+            Some(call) if call.ended_at.is_some() => drop(calls.insert(id, call)),
+            Some(_) => drop(calls.insert(id, from_memory(live))),
+            None => {
+                let call = from_memory(live);
+                if in_reach(&call) && filters.matches(&call) {
+                    not_stored += 1;
+                    calls.insert(id, call);
+                }
+            }
+        }
+    }
+    let mut calls: Vec<Call> = calls
+        .into_values()
+        .filter(|call| filters.matches(call))
+        .collect();
+    calls.sort_unstable_by_key(|call| std::cmp::Reverse(place(call)));
+    let limit = paging.limit as usize;
+    let cut = calls.len() > limit;
+    calls.truncate(limit);
+    let last = if cut { calls.last().map(place) } else { end };
+    let next = last.map(|(at, id)| paging.next(Position { at, id }));
+    Page {
+        items: calls.into_iter().map(CallView::from).collect(),
+        next,
+        total: stored.total + not_stored,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::calls::record::Started;
+
+    fn stored(id: u128, at: u64, status: Status) -> Call {
+        let ended_at = (status != Status::Ringing).then_some(Moment::from_secs(at + 9));
+        Call {
+            status,
+            ended_at,
+            ..from_memory(live(id, at))
+        }
+    }
+
+    fn live(id: u128, at: u64) -> LiveCall {
+        let started = Started {
+            call: Uuid::from_u128(id),
+            org: Uuid::from_u128(1),
+            session: Uuid::from_u128(2),
+            agent: Some(Uuid::from_u128(3)),
+            direction: Direction::Inbound,
+            from: "100".into(),
+            to: "+442071838750".into(),
+            from_e164: None,
+            to_e164: E164::parse("+442071838750").ok(),
+            caller_call_id: "x".into(),
+            at: Moment::from_secs(at),
+            decision: None,
+            headers: Vec::new(),
+            metadata: None,
+            asked: None,
+        };
+        LiveCall {
+            started: Arc::new(started),
+            status: Status::InProgress,
+            contact: None,
+            ringing_at: None,
+            answered_at: None,
+            runtime_call_id: None,
+            over: false,
+            transfer: None,
+            hold: crate::calls::hold::Standing::default(),
+        }
+    }
+
+    /// A page of the store as it gives it: with the place of its last item if there is more.
+    fn page(items: Vec<Call>, more: bool, total: u64) -> crate::store::Page<Call> {
+        let next = items.last().filter(|_| more).map(|call| Position {
+            at: call.started_at,
+            id: call.id,
+        });
+        crate::store::Page { items, next, total }
+    }
+
+    fn shown(page: &Page<CallView>) -> Vec<(u128, Status)> {
+        page.items
+            .iter()
+            .map(|call| (call.id.as_u128(), call.status))
+            .collect()
+    }
+
+    fn paging(filters: Filters, after: Option<Position>, limit: u32) -> Paging<Filters> {
+        Paging {
+            list: "calls",
+            filters,
+            after,
+            limit,
+        }
+    }
+
+    #[test]
+    fn words_are_those_of_the_json() {
+        let Choice(directions) = DIRECTION;
+        assert!(
+            directions
+                .iter()
+                .all(|(word, meaning)| *word == meaning.as_str())
+        );
+        let Choice(statuses) = STATUS;
+        assert!(
+            statuses
+                .iter()
+                .all(|(word, meaning)| *word == meaning.as_str())
+        );
+        let schema = schemars::schema_for!(Status).to_value();
+        let all = schema["oneOf"].as_array().map_or(0, Vec::len);
+        assert_eq!(statuses.len(), all, "{schema}");
+    }
+
+    #[test]
+    fn live_calls_are_laid_over_a_stored_page() {
+        use Status::{Completed, InProgress, Ringing};
+        type Case = (
+            &'static str,
+            crate::store::Page<Call>,
+            Vec<LiveCall>,
+            u32,
+            &'static [(u128, Status)],
+            Option<u128>,
+            u64,
+        );
+        let cases: [Case; 6] = [
+            (
+                "nothing live",
+                page(vec![stored(5, 50, Completed)], false, 1),
+                vec![],
+                3,
+                &[(5, Completed)],
+                None,
+                1,
+            ),
+            (
+                "memory is ahead",
+                page(vec![stored(5, 50, Ringing)], false, 1),
+                vec![live(5, 50)],
+                3,
+                &[(5, InProgress)],
+                None,
+                1,
+            ),
+            (
+                "the store saw the end",
+                page(vec![stored(5, 50, Completed)], false, 1),
+                vec![live(5, 50)],
+                3,
+                &[(5, Completed)],
+                None,
+                1,
+            ),
+            (
+                "not stored yet",
+                page(vec![stored(5, 50, Completed)], false, 1),
+                vec![live(6, 60), live(7, 60)],
+                3,
+                &[(7, InProgress), (6, InProgress), (5, Completed)],
+                None,
+                3,
+            ),
+            (
+                "pushed onto the next page",
+                page(
+                    vec![stored(5, 50, Completed), stored(4, 40, Completed)],
+                    true,
+                    9,
+                ),
+                vec![live(6, 60)],
+                2,
+                &[(6, InProgress), (5, Completed)],
+                Some(5),
+                10,
+            ),
+            (
+                "beyond this page",
+                page(vec![stored(5, 50, Completed)], true, 9),
+                vec![live(3, 30)],
+                1,
+                &[(5, Completed)],
+                Some(5),
+                9,
+            ),
+        ];
+        for (name, stored, live, limit, items, follows, total) in cases {
+            let paging = paging(Filters::default(), None, limit);
+            let page = merge(stored, live, &paging);
+            let next = follows.map(|id: u128| {
+                let at = Moment::from_secs(10 * u64::try_from(id).unwrap());
+                let id = Uuid::from_u128(id);
+                paging.next(Position { at, id })
+            });
+            assert_eq!(shown(&page), items, "{name}");
+            assert_eq!((page.next, page.total), (next, total), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_later_page_leaves_out_what_was_on_an_earlier_one() {
+        let after = Position {
+            at: Moment::from_secs(50),
+            id: Uuid::from_u128(5),
+        };
+        let page = merge(
+            page(vec![], false, 1),
+            vec![live(6, 60), live(5, 50), live(4, 50)],
+            &paging(Filters::default(), Some(after), 3),
+        );
+        assert_eq!(shown(&page), [(4, Status::InProgress)]);
+    }
+
+    #[test]
+    fn a_live_call_is_judged_by_what_it_is_now() {
+        let ringing = Filters {
+            status: Some(Status::Ringing),
+            ..Filters::default()
+        };
+        let merged = merge(
+            page(vec![stored(5, 50, Status::Ringing)], false, 1),
+            vec![live(5, 50)],
+            &paging(ringing, None, 3),
+        );
+        assert_eq!(shown(&merged), []);
+    }
+
+    #[test]
+    fn filters_look_at_every_field() {
+        let call = stored(5, 50, Status::Completed);
+        let at = |secs| Some(Moment::from_secs(secs));
+        let none = Filters::default;
+        for (name, filters, matches) in [
+            ("none", none(), true),
+            (
+                "agent",
+                Filters {
+                    agent_id: Some(Uuid::from_u128(3)),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                "other agent",
+                Filters {
+                    agent_id: Some(Uuid::from_u128(4)),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                "direction",
+                Filters {
+                    direction: Some(Direction::Outbound),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                "status",
+                Filters {
+                    status: Some(Status::Busy),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                "number as sent",
+                Filters {
+                    number: Some("100".into()),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                "number as E.164",
+                Filters {
+                    number: Some("+442071838750".into()),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                "other number",
+                Filters {
+                    number: Some("+4420".into()),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                "window holds it",
+                Filters {
+                    start_date: at(50),
+                    end_date: at(50),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                "started before",
+                Filters {
+                    start_date: at(51),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                "started after",
+                Filters {
+                    end_date: at(49),
+                    ..none()
+                },
+                false,
+            ),
+        ] {
+            assert_eq!(filters.matches(&call), matches, "{name}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `GET /phone/calls/{call_id}/routing`: why a call went where it went.
+
+use axum::Json;
+use axum::extract::State;
+use trunkline_routing::Decision;
+use uuid::Uuid;
+
+use super::calls::{SCOPE, find};
+use crate::api::caller::Caller;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::explain::call::Explanation;
+use crate::explain::log_in::{self, FailureView};
+use crate::store::{Call, Explained, Kind};
+
+/// `GET /phone/calls/{call_id}/routing`: the stored decision, how the caller proved who it is, and all of it in sentences.
+pub(crate) async fn routing(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Explanation>, ApiError> {
+    caller.needs(SCOPE)?;
+    let id = named.id("call_id", Kind::Call)?;
+    let call = find(&api, caller.org, id).await?;
+    query.finish()?;
+    Ok(Json(explained(&api, &call).await?))
+}
+
+/// Why a call went where it went. While the database is away a call that is up is explained all the same.
+pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, ApiError> {
+    let known = match api.live().one(call.org_id, call.id) {
+        Some(live) => Explained {
+            decision: live.started.decision.as_deref().cloned(),
+            asked: live.started.asked.as_deref().cloned(),
+        },
+        None => api.store().calls().explained(call.org_id, call.id).await?,
+    };
+    let failures = api.store().calls();
+    let failures = failures.log_ins_failed(call.org_id, &call.caller_call_id);
+    let failures = failures.await.unwrap_or_default();
+    let failures = failures.into_iter().map(|failure| FailureView {
+        at: written(failure.at),
+        explanation: log_in::sentence(&failure.part),
+        part: failure.part,
+    });
+    Ok(Explanation::new(
+        known.decision,
+        known.asked.as_ref(),
+        call.reason.as_deref(),
+        failures.collect(),
+    ))
+}
+
+/// The decision of a call, from memory while it is up.
+pub(super) async fn decision(api: &Api, org: Uuid, id: Uuid) -> Result<Option<Decision>, ApiError> {
+    Ok(match api.live().one(org, id) {
+        Some(live) => live.started.decision.as_deref().cloned(),
+        None => api.store().calls().decision(org, id).await?,
+    })
+}

@@ -1,0 +1,216 @@
+//! What is done with a call that is up: here if it is up on this node, and otherwise by the node that has it, which is asked by way of the
+//! database. Whoever asks sees no difference.
+
+use std::time::Duration;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use super::{calls, holding, transfers};
+use crate::api::{Api, ApiError};
+use crate::calls::transfer::Ask;
+use crate::engine::Handle;
+use crate::store::{self, Asking, Call};
+
+/// How often a node looks whether it is asked.
+const LISTEN: Duration = Duration::from_millis(200);
+/// How often it is looked whether another node has answered.
+const LOOK: Duration = Duration::from_millis(25);
+/// How long another node may take: what it does itself has two seconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What is done for other nodes at once.
+const AT_ONCE: usize = 64;
+
+/// What may be done with a call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub(super) enum Errand {
+    HangUp,
+    Turn { held: bool },
+    Transfer { ask: Ask },
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    status: StatusCode,
+    body: String,
+}
+
+impl Told {
+    pub(super) fn new(status: StatusCode, view: &impl Serialize) -> Result<Self, ApiError> {
+        let body = serde_json::to_string(view).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+        Ok(Self { status, body })
+    }
+}
+
+impl IntoResponse for Told {
+    fn into_response(self) -> Response {
+        let json = HeaderValue::from_static("application/json");
+        (self.status, [(header::CONTENT_TYPE, json)], self.body).into_response()
+    }
+}
+
+impl Errand {
+    /// Does it, wherever the call is up.
+    pub(super) async fn run(self, api: &Api, call: Call) -> Result<Told, ApiError> {
+        let is_up = call.ended_at.is_none();
+        let elsewhere = api.engine().and_then(|engine| engine.another_of(call.id));
+        match elsewhere.filter(|_| is_up) {
+            Some(node) if api.store().is_shared() => self.send(api, &call, node).await,
+            Some(node) => Err(ApiError::Conflict(format!(
+                "The call is up on node {node}: ask that node"
+            ))),
+            None => self.run_here(api, call).await,
+        }
+    }
+
+    async fn run_here(self, api: &Api, call: Call) -> Result<Told, ApiError> {
+        match self {
+            Self::HangUp => calls::end(api, call).await,
+            Self::Turn { held } => holding::turn(api, call, held).await,
+            Self::Transfer { ask } => transfers::begin(api, &call, ask).await,
+        }
+    }
+
+    /// Has another node do it.
+    async fn send(self, api: &Api, call: &Call, node: u8) -> Result<Told, ApiError> {
+        let what =
+            serde_json::to_string(&self).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+        let asks = api.store().asks();
+        let of = (call.org_id, call.id);
+        let ask = asks.put(of, node, &what, api.now()).await?;
+        let answered = tokio::time::timeout(PATIENCE, async {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                if let Asking::Answered(status, body) = asks.state(call.org_id, ask).await? {
+                    return Ok::<_, store::Error>((status, body));
+                }
+            }
+        })
+        .await;
+        let untouched = asks.forget(call.org_id, ask).await;
+        match answered {
+            Ok(answered) => {
+                let (status, body) = answered?;
+                heard(status, body)
+            }
+            Err(_) if untouched? => Err(ApiError::Unavailable {
+                message: format!("Node {node} has the call and does not answer: nothing was done"),
+                wait_s: 5,
+            }),
+            Err(_) => Err(ApiError::Unavailable {
+                message: format!("Node {node} has the call and has not said yet what came of it"),
+                wait_s: 1,
+            }),
+        }
+    }
+}
+
+/// What the other node would have answered.
+fn heard(status: u16, body: String) -> Result<Told, ApiError> {
+    match StatusCode::from_u16(status).unwrap_or_default() {
+        status if status.is_success() => Ok(Told { status, body }),
+        StatusCode::BAD_REQUEST => Err(ApiError::bad(body)),
+        StatusCode::NOT_FOUND => Err(ApiError::NotFound(body)),
+        StatusCode::CONFLICT => Err(ApiError::Conflict(body)),
+        _ => Err(ApiError::Broke(body.into())),
+    }
+}
+
+/// Does what other nodes ask, for as long as the API serves.
+pub(in crate::api) async fn serve(api: Api) {
+    let engine = api.engine().filter(|_| api.store().is_shared());
+    let Some(node) = engine.map(Handle::node) else {
+        return;
+    };
+    let mut errands = JoinSet::new();
+    let mut fails = false;
+    loop {
+        tokio::time::sleep(LISTEN).await;
+        while errands.try_join_next().is_some() {}
+        if errands.len() >= AT_ONCE {
+            continue;
+        }
+        let (asks, now) = (api.store().asks(), api.now());
+        match asks.take(node, now - PATIENCE, now).await {
+            Ok(taken) => {
+                fails = false;
+                for ask in taken {
+                    errands.spawn(obey(api.clone(), ask));
+                }
+            }
+            Err(error) if !fails => {
+                fails = true;
+                tracing::warn!(%error, "other nodes can't ask for anything until the database is back");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+async fn obey(api: Api, ask: store::Ask) {
+    let done = match serde_json::from_str::<Errand>(&ask.what) {
+        Ok(errand) => match calls::find(&api, ask.org_id, ask.call_id).await {
+            Ok(call) => errand.run_here(&api, call).await,
+            Err(error) => Err(error),
+        },
+        // A newer node asks for what this one doesn't know.
+        Err(fault) => Err(ApiError::Broke(Box::new(fault))),
+    };
+    let (status, body) = match done {
+        Ok(told) => (told.status, told.body),
+        Err(error) => (error.status(), error.to_string()),
+    };
+    let answered = api.store().asks().answer(ask.id, status.as_u16(), &body);
+    if let Err(error) = answered.await {
+        tracing::warn!(call.id = %ask.call_id, %error, "what came of another node's wish can't be told");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::handoff::Report;
+    use crate::calls::transfer::Chosen;
+
+    #[test]
+    fn a_wish_is_read_as_it_was_written() {
+        let ask = |chosen| Ask {
+            chosen,
+            report: Report::default(),
+        };
+        for errand in [
+            Errand::HangUp,
+            Errand::Turn { held: true },
+            Errand::Transfer {
+                ask: ask(Chosen::Name("Sales".into())),
+            },
+            Errand::Transfer {
+                ask: ask(Chosen::Id(uuid::Uuid::from_u128(7))),
+            },
+        ] {
+            let written = serde_json::to_string(&errand).unwrap();
+            let read: Errand = serde_json::from_str(&written).unwrap();
+            assert_eq!(format!("{read:?}"), format!("{errand:?}"), "{written}");
+        }
+    }
+
+    #[test]
+    fn refusals_come_back_as_what_they_were() {
+        for (status, expected) in [(400, "no"), (404, "no"), (409, "no"), (500, "no")] {
+            let error = heard(status, "no".to_owned()).unwrap_err();
+            assert_eq!(
+                (error.status().as_u16(), error.to_string().as_str()),
+                (status, expected)
+            );
+        }
+        let told = heard(202, "{}".to_owned()).unwrap();
+        assert_eq!(
+            (told.status, told.body.as_str()),
+            (StatusCode::ACCEPTED, "{}")
+        );
+    }
+}

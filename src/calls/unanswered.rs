@@ -1,0 +1,92 @@
+//! Why nobody has answered a call of ours: what a refusal says of the callee, and what we say when we give up.
+
+use trunkline_sip::header::reason;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message};
+
+use super::record::Status;
+use super::refusal::Reason;
+
+/// Why nobody has answered.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Failure {
+    /// The status code that said so, or stands for it.
+    pub(crate) sip_code: u16,
+    pub(crate) reason: Reason,
+    pub(crate) status: Status,
+    /// The cause by Q.850, where the peer named one.
+    pub(crate) cause: Option<u8>,
+}
+
+/// No place is left, or there was none.
+pub(super) const UNREACHABLE: Failure = Failure {
+    sip_code: 503,
+    reason: Reason::TrunkUnreachable,
+    status: Status::Failed,
+    cause: None,
+};
+
+/// What a final refusal says of the callee. The Q.850 cause of a gateway is nearer to the truth than the code it was mapped to.
+pub(super) fn failure(status: u16, message: &Message<'_>) -> Failure {
+    let cause = message
+        .elements(HeaderName::Reason)
+        .filter_map(reason::Reason::parse)
+        .filter(|reason| reason.is("Q.850"))
+        .find_map(|reason| reason.cause)
+        .and_then(|cause| u8::try_from(cause).ok());
+    let said = reason_of(status, cause);
+    Failure {
+        sip_code: status,
+        reason: said,
+        status: said.unanswered(),
+        cause,
+    }
+}
+
+const fn reason_of(status: u16, cause: Option<u8>) -> Reason {
+    match (status, cause) {
+        (401 | 407, _) => Reason::TrunkAuthFailed,
+        (603 | 607 | 608, _) => Reason::CalleeDeclined,
+        (486 | 600, _) | (_, Some(17)) => Reason::CalleeBusy,
+        (_, Some(18..=20)) => Reason::CalleeNoAnswer,
+        (_, Some(21)) => Reason::CalleeDeclined,
+        (_, Some(1 | 22 | 28)) => Reason::NumberUnreachable,
+        (408 | 480 | 487, _) => Reason::CalleeNoAnswer,
+        (404 | 410 | 484 | 604, _) => Reason::NumberUnreachable,
+        (415 | 488 | 606, _) => Reason::NoCommonMedia,
+        (503, _) => Reason::TrunkUnreachable,
+        _ => Reason::TrunkRefused,
+    }
+}
+
+/// `Reason` of a CANCEL or BYE of ours (RFC 3326).
+pub(crate) fn reason_line(head: &mut Head<'_>, reason: Reason) {
+    let (cause, text) = (reason.status(), reason.sentence());
+    head.fmt("Reason", format_args!("SIP;cause={cause};text=\"{text}\""));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateways_cause_says_more_than_its_code() {
+        for (status, cause, reason) in [
+            (486, None, Reason::CalleeBusy),
+            (600, None, Reason::CalleeBusy),
+            (603, None, Reason::CalleeDeclined),
+            (480, None, Reason::CalleeNoAnswer),
+            (480, Some(17), Reason::CalleeBusy),
+            (480, Some(21), Reason::CalleeDeclined),
+            (500, Some(19), Reason::CalleeNoAnswer),
+            (403, Some(1), Reason::NumberUnreachable),
+            (404, None, Reason::NumberUnreachable),
+            (403, None, Reason::TrunkRefused),
+            (488, None, Reason::NoCommonMedia),
+            (401, None, Reason::TrunkAuthFailed),
+            (503, None, Reason::TrunkUnreachable),
+        ] {
+            assert_eq!(reason_of(status, cause), reason, "{status} {cause:?}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Two daemons on one PostgreSQL, and a call that is up on one of them: whatever is asked of the other is done, and shown, as if the call
+//! were its own.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::referred::Step::{Answer, Bye, ByeComes, Pause, Refer, Turned};
+use crate::harness::{Deadline, Runtime, tools};
+use crate::node::{Node, text};
+use crate::nodes::Pair;
+
+/// Far beyond what it takes, since other tests may have the machine.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The org's only call once a node shows it like this.
+fn call_that(node: &Node, key: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let mut shown = String::new();
+    let found = Deadline::after(LIMIT).poll(|| {
+        shown = node.get("/phone/calls", key).1;
+        let page: Value = serde_json::from_str(&shown).ok()?;
+        let call = page["items"][0].clone();
+        is_so(&call).then_some(call)
+    });
+    found.unwrap_or_else(|| panic!("it is never so: {shown}"))
+}
+
+fn answered(node: &Node, key: &str) -> String {
+    let call = call_that(node, key, |call| call["status"] == "in_progress");
+    text(&call["id"])
+}
+
+fn one(node: &Node, key: &str, call: &str) -> Value {
+    let (status, shown) = node.get(&format!("/phone/calls/{call}"), key);
+    assert_eq!(status, 200, "{shown}");
+    serde_json::from_str(&shown).expect("JSON")
+}
+
+/// Asks the other node, however long the peers take to agree.
+fn turn(pair: &Pair, call: &str, what: &str) {
+    let held = what == "hold";
+    let path = format!("/phone/calls/{call}/{what}");
+    let (status, body) = pair.first.change("POST", &path, &pair.key, &json!({}));
+    assert!([200, 202].contains(&status), "{what}: {status} {body}");
+    if status == 200 {
+        assert_eq!(body["held"], held, "{body}");
+    }
+    for node in [&pair.first, &pair.second] {
+        let turned = Deadline::after(LIMIT)
+            .poll(|| (one(node, &pair.key, call)["held"] == held).then_some(()));
+        assert!(turned.is_some(), "{what}: {}", one(node, &pair.key, call));
+    }
+    let listed = call_that(&pair.first, &pair.key, |call| call["held"] == held);
+    assert_eq!(listed["id"], call, "{listed}");
+}
+
+#[test]
+fn a_call_on_one_is_held_resumed_and_hung_up_at_the_other() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let Some(pair) = Pair::new(&[]) else {
+        return;
+    };
+    let pbx = pair.caller(&pair.second);
+    let pbx = pbx.takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
+    let call = answered(&pair.first, &pair.key);
+    turn(&pair, &call, "hold");
+    turn(&pair, &call, "resume");
+    let path = format!("/phone/calls/{call}/hangup");
+    let (status, ended) = pair.first.change("POST", &path, &pair.key, &json!({}));
+    assert!([200, 202].contains(&status), "{status}: {ended}");
+    pbx.finish();
+    let ended = call_that(&pair.first, &pair.key, |call| call["ended_at"].is_string());
+    assert_eq!(ended["hangup_by"], "platform", "{ended}");
+    assert_eq!(ended["held"], false, "{ended}");
+    for what in ["hangup", "hold", "transfer"] {
+        let path = format!("/phone/calls/{call}/{what}");
+        let body = match what {
+            "transfer" => json!({"destination": "Sales"}),
+            _ => json!({}),
+        };
+        let (status, refused) = pair.first.change("POST", &path, &pair.key, &body);
+        assert_eq!(
+            (status, &refused["message"]),
+            (409, &json!("The call is over")),
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn a_call_on_one_is_transferred_at_the_other() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let Some(pair) = Pair::new(&[]) else {
+        return;
+    };
+    let path = format!(
+        "/phone/sip/agents/{}/transfer-destinations",
+        text(&pair.outset["agent_id"])
+    );
+    let sales = json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838751"}});
+    pair.first.made("POST", &path, &pair.key, &sales);
+    let pbx = pair.caller(&pair.second);
+    let pbx = pbx.takes(&[Refer, Answer("403 Forbidden", ""), Pause(300), Bye]);
+    let call = answered(&pair.first, &pair.key);
+    let path = format!("/phone/calls/{call}/transfer");
+    let ask = |body: Value| pair.first.change("POST", &path, &pair.key, &body);
+    let (status, refused) = ask(json!({"destination": "Nobody"}));
+    assert_eq!(status, 400, "{refused}");
+    let message = refused["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("destination: "), "{refused}");
+    // The node of the call may learn of the destination a little later than the one that made it.
+    let begun = Deadline::after(LIMIT).poll(|| {
+        let (status, begun) = ask(json!({"destination": "sales", "summary": "Wants a price"}));
+        (status != 400).then_some((status, begun))
+    });
+    let (status, begun) = begun.expect("the destination is known");
+    assert_eq!(status, 202, "{begun}");
+    assert_eq!(begun["state"], "requested", "{begun}");
+    assert_eq!(begun["summary"], "Wants a price", "{begun}");
+    pbx.finish();
+    let ended = call_that(&pair.first, &pair.key, |call| call["ended_at"].is_string());
+    assert_eq!(ended["transfer"]["id"], begun["id"], "{ended}");
+    assert_eq!(ended["transfer"]["sip_code"], 403, "{ended}");
+}
+
+/// The runtime doesn't know which node has its call either: its token is good at both, and for its own call alone.
+#[test]
+fn a_runtime_hangs_up_at_the_other_by_its_token() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let Some(pair) = Pair::new(&[]) else {
+        return;
+    };
+    let runtime = Runtime::new();
+    let agent = format!("/phone/{}", text(&pair.outset["agent_id"]));
+    let speaks = json!({"runtime": {"type": "sip", "uri": runtime.uri()}});
+    pair.second.made("PATCH", &agent, &pair.key, &speaks);
+    let speaker = runtime.play("runtime_answers");
+    let pbx = pair.caller(&pair.second).play("caller_is_hung_up_on");
+    let call = answered(&pair.first, &pair.key);
+    let so_far = speaker.so_far();
+    let token = so_far.request("INVITE").header("X-PLATFORM-SESSION-TOKEN");
+    let token = token.expect("a token").to_owned();
+    let path = format!("/phone/calls/{call}/hangup");
+    let mut forged = token.clone();
+    forged.replace_range(
+        token.len() - 2..,
+        if token.ends_with("00") { "11" } else { "00" },
+    );
+    for wrong in [
+        forged.as_str(),
+        "tls_00",
+        &token.replacen("tls_", "tls_0", 1),
+    ] {
+        let (status, refused) = pair.first.change("POST", &path, wrong, &json!({}));
+        assert_eq!(status, 401, "{refused}");
+    }
+    let hold = format!("/phone/calls/{call}/hold");
+    assert_eq!(pair.first.change("POST", &hold, &token, &json!({})).0, 401);
+    let (status, ended) = pair.first.change("POST", &path, &token, &json!({}));
+    assert!([200, 202].contains(&status), "{status}: {ended}");
+    pbx.finish();
+    speaker.finish();
+    call_that(&pair.first, &pair.key, |call| call["ended_at"].is_string());
+    let (status, refused) = pair.first.change("POST", &path, &token, &json!({}));
+    assert_eq!(status, 401, "it died with its call: {refused}");
+}
+
+/// A node that is gone does nothing, and nobody is told that it did.
+#[test]
+fn a_call_of_a_dead_node_is_out_of_reach() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let Some(mut pair) = Pair::new(&[("TRUNKLINE__SIP__NODE_LEASE_S", "60")]) else {
+        return;
+    };
+    let pbx = pair.caller(&pair.second).takes(&[Pause(20_000)]);
+    let call = answered(&pair.first, &pair.key);
+    pair.second.kill();
+    let path = format!("/phone/calls/{call}/hangup");
+    let (status, refused) = pair.first.change("POST", &path, &pair.key, &json!({}));
+    assert_eq!(status, 503, "{refused}");
+    let sentence = "Node 1 has the call and does not answer: nothing was done";
+    assert_eq!(refused["message"], sentence, "{refused}");
+    drop(pbx);
+}
