@@ -38,6 +38,7 @@ const MIGRATIONS: &[Migration] = migrations![
     10 "0010_call_causes",
     11 "0011_explained",
     12 "0012_draining_nodes",
+    13 "0013_between_nodes",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.
