@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::event_schema::assert_fits;
 use crate::events::told;
 use crate::harness::referred::Step::{
-    self, Answer, Bye, ByeComes, Pause, Refer, Rejoined, Unjoined,
+    self, Answer, Bye, ByeComes, Offers, Pause, Refer, Rejoined, Turned, Unjoined,
 };
 use crate::harness::{Daemon, House, Runtime, tools};
 use crate::outbound::give_trunk;
@@ -19,6 +19,17 @@ fn daemon(carrier: Runtime) -> Daemon {
     give_trunk(&daemon, carrier, &json!({}));
     daemon.destination("Sales", "phone", NUMBER);
     daemon
+}
+
+/// The same with a runtime that speaks for the agent, and a trunk with these fields.
+fn spoken_for(trunk: &Value) -> (Daemon, Runtime, Runtime) {
+    let (carrier, runtime) = (Runtime::new(), Runtime::new());
+    let house = House::new();
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    give_trunk(&daemon, carrier, trunk);
+    daemon.destination("Sales", "phone", NUMBER);
+    (daemon, carrier, runtime)
 }
 
 fn transfer(daemon: &Daemon, call: &str) {
@@ -48,12 +59,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (carrier, runtime) = (Runtime::new(), Runtime::new());
-    let house = House::new();
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
-    give_trunk(&daemon, carrier, &json!({"from_host": "pbx.example.com"}));
-    daemon.destination("Sales", "phone", NUMBER);
+    let (daemon, carrier, runtime) = spoken_for(&json!({"from_host": "pbx.example.com"}));
     let (agent, sales) = (
         runtime.play("runtime_answers"),
         carrier.play("runtime_answers"),
@@ -171,12 +177,7 @@ fn a_destination_that_is_busy_leaves_the_caller_with_its_agent() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (carrier, runtime) = (Runtime::new(), Runtime::new());
-    let house = House::new();
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
-    give_trunk(&daemon, carrier, &json!({}));
-    daemon.destination("Sales", "phone", NUMBER);
+    let (daemon, carrier, runtime) = spoken_for(&json!({}));
     let (agent, sales) = (
         runtime.play("runtime_answers"),
         carrier.play("runtime_is_busy"),
@@ -195,6 +196,35 @@ fn a_destination_that_is_busy_leaves_the_caller_with_its_agent() {
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(daemon.shown("/handoff-analytics/events")["total"], 0);
+}
+
+/// A runtime lets its caller wait while it looks for somebody; whoever that is hears the caller all the same.
+#[test]
+fn a_caller_that_was_held_by_its_agent_is_heard_by_the_destination() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (daemon, carrier, runtime) = spoken_for(&json!({}));
+    let agent = runtime.takes(&[Offers("sendonly"), ByeComes]);
+    let sales = carrier.play("runtime_answers");
+    let pbx = daemon
+        .caller()
+        .takes(&[Turned("recvonly"), Refer, REFUSED, Rejoined, ByeComes]);
+    let call = daemon.answered_call();
+    pbx.wait_for("ACK");
+    transfer(&daemon, &call);
+    sales.wait_for("ACK");
+    let path = format!("/phone/calls/{call}/hangup");
+    transferred(&daemon, &call, "completed");
+    assert_eq!(daemon.change("POST", &path, &json!({})).0, 200);
+    let (pbx, sales) = (pbx.finish(), sales.finish());
+    agent.finish();
+    let offer = sales.request("INVITE").body().to_owned();
+    assert!(offer.contains("a=sendrecv"), "{sales}");
+    assert!(!offer.contains("a=recvonly"), "{sales}");
+    let said = "a=x-answered:by the runtime";
+    let last = pbx.requests("INVITE").pop().expect("a re-INVITE");
+    assert!(last.body().contains(said), "{pbx}");
 }
 
 #[test]
@@ -279,12 +309,7 @@ fn a_runtime_that_refers_hears_of_the_bridge() {
     if !tools(&["sipp"]) {
         return;
     }
-    let (carrier, runtime) = (Runtime::new(), Runtime::new());
-    let house = House::new();
-    house.runtime(&house.first_agent, &runtime.uri());
-    let daemon = house.serve();
-    give_trunk(&daemon, carrier, &json!({}));
-    daemon.destination("Sales", "phone", NUMBER);
+    let (daemon, carrier, runtime) = spoken_for(&json!({}));
     let sales = carrier.play("runtime_answers");
     let agent = runtime.refers_to("sales", "runtime_refers");
     let pbx = daemon

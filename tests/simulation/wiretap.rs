@@ -10,6 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use trunkline_sip::dialog::direction;
+use trunkline_sip::dialog::sdp::Direction;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, Message, Method, lex};
 
@@ -37,6 +39,8 @@ pub(crate) struct Wiretap {
     bodies: BTreeMap<(usize, bool), BTreeSet<Octets>>,
     /// Calls that somebody has held: what crosses then, and what was said before, has another direction.
     pub(crate) held: BTreeSet<usize>,
+    /// Calls whose caller is handed over by the node: whoever is called hears of no hold.
+    handed: BTreeSet<usize>,
     /// The number of the call that each session is.
     pub(crate) sessions: BTreeMap<String, usize>,
     restarted: bool,
@@ -162,13 +166,19 @@ impl Wiretap {
             let leg = self.legs.entry(message.call_id().to_vec()).or_default();
             leg.call = call;
             leg.is_near = role == Role::Callee;
+            if role == Role::Destination {
+                self.handed.insert(call);
+            }
         }
         let Some(leg) = self.legs.get_mut(message.call_id()) else {
             return;
         };
         let before = self.faults.len();
-        let held = self.held.contains(&leg.call);
-        check_body(leg, &self.bodies, held, &message, &mut self.faults);
+        let turned = Turned {
+            held: self.held.contains(&leg.call),
+            handed: self.handed.contains(&leg.call),
+        };
+        check_body(leg, &self.bodies, turned, &message, &mut self.faults);
         if message.is_request() {
             leg.is_stream |= datagram.connection.is_some();
             leg.on_request(&message, now, &mut self.faults);
@@ -353,22 +363,32 @@ impl Leg {
     }
 }
 
+/// Why a body may have another direction than its author gave it.
+#[derive(Copy, Clone, Debug)]
+struct Turned {
+    held: bool,
+    handed: bool,
+}
+
 fn check_body(
     leg: &Leg,
     bodies: &BTreeMap<(usize, bool), BTreeSet<Octets>>,
-    held: bool,
+    turned: Turned,
     message: &Message<'_>,
     faults: &mut Vec<String>,
 ) {
     let body = message.body();
+    let is_open = |direction| direction == Direction::SendRecv;
+    let opened = turned.handed && direction::of(body).into_iter().all(is_open);
+    let may_turn = turned.held || opened;
     let undirected = without_direction(body);
     let is_held_one = |sent: &BTreeSet<Octets>| {
         sent.iter()
             .any(|sent| without_direction(sent) == undirected)
     };
-    let crossed = bodies
-        .get(&(leg.call, !leg.is_near))
-        .is_some_and(|sent| sent.contains(&without_origin(body)) || (held && is_held_one(sent)));
+    let crossed = bodies.get(&(leg.call, !leg.is_near)).is_some_and(|sent| {
+        sent.contains(&without_origin(body)) || (may_turn && is_held_one(sent))
+    });
     if !body.is_empty() && !crossed && !is_own(body) {
         let body = String::from_utf8_lossy(body);
         faults.push(format!("a body that nobody sent: {body}"));

@@ -127,7 +127,7 @@ pub(super) async fn end(api: &Api, call: Call) -> Result<Told, ApiError> {
         Some(_) | None => Ok(false),
     };
     if !was_up.map_err(|fault| ApiError::Broke(Box::new(fault)))? {
-        return Err(not_up());
+        return Err(not_up(api, &call));
     }
     for _ in 0..LOOKS {
         let stored = api.store().calls().by_id(call.org_id, call.id).await;
@@ -143,9 +143,14 @@ pub(super) async fn end(api: &Api, call: Call) -> Result<Told, ApiError> {
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 50;
 
-/// Nothing can be done with the call any more.
-pub(super) fn not_up() -> ApiError {
-    ApiError::Conflict("The call is over".to_owned())
+/// Why nothing can be done with a call that ought to be up here.
+pub(super) fn not_up(api: &Api, call: &Call) -> ApiError {
+    let here = api.live().one(call.org_id, call.id).is_some();
+    ApiError::Conflict(if here || call.ended_at.is_some() {
+        "The call is over".to_owned()
+    } else {
+        "The call is not up on this node".to_owned()
+    })
 }
 
 /// A call as it is now. One that is up is shown even while the store doesn't answer.

@@ -64,7 +64,7 @@ pub(super) async fn turn(api: &Api, call: Call, held: bool) -> Result<Told, ApiE
     };
     let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let number = begun.map_err(|unable| match unable {
-        Unable::NotUp => not_up(),
+        Unable::NotUp => not_up(api, &call),
         Unable::NotAnswered => ApiError::Conflict("The call has not been answered yet".to_owned()),
         Unable::Transferring => {
             ApiError::Conflict("A transfer of the call is under way".to_owned())
