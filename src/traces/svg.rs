@@ -14,7 +14,7 @@ const MARGIN: u32 = 110;
 const STEP: u32 = 30;
 const TOP: u32 = 64;
 /// Letters of a decision that fit one line of it, and how many lines are shown.
-const LETTERS: usize = 100;
+const LETTERS: usize = 88;
 const LINES: usize = 6;
 
 /// Text as XML holds it; what XML can't hold is replaced.
