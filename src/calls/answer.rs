@@ -8,6 +8,7 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, Request};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::text;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
@@ -171,13 +172,14 @@ impl Call {
         let write_crossing = |head: &mut Head<'_>, prefix: &str| {
             crossing::copy_headers(head, answer, Place::Response, prefix);
         };
-        let runtime_call_id = String::from_utf8_lossy(answer.call_id()).into();
-        self.remember_sdp(Side::Agent, setup.invite().body());
-        self.with_origin(Side::Agent, setup.invite().body());
+        let runtime_call_id = text::lossy(answer.call_id()).into();
+        let invite = setup.invite();
+        self.remember_sdp(Side::Agent, invite.body());
+        self.with_origin(Side::Agent, invite.body());
         self.answer_caller(
             cx,
             fork,
-            &setup.invite(),
+            &invite,
             answer.body(),
             delayed,
             runtime_call_id,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use trunkline_routing::Facts;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::text;
 use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
@@ -106,7 +107,7 @@ impl Asked {
             host: cut(&host.unwrap_or_default()),
             user_agent: message
                 .first(HeaderName::UserAgent)
-                .map(|value| cut(&String::from_utf8_lossy(value))),
+                .map(|value| cut(&text::lossy(value))),
             manner: Manner::read(message, flow.peer.ip().to_canonical(), now),
         }
     }
@@ -114,6 +115,10 @@ impl Asked {
 
 /// A text of a peer's that is shown: of bounded length, without control characters.
 fn cut(text: &str) -> Box<str> {
+    let is_plain = |octet: &u8| (b' '..=b'~').contains(octet);
+    if text.len() <= KEPT && text.as_bytes().iter().all(is_plain) {
+        return text.into();
+    }
     let shown = text.chars().take(KEPT);
     let plain = shown.map(|char| if char.is_control() { '\u{fffd}' } else { char });
     plain.collect::<String>().into()
@@ -122,6 +127,9 @@ fn cut(text: &str) -> Box<str> {
 /// Facts within bounds, and as every database takes them.
 fn kept(facts: &Facts) -> Facts {
     let cut = |text: &str| -> String {
+        if text.len() <= KEPT && !text.contains('\0') {
+            return text.to_owned();
+        }
         let kept = text.chars().take(KEPT);
         kept.map(|char| if char == '\0' { '\u{fffd}' } else { char })
             .collect()
@@ -144,7 +152,7 @@ fn kept(facts: &Facts) -> Facts {
 
 fn host_text(host: &Host<'_>) -> String {
     match host {
-        Host::Name(name) => String::from_utf8_lossy(name).into_owned(),
+        Host::Name(name) => text::lossy(name).into_owned(),
         Host::V4(address) => address.to_string(),
         Host::V6(address) => format!("[{address}]"),
     }
@@ -190,7 +198,7 @@ impl Manner {
         self.private_media = connection.filter(|ip| is_private(*ip)).map(shown);
         // A gateway that knows SIP changes what it looks at and forgets the rest: Contact or the connection is public, and the
         // origin or the Call-ID still says where the message was written.
-        let call_id = String::from_utf8_lossy(message.call_id()).into_owned();
+        let call_id = text::lossy(message.call_id());
         let call_id = call_id
             .rsplit_once('@')
             .and_then(|(_, host)| host.parse().ok());
@@ -235,7 +243,7 @@ impl Sdp {
         if !body.starts_with(b"v=") {
             return None;
         }
-        let text = String::from_utf8_lossy(body);
+        let text = text::lossy(body);
         let mut sdp = Self::default();
         let mut payloads: Vec<&str> = Vec::new();
         let mut names: Vec<(&str, &str)> = Vec::new();

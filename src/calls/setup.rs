@@ -10,6 +10,7 @@ use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
+use trunkline_sip::header::text;
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Framing, HeaderName, Message, lex};
@@ -250,7 +251,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             to: dialled.raw.into(),
             from_e164: caller.e164,
             to_e164: dialled.e164,
-            caller_call_id: String::from_utf8_lossy(self.message.call_id()).into(),
+            caller_call_id: text::lossy(self.message.call_id()).into(),
             at: cx.now,
             decision: decision.map(Box::new),
             headers: own_headers(self.message, &cx.core.config.header_prefix),

@@ -489,7 +489,11 @@ impl Shard {
     /// Sends what has gathered, each message by its flow, and says which flows are broken.
     fn flush(&mut self) {
         self.trace();
-        for socket in &self.sockets {
+        let has_datagrams = self
+            .endpoint
+            .transmits()
+            .any(|(flow, _)| flow.transport == Transport::Udp);
+        for socket in self.sockets.iter().filter(|_| has_datagrams) {
             let own = self
                 .endpoint
                 .transmits()

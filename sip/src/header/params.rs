@@ -77,14 +77,14 @@ pub fn are_closed(params: &[u8]) -> bool {
 // Angle brackets mean nothing among parameters; only quotes shield a semicolon.
 fn cut_at_semicolon(params: &[u8]) -> (&[u8], &[u8]) {
     let mut at = 0;
-    while at < params.len() {
-        match params[at] {
-            b';' => return (&params[..at], &params[at + 1..]),
-            b'"' => match text::cut_quoted(&params[at..]) {
-                Some((inner, _)) => at += inner.len() + 2,
-                None => break,
-            },
-            _ => at += 1,
+    while let Some(found) = memchr::memchr2(b';', b'"', &params[at..]) {
+        at += found;
+        if params[at] == b';' {
+            return (&params[..at], &params[at + 1..]);
+        }
+        match text::cut_quoted(&params[at..]) {
+            Some((inner, _)) => at += inner.len() + 2,
+            None => break,
         }
     }
     (params, b"")

@@ -37,6 +37,11 @@ pub fn is_token(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().copied().all(is_token_octet)
 }
 
+/// As text; octets that are no UTF-8 become U+FFFD. Nearly all is plain, which is quickly seen when it is asked first.
+pub fn lossy(octets: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(octets).map_or_else(|_| String::from_utf8_lossy(octets), Cow::Borrowed)
+}
+
 /// Decimal digits alone, within 32 bits.
 pub fn number(value: &[u8]) -> Option<u32> {
     u32::try_from(digits(value)?).ok()
@@ -115,21 +120,16 @@ pub fn escape_pairs(plain: &[u8]) -> Cow<'_, [u8]> {
 /// Where `separator` first stands outside of quoted strings and `<…>`.
 pub fn find_outside(value: &[u8], separator: u8) -> Option<usize> {
     let mut at = 0;
-    let mut in_angles = false;
-    while at < value.len() {
-        match value[at] {
-            b'"' if !in_angles => match cut_quoted(&value[at..]) {
-                Some((inner, _)) => at += inner.len() + 1,
-                None => return None, // an open quote swallows the rest
-            },
-            b'<' => in_angles = true,
-            b'>' => in_angles = false,
-            octet if octet == separator && !in_angles => return Some(at),
-            _ => {}
+    loop {
+        at += memchr::memchr3(b'"', b'<', separator, &value[at..])?;
+        let rest = &value[at..];
+        match rest[0] {
+            // An open quote swallows the rest, and so does an open angle.
+            b'"' => at += cut_quoted(rest)?.0.len() + 2,
+            b'<' => at += memchr::memchr(b'>', rest)? + 1,
+            _ => return Some(at),
         }
-        at += 1;
     }
-    None
 }
 
 /// The elements of a comma-separated header value, trimmed; empty ones are skipped.

@@ -9,6 +9,7 @@ use rsip::common::uri::{Host as RsipHost, HostWithPort};
 use super::message::elements;
 use super::{CSeq, Message, normalise};
 use crate::header::name_addr::NameAddr;
+use crate::header::text;
 use crate::header::uri::{Host, Scheme, Uri};
 use crate::header::via::Via;
 
@@ -56,7 +57,7 @@ const fn is_for_rsip(uri: &Uri<'_>) -> bool {
 /// `rsip`'s request out of what the lexer has found. The whole URI stands where `rsip` keeps the host: a scheme that it
 /// doesn't know it would print with two slashes.
 fn from_parts(message: &Message<'_>) -> rsip::Request {
-    let uri = String::from_utf8_lossy(message.request_uri());
+    let uri = text::lossy(message.request_uri());
     let headers: Vec<rsip::Header> = normalise::lines(message)
         .map(|(name, value)| normalise::header(name, value))
         .collect();
@@ -104,7 +105,7 @@ impl Invite {
     /// The display name of From, without quotes.
     pub fn from_display(&self) -> Option<String> {
         let display = self.address("From")?.display_text()?;
-        Some(String::from_utf8_lossy(&display).into_owned()).filter(|name| !name.is_empty())
+        Some(text::lossy(&display).into_owned()).filter(|name| !name.is_empty())
     }
 
     /// The users of P-Asserted-Identity (RFC 3325), in their order.
@@ -208,7 +209,7 @@ fn check(same: bool, what: &'static str) -> Result<(), Difference> {
 fn user_of(uri: &[u8]) -> Option<String> {
     let uri = Uri::parse(uri).ok()?;
     uri.user?;
-    Some(String::from_utf8_lossy(&uri.user_unescaped()).into_owned())
+    Some(text::lossy(&uri.user_unescaped()).into_owned())
 }
 
 #[cfg(test)]

@@ -9,21 +9,22 @@ use rsip::headers::UntypedHeader;
 
 use super::message::{elements, unfold};
 use super::{HeaderName, Message};
+use crate::header::text;
 
 /// A request for `rsip` to parse.
 pub(super) fn request_text(message: &Message<'_>) -> String {
-    let mut text = String::with_capacity(message.raw().len() + 64);
-    text.push_str("INVITE ");
-    text.push_str(&String::from_utf8_lossy(message.request_uri()));
-    text.push_str(" SIP/2.0\r\n");
+    let mut request = String::with_capacity(message.raw().len() + 64);
+    request.push_str("INVITE ");
+    request.push_str(&text::lossy(message.request_uri()));
+    request.push_str(" SIP/2.0\r\n");
     for (name, value) in lines(message) {
-        text.push_str(name);
-        text.push_str(": ");
-        text.push_str(&value);
-        text.push_str("\r\n");
+        request.push_str(name);
+        request.push_str(": ");
+        request.push_str(&value);
+        request.push_str("\r\n");
     }
-    text.push_str("\r\n");
-    text
+    request.push_str("\r\n");
+    request
 }
 
 /// The headers of a message by their full names, each on one line. Octets that are no UTF-8 become U+FFFD.
@@ -52,8 +53,8 @@ pub(super) fn lines<'a>(
 
 fn one_line(value: &[u8]) -> Cow<'_, str> {
     match unfold(value) {
-        Cow::Borrowed(value) => String::from_utf8_lossy(value),
-        Cow::Owned(value) => Cow::Owned(String::from_utf8_lossy(&value).into_owned()),
+        Cow::Borrowed(value) => text::lossy(value),
+        Cow::Owned(value) => Cow::Owned(text::lossy(&value).into_owned()),
     }
 }
 

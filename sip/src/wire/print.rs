@@ -59,7 +59,11 @@ impl<'b> Head<'b> {
 
 /// Line ends and NUL become spaces; a NUL that is escaped ends nothing and stays, as what is repeated has to be the same.
 fn scrub(out: &mut Vec<u8>, value: &[u8]) {
-    if memchr::memchr3(b'\r', b'\n', 0, value).is_none() {
+    // Without a way out of the loop it is a few steps for most values, which are short.
+    let may_break = value.iter().fold(false, |found, octet| {
+        found | matches!(octet, b'\r' | b'\n' | 0)
+    });
+    if !may_break {
         return out.extend_from_slice(value);
     }
     let mut before = 0;
