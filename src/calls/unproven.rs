@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use trunkline_routing::E164;
+use smallvec::SmallVec;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
@@ -21,14 +21,17 @@ const SOURCES: usize = 4;
 const KEPT: usize = 64;
 /// Longer Call-IDs are cut.
 const LONGEST: usize = 255;
+/// Digits of a number, however it is dialled.
+const DIGITS: std::ops::RangeInclusive<usize> = 6..=17;
 
 /// A call that nobody proved anything for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unproven {
     /// The packet's source.
     pub source: IpAddr,
-    /// The number that was called.
-    pub dialled: E164,
+    /// The digits of the number that was called, without what says that it is in its international form; it may be in that of a
+    /// country.
+    pub dialled: Box<str>,
     /// When.
     pub at: Moment,
     /// Call-ID of the INVITE.
@@ -48,7 +51,13 @@ impl Unanswered {
         let Some(dialled) = dialled(message) else {
             return;
         };
-        let mut of_number = self.waiting.iter().filter(|(_, of)| of.dialled == dialled);
+        let Ok(dialled) = std::str::from_utf8(&dialled) else {
+            return;
+        };
+        let mut of_number = self
+            .waiting
+            .iter()
+            .filter(|(_, of)| *of.dialled == *dialled);
         if self.waiting.len() >= KEPT
             || of_number.clone().count() >= SOURCES
             || of_number.any(|(_, of)| of.source == source)
@@ -60,7 +69,7 @@ impl Unanswered {
             key(message),
             Unproven {
                 source,
-                dialled,
+                dialled: dialled.into(),
                 at: now,
                 call_id: call_id.chars().take(LONGEST).collect::<String>().into(),
             },
@@ -94,16 +103,24 @@ fn key(message: &Message<'_>) -> u64 {
     hasher.finish()
 }
 
-/// The number in the Request-URI, in its international form.
-fn dialled(message: &Message<'_>) -> Option<E164> {
+/// The digits of the number in the Request-URI.
+fn dialled(message: &Message<'_>) -> Option<SmallVec<[u8; 20]>> {
     let uri = Uri::parse(message.request_uri()).ok()?;
     let user = uri.user_unescaped();
-    let user = std::str::from_utf8(&user).ok()?;
-    let digits = user
-        .strip_prefix('+')
-        .or_else(|| user.strip_prefix("00"))
-        .unwrap_or(user);
-    E164::parse(&format!("+{digits}")).ok()
+    let user = user.split(|octet| *octet == b';').next()?;
+    let international = [&b"+"[..], b"00"];
+    let written = international
+        .iter()
+        .find_map(|prefix| user.strip_prefix(*prefix));
+    let mut digits = SmallVec::new();
+    for octet in written.unwrap_or(user) {
+        match octet {
+            b'0'..=b'9' if digits.len() < *DIGITS.end() => digits.push(*octet),
+            b' ' | b'-' | b'.' | b'(' | b')' | b'/' => {}
+            _ => return None,
+        }
+    }
+    DIGITS.contains(&digits.len()).then_some(digits)
 }
 
 #[cfg(test)]
@@ -148,17 +165,20 @@ mod tests {
             "again"
         );
         assert_eq!(comes("442071838751", "c", "10.0.0.1:5060", NOW), 2);
-        assert_eq!(comes("100", "d", "10.0.0.1:5060", NOW), 2, "no number");
+        for (number, what) in [
+            ("100", "no number"),
+            ("alice", "no digits"),
+            ("123456789012345678", "too many"),
+        ] {
+            assert_eq!(comes(number, "d", "10.0.0.1:5060", NOW), 2, "{what}");
+        }
         let octets = invite("x", "c");
         let answer = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
         unanswered.answered(&answer);
         assert_eq!(unanswered.next_timeout(), Some(NOW + PATIENCE));
         assert_eq!(unanswered.pop(NOW), None, "it has time yet");
         let told = unanswered.pop(NOW + PATIENCE).expect("one");
-        assert_eq!(
-            (&*told.call_id, told.dialled.as_str()),
-            ("a", "+442071838750")
-        );
+        assert_eq!((&*told.call_id, &*told.dialled), ("a", "442071838750"));
         assert_eq!(unanswered.pop(NOW + PATIENCE), None);
         for place in 0..1_000 {
             let peer = format!("10.1.{}.{}:5060", place / 250, place % 250);
@@ -167,7 +187,7 @@ mod tests {
             let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
             unanswered.challenged(&message, &flow(&peer), NOW);
             let waiting = || unanswered.waiting.iter();
-            let of_number = waiting().filter(|(_, of)| of.dialled.as_str() == number);
+            let of_number = waiting().filter(|(_, of)| *of.dialled == number[1..]);
             assert!(of_number.count() <= SOURCES && waiting().count() <= KEPT);
         }
     }

@@ -1,16 +1,21 @@
 //! Writes down whose log-in failed: the org that it belongs to is told, nobody else.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::mpsc;
-use trunkline_routing::E164;
+use trunkline_routing::{Country, E164, numbers};
 use trunkline_sip::auth::Part;
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use crate::calls::{AuthFailure, Unproven};
+use crate::directory::Directory;
+use crate::directory::view::View;
 use crate::store::{self, NewAuthFailure, Store};
 
 /// Failed log-ins that wait to be written; a flood of them is cut.
@@ -31,14 +36,18 @@ pub(crate) enum Failed {
 }
 
 /// The task that writes them down.
-pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Failed> {
+pub(super) fn start(
+    store: Store,
+    directory: Arc<Directory>,
+    runtime: &runtime::Handle,
+) -> mpsc::Sender<Failed> {
     let (sender, mut failures) = mpsc::channel::<Failed>(WAITING);
     runtime.spawn(async move {
         let mut batch = Vec::new();
         let mut told = Told::default();
         while failures.recv_many(&mut batch, WAITING).await > 0 {
             batch.retain(|failed| told.is_news(failed));
-            if let Err(error) = record(&store, batch.drain(..)).await {
+            if let Err(error) = record(&store, &directory, batch.drain(..)).await {
                 tracing::warn!(%error, "failed log-ins were not recorded");
             }
         }
@@ -48,7 +57,7 @@ pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Fai
 
 /// Who has just been told of for proving nothing, in the order of time: of all shards.
 #[derive(Debug, Default)]
-struct Told(VecDeque<(IpAddr, E164, Moment)>);
+struct Told(VecDeque<(IpAddr, Box<str>, Moment)>);
 
 impl Told {
     /// Whether this is worth telling; it is told then.
@@ -56,29 +65,35 @@ impl Told {
         let Failed::Unproven(unproven) = failed else {
             return true;
         };
-        let (source, number, at) = (unproven.source, unproven.dialled, unproven.at);
-        let is_over = |(.., told): &(IpAddr, E164, Moment)| at.since(*told) >= QUIET;
+        let (source, number, at) = (unproven.source, &unproven.dialled, unproven.at);
+        let is_over = |(.., told): &(IpAddr, Box<str>, Moment)| at.since(*told) >= QUIET;
         while self.0.front().is_some_and(is_over) {
             self.0.pop_front();
         }
-        let mut of_number = self.0.iter().filter(|(_, other, _)| *other == number);
+        let mut of_number = self.0.iter().filter(|(_, other, _)| other == number);
         if self.0.len() >= TOLD
             || of_number.clone().count() >= SOURCES
             || of_number.any(|(other, ..)| *other == source)
         {
             return false;
         }
-        self.0.push_back((source, number, at));
+        self.0.push_back((source, number.clone(), at));
         true
     }
 }
 
-async fn record(store: &Store, batch: impl Iterator<Item = Failed>) -> Result<(), store::Error> {
+async fn record(
+    store: &Store,
+    directory: &Directory,
+    batch: impl Iterator<Item = Failed>,
+) -> Result<(), store::Error> {
     let mut noted = Vec::new();
     for failed in batch {
         match failed {
             Failed::LogIn(failure) => noted.push(of_log_in(failure)),
-            Failed::Unproven(unproven) => noted.extend(of_unproven(store, unproven).await?),
+            Failed::Unproven(unproven) => {
+                noted.extend(of_unproven(store, directory, unproven).await?)
+            }
         }
     }
     if noted.is_empty() {
@@ -110,9 +125,20 @@ fn of_log_in(failure: AuthFailure) -> NewAuthFailure {
 /// isn't among them.
 async fn of_unproven(
     store: &Store,
+    directory: &Directory,
     unproven: Unproven,
 ) -> Result<Option<NewAuthFailure>, store::Error> {
-    let Some(org) = store.numbers().verified_in(&unproven.dialled).await? else {
+    let international = E164::parse(&format!("+{}", unproven.dialled)).ok();
+    let verified = match international {
+        Some(number) => store
+            .numbers()
+            .verified_in(&number)
+            .await?
+            .zip(Some(number)),
+        None => None,
+    };
+    let Some((org, number)) = verified.or_else(|| national(&directory.load(), &unproven.dialled))
+    else {
         return Ok(None);
     };
     let trunk = match store.inbound_trunks().of_org(org).await {
@@ -132,8 +158,39 @@ async fn of_unproven(
         part: if is_allowed { "number" } else { "address" },
         at: unproven.at,
         sip_call_id: text(&unproven.call_id),
-        dialled: Some(unproven.dialled.as_str().into()),
+        dialled: Some(number.as_str().into()),
     }))
+}
+
+/// The org whose number it is as its trunk's country dials it, and the number; of nobody where that is true of several.
+fn national(view: &View, digits: &str) -> Option<(Uuid, E164)> {
+    let mut by_country: HashMap<Country, Vec<E164>> = HashMap::new();
+    let mut found = None;
+    for (id, org) in &view.orgs {
+        let Some(country) = org.routing.country() else {
+            continue;
+        };
+        let readings = by_country
+            .entry(country)
+            .or_insert_with(|| readings(digits, country));
+        let held = readings.iter().find(|number| org.routing.holds(number));
+        if let Some(number) = held
+            && found.replace((*id, *number)).is_some()
+        {
+            return None;
+        }
+    }
+    found
+}
+
+/// Every number that the digits may be in a country.
+fn readings(digits: &str, country: Country) -> Vec<E164> {
+    let seen = RefCell::new(Vec::new());
+    numbers::reduce(digits, Some(country), &|number| {
+        seen.borrow_mut().push(*number);
+        false
+    });
+    seen.into_inner()
 }
 
 /// The name of the wrong part as the API has it.
@@ -153,14 +210,63 @@ const fn part_name(part: Part) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::directory::view::OrgView;
 
     fn unproven(host: u8, number: &str, second: u64) -> Failed {
         Failed::Unproven(Unproven {
             source: IpAddr::from([192, 0, 2, host]),
-            dialled: E164::parse(number).unwrap(),
+            dialled: number.into(),
             at: Moment::from_secs(second),
             call_id: "a".into(),
         })
+    }
+
+    #[test]
+    fn a_national_number_is_read_as_its_trunk_reads_it() {
+        let mut view = View::default();
+        let mut org = |number: &str, country: &str| {
+            let id = Uuid::new_v4();
+            let routing = trunkline_routing::Org {
+                id,
+                agents: Vec::new(),
+                held: HashMap::new(),
+                numbers: [E164::parse(number).unwrap()].into(),
+                trunk: Some(trunkline_routing::Trunk {
+                    id,
+                    numbers: Vec::new(),
+                    default_country: Country::parse(country).ok(),
+                    max_concurrent_calls: None,
+                }),
+                max_concurrent_calls: None,
+            };
+            let org = OrgView {
+                routing,
+                runtimes: HashMap::new(),
+                trunk: None,
+                ways_out: HashMap::new(),
+                outbound: Vec::new(),
+                destinations: HashMap::new(),
+            };
+            view.orgs.insert(id, Arc::new(org));
+            id
+        };
+        let berlin = org("+493012345601", "DE");
+        let london = org("+442071838750", "GB");
+        org("+493012345602", "FR");
+        org("+493055555555", "DE");
+        org("+443055555555", "GB");
+        for (digits, expected) in [
+            ("03012345601", Some((berlin, "+493012345601"))),
+            ("02071838750", Some((london, "+442071838750"))),
+            ("2071838750", Some((london, "+442071838750"))),
+            ("03012345602", None),
+            ("03055555555", None),
+            ("0711", None),
+        ] {
+            let found = national(&view, digits);
+            let found = found.as_ref().map(|(org, number)| (*org, number.as_str()));
+            assert_eq!(found, expected, "{digits}");
+        }
     }
 
     #[test]

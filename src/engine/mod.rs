@@ -142,7 +142,11 @@ impl Engine {
             contacts: Contacts::start(deps.store.clone(), &deps.runtime),
             resolver: Resolver::new(&config.sip.nameservers),
             media,
-            auth_failures: log_ins::start(deps.store.clone(), &deps.runtime),
+            auth_failures: log_ins::start(
+                deps.store.clone(),
+                Arc::clone(&deps.directory),
+                &deps.runtime,
+            ),
             told: told.clone(),
             runtime: deps.runtime.clone(),
             media_ip: config.media.ip,

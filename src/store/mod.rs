@@ -73,7 +73,7 @@ pub use keyring::{Keyring, SigningPair};
 pub use logins::{Access, LoginLink, Logins, NewLogin, Role};
 pub use nodes::{Nodes, Serving};
 pub use numbers::{Number, Numbers};
-pub use open::{OpenFault, Options};
+pub use open::{OpenFault, Options, Outset};
 pub use org_keys::{OrgKey, OrgKeys};
 pub use orgs::{NewBooking, NewOrg, Org, Orgs};
 pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunks};
@@ -129,6 +129,14 @@ impl Store {
             changed: watch::Sender::new(0),
             recorded: watch::Sender::new(0),
         })))
+    }
+
+    /// What [`Store::open`] would find. Nothing is changed.
+    ///
+    /// # Errors
+    /// Why it couldn't be opened.
+    pub async fn look(options: &Options) -> Result<Outset, OpenFault> {
+        open::look(options).await
     }
 
     /// Adds a signing key, with which every process signs as soon as it has followed the change feed: tokens of the others stay good.

@@ -146,6 +146,46 @@ pub(crate) async fn open(options: &Options, now: Moment) -> Result<Opened, OpenF
     }
 }
 
+/// What is there before it is opened.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Outset {
+    /// Nothing: opening it would make it.
+    Nothing,
+    /// A database of an older version: opening it would bring it up to date.
+    Older {
+        /// Its version.
+        found: i64,
+        /// Ours.
+        known: i64,
+    },
+    /// A database of this version.
+    Current,
+}
+
+/// Looks without changing anything.
+pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
+    let found = match place(options)? {
+        Place::Sqlite(file) if holds_something(&file)? => match look_at(&file).await {
+            Ok((Found::Foreign, _)) => return Err(OpenFault::Foreign { path: file }),
+            Ok((found @ (Found::Empty | Found::Version(_)), _)) => found,
+            Err(error) => {
+                return Err(OpenFault::Unreadable {
+                    path: file,
+                    reason: reason(&error),
+                });
+            }
+        },
+        Place::Sqlite(_) => Found::Empty,
+        Place::Postgres(connect) => look_into(&postgres_pool(*connect, 1).await?).await?,
+    };
+    let known = migrate::newest();
+    match found {
+        Found::Empty | Found::Foreign => Ok(Outset::Nothing),
+        Found::Version(found) if found < known => Ok(Outset::Older { found, known }),
+        Found::Version(found) => refuse_future(found).map(|()| Outset::Current),
+    }
+}
+
 fn place(options: &Options) -> Result<Place, OpenFault> {
     let Some(url) = &options.url else {
         return Ok(Place::Sqlite(options.data_dir.join("trunkline.db")));
@@ -210,8 +250,22 @@ async fn open_postgres(
     now: Moment,
 ) -> Result<Opened, OpenFault> {
     let master = secrets::MasterKey::new(options.master_key.as_deref())?;
-    let pool = PgPoolOptions::new()
-        .max_connections(options.max_connections.max(2))
+    let pool = postgres_pool(connect, options.max_connections.max(2)).await?;
+    if let Found::Version(version) = look_into(&pool).await? {
+        refuse_future(version)?;
+    }
+    let pool = Pool::Postgres(pool);
+    update(&pool, now).await?;
+    let keyring = secrets::from_database(&pool, &master, now).await?;
+    Ok((pool, keyring, Vault::Database(master)))
+}
+
+async fn postgres_pool(
+    connect: PgConnectOptions,
+    max_connections: u32,
+) -> Result<PgPool, OpenFault> {
+    PgPoolOptions::new()
+        .max_connections(max_connections)
         .acquire_timeout(PATIENCE)
         // A look at each connection before its use would cost as much as the use; one that has rested may have been cut.
         .test_before_acquire(false)
@@ -225,14 +279,7 @@ async fn open_postgres(
         })
         .connect_with(connect.application_name("trunkline"))
         .await
-        .map_err(|error| OpenFault::Unreachable(reason(&error)))?;
-    if let Found::Version(version) = look_into(&pool).await? {
-        refuse_future(version)?;
-    }
-    let pool = Pool::Postgres(pool);
-    update(&pool, now).await?;
-    let keyring = secrets::from_database(&pool, &master, now).await?;
-    Ok((pool, keyring, Vault::Database(master)))
+        .map_err(|error| OpenFault::Unreachable(reason(&error)))
 }
 
 /// How long a statement waits for a connection or for another writer.

@@ -132,6 +132,68 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
         json!(Uuid::from_u128(1)),
         "{disabled}"
     );
+    // A number that goes to somebody else, one that is taken away, an agent that is deleted, a trunk's list.
+    let number = |more: Value| {
+        let mut number = json!({"phone_number": "+493012345678"});
+        for (name, value) in more.as_object().expect("fields") {
+            number[name] = value.clone();
+        }
+        json!({"changes": {"numbers": [number]}})
+    };
+    let first = Uuid::from_u128(1);
+    for (what, body, call, after) in [
+        (
+            "given to another",
+            number(json!({"agent_id": reception})),
+            first,
+            json!({"agent": {"id": reception, "step": "assigned_number"}}),
+        ),
+        (
+            "given to nobody",
+            number(json!({"agent_id": null})),
+            first,
+            json!({"agent": {"id": reception, "step": "trunk_numbers"}}),
+        ),
+        (
+            "taken away",
+            number(json!({"deleted": true})),
+            first,
+            json!({"agent": {"id": reception, "step": "trunk_numbers"}}),
+        ),
+        (
+            "its agent deleted",
+            json!({"changes": {"agents": [{"id": sales, "deleted": true}]}}),
+            first,
+            json!({"agent": {"id": reception, "step": "trunk_numbers"}}),
+        ),
+        (
+            "a trunk without numbers",
+            json!({"changes": {"trunk": {"phone_numbers": []}, "agents": [{"id": reception, "type": "outbound"}]}}),
+            Uuid::from_u128(2),
+            json!({"agent": {"id": sales, "step": "first_available"}}),
+        ),
+    ] {
+        let changed = replay(body).await;
+        assert_eq!(changed["elsewhere"], 1, "{what}: {changed}");
+        let moved = &changed["items"][0];
+        assert_eq!(
+            (&moved["call_id"], &moved["after"]),
+            (&json!(call), &after),
+            "{what}"
+        );
+    }
+    let nobody = json!({"changes": {"agents": [{"id": sales, "enabled": false}, {"id": reception, "enabled": false}]}});
+    let nobody = replay(nobody).await;
+    assert_eq!(nobody["elsewhere"], 2, "{nobody}");
+    assert_eq!(nobody["items"][1]["after"], "no_agent", "{nobody}");
+    // As long ago as a time can be: nothing, and no fault.
+    for end in ["1970-01-01", "1970-01-01T00:00:00Z"] {
+        assert_eq!(
+            replay(json!({ "end_date": end })).await["calls"],
+            0,
+            "{end}"
+        );
+    }
     let cut = replay(json!({"limit": 1})).await;
     assert_eq!(
         (&cut["calls"], &cut["complete"]),

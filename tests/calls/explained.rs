@@ -101,6 +101,15 @@ fn who_proves_nothing_is_named_by_its_address() {
     const LISTED: &str = "+12025550123";
     const UNLISTED: &str = "+12025550199";
     let house = House::new();
+    house.run(&[
+        "trunk",
+        "update",
+        "--org",
+        &house.org,
+        "--country",
+        "US",
+        "--json",
+    ]);
     house.assign(UNLISTED, &house.first_agent);
     house.allow("127.0.0.1/32");
     let daemon = house.serve();
@@ -145,6 +154,14 @@ fn who_proves_nothing_is_named_by_its_address() {
         ["number", UNLISTED],
         "{found}"
     );
+    // As the trunk's country dials it, from somewhere else again.
+    calls("127.0.0.3", "2025550199", "national");
+    let found = newest(3);
+    assert_eq!(
+        [&found["part"], &found["source"], &found["dialled"]],
+        ["address", "127.0.0.3", UNLISTED],
+        "{found}"
+    );
     // A number of nobody's, and the same source once more: no news.
     calls("127.0.0.2", "+442071838750", "nobody");
     calls("127.0.0.2", LISTED, "again");
@@ -165,7 +182,7 @@ fn who_proves_nothing_is_named_by_its_address() {
         "{told:?}"
     );
     std::thread::sleep(Duration::from_secs(6));
-    failures(&daemon, 2);
+    failures(&daemon, 3);
 }
 
 #[test]
@@ -220,6 +237,34 @@ fn a_call_says_what_it_came_close_to() {
     assert_eq!(status, 200, "{replayed}");
     let after = json!({"agent": {"id": sales, "step": "assigned_number"}});
     assert_eq!(replayed["items"][0]["after"], after, "{replayed}");
+    // The same by the command line, and the same words wherever they are asked for.
+    let change = daemon.house.folder.path().join("change.json");
+    std::fs::write(&change, germany["changes"].to_string()).expect("it can be written");
+    let change = change.display().to_string();
+    let org = daemon.house.org.clone();
+    let by_command =
+        daemon
+            .house
+            .run(&["route-replay", "--org", &org, "--change", &change, "--json"]);
+    assert_eq!(by_command["items"], replayed["items"], "{by_command}");
+    let tested = daemon.house.run(&[
+        "route-test",
+        "--org",
+        &org,
+        "--to",
+        "03012345601",
+        "--from",
+        "+441632960001",
+        "--agent-id",
+        &foreign,
+        "--json",
+    ]);
+    assert_eq!(tested["explanation"], foreseen["explanation"], "{tested}");
+    let said = routing["explanation"].as_array().expect("sentences");
+    let foreseen = foreseen["explanation"].as_array().expect("sentences");
+    let first = said.iter().position(|sentence| *sentence == foreseen[0]);
+    let first = first.unwrap_or_else(|| panic!("other words: {said:?}, {foreseen:?}"));
+    assert_eq!(said[first..first + foreseen.len()], foreseen[..]);
 }
 
 #[test]

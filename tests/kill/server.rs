@@ -46,23 +46,35 @@ impl Database {
 }
 
 impl Database {
-    /// Every row of every table as text, and the name of its table.
-    pub(crate) fn rows(&self) -> Vec<(String, String)> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
+    /// Runs statements in it.
+    pub(crate) fn run(&self, sql: &str) {
+        administer(&self.url(), sql.to_owned());
+    }
+
+    /// Sets what connections begin with.
+    pub(crate) fn alter(&self, what: &str) {
+        let sql = format!("ALTER DATABASE {} {what}", self.name);
+        administer(&self.server, sql);
+    }
+
+    /// Its tables.
+    pub(crate) fn tables(&self) -> Vec<String> {
+        runtime().block_on(async {
             let mut connection = PgConnection::connect(&self.url())
                 .await
                 .expect("the database answers");
-            let sql = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'";
-            let tables: Vec<String> = sqlx::query_scalar(sql)
-                .fetch_all(&mut connection)
+            tables(&mut connection).await
+        })
+    }
+
+    /// Every row of every table as text, and the name of its table.
+    pub(crate) fn rows(&self) -> Vec<(String, String)> {
+        runtime().block_on(async {
+            let mut connection = PgConnection::connect(&self.url())
                 .await
-                .expect("tables");
+                .expect("the database answers");
             let mut all = Vec::new();
-            for table in tables {
+            for table in tables(&mut connection).await {
                 let sql = AssertSqlSafe(format!("SELECT held::text FROM {table} AS held"));
                 let rows: Vec<String> = sqlx::query_scalar(sql)
                     .fetch_all(&mut connection)
@@ -87,10 +99,19 @@ impl Drop for Database {
     }
 }
 
+async fn tables(connection: &mut PgConnection) -> Vec<String> {
+    let sql = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'";
+    let tables = sqlx::query_scalar(sql).fetch_all(connection).await;
+    tables.expect("tables")
+}
+
 fn administer(server: &str, sql: String) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    runtime().block_on(postgres::administer(server, sql));
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime");
-    runtime.block_on(postgres::administer(server, sql));
+        .expect("a runtime")
 }

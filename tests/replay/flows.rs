@@ -6,12 +6,48 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::harness::process::free_port;
-use crate::harness::{Daemon, House};
+use crate::harness::{Credentials, Daemon, House};
 use crate::shell::{Ran, Shell};
 
 /// What the flows dial, and the number of the agent that echoes.
 const DIALLED: &str = "+12025550123";
 const ECHOING: &str = "+12025550177";
+
+/// An org of its own for flows that another directory routed.
+struct Tenant {
+    /// How their names begin.
+    flows: &'static str,
+    agent: String,
+    credentials: Credentials,
+}
+
+impl Tenant {
+    /// Its number is nobody's, and of its agents the first takes no calls; the other one does where there is a runtime.
+    fn new(house: &House, flows: &'static str, number: &str, runtime: Option<&str>) -> Self {
+        let made = |what: &[&str]| {
+            let of_org = ["--org", flows, "--json"];
+            house.run(&[what, &of_org[..]].concat())
+        };
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        house.run(&["org", "create", "--name", flows, "--json"]);
+        made(&["number", "add", number, "--verified"]);
+        let mut agent = text(&made(&["agent", "create", "--name", "Oldest"])["id"]);
+        made(&["agent", "update", &agent, "--disabled"]);
+        if let Some(uri) = runtime {
+            let second = made(&["agent", "create", "--name", "Second", "--runtime", uri]);
+            agent = text(&second["id"]);
+        }
+        let trunk = made(&["trunk", "create"]);
+        Self {
+            flows,
+            agent,
+            credentials: Credentials {
+                username: text(&trunk["auth_username"]),
+                password: text(&trunk["auth_password"]),
+            },
+        }
+    }
+}
 
 /// A daemon as the flows were recorded against, and where its agent's runtime is played.
 pub(crate) struct Stage {
@@ -19,6 +55,7 @@ pub(crate) struct Stage {
     runtime: SocketAddr,
     /// Where the destination of transfers is played.
     other: SocketAddr,
+    tenants: Vec<Tenant>,
     pub(crate) shell: Shell,
 }
 
@@ -40,14 +77,32 @@ impl Stage {
             daemon: house.serve(),
             runtime,
             other,
+            tenants: Vec::new(),
             shell: Shell::new(),
         };
         let uri = format!("sip:desk@{other}");
         stage.daemon.destination("Sales", "sip", &uri);
-        // The first call makes the caller's contact, which a slow disk may bring too late for its INVITE; later ones find it.
-        let first = folder().join("canceled.flow").display().to_string();
-        stage.replay(&first, &["--speed", "max"]);
+        stage.play_first("canceled.flow");
         stage
+    }
+
+    /// With the orgs of those flows that another directory routed.
+    fn of_all_flows() -> Self {
+        let mut stage = Self::new();
+        let (house, runtime) = (&stage.daemon.house, stage.runtime_uri());
+        stage.tenants = vec![
+            Tenant::new(house, "finds-the-first", "+12025550166", Some(&runtime)),
+            Tenant::new(house, "finds-nobody", "+12025550155", None),
+        ];
+        stage.daemon.house.settle();
+        stage.play_first("finds-the-first-udp.flow");
+        stage
+    }
+
+    /// An org's first call makes the caller's contact, which a slow disk may bring too late for its INVITE; later ones find it.
+    fn play_first(&self, flow: &str) {
+        let flow = folder().join(flow).display().to_string();
+        self.replay(&flow, &["--speed", "max"]);
     }
 
     pub(crate) fn runtime_uri(&self) -> String {
@@ -88,7 +143,12 @@ impl Stage {
     }
 
     fn play(&self, flow: &str, ways: &[&str], flags: &[&str]) -> Ran {
-        let credentials = self.daemon.credentials();
+        let tenant = self.tenant_of(flow);
+        let credentials = tenant.map_or_else(
+            || self.daemon.credentials(),
+            |tenant| tenant.credentials.clone(),
+        );
+        let chosen = tenant.map_or(&self.daemon.house.first_agent, |tenant| &tenant.agent);
         let password = if flow.contains("wrong") {
             "wrong"
         } else {
@@ -103,7 +163,7 @@ impl Stage {
         }
         // The agent that was chosen then is this one, and no other.
         let text = std::fs::read_to_string(flow).unwrap_or_default();
-        let agent = agent_of(&text).map(|id| format!("{id}={}", self.daemon.house.first_agent));
+        let agent = agent_of(&text).map(|id| format!("{id}={chosen}"));
         if let Some(agent) = &agent {
             arguments.extend(["--replace", agent]);
         }
@@ -111,7 +171,15 @@ impl Stage {
         self.shell.run(&arguments)
     }
 
-    /// How many calls are recorded.
+    /// Whose flow it is, if not the first org's.
+    fn tenant_of(&self, flow: &str) -> Option<&Tenant> {
+        let name = Path::new(flow).file_name()?.to_str()?;
+        self.tenants
+            .iter()
+            .find(|tenant| name.starts_with(tenant.flows))
+    }
+
+    /// How many calls of the first org are recorded.
     fn stored(&self) -> usize {
         let total = self.daemon.shown("/phone/calls")["total"].as_u64();
         usize::try_from(total.expect("a number")).expect("few")
@@ -169,9 +237,9 @@ fn rungs(ran: &Ran) -> Vec<Value> {
 
 #[test]
 fn every_flow_goes_as_captured_in_any_order_on_udp_and_tcp() {
-    let stage = Stage::new();
+    let stage = Stage::of_all_flows();
     let mut first: Vec<(String, Vec<Value>)> = Vec::new();
-    for (round, transport) in [(0, "udp"), (1, "tcp"), (2, "udp"), (3, "tcp")] {
+    for (round, transport) in ["udp", "tcp"].iter().cycle().take(6).enumerate() {
         let mut names = names();
         let count = names.len();
         names.rotate_left((round * 5) % count);
@@ -196,7 +264,7 @@ fn every_flow_goes_as_captured_in_any_order_on_udp_and_tcp() {
 /// The core in the command's own process takes every flow the way that the daemon takes it, and stores nothing.
 #[test]
 fn without_sockets_every_flow_goes_the_same_way() {
-    let stage = Stage::new();
+    let stage = Stage::of_all_flows();
     let stored = stage.stored();
     for name in names() {
         let flags = ["--json", "--speed", "max", "--transport", "udp"];
@@ -208,7 +276,10 @@ fn without_sockets_every_flow_goes_the_same_way() {
         assert_eq!(ran.code, Some(0), "{name} on TCP, at its pace: {ran:?}");
     }
     // Each was played to the daemon once; a stranger's is no call, and a registration neither.
-    let is_call = |name: &&String| !name.contains("wrong") && !name.contains("registers");
+    let is_call = |name: &&String| {
+        let of_first = stage.tenant_of(name).is_none();
+        of_first && !name.contains("wrong") && !name.contains("registers")
+    };
     let calls = names().iter().filter(is_call).count();
     assert_eq!(stage.stored(), stored + calls);
     // An hour of ringing takes no time.
@@ -217,6 +288,39 @@ fn without_sockets_every_flow_goes_the_same_way() {
     let ran = stage.in_process("changed.flow", &["--patience", "3600"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stdout.contains("183"), "{ran:?}");
+}
+
+/// The document beside the flows names each of them, and none that isn't there.
+#[test]
+fn every_flow_is_told_of() {
+    let readme = std::fs::read_to_string(folder().join("README.md")).expect("readable");
+    let rows = readme.lines().filter(|line| line.starts_with("| `"));
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    let told: Vec<&str> = cells
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .collect();
+    let names = names();
+    let stems: Vec<&str> = names
+        .iter()
+        .filter_map(|name| Path::new(name).file_stem()?.to_str())
+        .collect();
+    let is_meant = |told: &str, stem: &str| match told.strip_suffix('…') {
+        Some(start) => stem
+            .strip_prefix(start)
+            .is_some_and(|rest| ["udp", "tcp"].contains(&rest)),
+        None => told == stem,
+    };
+    for stem in &stems {
+        assert!(
+            told.iter().any(|told| is_meant(told, stem)),
+            "{stem} isn't told of"
+        );
+    }
+    for told in told {
+        let ways = stems.iter().filter(|stem| is_meant(told, stem)).count();
+        let expected = if told.ends_with('…') { 2 } else { 1 };
+        assert_eq!(ways, expected, "{told} isn't there by UDP and TCP");
+    }
 }
 
 #[test]

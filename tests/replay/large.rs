@@ -2,12 +2,14 @@
 //!
 //! `TRUNKLINE_CAPTURE_MB` makes it larger: `just large-capture`.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use crate::harness::House;
+use crate::shell::Shell;
 
 /// Octets of the capture, unless the environment says otherwise.
 const MIB: usize = 1 << 20;
@@ -218,4 +220,53 @@ fn a_large_capture_is_replayed_in_little_memory() {
     assert!(said.contains("1 of 1 calls went differently"), "{said}");
     assert!(peak > 0 && peak <= MOST_KIB, "{peak} KiB");
     println!("replay: {peak} KiB");
+}
+
+/// More callers than are numbered: everybody stays apart, and private where they were.
+#[test]
+fn a_crowd_is_anonymised_and_nobody_becomes_somebody_else() {
+    const CALLERS: u32 = 36_000;
+    let mut traffic = Traffic::new();
+    for place in 0..CALLERS {
+        let [_, high, middle, low] = place.to_be_bytes();
+        let first = if place % 2 == 0 { 10 } else { 9 };
+        let invite = format!(
+            "INVITE sip:+442071838750@192.0.2.1 SIP/2.0\r\nFrom: <sip:+49301{place:07}@pbx-{place}.example>;tag=1\r\n\
+             To: <sip:+442071838750@192.0.2.1>\r\nCall-ID: {place}@pbx\r\nCSeq: 1 INVITE\r\n\r\n"
+        );
+        traffic.millis += 1;
+        traffic.udp([[first, high, middle, low], [192, 0, 2, 1]], &invite);
+    }
+    let shell = Shell::new();
+    shell.write("crowd.pcap", &traffic.file);
+    let arguments = ["capture", "import", "crowd.pcap", "-o", "-", "--anonymise"];
+    let ran = shell.run(&arguments);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let all = |start: &str| {
+        let lines = ran.stdout.lines();
+        let found: Vec<&str> = lines.filter_map(|line| line.strip_prefix(start)).collect();
+        assert_eq!(found.len(), CALLERS as usize, "{start}");
+        found
+    };
+    for start in ["= caller ", "Call-ID: ", "From: "] {
+        let distinct: HashSet<&str> = all(start).into_iter().collect();
+        assert_eq!(distinct.len(), CALLERS as usize, "{start}");
+    }
+    let users: HashSet<&str> = all("From: ")
+        .into_iter()
+        .filter_map(|from| from.split('@').next())
+        .collect();
+    assert_eq!(users.len(), CALLERS as usize, "numbers");
+    let places: HashSet<&str> = all("From: ")
+        .into_iter()
+        .filter_map(|from| from.split('@').nth(1))
+        .collect();
+    assert_eq!(places.len(), CALLERS as usize, "hosts");
+    let is_private = |caller: &&str| {
+        let (address, _) = caller.split_once(':').expect("an address and a port");
+        let address: std::net::Ipv4Addr = address.parse().expect("an address");
+        address.is_private()
+    };
+    let private = all("= caller ").into_iter().filter(is_private).count();
+    assert_eq!(private, CALLERS as usize / 2);
 }

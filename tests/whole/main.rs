@@ -1,6 +1,7 @@
 //! The built daemon as a whole: two of them on one database, what it lets out, and its document's examples.
 
 mod control;
+mod doctor;
 mod enrolment;
 mod examples;
 #[path = "../calls/harness/mod.rs"]

@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use super::output::{Output, json, print};
 use super::{Failure, now, outset};
-use crate::config::{Config, DatabaseUrl};
+use crate::config::Config;
 use crate::engine::Resolver;
 use crate::explain::finding::{Finding, Level};
-use crate::store::{Recorded, Store};
+use crate::store::{Outset, Recorded, Store};
 use crate::telemetry::redact;
 
 /// Checks a deployment, and says what to do about what it finds.
@@ -86,11 +86,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
         calls: Vec::new(),
     };
     match open(config).await {
-        Ok(None) => findings.push(Finding::note(
-            "database",
-            "There is no database yet; trunkline quickstart or trunkline serve makes one.",
-        )),
-        Ok(Some(store)) => match orgs::Orgs::read(&store, now()).await {
+        Ok(store) => match orgs::Orgs::read(&store, now()).await {
             Ok(orgs) => {
                 patient.calls = orgs.calls();
                 findings.extend(orgs.examine(&store, now()).await);
@@ -102,11 +98,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
                 "Look at whether it runs, and at database.url.",
             )),
         },
-        Err(fault) => findings.push(Finding::problem(
-            "database",
-            "The database can't be opened.",
-            fault,
-        )),
+        Err(finding) => findings.push(finding),
     }
     findings.extend(names::examine(&patient).await);
     findings.extend(certificates::examine(config, now()));
@@ -114,13 +106,24 @@ async fn examine(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The database, if there is one: looking at a deployment makes none.
-async fn open(config: &Config) -> Result<Option<Store>, String> {
-    if let DatabaseUrl::Sqlite(file) = &config.database.url
-        && !file.exists()
-    {
-        return Ok(None);
+/// The database, if it is there and of this version: looking at a deployment makes none, and brings none up to date.
+async fn open(config: &Config) -> Result<Store, Finding> {
+    const CHECK: &str = "database";
+    let unopened = |fault: String| Finding::problem(CHECK, "The database can't be opened.", fault);
+    let found = Store::look(&outset::options(config)).await;
+    match found.map_err(|fault| unopened(fault.to_string()))? {
+        Outset::Current => {
+            let opened = outset::open_store(config).await;
+            opened.map_err(|failure| unopened(failure.to_string()))
+        }
+        Outset::Nothing => Err(Finding::note(
+            CHECK,
+            "There is no database yet; trunkline quickstart or trunkline serve makes one.",
+        )),
+        Outset::Older { found, known } => Err(Finding::problem(
+            CHECK,
+            format!("The database is of an older version ({found}, this program's is {known})."),
+            "Make a backup, then start the daemon of this version: it brings the database up to date.",
+        )),
     }
-    let opened = outset::open_store(config).await;
-    opened.map(Some).map_err(|failure| failure.to_string())
 }

@@ -1,0 +1,332 @@
+//! What stands for whom: addresses, names, Call-IDs and numbers, the same by the same and nobody by another's. Of each kind the first
+//! are numbered, so that people can tell them apart; all others are told by a keyed hash or permutation. Memory is bounded.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::shuffle::{Domain, Shuffle};
+
+/// Names of a kind that are numbered.
+const NUMBERED: usize = 16_384;
+/// The digits at a number's end that are one subscriber's, whether it is dialled in the national or in the international form.
+const SUBSCRIBER: usize = 7;
+/// Digits of an area that are exchanged for others; what has more is no number.
+const AREA: usize = 18;
+
+/// Everybody who has been replaced.
+#[derive(Debug)]
+pub(super) struct Names {
+    public: Shuffle,
+    private: Shuffle,
+    wide: Kind,
+    hosts: Kind,
+    users: Kind,
+    call_ids: Kind,
+    subscribers: HashMap<u32, Shuffle>,
+    areas: HashMap<u32, Shuffle>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            public: Shuffle::new(Domain::Public),
+            private: Shuffle::new(Domain::Private),
+            wide: Kind::default(),
+            hosts: Kind::default(),
+            users: Kind::default(),
+            call_ids: Kind::default(),
+            subscribers: HashMap::new(),
+            areas: HashMap::new(),
+        }
+    }
+}
+
+/// Names of one kind. Remembered are hashes of them, which no length can make larger.
+#[derive(Debug, Default)]
+struct Kind {
+    numbers: HashMap<u128, u32>,
+    keys: [RandomState; 2],
+}
+
+/// What stands for a name.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+enum Label {
+    Number(u32),
+    /// 96 bits, so that two names don't meet.
+    Hash(u128),
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Hash(hash) => write!(f, "{hash:024x}"),
+        }
+    }
+}
+
+impl Kind {
+    fn label(&mut self, name: &str) -> Label {
+        let [high, low] = self.keys.each_ref().map(|key| key.hash_one(name));
+        let hash = (u128::from(high) << 64) | u128::from(low);
+        if let Some(number) = self.numbers.get(&hash) {
+            return Label::Number(*number);
+        }
+        match u32::try_from(self.numbers.len() + 1) {
+            Ok(number) if self.numbers.len() < NUMBERED => {
+                self.numbers.insert(hash, number);
+                Label::Number(number)
+            }
+            Ok(_) | Err(_) => Label::Hash(hash >> 32),
+        }
+    }
+}
+
+impl Names {
+    pub(super) fn address(&mut self, address: IpAddr) -> IpAddr {
+        if address.is_unspecified() || address.is_loopback() {
+            return address;
+        }
+        match address {
+            IpAddr::V4(v4) => self.v4(v4).into(),
+            IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+                Some(v4) => self.v4(v4).to_ipv6_mapped().into(),
+                None => self.v6(v6).into(),
+            },
+        }
+    }
+
+    fn v4(&mut self, address: Ipv4Addr) -> Ipv4Addr {
+        let value = address.to_bits();
+        if address.is_unspecified() || address.is_loopback() {
+            return address;
+        }
+        if let Some(place) = private_place(address) {
+            return private_at(self.private.of(place));
+        }
+        let shown = u32::try_from(self.public.of(value.into()));
+        shown.map_or(address, Ipv4Addr::from_bits)
+    }
+
+    /// In the network for documents (RFC 3849), or in a private one (RFC 4193) if it is private or of one link alone.
+    fn v6(&mut self, address: Ipv6Addr) -> Ipv6Addr {
+        let is_private = address.is_unique_local() || address.is_unicast_link_local();
+        let network: u128 = if is_private {
+            0xfd00 << 112
+        } else {
+            0x2001_0db8 << 96
+        };
+        let place = match self.wide.label(&address.to_string()) {
+            Label::Number(number) => number.into(),
+            Label::Hash(hash) => hash | (1 << 95),
+        };
+        Ipv6Addr::from_bits(network | place)
+    }
+
+    /// A name, or an address with or without brackets.
+    pub(super) fn host(&mut self, host: &str) -> String {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return self.address(address).to_string();
+        }
+        if let Some(inner) = host
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            && let Ok(address) = inner.parse::<IpAddr>()
+        {
+            return format!("[{}]", self.address(address));
+        }
+        let is_nobodys = ["", "localhost", "anonymous.invalid"]
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(host));
+        if is_nobodys {
+            return host.to_owned();
+        }
+        let label = self.hosts.label(&host.to_ascii_lowercase());
+        format!("host-{label}.invalid")
+    }
+
+    /// A number, or the name of somebody.
+    pub(super) fn user(&mut self, user: &str) -> String {
+        let is_number = user.bytes().any(|octet| octet.is_ascii_digit())
+            && user
+                .bytes()
+                .all(|octet| octet.is_ascii_digit() || b"+-.()* ".contains(&octet));
+        if is_number {
+            return self.number(user);
+        }
+        if user.is_empty() || user.eq_ignore_ascii_case("anonymous") {
+            return user.to_owned();
+        }
+        format!("user-{}", self.users.label(user))
+    }
+
+    pub(super) fn call_id(&mut self, id: &str) -> String {
+        format!("call-{}@anonymous.invalid", self.call_ids.label(id))
+    }
+
+    /// Keeps what isn't a digit, `00`, two digits of a country or the national `0`, and the length. The last seven digits are one
+    /// subscriber's, what stands before them is an area.
+    pub(super) fn number(&mut self, number: &str) -> String {
+        let digits: String = number.chars().filter(char::is_ascii_digit).collect();
+        let kept = match (number.starts_with('+'), digits.as_bytes()) {
+            (true, _) => 2,
+            (false, [b'0', b'0', ..]) => 4,
+            (false, [b'0', ..]) => 1,
+            (false, _) => 0,
+        };
+        let tail = digits.len() - digits.len().min(SUBSCRIBER);
+        let kept = kept.min(tail);
+        if tail - kept > AREA {
+            return format!("user-{}", self.users.label(number));
+        }
+        let area = exchange(&mut self.areas, Domain::Area, &digits[kept..tail]);
+        let subscriber = exchange(&mut self.subscribers, Domain::Subscriber, &digits[tail..]);
+        let mut shown = digits[..kept]
+            .chars()
+            .chain(area.chars())
+            .chain(subscriber.chars());
+        number
+            .chars()
+            .filter_map(|char| match char {
+                char if char.is_ascii_digit() => shown.next(),
+                char => Some(char),
+            })
+            .collect()
+    }
+}
+
+/// As many digits, from the domain of that many.
+fn exchange(
+    shuffles: &mut HashMap<u32, Shuffle>,
+    domain: fn(u32) -> Domain,
+    digits: &str,
+) -> String {
+    let (Ok(length), Ok(value)) = (u32::try_from(digits.len()), digits.parse::<u64>()) else {
+        return String::new();
+    };
+    let shuffle = shuffles
+        .entry(length)
+        .or_insert_with(|| Shuffle::new(domain(length)));
+    format!("{:0width$}", shuffle.of(value), width = digits.len())
+}
+
+/// Where a private address stands among all of them.
+fn private_place(address: Ipv4Addr) -> Option<u64> {
+    let value = u64::from(address.to_bits());
+    match address.octets() {
+        [10, ..] => Some(value - (10 << 24)),
+        [172, 16..=31, ..] => Some((1 << 24) + value - (((172 << 8) + 16) << 16)),
+        [192, 168, ..] => Some((1 << 24) + (1 << 20) + value - (((192 << 8) + 168) << 16)),
+        _ => None,
+    }
+}
+
+/// The other way round.
+fn private_at(place: u64) -> Ipv4Addr {
+    let place = u32::try_from(place).unwrap_or(0);
+    let (b, c) = (1 << 24, (1 << 24) + (1 << 20));
+    Ipv4Addr::from_bits(match place {
+        place if place < b => (10 << 24) + place,
+        place if place < c => (((172 << 8) + 16) << 16) + (place - b),
+        place => (((192 << 8) + 168) << 16) + (place - c),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_number_keeps_its_form_and_stays_the_same_subscriber() {
+        let mut names = Names::default();
+        for (number, expected) in [
+            ("+442071838750", "+440005550001"),
+            ("00442071838750", "00440005550001"),
+            ("02071838750", "00005550001"),
+            ("+442071838751", "+440005550002"),
+            ("+441611838750", "+440015550001"),
+            ("+44 (20) 7183-8750", "+44 (00) 0555-0001"),
+            ("1006", "0001"),
+            ("1007", "0002"),
+            ("*100", "*001"),
+            ("100", "001"),
+        ] {
+            assert_eq!(names.user(number), expected, "{number}");
+        }
+        assert_eq!(names.user(&"1".repeat(300)), "user-1");
+    }
+
+    #[test]
+    fn private_addresses_are_counted_and_found_again() {
+        for address in [
+            "10.0.0.0",
+            "10.255.255.255",
+            "172.16.0.0",
+            "172.31.255.255",
+            "192.168.0.0",
+            "192.168.255.255",
+        ] {
+            let address: Ipv4Addr = address.parse().unwrap();
+            let place = private_place(address).unwrap();
+            assert!(Domain::Private.contains(place), "{address}");
+            assert_eq!(private_at(place), address);
+        }
+        for address in ["9.255.255.255", "11.0.0.0", "172.32.0.0", "192.169.0.0"] {
+            assert_eq!(private_place(address.parse().unwrap()), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn an_address_stays_private_or_public() {
+        let mut names = Names::default();
+        for place in 0..40_000_u32 {
+            for network in [10 << 24, ((172 << 8) + 16) << 16, 8 << 24] {
+                let address = Ipv4Addr::from_bits(network + place);
+                let IpAddr::V4(shown) = names.address(address.into()) else {
+                    panic!("{address} is another kind");
+                };
+                assert_eq!(address.is_private(), shown.is_private(), "{address}");
+            }
+        }
+        for (address, expected) in [
+            ("fd12::7", "fd00::1"),
+            ("2001:4860::8888", "2001:db8::2"),
+            ("fd12::7", "fd00::1"),
+            ("::1", "::1"),
+            ("::ffff:127.0.0.1", "::ffff:127.0.0.1"),
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!(names.address(address).to_string(), expected);
+        }
+    }
+
+    /// More of each kind than are numbered.
+    #[test]
+    fn nobody_becomes_somebody_else() {
+        let mut names = Names::default();
+        let count = 3 * u32::try_from(NUMBERED).unwrap();
+        let kinds: [fn(&mut Names, u32) -> String; 5] = [
+            |names, place| names.host(&format!("pbx-{place}.example.com")),
+            |names, place| names.user(&format!("alice {place}")),
+            |names, place| names.call_id(&format!("{place}@h")),
+            |names, place| names.number(&format!("+49301{place:07}")),
+            |names, place| names.host(&format!("2600::{place:x}")),
+        ];
+        for kind in kinds {
+            let shown: Vec<String> = (0..count).map(|place| kind(&mut names, place)).collect();
+            let distinct: HashSet<&String> = shown.iter().collect();
+            assert_eq!(distinct.len(), shown.len(), "{}", shown[0]);
+            for place in [0, NUMBERED, shown.len() - 1] {
+                let again = kind(&mut names, u32::try_from(place).unwrap());
+                assert_eq!(again, shown[place], "the same by the same");
+            }
+        }
+        for kind in [&names.hosts, &names.users, &names.call_ids, &names.wide] {
+            assert_eq!(kind.numbers.len(), NUMBERED);
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! `trunkline doctor` at a deployment where something is wrong: each thing is found by the built binary, and nothing else is.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::dns::{self, Record};
+use crate::harness::{House, Runtime, tools};
+use crate::server::Database;
+
+/// The findings of a check: level, what is said, and what to do.
+fn of(report: &Value, check: &str) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let findings = report["findings"].as_array().expect("findings").iter();
+    let found = findings.filter(|finding| finding["check"] == check);
+    found
+        .map(|finding| {
+            (
+                text(&finding["level"]),
+                text(&finding["text"]),
+                text(&finding["mend"]),
+            )
+        })
+        .collect()
+}
+
+/// The only finding of a check.
+fn one(report: &Value, check: &str) -> (String, String, String) {
+    let found = of(report, check);
+    let [one] = found.as_slice() else {
+        panic!("not one of {check}: {report}")
+    };
+    one.clone()
+}
+
+/// The number before a word.
+fn number_before(text: &str, word: &str) -> i64 {
+    let words: Vec<&str> = text.split(' ').collect();
+    let place = words.iter().position(|other| *other == word);
+    let number = place.and_then(|place| words[place - 1].parse().ok());
+    number.unwrap_or_else(|| panic!("no number before {word}: {text}"))
+}
+
+/// Writes a certificate that is good until so many days from now.
+fn certify(folder: &Path, names: &[&str], days: i64) -> (String, String) {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = rcgen::CertificateParams::new(names).expect("names");
+    let day = |days: i64| {
+        let at = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
+        let date = at.to_zoned(jiff::tz::TimeZone::UTC).date();
+        let [month, day] =
+            [date.month(), date.day()].map(|part| u8::try_from(part).expect("small"));
+        rcgen::date_time_ymd(date.year().into(), month, day)
+    };
+    params.not_before = day(-400);
+    params.not_after = day(days);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let pem = params.self_signed(&key).expect("a certificate").pem();
+    let files = [("chain.pem", pem), ("key.pem", key.serialize_pem())];
+    let [chain, key] = files.map(|(name, text)| {
+        let file = folder.join(name);
+        std::fs::write(&file, text).expect("it can be written");
+        file.display().to_string()
+    });
+    (chain, key)
+}
+
+#[test]
+fn certificates_are_told_before_they_end() {
+    let here = vec![("sip.test", Record::Address([192, 0, 2, 7].into()))];
+    let names = dns::serve(here).to_string();
+    for (days, certified, level, said, nearly) in [
+        (400, "sip.test", "ok", "is good for", 399),
+        (20, "sip.test", "note", "is good for", 19),
+        (5, "sip.test", "problem", "expires in", 4),
+        (-3, "sip.test", "problem", "expired", 4),
+        (
+            400,
+            "other.test",
+            "problem",
+            "isn't for sip.test, but for other.test",
+            0,
+        ),
+    ] {
+        let house = House::new();
+        let (chain, key) = certify(house.folder.path(), &[certified], days);
+        let house = house
+            .set("TRUNKLINE__SIP__PUBLIC_HOST", "sip.test")
+            .set("TRUNKLINE__SIP__NAMESERVERS", &names)
+            .set("TRUNKLINE__SIP__TLS_CERTIFICATE", &chain)
+            .set("TRUNKLINE__SIP__TLS_KEY", &key);
+        let (_, report) = house.doctor();
+        let (found, text, mend) = one(&report, "certificate");
+        assert_eq!(found, level, "{days} days: {text}");
+        assert!(
+            text.starts_with(&format!("{chain} (sip.tls_certificate)")) && text.contains(said),
+            "{days} days: {text}"
+        );
+        // A day more or less: the clock may pass midnight meanwhile.
+        if nearly > 0 {
+            let told = number_before(&text, if days < 0 { "days" } else { "days." });
+            assert!((nearly - 1..=nearly + 1).contains(&told), "{days}: {text}");
+        }
+        assert_eq!(mend.is_empty(), level != "problem", "{days} days: {mend}");
+    }
+    let house = House::new();
+    let gone = house.folder.path().join("gone.pem").display().to_string();
+    let (_, report) = house
+        .set("TRUNKLINE__SIP__TLS_CERTIFICATE", &gone)
+        .set("TRUNKLINE__SIP__TLS_KEY", &gone)
+        .doctor();
+    let (level, text, _) = one(&report, "certificate");
+    assert!(
+        level == "problem" && text.contains("can't be used"),
+        "{text}"
+    );
+}
+
+/// The server's clock goes wrong where nobody but the doctor looks: `clock_timestamp()` is shadowed in this database.
+#[test]
+fn a_database_whose_clock_is_off_is_told_of() {
+    let Some(database) = Database::new() else {
+        return;
+    };
+    let (code, report) = House::told(Ipv4Addr::LOCALHOST.into(), database.settings()).doctor();
+    assert_eq!(code, Some(1), "nothing is served: {report}");
+    assert_eq!(one(&report, "clock").0, "ok", "{report}");
+    database.run(
+        "CREATE SCHEMA skewed;
+         CREATE FUNCTION skewed.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+         $$ SELECT pg_catalog.clock_timestamp() - interval '100 seconds' $$",
+    );
+    database.alter("SET search_path = public, skewed, pg_catalog");
+    let (_, report) = House::told(Ipv4Addr::LOCALHOST.into(), database.settings()).doctor();
+    let (level, text, mend) = one(&report, "clock");
+    assert_eq!(level, "problem", "{report}");
+    let apart = number_before(&text, "seconds");
+    assert!((95..=105).contains(&apart), "{text}");
+    assert!(mend.contains("NTP"), "{mend}");
+}
+
+/// A PBX says what time it is.
+#[test]
+fn a_phone_system_whose_clock_is_off_is_told_of() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = House::new().serve();
+    let caller = daemon.caller();
+    let caller = caller.with_header("Date: Sat, 31 Jan 2026 12:01:00 GMT");
+    caller.play("caller_hangs_up").finish();
+    daemon.record();
+    let (code, report) = daemon.house.doctor();
+    assert_eq!(code, Some(1), "{report}");
+    let (level, text, mend) = one(&report, "clock");
+    assert_eq!(level, "problem", "{report}");
+    assert!(
+        text.contains("1 of its last 1 calls: Its clock is") && text.contains("of ours"),
+        "{text}"
+    );
+    assert_eq!(mend, "Let the PBX take its time from NTP.");
+}
+
+#[test]
+fn a_port_that_is_somebody_elses_is_told_of() {
+    let house = House::new();
+    let all_free = |report: &Value| {
+        let ports = of(report, "port");
+        let is_free = |(level, text, _): &(String, String, String)| {
+            level == "note" && text.ends_with("is free for the daemon.")
+        };
+        ports.len() == 2 && ports.iter().all(is_free)
+    };
+    let (_, report) = house.doctor();
+    assert!(all_free(&report), "{report}");
+    let datagrams = UdpSocket::bind(house.sip).expect("the port is free");
+    let streams = TcpListener::bind(house.http).expect("the port is free");
+    let answering = std::thread::spawn(move || {
+        let (stream, _) = streams.accept().expect("the doctor connects");
+        let answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        std::io::Write::write_all(&mut &stream, answer).expect("it reads");
+    });
+    let (_, report) = house.doctor();
+    answering.join().expect("the doctor came by");
+    let (level, text, _) = one(&report, "daemon");
+    assert!(
+        level == "problem" && text.starts_with("Something else than this daemon answers"),
+        "{report}"
+    );
+    let taken = format!("udp {} can't be listened on", house.sip);
+    let ports = of(&report, "port");
+    let told = ports.iter().filter(|(_, text, _)| text.starts_with(&taken));
+    assert_eq!(told.count(), 1, "{report}");
+    drop(datagrams);
+    assert!(all_free(&house.doctor().1), "{report}");
+}
+
+#[test]
+fn carriers_that_cannot_be_reached_are_told_of() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = House::new().serve();
+    let trunk = |name: &str, host: &str, port: u16| {
+        let trunk = json!({
+            "name": name, "host": host, "port": port, "transport": "udp", "caller_number": "+442079460000",
+        });
+        let (status, made) = daemon.change("POST", "/phone/sip/outbound-trunks", &trunk);
+        assert_eq!(status, 201, "{made}");
+    };
+    let silent = Runtime::new().address();
+    trunk("Silent", "127.0.0.1", silent.port());
+    trunk("Alive", "127.0.0.1", daemon.sip().port());
+    trunk("Nowhere", "carrier.invalid", 5060);
+    let (code, report) = daemon.house.doctor();
+    assert_eq!(code, Some(1), "{report}");
+    for (name, level, said) in [
+        ("Silent", "problem", "can't be reached"),
+        ("Alive", "ok", "answers at"),
+        ("Nowhere", "problem", "its host has no address"),
+    ] {
+        let found = of(&report, "carrier");
+        let whose = format!("outbound trunk \"{name}\"");
+        let told = found.iter().find(|(_, text, _)| text.contains(&whose));
+        let (found, text, _) = told.unwrap_or_else(|| panic!("{name}: {report}"));
+        assert!(found == level && text.contains(said), "{name}: {text}");
+    }
+}
+
+#[test]
+fn what_is_advertised_is_held_against_what_is_dialled() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let house = House::new().set("TRUNKLINE__SIP__PUBLIC_HOST", "127.0.0.9");
+    let daemon = house.serve();
+    daemon.caller().play("caller_hangs_up").finish();
+    daemon.record();
+    let (_, report) = daemon.house.doctor();
+    let (level, text, mend) = one(&report, "dialled_host");
+    assert_eq!(
+        (level.as_str(), text.as_str()),
+        (
+            "problem",
+            "1 of the last 1 calls were sent to 127.0.0.1, and peers are told 127.0.0.9."
+        ),
+        "{report}"
+    );
+    assert!(mend.contains("sip.public_host"), "{mend}");
+}
+
+#[test]
+fn a_database_that_is_away_or_empty_stays_so() {
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    let house = House::new()
+        .set(
+            "TRUNKLINE__DATABASE__URL",
+            &format!("postgres://u:hunter2@{nobody}/x"),
+        )
+        .set("TRUNKLINE__SECRETS__MASTER_KEY", crate::server::MASTER_KEY);
+    let (code, report) = house.doctor();
+    assert_eq!(code, Some(1), "{report}");
+    let (level, _, mend) = one(&report, "database");
+    assert!(
+        level == "problem" && mend.contains("PostgreSQL"),
+        "{report}"
+    );
+    assert!(!report.to_string().contains("hunter2"), "{report}");
+    let Some(database) = Database::new() else {
+        return;
+    };
+    let house = House::new();
+    let house = database
+        .settings()
+        .into_iter()
+        .fold(house, |house, (name, value)| house.set(name, &value));
+    let (_, report) = house.doctor();
+    let (level, text, _) = one(&report, "database");
+    assert!(
+        level == "note" && text.starts_with("There is no database yet"),
+        "{report}"
+    );
+    assert_eq!(database.tables(), Vec::<String>::new());
+}
+
+/// The daemon brings it up to date, with a backup at hand; the doctor doesn't.
+#[test]
+fn a_database_of_an_older_version_is_left_as_it_is() {
+    let house = House::new();
+    let file = house.folder.path().join("data/trunkline.db");
+    let newest = versions(&file, "");
+    versions(
+        &file,
+        "DELETE FROM schema_migrations WHERE version = (SELECT MAX(version) FROM schema_migrations)",
+    );
+    let (_, report) = house.doctor();
+    let (level, text, _) = one(&report, "database");
+    let said = format!(
+        "The database is of an older version ({}, this program's is {newest}).",
+        newest - 1
+    );
+    assert_eq!((level.as_str(), text), ("problem", said), "{report}");
+    assert_eq!(versions(&file, ""), newest - 1);
+}
+
+/// Runs a statement, then tells the version.
+fn versions(file: &Path, sql: &str) -> i64 {
+    use sqlx::Connection as _;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let url = format!("sqlite:{}", file.display());
+        let mut connection = sqlx::SqliteConnection::connect(&url).await.expect("a file");
+        let ran = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()));
+        ran.execute(&mut connection).await.expect("SQL");
+        let asked = sqlx::query_scalar("SELECT MAX(version) FROM schema_migrations");
+        let version = asked.fetch_one(&mut connection).await.expect("a version");
+        connection.close().await.expect("it is closed");
+        version
+    })
+}
