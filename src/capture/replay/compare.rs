@@ -232,15 +232,17 @@ fn contact(value: &str) -> String {
     format!("{scheme}sip:{}", without_transport(rest))
 }
 
-/// A proxy's notes on the dialog (Kamailio's `ftag`) are as the dialog's tags.
+/// A proxy's notes on the dialog (Kamailio's `ftag`) are as the dialog's tags. One that changes between transports stands twice.
 fn route(value: &str) -> String {
     let mut value = without_transport(value);
     for name in ["ftag=", "vsf=", "vst="] {
-        if let Some(at) = value.find(name).map(|at| at + name.len()) {
+        let mut done = 0;
+        while let Some(at) = value[done..].find(name).map(|at| done + at + name.len()) {
             let end = value[at..]
                 .find([';', '>', ','])
                 .map_or(value.len(), |end| at + end);
             value.replace_range(at..end, "{tag}");
+            done = at + "{tag}".len();
         }
     }
     value
@@ -443,6 +445,12 @@ mod tests {
                 "tags",
                 "\nTo: <sip:a@10.0.0.1>;tag=1\n\n",
                 "\nTo: <sip:a@127.0.0.1:40000>;tag=2\n\n",
+                None,
+            ),
+            (
+                "a proxy's notes, on both its transports",
+                "\nRoute: <sip:10.0.0.1;r2=on;lr;ftag=1>,<sip:10.0.0.1;r2=on;lr;ftag=1>\n\n",
+                "\nRoute: <sip:127.0.0.1;r2=on;lr;ftag=22>,<sip:127.0.0.1;r2=on;lr;ftag=22>\n\n",
                 None,
             ),
             (
