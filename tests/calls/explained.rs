@@ -147,19 +147,19 @@ fn who_proves_nothing_is_named_by_its_address() {
         ["address", "127.0.0.2", LISTED, "elsewhere"],
         "{found}"
     );
-    calls("127.0.0.1", UNLISTED, "another-number");
-    let found = newest(2);
-    assert_eq!(
-        [&found["part"], &found["dialled"]],
-        ["number", UNLISTED],
-        "{found}"
-    );
     // As the trunk's country dials it, from somewhere else again.
     calls("127.0.0.3", "2025550199", "national");
-    let found = newest(3);
+    let found = newest(2);
     assert_eq!(
         [&found["part"], &found["source"], &found["dialled"]],
         ["address", "127.0.0.3", UNLISTED],
+        "{found}"
+    );
+    calls("127.0.0.1", UNLISTED, "another-number");
+    let found = newest(3);
+    assert_eq!(
+        [&found["part"], &found["dialled"]],
+        ["number", UNLISTED],
         "{found}"
     );
     // A number of nobody's, and the same source once more: no news.

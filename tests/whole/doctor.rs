@@ -165,15 +165,6 @@ fn a_phone_system_whose_clock_is_off_is_told_of() {
 #[test]
 fn a_port_that_is_somebody_elses_is_told_of() {
     let house = House::new();
-    let all_free = |report: &Value| {
-        let ports = of(report, "port");
-        let is_free = |(level, text, _): &(String, String, String)| {
-            level == "note" && text.ends_with("is free for the daemon.")
-        };
-        ports.len() == 2 && ports.iter().all(is_free)
-    };
-    let (_, report) = house.doctor();
-    assert!(all_free(&report), "{report}");
     let datagrams = UdpSocket::bind(house.sip).expect("the port is free");
     let streams = TcpListener::bind(house.http).expect("the port is free");
     let answering = std::thread::spawn(move || {
@@ -193,15 +184,13 @@ fn a_port_that_is_somebody_elses_is_told_of() {
     let told = ports.iter().filter(|(_, text, _)| text.starts_with(&taken));
     assert_eq!(told.count(), 1, "{report}");
     drop(datagrams);
-    assert!(all_free(&house.doctor().1), "{report}");
 }
 
 #[test]
 fn carriers_that_cannot_be_reached_are_told_of() {
-    if !tools(&["sipp"]) {
-        return;
-    }
-    let daemon = House::new().serve();
+    let names = dns::serve(Vec::new()).to_string();
+    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names);
+    let daemon = house.serve();
     let trunk = |name: &str, host: &str, port: u16| {
         let trunk = json!({
             "name": name, "host": host, "port": port, "transport": "udp", "caller_number": "+442079460000",
@@ -212,7 +201,7 @@ fn carriers_that_cannot_be_reached_are_told_of() {
     let silent = Runtime::new().address();
     trunk("Silent", "127.0.0.1", silent.port());
     trunk("Alive", "127.0.0.1", daemon.sip().port());
-    trunk("Nowhere", "carrier.invalid", 5060);
+    trunk("Nowhere", "carrier.test", 5060);
     let (code, report) = daemon.house.doctor();
     assert_eq!(code, Some(1), "{report}");
     for (name, level, said) in [
