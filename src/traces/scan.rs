@@ -25,6 +25,37 @@ pub(super) fn key(call_id: &[u8]) -> u64 {
     })
 }
 
+/// What a header is looked at for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Meaning {
+    CallId,
+    CSeq,
+    /// Parameters that prove something are struck out.
+    Proofs,
+    /// All of it is struck out.
+    Token,
+    Other,
+}
+
+impl Meaning {
+    /// By the name of the header. Most are told by their length.
+    fn of(name: &[u8]) -> Self {
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        match name.len() {
+            1 if is(b"i") => Self::CallId,
+            4 if is(b"cseq") => Self::CSeq,
+            7 if is(b"call-id") => Self::CallId,
+            13 if is(b"authorization") => Self::Proofs,
+            16 if is(b"www-authenticate") => Self::Proofs,
+            18 if is(b"proxy-authenticate") => Self::Proofs,
+            19 if is(b"proxy-authorization") => Self::Proofs,
+            // The brand before it is the operator's.
+            6.. if name[name.len() - 6..].eq_ignore_ascii_case(b"-token") => Self::Token,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// Looks a message over.
 pub(super) fn look(octets: &mut [u8], is_sent: bool) -> Seen {
     let mut call_id = 0..0;
@@ -33,35 +64,21 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> Seen {
     let first = at;
     while at < octets.len() {
         let end = end_of_header(octets, at);
-        let line = octets[at..end].trim_ascii_end();
-        if line.is_empty() {
+        let line = &mut octets[at..end];
+        if is_blank(line) {
             at = end;
             break;
         }
-        match line[0] | 0x20 {
-            b'c' | b'i' => {
-                if let Some(value) = value_of(line, &[b"call-id", b"i"]) {
-                    call_id = at + value.start..at + value.end;
-                } else if let Some(value) = value_of(line, &[b"cseq"]) {
-                    method = at + value.start..at + value.end;
-                }
+        if let Some(colon) = line.iter().position(|octet| *octet == b':') {
+            let name = line[..colon].trim_ascii_end();
+            let value = trimmed(line, colon + 1);
+            match Meaning::of(name) {
+                Meaning::CallId => call_id = at + value.start..at + value.end,
+                Meaning::CSeq => method = at + value.start..at + value.end,
+                Meaning::Proofs => strike_proofs(&mut line[value]),
+                Meaning::Token => line[value].fill(STRUCK),
+                Meaning::Other => {}
             }
-            b'a' | b'p' | b'w' => {
-                const NAMES: [&[u8]; 4] = [
-                    b"authorization",
-                    b"proxy-authorization",
-                    b"www-authenticate",
-                    b"proxy-authenticate",
-                ];
-                if let Some(value) = value_of(line, &NAMES) {
-                    strike_proofs(&mut octets[at + value.start..at + value.end]);
-                }
-            }
-            _ => {}
-        }
-        // The brand before it is the operator's, and may begin with any letter.
-        if let Some(value) = token(&octets[at..end]) {
-            octets[at + value.start..at + value.end].fill(STRUCK);
         }
         at = end;
     }
@@ -94,13 +111,18 @@ pub(super) fn header<'a>(octets: &'a [u8], names: &[&[u8]]) -> Option<&'a [u8]> 
     None
 }
 
+/// Whether there is nothing in a line, or in those that continue it.
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace)
+}
+
 /// Behind the header that begins here, with the lines that continue it.
 fn end_of_header(octets: &[u8], at: usize) -> usize {
     let mut end = at;
     loop {
         end = memchr::memchr(b'\n', &octets[end..]).map_or(octets.len(), |line| end + line + 1);
-        let is_empty = octets[at..end].trim_ascii().is_empty();
-        if is_empty || !matches!(octets.get(end), Some(b' ' | b'\t')) {
+        let goes_on = matches!(octets.get(end), Some(b' ' | b'\t'));
+        if !goes_on || is_blank(&octets[at..end]) {
             return end;
         }
     }
@@ -116,14 +138,6 @@ fn value_of(line: &[u8], names: &[&[u8]]) -> Option<std::ops::Range<usize>> {
         let blank = rest.len() - rest.trim_ascii_start().len();
         (rest.get(blank) == Some(&b':')).then(|| trimmed(line, name.len() + blank + 1))
     })
-}
-
-fn token(line: &[u8]) -> Option<std::ops::Range<usize>> {
-    let colon = memchr::memchr(b':', line)?;
-    let name = line[..colon].trim_ascii_end();
-    let (_, last) = name.split_at_checked(name.len().checked_sub(6)?)?;
-    last.eq_ignore_ascii_case(b"-token")
-        .then(|| trimmed(line, colon + 1))
 }
 
 fn trimmed(line: &[u8], from: usize) -> std::ops::Range<usize> {
