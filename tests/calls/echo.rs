@@ -57,8 +57,20 @@ fn a_phone_is_transferred_by_a_key() {
     assert!(up.is_some(), "{}", phone.output());
     phone.press("2");
     answering.wait_for("ACK");
-    let record = daemon.record();
+    // Where its 200 comes at once, it is for the phone to leave.
+    let is_settled = || {
+        let state = &daemon.calls()[0]["transfer"]["state"];
+        (state == "completed" || state == "unknown").then_some(())
+    };
+    let settled = Deadline::after(Duration::from_secs(20)).poll(is_settled);
+    assert!(
+        settled.is_some(),
+        "{:?}\n{}",
+        daemon.calls(),
+        phone.output()
+    );
     let output = phone.leave();
+    let record = daemon.record();
     let answering = answering.finish();
     assert_eq!(record["status"], "transferred", "{record}\n{output}");
     assert_eq!(record["transfer"]["destination"], "Desk", "{record}");

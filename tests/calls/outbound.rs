@@ -449,11 +449,6 @@ fn each_cap_refuses_the_next_call() {
             json!({"max_concurrent_calls": 1}),
         ),
         (
-            "of the trunk a second",
-            None,
-            json!({"calls_per_second": 1}),
-        ),
-        (
             "of the org at once",
             Some("TRUNKLINE__LIMITS__OUTBOUND_CALLS"),
             json!({}),

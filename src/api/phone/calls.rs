@@ -145,12 +145,14 @@ const LOOKS: u32 = 50;
 
 /// Why nothing can be done with a call that ought to be up here.
 pub(super) fn not_up(api: &Api, call: &Call) -> ApiError {
-    let here = api.live().one(call.org_id, call.id).is_some();
-    ApiError::Conflict(if here || call.ended_at.is_some() {
-        "The call is over".to_owned()
-    } else {
-        "The call is not up on this node".to_owned()
-    })
+    let live = api.live().one(call.org_id, call.id);
+    let sentence = match (live, call.ended_at) {
+        (_, Some(_)) => "The call is over",
+        (Some(live), None) if live.over => "The call is over",
+        (Some(_), None) => "The call is not with its agent any more",
+        (None, None) => "The call is not up on this node",
+    };
+    ApiError::Conflict(sentence.to_owned())
 }
 
 /// A call as it is now. One that is up is shown even while the store doesn't answer.
