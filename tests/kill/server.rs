@@ -75,7 +75,7 @@ impl Database {
                 .expect("the database answers");
             let mut all = Vec::new();
             for table in tables(&mut connection).await {
-                let sql = AssertSqlSafe(format!("SELECT held::text FROM {table} AS held"));
+                let sql = AssertSqlSafe(format!("SELECT the_row::text FROM {table} AS the_row"));
                 let rows: Vec<String> = sqlx::query_scalar(sql)
                     .fetch_all(&mut connection)
                     .await
