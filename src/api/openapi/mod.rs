@@ -31,6 +31,14 @@ pub(super) struct Book {
     paths: Map<String, Value>,
 }
 
+/// The operations of one area, asked with org keys: to read with one scope, to change with another.
+pub(super) struct Area<'b> {
+    book: &'b mut Book,
+    tag: &'static str,
+    read: &'static str,
+    write: &'static str,
+}
+
 /// The document and its page, made when they are first asked for.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
@@ -67,6 +75,21 @@ impl Book {
         methods[method] = operation;
     }
 
+    /// An area of this tag, read with one scope and changed with another.
+    pub(super) const fn area(
+        &mut self,
+        tag: &'static str,
+        read: &'static str,
+        write: &'static str,
+    ) -> Area<'_> {
+        Area {
+            book: self,
+            tag,
+            read,
+            write,
+        }
+    }
+
     fn finish(mut self, server: Option<&str>) -> Value {
         let mut schemas = self.generator.take_definitions(true);
         schemas.insert("Error".to_owned(), error(true));
@@ -93,6 +116,26 @@ impl Book {
         document
     }
 }
+
+/// A method of [`Area`] for each of HTTP.
+macro_rules! methods {
+    ($($method:ident $scope:ident),*) => {
+        impl Area<'_> {$(
+            /// Describes an operation of this method, as [`Book::add`] does.
+            pub(super) fn $method(
+                &mut self,
+                path: &str,
+                id: &str,
+                summary: &str,
+                tell: impl FnOnce(Operation<'_>) -> Operation<'_>,
+            ) {
+                let (tag, scope) = (self.tag, self.$scope);
+                self.book.add(stringify!($method), path, id, summary, |op| tell(op.tag(tag).org(scope)));
+            }
+        )*}
+    };
+}
+methods!(get read, post write, put write, patch write, delete write);
 
 /// The whole document, for a deployment of this configuration.
 pub fn document(config: &Config) -> Value {

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use trunkline_routing::E164;
 
 use super::schema_of;
+use crate::api::Success;
+use crate::api::page::Page;
 
 /// An operation while it is described.
 pub(in crate::api) struct Operation<'g> {
@@ -196,6 +198,21 @@ impl<'g> Operation<'g> {
     pub(in crate::api) fn gives<T: JsonSchema>(self, status: u16) -> Self {
         let schema = schema_of::<T>(self.generator);
         self.answers(status, "application/json", schema)
+    }
+
+    /// Answers a page of them, newest first.
+    pub(in crate::api) fn lists<T: JsonSchema>(self) -> Self {
+        self.paged().gives::<Page<T>>(200)
+    }
+
+    /// Makes a `T` of what the body says, once for each `Idempotency-Key`.
+    pub(in crate::api) fn makes<T: JsonSchema>(self, body: Value) -> Self {
+        self.once().body(body).gives::<T>(201)
+    }
+
+    /// Answers that it is gone.
+    pub(in crate::api) fn deletes(self) -> Self {
+        self.gives::<Success>(200)
     }
 
     /// Answers what is no value of ours.

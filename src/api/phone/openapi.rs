@@ -16,9 +16,7 @@ use super::sessions::SessionView;
 use super::trace::TraceView;
 use super::transfers::{self, TransferView};
 use super::{READ, WRITE};
-use crate::api::Success;
 use crate::api::openapi::{Book, read_by};
-use crate::api::page::Page;
 use crate::calls::record::{Direction, Status};
 use crate::config::{Config, Voice};
 use crate::explain::DecisionView;
@@ -35,205 +33,146 @@ pub(super) fn describe(book: &mut Book, config: &Config) {
 }
 
 fn agents(book: &mut Book, config: &Config) {
-    const TAG: &str = "Phone agents";
+    let mut of = book.area("Phone agents", READ, WRITE);
     let voices = &config.phone.voices;
-    book.add(
-        "get",
+    of.get(
         "/phone",
         "listAgents",
         "The org's agents, newest first",
-        |op| op.tag(TAG).org(READ).paged().gives::<Page<AgentView>>(200),
+        |op| op.lists::<AgentView>(),
     );
-    book.add("post", "/phone", "createAgent", "Makes an agent", |op| {
+    of.post("/phone", "createAgent", "Makes an agent", |op| {
         let body = read_by(|fields| agents::new_agent(fields, voices));
-        op.tag(TAG)
-            .org(WRITE)
-            .once()
-            .body(body)
-            .gives::<AgentView>(201)
+        op.makes::<AgentView>(body)
     });
-    book.add("get", "/phone/{agent_id}", "showAgent", "One agent", |op| {
-        op.tag(TAG).org(READ).gives::<AgentView>(200)
+    of.get("/phone/{agent_id}", "showAgent", "One agent", |op| {
+        op.gives::<AgentView>(200)
     });
-    book.add(
-        "patch",
+    of.patch(
         "/phone/{agent_id}",
         "updateAgent",
         "Changes an agent: what isn't named stays, `null` clears",
         |op| {
             let body = read_by(|fields| agents::change(fields, voices));
-            op.tag(TAG).org(WRITE).body(body).gives::<AgentView>(200)
+            op.body(body).gives::<AgentView>(200)
         },
     );
-    book.add(
-        "delete",
+    of.delete(
         "/phone/{agent_id}",
         "deleteAgent",
         "Deletes an agent and frees its numbers; calls that are up go on",
-        |op| op.tag(TAG).org(WRITE).gives::<Success>(200),
+        |op| op.deletes(),
     );
-    book.add(
-        "get",
+    of.get(
         "/phone/voices",
         "listVoices",
         "The voices that agents may have",
-        |op| op.tag(TAG).org(READ).paged().gives::<Page<Voice>>(200),
+        |op| op.lists::<Voice>(),
     );
 }
 
 fn numbers(book: &mut Book) {
-    const TAG: &str = "Numbers";
-    book.add(
-        "get",
+    let mut of = book.area("Numbers", READ, WRITE);
+    of.get(
         "/phone/numbers",
         "listNumbers",
         "The org's numbers, verified or not, newest first",
-        |op| op.tag(TAG).org(READ).paged().gives::<Page<NumberView>>(200),
+        |op| op.lists::<NumberView>(),
     );
-    book.add(
-        "post",
+    of.post(
         "/phone/numbers",
         "createNumber",
         "Adds a number, which the operator then verifies",
-        |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .once()
-                .body(read_by(numbers::named))
-                .gives::<NumberView>(201)
-        },
+        |op| op.makes::<NumberView>(read_by(numbers::named)),
     );
-    book.add(
-        "delete",
+    of.delete(
         "/phone/numbers/{number_id}",
         "deleteNumber",
         "Deletes a number and ends its assignment",
-        |op| op.tag(TAG).org(WRITE).gives::<Success>(200),
+        |op| op.deletes(),
     );
 }
 
 fn inbound_trunk(book: &mut Book) {
     const AT: &str = "/phone/sip/inbound-trunk";
-    const TAG: &str = "Inbound trunk";
+    let mut of = book.area("Inbound trunk", READ, WRITE);
     let beneath = |rest: &str| format!("{AT}/{rest}");
-    book.add("get", AT, "showInboundTrunk", "The org's trunk", |op| {
-        op.tag(TAG)
-            .org(READ)
-            .may_refuse(&[404])
+    of.get(AT, "showInboundTrunk", "The org's trunk", |op| {
+        op.may_refuse(&[404])
             .note("`auth_password` is `null` for keys without `phone:write`.")
             .gives::<TrunkView>(200)
     });
-    book.add(
-        "post",
+    of.post(
         AT,
         "createInboundTrunk",
         "Makes the org's trunk; without `phone_numbers` it lists every verified number",
-        |op| {
-            op.tag("Inbound trunk")
-                .org(WRITE)
-                .once()
-                .body(read_by(inbound_trunk::new_trunk))
-                .gives::<TrunkView>(201)
-        },
+        |op| op.makes::<TrunkView>(read_by(inbound_trunk::new_trunk)),
     );
-    book.add(
-        "patch",
+    of.patch(
         AT,
         "updateInboundTrunk",
         "Changes the trunk; `phone_numbers` replaces the list",
         |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .may_refuse(&[404])
+            op.may_refuse(&[404])
                 .body(read_by(inbound_trunk::change))
                 .gives::<TrunkView>(200)
         },
     );
-    book.add(
-        "delete",
+    of.delete(
         AT,
         "deleteInboundTrunk",
         "Deletes the trunk: its credentials stop working",
-        |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .may_refuse(&[404])
-                .gives::<Success>(200)
-        },
+        |op| op.may_refuse(&[404]).deletes(),
     );
-    book.add(
-        "post",
+    of.post(
         &beneath("phone-numbers"),
         "addTrunkNumbers",
         "Lists more numbers; one that is listed changes nothing",
         |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .may_refuse(&[404])
+            op.may_refuse(&[404])
                 .body(read_by(inbound_trunk::more_numbers))
                 .gives::<TrunkView>(200)
         },
     );
-    book.add(
-        "delete",
+    of.delete(
         &beneath("phone-numbers/{phone_number}"),
         "removeTrunkNumber",
         "Takes a number off the list",
-        |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .may_refuse(&[404])
-                .gives::<TrunkView>(200)
-        },
+        |op| op.may_refuse(&[404]).gives::<TrunkView>(200),
     );
-    book.add(
-        "post",
+    of.post(
         &beneath("sync"),
         "syncTrunkNumbers",
         "Lists every verified number and takes off what is no longer verified",
         |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .may_refuse(&[404])
+            op.may_refuse(&[404])
                 .body(read_by(|fields| fields.done(|| Some(()))))
                 .gives::<SyncedView>(200)
         },
     );
-    book.add(
-        "post",
+    of.post(
         &beneath("rotate-credentials"),
         "rotateTrunkCredentials",
         "New credentials; the old ones work for 24 hours more",
         |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .may_refuse(&[404])
+            op.may_refuse(&[404])
                 .once()
                 .body(read_by(|fields| fields.done(|| Some(()))))
                 .gives::<TrunkView>(200)
         },
     );
-    book.add(
-        "get",
+    of.get(
         &beneath("auth-failures"),
         "listAuthFailures",
         "Log-ins that failed under the trunk's user name, newest first",
-        |op| {
-            op.tag(TAG)
-                .org(READ)
-                .may_refuse(&[404])
-                .paged()
-                .gives::<Page<AuthFailureView>>(200)
-        },
+        |op| op.may_refuse(&[404]).lists::<AuthFailureView>(),
     );
-    book.add(
-        "post",
+    of.post(
         "/phone/sip/route-test",
         "testRoute",
         "Who would take a call, and why; nothing is placed",
         |op| {
-            op.tag("Inbound trunk")
-                .org(READ)
+            op.org(READ)
                 .body(read_by(route_test::question))
                 .gives::<DecisionView>(200)
         },
@@ -243,281 +182,204 @@ fn inbound_trunk(book: &mut Book) {
 fn outbound_trunks(book: &mut Book) {
     const AT: &str = "/phone/sip/outbound-trunks";
     const ONE: &str = "/phone/sip/outbound-trunks/{trunk_id}";
-    const TAG: &str = "Outbound trunks";
-    book.add(
-        "get",
+    let mut of = book.area("Outbound trunks", READ, WRITE);
+    of.get(
         AT,
         "listOutboundTrunks",
         "The org's outbound trunks, newest first",
-        |op| {
-            op.tag(TAG)
-                .org(READ)
-                .paged()
-                .gives::<Page<OutboundTrunkView>>(200)
-        },
+        |op| op.lists::<OutboundTrunkView>(),
     );
-    book.add(
-        "post",
+    of.post(
         AT,
         "createOutboundTrunk",
         "Makes an outbound trunk; its password is never returned",
-        |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .once()
-                .body(read_by(outbound_trunks::new_trunk))
-                .gives::<OutboundTrunkView>(201)
-        },
+        |op| op.makes::<OutboundTrunkView>(read_by(outbound_trunks::new_trunk)),
     );
-    book.add(
-        "get",
-        ONE,
-        "showOutboundTrunk",
-        "One outbound trunk",
-        |op| op.tag(TAG).org(READ).gives::<OutboundTrunkView>(200),
-    );
-    book.add(
-        "patch",
+    of.get(ONE, "showOutboundTrunk", "One outbound trunk", |op| {
+        op.gives::<OutboundTrunkView>(200)
+    });
+    of.patch(
         ONE,
         "renameOutboundTrunk",
         "Renames an outbound trunk",
         |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .body(read_by(outbound_trunks::another_name))
+            op.body(read_by(outbound_trunks::another_name))
                 .gives::<OutboundTrunkView>(200)
         },
     );
-    book.add(
-        "delete",
+    of.delete(
         ONE,
         "deleteOutboundTrunk",
         "Deletes an outbound trunk that no agent uses",
-        |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .may_refuse(&[409])
-                .gives::<Success>(200)
-        },
+        |op| op.may_refuse(&[409]).deletes(),
     );
 }
 
 fn transfer_destinations(book: &mut Book) {
     const AT: &str = "/phone/sip/transfer-destinations";
     const ONE: &str = "/phone/sip/transfer-destinations/{destination_id}";
-    const TAG: &str = "Transfer destinations";
-    book.add(
-        "get",
+    let mut of = book.area("Transfer destinations", READ, WRITE);
+    of.get(
         AT,
         "listDestinations",
         "The org's transfer destinations, newest first",
-        |op| {
-            op.tag(TAG)
-                .org(READ)
-                .paged()
-                .gives::<Page<DestinationView>>(200)
-        },
+        |op| op.lists::<DestinationView>(),
     );
-    book.add(
-        "post",
+    of.post(
         AT,
         "createDestination",
         "Makes a destination; names are unique in the org, ignoring case",
-        |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .once()
-                .body(read_by(destinations::described))
-                .gives::<DestinationView>(201)
-        },
+        |op| op.makes::<DestinationView>(read_by(destinations::described)),
     );
-    book.add("get", ONE, "showDestination", "One destination", |op| {
-        op.tag(TAG).org(READ).gives::<DestinationView>(200)
+    of.get(ONE, "showDestination", "One destination", |op| {
+        op.gives::<DestinationView>(200)
     });
-    book.add(
-        "patch",
+    of.patch(
         ONE,
         "updateDestination",
         "Changes a destination; another `type` needs its `value`",
         |op| {
             let body = read_by(|fields| destinations::change(fields, &destinations::ANY));
-            op.tag(TAG)
-                .org(WRITE)
-                .may_refuse(&[409])
+            op.may_refuse(&[409])
                 .body(body)
                 .gives::<DestinationView>(200)
         },
     );
-    book.add(
-        "delete",
+    of.delete(
         ONE,
         "deleteDestination",
         "Deletes a destination: no agent has it any more",
-        |op| op.tag(TAG).org(WRITE).gives::<Success>(200),
+        |op| op.deletes(),
     );
 }
 
 fn of_agents(book: &mut Book) {
     let at = |rest: &str| format!("/phone/sip/agents/{{agent_id}}/{rest}");
-    const TAG: &str = "Assignments";
-    book.add(
-        "get",
+    let mut of = book.area("Assignments", READ, WRITE);
+    of.get(
         &at("config"),
         "showAgentConfig",
         "What is assigned to an agent",
-        |op| op.tag(TAG).org(READ).gives::<ConfigView>(200),
+        |op| op.gives::<ConfigView>(200),
     );
-    book.add(
-        "put",
+    of.put(
         &at("inbound-numbers"),
         "setInboundNumbers",
         "Replaces the numbers that the agent answers",
         |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .may_refuse(&[409])
+            op.may_refuse(&[409])
                 .body(read_by(assignments::numbers))
                 .gives::<ConfigView>(200)
         },
     );
-    book.add(
-        "put",
+    of.put(
         &at("outbound-trunk"),
         "setOutboundTrunk",
         "Sets the trunk that the agent dials through; `null` for none",
         |op| {
-            op.tag(TAG)
-                .org(WRITE)
-                .body(read_by(assignments::trunk))
+            op.body(read_by(assignments::trunk))
                 .gives::<ConfigView>(200)
         },
     );
-    book.add(
-        "get",
+    of.get(
         &at("transfer-destinations"),
         "listAgentDestinations",
         "The agent's destinations, newest first",
-        |op| {
-            op.tag(TAG)
-                .org(READ)
-                .paged()
-                .gives::<Page<DestinationView>>(200)
-        },
+        |op| op.lists::<DestinationView>(),
     );
-    book.add(
-        "post",
+    of.post(
         &at("transfer-destinations"),
         "assignDestination",
         "Assigns a destination: 200 for one that is there, 201 for one that is made",
         |op| {
-            let op = op
-                .tag(TAG)
-                .org(WRITE)
-                .once()
-                .body(read_by(destinations::assigned));
+            let op = op.makes::<DestinationView>(read_by(destinations::assigned));
             op.gives::<DestinationView>(200)
-                .gives::<DestinationView>(201)
         },
     );
-    book.add(
-        "delete",
+    of.delete(
         &at("transfer-destinations/{destination_id}"),
         "unassignDestination",
         "Takes a destination from the agent",
-        |op| op.tag(TAG).org(WRITE).gives::<Success>(200),
+        |op| op.deletes(),
     );
 }
 
 fn calls(book: &mut Book) {
-    const TAG: &str = "Calls";
-    book.add(
-        "get",
+    let mut of = book.area("Calls", "calls:read", "calls:write");
+    of.get(
         "/phone/calls",
         "listCalls",
         "Calls, live ones included, newest first",
         |op| {
-            op.tag(TAG)
-                .org("calls:read")
-                .query(
-                    "agent_id",
-                    json!({"type": "string", "format": "uuid"}),
-                    "Only calls of this agent.",
-                )
-                .query_of::<Direction>("direction", "Only calls of this direction.")
-                .query_of::<Status>("status", "Only calls in this state.")
-                .query(
-                    "number",
-                    json!({"type": "string", "minLength": 1}),
-                    "Only calls from or to this number, as sent or as E.164.",
-                )
-                .query(
-                    "start_date",
-                    date(),
-                    "The earliest start; a date without a time is its beginning, UTC.",
-                )
-                .query(
-                    "end_date",
-                    date(),
-                    "The latest start, inclusive; a date without a time is its end, UTC.",
-                )
-                .paged()
-                .gives::<Page<CallView>>(200)
+            op.query(
+                "agent_id",
+                json!({"type": "string", "format": "uuid"}),
+                "Only calls of this agent.",
+            )
+            .query_of::<Direction>("direction", "Only calls of this direction.")
+            .query_of::<Status>("status", "Only calls in this state.")
+            .query(
+                "number",
+                json!({"type": "string", "minLength": 1}),
+                "Only calls from or to this number, as sent or as E.164.",
+            )
+            .query(
+                "start_date",
+                date(),
+                "The earliest start; a date without a time is its beginning, UTC.",
+            )
+            .query(
+                "end_date",
+                date(),
+                "The latest start, inclusive; a date without a time is its end, UTC.",
+            )
+            .lists::<CallView>()
         },
     );
-    book.add(
-        "get",
-        "/phone/calls/{call_id}",
-        "showCall",
-        "One call",
-        |op| op.tag(TAG).org("calls:read").gives::<CallView>(200),
-    );
-    book.add(
-        "get",
+    of.get("/phone/calls/{call_id}", "showCall", "One call", |op| {
+        op.gives::<CallView>(200)
+    });
+    of.get(
         "/phone/calls/{call_id}/trace",
         "showTrace",
         "The SIP messages of all legs where the node has them that had the call, else 409 naming that node; as JSON, or by `Accept` as a ladder, a picture of it or a pcap",
         |op| {
-            op.tag(TAG)
-                .org("calls:read")
-                .may_refuse(&[409])
+            op.may_refuse(&[409])
                 .gives::<TraceView>(200)
                 .gives_text(200, "text/plain")
                 .gives_text(200, "image/svg+xml")
                 .gives_text(200, "application/vnd.tcpdump.pcap")
         },
     );
-    book.add(
-        "post",
+    of.post(
         "/phone/outbound-call",
         "placeCall",
         "Calls a number through the agent's trunk; the call shows its progress",
         |op| {
             let body = read_by(outbound_call::asked);
-            let op = op.tag(TAG).org("calls:write").once().body(body);
-            op.may_refuse(&[404, 503]).gives::<PlacedView>(201)
+            let op = op.makes::<PlacedView>(body);
+            op.may_refuse(&[404, 503])
         },
     );
-    book.add(
-        "post",
+    of.post(
         "/phone/calls/{call_id}/transfer",
         "transferCall",
         "Hands the caller to a destination of the agent; what becomes of it is on the call",
         |op| {
             let body = read_by(transfers::asked);
-            let op = op.tag(TAG).org_or_session("calls:write");
+            let op = op.org_or_session("calls:write");
             op.once()
                 .body(body)
                 .may_refuse(&[503])
                 .gives::<TransferView>(202)
         },
     );
-    book.add(
-        "post",
+    of.post(
         "/phone/calls/{call_id}/hangup",
         "hangUpCall",
         "Ends a call on both sides: 202 while its end is not recorded yet",
         |op| {
-            let op = op.tag(TAG).org_or_session("calls:write");
+            let op = op.org_or_session("calls:write");
             let op = op.may_refuse(&[409, 503]);
             op.body(read_by(|fields| fields.done(|| Some(()))))
                 .gives::<CallView>(200)
@@ -536,27 +398,21 @@ fn calls(book: &mut Book) {
             "Ends a hold: 202 while both sides haven't agreed yet, 409 if one refuses",
         ),
     ] {
-        book.add("post", path, id, title, |op| {
-            let op = op.tag(TAG).org("calls:write").may_refuse(&[409, 503]);
+        of.post(path, id, title, |op| {
+            let op = op.may_refuse(&[409, 503]);
             op.body(read_by(|fields| fields.done(|| Some(()))))
                 .gives::<CallView>(200)
                 .gives::<CallView>(202)
         });
     }
-    book.add(
-        "get",
+    of.get(
         "/phone/sessions/{session_id}",
         "showSession",
         "What an agent's runtime wants to know of its call",
-        |op| {
-            op.tag(TAG)
-                .org_or_session("calls:read")
-                .gives::<SessionView>(200)
-        },
+        |op| op.org_or_session("calls:read").gives::<SessionView>(200),
     );
-    book.add("get", "/phone/events", "streamEvents", "What happens, as server-sent events", |op| {
-        op.tag(TAG).org("calls:read")
-            .note("Without `types` those come that the key's scopes allow. A stream begins after `Last-Event-ID`, or now.")
+    of.get("/phone/events", "streamEvents", "What happens, as server-sent events", |op| {
+        op.note("Without `types` those come that the key's scopes allow. A stream begins after `Last-Event-ID`, or now.")
             .query("types", json!({"type": "string"}), "Event types, separated by commas.")
             .query("last_event_id", json!({"type": "string"}), "For clients that can't set `Last-Event-ID`; `0` is the oldest event kept.")
             .may_refuse(&[503])
