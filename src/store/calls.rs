@@ -7,7 +7,8 @@ use uuid::Uuid;
 use super::column::{Unreadable, from_row, json, maybe, micros, moment, named, number, small};
 use super::error::{Error, Kind, Wrong};
 use super::page::{Page, Position};
-use super::pool::{fetch_all, fetch_one, fetch_optional};
+use super::pool::{Source, fetch_all, fetch_one, fetch_optional};
+use super::transfers::last_transfers;
 use super::{CallTransfer, Store};
 use crate::calls::record::{Direction, HangupBy, Status};
 
@@ -93,6 +94,95 @@ macro_rules! matching {
     };
 }
 
+/// Calls that are counted in passing; where there are more, it takes its time.
+const MOST_PEEKED: i64 = 10_000;
+
+impl CallFilter {
+    /// Whether an index alone finds what it lets pass.
+    const fn passes_all_of_a_time(&self) -> bool {
+        self.agent.is_none()
+            && self.direction.is_none()
+            && self.status.is_none()
+            && self.number.is_none()
+    }
+}
+
+/// The page after a place, of so many; what matches is counted up to `most`.
+async fn page(
+    mut on: Source<'_>,
+    org: Uuid,
+    filter: &CallFilter,
+    (after, limit): (Position, u32),
+    most: i64,
+) -> Result<Page<Call>, Error> {
+    let items = items(on.source(), org, filter, after, i64::from(limit) + 1).await?;
+    let total = count(on.source(), org, filter, most).await?;
+    let mut page = Page::of(items, limit, total, |call| Position {
+        at: call.started_at,
+        id: call.id,
+    });
+    let ids: Vec<Uuid> = page.items.iter().map(|call: &Call| call.id).collect();
+    let mut transfers = last_transfers(on, org, &ids).await?;
+    for call in &mut page.items {
+        call.transfer = transfers.remove(&call.id);
+    }
+    Ok(page)
+}
+
+/// The calls after a place, without their transfers.
+async fn items(
+    mut on: Source<'_>,
+    org: Uuid,
+    filter: &CallFilter,
+    after: Position,
+    limit: i64,
+) -> Result<Vec<Call>, Error> {
+    fetch_all!(
+        on,
+        concat!(
+            "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE ",
+            matching!(),
+            " AND (started_at, id) < ($8, $9) ORDER BY started_at DESC, id DESC LIMIT $10"
+        ),
+        org,
+        filter.agent,
+        filter.direction.map(Direction::as_str),
+        filter.status.map(Status::as_str),
+        filter.number.as_deref(),
+        filter.from.map_or(0, micros),
+        filter.to.map_or(i64::MAX, micros),
+        after.at_micros(),
+        after.id,
+        limit,
+    )
+}
+
+/// How many match, up to `most`.
+async fn count(
+    mut on: Source<'_>,
+    org: Uuid,
+    filter: &CallFilter,
+    most: i64,
+) -> Result<i64, Error> {
+    let (total,): (i64,) = fetch_one!(
+        on,
+        concat!(
+            "SELECT COUNT(*) FROM (SELECT 1 AS one FROM calls WHERE ",
+            matching!(),
+            " LIMIT $8) AS matching"
+        ),
+        org,
+        filter.agent,
+        filter.direction.map(Direction::as_str),
+        filter.status.map(Status::as_str),
+        filter.number.as_deref(),
+        filter.from.map_or(0, micros),
+        filter.to.map_or(i64::MAX, micros),
+        most,
+    )?;
+    Ok(total)
+}
+
 /// The calls.
 #[derive(Copy, Clone, Debug)]
 pub struct Calls<'s>(pub(super) &'s Store);
@@ -134,46 +224,20 @@ impl Calls<'_> {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Call>, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
-        let after = after.unwrap_or(Position::START);
-        let items: Vec<Call> = fetch_all!(
-            reading,
-            concat!(
-                "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE ",
-                matching!(),
-                " AND (started_at, id) < ($8, $9) ORDER BY started_at DESC, id DESC LIMIT $10"
-            ),
-            org,
-            filter.agent,
-            filter.direction.map(Direction::as_str),
-            filter.status.map(Status::as_str),
-            filter.number.as_deref(),
-            filter.from.map_or(0, micros),
-            filter.to.map_or(i64::MAX, micros),
-            after.at_micros(),
-            after.id,
-            i64::from(limit) + 1,
-        )?;
-        let (total,): (i64,) = fetch_one!(
-            reading,
-            concat!("SELECT COUNT(*) FROM calls WHERE ", matching!()),
-            org,
-            filter.agent,
-            filter.direction.map(Direction::as_str),
-            filter.status.map(Status::as_str),
-            filter.number.as_deref(),
-            filter.from.map_or(0, micros),
-            filter.to.map_or(i64::MAX, micros),
-        )?;
+        let place = (after.unwrap_or(Position::START), limit);
+        let pool = self.0.pool();
+        if !filter.passes_all_of_a_time() {
+            // Who knows how many are passed over before one is found.
+            let mut reading = pool.snapshot().await?;
+            return page(reading.source(), org, filter, place, i64::MAX).await;
+        }
+        let mut reading = pool.peek_snapshot().await?;
+        let mut page = page(reading.source(), org, filter, place, MOST_PEEKED).await?;
         drop(reading);
-        let mut page = Page::of(items, limit, total, |call| Position {
-            at: call.started_at,
-            id: call.id,
-        });
-        let ids: Vec<Uuid> = page.items.iter().map(|call: &Call| call.id).collect();
-        let mut transfers = self.transfers(org, &ids).await?;
-        for call in &mut page.items {
-            call.transfer = transfers.remove(&call.id);
+        if page.total == MOST_PEEKED.unsigned_abs() {
+            let mut reading = pool.read().await?;
+            let total = count(reading.source(), org, filter, i64::MAX).await?;
+            page.total = total.unsigned_abs();
         }
         Ok(page)
     }
@@ -188,8 +252,8 @@ impl Calls<'_> {
                    WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL";
         let row: Option<Call> = fetch_optional!(reading, sql, org, call)?;
         let mut found = row.ok_or(Wrong::Absent(Kind::Call))?;
-        drop(reading);
-        found.transfer = self.transfers(org, &[call]).await?.remove(&call);
+        let mut transfers = last_transfers(reading.source(), org, &[call]).await?;
+        found.transfer = transfers.remove(&call);
         Ok(found)
     }
 

@@ -13,7 +13,7 @@ use super::destinations::target;
 use super::error::Error;
 use super::event::{EventType, NewEvent};
 use super::handoffs::{self, NewHandoff};
-use super::pool::{Writing, execute, fetch_all};
+use super::pool::{Source, Writing, execute, fetch_all};
 use crate::calls::handoff::{Reason, Sentiment};
 use crate::calls::record::{Fact, Transfer, TransferState, Way};
 use crate::directory::settings::TransferTarget;
@@ -96,37 +96,32 @@ impl From<&Transfer> for CallTransfer {
     }
 }
 
-impl Calls<'_> {
-    /// The last transfer of each of these calls, by call.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn transfers(
-        self,
-        org: Uuid,
-        calls: &[Uuid],
-    ) -> Result<HashMap<Uuid, CallTransfer>, Error> {
-        if calls.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let mut reading = self.0.pool().peek().await?;
-        let (first, last) = (calls.iter().min(), calls.iter().max());
-        // Ids sort by time, and a page is a stretch of time.
-        let rows: Vec<CallTransfer> = fetch_all!(
-            reading,
-            "SELECT *, type || ' ' || value AS target FROM transfers
-             WHERE org_id = $1 AND call_id BETWEEN $2 AND $3 ORDER BY requested_at, id",
-            org,
-            first.copied(),
-            last.copied(),
-        )?;
-        Ok(rows
-            .into_iter()
-            .filter(|row| calls.contains(&row.call_id))
-            .map(|row| (row.call_id, row))
-            .collect())
-    }
+/// The last transfer of each of these calls, by call.
+pub(super) async fn last_transfers(
+    mut on: Source<'_>,
+    org: Uuid,
+    calls: &[Uuid],
+) -> Result<HashMap<Uuid, CallTransfer>, Error> {
+    let Some((first, last)) = calls.iter().min().zip(calls.iter().max()) else {
+        return Ok(HashMap::new());
+    };
+    // Ids sort by time, and a page is a stretch of time.
+    let rows: Vec<CallTransfer> = fetch_all!(
+        on,
+        "SELECT *, type || ' ' || value AS target FROM transfers
+         WHERE org_id = $1 AND call_id BETWEEN $2 AND $3 ORDER BY requested_at, id",
+        org,
+        first,
+        last,
+    )?;
+    Ok(rows
+        .into_iter()
+        .filter(|row| calls.contains(&row.call_id))
+        .map(|row| (row.call_id, row))
+        .collect())
+}
 
+impl Calls<'_> {
     /// Whether a transfer has its row.
     ///
     /// # Errors

@@ -34,8 +34,13 @@ use home::{Home, rows};
 use house::House;
 
 /// Steps that read all there is, of statements with such a beginning, and why they may.
-const WHOLE: [(&str, &str, &str); 2] = [
+const WHOLE: [(&str, &str, &str); 3] = [
     ("changes_pruned", "SELECT", "a table of one row"),
+    (
+        "SCAN matching",
+        "SELECT COUNT(*) FROM (SELECT 1 AS one FROM calls",
+        "no table: the rows that the query within has found by its index",
+    ),
     (
         "SCAN contacts",
         "INSERT INTO orgs",

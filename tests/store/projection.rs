@@ -19,6 +19,7 @@ crate::on_both!(
     a_hold_is_shown_as_it_was_told_last,
     what_a_node_is_asked_is_done_once,
     calls_are_listed_by_page,
+    many_calls_are_counted_to_the_last,
     nodes_take_turns,
 );
 
@@ -451,6 +452,36 @@ async fn calls_are_listed_by_page(bed: &Bed) {
             (expected, expected.len() as u64),
             "{name}"
         );
+    }
+}
+
+async fn many_calls_are_counted_to_the_last(bed: &Bed) {
+    const COPIES: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at)
+        WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 10000)
+        SELECT gen_random_uuid(), org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at - turn
+        FROM calls CROSS JOIN turns";
+    const ON_SQLITE: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at)
+        WITH RECURSIVE turns (turn) AS (SELECT 1 UNION ALL SELECT turn + 1 FROM turns WHERE turn < 10000)
+        SELECT randomblob(16), org_id, node, boot, session_id, direction, status, from_number, to_number, caller_call_id, started_at - turn
+        FROM calls CROSS JOIN turns";
+    let store = bed.open().await;
+    let first = Fact::Started(started(1, NOW).into());
+    store
+        .calls()
+        .project(RUN, &[first])
+        .await
+        .expect("projected");
+    let copies = if bed.is_postgres() { COPIES } else { ON_SQLITE };
+    bed.execute(copies).await;
+    let inbound = CallFilter {
+        direction: Some(Direction::Inbound),
+        ..CallFilter::default()
+    };
+    for filter in [CallFilter::default(), inbound] {
+        let page = store.calls().list(ORG, &filter, None, 3).await;
+        let page = page.expect("a page");
+        assert_eq!((page.total, page.items.len()), (10_001, 3), "{filter:?}");
+        assert_eq!(page.items[0].id.as_u128(), 1);
     }
 }
 
