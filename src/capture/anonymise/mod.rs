@@ -445,8 +445,23 @@ impl Anonymiser {
         format!("{code} {} {}", self.place(agent), self.text(text))
     }
 
-    /// Words stay; addresses are replaced, and numbers of seven and more digits.
+    /// Words stay; URIs and addresses are replaced, and numbers of seven and more digits.
     fn text(&mut self, text: &str) -> String {
+        let lower = text.to_ascii_lowercase();
+        let mut shown = String::with_capacity(text.len());
+        let mut at = 0;
+        while let Some(found) = next_uri(&lower[at..]).map(|found| at + found) {
+            let uri = &text[found..];
+            let end = uri.find([' ', '"', '<', '>', ',']).unwrap_or(uri.len());
+            shown.push_str(&self.words(&text[at..found]));
+            shown.push_str(&self.uri(&uri[..end]));
+            at = found + end;
+        }
+        shown.push_str(&self.words(&text[at..]));
+        shown
+    }
+
+    fn words(&mut self, text: &str) -> String {
         let text = self.plain(text);
         let mut shown = String::new();
         let mut rest = text.as_str();
@@ -509,6 +524,12 @@ impl Anonymiser {
         }
         run.to_owned()
     }
+}
+
+/// Where a URI begins.
+fn next_uri(lower: &str) -> Option<usize> {
+    let schemes = ["sip:", "sips:", "tel:"].iter();
+    schemes.filter_map(|scheme| lower.find(scheme)).min()
 }
 
 /// Before and behind a separator that stands outside of quotes.
@@ -660,6 +681,7 @@ mod tests {
             "User-Agent: Phone 1.2 0015657secret4b150 00:15:65:7b:15:00",
             "User-Agent: Phone 1.2 001565748150 805ec0secret",
             "Reason: SIP;cause=486;text=\"+442071838750 is busy\"",
+            "Warning: 392 h:5060 \"Noisy feedback: in_uri=sip:secret@secret.example out_uri=<SIP:secret.example>, tel:+442071838750\"",
             "Refer-To: <sip:1@h?Referred-By=secret>",
             "X-Anything: secret",
             "secret",
