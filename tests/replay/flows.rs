@@ -1,7 +1,8 @@
 //! `trunkline replay`: the flows of `fixtures/flows` go as captured, in any order, on UDP and TCP; what was changed is found and named.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
@@ -12,6 +13,23 @@ use crate::shell::{Ran, Shell};
 /// What the flows dial, and the number of the agent that echoes.
 const DIALLED: &str = "+12025550123";
 const ECHOING: &str = "+12025550177";
+
+/// A free port below those that the kernel gives out: between two flows nobody holds it, and nobody else is to get it.
+fn own_port() -> u16 {
+    const PORTS: u32 = 8_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    // Test processes that run side by side begin at different places.
+    let start = std::process::id() % PORTS * 97;
+    let is_free = |port: &u16| {
+        let address = (Ipv4Addr::LOCALHOST, *port);
+        UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok()
+    };
+    let mut ports = (0..PORTS).map(|_| {
+        let place = (start + TAKEN.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        u16::try_from(12_000 + place).expect("below 20,000")
+    });
+    ports.find(is_free).expect("a free port")
+}
 
 /// An org of its own for flows that another directory routed.
 struct Tenant {
@@ -66,13 +84,13 @@ impl Stage {
 
     pub(crate) fn within(house: House) -> Self {
         assert_eq!(house.first_number, DIALLED);
-        let runtime = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let runtime = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         house.runtime(&house.first_agent, &format!("sip:{{agent_id}}@{runtime}"));
         let echoes = house.run(&[
             "agent", "create", "--org", &house.org, "--name", "Echo", "--json",
         ]);
         house.assign(ECHOING, echoes["id"].as_str().expect("an id"));
-        let other = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let other = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         let stage = Self {
             daemon: house.serve(),
             runtime,
