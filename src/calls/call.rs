@@ -305,6 +305,8 @@ pub(crate) struct Pending {
     pub(crate) sdp: Option<Box<[u8]>>,
     /// The session that the requester on the other leg gets once this is accepted.
     pub(crate) renewal: Option<SessionTimer>,
+    /// Where that requester is to be found then, if it has moved.
+    pub(crate) target: Option<Box<[u8]>>,
     /// What sending it again with credentials takes, where there are any.
     pub(crate) again: Option<Box<Again>>,
     pub(crate) purpose: Purpose,

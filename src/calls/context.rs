@@ -262,9 +262,7 @@ impl Core {
             });
         }
         self.stateless(endpoint, message, flow, 200, |head| {
-            head.line("Allow", &with_register(ALLOW));
-            head.line("Accept", b"application/sdp");
-            head.line("Supported", b"100rel, timer, replaces");
+            capabilities_with(head, &with_register(ALLOW));
         });
     }
 
@@ -474,6 +472,17 @@ impl Cx<'_> {
         }
         self.way_to(&target).unwrap_or(leg)
     }
+}
+
+/// What we can do, as OPTIONS inside a call is told (RFC 3261 §11.2).
+pub(crate) fn capabilities(head: &mut Head<'_>) {
+    capabilities_with(head, ALLOW);
+}
+
+fn capabilities_with(head: &mut Head<'_>, methods: &[u8]) {
+    head.line("Allow", methods);
+    head.line("Accept", b"application/sdp");
+    head.line("Supported", b"100rel, timer, replaces");
 }
 
 /// Outside calls a PBX may register as well.

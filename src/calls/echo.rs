@@ -133,6 +133,13 @@ impl Call {
         self.refuse_with(cx, end, None, lines, b"");
     }
 
+    /// Takes the Contact of a change that is accepted.
+    fn caller_moves(&mut self, message: &Message<'_>) {
+        if let Some(held) = self.caller.dialogs.first_mut() {
+            held.dialog.refresh_target(message);
+        }
+    }
+
     /// The caller's re-INVITE, answered here.
     pub(crate) fn echo_reinvite(
         &mut self,
@@ -143,6 +150,7 @@ impl Call {
     ) {
         match self.echo_body(message) {
             Ok((body, audio)) => {
+                self.caller_moves(message);
                 self.tell_media(cx, audio);
                 self.take_renewal(cx, Side::Caller, renewal);
                 self.remember_sdp(Side::Caller, &body);
@@ -164,6 +172,7 @@ impl Call {
     ) {
         match self.echo_body(message) {
             Ok((body, audio)) => {
+                self.caller_moves(message);
                 self.tell_media(cx, audio);
                 self.take_renewal(cx, Side::Caller, renewal);
                 self.remember_sdp(Side::Caller, &body);

@@ -275,13 +275,8 @@ impl Call {
         let Some(invite) = self.invite else {
             return self.end_outbound(cx, end);
         };
-        let fresh = cx.core.minter.tag(self.slot, cx.endpoint.entropy());
-        let tag = self
-            .caller
-            .dialogs
-            .last()
-            .map_or(fresh.as_bytes(), |held| held.dialog.local_tag());
-        cx.respond_as(invite, (end.sip_code, phrase), Some(tag), lines, body);
+        // The tag is that of the answers before this one, the CANCEL's among them (RFC 3261 §9.2).
+        cx.respond_as(invite, (end.sip_code, phrase), None, lines, body);
         cx.endpoint.set_owner(invite, NOBODY);
         self.end(cx, end);
     }

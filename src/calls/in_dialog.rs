@@ -11,7 +11,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::call::{Call, LEFT, Pending, Phase, Purpose, Side, Speaker};
-use super::context::{ALLOW, CallTimer, Cx};
+use super::context::{ALLOW, CallTimer, Cx, capabilities};
 use super::crossing::{self, Place, lacking_options};
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
@@ -89,7 +89,7 @@ impl Call {
                 self.relay(cx, side, fork, server, message);
                 self.on_key(cx, org, message);
             }
-            Method::Options => cx.respond(server, 200, None, |head| head.line("Allow", ALLOW), b""),
+            Method::Options => cx.respond(server, 200, None, capabilities, b""),
             Method::Prack | Method::Cancel | Method::Ack => {
                 cx.respond(server, 481, None, |_| {}, b"")
             }
@@ -242,6 +242,7 @@ impl Call {
             connected: flow.connection != 0,
             sdp,
             renewal: None,
+            target: None,
             again: again.map(|lines| {
                 Box::new(Again {
                     lines: lines.into(),
@@ -342,7 +343,7 @@ impl Call {
             return Some(pending);
         }
         if let Some(last) = self.pending.last_mut() {
-            last.renewal = pending.renewal;
+            (last.renewal, last.target) = (pending.renewal, pending.target);
             last.again = Some(again);
         }
         None
@@ -362,6 +363,7 @@ impl Call {
         if refreshed {
             self.note_refresh(cx, pending, message);
             self.take_renewal(cx, requester, pending.renewal);
+            self.move_target(requester, pending);
             self.remember_sdp(requester, &self.crossing_sdp(message.body()));
             self.hear_proposed(requester);
             self.hear(pending.side, message);

@@ -25,7 +25,8 @@ impl Call {
         message: &Message<'_>,
     ) {
         if self.phase == Phase::Setup {
-            return cx.respond(server, 491, None, |_| {}, b"");
+            let its_own = side == Side::Caller && self.invite.is_some();
+            return refuse_for_now(cx, server, untimely_status(its_own));
         }
         if !self.may_offer(cx, side, fork, server) {
             return;
@@ -33,9 +34,6 @@ impl Call {
         let Some(renewal) = self.asked_session(cx, server, message) else {
             return;
         };
-        if let Some(dialog) = self.leg(side).and_then(|leg| leg.dialog(fork)) {
-            dialog.refresh_target(message);
-        }
         self.note_proposal(side, message);
         if matches!(self.speaker, Speaker::Echo(_)) {
             return self.echo_reinvite(cx, renewal, server, message);
@@ -59,10 +57,10 @@ impl Call {
         let Some(renewal) = self.asked_session(cx, server, message) else {
             return;
         };
-        if let Some(dialog) = self.leg(side).and_then(|leg| leg.dialog(fork)) {
-            dialog.refresh_target(message);
-        }
         if !offers {
+            if let Some(dialog) = self.leg(side).and_then(|leg| leg.dialog(fork)) {
+                dialog.refresh_target(message);
+            }
             self.take_renewal(cx, side, renewal);
             return self.accept_refresh(cx, side, server);
         }
@@ -73,7 +71,8 @@ impl Call {
         self.relay_change(cx, side, fork, server, message, renewal);
     }
 
-    /// Hands an offer to the other leg. What was asked of this leg's session counts once it is accepted.
+    /// Hands an offer to the other leg. What was asked of this leg's session and target counts once it is accepted, and not at all
+    /// if it isn't (RFC 3261 §8.2).
     pub(crate) fn relay_change(
         &mut self,
         cx: &mut Cx<'_>,
@@ -85,6 +84,9 @@ impl Call {
     ) {
         self.disturb_hold();
         let (method, purpose) = (message.method(), Purpose::Relay(server));
+        let dialog = self.leg(side).and_then(|leg| leg.dialog_ref(fork));
+        let target = dialog.and_then(|dialog| dialog.moves_to(message));
+        let target = target.map(Box::from);
         let sent = self.send_in_dialog(
             cx,
             side.other(),
@@ -95,7 +97,7 @@ impl Call {
             |_| {},
         );
         match self.pending.last_mut().filter(|_| sent) {
-            Some(pending) => pending.renewal = renewal,
+            Some(pending) => (pending.renewal, pending.target) = (renewal, target),
             None => {
                 self.fail_successor(server);
                 cx.respond(server, 503, None, |_| {}, b"");
@@ -120,19 +122,14 @@ impl Call {
         let Some(status) = self.untimely(side, fork) else {
             return true;
         };
-        let later = |head: &mut Head<'_>| {
-            if status == 500 {
-                head.number("Retry-After", 3);
-            }
-        };
-        cx.respond(server, status, None, later, b"");
+        refuse_for_now(cx, server, status);
         false
     }
 
     /// Why an offer from `side` can't begin now: 500 while an offer of its own has no answer, 491 while anybody else's hasn't, or
     /// while the answer may not have arrived (RFC 3261 §14.2, RFC 3311 §5.2).
     fn untimely(&self, side: Side, fork: u8) -> Option<u16> {
-        let status = |its_own: bool| Some(if its_own { 500 } else { 491 });
+        let status = |its_own: bool| Some(untimely_status(its_own));
         let setup = self.setup.as_deref();
         if let Some(setup) = setup.filter(|setup| !setup.agreed.contains(&fork)) {
             return status(setup.caller_offered == (side == Side::Caller));
@@ -226,6 +223,7 @@ impl Call {
         }
         self.succeed(cx, server);
         let requester = pending.side.other();
+        self.move_target(requester, pending);
         if requester == Side::Caller {
             // With its own re-INVITE the callee has got the runtime's media.
             self.joined(cx);
@@ -237,6 +235,14 @@ impl Call {
         let more =
             |head: &mut Head<'_>| crossing::copy_headers(head, message, Place::Response, &prefix);
         self.accept_reinvite(cx, requester, (server, pending.theirs), body, delayed, more);
+    }
+
+    /// What a requester asked for was accepted: from now on it is where it then said.
+    pub(crate) fn move_target(&mut self, requester: Side, pending: &Pending) {
+        let dialog = self.leg(requester).and_then(|leg| leg.dialog(pending.fork));
+        if let Some((dialog, target)) = dialog.zip(pending.target.as_deref()) {
+            dialog.move_to(target);
+        }
     }
 
     /// 200 to a re-INVITE; its ACK is awaited.
@@ -434,4 +440,20 @@ impl Call {
         }
         cx.endpoint.cancel(client, &lines, cx.now);
     }
+}
+
+/// 500 for an offer while one of the same side has no answer, 491 while the other side's hasn't.
+const fn untimely_status(its_own: bool) -> u16 {
+    if its_own { 500 } else { 491 }
+}
+
+/// Refuses a change that comes too early; with a 500 goes when to try again, from 0 to 10 s by chance (RFC 3261 §14.2, RFC 3311 §5.2).
+fn refuse_for_now(cx: &mut Cx<'_>, server: ServerTx, status: u16) {
+    let seconds = cx.endpoint.entropy().bits64() % 11;
+    let later = |head: &mut Head<'_>| {
+        if status == 500 {
+            head.number("Retry-After", seconds);
+        }
+    };
+    cx.respond(server, status, None, later, b"");
 }

@@ -16,6 +16,7 @@ mod explained;
 mod harness;
 mod health;
 mod held;
+mod letter;
 mod outbound;
 mod proxied;
 mod referrals;

@@ -129,6 +129,20 @@ impl Dialog {
         }
     }
 
+    /// Where the peer says in a target refresh that it is now, if that is elsewhere.
+    pub fn moves_to<'m>(&self, request: &Message<'m>) -> Option<&'m [u8]> {
+        contact(request).filter(|target| *target != self.remote_target())
+    }
+
+    /// Takes another target, once the request that named it is accepted.
+    pub fn move_to(&mut self, target: &[u8]) {
+        let parts = [CALL_ID, LOCAL, REMOTE].map(|part| self.part(part));
+        let [call_id, local, remote] = parts;
+        if let Some((text, ends)) = join([call_id, local, remote, target, self.part(ROUTES)]) {
+            (self.text, self.ends) = (text, ends);
+        }
+    }
+
     /// The INVITE was answered with a 2xx.
     pub const fn confirm(&mut self) {
         self.confirmed = true;

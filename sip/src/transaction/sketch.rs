@@ -9,7 +9,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::flow::Flow;
-use crate::wire::{Message, print};
+use crate::wire::message::unfold;
+use crate::wire::{HeaderName, Message, Method, print};
 
 use super::Response;
 
@@ -86,6 +87,8 @@ pub(crate) struct RequestSketch {
     /// The header lines that are copied, in the order of [`print::response`].
     octets: Box<[u8]>,
     record_route: Range<usize>,
+    /// Where Timestamp begins, which stands last and is a 100's alone (RFC 3261 §8.2.6.1).
+    timestamp: usize,
     /// The end of the To value, where a tag goes.
     to_end: usize,
     tagged: bool,
@@ -97,12 +100,15 @@ impl RequestSketch {
         let start = scratch.len();
         // 183, because whatever any response copies is copied into that one.
         print::response(scratch, request, flow, 183, None, None, "", b"", b"");
-        let sketch = Self::cut(&scratch[start..], request.to_tag().is_some());
+        // No other request has a 100.
+        let is_invite = request.method() == Method::Invite;
+        let timestamp = request.first(HeaderName::Timestamp).filter(|_| is_invite);
+        let sketch = Self::cut(&scratch[start..], timestamp, request.to_tag().is_some());
         scratch.truncate(start);
         sketch
     }
 
-    fn cut(response: &[u8], tagged: bool) -> Self {
+    fn cut(response: &[u8], timestamp: Option<&[u8]>, tagged: bool) -> Self {
         let mut kept = Scratch::new();
         let mut record_route: Option<Range<usize>> = None;
         let mut to_end = 0;
@@ -115,9 +121,15 @@ impl RequestSketch {
                 to_end = kept.len() - LINE_END.len();
             }
         }
+        let above = kept.len();
+        if let Some(value) = timestamp {
+            kept.extend_from_slice(b"Timestamp: ");
+            push_line(&mut kept, &unfold(value));
+        }
         Self {
             octets: Box::from(&kept[..]),
             record_route: record_route.unwrap_or_default(),
+            timestamp: above,
             to_end,
             tagged,
         }
@@ -160,7 +172,11 @@ impl RequestSketch {
             out.extend_from_slice(b";tag=");
             out.extend(tag.iter().filter(|octet| !octet.is_ascii_control()));
         }
-        out.extend_from_slice(&self.octets[self.to_end..]);
+        let end = match response.status {
+            100 => self.octets.len(),
+            _ => self.timestamp,
+        };
+        out.extend_from_slice(&self.octets[self.to_end..end]);
         out.extend_from_slice(response.head);
         if !server.is_empty() {
             print::Head::new(out).line("Server", server.as_bytes());
@@ -322,6 +338,20 @@ mod tests {
                     "{name} to {routes}{to}"
                 );
             }
+        }
+    }
+
+    /// RFC 3261 §8.2.6.1.
+    #[test]
+    fn a_timestamp_comes_back_in_the_100_alone() {
+        let octets = invite("Timestamp: 54.2\r\n  1\r\n", "<sip:c@d>");
+        let request = lex(&octets, Framing::Datagram).expect("the request is in order");
+        let sketch = RequestSketch::of(&request, &FLOW, &mut Vec::new());
+        for (status, expected) in [(100, Some(&b"54.2 1"[..])), (180, None), (486, None)] {
+            let mut made = Vec::new();
+            sketch.print(&mut made, &Response::bare(status), Some(b"ours"), "we");
+            let printed = lex(&made, Framing::Stream).expect("what we print is in order");
+            assert_eq!(printed.first(HeaderName::Timestamp), expected, "{status}");
         }
     }
 

@@ -98,7 +98,7 @@ impl<'m> Header<'m> {
 }
 
 /// A header value on one line: each fold becomes one space.
-pub(super) fn unfold(value: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn unfold(value: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'\n', value).is_none() {
         return Cow::Borrowed(value);
     }

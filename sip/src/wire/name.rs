@@ -47,6 +47,7 @@ header_names! {
     Supported = "Supported" | b'k',
     UserAgent = "User-Agent",
     Server = "Server",
+    Timestamp = "Timestamp",
     Authorization = "Authorization",
     ProxyAuthorization = "Proxy-Authorization",
     WwwAuthenticate = "WWW-Authenticate",
