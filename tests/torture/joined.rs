@@ -4,6 +4,7 @@ use trunkline_sip::wire::HeaderName;
 
 use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
 use crate::harness::{Daemon, House};
+use crate::one_shard;
 use crate::peer::{Stranger, status_of};
 use crate::runtime::{Runtime, answer};
 
@@ -233,7 +234,7 @@ fn a_far_end_that_is_not_there_or_refuses_changes_nothing() {
 /// Nobody but ourselves takes an agent's place, whatever it knows of the call.
 #[test]
 fn nobody_else_takes_an_agents_place() {
-    let house = House::new();
+    let house = one_shard(House::new());
     let runtime = Runtime::of(&house);
     let daemon = house.serve();
     let call = Call::new(&daemon, &runtime, "call", 40_002);
