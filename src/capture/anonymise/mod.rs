@@ -9,6 +9,7 @@ mod body;
 mod names;
 mod shuffle;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use trunkline_sip::header::text::{cut_quoted, elements, find_outside};
@@ -463,40 +464,17 @@ impl Anonymiser {
 
     fn words(&mut self, text: &str) -> String {
         let text = self.plain(text);
-        let mut shown = String::new();
-        let mut rest = text.as_str();
-        while let Some(at) = rest.find(|char: char| char.is_ascii_digit() || char == '+') {
-            shown.push_str(&rest[..at]);
-            let run = rest[at..]
-                .find(|char: char| !char.is_ascii_digit() && char != '+')
-                .unwrap_or(rest.len() - at);
-            let number = &rest[at..at + run];
-            if run >= 7 {
-                shown.push_str(&self.names.number(number));
-            } else {
-                shown.push_str(number);
-            }
-            rest = &rest[at + run..];
-        }
-        shown.push_str(rest);
-        shown
+        let is_part = |char: char| char.is_ascii_digit() || char == '+';
+        with_runs(&text, is_part, |number| match number.len() {
+            7.. => self.names.number(number).into(),
+            _ => number.into(),
+        })
     }
 
     /// Addresses in a text.
     fn plain(&mut self, text: &str) -> String {
         let is_part = |char: char| char.is_ascii_hexdigit() || char == '.' || char == ':';
-        let mut shown = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(at) = rest.find(is_part) {
-            shown.push_str(&rest[..at]);
-            let run = rest[at..]
-                .find(|char| !is_part(char))
-                .unwrap_or(rest.len() - at);
-            shown.push_str(&self.run(&rest[at..at + run]));
-            rest = &rest[at + run..];
-        }
-        shown.push_str(rest);
-        shown
+        with_runs(text, is_part, |run| self.run(run).into())
     }
 
     /// A run of digits, dots and colons: an address, one with a port, or neither.
@@ -551,27 +529,36 @@ fn blank(text: &str) -> String {
         .collect()
 }
 
-/// Blanks what has as many hexadecimal digits as the address of a network card.
-fn without_hardware(text: &str) -> String {
-    let is_part = |char: char| char.is_ascii_hexdigit() || char == ':' || char == '-';
+/// The text with each run of such characters changed.
+fn with_runs<'t>(
+    text: &'t str,
+    is_part: impl Fn(char) -> bool,
+    mut change: impl FnMut(&'t str) -> Cow<'t, str>,
+) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(is_part) {
-        shown.push_str(&rest[..at]);
-        let run = rest[at..]
-            .find(|char| !is_part(char))
-            .unwrap_or(rest.len() - at);
-        let word = &rest[at..at + run];
-        let digits = word.chars().filter(char::is_ascii_hexdigit).count();
-        shown.push_str(&if digits >= 12 {
-            blank(word)
-        } else {
-            word.to_owned()
-        });
-        rest = &rest[at + run..];
+    while let Some(at) = rest.find(&is_part) {
+        let (before, found) = rest.split_at(at);
+        let end = found.find(|char| !is_part(char)).unwrap_or(found.len());
+        let (run, behind) = found.split_at(end);
+        shown.push_str(before);
+        shown.push_str(&change(run));
+        rest = behind;
     }
     shown.push_str(rest);
     shown
+}
+
+/// Blanks what has as many hexadecimal digits as the address of a network card.
+fn without_hardware(text: &str) -> String {
+    let is_part = |char: char| char.is_ascii_hexdigit() || char == ':' || char == '-';
+    with_runs(text, is_part, |word| {
+        let digits = word.chars().filter(char::is_ascii_hexdigit).count();
+        match digits {
+            12.. => blank(word).into(),
+            _ => word.into(),
+        }
+    })
 }
 
 #[cfg(test)]
