@@ -127,13 +127,13 @@ async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-) -> Result<Json<Page<KeyView>>, ApiError> {
+) -> Result<Page<KeyView>, ApiError> {
     caller.needs(SCOPE)?;
     let paging = Paging::read(&mut query, "api-keys", ());
     query.finish()?;
     let keys = api.store().org_keys();
     let page = keys.page(caller.org, paging.after, paging.limit).await?;
-    Ok(Json(paging.page(page, KeyView::from)))
+    Ok(paging.page(page, KeyView::from))
 }
 
 /// `DELETE /api-keys/{api_key_id}`: revokes a key for good, be it the one that asks.

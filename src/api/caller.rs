@@ -85,7 +85,8 @@ const REVOKED: ApiError = ApiError::Unauthorized("The API key has been revoked")
 /// The key that the token is of; `None` if it was revoked.
 async fn known(api: &Api, token: &str) -> Result<Option<Arc<KnownOrg>>, ApiError> {
     let orgs = &api.credentials().orgs;
-    let look_up = async || look_up(api, token).await;
+    // Seldom needed, and large.
+    let look_up = async || Box::pin(look_up(api, token)).await;
     orgs.or_look_up(presented(token), api.now(), look_up).await
 }
 

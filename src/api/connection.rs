@@ -24,6 +24,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
@@ -111,6 +112,7 @@ where
 fn io<S>(stream: S, idle: Duration) -> Io<S> {
     TokioIo::new(Patient {
         stream,
+        let_others: false,
         unread: None,
         idle,
     })
@@ -248,6 +250,8 @@ where
 /// A stream that gives up on a reader who doesn't read.
 struct Patient<S> {
     stream: S,
+    /// Whether others had their turn since there was something to write.
+    let_others: bool,
     /// Since the last write that found no room.
     unread: Option<Pin<Box<Sleep>>>,
     /// How long that may last.
@@ -255,6 +259,17 @@ struct Patient<S> {
 }
 
 impl<S> Patient<S> {
+    /// Lets the tasks that are ready go first, so that what many connections have to write is written in a row: to wake a reader costs more
+    /// than to write to one that is awake.
+    fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.let_others {
+            return Poll::Ready(());
+        }
+        self.let_others = true;
+        // The runtime wakes this task once the others have run.
+        pin!(yield_now()).poll(context)
+    }
+
     /// Passes on what came of a write, unless there has been no room for too long.
     fn judged<T>(
         &mut self,
@@ -288,6 +303,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         context: &mut Context<'_>,
         octets: &[u8],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.turn(context));
         let wrote = Pin::new(&mut self.stream).poll_write(context, octets);
         self.judged(wrote, context)
     }
@@ -297,6 +313,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         context: &mut Context<'_>,
         octets: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.turn(context));
         let wrote = Pin::new(&mut self.stream).poll_write_vectored(context, octets);
         self.judged(wrote, context)
     }
@@ -306,6 +323,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.let_others = false;
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         self.judged(flushed, context)
     }

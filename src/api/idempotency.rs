@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest as _, FromRequestParts, OriginalUri, Request};
+use axum::extract::{FromRequest as _, FromRequestParts, Request};
 use axum::handler::Handler;
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -106,7 +106,7 @@ where
             let asked = Asked {
                 credential,
                 method: "POST",
-                path: path(&request),
+                path: request.uri().path().to_owned(),
                 key,
                 body,
             };
@@ -155,14 +155,6 @@ fn key(request: &Request) -> Result<Option<String>, KeyFault> {
             "Idempotency-Key: expected 1 to 255 visible characters",
         )),
     }
-}
-
-fn path(request: &Request) -> String {
-    let original = request.extensions().get::<OriginalUri>();
-    original
-        .map_or(request.uri(), |OriginalUri(uri)| uri)
-        .path()
-        .to_owned()
 }
 
 /// Reads the body; gives the request with it, and its SHA-256. One that doesn't arrive whole is the handler's to refuse.

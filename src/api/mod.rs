@@ -16,7 +16,6 @@ mod health;
 mod idempotency;
 mod jwks;
 mod language;
-mod memo;
 mod openapi;
 mod page;
 mod partner;
@@ -108,7 +107,6 @@ struct Inner {
     quotas: quota::Quotas,
     shelf: openapi::Shelf,
     streams: streams::Streams,
-    memo: memo::Memo,
     booking: Option<Booking>,
     session_tokens: SessionTokens,
     draining: AtomicBool,
@@ -126,7 +124,6 @@ impl Api {
             quotas: quota::Quotas::default(),
             shelf: openapi::Shelf::default(),
             streams: streams::Streams::default(),
-            memo: memo::Memo::default(),
             booking,
             session_tokens,
             draining: AtomicBool::new(false),

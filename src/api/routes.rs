@@ -1,16 +1,13 @@
-//! A router that knows its paths, so that tests can walk all of them.
+//! Routes as a flat list, so that tests can walk all of them and a request finds its own in one step.
 
 use axum::Router;
 use axum::routing::MethodRouter;
 
 use super::Api;
 
-/// Routes and their paths.
+/// Paths, and what answers there.
 #[derive(Debug, Default)]
-pub(super) struct Routes {
-    router: Router<Api>,
-    paths: Vec<String>,
-}
+pub(super) struct Routes(Vec<(String, MethodRouter<Api>)>);
 
 impl Routes {
     pub(super) fn new() -> Self {
@@ -19,48 +16,47 @@ impl Routes {
 
     /// Adds a path.
     pub(super) fn route(mut self, path: &str, methods: MethodRouter<Api>) -> Self {
-        self.paths.push(path.to_owned());
-        Self {
-            router: self.router.route(path, methods),
-            ..self
-        }
+        self.0.push((path.to_owned(), methods));
+        self
     }
 
     /// Adds the paths of others beneath `prefix`.
     pub(super) fn nest(mut self, prefix: &str, beneath: Self) -> Self {
-        let paths = beneath.paths.iter();
-        self.paths.extend(paths.map(|path| match path.as_str() {
-            "/" => prefix.to_owned(),
-            path => format!("{prefix}{path}"),
+        let beneath = beneath.0.into_iter();
+        self.0.extend(beneath.map(|(path, methods)| {
+            let path = match path.as_str() {
+                "/" => prefix.to_owned(),
+                path => format!("{prefix}{path}"),
+            };
+            (path, methods)
         }));
-        Self {
-            router: self.router.nest(prefix, beneath.router),
-            ..self
-        }
+        self
     }
 
     /// Adds the paths of others as they are.
     pub(super) fn merge(mut self, others: Self) -> Self {
-        self.paths.extend(others.paths);
-        Self {
-            router: self.router.merge(others.router),
-            ..self
-        }
+        self.0.extend(others.0);
+        self
     }
 
-    /// Puts something around what answers; the paths stay.
-    pub(super) fn wrapped(self, wrap: impl FnOnce(Router<Api>) -> Router<Api>) -> Self {
-        Self {
-            router: wrap(self.router),
-            ..self
-        }
+    /// Puts something around what answers at each path.
+    pub(super) fn wrapped(self, wrap: impl Fn(MethodRouter<Api>) -> MethodRouter<Api>) -> Self {
+        let wrapped = self.0.into_iter();
+        Self(
+            wrapped
+                .map(|(path, methods)| (path, wrap(methods)))
+                .collect(),
+        )
     }
 
     pub(super) fn into_router(self) -> Router<Api> {
-        self.router
+        let routes = self.0.into_iter();
+        routes.fold(Router::new(), |router, (path, methods)| {
+            router.route(&path, methods)
+        })
     }
 
     pub(super) fn into_paths(self) -> Vec<String> {
-        self.paths
+        self.0.into_iter().map(|(path, _)| path).collect()
     }
 }

@@ -7,12 +7,7 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use trunkline_sip::moment::Moment;
 
-/// `2026-01-31T12:00:00.000Z`.
-pub(super) fn written(moment: Moment) -> String {
-    let micros = i64::try_from(moment.as_micros()).unwrap_or(i64::MAX);
-    let timestamp = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
-    format!("{timestamp:.3}")
-}
+pub(super) use crate::store::written;
 
 /// The start of a window: a timestamp, or a date, which begins at its midnight.
 pub(crate) fn start(text: &str) -> Result<Moment, String> {

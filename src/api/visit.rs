@@ -59,7 +59,7 @@ pub(super) async fn of(parts: &Parts, api: &Api) -> Result<Option<Arc<Visit>>, A
     };
     let now = api.now();
     let look_up = async || {
-        let found = api.store().sessions().by_token(hash, now).await?;
+        let found = Box::pin(api.store().sessions().by_token(hash, now)).await?;
         Ok(found.map(|session| Visit { session, hash }))
     };
     let sessions = &api.credentials().sessions;

@@ -331,6 +331,6 @@ from_row!(Call {
 });
 
 /// What a row of calls doesn't hold.
-fn not_here<V>(_: Option<String>) -> Result<Option<V>, Unreadable> {
+fn not_here<V>(_: Option<&str>) -> Result<Option<V>, Unreadable> {
     Ok(None)
 }

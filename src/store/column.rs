@@ -1,8 +1,10 @@
 //! How values stand in columns: times as microseconds, lists and objects as JSON texts, numbers as E.164.
 
 use jiff::Timestamp;
+use jiff::fmt::temporal::DateTimePrinter;
+use rusqlite::types::{FromSqlError, ValueRef};
 use serde::Serialize;
-use serde::de::value::StringDeserializer;
+use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
@@ -59,18 +61,42 @@ pub(crate) fn read<C, V>(
 }
 
 /// Applies `reader` to the column at `place`, which its refusal names.
-pub(crate) fn read_at<C: rusqlite::types::FromSql, V>(
-    row: &rusqlite::Row<'_>,
+pub(crate) fn read_at<'r, C: Stored<'r>, V>(
+    row: &'r rusqlite::Row<'_>,
     place: usize,
     reader: impl Fn(C) -> Result<V, Unreadable>,
 ) -> rusqlite::Result<V> {
-    let refused = |source| {
-        let column = row
-            .get_ref(place)
-            .map_or(rusqlite::types::Type::Null, |value| value.data_type());
-        rusqlite::Error::FromSqlConversionFailure(place, column, source)
-    };
-    reader(row.get(place)?).map_err(refused)
+    let value = row.get_ref(place)?;
+    let refused =
+        |source| rusqlite::Error::FromSqlConversionFailure(place, value.data_type(), source);
+    let column = C::stored(value).map_err(|fault| refused(fault.into()))?;
+    reader(column).map_err(refused)
+}
+
+/// What a reader takes: a number, or a text where it lies.
+pub(crate) trait Stored<'r>: Sized {
+    fn stored(value: ValueRef<'r>) -> Result<Self, FromSqlError>;
+}
+
+impl Stored<'_> for i64 {
+    fn stored(value: ValueRef<'_>) -> Result<Self, FromSqlError> {
+        value.as_i64()
+    }
+}
+
+impl<'r> Stored<'r> for &'r str {
+    fn stored(value: ValueRef<'r>) -> Result<Self, FromSqlError> {
+        value.as_str()
+    }
+}
+
+impl<'r, C: Stored<'r>> Stored<'r> for Option<C> {
+    fn stored(value: ValueRef<'r>) -> Result<Self, FromSqlError> {
+        match value {
+            ValueRef::Null => Ok(None),
+            value => C::stored(value).map(Some),
+        }
+    }
 }
 
 /// Lets a reader pass over NULL.
@@ -88,14 +114,17 @@ pub(crate) fn micros(moment: Moment) -> i64 {
     i64::try_from(moment.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// A time as JSON has it: RFC 3339 in UTC with milliseconds.
+/// How times are written, in JSON and wherever the API shows one.
+static TIMES: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+
+/// A time as JSON has it: RFC 3339 in UTC with milliseconds, as in `2026-01-31T12:00:00.000Z`.
 pub(crate) fn written(moment: Moment) -> String {
     let timestamp = Timestamp::from_microsecond(micros(moment)).unwrap_or(Timestamp::MAX);
-    format!("{timestamp:.3}")
+    TIMES.timestamp_to_string(&timestamp)
 }
 
-pub(crate) fn number(text: String) -> Result<E164, Unreadable> {
-    Ok(E164::parse(&text)?)
+pub(crate) fn number(text: &str) -> Result<E164, Unreadable> {
+    Ok(E164::parse(text)?)
 }
 
 pub(crate) fn count(count: i64) -> Result<u32, Unreadable> {
@@ -103,13 +132,13 @@ pub(crate) fn count(count: i64) -> Result<u32, Unreadable> {
 }
 
 pub(crate) fn parsed<V: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(
-    text: String,
+    text: &str,
 ) -> Result<V, Unreadable> {
     Ok(text.parse()?)
 }
 
-pub(crate) fn json<V: DeserializeOwned>(text: String) -> Result<V, Unreadable> {
-    Ok(serde_json::from_str(&text)?)
+pub(crate) fn json<V: DeserializeOwned>(text: &str) -> Result<V, Unreadable> {
+    Ok(serde_json::from_str(text)?)
 }
 
 pub(crate) fn to_json<V: Serialize + ?Sized>(value: &V) -> String {
@@ -117,8 +146,8 @@ pub(crate) fn to_json<V: Serialize + ?Sized>(value: &V) -> String {
 }
 
 /// A value of an enum that is written as its serde name.
-pub(crate) fn named<V: DeserializeOwned>(text: String) -> Result<V, Unreadable> {
-    let deserializer: StringDeserializer<serde::de::value::Error> = text.into_deserializer();
+pub(crate) fn named<V: DeserializeOwned>(text: &str) -> Result<V, Unreadable> {
+    let deserializer: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
     Ok(V::deserialize(deserializer)?)
 }
 

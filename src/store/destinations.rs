@@ -341,7 +341,7 @@ from_row!(Destination {
 });
 
 /// Type and value, with a blank between.
-pub(super) fn target(text: String) -> Result<TransferTarget, Unreadable> {
+pub(super) fn target(text: &str) -> Result<TransferTarget, Unreadable> {
     match text.split_once(' ') {
         Some(("phone", number)) => Ok(TransferTarget::Phone(E164::parse(number)?)),
         Some(("sip", uri)) => Ok(TransferTarget::Sip(uri.into())),

@@ -44,6 +44,13 @@ from_row!(Handoff {
     created_at: moment,
 });
 
+/// The columns of a [`Handoff`]: lists are long, and others that it has no use for aren't read.
+macro_rules! columns {
+    () => {
+        "handoffs.id, handoffs.org_id, session_id, summary, explanation, reasons, sentiment, handoffs.created_at"
+    };
+}
+
 /// What a handoff is made of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewHandoff {
@@ -248,8 +255,12 @@ async fn items(
     match filter.reason {
         None => fetch_all!(
             reading,
-            "SELECT * FROM handoffs WHERE org_id = $1 AND created_at BETWEEN $2 AND $3
-             ORDER BY created_at DESC LIMIT $4",
+            concat!(
+                "SELECT ",
+                columns!(),
+                " FROM handoffs WHERE org_id = $1 AND created_at BETWEEN $2 AND $3
+             ORDER BY created_at DESC LIMIT $4"
+            ),
             org,
             start,
             end,
@@ -257,10 +268,15 @@ async fn items(
         ),
         Some(reason) => fetch_all!(
             reading,
-            "SELECT handoffs.* FROM handoff_reasons AS of_reason
+            concat!(
+                "SELECT ",
+                columns!(),
+                " FROM handoff_reasons AS of_reason
              CROSS JOIN handoffs WHERE of_reason.org_id = $1 AND of_reason.reason = $2
-             AND of_reason.created_at BETWEEN $3 AND $4 AND handoffs.id = of_reason.handoff_id
-             ORDER BY of_reason.created_at DESC LIMIT $5",
+             AND of_reason.created_at BETWEEN $3 AND $4
+             AND handoffs.org_id = of_reason.org_id AND handoffs.created_at = of_reason.created_at
+             ORDER BY of_reason.created_at DESC LIMIT $5"
+            ),
             org,
             reason.as_str(),
             start,

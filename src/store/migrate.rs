@@ -39,6 +39,7 @@ const MIGRATIONS: &[Migration] = migrations![
     11 "0011_explained",
     12 "0012_draining_nodes",
     13 "0013_between_nodes",
+    14 "0014_handoffs_together",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.
@@ -101,7 +102,7 @@ const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations";
 /// [`newest`] if a newer build got there first; then nothing was done.
 pub(crate) async fn migrate(writing: &mut Writing, now: Moment) -> sqlx::Result<i64> {
     match writing {
-        Writing::Sqlite(transaction, _) => migrate_sqlite(transaction, now).await,
+        Writing::Sqlite(transaction) => migrate_sqlite(transaction, now).await,
         Writing::Postgres(transaction) => migrate_postgres(transaction, now).await,
     }
 }

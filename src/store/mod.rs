@@ -56,6 +56,7 @@ pub use agents::{Agent, AgentChange, AgentKind, Agents, NewAgent};
 pub use asks::{Ask, Asking, Asks};
 pub use auth_failures::{AuthFailure, AuthFailures, NewAuthFailure};
 pub use calls::{Call, CallFilter, Calls};
+pub(crate) use column::written;
 pub use contacts::{Contact, Contacts};
 pub use dedications::{Dedication, Dedications};
 pub use deliveries::{Attempt, Deliveries, Delivery, DeliveryState, Held, Outcome};
@@ -85,7 +86,6 @@ pub use snapshot::{OldCredentials, OrgRows};
 pub use transfers::CallTransfer;
 pub use webhooks::{MOST_WEBHOOKS, NewWebhook, Webhook, WebhookChange, Webhooks};
 
-pub(crate) use column::written;
 use pool::{Pool, Writing};
 use secrets::Vault;
 
@@ -105,12 +105,6 @@ struct Inner {
 }
 
 impl Store {
-    /// Transactions that this process has committed: as long as the number stays, what was read is as it was, but for what other
-    /// processes write. `None` on PostgreSQL, where other nodes do.
-    pub fn commits(&self) -> Option<u64> {
-        self.pool().commits()
-    }
-
     /// Whether other nodes may work on the same data.
     pub fn is_shared(&self) -> bool {
         matches!(self.pool(), Pool::Postgres(_))

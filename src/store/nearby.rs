@@ -1,12 +1,14 @@
 //! Short reads of SQLite on the calling thread. The file is at hand: to find a few rows takes less time than to ask the driver's thread
 //! for them. A read that grows with the database goes through the driver (see `pool`), so that it keeps no other request waiting.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, OpenFlags, Row, Statement, ToSql};
+use rusqlite::{Connection, OpenFlags, Row, Statement, StatementStatus, ToSql};
 
 use super::error::Error;
 
@@ -21,13 +23,26 @@ pub(crate) struct Nearby {
     /// How many may wait for their next use.
     most: usize,
     /// `None` once all are to be closed.
-    at_rest: Mutex<Option<Vec<Connection>>>,
+    at_rest: Mutex<Option<Vec<Open>>>,
+}
+
+/// A connection, and where its statements have their columns.
+struct Open {
+    connection: Connection,
+    places: HashMap<String, Places>,
+}
+
+/// Where the columns of `of` stand in a statement's rows, for as long as it isn't prepared anew.
+struct Places {
+    of: &'static [&'static str],
+    preparations: i32,
+    at: Box<[usize]>,
 }
 
 /// A connection in use.
 pub(crate) struct Held {
     /// There until it is dropped.
-    connection: Option<Connection>,
+    open: Option<Open>,
     /// Whether all that is read shows one state.
     is_snapshot: bool,
     nearby: Arc<Nearby>,
@@ -89,27 +104,32 @@ impl Nearby {
             Some(at_rest) => at_rest.pop(),
             None => return Err(sqlx::Error::PoolClosed.into()),
         };
-        let connection = match at_rest {
-            Some(connection) => connection,
+        let open = match at_rest {
+            Some(open) => open,
             None => self.open()?,
         };
         Ok(Held {
-            connection: Some(connection),
+            open: Some(open),
             is_snapshot,
             nearby: Arc::clone(self),
         })
     }
 
-    fn open(&self) -> rusqlite::Result<Connection> {
+    fn open(&self) -> rusqlite::Result<Open> {
         // One thread at a time uses a connection, and none may bring the file into being.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.file, flags)?;
         connection.pragma_update(None, "query_only", true)?;
+        // A statement is planned once, whatever its values.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(PREPARED);
-        Ok(connection)
+        Ok(Open {
+            connection,
+            places: HashMap::new(),
+        })
     }
 
-    fn at_rest(&self) -> MutexGuard<'_, Option<Vec<Connection>>> {
+    fn at_rest(&self) -> MutexGuard<'_, Option<Vec<Open>>> {
         self.at_rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -117,14 +137,14 @@ impl Nearby {
 impl Drop for Held {
     fn drop(&mut self) {
         let ended = !self.is_snapshot || self.run("COMMIT").is_ok();
-        let Some(connection) = self.connection.take().filter(|_| ended) else {
+        let Some(open) = self.open.take().filter(|_| ended) else {
             return;
         };
         let mut at_rest = self.nearby.at_rest();
         if let Some(at_rest) = at_rest.as_mut()
             && at_rest.len() < self.nearby.most
         {
-            at_rest.push(connection);
+            at_rest.push(open);
         }
     }
 }
@@ -173,30 +193,32 @@ impl Held {
         mut take: impl FnMut(T) -> bool,
     ) -> rusqlite::Result<()> {
         tracing::trace!(target: STATEMENTS, statement = sql, "read");
-        let mut statement = self.connection().prepare_cached(sql)?;
+        let Open { connection, places } = self.opened();
+        let mut statement = connection.prepare_cached(sql)?;
         bind(&mut statement, values)?;
         let mut rows = statement.raw_query();
-        let mut known = None;
-        while let Some(row) = rows.next()? {
-            let places = match &known {
-                Some(places) => places,
-                // Not before the first row: its step prepares anew what is older than the schema.
-                None => known.insert(places::<T>(row.as_ref())?),
+        // Not before the first row: its step prepares anew what is older than the schema.
+        let Some(mut row) = rows.next()? else {
+            return Ok(());
+        };
+        let places = known::<T>(places, sql, row.as_ref())?;
+        while take(T::read(row, places)?) {
+            row = match rows.next()? {
+                Some(row) => row,
+                None => break,
             };
-            if !take(T::read(row, places)?) {
-                break;
-            }
         }
         Ok(())
     }
 
     fn run(&mut self, sql: &str) -> rusqlite::Result<()> {
-        self.connection().prepare_cached(sql)?.raw_execute()?;
+        let connection = &self.opened().connection;
+        connection.prepare_cached(sql)?.raw_execute()?;
         Ok(())
     }
 
-    fn connection(&mut self) -> &mut Connection {
-        self.connection
+    fn opened(&mut self) -> &mut Open {
+        self.open
             .as_mut()
             .expect("it is taken when this is dropped")
     }
@@ -217,9 +239,39 @@ fn bind(statement: &mut Statement<'_>, values: &[&dyn ToSql]) -> rusqlite::Resul
     Ok(())
 }
 
+/// Where the columns of `T` stand in the rows of `statement`, whose text is `sql`, as it was found before or is found now.
+fn known<'p, T: Readable>(
+    places: &'p mut HashMap<String, Places>,
+    sql: &str,
+    statement: &Statement<'_>,
+) -> rusqlite::Result<&'p [usize]> {
+    if T::COLUMNS.is_empty() {
+        return Ok(&[]);
+    }
+    let preparations = statement.get_status(StatementStatus::RePrepare);
+    let holds = |places: &Places| {
+        places.of == T::COLUMNS
+            && places.preparations == preparations
+            && places.at.len() <= statement.column_count()
+    };
+    if !places.get(sql).is_some_and(holds) {
+        // Of statements that are prepared again because there are too many, nothing is known any more.
+        if places.len() >= PREPARED {
+            places.clear();
+        }
+        let found = Places {
+            of: T::COLUMNS,
+            preparations,
+            at: find::<T>(statement)?,
+        };
+        places.insert(sql.to_owned(), found);
+    }
+    Ok(&places[sql].at)
+}
+
 /// Where the columns of `T` stand in the statement's rows. They are often written in one order, and so each is looked for behind the one
 /// before it.
-fn places<T: Readable>(statement: &Statement<'_>) -> rusqlite::Result<Vec<usize>> {
+fn find<T: Readable>(statement: &Statement<'_>) -> rusqlite::Result<Box<[usize]>> {
     let count = statement.column_count();
     let mut next = 0;
     let mut place = |name: &&str| {

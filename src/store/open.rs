@@ -399,7 +399,6 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
         reading,
         nearby: Arc::new(nearby),
         writing,
-        commits: Arc::default(),
     })
 }
 

@@ -300,7 +300,7 @@ fn owner(trunk: Uuid) -> Vec<u8> {
     [b"outbound trunk\0", trunk.as_bytes().as_slice()].concat()
 }
 
-fn transport(text: String) -> Result<Transport, Unreadable> {
+fn transport(text: &str) -> Result<Transport, Unreadable> {
     [Transport::Udp, Transport::Tcp, Transport::Tls]
         .into_iter()
         .find(|transport| transport.uri_name() == text)

@@ -4,7 +4,6 @@
 //! several that read. Both dialects take `$1`, `RETURNING` and `ON CONFLICT`; where they differ, a method asks [`Pool::dialect`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
@@ -19,8 +18,6 @@ pub(crate) enum Pool {
         reading: SqlitePool,
         nearby: Arc<Nearby>,
         writing: SqlitePool,
-        /// Transactions that this process has committed.
-        commits: Arc<AtomicU64>,
     },
     Postgres(PgPool),
 }
@@ -43,7 +40,7 @@ pub(crate) enum Peek {
 /// A transaction. Dropped without a commit, it is rolled back.
 #[derive(Debug)]
 pub(crate) enum Writing {
-    Sqlite(Transaction<'static, Sqlite>, Arc<AtomicU64>),
+    Sqlite(Transaction<'static, Sqlite>),
     Postgres(Transaction<'static, Postgres>),
 }
 
@@ -77,7 +74,7 @@ impl Pool {
     pub(crate) async fn peek(&self) -> Result<Peek, Error> {
         Ok(match self {
             Self::Sqlite { nearby, .. } => Peek::Sqlite(nearby.read()?),
-            Self::Postgres(pool) => Peek::Postgres(pool.acquire().await?),
+            Self::Postgres(pool) => Peek::Postgres(Box::pin(pool.acquire()).await?),
         })
     }
 
@@ -85,16 +82,16 @@ impl Pool {
     pub(crate) async fn peek_snapshot(&self) -> Result<Peek, Error> {
         Ok(match self {
             Self::Sqlite { nearby, .. } => Peek::Sqlite(nearby.snapshot()?),
-            Self::Postgres(pool) => Peek::PostgresSnapshot(pool.begin_with(READ_ONLY).await?),
+            Self::Postgres(pool) => {
+                Peek::PostgresSnapshot(Box::pin(pool.begin_with(READ_ONLY)).await?)
+            }
         })
     }
 
     /// A transaction that reads: all its statements see one state.
     pub(crate) async fn snapshot(&self) -> Result<Writing, Error> {
         Ok(match self {
-            Self::Sqlite {
-                reading, commits, ..
-            } => Writing::Sqlite(reading.begin().await?, Arc::clone(commits)),
+            Self::Sqlite { reading, .. } => Writing::Sqlite(reading.begin().await?),
             Self::Postgres(pool) => Writing::Postgres(pool.begin_with(READ_ONLY).await?),
         })
     }
@@ -102,22 +99,11 @@ impl Pool {
     /// A transaction that writes. On SQLite it holds the write lock from the start: a reader that turned writer could not wait for it.
     pub(crate) async fn write(&self) -> Result<Writing, Error> {
         Ok(match self {
-            Self::Sqlite {
-                writing, commits, ..
-            } => {
-                let transaction = writing.begin_with("BEGIN IMMEDIATE").await?;
-                Writing::Sqlite(transaction, Arc::clone(commits))
+            Self::Sqlite { writing, .. } => {
+                Writing::Sqlite(writing.begin_with("BEGIN IMMEDIATE").await?)
             }
             Self::Postgres(pool) => Writing::Postgres(pool.begin().await?),
         })
-    }
-
-    /// Transactions that this process has committed, if nobody but this process is expected to write.
-    pub(crate) fn commits(&self) -> Option<u64> {
-        match self {
-            Self::Sqlite { commits, .. } => Some(commits.load(Ordering::Acquire)),
-            Self::Postgres(_) => None,
-        }
     }
 
     /// Waits until all connections are closed; SQLite then folds its write-ahead log into the file.
@@ -188,7 +174,7 @@ impl Reading {
 impl Writing {
     pub(crate) fn on(&mut self) -> Connection<'_> {
         match self {
-            Self::Sqlite(transaction, _) => Connection::Sqlite(transaction),
+            Self::Sqlite(transaction) => Connection::Sqlite(transaction),
             Self::Postgres(transaction) => Connection::Postgres(transaction),
         }
     }
@@ -199,12 +185,7 @@ impl Writing {
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
         match self {
-            Self::Sqlite(transaction, commits) => {
-                let done = transaction.commit().await;
-                // Also when it failed: it may have been done for all that.
-                commits.fetch_add(1, Ordering::Release);
-                done?;
-            }
+            Self::Sqlite(transaction) => transaction.commit().await?,
             Self::Postgres(transaction) => transaction.commit().await?,
         }
         Ok(())
@@ -238,21 +219,22 @@ macro_rules! on {
 macro_rules! execute {
     ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
         $crate::store::pool::on!($on, connection => {
-            sqlx::query($sql)$(.bind($value))*.execute(connection).await.map(|done| done.rows_affected())
+            Box::pin(sqlx::query($sql)$(.bind($value))*.execute(connection)).await.map(|done| done.rows_affected())
         })
         .map_err($crate::store::error::Error::from)
     };
 }
 
-/// Runs a query by the function of this name, of the driver or of a connection at hand.
+/// Runs a query by the function of this name, of the driver or of a connection at hand. What the driver does is boxed: its state is large, and
+/// would otherwise be part of every request's, whichever way it reads.
 macro_rules! fetch {
     ($fetch:ident, $on:expr, $sql:expr, [$($value:expr),*]) => {
         match $on.source() {
             $crate::store::pool::Source::Driver($crate::store::pool::Connection::Sqlite(connection)) => {
-                sqlx::query_as($sql)$(.bind($value))*.$fetch(connection).await.map_err($crate::store::error::Error::from)
+                Box::pin(sqlx::query_as($sql)$(.bind($value))*.$fetch(connection)).await.map_err($crate::store::error::Error::from)
             }
             $crate::store::pool::Source::Driver($crate::store::pool::Connection::Postgres(connection)) => {
-                sqlx::query_as($sql)$(.bind($value))*.$fetch(connection).await.map_err($crate::store::error::Error::from)
+                Box::pin(sqlx::query_as($sql)$(.bind($value))*.$fetch(connection)).await.map_err($crate::store::error::Error::from)
             }
             $crate::store::pool::Source::Nearby(held) => held.$fetch($sql, &[$(&$value as &dyn rusqlite::ToSql),*]),
         }

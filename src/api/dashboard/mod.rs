@@ -29,7 +29,7 @@ pub(super) fn router() -> Routes {
             "/dashboard/{org_id}/keys/{api_key_id}/revoke",
             post(org::revoke_key),
         )
-        .wrapped(|router| router.layer(from_fn(guarded)))
+        .wrapped(|methods| methods.layer(from_fn(guarded)))
 }
 
 /// What every page is sent with: nothing is loaded from elsewhere, framed, kept, or told to other sites.

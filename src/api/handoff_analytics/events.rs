@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{OriginalUri, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
-use crate::api::page::Paging;
+use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
 use crate::api::shape::{Choice, ListOf, Text};
 use crate::api::time::{self, written};
@@ -93,8 +92,7 @@ pub(super) async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-    OriginalUri(uri): OriginalUri,
-) -> Result<Response, ApiError> {
+) -> Result<Page<HandoffView>, ApiError> {
     caller.needs(READ)?;
     let given = Filters::read(&mut query);
     let mut paging = Paging::read(&mut query, "handoffs", given);
@@ -110,14 +108,11 @@ pub(super) async fn list(
         from,
         to,
     };
-    let read = async {
-        let handoffs = api.store().handoffs();
-        let page = handoffs
-            .list(caller.org, filter, paging.after, paging.limit)
-            .await?;
-        Ok(paging.page(page, HandoffView::from))
-    };
-    api.answer(caller.org, uri, read).await
+    let handoffs = api.store().handoffs();
+    let page = handoffs
+        .list(caller.org, filter, paging.after, paging.limit)
+        .await?;
+    Ok(paging.page(page, HandoffView::from))
 }
 
 /// `POST /handoff-analytics/events {session_id, summary, explanation, reasons, sentiment}`: 201. Without reasons the handoff

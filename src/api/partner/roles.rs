@@ -1,6 +1,5 @@
 //! `GET /partner/v1/orgs/{orgId}/roles`: what a new member of the org can be made.
 
-use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -41,11 +40,11 @@ pub(super) async fn list(
     caller: PartnerCaller,
     named: Named,
     mut query: Query,
-) -> Result<Json<Page<RoleView>>, ApiError> {
+) -> Result<Page<RoleView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
     let paging = Paging::read(&mut query, "roles", ());
     query.finish()?;
     let logins = api.store().logins();
     let page = logins.roles(org, paging.after, paging.limit).await?;
-    Ok(Json(paging.page(page, RoleView::from)))
+    Ok(paging.page(page, RoleView::from))
 }

@@ -4,9 +4,8 @@
 //! is the deployment's default. A change is live for the next call; calls that are up go on as they began.
 
 use axum::Json;
-use axum::extract::{OriginalUri, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
@@ -98,13 +97,13 @@ pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-) -> Result<Json<Page<AgentView>>, ApiError> {
+) -> Result<Page<AgentView>, ApiError> {
     caller.needs(READ)?;
     let paging = Paging::read(&mut query, "agents", ());
     query.finish()?;
     let agents = api.store().agents();
     let page = agents.page(caller.org, paging.after, paging.limit).await?;
-    Ok(Json(paging.page(page, AgentView::from)))
+    Ok(paging.page(page, AgentView::from))
 }
 
 /// `GET /phone/{agent_id}`
@@ -113,15 +112,11 @@ pub(crate) async fn one(
     caller: Caller,
     named: Named,
     query: Query,
-    OriginalUri(uri): OriginalUri,
-) -> Result<Response, ApiError> {
+) -> Result<Json<AgentView>, ApiError> {
     caller.needs(READ)?;
-    let read = async {
-        let agent = find(&api, &caller, &named).await?;
-        query.finish()?;
-        Ok(AgentView::from(agent))
-    };
-    api.answer(caller.org, uri, read).await
+    let agent = find(&api, &caller, &named).await?;
+    query.finish()?;
+    Ok(Json(agent.into()))
 }
 
 /// `PATCH /phone/{agent_id}`: what isn't named stays; `null` clears what may be empty.

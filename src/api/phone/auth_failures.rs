@@ -1,6 +1,5 @@
 //! `/phone/sip/inbound-trunk/auth-failures`: log-ins that failed under the trunk's user name.
 
-use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -56,7 +55,7 @@ pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-) -> Result<Json<Page<AuthFailureView>>, ApiError> {
+) -> Result<Page<AuthFailureView>, ApiError> {
     caller.needs(READ)?;
     inbound_trunk::find(&api, &caller).await?;
     let paging = Paging::read(&mut query, "auth-failures", ());
@@ -65,5 +64,5 @@ pub(crate) async fn list(
     let page = failures
         .list(caller.org, paging.after, paging.limit)
         .await?;
-    Ok(Json(paging.page(page, AuthFailureView::from)))
+    Ok(paging.page(page, AuthFailureView::from))
 }

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 
-use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use trunkline_routing::E164;
@@ -40,7 +39,7 @@ pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-) -> Result<Json<Page<CallView>>, ApiError> {
+) -> Result<Page<CallView>, ApiError> {
     caller.needs(SCOPE)?;
     let given = Filters::read(&mut query);
     let paging = Paging::read(&mut query, "calls", given);
@@ -52,7 +51,7 @@ pub(crate) async fn list(
     let stored = calls
         .list(caller.org, &filter, paging.after, paging.limit)
         .await?;
-    Ok(Json(merge(stored, live, &paging)))
+    Ok(merge(stored, live, &paging))
 }
 
 impl Filters {

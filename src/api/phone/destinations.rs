@@ -77,7 +77,7 @@ pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-) -> Result<Json<Page<DestinationView>>, ApiError> {
+) -> Result<Page<DestinationView>, ApiError> {
     caller.needs(READ)?;
     let paging = Paging::read(&mut query, "transfer-destinations", ());
     query.finish()?;
@@ -85,7 +85,7 @@ pub(crate) async fn list(
     let page = destinations
         .page(caller.org, paging.after, paging.limit)
         .await?;
-    Ok(Json(paging.page(page, DestinationView::from)))
+    Ok(paging.page(page, DestinationView::from))
 }
 
 /// `GET /phone/sip/transfer-destinations/{destination_id}`
@@ -141,7 +141,7 @@ pub(crate) async fn of_agent(
     caller: Caller,
     named: Named,
     mut query: Query,
-) -> Result<Json<Page<DestinationView>>, ApiError> {
+) -> Result<Page<DestinationView>, ApiError> {
     caller.needs(READ)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let paging = Paging::read(&mut query, "agent-transfer-destinations", ());
@@ -150,7 +150,7 @@ pub(crate) async fn of_agent(
     let page = destinations
         .of_agent(caller.org, agent.id, paging.after, paging.limit)
         .await?;
-    Ok(Json(paging.page(page, DestinationView::from)))
+    Ok(paging.page(page, DestinationView::from))
 }
 
 /// Some target, for what is the same whatever the target.

@@ -73,13 +73,13 @@ pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-) -> Result<Json<Page<NumberView>>, ApiError> {
+) -> Result<Page<NumberView>, ApiError> {
     caller.needs(READ)?;
     let paging = Paging::read(&mut query, "numbers", ());
     query.finish()?;
     let numbers = api.store().numbers();
     let page = numbers.page(caller.org, paging.after, paging.limit).await?;
-    Ok(Json(paging.page(page, NumberView::from)))
+    Ok(paging.page(page, NumberView::from))
 }
 
 /// `DELETE /phone/numbers/{number_id}`: ends its assignment too. A trunk lists it until it is synced, without effect.

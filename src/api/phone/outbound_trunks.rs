@@ -155,15 +155,13 @@ pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-) -> Result<Json<Page<OutboundTrunkView>>, ApiError> {
+) -> Result<Page<OutboundTrunkView>, ApiError> {
     caller.needs(READ)?;
     let paging = Paging::read(&mut query, "outbound-trunks", ());
     query.finish()?;
     let trunks = api.store().outbound_trunks();
     let page = trunks.page(caller.org, paging.after, paging.limit).await?;
-    Ok(Json(
-        paging.page(page, |trunk| OutboundTrunkView::seen(&api, trunk)),
-    ))
+    Ok(paging.page(page, |trunk| OutboundTrunkView::seen(&api, trunk)))
 }
 
 /// `GET /phone/sip/outbound-trunks/{trunk_id}`

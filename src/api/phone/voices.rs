@@ -1,6 +1,5 @@
 //! `/phone/voices`: the voices that agents may have, as the operator lists them.
 
-use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
 
@@ -17,7 +16,7 @@ pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-) -> Result<Json<Page<Voice>>, ApiError> {
+) -> Result<Page<Voice>, ApiError> {
     caller.needs(READ)?;
     let voices = &api.config().phone.voices;
     let limit = page::read_limit(&mut query) as usize;
@@ -29,14 +28,14 @@ pub(crate) async fn list(
     let rest = &voices[start.unwrap_or(0)..];
     let items = &rest[..rest.len().min(limit)];
     let more = items.len() < rest.len();
-    Ok(Json(Page {
+    Ok(Page {
         next: items
             .last()
             .filter(|_| more)
             .map(|voice| voice.id.to_string()),
         items: items.to_vec(),
         total: voices.len() as u64,
-    }))
+    })
 }
 
 /// The id of one of these voices.

@@ -93,7 +93,7 @@ pub(super) async fn list(
     caller: Caller,
     named: Named,
     mut query: Query,
-) -> Result<Json<Page<DeliveryView>>, ApiError> {
+) -> Result<Page<DeliveryView>, ApiError> {
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
     let state = query.read("state", |text| STATE.meaning(text));
@@ -104,7 +104,7 @@ pub(super) async fn list(
     let page = deliveries
         .page(org, webhook.id, state, paging.after, paging.limit)
         .await?;
-    Ok(Json(paging.page(page, DeliveryView::from)))
+    Ok(paging.page(page, DeliveryView::from))
 }
 
 /// `GET /webhooks/{webhook_id}/deliveries/{delivery_id}`: with the event as it is sent.

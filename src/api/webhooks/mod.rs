@@ -217,7 +217,7 @@ async fn list(
     State(api): State<Api>,
     caller: Caller,
     mut query: Query,
-) -> Result<Json<Page<WebhookView>>, ApiError> {
+) -> Result<Page<WebhookView>, ApiError> {
     caller.needs(SCOPE)?;
     let paging = Paging::read(&mut query, "webhooks", ());
     query.finish()?;
@@ -225,7 +225,7 @@ async fn list(
     let page = webhooks
         .page(caller.org, paging.after, paging.limit)
         .await?;
-    Ok(Json(paging.page(page, WebhookView::from)))
+    Ok(paging.page(page, WebhookView::from))
 }
 
 /// `GET /webhooks/{webhook_id}`
