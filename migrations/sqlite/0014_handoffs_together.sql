@@ -20,7 +20,15 @@ SELECT id, org_id, session_id, call_id, agent_id, contact_id, summary, explanati
 FROM handoffs ORDER BY org_id, created_at;
 
 -- To drop a table deletes its rows, and what refers to them with them: so their reasons wait elsewhere.
-CREATE TABLE reasons_meanwhile AS SELECT org_id, reason, created_at, handoff_id, position FROM handoff_reasons;
+CREATE TABLE reasons_meanwhile (
+    org_id     BLOB NOT NULL,
+    reason     TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    handoff_id BLOB NOT NULL,
+    position   INTEGER NOT NULL
+) STRICT;
+INSERT INTO reasons_meanwhile (org_id, reason, created_at, handoff_id, position)
+SELECT org_id, reason, created_at, handoff_id, position FROM handoff_reasons;
 DROP TABLE handoff_reasons;
 DROP TABLE handoffs;
 ALTER TABLE handoffs_together RENAME TO handoffs;

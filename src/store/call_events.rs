@@ -51,10 +51,6 @@ from_row!(CallRow {
     hangup_by,
 });
 
-/// What a statement gives back of the rows that it wrote.
-pub(super) const RETURNING: &str = " RETURNING id, org_id, session_id, agent_id, contact_id, direction, status, from_number,
-    to_number, from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by";
-
 /// Which stages of a call the facts at hand are about.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Stages {

@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use super::column::{from_row, json, maybe, micros, moment};
 use super::error::{Error, Kind, Wrong};
-use super::pool::{Connection, Writing, execute, fetch_optional, on};
+use super::pool::{Source, Writing, execute, fetch_optional, on};
+use super::rows::{self, Insert};
 use super::{Store, new_id};
 
 /// A contact.
@@ -100,7 +101,7 @@ impl Contacts<'_> {
         callers: &[(Uuid, E164)],
         now: Moment,
     ) -> Result<Vec<Uuid>, Error> {
-        let mut known = find(self.0.pool().read().await?.on(), callers).await?;
+        let mut known = find(self.0.pool().peek().await?.source(), callers).await?;
         if callers.iter().any(|caller| !known.contains_key(caller)) {
             let mut writing = self.0.pool().write().await?;
             known.extend(create_missing(&mut writing, callers, &known, now).await?);
@@ -124,7 +125,7 @@ async fn create_missing(
         .collect();
     let missing: Vec<_> = missing.into_iter().collect();
     lock(writing, missing.iter().map(|(org, _)| *org)).await?;
-    let mut found = find(writing.on(), &missing).await?;
+    let mut found = find(writing.source(), &missing).await?;
     let new: Vec<_> = missing
         .into_iter()
         .filter(|caller| !found.contains_key(caller))
@@ -143,7 +144,7 @@ pub(super) async fn lock(
     writing: &mut Writing,
     orgs: impl Iterator<Item = Uuid>,
 ) -> Result<(), Error> {
-    if matches!(writing, Writing::Sqlite(..)) {
+    if !matches!(writing, Writing::Postgres(_)) {
         return Ok(());
     }
     for org in orgs.collect::<BTreeSet<_>>() {
@@ -171,10 +172,20 @@ from_row!(Found {
     phone_key
 });
 
-async fn find(mut connection: Connection<'_>, callers: &[(Uuid, E164)]) -> Result<Known, Error> {
+/// The contacts of one caller, newest first.
+const OF_ONE: &str = "SELECT id, org_id, phone_key FROM contacts WHERE org_id = $1 AND phone_key = $2 AND external_id IS NULL
+    ORDER BY created_at DESC, id DESC";
+
+async fn find(mut source: Source<'_>, callers: &[(Uuid, E164)]) -> Result<Known, Error> {
     let mut known = Known::new();
     for callers in callers.chunks(BATCH) {
-        let rows: Vec<Found> = on!(connection, connection: Driver => {
+        let rows: Vec<Found> = on!(source, held => {
+            let mut found = Vec::new();
+            for (org, number) in callers {
+                found.extend(held.fetch_all(OF_ONE, &[org, &number.as_str()])?);
+            }
+            found
+        }, connection: Driver => {
             let mut query = sqlx::QueryBuilder::<Driver>::new(
                 "WITH wanted (wanted_org, wanted_phone) AS (",
             );
@@ -199,22 +210,27 @@ async fn find(mut connection: Connection<'_>, callers: &[(Uuid, E164)]) -> Resul
 
 async fn insert(
     writing: &mut Writing,
-    rows: &[((Uuid, E164), Uuid)],
+    new: &[((Uuid, E164), Uuid)],
     now: Moment,
 ) -> Result<(), Error> {
-    on!(writing, connection: Driver => {
-        let mut statement = sqlx::QueryBuilder::<Driver>::new(
-            "INSERT INTO contacts (id, org_id, phone, phone_key, created_at, updated_at) ",
-        );
-        statement.push_values(rows, |mut row, ((org, number), id)| {
-            row.push_bind(*id)
-                .push_bind(*org)
-                .push_bind(number.to_string())
-                .push_bind(number.to_string())
-                .push_bind(micros(now))
-                .push_bind(micros(now));
-        });
-        statement.build().execute(connection).await?;
-    });
+    let rows: Vec<_> = new
+        .iter()
+        .map(|((org, number), id)| {
+            [
+                (*id).into(),
+                (*org).into(),
+                number.as_str().into(),
+                number.as_str().into(),
+                micros(now).into(),
+                micros(now).into(),
+            ]
+        })
+        .collect();
+    rows::insert(writing, BY_PHONE, &rows).await?;
     Ok(())
 }
+
+const BY_PHONE: Insert = Insert {
+    into: "INSERT INTO contacts (id, org_id, phone, phone_key, created_at, updated_at)",
+    ending: "",
+};

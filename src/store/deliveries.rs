@@ -14,7 +14,8 @@ use super::column::{count, from_row, json, maybe, micros, moment, named, to_json
 use super::error::{Error, Kind, Wrong};
 use super::event::{EventType, NewEvent};
 use super::page::{Page, Position};
-use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional, on};
+use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::rows::{self, Insert};
 use super::webhooks::{Row as WebhookRow, Webhook};
 use super::{Store, new_id};
 
@@ -166,27 +167,31 @@ pub(super) async fn owe(writing: &mut Writing, events: &[&NewEvent]) -> Result<(
 }
 
 async fn queue(writing: &mut Writing, owed: &[(Uuid, &NewEvent)]) -> Result<(), Error> {
-    on!(writing, connection: Driver => {
-        let mut statement = sqlx::QueryBuilder::<Driver>::new(
-            "INSERT INTO webhook_deliveries (id, org_id, webhook_id, event_id, event_type, state, attempts, next_attempt_at, log,
-                 created_at) ",
-        );
-        statement.push_values(owed, |mut row, (webhook, event)| {
-            row.push_bind(new_id(event.at))
-                .push_bind(event.org)
-                .push_bind(*webhook)
-                .push_bind(event.id)
-                .push_bind(event.kind.as_str())
-                .push_bind(DeliveryState::Pending.as_str())
-                .push_bind(0_i64)
-                .push_bind(micros(event.at))
-                .push_bind("[]")
-                .push_bind(micros(event.at));
-        });
-        statement.build().execute(connection).await?;
-    });
+    let rows: Vec<_> = owed
+        .iter()
+        .map(|(webhook, event)| {
+            [
+                new_id(event.at).into(),
+                event.org.into(),
+                (*webhook).into(),
+                event.id.into(),
+                event.kind.as_str().into(),
+                DeliveryState::Pending.as_str().into(),
+                0.into(),
+                micros(event.at).into(),
+                "[]".into(),
+                micros(event.at).into(),
+            ]
+        })
+        .collect();
+    rows::insert(writing, QUEUE, &rows).await?;
     Ok(())
 }
+
+const QUEUE: Insert = Insert {
+    into: "INSERT INTO webhook_deliveries (id, org_id, webhook_id, event_id, event_type, state, attempts, next_attempt_at, log, created_at)",
+    ending: "",
+};
 
 impl Deliveries<'_> {
     /// Webhooks that are owed something which is due and which nobody holds.
@@ -220,7 +225,7 @@ impl Deliveries<'_> {
     ) -> Result<Vec<Held>, Error> {
         let mut writing = self.0.pool().write().await?;
         let sql = match writing {
-            Writing::Sqlite(..) => {
+            Writing::Sqlite(..) | Writing::Nearby(..) => {
                 "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
                      SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
                      AND (held_until IS NULL OR held_until <= $4) ORDER BY next_attempt_at, id LIMIT $5

@@ -17,7 +17,8 @@ use super::deliveries;
 use super::error::Error;
 use super::event::NewEvent;
 use super::feed::Signal;
-use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional, on};
+use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::rows::{self, Insert};
 
 /// Serialises the numbering on PostgreSQL. Taken before that of the change feed, never after it.
 const LOCK: i64 = 0x7472_756e_6b00_0005;
@@ -78,17 +79,9 @@ pub(super) async fn append(writing: &mut Writing, events: &[NewEvent]) -> Result
     if postgres {
         execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
     }
-    let mut rest = events;
-    while !rest.is_empty() {
-        // A few sizes only: each is a statement that stays prepared.
-        let size = [64, 16, 4, 1]
-            .into_iter()
-            .find(|size| *size <= rest.len())
-            .unwrap_or(1);
-        let (some, more) = rest.split_at(size);
+    for some in rows::portions(events) {
         let new = insert(writing, some).await?;
         deliveries::owe(writing, &new).await?;
-        rest = more;
     }
     if postgres {
         execute!(writing, "SELECT pg_notify($1, '')", CHANNEL)?;
@@ -96,23 +89,29 @@ pub(super) async fn append(writing: &mut Writing, events: &[NewEvent]) -> Result
     Ok(())
 }
 
+const RECORD: Insert = Insert {
+    into: "INSERT INTO events (id, org_id, type, body, created_at)",
+    ending: " ON CONFLICT (id) DO NOTHING",
+};
+
 /// Gives those that weren't there.
 async fn insert<'e>(
     writing: &mut Writing,
     events: &'e [NewEvent],
 ) -> Result<Vec<&'e NewEvent>, Error> {
-    let inserted = on!(writing, connection: Driver => {
-        let mut statement = sqlx::QueryBuilder::<Driver>::new("INSERT INTO events (id, org_id, type, body, created_at) ");
-        statement.push_values(events, |mut row, event| {
-            row.push_bind(event.id)
-                .push_bind(event.org)
-                .push_bind(event.kind.as_str())
-                .push_bind(&event.body)
-                .push_bind(micros(event.at));
-        });
-        statement.push(" ON CONFLICT (id) DO NOTHING");
-        statement.build().execute(connection).await?.rows_affected()
-    });
+    let rows: Vec<_> = events
+        .iter()
+        .map(|event| {
+            [
+                event.id.into(),
+                event.org.into(),
+                event.kind.as_str().into(),
+                event.body.as_str().into(),
+                micros(event.at).into(),
+            ]
+        })
+        .collect();
+    let inserted = rows::insert(writing, RECORD, &rows).await?;
     if inserted == events.len() as u64 {
         return Ok(events.iter().collect());
     }

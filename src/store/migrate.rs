@@ -104,6 +104,9 @@ pub(crate) async fn migrate(writing: &mut Writing, now: Moment) -> sqlx::Result<
     match writing {
         Writing::Sqlite(transaction) => migrate_sqlite(transaction, now).await,
         Writing::Postgres(transaction) => migrate_postgres(transaction, now).await,
+        Writing::Nearby(..) => Err(sqlx::Error::Configuration(
+            "the driver runs migrations".into(),
+        )),
     }
 }
 

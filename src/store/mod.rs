@@ -39,6 +39,7 @@ mod partners;
 mod password;
 mod pool;
 mod projection;
+mod rows;
 mod secrets;
 mod sessions;
 mod snapshot;
@@ -194,7 +195,7 @@ impl Store {
     async fn edit(&self, org: Uuid) -> Result<Writing, Error> {
         let mut writing = self.0.pool.write().await?;
         let sql = match writing {
-            Writing::Sqlite(..) => "SELECT id FROM orgs WHERE id = $1",
+            Writing::Sqlite(..) | Writing::Nearby(..) => "SELECT id FROM orgs WHERE id = $1",
             Writing::Postgres(_) => "SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
         };
         let row: Option<(Uuid,)> = pool::fetch_optional!(writing, sql, org)?;

@@ -1,10 +1,12 @@
-//! Short reads of SQLite on the calling thread. The file is at hand: to find a few rows takes less time than to ask the driver's thread
-//! for them. A read that grows with the database goes through the driver (see `pool`), so that it keeps no other request waiting.
+//! SQLite on the calling thread. The file is at hand: to find a few rows takes less time than to ask the driver's thread for them. A read
+//! that grows with the database goes through the driver (see `pool`), so that it keeps no other request waiting. What is written all the
+//! time, the facts of calls, is written here as well.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::FromSql;
@@ -20,10 +22,19 @@ const PREPARED: usize = 128;
 /// The connections to one file.
 pub(crate) struct Nearby {
     file: PathBuf,
+    access: Access,
     /// How many may wait for their next use.
     most: usize,
     /// `None` once all are to be closed.
     at_rest: Mutex<Option<Vec<Open>>>,
+}
+
+/// What connections are for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    Reading,
+    /// Commits are synced before they count; whoever finds another process writing waits so long.
+    Writing(Duration),
 }
 
 /// A connection, and where its statements have their columns.
@@ -43,8 +54,8 @@ struct Places {
 pub(crate) struct Held {
     /// There until it is dropped.
     open: Option<Open>,
-    /// Whether all that is read shows one state.
-    is_snapshot: bool,
+    /// What ends its transaction, if it is in one.
+    ending: Option<&'static str>,
     nearby: Arc<Nearby>,
 }
 
@@ -68,15 +79,16 @@ impl fmt::Debug for Nearby {
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
-            .field("is_snapshot", &self.is_snapshot)
+            .field("ending", &self.ending)
             .finish_non_exhaustive()
     }
 }
 
 impl Nearby {
-    pub(crate) fn new(file: PathBuf, most: usize) -> Self {
+    pub(crate) fn new(file: PathBuf, access: Access, most: usize) -> Self {
         Self {
             file,
+            access,
             most,
             at_rest: Mutex::new(Some(Vec::new())),
         }
@@ -84,13 +96,20 @@ impl Nearby {
 
     /// A connection whose statements each see what is committed.
     pub(crate) fn read(self: &Arc<Self>) -> Result<Held, Error> {
-        self.hold(false)
+        self.hold()
     }
 
     /// A connection whose statements all see one state.
     pub(crate) fn snapshot(self: &Arc<Self>) -> Result<Held, Error> {
-        let mut held = self.hold(true)?;
-        held.run("BEGIN")?;
+        let mut held = self.hold()?;
+        held.begin("BEGIN", "COMMIT")?;
+        Ok(held)
+    }
+
+    /// A connection in a transaction that holds the lock for writing. Dropped without a commit, it is rolled back.
+    pub(crate) fn write(self: &Arc<Self>) -> Result<Held, Error> {
+        let mut held = self.hold()?;
+        held.begin("BEGIN IMMEDIATE", "ROLLBACK")?;
         Ok(held)
     }
 
@@ -99,7 +118,7 @@ impl Nearby {
         *self.at_rest() = None;
     }
 
-    fn hold(self: &Arc<Self>, is_snapshot: bool) -> Result<Held, Error> {
+    fn hold(self: &Arc<Self>) -> Result<Held, Error> {
         let at_rest = match self.at_rest().as_mut() {
             Some(at_rest) => at_rest.pop(),
             None => return Err(sqlx::Error::PoolClosed.into()),
@@ -110,7 +129,7 @@ impl Nearby {
         };
         Ok(Held {
             open: Some(open),
-            is_snapshot,
+            ending: None,
             nearby: Arc::clone(self),
         })
     }
@@ -119,7 +138,14 @@ impl Nearby {
         // One thread at a time uses a connection, and none may bring the file into being.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.file, flags)?;
-        connection.pragma_update(None, "query_only", true)?;
+        match self.access {
+            Access::Reading => connection.pragma_update(None, "query_only", true)?,
+            Access::Writing(patience) => {
+                connection.pragma_update(None, "synchronous", "FULL")?;
+                connection.pragma_update(None, "foreign_keys", true)?;
+                connection.busy_timeout(patience)?;
+            }
+        }
         // A statement is planned once, whatever its values.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(PREPARED);
@@ -136,7 +162,7 @@ impl Nearby {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let ended = !self.is_snapshot || self.run("COMMIT").is_ok();
+        let ended = self.ending.is_none_or(|ending| self.run(ending).is_ok());
         let Some(open) = self.open.take().filter(|_| ended) else {
             return;
         };
@@ -150,6 +176,22 @@ impl Drop for Held {
 }
 
 impl Held {
+    /// Commits what was written.
+    pub(crate) fn commit(mut self) -> Result<(), Error> {
+        self.run("COMMIT")?;
+        self.ending = None;
+        Ok(())
+    }
+
+    /// Runs a statement; gives the number of rows it touched.
+    pub(crate) fn execute(&mut self, sql: &str, values: &[&dyn ToSql]) -> Result<u64, Error> {
+        tracing::trace!(target: STATEMENTS, statement = sql, "run");
+        let connection = &self.opened().connection;
+        let mut statement = connection.prepare_cached(sql)?;
+        bind(&mut statement, values)?;
+        Ok(statement.raw_execute()? as u64)
+    }
+
     pub(crate) fn fetch_all<T: Readable>(
         &mut self,
         sql: &str,
@@ -208,6 +250,12 @@ impl Held {
                 None => break,
             };
         }
+        Ok(())
+    }
+
+    fn begin(&mut self, sql: &str, ending: &'static str) -> rusqlite::Result<()> {
+        self.run(sql)?;
+        self.ending = Some(ending);
         Ok(())
     }
 
@@ -336,7 +384,8 @@ mod tests {
                  INSERT INTO shoes VALUES ('clog', 40, NULL), ('boot', 44, 'red')",
             )
             .unwrap();
-        (folder, writer, Arc::new(Nearby::new(file, 2)))
+        let nearby = Nearby::new(file, Access::Reading, 2);
+        (folder, writer, Arc::new(nearby))
     }
 
     #[test]

@@ -16,7 +16,7 @@ use trunkline_sip::moment::Moment;
 use super::error::Error;
 use super::keyring::Keyring;
 use super::migrate::{self, Found};
-use super::nearby::Nearby;
+use super::nearby::{Access, Nearby};
 use super::pool::{Connection, Pool};
 use super::secrets::{self, Vault};
 
@@ -394,11 +394,13 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
         .test_before_acquire(false)
         .connect_with(options.pragma("query_only", "ON"))
         .await?;
-    let nearby = Nearby::new(file.into(), readers.max(1) as usize);
+    let nearby = Nearby::new(file.into(), Access::Reading, readers.max(1) as usize);
+    let writing_nearby = Nearby::new(file.into(), Access::Writing(PATIENCE), 1);
     Ok(Pool::Sqlite {
         reading,
         nearby: Arc::new(nearby),
         writing,
+        writing_nearby: Arc::new(writing_nearby),
     })
 }
 

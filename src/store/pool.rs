@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 use super::error::Error;
 use super::nearby::{Held, Nearby};
@@ -18,6 +20,8 @@ pub(crate) enum Pool {
         reading: SqlitePool,
         nearby: Arc<Nearby>,
         writing: SqlitePool,
+        /// Writes while its user holds the connection of `writing`.
+        writing_nearby: Arc<Nearby>,
     },
     Postgres(PgPool),
 }
@@ -41,6 +45,8 @@ pub(crate) enum Peek {
 #[derive(Debug)]
 pub(crate) enum Writing {
     Sqlite(Transaction<'static, Sqlite>),
+    /// On the calling thread, and the turn among the writers of this process.
+    Nearby(Held, PoolConnection<Sqlite>),
     Postgres(Transaction<'static, Postgres>),
 }
 
@@ -106,6 +112,32 @@ impl Pool {
         })
     }
 
+    /// The same for whoever writes much and often, [apart](Self::apart): SQLite keeps his thread waiting.
+    pub(crate) async fn write_nearby(&self) -> Result<Writing, Error> {
+        match self {
+            Self::Sqlite {
+                writing,
+                writing_nearby,
+                ..
+            } => {
+                let turn = writing.acquire().await?;
+                Ok(Writing::Nearby(writing_nearby.write()?, turn))
+            }
+            Self::Postgres(_) => self.write().await,
+        }
+    }
+
+    /// Awaits what may keep its thread waiting for the disk; other tasks of that thread go elsewhere meanwhile.
+    pub(crate) async fn apart<T>(&self, work: impl Future<Output = T>) -> T {
+        let runtime = Handle::current();
+        let has_others = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+        if matches!(self, Self::Sqlite { .. }) && has_others {
+            block_in_place(|| runtime.block_on(work))
+        } else {
+            work.await
+        }
+    }
+
     /// Waits until all connections are closed; SQLite then folds its write-ahead log into the file.
     pub(crate) async fn close(&self) {
         match self {
@@ -113,9 +145,10 @@ impl Pool {
                 reading,
                 nearby,
                 writing,
-                ..
+                writing_nearby,
             } => {
                 nearby.close();
+                writing_nearby.close();
                 reading.close().await;
                 writing.close().await;
             }
@@ -172,45 +205,42 @@ impl Reading {
 }
 
 impl Writing {
-    pub(crate) fn on(&mut self) -> Connection<'_> {
-        match self {
-            Self::Sqlite(transaction) => Connection::Sqlite(transaction),
-            Self::Postgres(transaction) => Connection::Postgres(transaction),
-        }
-    }
-
     pub(crate) fn source(&mut self) -> Source<'_> {
-        Source::Driver(self.on())
+        match self {
+            Self::Sqlite(transaction) => Source::Driver(Connection::Sqlite(transaction)),
+            Self::Nearby(held, _) => Source::Nearby(held),
+            Self::Postgres(transaction) => Source::Driver(Connection::Postgres(transaction)),
+        }
     }
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
         match self {
             Self::Sqlite(transaction) => transaction.commit().await?,
+            Self::Nearby(held, _turn) => held.commit()?,
             Self::Postgres(transaction) => transaction.commit().await?,
         }
         Ok(())
     }
 }
 
-/// Runs `$body` once for the database at hand, with `$connection` bound to its connection and, where the body builds its
-/// statement, `$driver` to its type.
+/// Runs `$body` for the driver at hand, with `$connection` bound to its connection and `$driver` to its type, or `$nearby` with `$held` bound
+/// to a connection on the calling thread.
 macro_rules! on {
-    ($on:expr, $connection:ident => $body:expr) => {
-        match $on.on() {
-            $crate::store::pool::Connection::Sqlite($connection) => $body,
-            $crate::store::pool::Connection::Postgres($connection) => $body,
-        }
-    };
-    ($on:expr, $connection:ident: $driver:ident => $body:expr) => {
-        match $on.on() {
-            $crate::store::pool::Connection::Sqlite($connection) => {
+    ($on:expr, $held:ident => $nearby:expr, $connection:ident: $driver:ident => $body:expr) => {
+        match $on.source() {
+            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Sqlite(
+                $connection,
+            )) => {
                 type $driver = sqlx::Sqlite;
                 $body
             }
-            $crate::store::pool::Connection::Postgres($connection) => {
+            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Postgres(
+                $connection,
+            )) => {
                 type $driver = sqlx::Postgres;
                 $body
             }
+            $crate::store::pool::Source::Nearby($held) => $nearby,
         }
     };
 }
@@ -218,10 +248,17 @@ macro_rules! on {
 /// Runs a statement; gives the number of rows it touched.
 macro_rules! execute {
     ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::store::pool::on!($on, connection => {
-            Box::pin(sqlx::query($sql)$(.bind($value))*.execute(connection)).await.map(|done| done.rows_affected())
-        })
-        .map_err($crate::store::error::Error::from)
+        match $on.source() {
+            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Sqlite(connection)) => {
+                let done = Box::pin(sqlx::query($sql)$(.bind($value))*.execute(connection)).await;
+                done.map(|done| done.rows_affected()).map_err($crate::store::error::Error::from)
+            }
+            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Postgres(connection)) => {
+                let done = Box::pin(sqlx::query($sql)$(.bind($value))*.execute(connection)).await;
+                done.map(|done| done.rows_affected()).map_err($crate::store::error::Error::from)
+            }
+            $crate::store::pool::Source::Nearby(held) => held.execute($sql, &[$(&$value as &dyn rusqlite::ToSql),*]),
+        }
     };
 }
 

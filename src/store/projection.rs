@@ -10,13 +10,14 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Store;
-use super::call_events::{CallRow, RETURNING, Stages};
+use super::call_events::{CallRow, Stages};
 use super::calls::Calls;
 use super::column::{micros, to_json};
 use super::error::Error;
 use super::event::NewEvent;
 use super::events;
-use super::pool::{Writing, execute, fetch_all, on};
+use super::pool::{Writing, execute, fetch_all};
+use super::rows::{self, Insert, Value};
 use super::transfers;
 use crate::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use crate::journal::{Origin, Project, Retry};
@@ -42,24 +43,21 @@ impl Calls<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone; projecting the same facts again is safe.
     pub async fn project(self, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
+        let written = self.write_facts(origin, facts);
+        self.0.pool().apart(written).await
+    }
+
+    async fn write_facts(self, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
         let mut known = fold(facts);
         // Statements of calls that begin are the shorter ones.
         known.sort_by_key(|known| known.started.is_none());
-        let mut writing = self.0.pool().write().await?;
-        let mut rest = known.as_slice();
+        let mut writing = self.0.pool().write_nearby().await?;
         let mut events = Vec::new();
         let mut happened = Vec::new();
         transfers::project(&mut writing, facts, &mut events).await?;
-        while !rest.is_empty() {
-            // A few sizes only: each is a statement that stays prepared.
-            let size = [64, 16, 4, 1]
-                .into_iter()
-                .find(|size| *size <= rest.len())
-                .unwrap_or(1);
-            let (some, more) = rest.split_at(size);
+        for some in rows::portions(&known) {
             let rows = write(&mut writing, origin, some).await?;
             happened.extend(events_of(some, &rows));
-            rest = more;
         }
         // Seldom told, and so no column of the others'.
         for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
@@ -192,6 +190,50 @@ impl<'f> Known<'f> {
         }
     }
 
+    /// The values of [`INSERT`].
+    fn values<'k>(&self, row: &'k CallRow, origin: Origin) -> [Value<'k>; 27]
+    where
+        'f: 'k,
+    {
+        let started = self.started;
+        [
+            row.id.into(),
+            row.org_id.into(),
+            i64::from(origin.node).into(),
+            origin.boot.into(),
+            row.session_id.into(),
+            row.agent_id.into(),
+            row.contact_id.into(),
+            row.direction.as_deref().into(),
+            row.status.as_str().into(),
+            row.from_number.as_deref().into(),
+            row.to_number.as_deref().into(),
+            row.from_e164.as_deref().into(),
+            row.to_e164.as_deref().into(),
+            row.started_at.map(micros).into(),
+            row.ringing_at.map(micros).into(),
+            row.answered_at.map(micros).into(),
+            row.ended_at.map(micros).into(),
+            row.sip_code.into(),
+            row.reason.as_deref().into(),
+            row.hangup_by.as_deref().into(),
+            started.map(|started| text(&started.caller_call_id)).into(),
+            self.runtime_call_id.map(text).into(),
+            self.decision().map(to_json).into(),
+            started.and_then(headers).into(),
+            self.ended
+                .and_then(|ended| ended.cause)
+                .map(i64::from)
+                .into(),
+            started
+                .and_then(|started| started.metadata.as_deref())
+                .into(),
+            started
+                .and_then(|started| started.asked.as_deref().map(to_json))
+                .into(),
+        ]
+    }
+
     fn status(&self) -> Status {
         match (self.ended, self.answered_at, self.ringing_at) {
             (Some(ended), _, _) => ended.status,
@@ -242,7 +284,17 @@ fn org(fact: &Fact) -> Uuid {
 
 const INSERT: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, agent_id, contact_id, direction, status,
     from_number, to_number, from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by,
-    caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata, asked) ";
+    caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata, asked)";
+
+const NEW: Insert = Insert {
+    into: INSERT,
+    ending: " ON CONFLICT (id) DO NOTHING",
+};
+
+const MERGED: Insert = Insert {
+    into: INSERT,
+    ending: MERGE,
+};
 
 /// A final status stays, but for `lost`, which was a guess.
 const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
@@ -277,7 +329,9 @@ const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
     hangup_by = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
         THEN excluded.hangup_by ELSE calls.hangup_by END,
     ended_at = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
-        THEN excluded.ended_at ELSE calls.ended_at END";
+        THEN excluded.ended_at ELSE calls.ended_at END
+    RETURNING id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number, from_e164, to_e164,
+        started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by";
 
 /// Writes rows, and gives them as they are then. To be given back each row costs as much as to write it, so those of calls
 /// that are new aren't: they are what was written.
@@ -287,55 +341,18 @@ async fn write(
     known: &[Known<'_>],
 ) -> Result<Vec<CallRow>, Error> {
     let rows: Vec<CallRow> = known.iter().map(Known::row).collect();
-    let may_be_new = known.iter().all(|known| known.started.is_some());
-    Ok(on!(writing, connection: Driver => {
-        let statement = |endings: [&'static str; 2]| {
-            let mut statement = sqlx::QueryBuilder::<Driver>::new(INSERT);
-            statement.push_values(known.iter().zip(&rows), |mut values, (known, row)| {
-                let started = known.started;
-                values.push_bind(row.id)
-                    .push_bind(row.org_id)
-                    .push_bind(i64::from(origin.node))
-                    .push_bind(origin.boot)
-                    .push_bind(row.session_id)
-                    .push_bind(row.agent_id)
-                    .push_bind(row.contact_id)
-                    .push_bind(&row.direction)
-                    .push_bind(&row.status)
-                    .push_bind(&row.from_number)
-                    .push_bind(&row.to_number)
-                    .push_bind(&row.from_e164)
-                    .push_bind(&row.to_e164)
-                    .push_bind(row.started_at.map(micros))
-                    .push_bind(row.ringing_at.map(micros))
-                    .push_bind(row.answered_at.map(micros))
-                    .push_bind(row.ended_at.map(micros))
-                    .push_bind(row.sip_code)
-                    .push_bind(&row.reason)
-                    .push_bind(&row.hangup_by)
-                    .push_bind(started.map(|started| text(&started.caller_call_id)))
-                    .push_bind(known.runtime_call_id.map(text))
-                    .push_bind(known.decision().map(to_json))
-                    .push_bind(started.and_then(headers))
-                    .push_bind(known.ended.and_then(|ended| ended.cause).map(i64::from))
-                    .push_bind(started.and_then(|started| started.metadata.as_deref()))
-                    .push_bind(started.and_then(|started| started.asked.as_deref().map(to_json)));
-            });
-            for ending in endings {
-                statement.push(ending);
-            }
-            statement
-        };
-        if may_be_new {
-            let mut statement = statement([" ON CONFLICT (id) DO NOTHING", ""]);
-            let written = statement.build().execute(&mut *connection).await?.rows_affected();
-            if written == rows.len() as u64 {
-                return Ok(rows);
-            }
+    let values: Vec<_> = known
+        .iter()
+        .zip(&rows)
+        .map(|(known, row)| known.values(row, origin))
+        .collect();
+    if known.iter().all(|known| known.started.is_some()) {
+        let written = rows::insert(writing, NEW, &values).await?;
+        if written == rows.len() as u64 {
+            return Ok(rows);
         }
-        let mut statement = statement([MERGE, RETURNING]);
-        statement.build_query_as().fetch_all(connection).await?
-    }))
+    }
+    rows::insert_returning(writing, MERGED, &values).await
 }
 
 /// The caller's own headers, where there are any.

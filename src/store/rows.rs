@@ -1,0 +1,183 @@
+//! Rows that are written together: by one statement where the driver's thread or a server is asked, or one after the other on the calling
+//! thread, where each costs less than a statement for many.
+
+use std::borrow::Cow;
+
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use uuid::Uuid;
+
+use super::error::Error;
+use super::nearby::Readable;
+use super::pool::{Writing, on};
+
+/// A value of a column.
+#[derive(Clone, Debug)]
+pub(super) enum Value<'v> {
+    Id(Option<Uuid>),
+    Number(Option<i64>),
+    Text(Option<Cow<'v, str>>),
+}
+
+/// An `INSERT`, around its values.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Insert {
+    /// `INSERT INTO table (columns)`.
+    pub(super) into: &'static str,
+    /// What follows the values.
+    pub(super) ending: &'static str,
+}
+
+/// Rows of one statement: a few sizes only, each of which stays prepared.
+const SIZES: [usize; 4] = [64, 16, 4, 1];
+
+/// The rows in portions of these sizes.
+pub(super) fn portions<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let size = SIZES.into_iter().find(|size| *size <= rows.len())?;
+        let (portion, rest) = rows.split_at(size);
+        rows = rest;
+        Some(portion)
+    })
+}
+
+/// Writes a portion of rows; gives how many were written.
+pub(super) async fn insert<const N: usize>(
+    writing: &mut Writing,
+    insert: Insert,
+    rows: &[[Value<'_>; N]],
+) -> Result<u64, Error> {
+    Ok(on!(writing, held => {
+        let sql = insert.of_one(N);
+        let each = rows.iter().map(|row| held.execute(&sql, &parameters(row)));
+        each.sum::<Result<u64, Error>>()?
+    }, connection: Driver => {
+        let mut statement = sqlx::QueryBuilder::<Driver>::new("");
+        insert.push(&mut statement, rows);
+        Box::pin(statement.build().execute(connection)).await?.rows_affected()
+    }))
+}
+
+/// The same, of an `INSERT` that gives rows back.
+pub(super) async fn insert_returning<T, const N: usize>(
+    writing: &mut Writing,
+    insert: Insert,
+    rows: &[[Value<'_>; N]],
+) -> Result<Vec<T>, Error>
+where
+    T: Readable
+        + for<'r> sqlx::FromRow<'r, sqlx::sqlite::SqliteRow>
+        + for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow>
+        + Send
+        + Unpin,
+{
+    Ok(on!(writing, held => {
+        let sql = insert.of_one(N);
+        let mut given = Vec::with_capacity(rows.len());
+        for row in rows {
+            given.extend(held.fetch_optional(&sql, &parameters(row))?);
+        }
+        given
+    }, connection: Driver => {
+        let mut statement = sqlx::QueryBuilder::<Driver>::new("");
+        insert.push(&mut statement, rows);
+        Box::pin(statement.build_query_as().fetch_all(connection)).await?
+    }))
+}
+
+fn parameters<'r, const N: usize>(row: &'r [Value<'_>; N]) -> [&'r dyn ToSql; N] {
+    row.each_ref().map(|value| value as &dyn ToSql)
+}
+
+impl Insert {
+    /// The statement for one row of so many values.
+    fn of_one(self, values: usize) -> String {
+        let numbered: Vec<_> = (1..=values).map(|number| format!("${number}")).collect();
+        format!(
+            "{} VALUES ({}){}",
+            self.into,
+            numbered.join(", "),
+            self.ending
+        )
+    }
+
+    fn push<Driver: sqlx::Database, const N: usize>(
+        self,
+        statement: &mut sqlx::QueryBuilder<Driver>,
+        rows: &[[Value<'_>; N]],
+    ) where
+        Option<Uuid>: sqlx::Type<Driver> + for<'q> sqlx::Encode<'q, Driver>,
+        Option<i64>: sqlx::Type<Driver> + for<'q> sqlx::Encode<'q, Driver>,
+        for<'v> Option<&'v str>: sqlx::Type<Driver> + sqlx::Encode<'v, Driver>,
+    {
+        statement.push(self.into).push(" ");
+        statement.push_values(rows, |mut values, row| {
+            for value in row {
+                match value {
+                    Value::Id(id) => values.push_bind(*id),
+                    Value::Number(number) => values.push_bind(*number),
+                    Value::Text(text) => values.push_bind(text.as_deref()),
+                };
+            }
+        });
+        statement.push(self.ending);
+    }
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        let value = match self {
+            Self::Id(Some(id)) => ValueRef::Blob(id.as_bytes()),
+            Self::Number(Some(number)) => ValueRef::Integer(*number),
+            Self::Text(Some(text)) => ValueRef::Text(text.as_bytes()),
+            Self::Id(None) | Self::Number(None) | Self::Text(None) => ValueRef::Null,
+        };
+        Ok(ToSqlOutput::Borrowed(value))
+    }
+}
+
+/// Values by their types, there or not.
+macro_rules! value {
+    ($($variant:ident: $type:ty),* $(,)?) => {
+        $(
+            impl<'v> From<$type> for Value<'v> {
+                fn from(value: $type) -> Self {
+                    Self::$variant(Some(value.into()))
+                }
+            }
+
+            impl<'v> From<Option<$type>> for Value<'v> {
+                fn from(value: Option<$type>) -> Self {
+                    Self::$variant(value.map(Into::into))
+                }
+            }
+        )*
+    };
+}
+value!(Id: Uuid, Number: i64, Text: &'v str, Text: String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portions_are_of_a_few_sizes_and_hold_every_row() {
+        let rows: Vec<usize> = (0..150).collect();
+        let portions: Vec<_> = portions(&rows).collect();
+        let sizes: Vec<_> = portions.iter().map(|portion| portion.len()).collect();
+        assert_eq!(sizes, [64, 64, 16, 4, 1, 1]);
+        assert_eq!(portions.concat(), rows);
+        assert_eq!(super::portions::<u8>(&[]).count(), 0);
+    }
+
+    #[test]
+    fn a_statement_for_one_row_numbers_its_values() {
+        let insert = Insert {
+            into: "INSERT INTO shoes (size, name)",
+            ending: " ON CONFLICT DO NOTHING",
+        };
+        assert_eq!(
+            insert.of_one(2),
+            "INSERT INTO shoes (size, name) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+        );
+    }
+}
