@@ -92,9 +92,10 @@ impl<'r> Stored<'r> for &'r str {
 
 impl<'r, C: Stored<'r>> Stored<'r> for Option<C> {
     fn stored(value: ValueRef<'r>) -> Result<Self, FromSqlError> {
-        match value {
-            ValueRef::Null => Ok(None),
-            value => C::stored(value).map(Some),
+        if value == ValueRef::Null {
+            Ok(None)
+        } else {
+            C::stored(value).map(Some)
         }
     }
 }

@@ -461,6 +461,52 @@ mod tests {
     }
 
     #[test]
+    fn what_isnt_committed_is_not_written() {
+        let (folder, writer, _) = shop();
+        writer.busy_timeout(Duration::ZERO).unwrap();
+        let access = Access::Writing(Duration::from_millis(10));
+        let nearby = Arc::new(Nearby::new(folder.path().join("shop.db"), access, 1));
+        let count = || -> i64 {
+            let sql = "SELECT COUNT(*) FROM shoes";
+            writer.query_row(sql, [], |row| row.get(0)).unwrap()
+        };
+        let sql = "INSERT INTO shoes (size, name) VALUES ($2, $1)";
+        let mut left = nearby.write().unwrap();
+        assert_eq!(left.execute(sql, &[&"sock", &1]).unwrap(), 1);
+        assert!(
+            writer.execute("DELETE FROM shoes", []).is_err(),
+            "it holds the lock"
+        );
+        drop(left);
+        assert_eq!(count(), 2);
+        let mut kept = nearby.write().unwrap();
+        assert_eq!(kept.execute(sql, &[&"sock", &1]).unwrap(), 1);
+        kept.commit().unwrap();
+        assert_eq!(count(), 3);
+        writer.execute("BEGIN IMMEDIATE", []).unwrap();
+        assert!(nearby.write().is_err(), "another writes");
+    }
+
+    #[test]
+    fn columns_are_found_again_when_the_table_has_changed() {
+        let (_folder, writer, nearby) = shop();
+        let mut held = nearby.read().unwrap();
+        let sql = "SELECT * FROM shoes WHERE size = 44";
+        let boot = |name: &str| Shoe {
+            size: 44,
+            name: name.to_owned(),
+        };
+        assert_eq!(held.fetch_one::<Shoe>(sql, &[]).unwrap(), boot("boot"));
+        writer
+            .execute_batch(
+                "DROP TABLE shoes; CREATE TABLE shoes (colour TEXT, size INTEGER, name TEXT);
+                 INSERT INTO shoes VALUES ('red', 44, 'heel')",
+            )
+            .unwrap();
+        assert_eq!(held.fetch_one::<Shoe>(sql, &[]).unwrap(), boot("heel"));
+    }
+
+    #[test]
     fn as_many_rest_as_may_and_none_once_they_are_closed() {
         let (_folder, _writer, nearby) = shop();
         let resting = || nearby.at_rest().as_ref().map(Vec::len);

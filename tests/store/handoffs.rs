@@ -1,14 +1,16 @@
 //! Handoffs: in their order, counted by position.
 
-use trunkline::store::{HandoffFilter, NewHandoff, Reason, Sentiment};
+use trunkline::store::{Handoff, HandoffFilter, NewHandoff, Page, Reason, Sentiment, Store};
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, org};
 
 crate::on_both!(
     handoffs_are_kept_as_given,
     windows_and_reasons_are_counted,
-    writers_at_once_stay_in_order
+    writers_at_once_stay_in_order,
+    none_is_lost_when_the_table_is_made_anew
 );
 
 fn handoff(session: &str, reasons: &[Reason]) -> NewHandoff {
@@ -51,7 +53,7 @@ async fn handoffs_are_kept_as_given(bed: &Bed) {
     assert_eq!((page.items.len(), page.total), (0, 0));
     let nowhere = store
         .handoffs()
-        .record(uuid::Uuid::nil(), handoff("s", &[]), NOW)
+        .record(Uuid::nil(), handoff("s", &[]), NOW)
         .await;
     assert!(nowhere.is_err());
 }
@@ -153,4 +155,53 @@ async fn writers_at_once_stay_in_order(bed: &Bed) {
             .collect();
         assert_eq!((page.total, listed), (40, times.clone()));
     }
+}
+
+/// The migration that lays the handoffs of an org together copies them, and their reasons, which go with them when a table is dropped.
+async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
+    use Reason::{InsufficientTools, ProhibitedTopic};
+    let store = bed.open().await;
+    let orgs = [org(&store, "One").await.id, org(&store, "Other").await.id];
+    for at in 0..10 {
+        let reasons = [ProhibitedTopic, InsufficientTools];
+        let recorded = store
+            .handoffs()
+            .record(
+                orgs[at % 2],
+                handoff("s", &reasons[at % 2..]),
+                later(at as u64),
+            )
+            .await;
+        recorded.expect("recorded");
+    }
+    let before = listed(&store, &orgs).await;
+    store.close().await;
+    bed.execute("DELETE FROM schema_migrations WHERE version >= 14")
+        .await;
+    let store = bed.open().await;
+    assert_eq!(listed(&store, &orgs).await, before);
+    let totals: Vec<_> = before.iter().map(|page| page.total).collect();
+    assert_eq!(totals, [5, 5, 5, 5, 5, 0]);
+    let recorded = store
+        .handoffs()
+        .record(orgs[0], handoff("s", &[]), NOW)
+        .await;
+    let newest = before[0].items[0].created_at;
+    assert!(recorded.expect("recorded").created_at > newest);
+}
+
+/// All handoffs of each org, those for a prohibited topic, and those for insufficient tools.
+async fn listed(store: &Store, orgs: &[Uuid; 2]) -> Vec<Page<Handoff>> {
+    let mut pages = Vec::new();
+    for reason in [
+        None,
+        Some(Reason::InsufficientTools),
+        Some(Reason::ProhibitedTopic),
+    ] {
+        for org in orgs {
+            let page = store.handoffs().list(*org, all(reason), None, 99).await;
+            pages.push(page.expect("a page"));
+        }
+    }
+    pages
 }
