@@ -112,7 +112,7 @@ where
 fn io<S>(stream: S, idle: Duration) -> Io<S> {
     TokioIo::new(Patient {
         stream,
-        let_others: false,
+        others_went: false,
         unread: None,
         idle,
     })
@@ -250,8 +250,8 @@ where
 /// A stream that gives up on a reader who doesn't read.
 struct Patient<S> {
     stream: S,
-    /// Whether others had their turn since there was something to write.
-    let_others: bool,
+    /// Whether the others had their turn since there was something to write.
+    others_went: bool,
     /// Since the last write that found no room.
     unread: Option<Pin<Box<Sleep>>>,
     /// How long that may last.
@@ -262,10 +262,10 @@ impl<S> Patient<S> {
     /// Lets the tasks that are ready go first, so that what many connections have to write is written in a row: to wake a reader costs more
     /// than to write to one that is awake.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.let_others {
+        if self.others_went {
             return Poll::Ready(());
         }
-        self.let_others = true;
+        self.others_went = true;
         // The runtime wakes this task once the others have run.
         pin!(yield_now()).poll(context)
     }
@@ -323,7 +323,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.let_others = false;
+        self.others_went = false;
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         self.judged(flushed, context)
     }

@@ -1,7 +1,7 @@
 //! One pool for both databases: a statement is written once and run on whichever is open.
 //!
 //! SQLite has one connection that writes, so that writers of this process queue here instead of in `SQLITE_BUSY`, and
-//! several that read. Both dialects take `$1`, `RETURNING` and `ON CONFLICT`; where they differ, a method asks [`Pool::dialect`].
+//! several that read. Both dialects take `$1`, `RETURNING` and `ON CONFLICT`; where they differ, a method looks at what it runs on.
 
 use std::sync::Arc;
 
