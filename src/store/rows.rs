@@ -48,7 +48,9 @@ pub(super) async fn insert<const N: usize>(
 ) -> Result<u64, Error> {
     Ok(on!(writing, held => {
         let sql = insert.of_one(N);
-        let each = rows.iter().map(|row| held.execute(&sql, &parameters(row)));
+        let each = rows
+            .iter()
+            .map(|row| held.execute_in_order(&sql, &parameters(row)));
         each.sum::<Result<u64, Error>>()?
     }, connection: Driver => {
         let mut statement = sqlx::QueryBuilder::<Driver>::new("");

@@ -397,7 +397,7 @@ fn what_was_changed_is_named() {
         (
             "a later answer",
             changed(&format!("{ringing_later} runtime"), "--- 2.600000 runtime").replace("--- --- ", "--- "),
-            ["200 OK (INVITE), time", "found after 2."],
+            ["200 OK (INVITE), time", "found after "],
         ),
         (
             "a statement",
