@@ -247,7 +247,7 @@ where
     }
 }
 
-/// A stream that gives up on a reader who doesn't read.
+/// A stream that writes when the others have had their turn, and gives up on a reader who doesn't read.
 struct Patient<S> {
     stream: S,
     /// Whether the others had their turn since there was something to write.

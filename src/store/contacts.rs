@@ -92,7 +92,8 @@ impl Contacts<'_> {
     }
 
     /// The contacts of these callers, in their order; who isn't known becomes one. Never one that has an external id, and the
-    /// oldest where several share a phone. Callers of any number of orgs cost one query when all are known.
+    /// oldest where several share a phone. On PostgreSQL callers of any number of orgs cost one query
+    /// when all are known.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone; an org that doesn't exist breaks the batch.

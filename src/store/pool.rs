@@ -223,23 +223,30 @@ impl Writing {
     }
 }
 
-/// Runs `$body` for the driver at hand, with `$connection` bound to its connection and `$driver` to its type, or `$nearby` with `$held` bound
-/// to a connection on the calling thread.
+/// Runs `$body` for the driver at hand, with `$connection` bound to its connection and, where the body builds its statement, `$driver` to its
+/// type; or `$nearby` with `$held` bound to a connection on the calling thread.
 macro_rules! on {
+    ($on:expr, $held:ident => $nearby:expr, $connection:ident => $body:expr) => {
+        match $on.source() {
+            $crate::store::pool::Source::Driver(driver) => match driver {
+                $crate::store::pool::Connection::Sqlite($connection) => $body,
+                $crate::store::pool::Connection::Postgres($connection) => $body,
+            },
+            $crate::store::pool::Source::Nearby($held) => $nearby,
+        }
+    };
     ($on:expr, $held:ident => $nearby:expr, $connection:ident: $driver:ident => $body:expr) => {
         match $on.source() {
-            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Sqlite(
-                $connection,
-            )) => {
-                type $driver = sqlx::Sqlite;
-                $body
-            }
-            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Postgres(
-                $connection,
-            )) => {
-                type $driver = sqlx::Postgres;
-                $body
-            }
+            $crate::store::pool::Source::Driver(driver) => match driver {
+                $crate::store::pool::Connection::Sqlite($connection) => {
+                    type $driver = sqlx::Sqlite;
+                    $body
+                }
+                $crate::store::pool::Connection::Postgres($connection) => {
+                    type $driver = sqlx::Postgres;
+                    $body
+                }
+            },
             $crate::store::pool::Source::Nearby($held) => $nearby,
         }
     };
@@ -248,17 +255,14 @@ macro_rules! on {
 /// Runs a statement; gives the number of rows it touched.
 macro_rules! execute {
     ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        match $on.source() {
-            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Sqlite(connection)) => {
-                let done = Box::pin(sqlx::query($sql)$(.bind($value))*.execute(connection)).await;
-                done.map(|done| done.rows_affected()).map_err($crate::store::error::Error::from)
-            }
-            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Postgres(connection)) => {
-                let done = Box::pin(sqlx::query($sql)$(.bind($value))*.execute(connection)).await;
-                done.map(|done| done.rows_affected()).map_err($crate::store::error::Error::from)
-            }
-            $crate::store::pool::Source::Nearby(held) => held.execute($sql, &[$(&$value as &dyn rusqlite::ToSql),*]),
-        }
+        $crate::store::pool::on!(
+            $on,
+            held => held.execute($sql, &[$(&$value as &dyn rusqlite::ToSql),*]),
+            connection => Box::pin(sqlx::query($sql)$(.bind($value))*.execute(connection))
+                .await
+                .map(|done| done.rows_affected())
+                .map_err($crate::store::error::Error::from)
+        )
     };
 }
 
@@ -266,15 +270,13 @@ macro_rules! execute {
 /// would otherwise be part of every request's, whichever way it reads.
 macro_rules! fetch {
     ($fetch:ident, $on:expr, $sql:expr, [$($value:expr),*]) => {
-        match $on.source() {
-            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Sqlite(connection)) => {
-                Box::pin(sqlx::query_as($sql)$(.bind($value))*.$fetch(connection)).await.map_err($crate::store::error::Error::from)
-            }
-            $crate::store::pool::Source::Driver($crate::store::pool::Connection::Postgres(connection)) => {
-                Box::pin(sqlx::query_as($sql)$(.bind($value))*.$fetch(connection)).await.map_err($crate::store::error::Error::from)
-            }
-            $crate::store::pool::Source::Nearby(held) => held.$fetch($sql, &[$(&$value as &dyn rusqlite::ToSql),*]),
-        }
+        $crate::store::pool::on!(
+            $on,
+            held => held.$fetch($sql, &[$(&$value as &dyn rusqlite::ToSql),*]),
+            connection => Box::pin(sqlx::query_as($sql)$(.bind($value))*.$fetch(connection))
+                .await
+                .map_err($crate::store::error::Error::from)
+        )
     };
 }
 
