@@ -12,6 +12,7 @@ pub mod integrations;
 pub mod journal;
 pub mod listener;
 pub mod media;
+mod memory;
 pub mod peers;
 pub mod registrar;
 pub mod store;

@@ -57,6 +57,12 @@ impl LiveCalls {
         self.calls.is_empty()
     }
 
+    /// Gives back what many calls have left: for a node that has none.
+    pub(crate) fn rest(&self) {
+        self.calls.shrink_to_fit();
+        self.sessions.shrink_to_fit();
+    }
+
     /// One call, if it is live and of this org.
     pub fn one(&self, org: Uuid, call: Uuid) -> Option<LiveCall> {
         self.calls

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{Deps, Engine, Recording};
 use crate::listener::tls::Security;
+use crate::memory;
 use crate::store::Store;
 use crate::telemetry::{self, metrics};
 use crate::tls::Certificate;
@@ -64,6 +65,7 @@ pub(super) fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .on_thread_start(yield_to_shards)
+        .on_thread_park(memory::follow)
         .build()
         .map_err(|error| {
             Failure::Outset(format!(

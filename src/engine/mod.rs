@@ -10,7 +10,6 @@ mod handle;
 mod inbox;
 mod lanes;
 mod log_ins;
-mod memory;
 mod observe;
 mod outside;
 mod pace;
@@ -55,6 +54,7 @@ use crate::listener::tcp;
 use crate::listener::tls::Security;
 use crate::listener::udp::{Batch, UdpSocket};
 use crate::media::{self, EchoMedia};
+use crate::memory;
 use crate::registrar::bindings::Bindings;
 use crate::registrar::{self, Registrar};
 use crate::store::Store;
@@ -448,7 +448,8 @@ async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>) {
         window.sweep(clock::now());
         let busy = !live.is_empty() || !window.is_empty();
         if was_busy && !busy {
-            memory::give_back();
+            live.rest();
+            memory::come_to_rest();
         }
         was_busy = busy;
     }

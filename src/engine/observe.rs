@@ -9,7 +9,6 @@ use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::inbox::Switch;
-use super::memory;
 use crate::calls::record::{Direction, Ended, Fact, HangupBy, Status};
 use crate::calls::{Calls, Reason};
 use crate::listener::udp::Sent;
@@ -133,7 +132,8 @@ impl Observer {
         tracing::error!("a fault of ours ended one call");
     }
 
-    /// Sets the gauges and adds what the endpoint has counted, twice a second.
+    /// Sets the gauges and adds what the endpoint has counted, twice a second. A shard that has just come to rest does so first, so
+    /// that nothing is left when the gauges say so.
     pub(crate) fn look(
         &mut self,
         endpoint: &Endpoint,
@@ -141,17 +141,17 @@ impl Observer {
         switch: &Switch,
         shard: usize,
         now: Moment,
+        come_to_rest: impl FnOnce(),
     ) {
         if now < self.next_look {
             return;
         }
         self.next_look = now + LOOK;
         let counts = endpoint.counts();
-        // Before the gauges say that nothing is left.
         let stats = endpoint.stats();
         let at_rest = calls.is_empty() && counts == Counts::default() && stats == self.seen;
         if at_rest && self.is_stirred {
-            memory::give_back();
+            come_to_rest();
         }
         self.is_stirred = !at_rest;
         let (dialogs, _) = calls.left_over();

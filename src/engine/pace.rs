@@ -1,18 +1,20 @@
 //! How a busy shard gathers: it rests a moment between turns, so that what comes meanwhile is received, worked on and
-//! sent together. To wake up for each datagram costs as much as the work on it.
+//! sent together. To wake up for each datagram costs as much as the work on it; a busy shard isn't woken at all, it looks for itself.
 
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-/// From one turn to the next when busy; what it adds to a message's way is half of it on average.
+/// From one turn to the next when busy, and when very busy; what it adds to a message's way is half of it on average.
 const STEP: Duration = Duration::from_micros(500);
+const LONG_STEP: Duration = Duration::from_millis(1);
 
 /// How long datagrams are counted before the count says how busy the shard is.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Datagrams in a window that make a shard busy: some 500 calls a second.
+/// Datagrams in a window that make a shard busy: some 500 calls a second; and very busy: some 2,000.
 const BUSY: usize = 50;
+const VERY_BUSY: usize = 200;
 
 /// When a shard turns.
 #[derive(Debug)]
@@ -21,7 +23,8 @@ pub(crate) struct Pace {
     window: Moment,
     /// Datagrams since the window began.
     counted: usize,
-    is_busy: bool,
+    /// `None` unless it is busy.
+    step: Option<Duration>,
 }
 
 impl Pace {
@@ -30,7 +33,7 @@ impl Pace {
             turned_at: now,
             window: now,
             counted: 0,
-            is_busy: false,
+            step: None,
         }
     }
 
@@ -39,8 +42,13 @@ impl Pace {
         self.turned_at = now;
         let elapsed = now.since(self.window);
         if elapsed >= WINDOW {
-            // A shard that slept through the next window wasn't busy.
-            self.is_busy = self.counted >= BUSY && elapsed < 2 * WINDOW;
+            // A turn may be longer than a window, and so may be the time that a shard slept.
+            let rate = self.counted as u128 * WINDOW.as_micros() / elapsed.as_micros();
+            self.step = match usize::try_from(rate).unwrap_or(usize::MAX) {
+                VERY_BUSY.. => Some(LONG_STEP),
+                BUSY.. => Some(STEP),
+                _ => None,
+            };
             self.window = now;
             self.counted = 0;
         }
@@ -51,10 +59,16 @@ impl Pace {
         self.counted += count;
     }
 
-    /// How long to rest before the next turn: not at all unless busy, or when the last turn itself took long.
+    /// Whether the next turn comes by itself.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.step.is_some()
+    }
+
+    /// How long a busy shard rests before its next turn, nothing if the last one took long; `None` unless it is busy: something is
+    /// to be waited for.
     pub(crate) fn rest(&self, now: Moment) -> Option<Duration> {
-        let rest = STEP.checked_sub(now.since(self.turned_at))?;
-        (self.is_busy && !rest.is_zero()).then_some(rest)
+        let step = self.step?;
+        Some(step.saturating_sub(now.since(self.turned_at)))
     }
 }
 
@@ -87,8 +101,24 @@ mod tests {
         let (pace, now) = paced(100, 10);
         assert_eq!(pace.rest(now), Some(STEP));
         assert_eq!(pace.rest(now + STEP / 5), Some(STEP * 4 / 5));
-        assert_eq!(pace.rest(now + STEP), None);
-        assert_eq!(pace.rest(now + 2 * STEP), None);
+        assert_eq!(pace.rest(now + STEP), Some(Duration::ZERO));
+        assert_eq!(pace.rest(now + 2 * STEP), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn who_is_very_busy_rests_longer() {
+        let (pace, now) = paced(100, 30);
+        assert_eq!(pace.rest(now), Some(LONG_STEP));
+        assert_eq!(pace.rest(now + STEP), Some(LONG_STEP - STEP));
+    }
+
+    #[test]
+    fn a_turn_longer_than_a_window_is_busy() {
+        let mut pace = Pace::new(START);
+        pace.received(2_048);
+        let now = START + WINDOW * 6;
+        pace.turn(now);
+        assert_eq!(pace.rest(now), Some(LONG_STEP));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use trunkline_sip::endpoint::{Endpoint, Received};
 use trunkline_sip::flow::{Flow, Transport};
@@ -22,6 +23,7 @@ use crate::directory::view::View;
 use crate::listener::Lost;
 use crate::listener::connections::Connections;
 use crate::listener::udp::{self, Batch, UdpSocket};
+use crate::memory;
 use crate::peers::Peers;
 use crate::registrar::Registrar;
 use crate::traces::Tap;
@@ -63,24 +65,15 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Runs until the inbox is closed.
+    /// Runs until it is told to stop.
     pub(crate) async fn run(mut self, mut outlet: Outlet) {
         loop {
-            self.rest();
-            let deadline = self.next_timeout().map(clock::instant);
-            let timer = async {
-                match deadline {
-                    Some(at) => tokio::time::sleep_until(at.into()).await,
-                    None => std::future::pending().await,
+            let first = match self.pace.rest(clock::now()) {
+                Some(rest) => {
+                    self.gather(rest);
+                    None
                 }
-            };
-            let first = tokio::select! {
-                biased;
-                // Nobody waits while INVITEs do.
-                () = std::future::ready(()), if !self.lanes.is_empty() => None,
-                () = readable(&self.sockets) => None,
-                input = outlet.recv() => input,
-                () = timer => None,
+                None => self.something(&mut outlet).await,
             };
             // What isn't pinned on a call ends nothing but the turn.
             let turn = catch_unwind(AssertUnwindSafe(|| self.turn(first, &mut outlet)));
@@ -89,21 +82,32 @@ impl Shard {
                 Ok(ControlFlow::Continue(())) => {}
                 Err(_) => self.after_panic(clock::now()),
             }
-            if !self.lanes.is_empty() {
-                // Nothing was waited for: lets the runtime look at its sockets and timers.
-                tokio::task::yield_now().await;
-            }
         }
     }
 
-    /// Lets datagrams gather. The thread is the shard's own: what else it does rests too.
-    fn rest(&self) {
-        if let Some(rest) = self
-            .pace
-            .rest(clock::now())
-            .filter(|_| self.lanes.is_empty())
-        {
+    /// Lets datagrams gather, unless INVITEs wait. The thread is the shard's own: what else it does rests too.
+    fn gather(&self, rest: Duration) {
+        if self.lanes.is_empty() && !rest.is_zero() {
             std::thread::sleep(rest);
+        }
+    }
+
+    /// Waits until there is something to do: an input, or what the turn finds for itself.
+    async fn something(&self, outlet: &mut Outlet) -> Option<Input> {
+        let deadline = self.next_timeout().map(clock::instant);
+        let timer = async {
+            match deadline {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            // Nobody waits while INVITEs do.
+            () = std::future::ready(()), if !self.lanes.is_empty() => None,
+            () = readable(&self.sockets) => None,
+            input = outlet.recv() => input,
+            () = timer => None,
         }
     }
 
@@ -114,16 +118,18 @@ impl Shard {
         for input in first.into_iter().chain(more).take(INPUTS_A_TURN) {
             if matches!(input, Input::Stop) {
                 self.flush();
+                self.tap.leave();
                 return ControlFlow::Break(());
             }
             self.input(input);
         }
         for at in 0..self.sockets.len() {
             for _ in 0..BATCHES_A_TURN {
-                if self.receive(at) == 0 {
+                let count = self.receive(at);
+                self.flush();
+                if count < udp::BATCH {
                     break;
                 }
-                self.flush();
             }
         }
         self.newcomers();
@@ -132,12 +138,17 @@ impl Shard {
         self.outside.forget_projected();
         self.calls
             .set_overloaded(!self.outside.journal.has_reserve());
+        let tap = &mut self.tap;
         self.observer.look(
             &self.endpoint,
             &self.calls,
             &self.switch,
             self.index,
             clock::now(),
+            || {
+                tap.rest();
+                memory::give_back();
+            },
         );
         ControlFlow::Continue(())
     }
@@ -476,14 +487,14 @@ impl Shard {
 
     /// Copies what is about to be sent, and leaves the copies to be picked up.
     fn trace(&mut self) {
-        let mut sent = self.endpoint.transmits().peekable();
-        if sent.peek().is_some() {
-            let now = clock::now();
-            for (flow, octets) in sent {
-                self.tap.note(now, flow, true, octets);
-            }
+        let now = clock::now();
+        for (flow, octets) in self.endpoint.transmits() {
+            self.tap.note(now, flow, true, octets);
         }
-        self.tap.hand_on();
+        // A busy shard comes by again before they are due.
+        if !self.pace.is_busy() || self.tap.is_due(now) {
+            self.tap.hand_on();
+        }
     }
 
     /// Sends what has gathered, each message by its flow, and says which flows are broken.

@@ -36,12 +36,20 @@ pub(super) fn append(
         return written;
     }
     let line = &mut octets[start..];
-    line[18..34].copy_from_slice(format!("{:016x}", position.0).as_bytes());
+    hex(&mut line[18..34], position.0);
     let sum = crc32fast::hash(&line[18..]);
-    line[..8].copy_from_slice(format!("{length:08x}").as_bytes());
-    line[9..17].copy_from_slice(format!("{sum:08x}").as_bytes());
+    hex(&mut line[..8], length as u64);
+    hex(&mut line[9..17], u64::from(sum));
     octets.push(b'\n');
     Ok(())
+}
+
+/// Fills `digits` with the number's last hexadecimal digits.
+fn hex(digits: &mut [u8], mut number: u64) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number % 16) as usize];
+        number /= 16;
+    }
 }
 
 /// Why a fact can't be kept.

@@ -5,6 +5,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::{Full, Position};
 
+/// Facts for which an empty queue keeps room.
+const ROOM: usize = 4_096;
+
 /// A bounded queue of facts with their positions.
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -74,10 +77,11 @@ impl<T> Queue<T> {
         let mut state = self.state();
         let first = Position(state.last.0 - state.facts.len() as u64 + 1);
         let count = limit.min(state.facts.len());
-        Batch {
-            facts: state.facts.drain(..count).collect(),
-            first,
+        let facts = state.facts.drain(..count).collect();
+        if state.facts.is_empty() {
+            state.facts.shrink_to(ROOM);
         }
+        Batch { facts, first }
     }
 
     /// No facts are taken in any more; what waits will still be written.

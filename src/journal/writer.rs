@@ -19,6 +19,9 @@ use super::{Position, Settings, Shared, Synced};
 /// Facts written at once at most, which bounds how far a segment can grow beyond its length.
 const BATCH: usize = 4_096;
 
+/// Octets of room that the writer keeps from one batch to the next.
+const ROOM: usize = 256 << 10;
+
 /// How often a closing journal tries a disk that fails before it gives up what was never acknowledged.
 const LAST_ATTEMPTS: u32 = 8;
 
@@ -83,13 +86,14 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
                     "the journal closes without these facts: the disk fails"
                 );
             }
+            lines.clear();
+            lines.shrink_to(ROOM);
             crate::telemetry::metrics::queue_depth("journal").set(self.queue.depth() as f64);
         }
     }
 
-    /// Writes until it is done, into `lines` first; `false` when the journal closes and the disk still fails.
+    /// Writes until it is done, into `lines` first, which are empty; `false` when the journal closes and the disk still fails.
     fn keep(&mut self, lines: &mut Vec<u8>, batch: Batch<T>) -> bool {
-        lines.clear();
         let Encoded { last, is_whole } = encode(&batch, lines);
         let mut attempts_closed = 0;
         while let Err(error) = self.write(lines) {

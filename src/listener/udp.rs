@@ -96,7 +96,8 @@ impl UdpSocket {
     }
 
     /// Takes at most 64 datagrams into `batch`, and the peers that turned out to be out of reach into `lost`; never
-    /// waits. Returns the number of datagrams; 0 means that [`UdpSocket::readable`] is to be awaited.
+    /// waits, and needs nobody to have waited. Returns the number of datagrams; fewer than 64 have
+    /// most likely emptied the socket.
     ///
     /// `now` and `wall` are one instant on both clocks: the kernel stamps packets by the wall clock, and the time a
     /// packet has waited becomes its `received_at`.
@@ -108,9 +109,15 @@ impl UdpSocket {
         wall: SystemTime,
     ) -> io::Result<usize> {
         batch.taken(self, now, wall);
-        let received = self.io.try_io(Interest::READABLE, |socket| {
+        let mut is_asked = false;
+        let mut received = self.io.try_io(Interest::READABLE, |socket| {
+            is_asked = true;
             self.receive_some(&mut batch.incoming, socket)
         });
+        if !is_asked {
+            // The runtime knows of nothing, which is how it is when nobody has waited.
+            received = self.receive_some(&mut batch.incoming, self.io.get_ref());
+        }
         self.take_lost(lost)?;
         match received {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),

@@ -195,18 +195,22 @@ impl Held {
         Ok(statement.raw_execute()? as u64)
     }
 
-    /// The same for a statement whose parameters are numbered as they stand, which costs less where there are many.
-    pub(crate) fn execute_in_order(
+    /// The same for each of many rows of values, whose statement has its parameters numbered as they stand.
+    pub(crate) fn execute_each<'r, const N: usize>(
         &mut self,
         sql: &str,
-        values: &[&dyn ToSql],
+        rows: impl Iterator<Item = [&'r dyn ToSql; N]>,
     ) -> Result<u64, Error> {
         let connection = &self.opened().connection;
         let mut statement = connection.prepare_cached(sql)?;
-        for (place, value) in values.iter().enumerate() {
-            statement.raw_bind_parameter(place + 1, value)?;
+        let mut touched = 0;
+        for row in rows {
+            for (place, value) in row.iter().enumerate() {
+                statement.raw_bind_parameter(place + 1, value)?;
+            }
+            touched += statement.raw_execute()? as u64;
         }
-        Ok(statement.raw_execute()? as u64)
+        Ok(touched)
     }
 
     pub(crate) fn fetch_all<T: Readable>(

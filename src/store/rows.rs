@@ -47,11 +47,7 @@ pub(super) async fn insert<const N: usize>(
     rows: &[[Value<'_>; N]],
 ) -> Result<u64, Error> {
     Ok(on!(writing, held => {
-        let sql = insert.of_one(N);
-        let each = rows
-            .iter()
-            .map(|row| held.execute_in_order(&sql, &parameters(row)));
-        each.sum::<Result<u64, Error>>()?
+        held.execute_each(&insert.of_one(N), rows.iter().map(parameters))?
     }, connection: Driver => {
         let mut statement = sqlx::QueryBuilder::<Driver>::new("");
         insert.push(&mut statement, rows);

@@ -58,8 +58,8 @@ impl Open {
         }
     }
 
-    /// What was gathered, compressed; it begins anew with the room it has.
-    pub(super) fn close(&mut self) -> Option<Block> {
+    /// What was gathered, compressed by way of `scratch`; it begins anew with the room it has.
+    pub(super) fn close(&mut self, scratch: &mut Vec<u8>) -> Option<Block> {
         let span = self.span.take()?;
         let mut keys: Vec<u64> = self.places.drain(..).map(|(key, _)| key).collect();
         keys.sort_unstable();
@@ -68,11 +68,22 @@ impl Open {
             span,
             raw: self.octets.len(),
             keys: keys.into(),
-            packed: lz4_flex::block::compress(&self.octets).into(),
+            packed: pack(&self.octets, scratch).into(),
         };
         self.octets.clear();
         Some(block)
     }
+}
+
+/// Compresses into `scratch`, whose room is used again instead of being zeroed for each block.
+fn pack<'s>(octets: &[u8], scratch: &'s mut Vec<u8>) -> &'s [u8] {
+    let most = lz4_flex::block::get_maximum_output_size(octets.len());
+    if scratch.len() < most {
+        scratch.resize(most, 0);
+    }
+    let packed = lz4_flex::block::compress_into(octets, scratch)
+        .expect("there is room for the most that it can be");
+    &scratch[..packed]
 }
 
 /// What is looked for: messages with one of these keys, or any, within a time.

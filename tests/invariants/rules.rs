@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::source::{Source, imports};
 
 /// What each module of the daemon may import of the others; those that aren't listed may import nothing of them.
-const MAY_IMPORT: [(&str, &[&str]); 21] = [
+const MAY_IMPORT: [(&str, &[&str]); 22] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -21,6 +21,7 @@ const MAY_IMPORT: [(&str, &[&str]); 21] = [
             "journal",
             "listener",
             "media",
+            "memory",
             "registrar",
             "store",
             "telemetry",
@@ -59,6 +60,7 @@ const MAY_IMPORT: [(&str, &[&str]); 21] = [
             "journal",
             "listener",
             "media",
+            "memory",
             "peers",
             "registrar",
             "store",
@@ -68,7 +70,8 @@ const MAY_IMPORT: [(&str, &[&str]); 21] = [
     ),
     ("capture", &[]),
     ("explain", &["calls", "capture", "store"]),
-    ("traces", &["capture"]),
+    ("traces", &["capture", "memory"]),
+    ("memory", &[]),
     ("config", &[]),
     ("tls", &[]),
     ("telemetry", &["config"]),
@@ -139,7 +142,7 @@ const KEPT_IN: [(&str, &[&str], &str); 7] = [
     (
         "unsafe",
         &[
-            "src/engine/memory.rs",
+            "src/memory.rs",
             "src/listener/mmsg.rs",
             "bench/src/kernel.rs",
         ],

@@ -1,0 +1,240 @@
+//! Who finds what: calls, strangers, memory and disk.
+
+use super::*;
+use trunkline_sip::flow::Transport;
+
+const NEVER: Moment = Moment::from_secs(0);
+const ALWAYS: Moment = Moment::from_secs(1 << 40);
+
+/// The tests' messages are of the first seconds.
+fn clock() -> Moment {
+    Moment::from_secs(205)
+}
+
+fn flow() -> Flow {
+    Flow {
+        transport: Transport::Udp,
+        listener: 0,
+        connection: 0,
+        local: "127.0.0.1:5060".parse().unwrap(),
+        peer: "127.0.0.1:5070".parse().unwrap(),
+    }
+}
+
+fn message(start: &str, call_id: &str, filling: usize) -> Vec<u8> {
+    format!(
+        "{start}\r\ni: {call_id}\r\nX: {}\r\n\r\n",
+        "x".repeat(filling)
+    )
+    .into_bytes()
+}
+
+fn disk(directory: &tempfile::TempDir) -> Disk {
+    Disk {
+        directory: directory.path().join("traces"),
+        max_bytes: 1 << 30,
+        retention: Duration::from_secs(3_600),
+    }
+}
+
+/// Leaves a message, and has it picked up.
+fn pass(traces: &Traces, tap: &mut Tap, at: Moment, is_sent: bool, octets: &[u8]) {
+    tap.note(at, flow(), is_sent, octets);
+    tap.hand_on();
+    traces.sweep(at);
+    traces.write(at);
+}
+
+fn found(traces: &Traces, call_id: &str) -> Found {
+    traces.of(&[call_id], NEVER, ALWAYS)
+}
+
+#[test]
+fn a_call_finds_its_messages_in_their_order() {
+    let traces = Traces::unattended(2, None, None, clock).unwrap();
+    let mut taps = [traces.tap(0), traces.tap(1)];
+    for second in 0..4 {
+        let id = if second % 2 == 0 { "a@b" } else { "c@d" };
+        let octets = message("INVITE sip:a SIP/2.0", id, 1);
+        taps[0].note(Moment::from_secs(second), flow(), second == 2, &octets);
+        taps[0].hand_on();
+    }
+    taps[1].note(Moment::from_secs(9), flow(), false, b"rubbish");
+    taps[1].hand_on();
+    let messages = found(&traces, "a@b").messages;
+    assert_eq!(messages.len(), 2);
+    assert_eq!(
+        (messages[0].0, messages[0].1.at, messages[0].1.source.port()),
+        (false, 0, 5070)
+    );
+    assert_eq!(
+        (messages[1].0, messages[1].1.at, messages[1].1.source.port()),
+        (true, 2_000_000, 5060)
+    );
+    assert_eq!(found(&traces, "nobody"), Found::default());
+    let later = traces.of(&["a@b", "c@d"], Moment::from_secs(1), Moment::from_secs(2));
+    assert_eq!(later.messages.len(), 2);
+}
+
+#[test]
+fn who_ends_leaves_all_beside_what_waits() {
+    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    for (at, left) in [(1, false), (2, true)] {
+        let octets = message("INVITE sip:a SIP/2.0", "a@b", MUCH);
+        tap.note(Moment::from_secs(at), flow(), false, &octets);
+        assert!(tap.is_due(Moment::from_secs(at)));
+        match left {
+            true => tap.leave(),
+            false => tap.hand_on(),
+        }
+        assert!(!tap.is_due(Moment::from_secs(at)));
+    }
+    assert_eq!(found(&traces, "a@b").messages.len(), 2);
+}
+
+#[test]
+fn little_is_due_when_it_has_waited() {
+    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    let now = Moment::from_secs(1);
+    assert!(!tap.is_due(now));
+    tap.note(now, flow(), false, b"little");
+    assert!(!tap.is_due(now));
+    assert!(tap.is_due(now + SWEEP));
+}
+
+#[test]
+fn strangers_push_out_strangers_and_no_call() {
+    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    let now = Moment::from_secs(1);
+    let invite = message("INVITE sip:a SIP/2.0", "call", 1);
+    pass(&traces, &mut tap, now, false, &invite);
+    let trying = message("SIP/2.0 100 Trying", "call", 1);
+    pass(&traces, &mut tap, now, true, &trying);
+    for at in 0..4_000 {
+        // What can't be compressed.
+        let noise: String = (0..600).map(|_| rand::random_range('!'..='~')).collect();
+        let start = format!("INVITE sip:{noise} SIP/2.0");
+        let octets = message(&start, &format!("stranger {at}"), 1);
+        pass(&traces, &mut tap, now, false, &octets);
+    }
+    assert_eq!(found(&traces, "call").messages.len(), 2);
+    assert!(found(&traces, "stranger 0").messages.is_empty());
+    assert_eq!(found(&traces, "stranger 3999").messages.len(), 1);
+    let kept = lock(&traces.kept);
+    let sizes = kept.strangers.closed.iter().map(|block| block.size());
+    assert_eq!(sizes.sum::<usize>(), kept.strangers.held);
+    assert!(kept.strangers.held <= STRANGERS);
+}
+
+#[test]
+fn what_came_before_it_was_a_call_is_taken_along_from_the_block_before() {
+    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    let now = Moment::from_secs(1);
+    let invite = message("INVITE sip:a SIP/2.0", "call", 1);
+    pass(&traces, &mut tap, now, false, &invite);
+    for at in 0..block::FULL / 1_000 + 1 {
+        let octets = message("INVITE sip:a SIP/2.0", &format!("stranger {at}"), 1_000);
+        pass(&traces, &mut tap, now, false, &octets);
+    }
+    let challenge = message("SIP/2.0 401 Unauthorized", "call", 1);
+    pass(&traces, &mut tap, now, true, &challenge);
+    let trying = message("SIP/2.0 100 Trying", "call", 1);
+    pass(&traces, &mut tap, now, true, &trying);
+    let kept = lock(&traces.kept);
+    assert!(kept.strangers.full.began().is_some(), "a block was filled");
+    let all = Wanted {
+        keys: None,
+        from: NEVER,
+        until: ALWAYS,
+    };
+    let of_calls: Vec<_> = kept.calls.open.records(&all).collect();
+    assert_eq!(of_calls.len(), 3);
+    assert!(of_calls[0].octets.starts_with(b"INVITE"));
+}
+
+#[test]
+fn what_no_file_holds_yet_is_found_however_much_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk(&directory);
+    let traces = Traces::unattended(1, Some(disk), None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    let now = Moment::from_secs(1);
+    for at in 0..2_000 {
+        let noise: String = (0..600).map(|_| rand::random_range('!'..='~')).collect();
+        let octets = message(
+            &format!("INVITE sip:{noise} SIP/2.0"),
+            &format!("call {at}"),
+            1,
+        );
+        tap.note(now, flow(), true, &octets);
+        tap.hand_on();
+        traces.sweep(now);
+    }
+    assert!(lock(&traces.kept).calls.held < WRITTEN + block::FULL);
+    assert_eq!(found(&traces, "call 0").messages.len(), 1);
+    traces.write(now);
+    assert_eq!(found(&traces, "call 0").messages.len(), 1);
+}
+
+#[test]
+fn one_call_shows_no_more_than_its_share() {
+    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    for second in 0..300 {
+        let octets = message("INFO sip:a SIP/2.0", "long", 8_000);
+        pass(&traces, &mut tap, Moment::from_secs(second), true, &octets);
+    }
+    let found = found(&traces, "long");
+    assert!(found.left_out > 50 && found.messages.len() > 100);
+    assert_eq!(found.left_out as usize + found.messages.len(), 300);
+}
+
+#[test]
+fn calls_are_found_on_disk_by_who_comes_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk(&directory);
+    let before = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let mut tap = before.tap(0);
+    for second in 100..200 {
+        let id = format!("call {second}");
+        let octets = message("INVITE sip:a SIP/2.0", &id, 300);
+        pass(&before, &mut tap, Moment::from_secs(second), false, &octets);
+        let octets = message("SIP/2.0 180 Ringing", &id, 300);
+        pass(&before, &mut tap, Moment::from_secs(second), true, &octets);
+    }
+    assert_eq!(
+        found(&before, "call 150").messages.len(),
+        2,
+        "none is twice"
+    );
+    before.finish();
+    drop(before);
+    let after = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    for second in 100..200 {
+        assert_eq!(
+            found(&after, &format!("call {second}")).messages.len(),
+            2,
+            "{second}"
+        );
+    }
+    let none = after.of(&["call 150"], Moment::from_secs(160), ALWAYS);
+    assert!(none.messages.is_empty());
+    // A file that was cut short is read as far as it goes, and old ones go.
+    let file = std::fs::read_dir(&disk.directory).unwrap().next().unwrap();
+    let path = file.unwrap().path();
+    let octets = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &octets[..octets.len() - 10]).unwrap();
+    assert_eq!(found(&after, "call 100").messages.len(), 2);
+    assert!(found(&after, "call 199").messages.is_empty());
+    let mut tap = after.tap(0);
+    let late = Moment::from_secs(4_000_000_000);
+    let octets = message("BYE sip:a SIP/2.0", "late", 1);
+    pass(&after, &mut tap, late, true, &octets);
+    pass(&after, &mut tap, late + AGE, true, &octets);
+    assert!(!path.exists(), "what is old is removed");
+    assert!(found(&after, "call 100").messages.is_empty());
+}
