@@ -179,7 +179,7 @@ impl Call {
         self.answer_caller(
             cx,
             fork,
-            &invite,
+            invite,
             answer.body(),
             delayed,
             runtime_call_id,

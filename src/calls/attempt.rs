@@ -172,12 +172,7 @@ impl Call {
             head.number("Session-Expires", u64::from(interval));
             head.number("Min-SE", u64::from(setup.min_se.unwrap_or(config.min_se)));
             self.context_lines(head, setup, &config.header_prefix);
-            crossing::copy_headers(
-                head,
-                &invite,
-                crossing::Place::Invite,
-                &config.header_prefix,
-            );
+            crossing::copy_headers(head, invite, crossing::Place::Invite, &config.header_prefix);
         };
         cx.with_head(write, |cx, head| {
             let request = Request {
@@ -203,7 +198,7 @@ impl Call {
 
     fn context_lines(&self, head: &mut Head<'_>, setup: &Setup, prefix: &str) {
         let mut line = |name: &str, value: std::fmt::Arguments<'_>| {
-            head.fmt(&format!("{prefix}-{name}"), value);
+            head.fmt(&[prefix, "-", name].concat(), value);
         };
         line("SESSION-ID", format_args!("{}", self.session));
         line("AGENT-ID", format_args!("{}", self.agent));

@@ -14,7 +14,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::{Message, Method};
+use trunkline_sip::wire::{Kept, Message, Method};
 use uuid::Uuid;
 
 use super::dial::Dial;
@@ -249,7 +249,7 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Setup {
     /// The caller's INVITE as received.
-    pub(crate) invite: Box<[u8]>,
+    pub(crate) invite: Kept,
     /// Addresses to try, in order.
     pub(crate) targets: VecDeque<Target>,
     pub(crate) current: Option<Target>,

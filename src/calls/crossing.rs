@@ -104,7 +104,10 @@ const KEPT_HEADERS: usize = 64;
 pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>, Box<str>)> {
     let mut room = KEPT;
     let mut kept = Vec::new();
-    for header in message.headers() {
+    for header in message
+        .headers()
+        .filter(|header| header.name == HeaderName::Other)
+    {
         let name = std::str::from_utf8(header.raw_name).unwrap_or_default();
         if !is_extension(name) || is_platform(name, prefix) || kept.len() == KEPT_HEADERS {
             continue;

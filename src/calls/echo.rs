@@ -38,7 +38,7 @@ impl Call {
         let Some(setup) = self.setup.take() else {
             return;
         };
-        let (body, audio) = match self.echo_body(&setup.invite()) {
+        let (body, audio) = match self.echo_body(setup.invite()) {
             Ok(agreed) => agreed,
             Err(what) => {
                 self.setup = Some(setup);
@@ -55,14 +55,14 @@ impl Call {
             },
         );
         self.tags.push(tag.bits());
-        let Some(dialog) = Dialog::uas(&setup.invite(), tag.as_bytes()) else {
+        let Some(dialog) = Dialog::uas(setup.invite(), tag.as_bytes()) else {
             self.setup = Some(setup);
             return self.refuse(cx, Reason::BadRequest);
         };
         self.caller.dialogs.push(ForkDialog { fork: 0, dialog });
         cx.release_setup(&setup);
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-        self.answer_caller(cx, 0, &setup.invite(), &body, None, Box::default(), content);
+        self.answer_caller(cx, 0, setup.invite(), &body, None, Box::default(), content);
     }
 
     /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none.

@@ -125,7 +125,7 @@ impl Call {
             },
         );
         self.tags.push(tag.bits());
-        let dialog = Dialog::uas(&setup.invite(), tag.as_bytes())?;
+        let dialog = Dialog::uas(setup.invite(), tag.as_bytes())?;
         self.caller.dialogs.push(ForkDialog { fork, dialog });
         Some(fork)
     }

@@ -13,7 +13,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Framing, HeaderName, Message, lex};
+use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
@@ -436,7 +436,7 @@ fn agent_claim(org: &OrgView, agent: Uuid) -> Claim {
 impl Setup {
     pub(crate) fn new(message: &Message<'_>, contact: ContactState, token: Box<str>) -> Self {
         Self {
-            invite: message.raw().into(),
+            invite: message.into(),
             targets: VecDeque::new(),
             current: None,
             names: VecDeque::new(),
@@ -475,8 +475,8 @@ impl Setup {
         }
     }
 
-    /// The caller's INVITE, read again.
-    pub(crate) fn invite(&self) -> Message<'_> {
-        lex(&self.invite, Framing::Datagram).expect("these octets were lexed when the call began")
+    /// The caller's INVITE.
+    pub(crate) fn invite(&self) -> &Message<'_> {
+        self.invite.message()
     }
 }

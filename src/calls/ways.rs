@@ -25,7 +25,7 @@ pub fn to(listeners: &[(Transport, SocketAddr)], names: &Names, target: &Target)
 
 /// Our Contact on a flow.
 pub fn contact(endpoint: &Endpoint, flow: &Flow) -> String {
-    format!("<{}>", contact_uri(endpoint, flow))
+    ["<", &contact_uri(endpoint, flow), ">"].concat()
 }
 
 /// Our Contact on a flow over TLS, for whoever wants TLS on every hop. Its transport needs no saying (RFC 5630 §3.1.1).
@@ -37,12 +37,10 @@ pub fn secure_contact(endpoint: &Endpoint, flow: &Flow) -> String {
 pub fn contact_uri(endpoint: &Endpoint, flow: &Flow) -> String {
     let host = endpoint.sent_by(flow);
     match flow.transport {
-        Transport::Udp => format!("sip:trunkline@{host}"),
+        Transport::Udp => ["sip:trunkline@", host].concat(),
         Transport::Tcp | Transport::Tls => {
-            format!(
-                "sip:trunkline@{host};transport={}",
-                flow.transport.uri_name()
-            )
+            let transport = flow.transport.uri_name();
+            ["sip:trunkline@", host, ";transport=", transport].concat()
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Rows that are written together: by one statement where the driver's thread or a server is asked, or one after the other on the calling
-//! thread, where each costs less than a statement for many.
+//! Rows that are written together, by one statement.
 
 use std::borrow::Cow;
 
@@ -47,7 +46,7 @@ pub(super) async fn insert<const N: usize>(
     rows: &[[Value<'_>; N]],
 ) -> Result<u64, Error> {
     Ok(on!(writing, held => {
-        held.execute_each(&insert.of_one(N), rows.iter().map(parameters))?
+        held.execute_in_order(&insert.of(rows.len(), N), rows.iter().flat_map(parameters))?
     }, connection: Driver => {
         let mut statement = sqlx::QueryBuilder::<Driver>::new("");
         insert.push(&mut statement, rows);
@@ -69,12 +68,7 @@ where
         + Unpin,
 {
     Ok(on!(writing, held => {
-        let sql = insert.of_one(N);
-        let mut given = Vec::with_capacity(rows.len());
-        for row in rows {
-            given.extend(held.fetch_optional(&sql, &parameters(row))?);
-        }
-        given
+        held.fetch_in_order(&insert.of(rows.len(), N), rows.iter().flat_map(parameters))?
     }, connection: Driver => {
         let mut statement = sqlx::QueryBuilder::<Driver>::new("");
         insert.push(&mut statement, rows);
@@ -87,15 +81,11 @@ fn parameters<'r, const N: usize>(row: &'r [Value<'_>; N]) -> [&'r dyn ToSql; N]
 }
 
 impl Insert {
-    /// The statement for one row of so many values.
-    fn of_one(self, values: usize) -> String {
-        let numbered: Vec<_> = (1..=values).map(|number| format!("${number}")).collect();
-        format!(
-            "{} VALUES ({}){}",
-            self.into,
-            numbered.join(", "),
-            self.ending
-        )
+    /// The statement for so many rows of so many values, which are numbered as they stand.
+    fn of(self, rows: usize, values: usize) -> String {
+        let row = format!("({})", vec!["?"; values].join(", "));
+        let rows = vec![&*row; rows].join(", ");
+        [self.into, " VALUES ", &rows, self.ending].concat()
     }
 
     fn push<Driver: sqlx::Database, const N: usize>(
@@ -168,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_for_one_row_numbers_its_values() {
+    fn a_statement_has_a_place_for_each_value() {
         let insert = Insert {
             into: "INSERT INTO shoes (size, name)",
             ending: " ON CONFLICT DO NOTHING",
         };
         assert_eq!(
-            insert.of_one(2),
-            "INSERT INTO shoes (size, name) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+            insert.of(2, 2),
+            "INSERT INTO shoes (size, name) VALUES (?, ?), (?, ?) ON CONFLICT DO NOTHING"
         );
     }
 }

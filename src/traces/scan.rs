@@ -70,14 +70,17 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> Seen {
             break;
         }
         if let Some(colon) = line.iter().position(|octet| *octet == b':') {
-            let name = line[..colon].trim_ascii_end();
-            let value = trimmed(line, colon + 1);
-            match Meaning::of(name) {
-                Meaning::CallId => call_id = at + value.start..at + value.end,
-                Meaning::CSeq => method = at + value.start..at + value.end,
-                Meaning::Proofs => strike_proofs(&mut line[value]),
-                Meaning::Token => line[value].fill(STRUCK),
-                Meaning::Other => {}
+            let meaning = Meaning::of(line[..colon].trim_ascii_end());
+            // Most mean nothing.
+            if meaning != Meaning::Other {
+                let value = trimmed(line, colon + 1);
+                match meaning {
+                    Meaning::CallId => call_id = at + value.start..at + value.end,
+                    Meaning::CSeq => method = at + value.start..at + value.end,
+                    Meaning::Proofs => strike_proofs(&mut line[value]),
+                    Meaning::Token => line[value].fill(STRUCK),
+                    Meaning::Other => {}
+                }
             }
         }
         at = end;

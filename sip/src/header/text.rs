@@ -5,6 +5,12 @@ use std::fmt;
 
 /// Without linear white space at both ends; a fold counts as such.
 pub fn trim(mut value: &[u8]) -> &[u8] {
+    // Most has no blanks, which two octets tell.
+    if let (Some(first), Some(last)) = (value.first(), value.last())
+        && *first.min(last) > b' '
+    {
+        return value;
+    }
     while let [first, rest @ ..] = value
         && is_blank(*first)
     {
@@ -21,6 +27,28 @@ pub fn trim(mut value: &[u8]) -> &[u8] {
 /// Space, tab, or an octet of a fold.
 pub const fn is_blank(octet: u8) -> bool {
     matches!(octet, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// Where the first control character below the blank stands: a line end, a tab, a NUL. Looks at eight octets at once, which for
+/// the length of a header line is quicker than to call for wider steps.
+pub fn first_control(octets: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let (eights, rest) = octets.as_chunks::<8>();
+    for (at, eight) in eights.iter().enumerate() {
+        let word = u64::from_le_bytes(*eight);
+        // The high bit of each octet below 0x20; behind the first such octet it may be wrong.
+        let below = word.wrapping_sub(ONES * 0x20) & !word & (ONES * 0x80);
+        if below != 0 {
+            return Some(at * 8 + below.trailing_zeros() as usize / 8);
+        }
+    }
+    let behind = rest.iter().position(|octet| *octet < b' ')?;
+    Some(eights.len() * 8 + behind)
+}
+
+/// Whether some octet is such a one. There is no way out of the loop before its end, so that it takes many octets in one step.
+pub fn holds(value: &[u8], is: impl Fn(u8) -> bool) -> bool {
+    value.iter().fold(false, |found, octet| found | is(*octet))
 }
 
 /// An octet of a `token`.
@@ -191,6 +219,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    proptest! {
+        #[test]
+        fn the_first_control_is_found_where_it_stands(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert_eq!(first_control(&octets), octets.iter().position(|octet| *octet < b' '));
+            prop_assert_eq!(holds(&octets, is_blank), octets.iter().any(|octet| is_blank(*octet)));
+        }
+
+        #[test]
+        fn a_control_is_found_among_others(plain in "[ -~\u{80}-\u{ff}]{0,40}", at in 0_usize..40, control in 0_u8..32) {
+            let mut octets = plain.into_bytes();
+            let at = at.min(octets.len());
+            octets.insert(at, control);
+            octets.push(b'\n');
+            prop_assert_eq!(first_control(&octets), Some(at));
+        }
+    }
 
     #[test]
     fn blanks_go_from_both_ends() {

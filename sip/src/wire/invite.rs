@@ -80,7 +80,8 @@ impl Invite {
         self.built_from_parts
     }
 
-    /// The value of a header, such as `X-PLATFORM-AGENT-ID`; blank counts as absent.
+    /// The value of a header that [`HeaderName`](super::HeaderName) doesn't name, such as `X-PLATFORM-AGENT-ID`; blank counts as
+    /// absent.
     pub fn header(&self, name: &str) -> Option<String> {
         self.value(name)
             .map(|value| value.trim().to_owned())

@@ -87,19 +87,26 @@ impl<'m> Lexer<'m> {
     /// is broken by a lone carriage return or has none at its end: where the message goes on doesn't matter much then.
     fn line(&mut self) -> Option<(usize, usize)> {
         let start = self.at;
-        let end = start + memchr::memchr2(b'\r', b'\n', &self.octets[start..])?;
-        if self.octets[end..].starts_with(b"\r\n") {
-            self.at = end + 2;
-            return Some((start, end));
+        let mut at = start;
+        loop {
+            at += text::first_control(&self.octets[at..])?;
+            match (self.octets[at], self.octets.get(at + 1)) {
+                (b'\r', Some(b'\n')) => {
+                    self.at = at + 2;
+                    return Some((start, at));
+                }
+                (b'\n', _) => {
+                    self.note(Fault::Control);
+                    self.at = at + 1;
+                    return Some((start, at));
+                }
+                (b'\r', _) => self.note(Fault::Control),
+                // A NUL may only stand escaped in a quoted string (RFC 3261 §25.1, quoted-pair).
+                (0, _) if at == 0 || self.octets[at - 1] != b'\\' => self.note(Fault::Control),
+                _ => {}
+            }
+            at += 1;
         }
-        self.note(Fault::Control);
-        let feed = end + memchr::memchr(b'\n', &self.octets[end..])?;
-        self.at = feed + 1;
-        let line = &self.octets[start..feed];
-        Some((
-            start,
-            start + line.strip_suffix(b"\r").unwrap_or(line).len(),
-        ))
     }
 
     fn start_line(&mut self) -> Result<StartLine, Fault> {
@@ -127,7 +134,7 @@ impl<'m> Lexer<'m> {
         if version - uri > MAX_LINE {
             self.note(Fault::UriTooLong);
         }
-        if uri == version || !line[uri..version].iter().all(is_uri_octet) {
+        if uri == version || text::holds(&line[uri..version], is_no_uri_octet) {
             self.note(Fault::StartLine);
         }
         self.version(&line[version + 1..]);
@@ -178,7 +185,7 @@ impl<'m> Lexer<'m> {
                 return self.note(Fault::NoBlankLine);
             };
             if start == end {
-                return self.check_nul();
+                return;
             }
             while matches!(self.octets.get(self.at), Some(b' ' | b'\t')) {
                 let Some((_, folded_end)) = self.line() else {
@@ -193,14 +200,6 @@ impl<'m> Lexer<'m> {
             }
         }
         self.note(Fault::TooManyLines);
-    }
-
-    /// A NUL may only stand escaped in a quoted string (RFC 3261 §25.1, quoted-pair).
-    fn check_nul(&mut self) {
-        let head = &self.octets[..self.at];
-        if memchr::memchr_iter(0, head).any(|at| at == 0 || head[at - 1] != b'\\') {
-            self.note(Fault::Control);
-        }
     }
 
     /// RFC 3261 §7.3.1: a name, blanks, a colon, the value between blanks and folds.
@@ -328,7 +327,7 @@ impl<'m> Lexer<'m> {
 
     fn call_id(&mut self) -> &'m [u8] {
         let call_id = self.single(HeaderName::CallId);
-        if call_id.is_empty() || call_id.iter().any(|octet| text::is_blank(*octet)) {
+        if call_id.is_empty() || text::holds(call_id, text::is_blank) {
             self.note(Fault::Unreadable(HeaderName::CallId));
         }
         call_id
@@ -359,7 +358,7 @@ impl<'m> Lexer<'m> {
             return None;
         };
         let tag = address.tag()?;
-        if tag.iter().any(|octet| !is_tag_octet(*octet)) {
+        if text::holds(tag, is_no_tag_octet) {
             self.note(Fault::Unreadable(name));
         }
         Some(tag)
@@ -404,13 +403,13 @@ fn blanks_before(value: &[u8]) -> usize {
 }
 
 /// What no Request-URI may hold breaks the request line; the rest is for whoever reads URIs.
-const fn is_uri_octet(octet: &u8) -> bool {
-    *octet > b' ' && !matches!(octet, b'<' | b'>' | b'"' | 0x7f)
+const fn is_no_uri_octet(octet: u8) -> bool {
+    matches!(octet, 0..=b' ' | b'<' | b'>' | b'"' | 0x7f)
 }
 
 /// Tags are tokens. Others are about that do no harm, unless two readers could find different ends in them.
-const fn is_tag_octet(octet: u8) -> bool {
-    octet >= b' ' && !matches!(octet, b'<' | b'>' | b'"' | 0x7f)
+const fn is_no_tag_octet(octet: u8) -> bool {
+    matches!(octet, 0..b' ' | b'<' | b'>' | b'"' | 0x7f)
 }
 
 #[cfg(test)]

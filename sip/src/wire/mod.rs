@@ -5,6 +5,7 @@
 pub mod fault;
 pub mod frame;
 pub mod invite;
+pub mod kept;
 pub mod lex;
 pub mod message;
 pub mod method;
@@ -14,6 +15,7 @@ pub mod print;
 
 pub use crate::header::cseq::CSeq;
 pub use fault::{Fault, Malformed};
+pub use kept::Kept;
 pub use lex::{Framing, lex};
 pub use message::{Header, Message};
 pub use method::Method;

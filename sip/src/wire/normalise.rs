@@ -1,7 +1,8 @@
 //! What `rsip` is given to read, and its headers by their names: full names, one line a header, one Via a line, no body.
 //!
 //! `rsip` 0.4.0 doesn't know compact forms, refuses folds and blanks before the colon, and loses the second
-//! of two Vias on a line; none of that reaches it. Credentials stay out: its parser for them is quadratic.
+//! of two Vias on a line; none of that reaches it. It is given what identifies a request and what facts come from; the other
+//! headers are read by who uses them, and its parser for credentials is quadratic.
 
 use std::borrow::Cow;
 
@@ -27,17 +28,12 @@ pub(super) fn request_text(message: &Message<'_>) -> String {
     request
 }
 
-/// The headers of a message by their full names, each on one line. Octets that are no UTF-8 become U+FFFD.
+/// The headers that are for `rsip`, by their full names, each on one line. Octets that are no UTF-8 become U+FFFD.
 pub(super) fn lines<'a>(
     message: &'a Message<'_>,
 ) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + 'a {
-    let known = message.headers().filter(|header| {
-        !matches!(
-            header.name,
-            HeaderName::Authorization | HeaderName::ProxyAuthorization
-        )
-    });
-    known.flat_map(|header| {
+    let asked = message.headers().filter(|header| is_asked(header.name));
+    asked.flat_map(|header| {
         let name = match header.name.as_str() {
             "" => std::str::from_utf8(header.raw_name).unwrap_or_default(),
             canonical => canonical,
@@ -49,6 +45,22 @@ pub(super) fn lines<'a>(
         let values = whole.into_iter().chain(elements(list));
         values.map(move |value| (name, one_line(value)))
     })
+}
+
+/// Whether [`Invite`](super::invite::Invite) looks at a header; any that the lexer doesn't know may be asked by its name.
+const fn is_asked(name: HeaderName) -> bool {
+    use HeaderName as H;
+    matches!(
+        name,
+        H::Via
+            | H::From
+            | H::To
+            | H::CallId
+            | H::CSeq
+            | H::PAssertedIdentity
+            | H::Privacy
+            | H::Other
+    )
 }
 
 fn one_line(value: &[u8]) -> Cow<'_, str> {

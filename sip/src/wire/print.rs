@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use super::message::unfold;
 use super::{HeaderName, Message};
 use crate::flow::Flow;
+use crate::header::text;
 
 /// Header lines on their way into a buffer.
 #[derive(Debug)]
@@ -59,11 +60,7 @@ impl<'b> Head<'b> {
 
 /// Line ends and NUL become spaces; a NUL that is escaped ends nothing and stays, as what is repeated has to be the same.
 fn scrub(out: &mut Vec<u8>, value: &[u8]) {
-    // Without a way out of the loop it is a few steps for most values, which are short.
-    let may_break = value.iter().fold(false, |found, octet| {
-        found | matches!(octet, b'\r' | b'\n' | 0)
-    });
-    if !may_break {
+    if text::first_control(value).is_none() {
         return out.extend_from_slice(value);
     }
     let mut before = 0;

@@ -1,5 +1,6 @@
 //! A carrier with which an outbound trunk registers: it challenges, checks the digest, grants what it likes, and answers OPTIONS.
 
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -72,15 +73,22 @@ impl Carrier {
         };
         std::thread::spawn(move || {
             let mut octets = [0; 8192];
+            // A retransmission gets the answer of the request: by the whole of it, which is the same octet by octet.
+            let mut answered: HashMap<Vec<u8>, String> = HashMap::new();
             while let Ok((count, from)) = socket.recv_from(&mut octets) {
                 let request = lex(&octets[..count], Framing::Datagram).expect("a message");
                 let mut ways = ways.lock().expect("nobody panics with it");
                 if ways.silent {
                     continue;
                 }
-                if let Some((status, lines)) = desk.answer(&request, &mut ways) {
-                    let reply = reply(&request, status, &lines);
-                    socket.send_to(reply.as_bytes(), from).expect("it is sent");
+                let again = answered.get(request.raw()).cloned();
+                let answer = again.or_else(|| {
+                    let (status, lines) = desk.answer(&request, &mut ways)?;
+                    Some(reply(&request, status, &lines))
+                });
+                if let Some(answer) = answer {
+                    socket.send_to(answer.as_bytes(), from).expect("it is sent");
+                    answered.insert(request.raw().to_vec(), answer);
                 }
             }
         });
