@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_secs(5);
+/// Longer than anything that the daemon waits for before it answers.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Status and body. None: nobody answers there.
 pub(crate) fn get(address: SocketAddr, path: &str, key: Option<&str>) -> Option<(u16, String)> {
