@@ -143,15 +143,20 @@ pub(crate) fn free_range(size: u16) -> u16 {
     found.expect("a free range of UDP ports")
 }
 
-/// A loopback port that is free for UDP and TCP. Another process may take it before it is used; the kernel doesn't give the same one
-/// to two that ask in a row.
+/// A loopback port that is free for UDP and TCP, above those that the kernel gives out: to whoever connects it would give one that waits
+/// to be used. No two calls in a process get the same.
 pub(crate) fn free_port() -> u16 {
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    loop {
-        let udp = UdpSocket::bind(any).expect("a free UDP port");
-        let address = udp.local_addr().expect("a bound socket has an address");
-        if TcpListener::bind(address).is_ok() {
-            return address.port();
-        }
-    }
+    const FIRST: u16 = 61_000;
+    const COUNT: u16 = 4_500;
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % u32::from(COUNT)).unwrap_or(0);
+    let is_free = |port: &u16| {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+        UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok()
+    };
+    let mut ports = (0..COUNT).map(|_| {
+        let index = TAKEN.fetch_add(1, Ordering::Relaxed) % COUNT;
+        FIRST + (start + index) % COUNT
+    });
+    ports.find(is_free).expect("a free port")
 }
