@@ -10,11 +10,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::daemon::Credentials;
-use super::process::{Deadline, Process, free_port};
+use super::process::{Deadline, Process, free_port, free_range};
 
 const RATE: u32 = 8000;
 const TALK: Duration = Duration::from_secs(4);
 const LIMIT: Duration = Duration::from_secs(30);
+/// Ports of a phone's media.
+const RTP_PORTS: u16 = 20;
 /// Debian's and Homebrew's.
 const MODULES: [&str; 3] = [
     "/usr/lib/baresip/modules",
@@ -206,12 +208,13 @@ fn configure(
         .expect("baresip's modules are where packages put them");
     let tone = folder.join("tone.wav");
     fs::write(&tone, wave(hertz)).expect("the tone can be written");
-    let rtp = free_port() / 2 * 2;
+    // Behind those of the media one for SIP, and the next, which baresip takes for TLS by itself.
+    let rtp = free_range(RTP_PORTS + 2);
     let mut config = String::new();
     let lines = [
-        ("sip_listen", format!("127.0.0.1:{}", free_port())),
+        ("sip_listen", format!("127.0.0.1:{}", rtp + RTP_PORTS)),
         ("net_interface", "127.0.0.1".to_owned()),
-        ("rtp_ports", format!("{rtp}-{}", rtp + 20)),
+        ("rtp_ports", format!("{rtp}-{}", rtp + RTP_PORTS - 1)),
         ("module_path", modules.to_owned()),
         ("audio_source", format!("aufile,{}", tone.display())),
         (

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(20);
@@ -128,16 +128,19 @@ fn on_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// The first of so many UDP ports in a row that are free, below those that the kernel gives out. No two calls in a process get the same.
+/// The first of so many UDP ports in a row that are free, below those that the kernel gives out: an even number of them, from an even one
+/// on. No two calls in a process get the same.
 pub(crate) fn free_range(size: u16) -> u16 {
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    let ranges = (32_000 - 20_000) / size;
+    const FIRST: u16 = 20_000;
+    const COUNT: u32 = 12_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let size = size.next_multiple_of(2);
     // Test processes that run side by side begin at different places.
-    let start = u16::try_from(std::process::id() % u32::from(ranges)).unwrap_or(0);
+    let start = std::process::id() % (COUNT / 2) * 2;
     let is_free = |port: u16| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
-    let found = (0..ranges).find_map(|_| {
-        let index = (start + TAKEN.fetch_add(1, Ordering::Relaxed)) % ranges;
-        let first = 20_000 + index * size;
+    let found = (0..COUNT).find_map(|_| {
+        let at = (start + TAKEN.fetch_add(u32::from(size), Ordering::Relaxed)) % COUNT;
+        let first = FIRST + u16::try_from(at).ok()?;
         (first..first + size).all(is_free).then_some(first)
     });
     found.expect("a free range of UDP ports")
