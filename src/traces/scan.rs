@@ -34,24 +34,23 @@ enum Meaning {
     Proofs,
     /// All of it is struck out.
     Token,
-    Other,
 }
 
 impl Meaning {
-    /// By the name of the header. Most are told by their length.
-    fn of(name: &[u8]) -> Self {
+    /// By the name of the header; most mean nothing, which their length tells.
+    fn of(name: &[u8]) -> Option<Self> {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         match name.len() {
-            1 if is(b"i") => Self::CallId,
-            4 if is(b"cseq") => Self::CSeq,
-            7 if is(b"call-id") => Self::CallId,
-            13 if is(b"authorization") => Self::Proofs,
-            16 if is(b"www-authenticate") => Self::Proofs,
-            18 if is(b"proxy-authenticate") => Self::Proofs,
-            19 if is(b"proxy-authorization") => Self::Proofs,
+            1 if is(b"i") => Some(Self::CallId),
+            4 if is(b"cseq") => Some(Self::CSeq),
+            7 if is(b"call-id") => Some(Self::CallId),
+            13 if is(b"authorization") => Some(Self::Proofs),
+            16 if is(b"www-authenticate") => Some(Self::Proofs),
+            18 if is(b"proxy-authenticate") => Some(Self::Proofs),
+            19 if is(b"proxy-authorization") => Some(Self::Proofs),
             // The brand before it is the operator's.
-            6.. if name[name.len() - 6..].eq_ignore_ascii_case(b"-token") => Self::Token,
-            _ => Self::Other,
+            6.. if name[name.len() - 6..].eq_ignore_ascii_case(b"-token") => Some(Self::Token),
+            _ => None,
         }
     }
 }
@@ -69,18 +68,15 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> Seen {
             at = end;
             break;
         }
-        if let Some(colon) = line.iter().position(|octet| *octet == b':') {
-            let meaning = Meaning::of(line[..colon].trim_ascii_end());
-            // Most mean nothing.
-            if meaning != Meaning::Other {
-                let value = trimmed(line, colon + 1);
-                match meaning {
-                    Meaning::CallId => call_id = at + value.start..at + value.end,
-                    Meaning::CSeq => method = at + value.start..at + value.end,
-                    Meaning::Proofs => strike_proofs(&mut line[value]),
-                    Meaning::Token => line[value].fill(STRUCK),
-                    Meaning::Other => {}
-                }
+        if let Some(colon) = line.iter().position(|octet| *octet == b':')
+            && let Some(meaning) = Meaning::of(line[..colon].trim_ascii_end())
+        {
+            let value = trimmed(line, colon + 1);
+            match meaning {
+                Meaning::CallId => call_id = at + value.start..at + value.end,
+                Meaning::CSeq => method = at + value.start..at + value.end,
+                Meaning::Proofs => strike_proofs(&mut line[value]),
+                Meaning::Token => line[value].fill(STRUCK),
             }
         }
         at = end;

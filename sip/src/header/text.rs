@@ -29,8 +29,7 @@ pub const fn is_blank(octet: u8) -> bool {
     matches!(octet, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// Where the first control character below the blank stands: a line end, a tab, a NUL. Looks at eight octets at once, which for
-/// the length of a header line is quicker than to call for wider steps.
+/// Where the first control character below the blank stands: a line end, a tab, a NUL. Looks at eight octets at once.
 pub fn first_control(octets: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let (eights, rest) = octets.as_chunks::<8>();
