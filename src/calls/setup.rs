@@ -31,8 +31,8 @@ use crate::directory::view::{OrgView, Runtime};
 
 /// The user part that asks for a report on the trunk.
 pub const DOCTOR: &str = "doctor";
-/// How long the contact look-up may take.
-const CONTACT_PATIENCE: Duration = Duration::from_millis(100);
+/// How long the contact look-up may take: a new caller's contact is written first, which a slow disk takes its time for.
+const CONTACT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Starts a call, or refuses it with a record.
 pub(crate) fn start(
