@@ -2,7 +2,7 @@
 //! choosing a core, the length of a clock tick.
 #![expect(
     unsafe_code,
-    reason = "recvmmsg, sendmmsg, ppoll and sched_setaffinity have no safe face in std"
+    reason = "recvmmsg, sendmmsg, ppoll, sched_setaffinity and sched_setscheduler have no safe face in std"
 )]
 
 use std::io;
@@ -225,6 +225,20 @@ pub fn pin_to(core: usize) -> io::Result<()> {
         let mut set: libc::cpu_set_t = zeroed();
         libc::CPU_SET(core, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Lets the calling thread run only while nothing else wants its core.
+pub fn give_way() -> io::Result<()> {
+    // SAFETY: a live parameter, whose priority has to be 0 for this policy.
+    let result = unsafe {
+        let parameter: libc::sched_param = zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter)
     };
     if result == 0 {
         Ok(())

@@ -5,6 +5,7 @@
 //! [`pace`] says when calls begin, [`modes`] what is loaded how and reported; [`daemon`] starts what is measured.
 //! The API is loaded by [`wrk`], over a database that [`seed`] has filled.
 
+pub mod awake;
 pub mod calls;
 pub mod clock;
 pub mod daemon;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use trunkline_bench::awake::Awake;
 use trunkline_bench::modes::{self, Fault, Fleet, Load, Phase, Scale, Setting};
 use trunkline_bench::report::Report;
 use trunkline_bench::seed::Rows;
@@ -41,6 +42,10 @@ struct Common {
     /// Leave daemon and generator on whatever core they get.
     #[arg(long, global = true)]
     no_pin: bool,
+    /// Keep the daemon's core from resting between turns, with a thread that gives way to all others. On a virtual machine that rest is
+    /// paid for by what runs next: its host lends the core out or slows it down.
+    #[arg(long, global = true, conflicts_with = "no_pin")]
+    awake: bool,
     /// Seconds before anything counts.
     #[arg(long, global = true, default_value_t = 2)]
     warm_up: u64,
@@ -199,8 +204,14 @@ fn print(report: &Report, json: bool) {
 
 /// Whether all runs were without fault.
 fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
+    let is_awake = command.common.awake;
     let setting = setting(command.common);
-    let tell = |report: Report| {
+    let core = setting.cores.map(|(daemon, _)| daemon);
+    let awake = core.filter(|_| is_awake).map(Awake::keep).transpose()?;
+    let tell = |mut report: Report| {
+        if awake.is_some() {
+            report.title.push_str("; its core is kept awake");
+        }
         show(&report);
         report.faults.is_empty()
     };

@@ -13,10 +13,18 @@ pub struct Memory {
     pub anonymous: u64,
 }
 
-/// CPU seconds used so far, user and system together.
+/// CPU seconds of a process so far, user and system together.
 pub fn cpu_seconds(pid: u32) -> io::Result<f64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    ticks(&stat)
+    cpu_seconds_in(&format!("/proc/{pid}/stat"))
+}
+
+/// Those of the calling thread.
+pub fn own_cpu_seconds() -> io::Result<f64> {
+    cpu_seconds_in("/proc/thread-self/stat")
+}
+
+fn cpu_seconds_in(stat: &str) -> io::Result<f64> {
+    ticks(&fs::read_to_string(stat)?)
         .map(|ticks| ticks as f64 / ticks_per_second())
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
@@ -64,6 +72,7 @@ mod tests {
     fn our_own_process_can_be_read() {
         let memory = memory(std::process::id()).expect("own /proc");
         assert!(memory.resident > memory.anonymous && memory.anonymous > 0);
-        assert!(cpu_seconds(std::process::id()).expect("own /proc") >= 0.0);
+        let thread = own_cpu_seconds().expect("own /proc");
+        assert!(cpu_seconds(std::process::id()).expect("own /proc") >= thread);
     }
 }

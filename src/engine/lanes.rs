@@ -16,10 +16,8 @@ const ROOM: usize = 4_096;
 /// New INVITEs that have waited longer are shed under pressure.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// New INVITEs that have waited longer are shed in any case: soon they would be retransmitted (T1 of RFC 3261).
-const LONGEST: Duration = Duration::from_millis(400);
-
-/// How long waits must stay beyond patience to be pressure, rather than a moment in which the machine stood still.
+/// How long waits must stay beyond patience, without getting shorter, to be pressure. Where they do, a machine that stood still makes up
+/// for it, and a refusal would help nobody.
 const LASTS: Duration = Duration::from_millis(300);
 
 /// How long waits must stay within patience for the pressure to be over.
@@ -39,9 +37,18 @@ pub(crate) struct Lanes {
 /// Whether waits have been too long for a while.
 #[derive(Debug, Default)]
 struct Pressure {
-    /// Since when each wait has been too long, and when the last of them was.
-    late: Option<(Moment, Moment)>,
+    late: Option<Late>,
     until: Option<Moment>,
+}
+
+/// Waits that have all been too long.
+#[derive(Copy, Clone, Debug)]
+struct Late {
+    since: Moment,
+    /// The wait then.
+    wait: Duration,
+    /// When the last of them was.
+    last: Moment,
 }
 
 impl Pressure {
@@ -51,18 +58,30 @@ impl Pressure {
 
     /// Notes how long an INVITE has waited, and how long the first of those behind it has; says whether its wait is too long.
     fn is_too_long(&mut self, wait: Duration, behind: Duration, now: Moment) -> bool {
-        if wait.max(behind) <= PATIENCE {
+        let longest = wait.max(behind);
+        if longest <= PATIENCE {
             self.late = None;
             return false;
         }
-        let known = self.late.filter(|(_, last)| now.since(*last) < LASTS);
-        let since = known.map_or(now, |(since, _)| since);
-        self.late = Some((since, now));
-        if self.is_on(now) || now.since(since) >= LASTS {
+        let begins = Late {
+            since: now,
+            wait: longest,
+            last: now,
+        };
+        let known = self.late.filter(|late| now.since(late.last) < LASTS);
+        let late = known.unwrap_or(begins);
+        let lasts = now.since(late.since) >= LASTS;
+        let shrinks = longest < late.wait;
+        self.late = Some(if lasts && shrinks {
+            begins
+        } else {
+            Late { last: now, ..late }
+        });
+        if self.is_on(now) || (lasts && !shrinks) {
             self.until = Some(now + CALM);
             return wait > PATIENCE;
         }
-        wait > LONGEST
+        false
     }
 }
 
@@ -77,13 +96,9 @@ impl Lanes {
         if is_expected {
             return self.expected.len() < ROOM;
         }
-        let stands = stands(&self.strangers, now);
-        let longest = if self.pressure.is_on(now) {
-            STRANGERS_STAND
-        } else {
-            LONGEST
-        };
-        self.strangers.len() < ROOM && stands < longest
+        let is_hopeless =
+            self.pressure.is_on(now) && stands(&self.strangers, now) >= STRANGERS_STAND;
+        self.strangers.len() < ROOM && !is_hopeless
     }
 
     /// Whether an INVITE whose turn it is has waited too long to be served. What it is asked tells it of pressure: once for each.
@@ -171,9 +186,7 @@ mod tests {
     fn strangers_are_not_let_in_where_they_would_be_late_or_there_is_no_room() {
         let mut lanes = Lanes::default();
         lanes.push(false, arrived(0, START));
-        assert!(lanes.takes(false, START + STRANGERS_STAND));
-        assert!(!lanes.takes(false, START + LONGEST));
-        assert!(lanes.takes(true, START + LONGEST));
+        assert!(lanes.takes(false, START + CALM), "there is no pressure");
         lanes.pressure.until = Some(START + CALM);
         assert!(lanes.takes(false, START + STRANGERS_STAND / 2));
         assert!(!lanes.takes(false, START + STRANGERS_STAND));
@@ -207,11 +220,32 @@ mod tests {
     }
 
     #[test]
-    fn who_would_be_retransmitted_is_shed_at_once() {
+    fn who_is_late_alone_is_served() {
         let mut pressure = Pressure::default();
+        assert_eq!(sheds(&mut pressure, START, 0, &[5_000]), [false]);
+    }
+
+    #[test]
+    fn a_standstill_that_is_made_up_for_sheds_nothing() {
+        let mut pressure = Pressure::default();
+        let waits: Vec<u64> = (0..=40).map(|at| 900 - at * 20).collect();
+        let shed = sheds(&mut pressure, START, 50, &waits);
+        assert!(shed.iter().all(|shed| !shed), "{shed:?}");
+    }
+
+    #[test]
+    fn one_that_is_not_made_up_for_is_pressure() {
+        let mut pressure = Pressure::default();
+        let waits = [900, 850, 800, 820, 840, 860, 880, 900, 920, 940];
+        let shed = sheds(&mut pressure, START, 60, &waits);
         assert_eq!(
-            sheds(&mut pressure, START, 10, &[400, 401, 399]),
-            [false, true, false]
+            shed.iter().position(|shed| *shed),
+            None,
+            "shorter than at first"
+        );
+        assert_eq!(
+            sheds(&mut pressure, START + LASTS * 2, 60, &waits[5..]),
+            [true; 5]
         );
     }
 

@@ -25,6 +25,7 @@ mod strays;
 mod told;
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -159,8 +160,11 @@ impl Engine {
             shard: 0,
         };
         let window = Arc::new(NonceWindow::new(config.sip.nonce_lifetime, NONCES));
-        deps.runtime
-            .spawn(sweep(Arc::downgrade(&window), Arc::downgrade(&deps.live)));
+        deps.runtime.spawn(sweep(
+            Arc::downgrade(&window),
+            Arc::downgrade(&deps.live),
+            deps.store.clone(),
+        ));
         let bindings = Bindings::new();
         deps.runtime
             .spawn(registrations::sweep(Arc::downgrade(&bindings), told));
@@ -437,7 +441,7 @@ impl tcp::Sink for Streams {
 
 /// Forgets expired nonces once a second and gives back what a load has left behind, so that memory follows the
 /// load down.
-async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>) {
+async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, store: Store) {
     let mut turns = tokio::time::interval(Duration::from_secs(1));
     let mut was_busy = false;
     loop {
@@ -449,6 +453,13 @@ async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>) {
         let busy = !live.is_empty() || !window.is_empty();
         if was_busy && !busy {
             live.rest();
+            drop((window, live));
+            if let Err(error) = store.rest().await {
+                tracing::debug!(
+                    error = &error as &dyn Error,
+                    "the database's memory is not given back"
+                );
+            }
             memory::come_to_rest();
         }
         was_busy = busy;

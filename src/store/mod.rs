@@ -173,6 +173,14 @@ impl Store {
         Ok(())
     }
 
+    /// Gives back the memory that a load has left in connections to an embedded database: for a node at rest.
+    ///
+    /// # Errors
+    /// [`Broke`] if the database doesn't answer.
+    pub(crate) async fn rest(&self) -> Result<(), Error> {
+        self.0.pool.rest().await
+    }
+
     /// Closes every connection, waiting for what is under way.
     pub async fn close(&self) {
         self.0.pool.close().await;

@@ -120,6 +120,13 @@ impl Nearby {
         *self.at_rest() = None;
     }
 
+    /// Closes those at rest; the next use opens another.
+    pub(crate) fn rest(&self) {
+        if let Some(at_rest) = self.at_rest().as_mut() {
+            *at_rest = Vec::new();
+        }
+    }
+
     fn hold(self: &Arc<Self>) -> Result<Held, Error> {
         let at_rest = match self.at_rest().as_mut() {
             Some(at_rest) => at_rest.pop(),

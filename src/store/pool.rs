@@ -138,6 +138,30 @@ impl Pool {
         }
     }
 
+    /// Gives back the pages and plans that connections without work hold.
+    pub(crate) async fn rest(&self) -> Result<(), Error> {
+        let Self::Sqlite {
+            reading,
+            nearby,
+            writing,
+            writing_nearby,
+        } = self
+        else {
+            return Ok(());
+        };
+        nearby.rest();
+        writing_nearby.rest();
+        for pool in [reading, writing] {
+            let mut idle: Vec<_> = std::iter::from_fn(|| pool.try_acquire()).collect();
+            for connection in &mut idle {
+                sqlx::query("PRAGMA shrink_memory")
+                    .execute(&mut **connection)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until all connections are closed; SQLite then folds its write-ahead log into the file.
     pub(crate) async fn close(&self) {
         match self {

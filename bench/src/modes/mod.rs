@@ -21,7 +21,7 @@ use crate::engine::{Engine, Sockets};
 use crate::exchange::{Parties, Plan};
 use crate::kernel::pin_to;
 use crate::pace::Pace;
-use crate::process::cpu_seconds;
+use crate::process::{cpu_seconds, own_cpu_seconds};
 use crate::report::Report;
 use crate::tally::Tally;
 
@@ -181,7 +181,7 @@ fn make(engine: &mut Engine, calls: u64, per_second: f64) {
 
 /// Counts from zero for `span` seconds; the daemon's CPU is the caller's to add.
 fn window(engine: &mut Engine, pace: &mut Pace, span: u64) -> io::Result<Measured> {
-    let own_cpu = cpu_seconds(std::process::id())?;
+    let own_cpu = own_cpu_seconds()?;
     engine.exchange.tally = Tally::default();
     engine.exchange.measuring = true;
     let begin = engine.now();
@@ -192,7 +192,7 @@ fn window(engine: &mut Engine, pace: &mut Pace, span: u64) -> io::Result<Measure
         seconds: took as f64 / 1e6,
         completed: engine.exchange.tally.completed,
         cpu: 0.0,
-        own_cpu: cpu_seconds(std::process::id())? - own_cpu,
+        own_cpu: own_cpu_seconds()? - own_cpu,
     })
 }
 
