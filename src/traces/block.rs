@@ -58,6 +58,13 @@ impl Open {
         }
     }
 
+    /// Gives its room back if it is empty.
+    pub(super) fn rest(&mut self) {
+        if self.octets.is_empty() {
+            *self = Self::default();
+        }
+    }
+
     /// What was gathered, compressed by way of `scratch`; it begins anew with the room it has.
     pub(super) fn close(&mut self, scratch: &mut Vec<u8>) -> Option<Block> {
         let span = self.span.take()?;

@@ -336,11 +336,10 @@ impl Traces {
             kept.take_in();
             any = true;
         }
-        if !any {
-            kept.spare.rest();
-            kept.scratch = Vec::new();
-        }
         kept.close(now, false);
+        if !any {
+            kept.rest();
+        }
     }
 
     /// Writes the calls whose blocks are closed.
@@ -541,6 +540,19 @@ impl Kept {
             for gathered in [&self.strangers.full, &self.strangers.open] {
                 gathered.copy_to(key, &mut self.calls.open);
             }
+        }
+    }
+
+    /// Gives back the room of what is empty: for a time in which nothing comes.
+    fn rest(&mut self) {
+        self.spare.rest();
+        self.scratch = Vec::new();
+        for gathered in [
+            &mut self.strangers.open,
+            &mut self.strangers.full,
+            &mut self.calls.open,
+        ] {
+            gathered.rest();
         }
     }
 
