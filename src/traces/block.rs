@@ -8,7 +8,7 @@ use super::record::{Record, push, records};
 /// Octets of messages that make a block full.
 pub(super) const FULL: usize = 256 << 10;
 /// A block can hold no more than a batch that came in one piece.
-const MAX_RAW: usize = FULL + super::BATCH;
+const MAX_RAW: usize = FULL + super::tap::BATCH;
 
 /// The messages that are being gathered.
 #[derive(Debug, Default)]

@@ -11,14 +11,12 @@ mod scan;
 mod segments;
 pub mod show;
 pub mod svg;
+mod tap;
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 
 use crate::capture::Captured;
@@ -29,17 +27,13 @@ pub use export::{Beginnings, Collector};
 use record::Record;
 pub use segments::Disk;
 use segments::Segments;
+pub use tap::Tap;
+use tap::{Batch, Shelf};
 
 /// Compressed octets in memory: of messages of calls, less where files hold them too, and of what never became one.
 const CALLS: usize = 6 << 20;
 const WRITTEN: usize = 512 << 10;
 const STRANGERS: usize = 1 << 20;
-/// Octets of a batch that waits, and of one that its shard can't hand on.
-const BATCH: usize = 1 << 20;
-/// A batch of this size is picked up at once.
-const MUCH: usize = BATCH / 4;
-/// A batch with more room than this gives it back when nothing comes.
-const ROOMY: usize = 64 << 10;
 /// How often batches are picked up.
 const SWEEP: Duration = Duration::from_millis(50);
 /// How long messages are gathered at most before they are compressed and written.
@@ -48,158 +42,6 @@ const AGE: Duration = Duration::from_secs(5);
 const KNOWN: usize = 16_384;
 /// Octets that are shown of one call.
 const SHOWN: usize = 1 << 20;
-/// What a message costs a batch beside its octets.
-const OVERHEAD: usize = size_of::<Mark>();
-
-/// One message of a batch.
-#[derive(Copy, Clone, Debug)]
-struct Mark {
-    at: Moment,
-    flow: Flow,
-    is_sent: bool,
-    start: usize,
-    end: usize,
-    key: u64,
-}
-
-/// Messages one behind the other.
-#[derive(Debug, Default)]
-struct Batch {
-    octets: Vec<u8>,
-    marks: Vec<Mark>,
-}
-
-impl Batch {
-    fn push(&mut self, mark: Mark, octets: &[u8]) {
-        let start = self.octets.len();
-        self.octets.extend_from_slice(octets);
-        self.marks.push(Mark {
-            start,
-            end: self.octets.len(),
-            ..mark
-        });
-    }
-
-    fn size(&self) -> usize {
-        self.octets.len() + self.marks.len() * OVERHEAD
-    }
-
-    fn messages(&self) -> impl Iterator<Item = (&Mark, &[u8])> {
-        self.marks
-            .iter()
-            .map(|mark| (mark, &self.octets[mark.start..mark.end]))
-    }
-
-    fn clear(&mut self) {
-        self.octets.clear();
-        self.marks.clear();
-    }
-
-    /// Gives much room back; for one that is empty and isn't needed.
-    fn rest(&mut self) {
-        if self.octets.capacity() > ROOMY {
-            *self = Self::default();
-        }
-    }
-}
-
-/// Where a shard leaves its batch.
-#[derive(Debug, Default)]
-struct Shelf {
-    batch: Mutex<Batch>,
-    keeper: OnceLock<Thread>,
-    /// Messages for which there was no room since they were last picked up.
-    left_out: AtomicU64,
-}
-
-/// A shard's end.
-#[derive(Debug)]
-pub struct Tap {
-    batch: Batch,
-    /// `None` where nothing is to be copied.
-    shelf: Option<Arc<Shelf>>,
-}
-
-impl Tap {
-    /// Copies nothing.
-    pub fn closed() -> Self {
-        Self {
-            batch: Batch::default(),
-            shelf: None,
-        }
-    }
-
-    /// Copies a message.
-    pub fn note(&mut self, at: Moment, flow: Flow, is_sent: bool, octets: &[u8]) {
-        let Some(shelf) = &self.shelf else {
-            return;
-        };
-        if self.batch.size() + octets.len() > BATCH {
-            shelf.left_out.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let mark = Mark {
-            at,
-            flow,
-            is_sent,
-            start: 0,
-            end: 0,
-            key: 0,
-        };
-        self.batch.push(mark, octets);
-    }
-
-    /// Gives much room back; for a shard that has nothing to do.
-    pub fn rest(&mut self) {
-        if self.batch.marks.is_empty() {
-            self.batch.rest();
-        }
-    }
-
-    /// Whether what was copied is to be handed on, however soon there will be more: it is much, or has waited as long as it may.
-    pub fn is_due(&self, now: Moment) -> bool {
-        let first = self.batch.marks.first();
-        self.batch.size() > MUCH || first.is_some_and(|mark| now.since(mark.at) >= SWEEP)
-    }
-
-    /// Leaves all that was copied: for a shard that ends. Waits for who picks up.
-    pub fn leave(&mut self) {
-        let Some(shelf) = &self.shelf else {
-            return;
-        };
-        let mut waiting = lock(&shelf.batch);
-        for (mark, octets) in self.batch.messages() {
-            waiting.push(*mark, octets);
-        }
-        self.batch.clear();
-    }
-
-    /// Leaves what was copied to be picked up; if that is just happening, the next turn does.
-    pub fn hand_on(&mut self) {
-        let Some(shelf) = self.shelf.as_ref().filter(|_| !self.batch.marks.is_empty()) else {
-            return;
-        };
-        let Ok(mut waiting) = shelf.batch.try_lock() else {
-            return;
-        };
-        if waiting.marks.is_empty() {
-            std::mem::swap(&mut *waiting, &mut self.batch);
-        } else if waiting.size() + self.batch.size() <= BATCH {
-            for (mark, octets) in self.batch.messages() {
-                waiting.push(*mark, octets);
-            }
-        } else {
-            // It stays here until there is room.
-            return;
-        }
-        let is_much = waiting.size() > MUCH;
-        drop(waiting);
-        self.batch.clear();
-        if is_much && let Some(keeper) = shelf.keeper.get() {
-            keeper.unpark();
-        }
-    }
-}
 
 /// Whose messages are gathered together.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -273,8 +115,7 @@ impl Traces {
             .name("traces".to_owned())
             .spawn(move || keep(&weak))?;
         for shelf in &traces.shelves {
-            // Nobody else sets it.
-            let _ = shelf.keeper.set(keeper.thread().clone());
+            shelf.attend(keeper.thread());
         }
         Ok(traces)
     }
@@ -302,10 +143,7 @@ impl Traces {
 
     /// A shard's end of it.
     pub fn tap(&self, shard: usize) -> Tap {
-        Tap {
-            batch: Batch::default(),
-            shelf: Some(Arc::clone(&self.shelves[shard])),
-        }
+        Tap::of(&self.shelves[shard])
     }
 
     /// Who wants to know of calls that begin.
@@ -318,17 +156,13 @@ impl Traces {
         let mut kept = lock(&self.kept);
         let mut any = false;
         for shelf in &self.shelves {
-            let left_out = shelf.left_out.swap(0, Ordering::Relaxed);
+            let left_out = shelf.left_out();
             if left_out > 0 {
                 metrics::counter!("trunkline_traces_left_out_total").increment(left_out);
             }
-            let mut batch = lock(&shelf.batch);
-            if batch.marks.is_empty() {
-                batch.rest();
+            if !shelf.pick_up(&mut kept.spare) {
                 continue;
             }
-            std::mem::swap(&mut *batch, &mut kept.spare);
-            drop(batch);
             // Behind the batch: of each call in it is told by now.
             if let Some(exporter) = &mut kept.exporter {
                 exporter.prepare(now);

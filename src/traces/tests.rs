@@ -1,7 +1,7 @@
 //! Who finds what: calls, strangers, memory and disk.
 
 use super::*;
-use trunkline_sip::flow::Transport;
+use trunkline_sip::flow::{Flow, Transport};
 
 const NEVER: Moment = Moment::from_secs(0);
 const ALWAYS: Moment = Moment::from_secs(1 << 40);
@@ -81,7 +81,7 @@ fn who_ends_leaves_all_beside_what_waits() {
     let traces = Traces::unattended(1, None, None, clock).unwrap();
     let mut tap = traces.tap(0);
     for (at, left) in [(1, false), (2, true)] {
-        let octets = message("INVITE sip:a SIP/2.0", "a@b", MUCH);
+        let octets = message("INVITE sip:a SIP/2.0", "a@b", tap::MUCH);
         tap.note(Moment::from_secs(at), flow(), false, &octets);
         assert!(tap.is_due(Moment::from_secs(at)));
         match left {
