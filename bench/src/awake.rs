@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use crate::kernel;
@@ -12,28 +13,31 @@ use crate::kernel;
 #[derive(Debug)]
 pub struct Awake {
     ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Awake {
     /// Keeps `core` awake.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// There is no thread to be had, or it may not choose its core or its policy.
     pub fn keep(core: usize) -> io::Result<Self> {
         let ended = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&ended);
+        let (tell, begun) = mpsc::channel();
         let turn = move || {
-            kernel::pin_to(core)?;
-            kernel::give_way()?;
-            while !told.load(Ordering::Relaxed) {
+            let ready = kernel::pin_to(core).and_then(|()| kernel::give_way());
+            let runs = ready.is_ok();
+            // Who asked waits for it.
+            let _ = tell.send(ready);
+            while runs && !told.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
-            Ok(())
         };
         let thread = std::thread::Builder::new()
             .name("awake".to_owned())
             .spawn(turn)?;
+        begun.recv().map_err(io::Error::other)??;
         Ok(Self {
             ended,
             thread: Some(thread),
@@ -44,10 +48,9 @@ impl Awake {
 impl Drop for Awake {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(Err(error))) => eprintln!("the core was not kept awake: {error}"),
-            Some(Err(_)) => eprintln!("the core was not kept awake"),
-            Some(Ok(Ok(()))) | None => {}
+        if let Some(thread) = self.thread.take() {
+            // It does nothing that could panic.
+            let _ = thread.join();
         }
     }
 }
@@ -60,7 +63,13 @@ mod tests {
     fn it_ends_when_it_is_dropped() {
         let awake = Awake::keep(0).expect("a thread");
         let told = Arc::clone(&awake.ended);
+        assert_eq!(Arc::strong_count(&told), 3, "it runs");
         drop(awake);
         assert_eq!(Arc::strong_count(&told), 1, "nobody runs on");
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_a_fault() {
+        assert!(Awake::keep(1_000).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! Command line of the load generator.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -206,11 +207,14 @@ fn print(report: &Report, json: bool) {
 fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
     let is_awake = command.common.awake;
     let setting = setting(command.common);
-    let core = setting.cores.map(|(daemon, _)| daemon);
-    let awake = core.filter(|_| is_awake).map(Awake::keep).transpose()?;
+    let awake = match setting.cores {
+        Some((daemon, _)) if is_awake => Some(Awake::keep(daemon)?),
+        None if is_awake => return Err(io::Error::other("--awake needs two cores").into()),
+        _ => None,
+    };
     let tell = |mut report: Report| {
         if awake.is_some() {
-            report.title.push_str("; its core is kept awake");
+            report.title.push_str("; the daemon's core is kept awake");
         }
         show(&report);
         report.faults.is_empty()

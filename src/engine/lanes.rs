@@ -10,15 +10,18 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::inbox::Arrived;
 
-/// INVITEs that may wait in each half of the lane.
-const ROOM: usize = 4_096;
+/// INVITEs that may wait in each half of the lane: more than a socket's buffer holds.
+const ROOM: usize = 8_192;
 
 /// New INVITEs that have waited longer are shed under pressure.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long waits must stay beyond patience, without getting shorter, to be pressure. Where they do, a machine that stood still makes up
-/// for it, and a refusal would help nobody.
-const LASTS: Duration = Duration::from_millis(300);
+/// New INVITEs that have waited longer are shed in any case: their sender has given up (Timer B of RFC 3261).
+const LONGEST: Duration = Duration::from_secs(32);
+
+/// A window at whose end waits beyond patience are shorter than at its start, or not. Twice in a row not is pressure. Where they get
+/// shorter, a machine that stood still makes up for it, and a refusal would help nobody.
+const WINDOW: Duration = Duration::from_millis(150);
 
 /// How long waits must stay within patience for the pressure to be over.
 const CALM: Duration = Duration::from_secs(1);
@@ -41,7 +44,7 @@ struct Pressure {
     until: Option<Moment>,
 }
 
-/// Waits that have all been too long.
+/// A window of waits that have all been too long.
 #[derive(Copy, Clone, Debug)]
 struct Late {
     since: Moment,
@@ -49,6 +52,8 @@ struct Late {
     wait: Duration,
     /// When the last of them was.
     last: Moment,
+    /// Whether waits got no shorter in the window before.
+    lasts: bool,
 }
 
 impl Pressure {
@@ -63,25 +68,26 @@ impl Pressure {
             self.late = None;
             return false;
         }
-        let begins = Late {
+        let begins = |lasts| Late {
             since: now,
             wait: longest,
             last: now,
+            lasts,
         };
-        let known = self.late.filter(|late| now.since(late.last) < LASTS);
-        let late = known.unwrap_or(begins);
-        let lasts = now.since(late.since) >= LASTS;
-        let shrinks = longest < late.wait;
-        self.late = Some(if lasts && shrinks {
-            begins
+        let known = self.late.filter(|late| now.since(late.last) < 2 * WINDOW);
+        let late = known.unwrap_or(begins(false));
+        let ends = now.since(late.since) >= WINDOW;
+        let stays = ends && longest >= late.wait;
+        self.late = Some(if ends {
+            begins(stays)
         } else {
             Late { last: now, ..late }
         });
-        if self.is_on(now) || (lasts && !shrinks) {
+        if self.is_on(now) || (stays && late.lasts) {
             self.until = Some(now + CALM);
             return wait > PATIENCE;
         }
-        false
+        wait > LONGEST
     }
 }
 
@@ -90,7 +96,7 @@ impl Lanes {
         self.expected.is_empty() && self.strangers.is_empty()
     }
 
-    /// Whether an INVITE that comes now has a chance to be served in time: there is room, and a stranger finds no
+    /// Whether an INVITE that comes now has a chance to be served in time: there is room, and under pressure a stranger finds no
     /// queue before it that has stood too long. To say so at once costs less than to let it wait for its refusal.
     pub(crate) fn takes(&self, is_expected: bool, now: Moment) -> bool {
         if is_expected {
@@ -210,19 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_of_standstill_sheds_nothing() {
+    fn who_is_late_alone_is_served_unless_his_sender_has_given_up() {
         let mut pressure = Pressure::default();
-        let waits = [250, 200, 150, 120, 101, 90, 20];
-        assert_eq!(sheds(&mut pressure, START, 10, &waits), [false; 7]);
-        // What began again is counted from there.
-        let again = START + LASTS;
-        assert_eq!(sheds(&mut pressure, again, 10, &waits), [false; 7]);
-    }
-
-    #[test]
-    fn who_is_late_alone_is_served() {
-        let mut pressure = Pressure::default();
-        assert_eq!(sheds(&mut pressure, START, 0, &[5_000]), [false]);
+        assert_eq!(
+            sheds(&mut pressure, START, 0, &[5_000, 32_001, 31_000]),
+            [false, true, false]
+        );
     }
 
     #[test]
@@ -230,22 +229,30 @@ mod tests {
         let mut pressure = Pressure::default();
         let waits: Vec<u64> = (0..=40).map(|at| 900 - at * 20).collect();
         let shed = sheds(&mut pressure, START, 50, &waits);
-        assert!(shed.iter().all(|shed| !shed), "{shed:?}");
+        assert!(!shed.contains(&true), "{shed:?}");
+        // What begins again is counted from there.
+        let again = START + Duration::from_secs(3);
+        let shed = sheds(&mut pressure, again, 50, &waits);
+        assert!(!shed.contains(&true), "{shed:?}");
+    }
+
+    #[test]
+    fn nor_does_another_on_top_of_it() {
+        let mut pressure = Pressure::default();
+        let first = (0..7).map(|at| 200 - at * 10);
+        let second = (0..30).map(|at| 290 - at * 10);
+        let waits: Vec<u64> = first.chain(second).collect();
+        let shed = sheds(&mut pressure, START, 20, &waits);
+        assert!(!shed.contains(&true), "{shed:?}");
     }
 
     #[test]
     fn one_that_is_not_made_up_for_is_pressure() {
         let mut pressure = Pressure::default();
-        let waits = [900, 850, 800, 820, 840, 860, 880, 900, 920, 940];
-        let shed = sheds(&mut pressure, START, 60, &waits);
+        let waits = [900, 880, 870, 870, 880, 890, 900, 910];
         assert_eq!(
-            shed.iter().position(|shed| *shed),
-            None,
-            "shorter than at first"
-        );
-        assert_eq!(
-            sheds(&mut pressure, START + LASTS * 2, 60, &waits[5..]),
-            [true; 5]
+            sheds(&mut pressure, START, 75, &waits),
+            [false, false, false, false, false, false, true, true]
         );
     }
 
@@ -256,14 +263,14 @@ mod tests {
             sheds(
                 &mut pressure,
                 START,
-                100,
-                &[150, 150, 150, 150, 150, 50, 101]
+                75,
+                &[150, 150, 150, 150, 150, 150, 50, 101]
             ),
-            [false, false, false, true, true, false, true]
+            [false, false, false, false, true, true, false, true]
         );
-        let calm = START + Duration::from_millis(600) + CALM;
+        let calm = START + Duration::from_millis(525) + CALM;
         assert!(!pressure.is_on(calm));
-        assert_eq!(sheds(&mut pressure, calm, 100, &[101, 150]), [false, false]);
+        assert_eq!(sheds(&mut pressure, calm, 75, &[101, 150]), [false, false]);
     }
 
     #[test]

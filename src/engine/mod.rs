@@ -439,19 +439,25 @@ impl tcp::Sink for Streams {
     }
 }
 
+/// From one rest to the next at least: what is given back has to be made again.
+const REST: Duration = Duration::from_secs(10);
+
 /// Forgets expired nonces once a second and gives back what a load has left behind, so that memory follows the
 /// load down.
 async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, store: Store) {
     let mut turns = tokio::time::interval(Duration::from_secs(1));
     let mut was_busy = false;
+    let mut rested_at = None;
     loop {
         turns.tick().await;
         let (Some(window), Some(live)) = (window.upgrade(), live.upgrade()) else {
             return;
         };
-        window.sweep(clock::now());
-        let busy = !live.is_empty() || !window.is_empty();
-        if was_busy && !busy {
+        let now = clock::now();
+        window.sweep(now);
+        was_busy |= !live.is_empty() || !window.is_empty();
+        let may_rest = rested_at.is_none_or(|at| now.since(at) >= REST);
+        if was_busy && may_rest && live.is_empty() && window.is_empty() {
             live.rest();
             drop((window, live));
             if let Err(error) = store.rest().await {
@@ -461,7 +467,8 @@ async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, store: Store) {
                 );
             }
             memory::come_to_rest();
+            was_busy = false;
+            rested_at = Some(now);
         }
-        was_busy = busy;
     }
 }

@@ -122,9 +122,9 @@ impl Nearby {
 
     /// Closes those at rest; the next use opens another.
     pub(crate) fn rest(&self) {
-        if let Some(at_rest) = self.at_rest().as_mut() {
-            *at_rest = Vec::new();
-        }
+        let closed = self.at_rest().as_mut().map(std::mem::take);
+        // Takes its time, and nobody waits for it.
+        drop(closed);
     }
 
     fn hold(self: &Arc<Self>) -> Result<Held, Error> {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use sqlx::Connection as _;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -138,7 +139,7 @@ impl Pool {
         }
     }
 
-    /// Gives back the pages and plans that connections without work hold.
+    /// Gives back the pages and plans that connections without work hold; those behind one that fails keep theirs.
     pub(crate) async fn rest(&self) -> Result<(), Error> {
         let Self::Sqlite {
             reading,
@@ -154,7 +155,9 @@ impl Pool {
         for pool in [reading, writing] {
             let mut idle: Vec<_> = std::iter::from_fn(|| pool.try_acquire()).collect();
             for connection in &mut idle {
+                connection.clear_cached_statements().await?;
                 sqlx::query("PRAGMA shrink_memory")
+                    .persistent(false)
                     .execute(&mut **connection)
                     .await?;
             }

@@ -18,91 +18,6 @@ const ROOMY: usize = 64 << 10;
 /// What a message costs a batch beside its octets.
 const OVERHEAD: usize = size_of::<Mark>();
 
-/// One message of a batch.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Mark {
-    pub(super) at: Moment,
-    pub(super) flow: Flow,
-    pub(super) is_sent: bool,
-    pub(super) start: usize,
-    pub(super) end: usize,
-    pub(super) key: u64,
-}
-
-/// Messages one behind the other.
-#[derive(Debug, Default)]
-pub(super) struct Batch {
-    pub(super) octets: Vec<u8>,
-    pub(super) marks: Vec<Mark>,
-}
-
-impl Batch {
-    fn push(&mut self, mark: Mark, octets: &[u8]) {
-        let start = self.octets.len();
-        self.octets.extend_from_slice(octets);
-        self.marks.push(Mark {
-            start,
-            end: self.octets.len(),
-            ..mark
-        });
-    }
-
-    fn size(&self) -> usize {
-        self.octets.len() + self.marks.len() * OVERHEAD
-    }
-
-    pub(super) fn messages(&self) -> impl Iterator<Item = (&Mark, &[u8])> {
-        self.marks
-            .iter()
-            .map(|mark| (mark, &self.octets[mark.start..mark.end]))
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.octets.clear();
-        self.marks.clear();
-    }
-
-    /// Gives much room back; for one that is empty and isn't needed.
-    pub(super) fn rest(&mut self) {
-        if self.octets.capacity() > ROOMY {
-            *self = Self::default();
-        }
-    }
-}
-
-/// Where a shard leaves its batch.
-#[derive(Debug, Default)]
-pub(super) struct Shelf {
-    batch: Mutex<Batch>,
-    keeper: OnceLock<Thread>,
-    /// Messages for which there was no room since they were last picked up.
-    left_out: AtomicU64,
-}
-
-impl Shelf {
-    /// From now on `keeper` is told when there is much. Once.
-    pub(super) fn attend(&self, keeper: &Thread) {
-        // Nobody else sets it.
-        let _ = self.keeper.set(keeper.clone());
-    }
-
-    /// Swaps what lies there for `spare`, which is empty; false if there is nothing.
-    pub(super) fn pick_up(&self, spare: &mut Batch) -> bool {
-        let mut batch = lock(&self.batch);
-        if batch.marks.is_empty() {
-            batch.rest();
-            return false;
-        }
-        std::mem::swap(&mut *batch, spare);
-        true
-    }
-
-    /// Messages for which there was no room since this was last asked.
-    pub(super) fn left_out(&self) -> u64 {
-        self.left_out.swap(0, Ordering::Relaxed)
-    }
-}
-
 /// A shard's end.
 #[derive(Debug)]
 pub struct Tap {
@@ -196,5 +111,90 @@ impl Tap {
         if is_much && let Some(keeper) = shelf.keeper.get() {
             keeper.unpark();
         }
+    }
+}
+
+/// One message of a batch.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Mark {
+    pub(super) at: Moment,
+    pub(super) flow: Flow,
+    pub(super) is_sent: bool,
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) key: u64,
+}
+
+/// Messages one behind the other.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) octets: Vec<u8>,
+    pub(super) marks: Vec<Mark>,
+}
+
+impl Batch {
+    fn push(&mut self, mark: Mark, octets: &[u8]) {
+        let start = self.octets.len();
+        self.octets.extend_from_slice(octets);
+        self.marks.push(Mark {
+            start,
+            end: self.octets.len(),
+            ..mark
+        });
+    }
+
+    fn size(&self) -> usize {
+        self.octets.len() + self.marks.len() * OVERHEAD
+    }
+
+    pub(super) fn messages(&self) -> impl Iterator<Item = (&Mark, &[u8])> {
+        self.marks
+            .iter()
+            .map(|mark| (mark, &self.octets[mark.start..mark.end]))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.octets.clear();
+        self.marks.clear();
+    }
+
+    /// Gives much room back; for one that is empty and isn't needed.
+    pub(super) fn rest(&mut self) {
+        if self.octets.capacity() > ROOMY {
+            *self = Self::default();
+        }
+    }
+}
+
+/// Where a shard leaves its batch.
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    batch: Mutex<Batch>,
+    keeper: OnceLock<Thread>,
+    /// Messages for which there was no room since they were last picked up.
+    left_out: AtomicU64,
+}
+
+impl Shelf {
+    /// From now on `keeper` is told when there is much. Once.
+    pub(super) fn attend(&self, keeper: &Thread) {
+        // Nobody else sets it.
+        let _ = self.keeper.set(keeper.clone());
+    }
+
+    /// Swaps what lies there for `spare`, which is empty; false if there is nothing.
+    pub(super) fn pick_up(&self, spare: &mut Batch) -> bool {
+        let mut batch = lock(&self.batch);
+        if batch.marks.is_empty() {
+            batch.rest();
+            return false;
+        }
+        std::mem::swap(&mut *batch, spare);
+        true
+    }
+
+    /// Messages for which there was no room since this was last asked.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out.swap(0, Ordering::Relaxed)
     }
 }
