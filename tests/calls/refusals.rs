@@ -1,10 +1,11 @@
 //! Calls that nobody answers: what the caller is told, and what is recorded.
 
+use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Caller, Credentials, Daemon, House, Message, Runtime, tools};
+use crate::harness::{Caller, Credentials, Daemon, Deadline, House, Message, Runtime, tools};
 
 fn refusal(caller: &Caller) -> Message {
     caller.play("caller_is_refused").finish().outcome().clone()
@@ -254,4 +255,35 @@ fn a_runtime_whose_name_does_not_resolve_is_480() {
     let answer = refusal(&daemon.caller());
     assert_eq!(answer.status(), Some(480), "{answer:?}");
     assert_eq!(daemon.record()["reason"], "runtime_unreachable");
+}
+
+/// A refusal would help nobody: the daemon gets ahead of what has come meanwhile.
+#[test]
+fn who_waited_while_the_machine_stood_still_is_challenged() {
+    const CALLERS: usize = 100;
+    let daemon = House::new().serve();
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let limit = Duration::from_millis(200);
+    socket.set_read_timeout(Some(limit)).expect("a limit");
+    let (own, to) = (socket.local_addr().expect("an address"), daemon.sip());
+    daemon.process.signal("STOP");
+    for caller in 0..CALLERS {
+        let invite = format!(
+            "INVITE sip:+12025550123@{to} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK{caller};rport\r\nMax-Forwards: 70\r\n\
+             From: <sip:+441632960001@{own}>;tag={caller}\r\nTo: <sip:+12025550123@{to}>\r\nCall-ID: {caller}@{own}\r\n\
+             CSeq: 1 INVITE\r\nContact: <sip:{own}>\r\nContent-Length: 0\r\n\r\n"
+        );
+        socket.send_to(invite.as_bytes(), to).expect("it is sent");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    daemon.process.signal("CONT");
+    let mut octets = vec![0; 8192];
+    let mut answers = Vec::new();
+    let all = Deadline::after(Duration::from_secs(20)).poll(|| {
+        let count = socket.recv(&mut octets).ok()?;
+        answers.push(Message::of(&String::from_utf8_lossy(&octets[..count])).status());
+        (answers.len() == CALLERS).then_some(())
+    });
+    assert!(all.is_some(), "only {} answers", answers.len());
+    assert_eq!(answers, [Some(401); CALLERS]);
 }
