@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::Api;
 use super::openapi::Book;
+use crate::journal;
 use crate::store::Store;
 use crate::telemetry::metrics;
 
@@ -26,23 +27,38 @@ pub(super) async fn healthz() -> &'static str {
 struct ReadyView {
     status: &'static str,
     database: &'static str,
+    /// How facts of calls fare; absent where no calls can be up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    journal: Option<&'static str>,
 }
 
 /// `GET /readyz`: 200 while new calls are taken, 503 while draining.
 ///
-/// A database that is away makes the node `degraded`, not unready: it goes on placing and answering calls.
+/// A database that is away or takes no facts of calls, or a journal that can't be written, makes the node `degraded`, not unready: it
+/// goes on placing and answering calls.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = if database_answers(api.store()).await {
         "ok"
     } else {
         "unavailable"
     };
-    let (code, status) = match (api.is_draining(), database) {
+    let journal = api.engine().map(|engine| match engine.journal() {
+        journal::State::Ok => "ok",
+        journal::State::Waiting => "waiting",
+        journal::State::Failing => "failing",
+    });
+    let is_well = database == "ok" && journal.is_none_or(|journal| journal == "ok");
+    let (code, status) = match (api.is_draining(), is_well) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        (false, "ok") => (StatusCode::OK, "ready"),
-        (false, _) => (StatusCode::OK, "degraded"),
+        (false, true) => (StatusCode::OK, "ready"),
+        (false, false) => (StatusCode::OK, "degraded"),
     };
-    (code, Json(ReadyView { status, database })).into_response()
+    let view = ReadyView {
+        status,
+        database,
+        journal,
+    };
+    (code, Json(view)).into_response()
 }
 
 /// Whether the database answers soon; said in the metrics too.

@@ -17,6 +17,7 @@ use crate::calls::outbound::{Order, Placed};
 use crate::calls::place_of;
 use crate::calls::record::Transfer;
 use crate::calls::transfer::{Ask, Unable};
+use crate::journal;
 use crate::peers::standing::{Standing, Standings};
 use crate::registrar::bindings::{Binding, Bindings};
 use crate::traces::Traces;
@@ -35,6 +36,7 @@ pub struct Handle {
     pub(super) standings: Arc<Standings>,
     pub(super) node: Node,
     pub(super) traces: Arc<Traces>,
+    pub(super) journal: Arc<journal::Condition>,
 }
 
 /// A shard did not answer in time: it is overloaded, or has ended.
@@ -46,6 +48,11 @@ impl Handle {
     /// The live calls of an agent, trunk or org.
     pub fn live(&self, id: Uuid) -> u32 {
         self.limits.live(id)
+    }
+
+    /// Whether facts get where they belong.
+    pub fn journal(&self) -> journal::State {
+        self.journal.state()
     }
 
     /// What orgs and trunks may begin, and have begun.

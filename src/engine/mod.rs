@@ -193,6 +193,7 @@ impl Engine {
             outside,
             deps,
         };
+        let journal = shared.outside.journal.condition();
         let mut threads = Vec::with_capacity(shards);
         for (index, (sockets, outlet)) in bound.udp.into_iter().zip(outlets).enumerate() {
             threads.push(shared.spawn(index, sockets, outlet)?);
@@ -207,6 +208,7 @@ impl Engine {
                 standings: watched.standings,
                 node,
                 traces,
+                journal,
             },
             threads,
             _streams: streams,

@@ -6,6 +6,7 @@
 //!
 //! A fact may be projected more than once, also across a restart: projecting must be idempotent.
 
+mod condition;
 mod frame;
 mod projector;
 mod queue;
@@ -18,13 +19,14 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+pub use condition::{Condition, State};
 pub use projector::{Project, Projector, Replayed, Retry};
 
 use queue::Queue;
@@ -119,7 +121,7 @@ struct Synced {
 struct Shared<T> {
     /// Octets of all segments on disk.
     spooled: AtomicU64,
-    is_failing: AtomicBool,
+    condition: Arc<Condition>,
     recent: Recent<T>,
     /// Held as long as anybody writes or deletes.
     _lock: File,
@@ -173,7 +175,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
         let number = left.last().map_or(1, |last| last.number + 1);
         let shared = Arc::new(Shared {
             spooled: AtomicU64::new(spooled),
-            is_failing: AtomicBool::new(false),
+            condition: Arc::default(),
             recent: Recent::new(),
             _lock: lock,
         });
@@ -231,9 +233,9 @@ impl<T> Journal<T> {
         self.appender.queue.has_reserve()
     }
 
-    /// Whether the disk refuses what is written.
-    pub fn is_failing(&self) -> bool {
-        self.appender.shared.is_failing.load(Ordering::Relaxed)
+    /// Whether facts get where they belong.
+    pub fn condition(&self) -> Arc<Condition> {
+        Arc::clone(&self.appender.shared.condition)
     }
 
     /// How many facts wait to be written.

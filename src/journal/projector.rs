@@ -68,6 +68,13 @@ impl<T> fmt::Debug for Projector<T> {
     }
 }
 
+/// A projector that is gone, whatever ended it, hands nothing over.
+impl<T> Drop for Projector<T> {
+    fn drop(&mut self) {
+        self.shared.condition.set_store_refuses(true);
+    }
+}
+
 impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
     pub(super) fn new(
         directory: PathBuf,
@@ -203,6 +210,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         let mut failures = 0_u32;
         while let Err(error) = into.project(origin, facts).await {
             metrics::counter!("trunkline_journal_project_errors_total").increment(1);
+            self.shared.condition.set_store_refuses(true);
             if failures == 0 {
                 tracing::warn!(
                     error = &error as &dyn Error,
@@ -214,6 +222,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             pause = (pause * 2).min(longest);
         }
         if failures > 0 {
+            self.shared.condition.set_store_refuses(false);
             tracing::info!(failures, "facts of calls are kept again");
         }
     }

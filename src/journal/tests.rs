@@ -40,6 +40,10 @@ impl Store {
         })))
     }
 
+    fn refusals(&self) -> usize {
+        self.0.lock().unwrap().refusals
+    }
+
     fn facts(&self) -> Vec<(Origin, u32)> {
         self.0.lock().unwrap().facts.clone()
     }
@@ -132,10 +136,25 @@ fn facts_of(position: Position) -> usize {
 async fn facts_wait_while_the_store_is_away() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::refusing(5);
-    let (journal, projector) = Journal::open(directory.path(), FIRST_BOOT, settings()).unwrap();
-    journal.append(&mut vec![1, 2, 3]).unwrap();
+    let pause = Duration::from_millis(20);
+    let settings = Settings {
+        project_retry: (pause, pause),
+        ..settings()
+    };
+    let (journal, projector) = Journal::open(directory.path(), FIRST_BOOT, settings).unwrap();
+    let condition = journal.condition();
+    assert_eq!(condition.state(), State::Ok);
+    let position = journal.append(&mut vec![1, 2, 3]).unwrap();
+    let mut projected = journal.projected();
+    let running = tokio::spawn(projector.run(store.clone()));
+    while store.refusals() == 5 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(condition.state(), State::Waiting);
+    projected.wait_for(|kept| *kept == position).await.unwrap();
+    assert_eq!(condition.state(), State::Ok);
     drop(journal);
-    projector.run(store.clone()).await.unwrap();
+    running.await.unwrap().unwrap();
     assert_eq!(
         store.facts(),
         [(FIRST_BOOT, 1), (FIRST_BOOT, 2), (FIRST_BOOT, 3)]

@@ -104,7 +104,7 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
             }
             std::thread::sleep(self.settings.disk_retry);
         }
-        if self.shared.is_failing.swap(false, Ordering::Relaxed) {
+        if self.shared.condition.set_disk_refuses(false) {
             tracing::info!("the journal is written again");
         }
         let start = self.octets;
@@ -159,7 +159,7 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
 
     fn failed(&self, error: &io::Error) {
         metrics::counter!("trunkline_journal_errors_total").increment(1);
-        if !self.shared.is_failing.swap(true, Ordering::Relaxed) {
+        if self.shared.condition.set_disk_refuses(true) {
             tracing::error!(%error, waiting = self.queue.depth(), "the journal cannot be written; facts wait in memory");
         }
     }
@@ -169,6 +169,7 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
 impl<T, D: Disk> Drop for Writer<T, D> {
     fn drop(&mut self) {
         self.queue.close();
+        self.shared.condition.set_disk_refuses(true);
     }
 }
 
@@ -312,7 +313,7 @@ mod tests {
         let lock = File::open("/dev/null").unwrap();
         Arc::new(Shared {
             spooled: 0.into(),
-            is_failing: false.into(),
+            condition: Arc::default(),
             recent: Recent::new(),
             _lock: lock,
         })
@@ -366,8 +367,9 @@ mod tests {
         for batch in batches {
             queue.push(&mut batch.to_vec()).unwrap();
             writer.keep(&mut Vec::new(), queue.take(BATCH));
-            assert!(
-                !writer.shared.is_failing.load(Ordering::Relaxed),
+            assert_eq!(
+                writer.shared.condition.state(),
+                crate::journal::State::Ok,
                 "it works in the end"
             );
         }

@@ -2,12 +2,16 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::harness::dns::{self, Record};
-use crate::harness::{House, Runtime, tools};
+use crate::harness::{Deadline, House, Runtime, http, tools};
 use crate::server::Database;
+
+/// Far beyond what it takes, since other tests may have the machine.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The findings of a check: level, what is said, and what to do.
 fn of(report: &Value, check: &str) -> Vec<(String, String, String)> {
@@ -138,6 +142,38 @@ fn a_database_whose_clock_is_off_is_told_of() {
     let apart = number_before(&text, "seconds");
     assert!((95..=105).contains(&apart), "{text}");
     assert!(mend.contains("NTP"), "{mend}");
+}
+
+/// Another program holds the database: reads go on, and what happens to calls waits.
+#[test]
+fn records_that_wait_are_told_of_and_nothing_is_lost() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = House::new().serve();
+    let status_is = |status: &str, journal: &str| {
+        let (_, ready) = http::get(daemon.house.http, "/readyz", None)?;
+        let ready: Value = serde_json::from_str(&ready).ok()?;
+        let wanted = json!({"status": status, "database": "ok", "journal": journal});
+        (ready == wanted).then_some(())
+    };
+    assert!(status_is("ready", "ok").is_some(), "well at first");
+    let database = daemon.house.folder.path().join("data/trunkline.db");
+    let holder = rusqlite::Connection::open(database).expect("the database opens");
+    holder.execute_batch("BEGIN IMMEDIATE").expect("it is held");
+    daemon.caller().play("caller_hangs_up").finish();
+    let waits = Deadline::after(LIMIT).poll(|| status_is("degraded", "waiting"));
+    assert!(waits.is_some(), "nobody is told that records wait");
+    let (code, report) = daemon.house.doctor();
+    assert_eq!(code, Some(1), "{report}");
+    let (level, text, _) = one(&report, "daemon");
+    assert_eq!(level, "problem", "{report}");
+    assert!(text.contains("they wait in the journal"), "{text}");
+    holder.execute_batch("ROLLBACK").expect("it is let go");
+    let call = daemon.record();
+    assert_eq!(call["status"], "completed", "{call}");
+    let well = Deadline::after(LIMIT).poll(|| status_is("ready", "ok"));
+    assert!(well.is_some(), "it doesn't say that all is well");
 }
 
 /// A PBX says what time it is.

@@ -36,14 +36,7 @@ async fn daemon(config: &Config) -> (Finding, bool) {
             Finding::ok(CHECK, format!("The daemon listens on https at {address}.")),
             true,
         ),
-        Ok(Ok(Some((200, body)))) if body.contains("degraded") => (
-            Finding::problem(
-                CHECK,
-                "The daemon runs, and its database is away: calls go on from memory.",
-                "Look at whether the database runs and can be reached from here.",
-            ),
-            true,
-        ),
+        Ok(Ok(Some((200, body)))) if body.contains("degraded") => (degraded(CHECK, &body), true),
         Ok(Ok(Some((200, _)))) => (
             Finding::ok(CHECK, format!("The daemon at {address} is ready.")),
             true,
@@ -72,6 +65,27 @@ async fn daemon(config: &Config) -> (Finding, bool) {
             false,
         ),
     }
+}
+
+/// What a daemon lacks that goes on without it.
+fn degraded(check: &'static str, body: &str) -> Finding {
+    let (text, mend) = if body.contains(r#""database":"unavailable""#) {
+        (
+            "The daemon runs, and its database is away: calls go on from memory.",
+            "Look at whether the database runs and can be reached from here.",
+        )
+    } else if body.contains(r#""journal":"failing""#) {
+        (
+            "The daemon runs, and can't write its journal: what happens to calls is in memory alone.",
+            "Look at the disk that data_dir lies on: whether it is full, or can't be written.",
+        )
+    } else {
+        (
+            "The daemon runs, and its database takes no records of calls: they wait in the journal.",
+            "Look for the reason in the daemon's log: a full disk, or another program that holds the database.",
+        )
+    };
+    Finding::problem(check, text, mend)
 }
 
 /// Status and body of `/readyz`; nothing over TLS, where the connection has to do.
