@@ -59,7 +59,9 @@ const RESPONSE: &[&str] = &[
     "P-Asserted-Identity",
     "Reason",
     "Recv-Info",
+    "Retry-After",
     "User-to-User",
+    "Warning",
 ];
 
 /// What a message's place in the call lets cross.

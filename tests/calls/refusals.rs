@@ -173,6 +173,12 @@ fn a_runtime_that_is_busy_is_486() {
     let agent = runtime.play("runtime_is_busy");
     let answer = refusal(&daemon.caller());
     assert_eq!(answer.status(), Some(486), "{answer:?}");
+    assert_eq!(answer.header("Retry-After"), Some("120 (in a meeting)"));
+    let [ours, theirs] = answer.headers("Warning")[..] else {
+        panic!("not two warnings: {answer:?}")
+    };
+    assert!(ours.starts_with("399 "), "{ours}");
+    assert_eq!(theirs, r#"307 runtime.test "No agent is free""#);
     agent.finish();
     assert_recorded(&daemon.record(), "busy", 486);
 }
