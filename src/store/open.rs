@@ -386,12 +386,14 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
         .acquire_timeout(PATIENCE)
         // A file doesn't hang up: a look at each connection before its use would cost as much as the use.
         .test_before_acquire(false)
+        .before_acquire(|connection, _| Box::pin(is_free(connection)))
         .connect_with(options.clone())
         .await?;
     let reading = SqlitePoolOptions::new()
         .max_connections(readers.max(1))
         .acquire_timeout(PATIENCE)
         .test_before_acquire(false)
+        .before_acquire(|connection, _| Box::pin(is_free(connection)))
         .connect_with(options.pragma("query_only", "ON"))
         .await?;
     let nearby = Nearby::new(file.into(), Access::Reading, readers.max(1) as usize);
@@ -404,9 +406,59 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
     })
 }
 
+/// Whether a connection can begin a transaction. Where SQLite has ended one by itself, as on a full disk, the driver's rollback fails and it
+/// counts that transaction as open for ever: such a connection is replaced.
+async fn is_free(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+    Ok(!connection.is_in_transaction())
+}
+
 /// The database's own words where it has some: sqlx's name its layers as well.
 fn reason(error: &sqlx::Error) -> String {
     error
         .as_database_error()
         .map_or_else(|| error.to_string(), |fault| fault.message().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::pool::execute;
+
+    /// Writes more than a database may hold whose size is bounded as it is by a full disk.
+    async fn overfill(pool: &Pool) -> Result<(), crate::store::Error> {
+        let mut writing = pool.write().await?;
+        execute!(writing, "PRAGMA max_page_count = 4")?;
+        execute!(writing, "CREATE TABLE sand (grain BLOB)")?;
+        for _ in 0..100 {
+            execute!(writing, "INSERT INTO sand VALUES (randomblob(3000))")?;
+        }
+        writing.commit().await
+    }
+
+    #[tokio::test]
+    async fn after_a_full_disk_it_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("beach.db");
+        let pool = sqlite_pool(&file, 1).await.unwrap();
+        let fault = overfill(&pool).await.unwrap_err();
+        assert!(
+            reason_chain(&fault).contains("full"),
+            "{}",
+            reason_chain(&fault)
+        );
+        let mut writing = pool.write().await.unwrap();
+        execute!(writing, "CREATE TABLE shells (name TEXT)").unwrap();
+        writing.commit().await.unwrap();
+    }
+
+    fn reason_chain(fault: &dyn std::error::Error) -> String {
+        let mut reasons = fault.to_string();
+        let mut source = fault.source();
+        while let Some(inner) = source {
+            reasons.push_str(": ");
+            reasons.push_str(&inner.to_string());
+            source = inner.source();
+        }
+        reasons
+    }
 }
