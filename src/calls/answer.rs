@@ -1,13 +1,10 @@
 //! The runtime's final answer to the INVITE: the call is up, the next target is tried, or the caller is
 //! refused (RFC 3261 §13.2.2, §13.3.1).
 
-use std::collections::VecDeque;
-
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, Request};
 use trunkline_sip::flow::Flow;
-use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::text;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
@@ -23,9 +20,6 @@ use super::{has_sdp, setup};
 
 /// Redirections that one call follows.
 const MAX_REDIRECTS: u8 = 3;
-/// Contacts of one redirection that are tried.
-const MAX_CONTACTS: usize = 8;
-
 impl Call {
     /// An answer to a request of ours.
     pub(crate) fn on_response(
@@ -96,7 +90,7 @@ impl Call {
             return;
         };
         let agreed = setup.caller_offered || setup.agreed.contains(&fork);
-        let waits = setup.unacknowledged.is_some();
+        let waits = setup.owes_answer();
         if waits && setup.held.is_some() {
             // Another fork's: repeated until the first has won.
             return;
@@ -129,6 +123,8 @@ impl Call {
             return;
         };
         cx.release_setup(&setup);
+        let unacknowledged = setup.unacknowledged.as_ref();
+        self.late_prack = unacknowledged.map(|sent| (sent.answer.fork, sent.rseq));
         self.keep_only(won.fork);
         self.open_runtime_leg(cx, won.flow, message);
         let delayed = (!won.acknowledged).then(|| Delayed {
@@ -321,11 +317,7 @@ impl Call {
             return;
         };
         setup.redirects += 1;
-        let mut places: VecDeque<_> = message
-            .elements(HeaderName::Contact)
-            .take(MAX_CONTACTS)
-            .filter_map(|contact| redirection(contact, &setup.hosts))
-            .collect();
+        let mut places = target::redirections(message, &setup.hosts);
         if setup.redirects > MAX_REDIRECTS || places.is_empty() {
             return self.refuse(cx, Reason::RuntimeRefused);
         }
@@ -415,13 +407,6 @@ impl Cx<'_> {
 }
 
 /// A Contact of a redirection that is within the runtime's own hosts.
-fn redirection(contact: &[u8], hosts: &[String]) -> Option<target::Place> {
-    let uri = NameAddr::parse(contact).ok()?.uri;
-    let within = hosts.contains(&target::host_of(uri)?);
-    let place = target::place(std::str::from_utf8(uri).ok()?)?;
-    within.then_some(place)
-}
-
 /// The dialog of a 2xx that nobody waits for.
 pub(crate) fn dialog_of_answer(message: &Message<'_>) -> Option<Dialog> {
     Dialog::uac(b"sip:invalid", message)

@@ -392,6 +392,8 @@ pub(crate) struct Call {
     pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) pending: SmallVec<[Pending; 1]>,
     pub(crate) awaited: SmallVec<[AwaitedAck; 1]>,
+    /// Fork and RSeq of a reliable provisional for which no PRACK had come when the call was answered (RFC 3262 §3).
+    pub(crate) late_prack: Option<(u8, u32)>,
     /// The agent hung up before the caller's ACK: BYE is owed (RFC 3261 §15).
     pub(crate) bye_owed: Option<Farewell>,
     pub(crate) permit: Option<Permit>,

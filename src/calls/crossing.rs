@@ -53,6 +53,7 @@ const IN_DIALOG: &[&str] = &[
 /// Headers of a response that cross, beside `X-` headers.
 const RESPONSE: &[&str] = &[
     "Accept",
+    "Accept-Encoding",
     "Alert-Info",
     "Call-Info",
     "Date",
@@ -222,7 +223,11 @@ fn media_is_sdp(content_type: &[u8]) -> bool {
         .split(|octet| *octet == b';')
         .next()
         .unwrap_or_default();
-    media.trim_ascii().eq_ignore_ascii_case(b"application/sdp")
+    // The slash may have space around it (RFC 3261 §25.1).
+    let media = media.iter().filter(|octet| !octet.is_ascii_whitespace());
+    media
+        .map(u8::to_ascii_lowercase)
+        .eq(b"application/sdp".iter().copied())
 }
 
 #[cfg(test)]

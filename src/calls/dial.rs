@@ -15,7 +15,6 @@ use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, Request};
 use trunkline_sip::flow::Flow;
-use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::slot::{CallId, Slot};
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
@@ -36,8 +35,6 @@ use super::{has_sdp, owner_of};
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
 /// Redirections that are followed.
 const MAX_REDIRECTS: u8 = 3;
-/// Contacts of one redirection that are tried.
-const MAX_CONTACTS: usize = 8;
 /// Requests of one attempt: the first, and those with credentials or a longer session.
 const MAX_REQUESTS: u32 = 8;
 /// A datagram above this may be cut on its way (RFC 3261 §18.1.1).
@@ -333,7 +330,11 @@ impl Dial {
         };
         let target = cx.next_flow(&dialog, flow);
         let request_uri = dialog.request_uri().to_vec();
-        let write = |head: &mut Head<'_>| dialog.ack_head(self.cseq, head);
+        let write = |head: &mut Head<'_>| {
+            dialog.ack_head(self.cseq, head);
+            // The same as the INVITE's (RFC 3261 §13.2.2.4).
+            self.proofs.lines(head);
+        };
         cx.with_head(write, |cx, head| {
             let request = Request {
                 method: Method::Ack,
@@ -421,16 +422,7 @@ impl Dial {
     /// A 3xx is followed only within the peer's own hosts.
     fn on_redirect(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) -> Progress {
         self.redirects += 1;
-        let mut places: VecDeque<Place> = message
-            .elements(HeaderName::Contact)
-            .take(MAX_CONTACTS)
-            .filter_map(|contact| {
-                let uri = NameAddr::parse(contact).ok()?.uri;
-                let within = self.callee.hosts.contains(&target::host_of(uri)?);
-                let place = target::place(std::str::from_utf8(uri).ok()?)?;
-                within.then_some(place)
-            })
-            .collect();
+        let mut places = target::redirections(message, &self.callee.hosts);
         if self.redirects > MAX_REDIRECTS || places.is_empty() {
             return self.fail(cx, failure(status, message));
         }

@@ -7,8 +7,8 @@ use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
-use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message};
 
 use super::call::{Call, ForkDialog, Phase, Side, Speaker};
 use super::context::{Cx, TagOwner};
@@ -18,6 +18,56 @@ use super::has_sdp;
 use super::record::HangupBy;
 use super::refusal::Reason;
 use super::setup;
+
+/// Why the echo agent can't go along with a body.
+#[derive(Debug)]
+pub(crate) enum NoBody {
+    /// It isn't of a kind that is read; the header that says what is.
+    Unread(&'static str, &'static str),
+    /// What it offers can't be had.
+    Unmatched(String),
+}
+
+impl NoBody {
+    const fn status(&self) -> u16 {
+        match self {
+            Self::Unread(..) => 415,
+            Self::Unmatched(_) => 488,
+        }
+    }
+
+    fn line(&self, head: &mut Head<'_>) {
+        match self {
+            Self::Unread(name, value) => head.line(name, value.as_bytes()),
+            Self::Unmatched(what) => {
+                head.fmt("Warning", format_args!("304 trunkline \"{what}\""));
+            }
+        }
+    }
+
+    /// Refuses the change that came with it.
+    pub(crate) fn reject(&self, cx: &mut Cx<'_>, server: ServerTx) {
+        cx.respond(server, self.status(), None, |head| self.line(head), b"");
+    }
+
+    /// A body that isn't SDP, and that mustn't be passed over (RFC 3261 §8.2.3).
+    fn of(message: &Message<'_>) -> Option<Self> {
+        let value = |name| message.first(name).map(str::from_utf8);
+        let is_optional = value(HeaderName::ContentDisposition).is_some_and(|disposition| {
+            disposition.is_ok_and(|it| it.to_ascii_lowercase().contains("handling=optional"))
+        });
+        if message.body().is_empty() || is_optional {
+            return None;
+        }
+        let is_encoded = value(HeaderName::ContentEncoding)
+            .is_some_and(|coding| coding.is_ok_and(|it| !it.eq_ignore_ascii_case("identity")));
+        if is_encoded {
+            Some(Self::Unread("Accept-Encoding", "identity"))
+        } else {
+            (!has_sdp(message)).then_some(Self::Unread("Accept", "application/sdp"))
+        }
+    }
+}
 
 impl Call {
     /// Media is open, or no port was free: the echo agent answers or refuses.
@@ -40,9 +90,9 @@ impl Call {
         };
         let (body, audio) = match self.echo_body(setup.invite()) {
             Ok(agreed) => agreed,
-            Err(what) => {
+            Err(no) => {
                 self.setup = Some(setup);
-                return self.refuse_media(cx, &what);
+                return self.refuse_media(cx, &no);
             }
         };
         self.tell_media(cx, audio);
@@ -69,13 +119,16 @@ impl Call {
     pub(crate) fn echo_body(
         &mut self,
         message: &Message<'_>,
-    ) -> Result<(Vec<u8>, Option<Audio>), String> {
+    ) -> Result<(Vec<u8>, Option<Audio>), NoBody> {
+        if let Some(no) = NoBody::of(message) {
+            return Err(no);
+        }
         let session = self.id.as_u64_pair().1 >> 2;
         let Speaker::Echo(echo) = &mut self.speaker else {
-            return Err("no echo agent".into());
+            return Err(NoBody::Unmatched("no echo agent".into()));
         };
         let Some(local) = echo.local else {
-            return Err("no media".into());
+            return Err(NoBody::Unmatched("no media".into()));
         };
         echo.version += 1;
         if !has_sdp(message) {
@@ -86,7 +139,7 @@ impl Call {
         let answer = sdp::answer_echo(message.body(), local, session, echo.version);
         answer
             .map(|answer| (self.crossing_sdp(&answer.body).into_owned(), answer.audio))
-            .map_err(|no| no.to_string())
+            .map_err(|no| NoBody::Unmatched(no.to_string()))
     }
 
     /// An offer of the echo agent's own, inside the call.
@@ -117,17 +170,17 @@ impl Call {
         });
     }
 
-    fn refuse_media(&mut self, cx: &mut Cx<'_>, what: &str) {
+    fn refuse_media(&mut self, cx: &mut Cx<'_>, no: &NoBody) {
         let reason = Reason::NoCommonMedia;
         let end = End {
             status: reason.unanswered(),
-            sip_code: reason.status(),
+            sip_code: no.status(),
             reason: Some(reason),
             by: HangupBy::Platform,
             cause: None,
         };
         let lines = |head: &mut Head<'_>| {
-            head.fmt("Warning", format_args!("304 trunkline \"{what}\""));
+            no.line(head);
             setup::refusal_lines(head, reason);
         };
         self.refuse_with(cx, end, None, lines, b"");
@@ -158,7 +211,7 @@ impl Call {
                 let cseq = message.cseq().number;
                 self.accept_reinvite(cx, Side::Caller, (server, cseq), &body, None, content);
             }
-            Err(what) => reject_change(cx, server, &what),
+            Err(no) => no.reject(cx, server),
         }
     }
 
@@ -189,7 +242,7 @@ impl Call {
                 };
                 cx.respond(server, 200, None, write, &body);
             }
-            Err(what) => reject_change(cx, server, &what),
+            Err(no) => no.reject(cx, server),
         }
     }
 
@@ -202,14 +255,4 @@ impl Call {
             self.tell_media(cx, sdp::read_answer(message.body()));
         }
     }
-}
-
-pub(crate) fn reject_change(cx: &mut Cx<'_>, server: ServerTx, what: &str) {
-    cx.respond(
-        server,
-        488,
-        None,
-        |head| head.fmt("Warning", format_args!("304 trunkline \"{what}\"")),
-        b"",
-    );
 }

@@ -8,7 +8,7 @@ use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{Request, Response, ServerTx};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
+use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::call::{Call, LEFT, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{ALLOW, CallTimer, Cx, capabilities};
@@ -385,6 +385,12 @@ impl Call {
             }
             if let Some(session) = &session {
                 session.response_lines(head);
+            }
+            if status == 405 {
+                message
+                    .headers()
+                    .filter(|header| header.name == HeaderName::Allow)
+                    .for_each(|allow| head.line("Allow", &allow.unfolded()));
             }
             crossing::copy_headers(head, message, Place::Response, &prefix);
         };

@@ -207,6 +207,7 @@ impl Calls {
             tags: SmallVec::new(),
             pending: SmallVec::new(),
             awaited: SmallVec::new(),
+            late_prack: None,
             bye_owed: None,
             permit: Some(permit),
             exchange: None,

@@ -245,7 +245,12 @@ impl Call {
         message: &Message<'_>,
     ) {
         let Some(sent) = self.take_acknowledged(fork, message) else {
-            return cx.respond(server, 481, None, |_| {}, b"");
+            let status = if self.takes_late(fork, message) {
+                200
+            } else {
+                481
+            };
+            return cx.respond(server, status, None, |_| {}, b"");
         };
         cx.core.timers.cancel(sent.timer);
         if let Some(setup) = self.setup.as_deref_mut() {
@@ -272,21 +277,27 @@ impl Call {
     fn take_acknowledged(&mut self, fork: u8, message: &Message<'_>) -> Option<Unacknowledged> {
         let rack = RAck::parse(message.first(HeaderName::RAck)?)?;
         let setup = self.setup.as_deref_mut()?;
-        let invite = setup.invite().cseq().number;
-        let matches = |sent: &Unacknowledged| {
-            sent.rseq == rack.rseq
-                && sent.answer.fork == fork
-                && rack.cseq == invite
-                && rack.method_token == b"INVITE"
-        };
-        setup.unacknowledged.take_if(|sent| matches(sent))
+        if rack.cseq != setup.invite().cseq().number {
+            return None;
+        }
+        let sent = &mut setup.unacknowledged;
+        sent.take_if(|sent| names(&rack, (sent.answer.fork, sent.rseq), fork))
+    }
+
+    /// Whether this is the PRACK that was missing when the call was answered; one that offers something then comes too late.
+    fn takes_late(&mut self, fork: u8, message: &Message<'_>) -> bool {
+        let rack = message.first(HeaderName::RAck).and_then(RAck::parse);
+        let is_late = |late: &mut (u8, u32)| rack.is_some_and(|rack| names(&rack, *late, fork));
+        !has_sdp(message) && self.late_prack.take_if(is_late).is_some()
     }
 
     fn after_prack(&mut self, cx: &mut Cx<'_>) {
         let Some(setup) = self.setup.as_deref_mut() else {
             return;
         };
-        if let Some(next) = setup.queued.pop_front() {
+        if (setup.held.is_none() || setup.owes_answer())
+            && let Some(next) = setup.queued.pop_front()
+        {
             return self.send_reliable(cx, next);
         }
         let Some(Held { won, answer }) = setup.held.take() else {
@@ -316,6 +327,11 @@ impl Call {
             extra,
         )
     }
+}
+
+/// Whether a PRACK in `fork` names the provisional of that fork and RSeq.
+fn names(rack: &RAck<'_>, (of, rseq): (u8, u32), fork: u8) -> bool {
+    of == fork && rack.rseq == rseq && rack.method_token == b"INVITE"
 }
 
 /// The next RSeq of ours in a fork.

@@ -210,9 +210,9 @@ impl Call {
                 let cseq = message.cseq().number;
                 self.accept_reinvite(cx, Side::Caller, (server, cseq), &body, None, content);
             }
-            Err(what) => {
+            Err(no) => {
                 self.successor = None;
-                super::echo::reject_change(cx, server, &what);
+                no.reject(cx, server);
             }
         }
     }

@@ -299,6 +299,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let mut caller = Leg::new(self.flow);
         caller.abilities = abilities(self.message);
         caller.is_sips = secure::wants_sips(self.message);
+        caller.login = org.trunk.as_ref().map(|trunk| Arc::clone(&trunk.login));
         let speaker = match &*runtime {
             Runtime::Sip { .. } => Speaker::Runtime(Leg::new(self.flow)),
             Runtime::Echo => {
@@ -340,6 +341,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             tags: SmallVec::new(),
             pending: SmallVec::new(),
             awaited: SmallVec::new(),
+            late_prack: None,
             bye_owed: None,
             exchange: None,
             permit: Some(permit),
@@ -473,6 +475,12 @@ impl Setup {
             self.hosts.extend(target::host_of(uri.as_bytes()));
             self.names.extend(target::place(&uri));
         }
+    }
+
+    /// Whether an SDP is on its way to the caller that a 2xx mustn't overtake (RFC 3262 §3).
+    pub(crate) fn owes_answer(&self) -> bool {
+        let sent = self.unacknowledged.iter().map(|sent| &sent.answer);
+        sent.chain(&self.queued).any(|answer| answer.has_sdp)
     }
 
     /// The caller's INVITE.

@@ -1,9 +1,12 @@
 //! Where a runtime is: the configured URI with its placeholders filled in, and what it resolves to.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
+use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 /// One place to try: the Request-URI to send and the address to send it to.
@@ -55,6 +58,11 @@ pub(crate) fn fill(template: &str, agent: Uuid, org: Uuid) -> Box<str> {
 /// Where `uri` points; `None` if it isn't a SIP URI.
 pub fn place(uri: &str) -> Option<Place> {
     let parsed = Uri::parse(uri.as_bytes()).ok()?;
+    // Headers may not stand in a Request-URI (RFC 3261 §19.1.1).
+    let uri = match parsed.headers.len() {
+        0 => uri.strip_suffix('?').unwrap_or(uri),
+        headers => uri.get(..uri.len() - headers - 1)?,
+    };
     let secure = match parsed.scheme {
         Scheme::Sip => false,
         Scheme::Sips => true,
@@ -95,6 +103,30 @@ pub const fn default_port(transport: Transport) -> u16 {
     }
 }
 
+/// Contacts of a redirection that are looked at.
+const MAX_CONTACTS: usize = 8;
+
+/// Where a redirection leads, within `hosts`, the most wanted first (RFC 3261 §8.1.3.4).
+pub(crate) fn redirections(message: &Message<'_>, hosts: &[String]) -> VecDeque<Place> {
+    let contacts = message.elements(HeaderName::Contact).take(MAX_CONTACTS);
+    let within = contacts.filter_map(|contact| {
+        let contact = NameAddr::parse(contact).ok()?;
+        let place = place(std::str::from_utf8(contact.uri).ok()?)?;
+        let is_within = hosts.contains(&host_of(contact.uri)?);
+        is_within.then(|| (wanted(&contact), place))
+    });
+    let mut found: Vec<_> = within.collect();
+    found.sort_by(|(wanted, _), (other, _)| other.total_cmp(wanted));
+    found.into_iter().map(|(_, place)| place).collect()
+}
+
+/// `q`, from 0 to 1; 1 where there is none.
+fn wanted(contact: &NameAddr<'_>) -> f32 {
+    let q = contact.param("q").flatten();
+    let q = q.and_then(|q| std::str::from_utf8(q).ok()?.trim().parse().ok());
+    q.filter(|q| (0.0..=1.0).contains(q)).unwrap_or(1.0)
+}
+
 /// The host part of a URI in lower case, to compare a redirection with the configured hosts.
 pub(crate) fn host_of(uri: &[u8]) -> Option<String> {
     let parsed = Uri::parse(uri).ok()?;
@@ -103,4 +135,37 @@ pub(crate) fn host_of(uri: &[u8]) -> Option<String> {
         Host::V6(ip) => ip.to_string(),
         Host::Name(name) => String::from_utf8_lossy(name).to_ascii_lowercase(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    #[test]
+    fn a_redirection_is_followed_where_it_is_wanted_most_and_without_headers() {
+        let octets = b"SIP/2.0 302 Moved\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
+            Call-ID: x\r\nCSeq: 1 INVITE\r\nContact: <sip:low@10.0.0.1>;q=0.1, <sip:away@10.0.0.9>;q=1.0,\r\n \
+            <sip:high@10.0.0.1;x=y?X-H=1&Subject=hi>;q=0.9, <sip:what@10.0.0.1?>;q=0.5\r\nContact: <sip:unsaid@10.0.0.1>\r\n\
+            Content-Length: 0\r\n\r\n";
+        let message = lex(octets, Framing::Datagram).unwrap();
+        let places = redirections(&message, &["10.0.0.1".to_owned()]);
+        let uris: Vec<_> = places
+            .iter()
+            .map(|place| match place {
+                Place::Known(target) => &*target.uri,
+                Place::Name(name) => &*name.uri,
+            })
+            .collect();
+        assert_eq!(
+            uris,
+            [
+                "sip:unsaid@10.0.0.1",
+                "sip:high@10.0.0.1;x=y",
+                "sip:what@10.0.0.1",
+                "sip:low@10.0.0.1"
+            ]
+        );
+    }
 }

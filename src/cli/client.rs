@@ -13,6 +13,8 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
 use super::Failure;
+use super::sockets::near;
+use crate::config::Config;
 use crate::tls;
 
 /// How long an answer may take, and how long it may be.
@@ -22,9 +24,9 @@ const LONGEST: usize = 16 << 20;
 /// Where the API is, and who asks.
 #[derive(Debug, clap::Args)]
 pub(super) struct Access {
-    /// Where the API listens; the daemon of this machine unless given.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    url: String,
+    /// Where the API is; at http.listen on this machine unless given.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
     /// An API key of the org with the scope `calls:read`. Better left to the environment, where `ps` doesn't show it.
     #[arg(
         long,
@@ -48,8 +50,11 @@ impl Access {
     ///
     /// # Errors
     /// A URL or key that can't be one.
-    pub(super) fn client(&self) -> Result<Client, Failure> {
-        let base = self.url.trim_end_matches('/').to_owned();
+    pub(super) fn client(&self, config: &Config) -> Result<Client, Failure> {
+        let base = match &self.url {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None => own(config),
+        };
         let is_http = ["http://", "https://"]
             .iter()
             .any(|scheme| base.starts_with(scheme));
@@ -73,6 +78,16 @@ impl Access {
             authorization,
             hyper: Hyper::builder(TokioExecutor::new()).build(connector),
         })
+    }
+}
+
+/// The API of the daemon that runs with this configuration, as it is known to be reached or from this machine.
+fn own(config: &Config) -> String {
+    let http = &config.http;
+    match (&http.public_url, &http.tls) {
+        (Some(public), Some(_)) => public.to_string(),
+        (_, Some(_)) => format!("https://{}", near(http.listen)),
+        (_, None) => format!("http://{}", near(http.listen)),
     }
 }
 

@@ -153,7 +153,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Doctor(command) => outset::block_on(command.run(&config)),
         Command::Config(command) => command.run(&config),
         Command::Capture(command) => command.run(),
-        Command::Trace(command) => command.run(),
+        Command::Trace(command) => command.run(&config),
         Command::Replay(command) => command.run(&config),
         Command::Org(command) => outset::block_on(command.run(&config)),
         Command::Key(command) => outset::block_on(command.run(&config)),

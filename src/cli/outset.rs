@@ -65,6 +65,21 @@ pub(super) fn security(config: &Config) -> Result<Arc<Security>, Failure> {
     })
 }
 
+/// Whether traces can have a directory where they are to be written.
+pub(super) fn traces(config: &Config) -> Result<(), Failure> {
+    let traces = &config.traces;
+    let mut levels = traces.directory.ancestors();
+    let first = levels.find(|level| level.exists());
+    match first.filter(|first| !first.is_dir()) {
+        Some(file) if traces.enabled && traces.max_bytes > 0 => Err(Failure::Outset(format!(
+            "traces can't be written to {}: {} is no directory: set traces.directory to another, or traces.max_mb to 0",
+            traces.directory.display(),
+            file.display()
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Whom receivers of webhooks have to be certified by.
 pub(super) fn receivers(config: &Config) -> Result<RootCertStore, Failure> {
     webhooks::trusted(&config.webhooks)

@@ -108,6 +108,7 @@ async fn serve(
     let certificate = outset::certificate(config)?;
     let security = outset::security(config)?;
     let receivers = outset::receivers(config)?;
+    outset::traces(config)?;
     let sockets = Sockets::bind(config)?;
     let reachable = Reachable::new(config, &sockets).map_err(broken)?;
     let store = outset::open_store(config).await?;

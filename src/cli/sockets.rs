@@ -1,7 +1,7 @@
 //! Every address that the daemon listens on, taken before anything else is begun: a taken port costs nothing but a sentence.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
 use trunkline_sip::flow::Transport;
 
@@ -27,6 +27,9 @@ impl Sockets {
             let key = format!("sip.{}", listener.transport);
             bind(listener, config.sip.shards).map_err(|error| taken(&key, listener.address, &error))
         };
+        // Ports are taken call by call.
+        let media = SocketAddr::new(config.media.bind, 0);
+        udp::bind(media, false).map_err(|error| taken("media.bind", media, &error))?;
         Ok(Self {
             http,
             sip: config
@@ -62,6 +65,16 @@ fn bind(listener: &Listener, shards: usize) -> io::Result<Bound> {
 fn shared_udp(address: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
     let alone = udp::bind(address, false)?.local_addr()?;
     (0..shards.max(1)).map(|_| udp::bind(alone, true)).collect()
+}
+
+/// Where a listener of ours is reached from this machine.
+pub(super) fn near(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 fn taken(key: &str, address: SocketAddr, error: &io::Error) -> Failure {

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::client::{Access, Client};
 use super::output::print;
 use super::{Failure, outset};
+use crate::config::Config;
 
 /// How often the API is asked.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -53,9 +54,9 @@ pub(super) struct Command {
 }
 
 impl Command {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         outset::block_on(async {
-            let client = self.access.client()?;
+            let client = self.access.client(config)?;
             match self.call {
                 Some(call) => self.follow(&client, call).await,
                 None => self.watch(&client).await,

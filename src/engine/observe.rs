@@ -65,7 +65,7 @@ impl Observer {
                     call.id = %started.call,
                     org.id = %started.org,
                     sip.call_id = %Shown(started.caller_call_id.as_bytes()),
-                    agent.id = ?started.agent,
+                    agent.id = started.agent.map(tracing::field::display),
                     "call started"
                 );
                 self.metrics
@@ -82,7 +82,7 @@ impl Observer {
             }
             Fact::Ended(ended) => {
                 log_end(ended);
-                self.waiting.remove(&ended.call);
+                let was_answered = self.waiting.remove(&ended.call).is_none();
                 let direction = if self.outbound.remove(&ended.call) {
                     Direction::Outbound
                 } else {
@@ -90,7 +90,8 @@ impl Observer {
                 };
                 self.metrics
                     .call_ended(direction.as_str(), ended.status.as_str());
-                if ended.hangup_by == HangupBy::Platform
+                if !was_answered
+                    && ended.hangup_by == HangupBy::Platform
                     && let Some(reason) = ended.reason.as_deref().and_then(Reason::from_code)
                 {
                     self.metrics.refused(reason.code());

@@ -87,6 +87,16 @@ impl LogInView {
     }
 }
 
+/// A count of what was found where no more than `most` are looked for.
+pub fn counted(count: usize, most: u32) -> String {
+    let more = if usize::try_from(most).is_ok_and(|most| count >= most) {
+        " or more"
+    } else {
+        ""
+    };
+    format!("{count}{more}")
+}
+
 /// How a caller proved who it is, as a sentence.
 pub fn proof(asked: &Asked) -> String {
     let source = asked.source.ip();

@@ -69,12 +69,12 @@ pub async fn of_trunk(
         .items
         .iter()
         .filter(|failure| now.since(failure.at) <= OF_LATE);
-    let count = late.clone().count();
     if let Some(last) = late.clone().next() {
         report.findings.push(Finding::problem(
             "log_ins",
             format!(
-                "{count} log-ins failed in the last 24 hours, the last from {} {} ({}).",
+                "{} log-ins failed in the last 24 hours, the last from {} {} ({}).",
+                log_in::counted(late.count(), LOOKED_AT),
                 last.source,
                 log_in::as_whom(&last.username),
                 last.part

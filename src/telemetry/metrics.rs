@@ -94,6 +94,20 @@ fn recorder() -> PrometheusRecorder {
         .build_recorder()
 }
 
+/// Counters of what seldom happens, which others count: there from the start, so that the first time is seen as a change.
+const RARE: [&str; 10] = [
+    "trunkline_auth_failures_unrecorded_total",
+    "trunkline_events_unrecorded_total",
+    "trunkline_journal_errors_total",
+    "trunkline_journal_full_total",
+    "trunkline_journal_project_errors_total",
+    "trunkline_journal_refused_facts_total",
+    "trunkline_panics_total",
+    "trunkline_sip_connections_refused_total",
+    "trunkline_spans_lost_total",
+    "trunkline_traces_left_out_total",
+];
+
 fn describe() {
     for (name, text) in [
         (CALLS_STARTED, "Calls that began"),
@@ -138,6 +152,9 @@ fn describe() {
         "From an HTTP request to its answer"
     );
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1);
+    for name in RARE {
+        counter!(name).increment(0);
+    }
 }
 
 /// The gauge of one queue; its owner sets it.

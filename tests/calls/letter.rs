@@ -63,9 +63,14 @@ impl End {
 
     /// Answers a request.
     fn reply(&self, request: &[u8], status: &str) {
-        let contact = format!("Contact: <sip:{}>\r\n", self.own);
+        self.reply_with(request, status, "");
+    }
+
+    /// Answers a request, with more lines.
+    fn reply_with(&self, request: &[u8], status: &str, lines: &str) {
+        let lines = format!("Contact: <sip:{}>\r\n{lines}", self.own);
         let request = lex(request, Framing::Datagram).expect("a request");
-        self.send(&reply(&request, status, &contact));
+        self.send(&reply(&request, status, &lines));
     }
 }
 
@@ -115,6 +120,24 @@ impl Call {
 
     fn send(&self, cseq: u32, method: &str) {
         self.caller.send(&self.text(cseq, method, "", ""));
+    }
+
+    /// The runtime answers, and the call is up. The INVITE that the runtime got.
+    fn begin(&mut self) -> Vec<u8> {
+        self.offer(1, self.caller.own);
+        let (_, invite) = self.runtime.request("INVITE");
+        self.runtime.reply(&invite, "200 OK");
+        self.accepted();
+        self.runtime.request("ACK");
+        invite
+    }
+
+    /// The caller gets its 200, and acknowledges.
+    fn accepted(&mut self) {
+        let accepted = self.caller.answer("1 INVITE");
+        assert_eq!(accepted.status(), Some(200), "{accepted:?}");
+        self.to = accepted.header("To").expect("it is there").to_owned();
+        self.send(1, "ACK");
     }
 }
 
@@ -178,13 +201,7 @@ fn cancel_and_its_invite_are_answered_under_one_tag_before_anything_rings() {
 fn a_change_that_is_refused_moves_nobody() {
     let mut call = Call::new();
     let elsewhere = End::new(call.daemon.sip());
-    call.offer(1, call.caller.own);
-    let (_, invite) = call.runtime.request("INVITE");
-    call.runtime.reply(&invite, "200 OK");
-    let accepted = call.caller.answer("1 INVITE");
-    call.to = accepted.header("To").expect("it is there").to_owned();
-    call.send(1, "ACK");
-    call.runtime.request("ACK");
+    let invite = call.begin();
 
     call.send(2, "OPTIONS");
     let able = call.caller.answer("2 OPTIONS");
@@ -233,12 +250,132 @@ fn inform(call: &Call, invite: &[u8], cseq: u32) -> Vec<u8> {
 }
 
 fn send_info(call: &Call, invite: &[u8], cseq: u32) {
+    send_back(call, invite, cseq, "INFO");
+}
+
+/// A request of the runtime inside the call.
+fn send_back(call: &Call, invite: &[u8], cseq: u32, method: &str) {
     let invite = Message::of(&String::from_utf8_lossy(invite));
     let of = |name: &str| invite.header(name).expect("it is there").to_owned();
     let (own, to, from, id) = (call.runtime.own, of("To"), of("From"), of("Call-ID"));
     call.runtime.send(&format!(
-        "INFO sip:{} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-rt{cseq}\r\nMax-Forwards: 70\r\n\
-         From: {to};tag=carrier\r\nTo: {from}\r\nCall-ID: {id}\r\nCSeq: {cseq} INFO\r\nContent-Length: 0\r\n\r\n",
+        "{method} sip:{} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-rt{cseq}\r\nMax-Forwards: 70\r\n\
+         From: {to};tag=carrier\r\nTo: {from}\r\nCall-ID: {id}\r\nCSeq: {cseq} {method}\r\nContent-Length: 0\r\n\r\n",
         call.daemon.sip()
     ));
+}
+
+#[test]
+fn a_phone_system_that_challenges_a_bye_gets_the_credentials_of_its_trunk() {
+    let mut call = Call::new();
+    let invite = call.begin();
+    send_back(&call, &invite, 2, "BYE");
+    let (first, bye) = call.caller.request("BYE");
+    assert_eq!(first.header("Proxy-Authorization"), None);
+    let challenge = "Proxy-Authenticate: Digest realm=\"pbx\", nonce=\"abc\", qop=\"auth\"\r\n";
+    call.caller
+        .reply_with(&bye, "407 Proxy Authentication Required", challenge);
+    let (_, bye) = call.caller.next("BYE with credentials", |message| {
+        let proof = message.header("Proxy-Authorization");
+        message.is_request("BYE") && proof.is_some_and(|proof| proof.contains("realm=\"pbx\""))
+    });
+    call.caller.reply(&bye, "200 OK");
+    assert_eq!(call.runtime.answer("2 BYE").status(), Some(200));
+    assert_eq!(call.daemon.record()["status"], "completed");
+}
+
+#[test]
+fn an_answer_waits_for_no_prack_of_an_18x_without_sdp() {
+    let mut call = Call::new();
+    let lines = format!(
+        "Contact: <sip:{}>\r\nSupported: 100rel\r\nContent-Type: application / SDP\r\n",
+        call.caller.own
+    );
+    call.caller.send(&call.text(1, "INVITE", &lines, SDP));
+    let (_, invite) = call.runtime.request("INVITE");
+    let reliable = "Require: 100rel\r\nRSeq: 7\r\n";
+    call.runtime.reply_with(&invite, "180 Ringing", reliable);
+    let is_ringing = |message: &Message| message.status() == Some(180);
+    let (ringing, _) = call.caller.next("180", is_ringing);
+    let rseq = ringing.header("RSeq").expect("it is reliable").to_owned();
+    call.runtime.reply(&invite, "200 OK");
+    call.accepted();
+    let rack = format!("RAck: {rseq} 1 INVITE\r\n");
+    for (cseq, status) in [(2, 200), (3, 481)] {
+        call.caller.send(&call.text(cseq, "PRACK", &rack, ""));
+        let answer = call.caller.answer(&format!("{cseq} PRACK"));
+        assert_eq!(answer.status(), Some(status), "the {cseq}. request");
+    }
+    call.send(4, "BYE");
+    assert_eq!(call.caller.answer("4 BYE").status(), Some(200));
+}
+
+#[test]
+fn whose_request_is_not_allowed_learns_what_is() {
+    let mut call = Call::new();
+    let invite = call.begin();
+    send_back(&call, &invite, 2, "MESSAGE");
+    let (_, letter) = call.caller.request("MESSAGE");
+    let allowed = "Allow: INVITE, ACK, BYE, CANCEL\r\n";
+    call.caller
+        .reply_with(&letter, "405 Method Not Allowed", allowed);
+    let refused = call.runtime.answer("2 MESSAGE");
+    assert_eq!(refused.status(), Some(405));
+    assert_eq!(refused.header("Allow"), Some("INVITE, ACK, BYE, CANCEL"));
+}
+
+#[test]
+fn the_echo_agent_says_which_bodies_it_reads() {
+    let mut call = Call::new();
+    let house = &call.daemon.house;
+    house.runtime(&house.first_agent, "echo");
+    house.settle();
+    let to = call.to.clone();
+    for (cseq, content, body, status, said) in [
+        (
+            1,
+            "text/plain",
+            "good day",
+            415,
+            ("Accept", "application/sdp"),
+        ),
+        (
+            2,
+            "application/sdp\r\nContent-Encoding: gzip",
+            SDP,
+            415,
+            ("Accept-Encoding", "identity"),
+        ),
+        (
+            3,
+            "application/sdp",
+            "foo",
+            488,
+            (
+                "Warning",
+                "304 trunkline \"The body is no session description\"",
+            ),
+        ),
+    ] {
+        let lines = format!(
+            "Contact: <sip:{}>\r\nContent-Type: {content}\r\n",
+            call.caller.own
+        );
+        call.to.clone_from(&to);
+        let invite = call.text(cseq, "INVITE", &lines, body);
+        call.caller
+            .send(&invite.replace("letter@", &format!("{cseq}@")));
+        let refused = call.caller.answer(&format!("{cseq} INVITE"));
+        assert_eq!(refused.status(), Some(status), "{refused:?}");
+        assert_eq!(refused.header(said.0), Some(said.1), "{refused:?}");
+        refused
+            .header("To")
+            .expect("it is there")
+            .clone_into(&mut call.to);
+        let ack = call
+            .text(cseq, "ACK", "", "")
+            .replace("letter@", &format!("{cseq}@"));
+        call.caller
+            .send(&ack.replace(&format!("z9hG4bK-{cseq}ack"), &format!("z9hG4bK-{cseq}")));
+    }
 }

@@ -241,6 +241,11 @@ struct Defaults {
 
 impl<'a> Description<'a> {
     fn read(body: &'a [u8]) -> Result<Self, NoMatch> {
+        if !body.trim_ascii_start().starts_with(b"v=") {
+            return Err(NoMatch {
+                what: "The body is no session description",
+            });
+        }
         let mut description = Self {
             time: b"0 0",
             media: Vec::new(),

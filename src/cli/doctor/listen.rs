@@ -6,7 +6,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use trunkline_sip::flow::Transport;
 
-use super::ping::{Answer, near, ping};
+use super::super::sockets::near;
+use super::ping::{Answer, ping};
 use crate::config::{Config, Listener};
 use crate::explain::finding::Finding;
 

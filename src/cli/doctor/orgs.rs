@@ -157,10 +157,13 @@ fn spoken(rows: &OrgRows, calls: &[Recorded]) -> Vec<Finding> {
         .collect()
 }
 
+/// Failed log-ins that are counted.
+const LOOKED_AT: u32 = 100;
+
 async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> {
     let page = store
         .auth_failures()
-        .list(rows.org.id, None, 100)
+        .list(rows.org.id, None, LOOKED_AT)
         .await
         .ok()?;
     let late = page
@@ -174,7 +177,7 @@ async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> 
         format!(
             "{:?}: {} log-ins failed in the last 24 hours, the last from {} {proof} ({}).",
             rows.org.name,
-            late.count(),
+            log_in::counted(late.count(), LOOKED_AT),
             last.source,
             last.part
         ),

@@ -47,16 +47,6 @@ pub(super) async fn ping(transport: Transport, peer: SocketAddr) -> Answer {
     }
 }
 
-/// Where a listener of ours is reached from this machine.
-pub(super) fn near(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
-    };
-    SocketAddr::new(ip, address.port())
-}
-
 async fn udp(peer: SocketAddr) -> std::io::Result<Answer> {
     let any: IpAddr = if peer.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
