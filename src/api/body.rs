@@ -49,6 +49,16 @@ impl<S: Send + Sync> FromRequest<S> for Body {
             .headers()
             .get(header::CONTENT_TYPE)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        // What says that it is too long isn't waited for.
+        let declared = request.headers().get(header::CONTENT_LENGTH);
+        let length = declared.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if length.is_some_and(|length| length > LONGEST as u64) {
+            return Ok(Self {
+                query,
+                content_type,
+                octets: Err(Cut::TooLong),
+            });
+        }
         let octets = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| {

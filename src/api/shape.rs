@@ -79,6 +79,17 @@ pub(super) const NUMBER: Parsed<E164> =
     Parsed::new("an E.164 number", |text| E164::parse(text).ok())
         .like(E164::PATTERN)
         .example("+442071838750");
+/// A name as the API takes one, for who reads it elsewhere.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(crate) fn name(text: &str) -> Result<String, String> {
+    match NAME.fault(text) {
+        None => Ok(text.to_owned()),
+        Some(fault) => Err(fault),
+    }
+}
+
 /// The id of something.
 pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", id).format("uuid");
 

@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::org::OfOrg;
 use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
+use crate::api;
 use crate::config::{Config, DefaultRuntime};
 use crate::directory::settings::Runtime;
 use crate::store::{Agent, AgentChange, AgentKind, NewAgent};
@@ -21,7 +22,7 @@ pub(super) enum Command {
         #[command(flatten)]
         org: OfOrg,
         /// Its name.
-        #[arg(long)]
+        #[arg(long, value_parser = api::name)]
         name: String,
         /// Which calls it is for.
         #[arg(long = "type", value_enum, default_value_t = Type::Inbound)]
@@ -68,7 +69,7 @@ pub(super) enum Command {
         #[command(flatten)]
         org: OfOrg,
         /// Its name.
-        #[arg(long)]
+        #[arg(long, value_parser = api::name)]
         name: Option<String>,
         #[command(flatten)]
         runtime: RuntimeArgs,

@@ -62,6 +62,7 @@ impl Command {
         let Self::Check { output } = self;
         outset::certificate(config)?;
         outset::security(config)?;
+        outset::traces(config)?;
         output.one(&Summary::of(config));
         Ok(())
     }

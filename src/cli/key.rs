@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::org::OfOrg;
 use super::output::{Output, Shown, time};
 use super::{Failure, now, outset};
-use crate::api::{SCOPES, token};
+use crate::api::{self, SCOPES, token};
 use crate::config::Config;
 use crate::store::{OrgKey, Store};
 
@@ -21,7 +21,7 @@ pub(super) enum Command {
         #[command(flatten)]
         org: OfOrg,
         /// What the key is called.
-        #[arg(long, default_value = "Default")]
+        #[arg(long, default_value = "Default", value_parser = api::name)]
         name: String,
         /// What it may do, comma-separated; without it everything.
         #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(SCOPES))]

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
+use crate::api;
 use crate::config::Config;
 use crate::store::{NewOrg, Org, Store};
 
@@ -17,7 +18,7 @@ pub(super) enum Command {
     )]
     Create {
         /// Its display name.
-        #[arg(long)]
+        #[arg(long, value_parser = api::name)]
         name: String,
         /// Calls at once; without it there is no limit.
         #[arg(long, value_name = "COUNT")]

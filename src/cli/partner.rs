@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::output::{Output, Shown, time};
 use super::{Failure, network, now, outset};
+use crate::api;
 use crate::config::Config;
 use crate::store::{NewPartner, Partner, PartnerKey, Store};
 
@@ -21,7 +22,7 @@ pub(super) enum Command {
     )]
     Create {
         /// Its name.
-        #[arg(long)]
+        #[arg(long, value_parser = api::name)]
         name: String,
         /// A network that its requests may come from; may be given more than once. Without it any address may.
         #[arg(long, value_name = "CIDR", value_parser = network)]
@@ -82,7 +83,7 @@ pub(super) enum KeyCommand {
         #[arg(long)]
         partner: Uuid,
         /// What the key is called.
-        #[arg(long, default_value = "Default")]
+        #[arg(long, default_value = "Default", value_parser = api::name)]
         name: String,
         #[command(flatten)]
         output: Output,

@@ -29,7 +29,9 @@ pub enum RecordingFault {
     #[error("the data directory can't be used: {0}")]
     Replay(#[from] std::io::Error),
     /// The database doesn't do its part.
-    #[error(transparent)]
+    #[error(
+        "the database does not take this start ({0}): look whether its disk is full, and whether this user may write it"
+    )]
     Store(#[from] store::Error),
 }
 

@@ -97,7 +97,7 @@ pub enum OpenError {
     #[error("{} is used by another process", .0.display())]
     InUse(PathBuf),
     /// The directory can't be read or written.
-    #[error("the journal in {} cannot be opened", path.display())]
+    #[error("the journal in {} cannot be opened ({source}): let it be a directory that this user can write, on a disk with room", path.display())]
     Io {
         /// The directory.
         path: PathBuf,

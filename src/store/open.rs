@@ -57,6 +57,14 @@ pub enum OpenFault {
         /// What SQLite says.
         reason: String,
     },
+    /// The SQLite file, or what SQLite keeps beside it, can't be written.
+    #[error("the database {} can't be used ({reason}): look whether its disk is full or failing, and whether this user may write the file and its directory", .path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        reason: String,
+    },
     /// The SQLite file is another program's.
     #[error("{} is the database of another program: name another file with database.url", .path.display())]
     Foreign {
@@ -110,9 +118,7 @@ pub enum OpenFault {
         path: PathBuf,
     },
     /// It broke on the way.
-    #[error(
-        "the database could not be set up ({0}): nothing was changed; check its disk and rights, then start again"
-    )]
+    #[error("the database could not be set up ({0}): check its disk and rights, then start again")]
     Broke(#[from] Error),
 }
 
@@ -168,12 +174,7 @@ pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
         Place::Sqlite(file) if holds_something(&file)? => match look_at(&file).await {
             Ok((Found::Foreign, _)) => return Err(OpenFault::Foreign { path: file }),
             Ok((found @ (Found::Empty | Found::Version(_)), _)) => found,
-            Err(error) => {
-                return Err(OpenFault::Unreadable {
-                    path: file,
-                    reason: reason(&error),
-                });
-            }
+            Err(error) => return Err(unopened(&file, &error)),
         },
         Place::Sqlite(_) => Found::Empty,
         Place::Postgres(connect) => look_into(&postgres_pool(*connect, 1).await?).await?,
@@ -208,10 +209,7 @@ fn place(options: &Options) -> Result<Place, OpenFault> {
 }
 
 async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Opened, OpenFault> {
-    let unreadable = |error: sqlx::Error| OpenFault::Unreadable {
-        path: file.into(),
-        reason: reason(&error),
-    };
+    let unreadable = |error: sqlx::Error| unopened(file, &error);
     let (found, mark) = match holds_something(file)? {
         true => look_at(file).await.map_err(unreadable)?,
         false => (Found::Empty, None),
@@ -410,6 +408,20 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
 /// counts that transaction as open for ever: such a connection is replaced.
 async fn is_free(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
     Ok(!connection.is_in_transaction())
+}
+
+/// Why SQLite doesn't open a file: for what lies around it, or for what is in it.
+fn unopened(file: &Path, error: &sqlx::Error) -> OpenFault {
+    /// Primary result codes: read-only, input/output, full, can't open.
+    const AROUND: [u32; 4] = [8, 10, 13, 14];
+    let code = error.as_database_error().and_then(|fault| fault.code());
+    let code = code.and_then(|code| code.parse::<u32>().ok());
+    let (path, reason) = (file.into(), reason(error));
+    if code.is_some_and(|code| AROUND.contains(&(code & 0xff))) {
+        OpenFault::Unusable { path, reason }
+    } else {
+        OpenFault::Unreadable { path, reason }
+    }
 }
 
 /// The database's own words where it has some: sqlx's name its layers as well.

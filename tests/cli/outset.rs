@@ -119,6 +119,35 @@ fn a_taken_port() {
 }
 
 #[test]
+fn an_address_for_media_that_is_not_ours_and_a_file_where_traces_belong() {
+    let shell = Shell::new();
+    shell.write("notes.txt", "notes");
+    let free = [
+        "--set",
+        "http.listen=127.0.0.1:0",
+        "--set",
+        "sip.udp=127.0.0.1:0",
+        "--set",
+        "sip.tcp=127.0.0.1:0",
+    ];
+    for (setting, said) in [
+        (
+            "media.bind=203.0.113.9",
+            ["this machine has no such address", "set media.bind to"],
+        ),
+        (
+            "traces.directory=notes.txt/traces",
+            ["notes.txt is no directory", "set traces.directory to"],
+        ),
+    ] {
+        for command in [&["serve"] as &[&str], &["quickstart", "--json"]] {
+            let arguments = [command, &free, &["--set", setting]].concat();
+            refuses(&shell, &arguments, &said);
+        }
+    }
+}
+
+#[test]
 fn an_unreadable_database() {
     let shell = Shell::new();
     shell.write(

@@ -272,7 +272,20 @@ fn what_can_not_be_done_is_exit_code_1_and_a_sentence() {
 #[test]
 fn control_characters_in_names_do_not_reach_the_terminal() {
     let shell = Shell::new();
-    shell.json(&["org", "create", "--name", "A\u{1b}[2J"]);
+    for (name, said) in [
+        ("A\u{1b}[2J", "must not hold control characters"),
+        (" ", "must not be empty"),
+        (&"x".repeat(201), "expected 1 to 200 characters, not 201"),
+    ] {
+        let ran = shell.run(&["org", "create", "--name", name]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    }
+    shell.json(&["org", "create", "--name", "Acme"]);
+    // As an earlier version took it.
+    rusqlite::Connection::open(shell.path("trunkline-data/trunkline.db"))
+        .and_then(|database| database.execute("UPDATE orgs SET name = ?1", ["A\u{1b}[2J"]))
+        .expect("it is renamed");
     let table = shell.run(&["org", "list"]).stdout;
     assert!(
         table.contains("A\\u{1b}[2J") && !table.contains('\u{1b}'),
