@@ -251,11 +251,23 @@ fn early() -> Vec<Case> {
             differs: |caller, attempts| {
                 caller.reliable = Reliable::Required;
                 caller.never_pracks = true;
-                attempts[0].rings = vec![rings(100, false, false, 0)];
+                attempts[0].rings = vec![rings(100, false, true, 0)];
             },
             outcome: Outcome::Refused(504),
             record: "failed 504 no_ack platform",
             sends: &[(RUNTIME, "ACK", 1), (RUNTIME, "BYE", 1)],
+        },
+        Case {
+            name: "a 200 waits for no PRACK of an 18x without SDP",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                caller.reliable = Reliable::Required;
+                caller.never_pracks = true;
+                attempts[0].rings = vec![rings(100, false, false, 0)];
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 - caller",
+            sends: &[(CALLER, "SIP/2.0 200", 2), (RUNTIME, "ACK", 1)],
         },
         Case {
             name: "the runtime hangs up while its 200 waits",
@@ -263,7 +275,7 @@ fn early() -> Vec<Case> {
             differs: |caller, attempts| {
                 caller.reliable = Reliable::Required;
                 caller.never_pracks = true;
-                attempts[0].rings = vec![rings(100, false, false, 0)];
+                attempts[0].rings = vec![rings(100, false, true, 0)];
                 attempts[0].talk.acts = vec![(seconds(2), Act::HangUp)];
             },
             outcome: Outcome::Refused(480),

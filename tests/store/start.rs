@@ -133,7 +133,7 @@ async fn garbage_is_no_database(bed: &Bed) {
     }
     std::fs::remove_file(&file).expect("a file");
     std::fs::create_dir(&file).expect("a directory");
-    unchanged(bed, |fault| matches!(fault, OpenFault::Unreadable { .. })).await;
+    unchanged(bed, |fault| matches!(fault, OpenFault::Unusable { .. })).await;
 }
 
 async fn another_programs_file_is_left_alone(bed: &Bed) {
