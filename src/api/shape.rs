@@ -79,6 +79,15 @@ pub(super) const NUMBER: Parsed<E164> =
     Parsed::new("an E.164 number", |text| E164::parse(text).ok())
         .like(E164::PATTERN)
         .example("+442071838750");
+/// The id of something.
+pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", id).format("uuid");
+
+/// An id as ids are written (RFC 9562 §4), in capitals too; none of the other forms of a UUID.
+pub(super) fn id(text: &str) -> Option<Uuid> {
+    const WRITTEN: usize = uuid::fmt::Hyphenated::LENGTH;
+    (text.len() == WRITTEN).then(|| text.parse().ok())?
+}
+
 /// A name as the API takes one, for who reads it elsewhere.
 ///
 /// # Errors
@@ -88,15 +97,6 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
         None => Ok(text.to_owned()),
         Some(fault) => Err(fault),
     }
-}
-
-/// The id of something.
-pub(super) const ID: Parsed<Uuid> = Parsed::new("an id", id).format("uuid");
-
-/// An id as ids are written (RFC 9562 §4), in capitals too; none of the other forms of a UUID.
-pub(super) fn id(text: &str) -> Option<Uuid> {
-    const WRITTEN: usize = uuid::fmt::Hyphenated::LENGTH;
-    (text.len() == WRITTEN).then(|| text.parse().ok())?
 }
 
 impl Text {

@@ -20,6 +20,7 @@ use super::{has_sdp, setup};
 
 /// Redirections that one call follows.
 const MAX_REDIRECTS: u8 = 3;
+
 impl Call {
     /// An answer to a request of ours.
     pub(crate) fn on_response(
@@ -406,7 +407,6 @@ impl Cx<'_> {
     }
 }
 
-/// A Contact of a redirection that is within the runtime's own hosts.
 /// The dialog of a 2xx that nobody waits for.
 pub(crate) fn dialog_of_answer(message: &Message<'_>) -> Option<Dialog> {
     Dialog::uac(b"sip:invalid", message)

@@ -241,11 +241,6 @@ struct Defaults {
 
 impl<'a> Description<'a> {
     fn read(body: &'a [u8]) -> Result<Self, NoMatch> {
-        if !body.trim_ascii_start().starts_with(b"v=") {
-            return Err(NoMatch {
-                what: "The body is no session description",
-            });
-        }
         let mut description = Self {
             time: b"0 0",
             media: Vec::new(),
@@ -254,13 +249,22 @@ impl<'a> Description<'a> {
             ip: None,
             direction: Direction::SendRecv,
         };
+        let mut begins = false;
         for line in body.split(|octet| *octet == b'\n') {
             let [key, b'=', value @ ..] = line.trim_ascii_end() else {
                 continue;
             };
+            begins |= *key == b'v';
             description.line(*key, value, &mut defaults)?;
         }
-        Ok(description)
+        // It may stand among other parts of a body.
+        if begins {
+            Ok(description)
+        } else {
+            Err(NoMatch {
+                what: "The body is no session description",
+            })
+        }
     }
 
     fn line(&mut self, key: u8, value: &'a [u8], defaults: &mut Defaults) -> Result<(), NoMatch> {

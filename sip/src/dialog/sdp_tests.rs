@@ -250,3 +250,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_description_may_stand_among_other_parts_and_other_text_is_none() {
+    let theirs: SocketAddr = "192.0.2.1:7000".parse().unwrap();
+    let offer = offer_echo(local(), 5, 1);
+    let among = [
+        &b"--cut\r\nContent-Type: application/sdp\r\n\r\n"[..],
+        &offer,
+        b"\r\n--cut\r\nContent-Type: text/plain\r\n\r\nhello\r\n--cut--\r\n",
+    ]
+    .concat();
+    assert_eq!(
+        answer_echo(&among, theirs, 9, 1),
+        answer_echo(&offer, theirs, 9, 1)
+    );
+    for text in [&b"foo"[..], b"", b"t=0 0\r\n", &[0x1f, 0x8b, 8, 0]] {
+        assert!(answer_echo(text, theirs, 9, 1).is_err(), "{text:?}");
+    }
+}
