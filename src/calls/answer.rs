@@ -91,8 +91,8 @@ impl Call {
             return;
         };
         let agreed = setup.caller_offered || setup.agreed.contains(&fork);
-        let waits = setup.owes_answer();
-        if waits && setup.held.is_some() {
+        let waits = setup.owes_answer(fork);
+        if setup.held.is_some() {
             // Another fork's: repeated until the first has won.
             return;
         }
@@ -124,8 +124,10 @@ impl Call {
             return;
         };
         cx.release_setup(&setup);
-        let unacknowledged = setup.unacknowledged.as_ref();
-        self.late_prack = unacknowledged.map(|sent| (sent.answer.fork, sent.rseq));
+        let mut unacknowledged = setup.unacknowledged.iter();
+        self.late_prack = unacknowledged
+            .find(|sent| sent.answer.fork == won.fork)
+            .map(|sent| (won.fork, sent.rseq));
         self.keep_only(won.fork);
         self.open_runtime_leg(cx, won.flow, message);
         let delayed = (!won.acknowledged).then(|| Delayed {
@@ -397,11 +399,7 @@ impl Call {
 impl Cx<'_> {
     /// Cancels the timers of a set-up that is over.
     pub(crate) fn release_setup(&mut self, setup: &Setup) {
-        let reliable = setup.unacknowledged.as_ref().map(|sent| sent.timer);
-        for timer in [setup.attempt_timer, setup.contact_timer, reliable]
-            .into_iter()
-            .flatten()
-        {
+        for timer in setup.timers() {
             self.core.timers.cancel(timer);
         }
     }

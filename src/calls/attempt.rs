@@ -8,11 +8,11 @@ use std::time::Duration;
 use trunkline_sip::endpoint::{ClientTx, Request};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::wire::Method;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Method};
 use uuid::Uuid;
 
-use super::call::{Call, ContactState, Phase, Setup, Side, Speaker};
+use super::call::{Call, ContactState, Phase, Setup, Side, Speaker, Theirs};
 use super::context::{CallTimer, Cx, TagOwner};
 use super::crossing;
 use super::dial::Dial;
@@ -156,11 +156,7 @@ impl Call {
         let contact = cx.contact(&flow, is_sips(target.uri.as_bytes()));
         let owner = owner_of(self.key);
         let write = |head: &mut Head<'_>| {
-            let hops = invite
-                .number(HeaderName::MaxForwards)
-                .unwrap_or(70)
-                .min(255);
-            head.number("Max-Forwards", u64::from(hops.saturating_sub(1)));
+            head.number("Max-Forwards", u64::from(Theirs::of(invite).hops));
             head.line("From", &from_value(invite.from(), &setup.local_tag));
             head.line("To", &without_tag(invite.to()));
             head.line("Call-ID", call_id.as_bytes());

@@ -14,7 +14,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::{Kept, Message, Method};
+use trunkline_sip::wire::{HeaderName, Kept, Message, Method};
 use uuid::Uuid;
 
 use super::dial::Dial;
@@ -205,7 +205,7 @@ pub(crate) enum ContactState {
     Known(Option<Uuid>),
 }
 
-/// A provisional answer that waits for its turn (RFC 3262 §3 allows one unacknowledged at a time).
+/// A provisional answer that waits for its turn (RFC 3262 §3 allows a fork one unacknowledged at a time).
 #[derive(Debug)]
 pub(crate) struct Provisional {
     pub(crate) status: u16,
@@ -275,7 +275,8 @@ pub(crate) struct Setup {
     /// Our last RSeq in each fork: to the caller each is another user agent, and counts by itself (RFC 3262 §3).
     pub(crate) rseqs: SmallVec<[(u8, u32); 1]>,
     pub(crate) runtime_rseqs: SmallVec<[(u8, u32); 1]>,
-    pub(crate) unacknowledged: Option<Unacknowledged>,
+    /// One a fork at most.
+    pub(crate) unacknowledged: SmallVec<[Unacknowledged; 1]>,
     pub(crate) queued: VecDeque<Provisional>,
     /// The runtime's 2xx that waits for the caller's PRACK.
     pub(crate) held: Option<Held>,
@@ -294,8 +295,7 @@ pub(crate) struct Pending {
     pub(crate) method: Method,
     /// CSeq number of our request.
     pub(crate) cseq: u32,
-    /// CSeq number of the request that it relays.
-    pub(crate) theirs: u32,
+    pub(crate) theirs: Theirs,
     /// Whether an offer/answer exchange rides on it.
     pub(crate) offers: bool,
     pub(crate) had_sdp: bool,
@@ -310,6 +310,29 @@ pub(crate) struct Pending {
     /// What sending it again with credentials takes, where there are any.
     pub(crate) again: Option<Box<Again>>,
     pub(crate) purpose: Purpose,
+}
+
+/// What is kept of a request that one of ours relays.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Theirs {
+    /// Its CSeq number.
+    pub(crate) cseq: u32,
+    /// The Max-Forwards that ours has.
+    pub(crate) hops: u8,
+}
+
+/// In place of that for a request which relays none.
+pub(crate) const OURS: Theirs = Theirs { cseq: 0, hops: 70 };
+
+impl Theirs {
+    /// RFC 3261 §16.6: one hop less, 70 where it counts none.
+    pub(crate) fn of(request: &Message<'_>) -> Self {
+        let hops = request.number(HeaderName::MaxForwards).unwrap_or(70);
+        Self {
+            cseq: request.cseq().number,
+            hops: u8::try_from(hops).unwrap_or(u8::MAX).saturating_sub(1),
+        }
+    }
 }
 
 /// What a pending request is for.

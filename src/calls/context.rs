@@ -94,8 +94,8 @@ pub(crate) enum CallTimer {
     Join,
     /// Time to go on with holding or resuming.
     Hold,
-    /// A reliable provisional is sent again (RFC 3262 §3).
-    Reliable,
+    /// A reliable provisional is sent again in this fork (RFC 3262 §3).
+    Reliable(u8),
     /// A re-INVITE of ours has waited long enough for its final answer.
     Exchange,
     /// Refresh or expiry of the session on one leg (RFC 4028).
@@ -291,18 +291,11 @@ impl Core {
         for tag in call.tags.drain(..) {
             self.tags.remove(&tag);
         }
-        let setup = call.setup.as_ref().map(|setup| {
-            [
-                setup.attempt_timer,
-                setup.contact_timer,
-                setup.unacknowledged.as_ref().map(|sent| sent.timer),
-            ]
-        });
         let mut timers = vec![call.deadline, call.exchange, call.caller.session_timer];
         timers.push(call.transfer_timer());
         timers.push(call.joining_timer());
         timers.push(call.hold_timer());
-        timers.extend(setup.into_iter().flatten());
+        timers.extend(call.setup.iter().flat_map(|setup| setup.timers()).map(Some));
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
             self.effects.push(Effect::CloseEcho { call: call.key });

@@ -10,7 +10,7 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use uuid::Uuid;
 
 use super::answer::dialog_of_answer;
-use super::call::{Call, Delayed, Held, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Call, Delayed, Held, OURS, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{self, Place};
 use super::joining::Joining;
@@ -159,7 +159,15 @@ impl Call {
     pub(crate) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
         self.deadline = None;
         match self.phase {
-            Phase::Setup => self.refuse(cx, Reason::SetupTimeout),
+            Phase::Setup => {
+                let setup = self.setup.as_deref();
+                let expires = setup.and_then(|setup| setup::expiry(setup.invite()));
+                let reason = match expires {
+                    Some(own) if own < cx.core.config.setup_timeout => Reason::InviteExpired,
+                    Some(_) | None => Reason::SetupTimeout,
+                };
+                self.refuse(cx, reason);
+            }
             Phase::Answered | Phase::Confirmed => self.hang_up(cx, Reason::MaxDuration),
             Phase::Over => {}
         }
@@ -306,7 +314,7 @@ impl Call {
                 Side::Agent,
                 fork,
                 (Method::Bye, "BYE"),
-                (Purpose::Own, false, 0),
+                (Purpose::Own, false, OURS),
                 b"",
                 |_| {},
             );
@@ -391,7 +399,7 @@ impl Call {
             side,
             fork,
             (Method::Bye, "BYE"),
-            (Purpose::Own, false, 0),
+            (Purpose::Own, false, OURS),
             &body,
             |head| head.raw(&lines),
         );
@@ -404,7 +412,7 @@ impl Call {
             lost.side,
             lost.fork,
             (Method::Bye, "BYE"),
-            (Purpose::Again, false, 0),
+            (Purpose::Again, false, OURS),
             b"",
             |_| {},
         );
@@ -504,7 +512,9 @@ pub(crate) fn refuse_late_answer(
     let target = cx.next_flow(&dialog, flow);
     let uri = dialog.request_uri().to_vec();
     let cseq = message.cseq().number;
-    let has_offer = super::has_sdp(message);
+    // An SDP in it is an offer, unless the INVITE is known to have had one: an answer too many is better than one too few.
+    let offered = client.and_then(|client| cx.endpoint.had_body(client)) == Some(true);
+    let has_offer = !offered && super::has_sdp(message);
     let body = if has_offer {
         trunkline_sip::dialog::sdp::reject(message.body(), flow.local)
     } else {
@@ -541,7 +551,7 @@ pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
     }
     let uri = dialog.request_uri().to_vec();
     let bye = |head: &mut Head<'_>| {
-        dialog.begin("BYE", head);
+        dialog.begin("BYE", OURS.hops, head);
     };
     cx.with_head(bye, |cx, head| {
         let request = Request {

@@ -19,7 +19,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 use uuid::Uuid;
 
-use super::call::{Call, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Call, OURS, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx};
 use super::record::Fact;
 use super::refusal::Reason;
@@ -300,7 +300,7 @@ impl Call {
         }
         let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         let invite = (Method::Invite, "INVITE");
-        let purpose = (Purpose::Hold, true, 0);
+        let purpose = (Purpose::Hold, true, OURS);
         if !self.send_on_leg(cx, side, fork, invite, purpose, &body, lines) {
             self.hold_later(cx, PAUSE);
         }

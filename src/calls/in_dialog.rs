@@ -10,7 +10,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::call::{Call, LEFT, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Call, LEFT, OURS, Pending, Phase, Purpose, Side, Speaker, Theirs};
 use super::context::{ALLOW, CallTimer, Cx, capabilities};
 use super::crossing::{self, Place, lacking_options};
 use super::proofs::{Again, Proofs};
@@ -66,6 +66,13 @@ impl Call {
                 481
             };
             return cx.respond(server, status, None, |_| {}, b"");
+        }
+        let crosses = matches!(
+            message.method(),
+            Method::Invite | Method::Update | Method::Info | Method::Message
+        ) && !matches!(self.speaker, Speaker::Echo(_));
+        if crosses && message.number(HeaderName::MaxForwards) == Some(0) {
+            return cx.respond(server, 483, None, |_| {}, b"");
         }
         if let Some(lacking) = lacking_options(message) {
             return cx.respond(
@@ -155,7 +162,7 @@ impl Call {
                 crossing::copy_headers(head, content, Place::InDialog, &config.header_prefix);
             }
         };
-        let theirs = content.map_or(0, |content| content.cseq().number);
+        let theirs = content.map_or(OURS, Theirs::of);
         self.send_on_leg(
             cx,
             side,
@@ -175,7 +182,7 @@ impl Call {
         side: Side,
         fork: u8,
         (method, token): (Method, &'static str),
-        (purpose, offers, theirs): (Purpose, bool, u32),
+        (purpose, offers, theirs): (Purpose, bool, Theirs),
         body: &[u8],
         lines: impl FnOnce(&mut Head<'_>),
     ) -> bool {
@@ -196,7 +203,7 @@ impl Call {
         let uri = dialog.request_uri().to_vec();
         let mut cseq = 0;
         let write = |head: &mut Head<'_>| {
-            cseq = dialog.begin(token, head);
+            cseq = dialog.begin(token, theirs.hops, head);
             if matches!(method, Method::Refer | Method::Notify) {
                 head.line("Contact", contact.as_bytes());
             }

@@ -10,7 +10,7 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::call::{Call, ForkDialog, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Call, ForkDialog, OURS, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx};
 use super::effect::Effect;
 use super::record::Fact;
@@ -145,7 +145,7 @@ impl Call {
         };
         let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         let invite = (Method::Invite, "INVITE");
-        if !self.send_on_leg(cx, side, fork, invite, (purpose, true, 0), &body, lines) {
+        if !self.send_on_leg(cx, side, fork, invite, (purpose, true, OURS), &body, lines) {
             self.join_later(cx, JOIN_PAUSE);
         }
     }

@@ -232,7 +232,7 @@ impl Calls {
                 CallTimer::Ringing => call.with_dial(cx, |dial, cx| dial.on_ringing_timeout(cx)),
                 CallTimer::Join => call.on_join_timer(cx),
                 CallTimer::Hold => call.on_hold_timer(cx),
-                CallTimer::Reliable => call.on_reliable_timer(cx),
+                CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
                 CallTimer::Exchange => call.on_exchange_late(cx),
                 CallTimer::Session(side) => call.on_session_timer(cx, side),
                 CallTimer::Transfer => call.on_transfer_timer(cx),

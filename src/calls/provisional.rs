@@ -156,7 +156,8 @@ impl Call {
         let Some(setup) = self.setup.as_deref_mut() else {
             return;
         };
-        if setup.unacknowledged.is_none() {
+        let mut out = setup.unacknowledged.iter();
+        if out.all(|sent| sent.answer.fork != answer.fork) {
             return self.send_reliable(cx, answer);
         }
         if setup.queued.len() < MAX_QUEUED {
@@ -168,7 +169,7 @@ impl Call {
         let timer = cx.schedule(
             self.key,
             Duration::from_millis(u64::from(T1_MS)),
-            CallTimer::Reliable,
+            CallTimer::Reliable(answer.fork),
         );
         let Some(setup) = self.setup.as_deref_mut() else {
             return;
@@ -183,7 +184,7 @@ impl Call {
             timer,
         };
         if let Some(setup) = self.setup.as_deref_mut() {
-            setup.unacknowledged = Some(sent);
+            setup.unacknowledged.push(sent);
         }
     }
 
@@ -214,12 +215,8 @@ impl Call {
     }
 
     /// A reliable provisional has not been acknowledged: again, with twice the interval, until 64·T1.
-    pub(crate) fn on_reliable_timer(&mut self, cx: &mut Cx<'_>) {
-        let Some(mut sent) = self
-            .setup
-            .as_deref_mut()
-            .and_then(|setup| setup.unacknowledged.take())
-        else {
+    pub(crate) fn on_reliable_timer(&mut self, cx: &mut Cx<'_>, fork: u8) {
+        let Some(mut sent) = self.take_sent(|sent| sent.answer.fork == fork) else {
             return;
         };
         let waited = cx.now.since(sent.sent);
@@ -230,10 +227,16 @@ impl Call {
         sent.interval_ms *= 2;
         let interval = Duration::from_millis(u64::from(sent.interval_ms));
         let left = PATIENCE - waited;
-        sent.timer = cx.schedule(self.key, interval.min(left), CallTimer::Reliable);
+        sent.timer = cx.schedule(self.key, interval.min(left), CallTimer::Reliable(fork));
         if let Some(setup) = self.setup.as_deref_mut() {
-            setup.unacknowledged = Some(sent);
+            setup.unacknowledged.push(sent);
         }
+    }
+
+    fn take_sent(&mut self, is_it: impl Fn(&Unacknowledged) -> bool) -> Option<Unacknowledged> {
+        let sent = &mut self.setup.as_deref_mut()?.unacknowledged;
+        let at = sent.iter().position(is_it)?;
+        Some(sent.swap_remove(at))
     }
 
     /// The caller's PRACK.
@@ -271,17 +274,15 @@ impl Call {
             }
             None => cx.respond(server, 200, None, |_| {}, b""),
         }
-        self.after_prack(cx);
+        self.after_prack(cx, fork);
     }
 
     fn take_acknowledged(&mut self, fork: u8, message: &Message<'_>) -> Option<Unacknowledged> {
         let rack = RAck::parse(message.first(HeaderName::RAck)?)?;
-        let setup = self.setup.as_deref_mut()?;
-        if rack.cseq != setup.invite().cseq().number {
+        if rack.cseq != self.setup.as_deref()?.invite().cseq().number {
             return None;
         }
-        let sent = &mut setup.unacknowledged;
-        sent.take_if(|sent| names(&rack, (sent.answer.fork, sent.rseq), fork))
+        self.take_sent(|sent| names(&rack, (sent.answer.fork, sent.rseq), fork))
     }
 
     /// Whether this is the PRACK that was missing when the call was answered; one that offers something then comes too late.
@@ -291,16 +292,29 @@ impl Call {
         !has_sdp(message) && self.late_prack.take_if(is_late).is_some()
     }
 
-    fn after_prack(&mut self, cx: &mut Cx<'_>) {
+    /// What has waited goes on: the 2xx that won, else the next answer of this fork.
+    fn after_prack(&mut self, cx: &mut Cx<'_>, fork: u8) {
         let Some(setup) = self.setup.as_deref_mut() else {
             return;
         };
-        if (setup.held.is_none() || setup.owes_answer())
-            && let Some(next) = setup.queued.pop_front()
-        {
-            return self.send_reliable(cx, next);
+        let won = setup.held.as_ref().map(|held| held.won.fork);
+        if won.is_some_and(|won| !setup.owes_answer(won)) {
+            return self.let_go(cx);
         }
-        let Some(Held { won, answer }) = setup.held.take() else {
+        let mut queued = setup.queued.iter();
+        let next = queued.position(|answer| answer.fork == fork);
+        // Once a fork has won, nothing more is told of the others.
+        if won.is_none_or(|won| won == fork)
+            && let Some(next) = next.and_then(|at| setup.queued.remove(at))
+        {
+            self.send_reliable(cx, next);
+        }
+    }
+
+    /// The 2xx that was held back.
+    fn let_go(&mut self, cx: &mut Cx<'_>) {
+        let setup = self.setup.as_deref_mut();
+        let Some(Held { won, answer }) = setup.and_then(|setup| setup.held.take()) else {
             return;
         };
         let message =

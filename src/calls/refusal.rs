@@ -19,8 +19,6 @@ pub enum Reason {
     Overload,
     /// This node is being shut down.
     Draining,
-    /// A source address that may call a trunk's own numbers only called another.
-    NumberNotAllowed,
     /// The INVITE requires an extension that we lack.
     BadExtension,
     /// The scheme of the Request-URI isn't spoken here.
@@ -45,6 +43,8 @@ pub enum Reason {
     Declined,
     /// Nobody answered within the set-up deadline.
     SetupTimeout,
+    /// Nobody answered within the INVITE's own Expires (RFC 3261 §13.3.1).
+    InviteExpired,
     /// The caller gave up.
     CallerCanceled,
     /// The caller never acknowledged the answer.
@@ -108,7 +108,6 @@ impl Reason {
         Self::Examined,
         Self::Overload,
         Self::Draining,
-        Self::NumberNotAllowed,
         Self::BadExtension,
         Self::BadScheme,
         Self::NotSecured,
@@ -121,6 +120,7 @@ impl Reason {
         Self::NoMediaPort,
         Self::Declined,
         Self::SetupTimeout,
+        Self::InviteExpired,
         Self::CallerCanceled,
         Self::NoAck,
         Self::SessionExpired,
@@ -164,7 +164,6 @@ impl Reason {
             Self::Examined => "examined",
             Self::Overload => "overload",
             Self::Draining => "draining",
-            Self::NumberNotAllowed => "number_not_allowed",
             Self::BadExtension => "bad_extension",
             Self::BadScheme => "unsupported_uri_scheme",
             Self::NotSecured => "not_secured",
@@ -177,6 +176,7 @@ impl Reason {
             Self::NoMediaPort => "no_media_port",
             Self::Declined => "declined",
             Self::SetupTimeout => "setup_timeout",
+            Self::InviteExpired => "invite_expired",
             Self::CallerCanceled => "caller_canceled",
             Self::NoAck => "no_ack",
             Self::SessionExpired => "session_expired",
@@ -218,9 +218,6 @@ impl Reason {
             }
             Self::Overload => "This node is at its limit of calls",
             Self::Draining => "This node is shutting down",
-            Self::NumberNotAllowed => {
-                "From this address only the trunk's own numbers may be called"
-            }
             Self::BadExtension => "A required extension is not supported",
             Self::BadScheme => "The scheme of the Request-URI is not supported",
             Self::NotSecured => "A call to a sips: URI has to come over TLS",
@@ -233,6 +230,7 @@ impl Reason {
             Self::NoMediaPort => "No media port is free",
             Self::Declined => "The agent's runtime declined the call",
             Self::SetupTimeout => "The call was not answered in time",
+            Self::InviteExpired => "The call was not answered within the INVITE's Expires",
             Self::CallerCanceled => "The caller gave up",
             Self::NoAck => "The answer was never acknowledged",
             Self::SessionExpired => "The session was not refreshed in time",
@@ -267,7 +265,7 @@ impl Reason {
     pub const fn status(self) -> u16 {
         match self {
             Self::Overload | Self::Draining | Self::TrunkUnreachable => 503,
-            Self::NumberNotAllowed | Self::DestinationNotAllowed => 403,
+            Self::DestinationNotAllowed => 403,
             Self::BadExtension => 420,
             Self::BadScheme => 416,
             Self::TooManyHops => 483,
@@ -279,7 +277,7 @@ impl Reason {
             Self::NumberUnreachable => 404,
             Self::RingingTimeout => 408,
             Self::TrunkAuthFailed => 401,
-            Self::CallerCanceled => 487,
+            Self::CallerCanceled | Self::InviteExpired => 487,
             Self::NothingReplaced => 481,
             Self::AnsweredAlready => 486,
             Self::CallChanging => 491,
@@ -317,7 +315,10 @@ impl Reason {
         match self {
             Self::CallerCanceled => Status::Canceled,
             Self::CalleeBusy => Status::Busy,
-            Self::SetupTimeout | Self::CalleeNoAnswer | Self::RingingTimeout => Status::NoAnswer,
+            Self::SetupTimeout
+            | Self::InviteExpired
+            | Self::CalleeNoAnswer
+            | Self::RingingTimeout => Status::NoAnswer,
             Self::Declined
             | Self::RuntimeUnreachable
             | Self::RuntimeRefused
@@ -343,7 +344,6 @@ impl Reason {
             | Self::Examined
             | Self::Overload
             | Self::Draining
-            | Self::NumberNotAllowed
             | Self::BadExtension
             | Self::BadScheme
             | Self::NotSecured

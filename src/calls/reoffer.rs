@@ -234,7 +234,14 @@ impl Call {
         let prefix = cx.core.config.header_prefix.clone();
         let more =
             |head: &mut Head<'_>| crossing::copy_headers(head, message, Place::Response, &prefix);
-        self.accept_reinvite(cx, requester, (server, pending.theirs), body, delayed, more);
+        self.accept_reinvite(
+            cx,
+            requester,
+            (server, pending.theirs.cseq),
+            body,
+            delayed,
+            more,
+        );
     }
 
     /// What a requester asked for was accepted: from now on it is where it then said.

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::admission::{self, Admitted};
 use super::call::{
-    Abilities, Call, CallKey, ForkDialog, LEFT, Leg, Pending, Phase, Purpose, Side, Speaker,
+    Abilities, Call, CallKey, ForkDialog, LEFT, Leg, OURS, Pending, Phase, Purpose, Side, Speaker,
 };
 use super::context::{Cx, TagOwner};
 use super::refusal::Reason;
@@ -315,7 +315,7 @@ impl Call {
             Side::Agent => self.agent_succeeded(cx),
         }
         let bye = (Method::Bye, "BYE");
-        let own = (Purpose::Own, false, 0);
+        let own = (Purpose::Own, false, OURS);
         self.send_on_leg(cx, side, LEFT, bye, own, b"", |_| {});
     }
 

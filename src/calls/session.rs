@@ -8,7 +8,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
-use super::call::{Call, Pending, Purpose, Side};
+use super::call::{Call, OURS, Pending, Purpose, Side};
 use super::context::{CallTimer, Cx};
 use super::refusal::Reason;
 
@@ -57,7 +57,7 @@ impl Call {
                 side,
                 fork,
                 (Method::Update, "UPDATE"),
-                (purpose, false, 0),
+                (purpose, false, OURS),
                 b"",
                 |_| {},
             ),
@@ -68,7 +68,7 @@ impl Call {
                     side,
                     fork,
                     (Method::Invite, "INVITE"),
-                    (purpose, true, 0),
+                    (purpose, true, OURS),
                     &body,
                     lines,
                 )

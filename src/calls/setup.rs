@@ -12,6 +12,7 @@ use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
 use trunkline_sip::header::uri::{Scheme, Uri};
+use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
@@ -318,7 +319,9 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         if contact == ContactState::Pending {
             setup.contact_timer = Some(cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
         }
-        let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
+        let longest = cx.core.config.setup_timeout;
+        let patience = expiry(self.message).map_or(longest, |own| own.min(longest));
+        let deadline = cx.schedule(self.key, patience, CallTimer::Deadline);
         Some(Call {
             key: self.key,
             id: self.call,
@@ -366,6 +369,12 @@ pub(crate) fn refusal_lines(head: &mut Head<'_>, reason: Reason) {
         format_args!("399 trunkline \"{}\"", reason.sentence()),
     );
     head.line("X-Trunkline-Reason", reason.code().as_bytes());
+}
+
+/// How long the caller lets its INVITE stand (RFC 3261 §13.3.1).
+pub(crate) fn expiry(invite: &Message<'_>) -> Option<Duration> {
+    let seconds = invite.number(HeaderName::Expires)?;
+    Some(Duration::from_secs(seconds.into()))
 }
 
 /// What RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 have us check in a new INVITE.
@@ -457,7 +466,7 @@ impl Setup {
             agreed: SmallVec::new(),
             rseqs: SmallVec::new(),
             runtime_rseqs: SmallVec::new(),
-            unacknowledged: None,
+            unacknowledged: SmallVec::new(),
             queued: VecDeque::new(),
             held: None,
             rang: false,
@@ -477,10 +486,18 @@ impl Setup {
         }
     }
 
-    /// Whether an SDP is on its way to the caller that a 2xx mustn't overtake (RFC 3262 §3).
-    pub(crate) fn owes_answer(&self) -> bool {
+    /// Whether an SDP is on its way to the caller that a 2xx of the same fork mustn't overtake (RFC 3262 §3).
+    pub(crate) fn owes_answer(&self, fork: u8) -> bool {
         let sent = self.unacknowledged.iter().map(|sent| &sent.answer);
-        sent.chain(&self.queued).any(|answer| answer.has_sdp)
+        sent.chain(&self.queued)
+            .any(|answer| answer.fork == fork && answer.has_sdp)
+    }
+
+    /// The timers that run for it alone.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> + '_ {
+        let reliable = self.unacknowledged.iter().map(|sent| sent.timer);
+        let own = [self.attempt_timer, self.contact_timer];
+        own.into_iter().flatten().chain(reliable)
     }
 
     /// The caller's INVITE.

@@ -147,6 +147,25 @@ fn a_runtime_that_rings_for_ever_is_given_up() {
 }
 
 #[test]
+fn an_invite_stands_no_longer_than_its_expires() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (daemon, runtime) = serve(House::new());
+    let agent = runtime.play("runtime_rings");
+    let caller = daemon
+        .caller()
+        .with_header("Expires: 1")
+        .play("caller_is_refused")
+        .finish();
+    agent.finish();
+    assert_eq!(caller.outcome().status(), Some(487), "{caller}");
+    let call = daemon.record();
+    assert_ended(&call, "no_answer", "platform");
+    assert_eq!(call["reason"], "invite_expired", "{call}");
+}
+
+#[test]
 fn the_longest_duration_ends_both_legs() {
     if !tools(&["sipp"]) {
         return;

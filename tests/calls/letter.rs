@@ -66,6 +66,16 @@ impl End {
         self.reply_with(request, status, "");
     }
 
+    /// Answers an INVITE with an SDP.
+    fn accept(&self, invite: &[u8], sdp: &str) {
+        let invite = lex(invite, Framing::Datagram).expect("a request");
+        let own = self.own;
+        let lines = format!("Contact: <sip:{own}>\r\nContent-Type: application/sdp\r\n");
+        let bare = reply(&invite, "200 OK", &lines);
+        let length = format!("Content-Length: {}\r\n\r\n{sdp}", sdp.len());
+        self.send(&bare.replace("Content-Length: 0\r\n\r\n", &length));
+    }
+
     /// Answers a request, with more lines.
     fn reply_with(&self, request: &[u8], status: &str, lines: &str) {
         let lines = format!("Contact: <sip:{}>\r\n{lines}", self.own);
@@ -308,6 +318,57 @@ fn an_answer_waits_for_no_prack_of_an_18x_without_sdp() {
     }
     call.send(4, "BYE");
     assert_eq!(call.caller.answer("4 BYE").status(), Some(200));
+}
+
+#[test]
+fn hops_are_counted_inside_calls() {
+    let mut call = Call::new();
+    let invite = call.begin();
+    let invite = Message::of(&String::from_utf8_lossy(&invite));
+    assert_eq!(invite.header("Max-Forwards"), Some("69"));
+    let with_hops = |call: &Call, cseq, method, hops: u32| {
+        let text = call.text(cseq, method, "", "");
+        let hops = format!("Max-Forwards: {hops}");
+        call.caller.send(&text.replace("Max-Forwards: 70", &hops));
+    };
+    with_hops(&call, 2, "INFO", 12);
+    let (info, octets) = call.runtime.request("INFO");
+    assert_eq!(info.header("Max-Forwards"), Some("11"));
+    call.runtime.reply(&octets, "200 OK");
+    assert_eq!(call.caller.answer("2 INFO").status(), Some(200));
+    for (cseq, method) in [(3, "INFO"), (4, "MESSAGE"), (5, "INVITE")] {
+        with_hops(&call, cseq, method, 0);
+        let answer = call.caller.answer(&format!("{cseq} {method}"));
+        assert_eq!(answer.status(), Some(483), "{method}");
+    }
+    // A BYE goes no further than to us.
+    with_hops(&call, 6, "BYE", 0);
+    assert_eq!(call.caller.answer("6 BYE").status(), Some(200));
+    let (bye, _) = call.runtime.request("BYE");
+    assert_eq!(bye.header("Max-Forwards"), Some("70"));
+}
+
+#[test]
+fn the_ack_of_a_late_200_has_an_sdp_only_where_that_offers() {
+    for (offer, answers) in [(SDP, false), ("", true)] {
+        let call = Call::new();
+        let content = "Content-Type: application/sdp\r\n";
+        let lines = format!("Contact: <sip:{}>\r\n", call.caller.own);
+        let lines = lines + if offer.is_empty() { "" } else { content };
+        call.caller.send(&call.text(1, "INVITE", &lines, offer));
+        let (_, invite) = call.runtime.request("INVITE");
+        call.runtime.reply(&invite, "180 Ringing");
+        let is_ringing = |message: &Message| message.status() == Some(180);
+        call.caller.next("180", is_ringing);
+        call.send(1, "CANCEL");
+        assert_eq!(call.caller.answer("1 INVITE").status(), Some(487));
+        call.runtime.accept(&invite, SDP);
+        let (ack, _) = call.runtime.request("ACK");
+        assert_eq!(ack.body().contains("m=audio 0 "), answers, "{ack:?}");
+        assert_eq!(ack.body().is_empty(), !answers, "{ack:?}");
+        let (_, bye) = call.runtime.request("BYE");
+        call.runtime.reply(&bye, "200 OK");
+    }
 }
 
 #[test]

@@ -40,6 +40,13 @@ pub(crate) const fn refuses(status: u16) -> Finish {
     }
 }
 
+const fn answers_in(fork: usize) -> Finish {
+    Finish::Answer {
+        after: Duration::from_secs(1),
+        fork,
+    }
+}
+
 pub(crate) const fn rings(after: u64, reliable: bool, sdp: bool, fork: usize) -> Ring {
     Ring {
         after: Duration::from_millis(after),
@@ -268,6 +275,33 @@ fn early() -> Vec<Case> {
             outcome: Outcome::Up,
             record: "completed 200 - caller",
             sends: &[(CALLER, "SIP/2.0 200", 2), (RUNTIME, "ACK", 1)],
+        },
+        Case {
+            name: "a 200 waits for no PRACK of another fork",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                caller.reliable = Reliable::Required;
+                caller.never_pracks = true;
+                attempts[0].rings = vec![rings(100, false, true, 0)];
+                attempts[0].finish = answers_in(1);
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 - caller",
+            sends: &[(CALLER, "SIP/2.0 200", 2), (RUNTIME, "ACK", 1)],
+        },
+        Case {
+            name: "an 18x waits for no PRACK of another fork",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                caller.reliable = Reliable::Required;
+                caller.never_pracks = true;
+                attempts[0].rings = vec![rings(100, false, false, 0), rings(200, false, false, 1)];
+                attempts[0].finish = Finish::Never;
+                caller.cancel_after = Some(Duration::from_millis(400));
+            },
+            outcome: Outcome::Refused(487),
+            record: "canceled 487 caller_canceled caller",
+            sends: &[(CALLER, "SIP/2.0 180", 2)],
         },
         Case {
             name: "the runtime hangs up while its 200 waits",

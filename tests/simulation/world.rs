@@ -574,7 +574,7 @@ fn describe(datagram: &Datagram) -> String {
         Ok(message) => {
             let tag = |tag: Option<&[u8]>| {
                 String::from_utf8_lossy(
-                    &tag.unwrap_or(b"-")[..tag.map_or(1, |tag| tag.len().min(14))],
+                    &tag.unwrap_or(b"-")[..tag.map_or(1, |tag| tag.len().min(18))],
                 )
                 .into_owned()
             };

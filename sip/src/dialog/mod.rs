@@ -159,21 +159,21 @@ impl Dialog {
         self.local_seq += numbers;
     }
 
-    /// Writes what every request in this dialog begins with: Max-Forwards, Route, From, To, Call-ID and a new CSeq, whose
+    /// Writes what every request in this dialog begins with: `hops` as Max-Forwards, Route, From, To, Call-ID and a new CSeq, whose
     /// number is returned. It goes to [`Self::next_hop`] with [`Self::request_uri`].
-    pub fn begin(&mut self, method: &str, head: &mut Head<'_>) -> u32 {
+    pub fn begin(&mut self, method: &str, hops: u8, head: &mut Head<'_>) -> u32 {
         self.local_seq += 1; // from below 2^31, and one a request
-        self.lines(self.local_seq, method, head);
+        self.lines(self.local_seq, method, hops, head);
         self.local_seq
     }
 
     /// The same for the ACK to a 2xx of the INVITE with that CSeq number.
     pub fn ack_head(&self, cseq: u32, head: &mut Head<'_>) {
-        self.lines(cseq, "ACK", head);
+        self.lines(cseq, "ACK", 70, head);
     }
 
-    fn lines(&self, cseq: u32, method: &str, head: &mut Head<'_>) {
-        head.number("Max-Forwards", 70);
+    fn lines(&self, cseq: u32, method: &str, hops: u8, head: &mut Head<'_>) {
+        head.number("Max-Forwards", u64::from(hops));
         route_set::write(self.part(ROUTES), self.remote_target(), head);
         head.line("From", self.part(LOCAL));
         head.line("To", self.part(REMOTE));

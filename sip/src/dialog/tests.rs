@@ -59,7 +59,7 @@ fn uac(sent: &Sent) -> Option<Dialog> {
 
 fn begun(dialog: &mut Dialog, method: &str) -> String {
     let mut lines = Vec::new();
-    dialog.begin(method, &mut Head::new(&mut lines));
+    dialog.begin(method, 70, &mut Head::new(&mut lines));
     String::from_utf8(lines).unwrap()
 }
 

@@ -135,6 +135,14 @@ impl Endpoint {
         }
     }
 
+    /// Whether an INVITE of ours that was accepted had a body; `None` for every other request.
+    pub fn had_body(&self, tx: ClientTx) -> Option<bool> {
+        match &self.clients.entry(tx.0)?.machine {
+            Client::Invite(invite) => invite.had_body(),
+            Client::Other(_) => None,
+        }
+    }
+
     /// Sends an ACK that nothing is kept of.
     pub fn ack_stateless(&mut self, flow: Flow, request: &Request<'_>) {
         let slot = self.slot_of(request);

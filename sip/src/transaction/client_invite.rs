@@ -6,7 +6,7 @@ use crate::wire::Message;
 
 use super::client_other::{Fired, Heard};
 use super::io::Io;
-use super::sketch::InviteSketch;
+use super::sketch::{self, InviteSketch};
 use super::timer::Timer;
 
 /// ACKs kept for forks beyond this many are not; their 2xx then reach the user again.
@@ -32,6 +32,7 @@ enum State {
     },
     Accepted {
         acks: Vec<Ack>,
+        had_body: bool,
     },
 }
 
@@ -77,6 +78,14 @@ impl ClientInvite {
         }
     }
 
+    /// Whether the INVITE had a body, where a 2xx has come.
+    pub(crate) const fn had_body(&self) -> Option<bool> {
+        match self.0 {
+            State::Accepted { had_body, .. } => Some(had_body),
+            State::Calling { .. } | State::Proceeding { .. } | State::Completed { .. } => None,
+        }
+    }
+
     pub(crate) fn handle_response(&mut self, response: &Message<'_>, io: &mut Io<'_>) -> Heard {
         match (&mut self.0, response.status()) {
             (
@@ -89,7 +98,14 @@ impl ClientInvite {
                 self.proceed(sketch, wanted, io)
             }
             (State::Proceeding { .. }, ..200) => Heard::New,
-            (State::Calling { .. } | State::Proceeding { .. }, 200..300) => self.accept(io),
+            (State::Calling { request, .. }, 200..300) => {
+                let had_body = sketch::has_body(request);
+                self.accept(had_body, io)
+            }
+            (State::Proceeding { sketch, .. }, 200..300) => {
+                let had_body = sketch.has_body();
+                self.accept(had_body, io)
+            }
             (State::Calling { request, .. }, _) => {
                 let sketch = InviteSketch::of(request);
                 self.complete(&sketch, response, io)
@@ -98,7 +114,7 @@ impl ClientInvite {
                 let sketch = std::mem::take(sketch);
                 self.complete(&sketch, response, io)
             }
-            (State::Accepted { acks }, 200..300) => acknowledge_again(acks, response, io),
+            (State::Accepted { acks, .. }, 200..300) => acknowledge_again(acks, response, io),
             (State::Completed { .. }, 200..300) => Heard::Stray,
             (State::Completed { ack }, 300..) => {
                 io.resend(ack);
@@ -120,10 +136,13 @@ impl ClientInvite {
         Heard::New
     }
 
-    fn accept(&mut self, io: &mut Io<'_>) -> Heard {
+    fn accept(&mut self, had_body: bool, io: &mut Io<'_>) -> Heard {
         io.stop();
         io.limit(Timer::M);
-        self.0 = State::Accepted { acks: Vec::new() };
+        self.0 = State::Accepted {
+            acks: Vec::new(),
+            had_body,
+        };
         Heard::New
     }
 
@@ -181,7 +200,7 @@ impl ClientInvite {
 
     /// Keeps the ACK of a 2xx that was just sent, for the repetitions of that 2xx.
     pub(crate) fn keep_ack(&mut self, to_tag: &[u8], flow: Flow, request: &[u8]) {
-        let State::Accepted { acks } = &mut self.0 else {
+        let State::Accepted { acks, .. } = &mut self.0 else {
             return;
         };
         let ack = Ack {

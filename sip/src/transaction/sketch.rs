@@ -26,6 +26,7 @@ pub(crate) struct InviteSketch {
     octets: Box<[u8]>,
     to: usize,
     cseq: u32,
+    has_body: bool,
 }
 
 impl InviteSketch {
@@ -56,7 +57,13 @@ impl InviteSketch {
             octets: Box::from(&kept[..]),
             to: at,
             cseq,
+            has_body: has_body(invite),
         }
+    }
+
+    /// Whether the INVITE had a body.
+    pub(crate) const fn has_body(&self) -> bool {
+        self.has_body
     }
 
     /// The CANCEL, with further header lines.
@@ -217,6 +224,12 @@ fn lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
     message
         .split(|octet| *octet == b'\n')
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+/// Whether there is something behind the blank line of a printed message.
+pub(crate) fn has_body(printed: &[u8]) -> bool {
+    let end = memchr::memmem::find(printed, b"\r\n\r\n");
+    end.is_some_and(|end| end + 4 < printed.len())
 }
 
 fn header_lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -10,7 +10,7 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Wait;
 use super::record::State;
-use crate::calls::call::{Call, Pending, Purpose, Side};
+use crate::calls::call::{Call, OURS, Pending, Purpose, Side};
 use crate::calls::context::Cx;
 use crate::calls::proofs::Proofs;
 use crate::calls::refusal::Reason;
@@ -119,7 +119,7 @@ impl Call {
                 Side::Caller,
                 fork,
                 (Method::Refer, "REFER"),
-                (Purpose::Transfer, false, 0),
+                (Purpose::Transfer, false, OURS),
                 b"",
                 |head| head.raw(&lines),
             );

@@ -9,7 +9,7 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::bridge::Fallback;
 use super::{Asker, Transfer, Unable};
-use crate::calls::call::{Call, Phase, Purpose, Side};
+use crate::calls::call::{Call, OURS, Phase, Purpose, Side};
 use crate::calls::context::Cx;
 use crate::calls::handoff::Report;
 use crate::directory::view::{Destination, OrgView, ReferFormat, TransferTarget};
@@ -209,7 +209,7 @@ impl Call {
             Side::Agent,
             fork,
             (Method::Notify, "NOTIFY"),
-            (Purpose::Own, false, 0),
+            (Purpose::Own, false, OURS),
             fragment.as_bytes(),
             |head| {
                 head.line("Event", event.as_bytes());
