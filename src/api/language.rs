@@ -13,3 +13,11 @@ pub(super) const LANGUAGE: Choice<&str> = codes![
     "sr", "et", "lv", "lt", "is", "ga", "ms", "tl", "fa", "bn", "ta", "te", "ur", "sw", "zu", "af",
     "sq", "hy", "az", "eu", "be", "bs", "ca", "cy", "ku", "ckb", "kmr",
 ];
+
+/// A language as the API takes one, for who reads it elsewhere.
+///
+/// # Errors
+/// Which there are.
+pub(crate) fn language(text: &str) -> Result<String, String> {
+    LANGUAGE.meaning(text).map(str::to_owned)
+}

@@ -58,10 +58,11 @@ use crate::store::Store;
 
 pub use error::ApiError;
 pub use health::database_answers;
+pub(crate) use language::language;
 pub use openapi::document;
 pub(crate) use phone::change_of;
 pub use server::{Server, bind};
-pub(crate) use shape::name;
+pub(crate) use shape::{id_of, name};
 pub(crate) use time::{end as end_of, start as start_of};
 
 /// All scopes of org keys; a key made without naming any holds all.

@@ -88,6 +88,15 @@ pub(super) fn id(text: &str) -> Option<Uuid> {
     (text.len() == WRITTEN).then(|| text.parse().ok())?
 }
 
+/// An id as the API takes one, for who reads it elsewhere.
+///
+/// # Errors
+/// What an id looks like.
+pub(crate) fn id_of(text: &str) -> Result<Uuid, String> {
+    const EXAMPLE: &str = "as 0198f3a2-7c41-7d12-9b1e-3f5f0c6d2a10";
+    id(text).ok_or_else(|| format!("ids are UUIDs with their hyphens, {EXAMPLE}"))
+}
+
 /// A name as the API takes one, for who reads it elsewhere.
 ///
 /// # Errors

@@ -32,7 +32,7 @@ pub(super) enum Command {
         #[command(flatten)]
         limit: Limit,
         /// The language it speaks, as a code.
-        #[arg(long, default_value = "en")]
+        #[arg(long, default_value = "en", value_parser = api::language)]
         language: String,
         /// What it says first.
         #[arg(long, default_value = "")]
@@ -53,6 +53,7 @@ pub(super) enum Command {
     /// Shows one agent.
     Show {
         /// The agent's id.
+        #[arg(value_parser = api::id_of)]
         agent: Uuid,
         #[command(flatten)]
         org: OfOrg,
@@ -65,6 +66,7 @@ pub(super) enum Command {
     )]
     Update {
         /// The agent's id.
+        #[arg(value_parser = api::id_of)]
         agent: Uuid,
         #[command(flatten)]
         org: OfOrg,
@@ -87,6 +89,7 @@ pub(super) enum Command {
     /// Deletes an agent and frees its numbers.
     Delete {
         /// The agent's id.
+        #[arg(value_parser = api::id_of)]
         agent: Uuid,
         #[command(flatten)]
         org: OfOrg,

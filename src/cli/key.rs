@@ -44,6 +44,7 @@ pub(super) enum Command {
     /// Revokes a key for good.
     Revoke {
         /// The key's id.
+        #[arg(value_parser = api::id_of)]
         api_key_id: Uuid,
         #[command(flatten)]
         org: OfOrg,

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::org::OfOrg;
 use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, e164, now, outset};
+use crate::api;
 use crate::config::Config;
 use crate::store::{Number, Numbers};
 
@@ -55,7 +56,7 @@ pub(super) enum Command {
         #[command(flatten)]
         of: OfNumber,
         /// The agent's id.
-        #[arg(long)]
+        #[arg(long, value_parser = api::id_of)]
         agent: Uuid,
         #[command(flatten)]
         output: Output,

@@ -41,6 +41,7 @@ pub(super) enum Command {
     /// Lets the partner's keys work.
     Activate {
         /// Its id.
+        #[arg(value_parser = api::id_of)]
         partner: Uuid,
         #[command(flatten)]
         output: Output,
@@ -48,6 +49,7 @@ pub(super) enum Command {
     /// Stops the partner's keys from working.
     Deactivate {
         /// Its id.
+        #[arg(value_parser = api::id_of)]
         partner: Uuid,
         #[command(flatten)]
         output: Output,
@@ -58,6 +60,7 @@ pub(super) enum Command {
     )]
     Allow {
         /// Its id.
+        #[arg(value_parser = api::id_of)]
         partner: Uuid,
         /// A network, or one address.
         #[arg(value_name = "CIDR", value_parser = network)]
@@ -80,7 +83,7 @@ pub(super) enum KeyCommand {
     #[command(after_help = "Example:\n  trunkline partner key create --partner ID --json")]
     Create {
         /// The partner's id.
-        #[arg(long)]
+        #[arg(long, value_parser = api::id_of)]
         partner: Uuid,
         /// What the key is called.
         #[arg(long, default_value = "Default", value_parser = api::name)]
@@ -91,7 +94,7 @@ pub(super) enum KeyCommand {
     /// Lists the partner's keys, newest first.
     List {
         /// The partner's id.
-        #[arg(long)]
+        #[arg(long, value_parser = api::id_of)]
         partner: Uuid,
         #[command(flatten)]
         output: Output,
@@ -99,9 +102,10 @@ pub(super) enum KeyCommand {
     /// Revokes a key for good.
     Revoke {
         /// The key's id.
+        #[arg(value_parser = api::id_of)]
         key: Uuid,
         /// The partner's id.
-        #[arg(long)]
+        #[arg(long, value_parser = api::id_of)]
         partner: Uuid,
         #[command(flatten)]
         output: Output,

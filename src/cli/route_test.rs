@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::org::OfOrg;
 use super::output::{Output, Shown};
 use super::{Failure, outset};
+use crate::api;
 use crate::config::Config;
 use crate::explain::DecisionView;
 
@@ -27,7 +28,7 @@ pub(super) struct Command {
     #[arg(long, value_name = "ID")]
     agent_id: Option<String>,
     /// Take this agent to be at its limit; may be given more than once.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = api::id_of)]
     busy: Vec<Uuid>,
     #[command(flatten)]
     output: Output,

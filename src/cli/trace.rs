@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::client::{Access, Client};
 use super::output::print;
 use super::{Failure, outset};
+use crate::api;
 use crate::config::Config;
 
 /// How often the API is asked.
@@ -26,7 +27,7 @@ const REMEMBERED: usize = 10_000;
 )]
 pub(super) struct Command {
     /// One call, to be followed until it ends.
-    #[arg(value_name = "CALL_ID")]
+    #[arg(value_name = "CALL_ID", value_parser = api::id_of)]
     call: Option<Uuid>,
     #[command(flatten)]
     access: Access,
@@ -37,7 +38,7 @@ pub(super) struct Command {
     #[arg(long, conflicts_with = "call")]
     number: Option<String>,
     /// Calls with this agent alone.
-    #[arg(long, value_name = "ID", conflicts_with = "call")]
+    #[arg(long, value_name = "ID", conflicts_with = "call", value_parser = api::id_of)]
     agent: Option<Uuid>,
     /// `inbound` or `outbound` calls alone.
     #[arg(long, conflicts_with = "call")]

@@ -270,6 +270,35 @@ fn what_can_not_be_done_is_exit_code_1_and_a_sentence() {
 }
 
 #[test]
+fn arguments_are_held_to_the_rules_of_the_api() {
+    let shell = Shell::new();
+    let hyphens = "ids are UUIDs with their hyphens";
+    let unhyphenated = "0198f3a27c417d129b1e3f5f0c6d2a10";
+    for (arguments, said) in [
+        (&["agent", "show", unhyphenated][..], hyphens),
+        (&["trace", "x"], hyphens),
+        (&["partner", "key", "list", "--partner", "x"], hyphens),
+        (
+            &[
+                "agent",
+                "create",
+                "--org",
+                "Acme",
+                "--name",
+                "A",
+                "--language",
+                "xx",
+            ],
+            "is none of en, fr",
+        ),
+    ] {
+        let ran = shell.run(arguments);
+        assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+        assert!(ran.stderr.contains(said), "{arguments:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
 fn control_characters_in_names_do_not_reach_the_terminal() {
     let shell = Shell::new();
     for (name, said) in [
