@@ -29,6 +29,9 @@ pub(super) struct Insert {
 /// Rows of one statement: a few sizes only, each of which stays prepared.
 const SIZES: [usize; 4] = [64, 16, 4, 1];
 
+/// What fails takes its whole transaction with it: SQLite needn't keep pages to undo a statement alone.
+const INSERT: &str = "INSERT OR FAIL";
+
 /// The rows in portions of these sizes.
 pub(super) fn portions<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
@@ -85,7 +88,8 @@ impl Insert {
     fn of(self, rows: usize, values: usize) -> String {
         let row = format!("({})", vec!["?"; values].join(", "));
         let rows = vec![&*row; rows].join(", ");
-        [self.into, " VALUES ", &rows, self.ending].concat()
+        let into = self.into.replacen("INSERT", INSERT, 1);
+        [&into, " VALUES ", &rows, self.ending].concat()
     }
 
     fn push<Driver: sqlx::Database, const N: usize>(
@@ -165,7 +169,7 @@ mod tests {
         };
         assert_eq!(
             insert.of(2, 2),
-            "INSERT INTO shoes (size, name) VALUES (?, ?), (?, ?) ON CONFLICT DO NOTHING"
+            "INSERT OR FAIL INTO shoes (size, name) VALUES (?, ?), (?, ?) ON CONFLICT DO NOTHING"
         );
     }
 }

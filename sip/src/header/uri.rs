@@ -86,10 +86,8 @@ const LONGEST_NAME: usize = 255;
 impl<'a> Uri<'a> {
     /// Reads a whole URI: nothing may stand before or behind it.
     pub fn parse(raw: &'a [u8]) -> Result<Self, UriFault> {
-        let colon = memchr::memchr(b':', raw).ok_or(UriFault::Scheme)?;
-        let scheme = Scheme::read(&raw[..colon])?;
-        let rest = &raw[colon + 1..];
-        if !rest.iter().copied().all(is_uri_octet) {
+        let (scheme, rest) = Scheme::cut(raw)?;
+        if text::holds(rest, |octet| !is_uri_octet(octet)) {
             return Err(UriFault::Octet);
         }
         match scheme {
@@ -217,6 +215,15 @@ impl<'a> Uri<'a> {
 }
 
 impl Scheme {
+    fn cut(raw: &[u8]) -> Result<(Self, &[u8]), UriFault> {
+        // As nearly all of them begin.
+        if let Some(rest) = raw.strip_prefix(b"sip:") {
+            return Ok((Self::Sip, rest));
+        }
+        let colon = memchr::memchr(b':', raw).ok_or(UriFault::Scheme)?;
+        Ok((Self::read(&raw[..colon])?, &raw[colon + 1..]))
+    }
+
     fn read(scheme: &[u8]) -> Result<Self, UriFault> {
         match scheme {
             [b'a'..=b'z' | b'A'..=b'Z', rest @ ..] if rest.iter().all(is_scheme_octet) => {}
@@ -251,11 +258,13 @@ impl<'a> Host<'a> {
             let address = address_of(address).or_else(|| with_three_colons(address));
             return address.map(Host::V6).ok_or(UriFault::Host);
         }
-        if let Some(address) = address_of(host) {
+        if host.first().is_some_and(u8::is_ascii_digit)
+            && let Some(address) = address_of(host)
+        {
             return Ok(Host::V4(address));
         }
         let is_name = (1..=LONGEST_NAME).contains(&host.len())
-            && host.iter().copied().all(is_name_octet)
+            && !text::holds(host, |octet| !is_name_octet(octet))
             && host.iter().any(u8::is_ascii_alphanumeric);
         if is_name {
             Ok(Host::Name(host))

@@ -61,7 +61,7 @@ impl<'a> Via<'a> {
             via.note(param);
         }
         // Blanks would come back as other blanks, and the branch is what the answer is known by.
-        let is_readable = |branch: &[u8]| branch.iter().all(u8::is_ascii_graphic);
+        let is_readable = |branch: &[u8]| !text::holds(branch, |octet| !octet.is_ascii_graphic());
         if via.branch.is_none_or(is_readable) {
             Ok(via)
         } else {
@@ -103,14 +103,12 @@ impl<'a> Via<'a> {
 }
 
 fn protocol(head: &[u8]) -> Result<(&[u8], &[u8]), NotAVia> {
-    let mut parts = head.splitn(3, |octet| *octet == b'/');
-    let name = parts.next().ok_or(NotAVia)?.trim_ascii();
-    let version = parts.next().ok_or(NotAVia)?.trim_ascii();
-    let rest = parts.next().ok_or(NotAVia)?.trim_ascii_start();
-    // Any version: the answer to a request of another one (505) has to find its way too.
-    if !name.eq_ignore_ascii_case(b"SIP") || !text::is_token(version) {
-        return Err(NotAVia);
-    }
+    // As nearly all of them begin.
+    let rest = match head.strip_prefix(b"SIP/2.0/") {
+        Some(rest) => rest,
+        None => behind_version(head)?,
+    };
+    let rest = rest.trim_ascii_start();
     let end = rest
         .iter()
         .position(u8::is_ascii_whitespace)
@@ -120,6 +118,18 @@ fn protocol(head: &[u8]) -> Result<(&[u8], &[u8]), NotAVia> {
         Err(NotAVia)
     } else {
         Ok((transport, sent_by.trim_ascii()))
+    }
+}
+
+/// Any version: the answer to a request of another one (505) has to find its way too.
+fn behind_version(head: &[u8]) -> Result<&[u8], NotAVia> {
+    let mut parts = head.splitn(3, |octet| *octet == b'/');
+    let name = parts.next().ok_or(NotAVia)?.trim_ascii();
+    let version = parts.next().ok_or(NotAVia)?.trim_ascii();
+    if name.eq_ignore_ascii_case(b"SIP") && text::is_token(version) {
+        parts.next().ok_or(NotAVia)
+    } else {
+        Err(NotAVia)
     }
 }
 
@@ -140,7 +150,7 @@ fn host_port(sent_by: &[u8]) -> Result<(&[u8], Option<u16>), NotAVia> {
     let (host, rest) = sent_by.split_at(host_end);
     let host = host.trim_ascii_end();
     let rest = rest.trim_ascii();
-    if host.is_empty() || host.iter().any(u8::is_ascii_whitespace) {
+    if host.is_empty() || text::holds(host, |octet| octet.is_ascii_whitespace()) {
         return Err(NotAVia);
     }
     match rest.strip_prefix(b":") {
