@@ -72,7 +72,9 @@ impl Call {
         let Speaker::Runtime(leg) = &self.speaker else {
             return false;
         };
-        self.phase != Phase::Setup && leg.fork_of(message.to_tag().unwrap_or_default()).is_some()
+        let fork = leg.fork_of(message.to_tag().unwrap_or_default());
+        let dialog = fork.and_then(|fork| leg.dialog_ref(fork));
+        self.phase != Phase::Setup && dialog.is_some_and(Dialog::is_confirmed)
     }
 
     /// The runtime's 2xx: the first one wins.
@@ -83,19 +85,20 @@ impl Call {
         client: ClientTx,
         message: &Message<'_>,
     ) {
+        let setup = self.setup.as_deref();
+        if setup.is_some_and(|setup| setup.held.is_some()) {
+            // Another fork's: repeated until the first has won.
+            return;
+        }
         let Some(fork) = self.fork_for(cx, message) else {
             hangup::refuse_late_answer(cx, flow, Some(client), message);
             return self.refuse(cx, Reason::RuntimeRefused);
         };
-        let Some(setup) = self.setup.as_deref_mut() else {
+        let Some(setup) = self.setup.as_deref() else {
             return;
         };
         let agreed = setup.caller_offered || setup.agreed.contains(&fork);
         let waits = setup.owes_answer(fork);
-        if setup.held.is_some() {
-            // Another fork's: repeated until the first has won.
-            return;
-        }
         if let Speaker::Runtime(leg) = &mut self.speaker {
             leg.flow = flow;
         }

@@ -231,6 +231,7 @@ impl Call {
             return;
         };
         setup.client = None;
+        setup.queued.clear();
         let mut timer = setup.attempt_timer.take();
         cx.cancel_timer(&mut timer);
         // Its early dialogs are over with it (RFC 3261 §12.3); those towards the caller stay until the call has its answer.

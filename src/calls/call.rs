@@ -327,10 +327,11 @@ pub(crate) const OURS: Theirs = Theirs { cseq: 0, hops: 70 };
 impl Theirs {
     /// RFC 3261 §16.6: one hop less, 70 where it counts none.
     pub(crate) fn of(request: &Message<'_>) -> Self {
-        let hops = request.number(HeaderName::MaxForwards).unwrap_or(70);
+        let left = |hops| u8::try_from(hops).unwrap_or(u8::MAX).saturating_sub(1);
+        let hops = request.number(HeaderName::MaxForwards);
         Self {
             cseq: request.cseq().number,
-            hops: u8::try_from(hops).unwrap_or(u8::MAX).saturating_sub(1),
+            hops: hops.map_or(OURS.hops, left),
         }
     }
 }

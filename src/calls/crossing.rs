@@ -3,6 +3,7 @@
 //! A back-to-back user agent owns Via, Call-ID, tags, CSeq, Contact, routes and Max-Forwards on each leg.
 //! Everything else crosses only where a row here says so. Bodies cross octet for octet.
 
+use trunkline_sip::header::content_type;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
@@ -89,7 +90,15 @@ impl Place {
 /// Copies what crosses. `prefix` is the platform's own header prefix (`X-PLATFORM`): such headers are ours
 /// to set and never cross.
 pub(crate) fn copy_headers(head: &mut Head<'_>, message: &Message<'_>, place: Place, prefix: &str) {
-    let with_body = !message.body().is_empty();
+    copy(head, message, place, prefix, !message.body().is_empty());
+}
+
+/// Copies what crosses without the body, which stays behind.
+pub(crate) fn copy_bare(head: &mut Head<'_>, message: &Message<'_>, place: Place, prefix: &str) {
+    copy(head, message, place, prefix, false);
+}
+
+fn copy(head: &mut Head<'_>, message: &Message<'_>, place: Place, prefix: &str, with_body: bool) {
     for header in message.headers() {
         let Some(name) = crossing_name(header.name, header.raw_name, place, with_body, prefix)
         else {
@@ -212,22 +221,9 @@ pub(crate) const fn in_dialog_refusal(status: u16) -> u16 {
 /// Whether a message carries an SDP body.
 pub(crate) fn has_sdp(message: &Message<'_>) -> bool {
     !message.body().is_empty()
-        && message.first(HeaderName::ContentType).is_none_or(|value| {
-            value.len() >= 9
-                && (value[..9].eq_ignore_ascii_case(b"multipart") || media_is_sdp(value))
-        })
-}
-
-fn media_is_sdp(content_type: &[u8]) -> bool {
-    let media = content_type
-        .split(|octet| *octet == b';')
-        .next()
-        .unwrap_or_default();
-    // The slash may have space around it (RFC 3261 §25.1).
-    let media = media.iter().filter(|octet| !octet.is_ascii_whitespace());
-    media
-        .map(u8::to_ascii_lowercase)
-        .eq(b"application/sdp".iter().copied())
+        && message
+            .first(HeaderName::ContentType)
+            .is_none_or(content_type::may_hold_sdp)
 }
 
 #[cfg(test)]

@@ -512,8 +512,8 @@ pub(crate) fn refuse_late_answer(
     let target = cx.next_flow(&dialog, flow);
     let uri = dialog.request_uri().to_vec();
     let cseq = message.cseq().number;
-    // An SDP in it is an offer, unless the INVITE is known to have had one: an answer too many is better than one too few.
-    let offered = client.and_then(|client| cx.endpoint.had_body(client)) == Some(true);
+    // An SDP in it is an offer, unless the INVITE is known to have had one itself: an answer too many is better than one too few.
+    let offered = client.and_then(|client| cx.endpoint.offered(client)) == Some(true);
     let has_offer = !offered && super::has_sdp(message);
     let body = if has_offer {
         trunkline_sip::dialog::sdp::reject(message.body(), flow.local)

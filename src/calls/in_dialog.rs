@@ -67,10 +67,9 @@ impl Call {
             };
             return cx.respond(server, status, None, |_| {}, b"");
         }
-        let crosses = matches!(
-            message.method(),
-            Method::Invite | Method::Update | Method::Info | Method::Message
-        ) && !matches!(self.speaker, Speaker::Echo(_));
+        let is_relayed = matches!(method, Method::Invite | Method::Info | Method::Message)
+            || (method == Method::Update && has_sdp(message));
+        let crosses = is_relayed && matches!(self.speaker, Speaker::Runtime(_));
         if crosses && message.number(HeaderName::MaxForwards) == Some(0) {
             return cx.respond(server, 483, None, |_| {}, b"");
         }
@@ -162,7 +161,9 @@ impl Call {
                 crossing::copy_headers(head, content, Place::InDialog, &config.header_prefix);
             }
         };
-        let theirs = content.map_or(OURS, Theirs::of);
+        // A PRACK tells of an answer of ours; the one that it leads to is ours as well.
+        let relayed = content.filter(|_| method != Method::Prack);
+        let theirs = relayed.map_or(OURS, Theirs::of);
         self.send_on_leg(
             cx,
             side,

@@ -33,6 +33,7 @@ impl Call {
             return;
         };
         setup.provisional_seen = true;
+        let offered = setup.caller_offered;
         let mut timer = setup.attempt_timer.take();
         cx.cancel_timer(&mut timer);
         // The callee of an outbound call has answered: what the runtime says meanwhile is for nobody.
@@ -49,9 +50,12 @@ impl Call {
             return;
         }
         self.note_ringing(cx);
-        let answer = self.provisional(cx, fork, runtime_rseq, message);
         let (caller, runtime) = (self.caller.abilities, runtime_rseq.is_some());
-        if caller.requires_reliable || (runtime && caller.reliable) {
+        let is_reliable = caller.requires_reliable || (runtime && caller.reliable);
+        // What the runtime doesn't say reliably is no offer, and would be one from us: its 2xx makes it.
+        let is_bare = is_reliable && !runtime && !offered && has_sdp(message);
+        let answer = self.provisional(cx, fork, runtime_rseq, message, is_bare);
+        if is_reliable {
             return self.queue_reliable(cx, answer);
         }
         if let Some(rseq) = runtime_rseq {
@@ -66,21 +70,24 @@ impl Call {
         fork: u8,
         runtime_rseq: Option<u32>,
         message: &Message<'_>,
+        is_bare: bool,
     ) -> Provisional {
         let mut head = Vec::new();
-        crossing::copy_headers(
-            &mut Head::new(&mut head),
-            message,
-            Place::Response,
-            &cx.core.config.header_prefix,
-        );
+        let prefix = &cx.core.config.header_prefix;
+        let copy = if is_bare {
+            crossing::copy_bare
+        } else {
+            crossing::copy_headers
+        };
+        copy(&mut Head::new(&mut head), message, Place::Response, prefix);
+        let body = if is_bare { b"" } else { message.body() };
         Provisional {
             status: message.status(),
             fork,
             runtime_rseq,
-            has_sdp: has_sdp(message),
+            has_sdp: !is_bare && has_sdp(message),
             head: head.into(),
-            body: message.body().into(),
+            body: body.into(),
         }
     }
 
@@ -221,7 +228,7 @@ impl Call {
         };
         let waited = cx.now.since(sent.sent);
         if waited >= PATIENCE {
-            return self.refuse(cx, Reason::NoAck);
+            return self.on_unacknowledged(cx, fork);
         }
         self.send_provisional(cx, &sent.answer, Some(sent.rseq));
         sent.interval_ms *= 2;
@@ -230,6 +237,24 @@ impl Call {
         sent.timer = cx.schedule(self.key, interval.min(left), CallTimer::Reliable(fork));
         if let Some(setup) = self.setup.as_deref_mut() {
             setup.unacknowledged.push(sent);
+        }
+    }
+
+    /// RFC 3262 §3: who is never acknowledged ends its own part of the call, and the last one the call.
+    fn on_unacknowledged(&mut self, cx: &mut Cx<'_>, fork: u8) {
+        let (Some(setup), Speaker::Runtime(leg)) = (self.setup.as_deref_mut(), &self.speaker)
+        else {
+            return;
+        };
+        setup.queued.retain(|answer| answer.fork != fork);
+        let others = leg.dialogs.iter().any(|held| held.fork != fork);
+        let goes_on = match &setup.held {
+            Some(held) => held.won.fork != fork,
+            // The dialogs are those of the attempt that runs: without it, it is of one that has failed.
+            None => others || leg.dialog_ref(fork).is_none(),
+        };
+        if !goes_on {
+            self.refuse(cx, Reason::NoAck);
         }
     }
 
@@ -257,11 +282,7 @@ impl Call {
         };
         cx.core.timers.cancel(sent.timer);
         if let Some(setup) = self.setup.as_deref_mut() {
-            let agrees = if setup.caller_offered {
-                sent.answer.has_sdp
-            } else {
-                has_sdp(message)
-            };
+            let agrees = sent.answer.has_sdp && (setup.caller_offered || has_sdp(message));
             setup.agreed.extend(agrees.then_some(fork));
         }
         self.hear(Side::Caller, message);

@@ -373,7 +373,7 @@ pub(crate) fn refusal_lines(head: &mut Head<'_>, reason: Reason) {
 
 /// How long the caller lets its INVITE stand (RFC 3261 §13.3.1).
 pub(crate) fn expiry(invite: &Message<'_>) -> Option<Duration> {
-    let seconds = invite.number(HeaderName::Expires)?;
+    let seconds = text::delta_seconds(invite.first(HeaderName::Expires)?)?;
     Some(Duration::from_secs(seconds.into()))
 }
 

@@ -149,7 +149,7 @@ impl OfOrg {
 
 /// The org that an operator means: by id, or by a name that only one org has.
 async fn find(store: &Store, org: &str) -> Result<Org, Failure> {
-    if let Ok(id) = org.parse::<Uuid>() {
+    if let Ok(id) = api::id_of(org) {
         return Ok(store.orgs().by_id(id).await?);
     }
     let mut named = store

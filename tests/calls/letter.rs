@@ -67,11 +67,11 @@ impl End {
     }
 
     /// Answers an INVITE with an SDP.
-    fn accept(&self, invite: &[u8], sdp: &str) {
+    fn reply_with_sdp(&self, invite: &[u8], status: &str, sdp: &str) {
         let invite = lex(invite, Framing::Datagram).expect("a request");
         let own = self.own;
         let lines = format!("Contact: <sip:{own}>\r\nContent-Type: application/sdp\r\n");
-        let bare = reply(&invite, "200 OK", &lines);
+        let bare = reply(&invite, status, &lines);
         let length = format!("Content-Length: {}\r\n\r\n{sdp}", sdp.len());
         self.send(&bare.replace("Content-Length: 0\r\n\r\n", &length));
     }
@@ -341,28 +341,69 @@ fn hops_are_counted_inside_calls() {
         let answer = call.caller.answer(&format!("{cseq} {method}"));
         assert_eq!(answer.status(), Some(483), "{method}");
     }
-    // A BYE goes no further than to us.
-    with_hops(&call, 6, "BYE", 0);
-    assert_eq!(call.caller.answer("6 BYE").status(), Some(200));
+    let uncounted = call.text(6, "MESSAGE", "", "");
+    call.caller
+        .send(&uncounted.replace("Max-Forwards: 70\r\n", ""));
+    let (message, octets) = call.runtime.request("MESSAGE");
+    assert_eq!(message.header("Max-Forwards"), Some("70"));
+    call.runtime.reply(&octets, "200 OK");
+    // These go no further than to us.
+    for (cseq, method) in [(7, "UPDATE"), (8, "OPTIONS"), (9, "BYE")] {
+        with_hops(&call, cseq, method, 0);
+        let answer = call.caller.answer(&format!("{cseq} {method}"));
+        assert_eq!(answer.status(), Some(200), "{method}");
+    }
     let (bye, _) = call.runtime.request("BYE");
     assert_eq!(bye.header("Max-Forwards"), Some("70"));
 }
 
 #[test]
+fn a_preview_is_no_offer_where_the_200_makes_it() {
+    let mut call = Call::new();
+    let own = call.caller.own;
+    let lines = format!("Contact: <sip:{own}>\r\nRequire: 100rel\r\nSupported: 100rel\r\n");
+    call.caller.send(&call.text(1, "INVITE", &lines, ""));
+    let (_, invite) = call.runtime.request("INVITE");
+    call.runtime
+        .reply_with_sdp(&invite, "183 Session Progress", SDP);
+    let is_progress = |message: &Message| message.status() == Some(183);
+    let (progress, _) = call.caller.next("183", is_progress);
+    assert_eq!(progress.body(), "", "{progress:?}");
+    assert_eq!(progress.header("Content-Type"), None, "{progress:?}");
+    let rseq = progress.header("RSeq").expect("it is reliable");
+    call.to = progress.header("To").expect("it is there").to_owned();
+    call.caller
+        .send(&call.text(2, "PRACK", &format!("RAck: {rseq} 1 INVITE\r\n"), ""));
+    assert_eq!(call.caller.answer("2 PRACK").status(), Some(200));
+    call.runtime.reply_with_sdp(&invite, "200 OK", SDP);
+    let accepted = call.caller.answer("1 INVITE");
+    assert!(accepted.body().contains("m=audio"), "{accepted:?}");
+    let content = "Content-Type: application/sdp\r\n";
+    call.caller.send(&call.text(1, "ACK", content, SDP));
+    let (ack, _) = call.runtime.request("ACK");
+    assert!(ack.body().contains("m=audio 9 "), "{ack:?}");
+}
+
+#[test]
 fn the_ack_of_a_late_200_has_an_sdp_only_where_that_offers() {
-    for (offer, answers) in [(SDP, false), ("", true)] {
+    for (content, body, answers) in [
+        ("application/sdp", SDP, false),
+        ("text/plain", "good day", true),
+        ("", "", true),
+    ] {
         let call = Call::new();
-        let content = "Content-Type: application/sdp\r\n";
-        let lines = format!("Contact: <sip:{}>\r\n", call.caller.own);
-        let lines = lines + if offer.is_empty() { "" } else { content };
-        call.caller.send(&call.text(1, "INVITE", &lines, offer));
+        let mut lines = format!("Contact: <sip:{}>\r\n", call.caller.own);
+        if !content.is_empty() {
+            lines += &format!("Content-Type: {content}\r\n");
+        }
+        call.caller.send(&call.text(1, "INVITE", &lines, body));
         let (_, invite) = call.runtime.request("INVITE");
         call.runtime.reply(&invite, "180 Ringing");
         let is_ringing = |message: &Message| message.status() == Some(180);
         call.caller.next("180", is_ringing);
         call.send(1, "CANCEL");
         assert_eq!(call.caller.answer("1 INVITE").status(), Some(487));
-        call.runtime.accept(&invite, SDP);
+        call.runtime.reply_with_sdp(&invite, "200 OK", SDP);
         let (ack, _) = call.runtime.request("ACK");
         assert_eq!(ack.body().contains("m=audio 0 "), answers, "{ack:?}");
         assert_eq!(ack.body().is_empty(), !answers, "{ack:?}");

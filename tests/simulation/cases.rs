@@ -290,6 +290,25 @@ fn early() -> Vec<Case> {
             sends: &[(CALLER, "SIP/2.0 200", 2), (RUNTIME, "ACK", 1)],
         },
         Case {
+            name: "what a failed attempt said and nobody acknowledged ends nothing",
+            agent: Agent::Two,
+            differs: |caller, attempts| {
+                caller.reliable = Reliable::Required;
+                caller.never_pracks = true;
+                attempts.push(attempts[0].clone());
+                attempts[0].rings = vec![rings(100, false, false, 0)];
+                attempts[0].finish = refuses(503);
+                attempts[1].rings.clear();
+                attempts[1].finish = Finish::Answer {
+                    after: seconds(40),
+                    fork: 0,
+                };
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 - caller",
+            sends: &[(FALLBACK, "ACK", 1)],
+        },
+        Case {
             name: "an 18x waits for no PRACK of another fork",
             agent: Agent::One,
             differs: |caller, attempts| {

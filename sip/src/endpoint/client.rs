@@ -135,10 +135,10 @@ impl Endpoint {
         }
     }
 
-    /// Whether an INVITE of ours that was accepted had a body; `None` for every other request.
-    pub fn had_body(&self, tx: ClientTx) -> Option<bool> {
+    /// Whether an INVITE of ours that was accepted had offered a session; `None` for every other request.
+    pub fn offered(&self, tx: ClientTx) -> Option<bool> {
         match &self.clients.entry(tx.0)?.machine {
-            Client::Invite(invite) => invite.had_body(),
+            Client::Invite(invite) => invite.offered(),
             Client::Other(_) => None,
         }
     }

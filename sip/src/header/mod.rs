@@ -5,6 +5,7 @@
 //! knows messages, transactions or dialogs (RFC 3261 §7.3, §20, §25.1).
 
 pub mod auth;
+pub mod content_type;
 pub mod cseq;
 pub mod name_addr;
 pub mod params;

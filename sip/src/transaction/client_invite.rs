@@ -32,7 +32,7 @@ enum State {
     },
     Accepted {
         acks: Vec<Ack>,
-        had_body: bool,
+        offered: bool,
     },
 }
 
@@ -78,10 +78,10 @@ impl ClientInvite {
         }
     }
 
-    /// Whether the INVITE had a body, where a 2xx has come.
-    pub(crate) const fn had_body(&self) -> Option<bool> {
+    /// Whether the INVITE offered a session, where a 2xx has come.
+    pub(crate) const fn offered(&self) -> Option<bool> {
         match self.0 {
-            State::Accepted { had_body, .. } => Some(had_body),
+            State::Accepted { offered, .. } => Some(offered),
             State::Calling { .. } | State::Proceeding { .. } | State::Completed { .. } => None,
         }
     }
@@ -99,12 +99,12 @@ impl ClientInvite {
             }
             (State::Proceeding { .. }, ..200) => Heard::New,
             (State::Calling { request, .. }, 200..300) => {
-                let had_body = sketch::has_body(request);
-                self.accept(had_body, io)
+                let offered = sketch::has_sdp(request);
+                self.accept(offered, io)
             }
             (State::Proceeding { sketch, .. }, 200..300) => {
-                let had_body = sketch.has_body();
-                self.accept(had_body, io)
+                let offered = sketch.offers();
+                self.accept(offered, io)
             }
             (State::Calling { request, .. }, _) => {
                 let sketch = InviteSketch::of(request);
@@ -136,12 +136,12 @@ impl ClientInvite {
         Heard::New
     }
 
-    fn accept(&mut self, had_body: bool, io: &mut Io<'_>) -> Heard {
+    fn accept(&mut self, offered: bool, io: &mut Io<'_>) -> Heard {
         io.stop();
         io.limit(Timer::M);
         self.0 = State::Accepted {
             acks: Vec::new(),
-            had_body,
+            offered,
         };
         Heard::New
     }

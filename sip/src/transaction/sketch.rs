@@ -9,6 +9,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::flow::Flow;
+use crate::header::content_type;
 use crate::wire::message::unfold;
 use crate::wire::{HeaderName, Message, Method, print};
 
@@ -26,7 +27,7 @@ pub(crate) struct InviteSketch {
     octets: Box<[u8]>,
     to: usize,
     cseq: u32,
-    has_body: bool,
+    offers: bool,
 }
 
 impl InviteSketch {
@@ -57,13 +58,13 @@ impl InviteSketch {
             octets: Box::from(&kept[..]),
             to: at,
             cseq,
-            has_body: has_body(invite),
+            offers: has_sdp(invite),
         }
     }
 
-    /// Whether the INVITE had a body.
-    pub(crate) const fn has_body(&self) -> bool {
-        self.has_body
+    /// Whether the INVITE offers a session.
+    pub(crate) const fn offers(&self) -> bool {
+        self.offers
     }
 
     /// The CANCEL, with further header lines.
@@ -226,10 +227,15 @@ fn lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
 }
 
-/// Whether there is something behind the blank line of a printed message.
-pub(crate) fn has_body(printed: &[u8]) -> bool {
+/// Whether a printed message carries an SDP.
+pub(crate) fn has_sdp(printed: &[u8]) -> bool {
+    const NAME: &str = "Content-Type";
     let end = memchr::memmem::find(printed, b"\r\n\r\n");
+    let mut lines = header_lines(printed);
     end.is_some_and(|end| end + 4 < printed.len())
+        && lines
+            .find(|line| is_header(line, NAME))
+            .is_none_or(|line| content_type::may_hold_sdp(line[NAME.len() + 1..].trim_ascii()))
 }
 
 fn header_lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
