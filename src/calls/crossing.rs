@@ -1,6 +1,6 @@
 //! What passes from one leg to the other, as data: headers, option tags, response codes.
 //!
-//! A back-to-back user agent owns Via, Call-ID, tags, CSeq, Contact, routes and Max-Forwards on each leg.
+//! A back-to-back user agent owns Via, Call-ID, tags, CSeq, Contact and routes on each leg, and counts Max-Forwards down.
 //! Everything else crosses only where a row here says so. Bodies cross octet for octet.
 
 use trunkline_sip::header::content_type;
@@ -93,12 +93,14 @@ pub(crate) fn copy_headers(head: &mut Head<'_>, message: &Message<'_>, place: Pl
     copy(head, message, place, prefix, !message.body().is_empty());
 }
 
-/// Copies what crosses without the body, which stays behind.
-pub(crate) fn copy_bare(head: &mut Head<'_>, message: &Message<'_>, place: Place, prefix: &str) {
-    copy(head, message, place, prefix, false);
-}
-
-fn copy(head: &mut Head<'_>, message: &Message<'_>, place: Place, prefix: &str, with_body: bool) {
+/// The same, `with_body` or leaving it behind.
+pub(crate) fn copy(
+    head: &mut Head<'_>,
+    message: &Message<'_>,
+    place: Place,
+    prefix: &str,
+    with_body: bool,
+) {
     for header in message.headers() {
         let Some(name) = crossing_name(header.name, header.raw_name, place, with_body, prefix)
         else {

@@ -10,7 +10,7 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use uuid::Uuid;
 
 use super::answer::dialog_of_answer;
-use super::call::{Call, Delayed, Held, OURS, Pending, Phase, Purpose, Side, Speaker};
+use super::call::{Call, Delayed, Held, OURS, Pending, Phase, Purpose, Setup, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{self, Place};
 use super::joining::Joining;
@@ -160,12 +160,9 @@ impl Call {
         self.deadline = None;
         match self.phase {
             Phase::Setup => {
-                let setup = self.setup.as_deref();
-                let expires = setup.and_then(|setup| setup::expiry(setup.invite()));
-                let reason = match expires {
-                    Some(own) if own < cx.core.config.setup_timeout => Reason::InviteExpired,
-                    Some(_) | None => Reason::SetupTimeout,
-                };
+                let longest = cx.core.config.setup_timeout;
+                let own = |setup: &Setup| setup::patience(setup.invite(), longest).1;
+                let reason = self.setup.as_deref().map_or(Reason::SetupTimeout, own);
                 self.refuse(cx, reason);
             }
             Phase::Answered | Phase::Confirmed => self.hang_up(cx, Reason::MaxDuration),

@@ -67,6 +67,7 @@ impl Call {
             };
             return cx.respond(server, status, None, |_| {}, b"");
         }
+        // RFC 3261 §16.3: what goes no further than to us isn't judged by its hops.
         let is_relayed = matches!(method, Method::Invite | Method::Info | Method::Message)
             || (method == Method::Update && has_sdp(message));
         let crosses = is_relayed && matches!(self.speaker, Speaker::Runtime(_));

@@ -74,13 +74,14 @@ impl Call {
     ) -> Provisional {
         let mut head = Vec::new();
         let prefix = &cx.core.config.header_prefix;
-        let copy = if is_bare {
-            crossing::copy_bare
-        } else {
-            crossing::copy_headers
-        };
-        copy(&mut Head::new(&mut head), message, Place::Response, prefix);
         let body = if is_bare { b"" } else { message.body() };
+        crossing::copy(
+            &mut Head::new(&mut head),
+            message,
+            Place::Response,
+            prefix,
+            !body.is_empty(),
+        );
         Provisional {
             status: message.status(),
             fork,

@@ -319,8 +319,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         if contact == ContactState::Pending {
             setup.contact_timer = Some(cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
         }
-        let longest = cx.core.config.setup_timeout;
-        let patience = expiry(self.message).map_or(longest, |own| own.min(longest));
+        let (patience, _) = patience(self.message, cx.core.config.setup_timeout);
         let deadline = cx.schedule(self.key, patience, CallTimer::Deadline);
         Some(Call {
             key: self.key,
@@ -371,10 +370,14 @@ pub(crate) fn refusal_lines(head: &mut Head<'_>, reason: Reason) {
     head.line("X-Trunkline-Reason", reason.code().as_bytes());
 }
 
-/// How long the caller lets its INVITE stand (RFC 3261 §13.3.1).
-pub(crate) fn expiry(invite: &Message<'_>) -> Option<Duration> {
-    let seconds = text::delta_seconds(invite.first(HeaderName::Expires)?)?;
-    Some(Duration::from_secs(seconds.into()))
+/// How long an INVITE may stand, and what it is refused for then: at most what its Expires says (RFC 3261 §13.3.1).
+pub(crate) fn patience(invite: &Message<'_>, longest: Duration) -> (Duration, Reason) {
+    let expires = invite.first(HeaderName::Expires);
+    let expires = expires.and_then(text::delta_seconds);
+    match expires.map(|seconds| Duration::from_secs(seconds.into())) {
+        Some(own) if own < longest => (own, Reason::InviteExpired),
+        Some(_) | None => (longest, Reason::SetupTimeout),
+    }
 }
 
 /// What RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 have us check in a new INVITE.

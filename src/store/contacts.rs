@@ -232,6 +232,6 @@ async fn insert(
 }
 
 const BY_PHONE: Insert = Insert {
-    into: "INSERT INTO contacts (id, org_id, phone, phone_key, created_at, updated_at)",
+    into: "contacts (id, org_id, phone, phone_key, created_at, updated_at)",
     ending: "",
 };

@@ -189,7 +189,7 @@ async fn queue(writing: &mut Writing, owed: &[(Uuid, &NewEvent)]) -> Result<(), 
 }
 
 const QUEUE: Insert = Insert {
-    into: "INSERT INTO webhook_deliveries (id, org_id, webhook_id, event_id, event_type, state, attempts, next_attempt_at, log, created_at)",
+    into: "webhook_deliveries (id, org_id, webhook_id, event_id, event_type, state, attempts, next_attempt_at, log, created_at)",
     ending: "",
 };
 

@@ -90,7 +90,7 @@ pub(super) async fn append(writing: &mut Writing, events: &[NewEvent]) -> Result
 }
 
 const RECORD: Insert = Insert {
-    into: "INSERT INTO events (id, org_id, type, body, created_at)",
+    into: "events (id, org_id, type, body, created_at)",
     ending: " ON CONFLICT (id) DO NOTHING",
 };
 

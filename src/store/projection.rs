@@ -190,7 +190,7 @@ impl<'f> Known<'f> {
         }
     }
 
-    /// The values of [`INSERT`].
+    /// The values of [`CALLS`].
     fn values<'k>(&self, row: &'k CallRow, origin: Origin) -> [Value<'k>; 27]
     where
         'f: 'k,
@@ -282,17 +282,17 @@ fn org(fact: &Fact) -> Uuid {
     }
 }
 
-const INSERT: &str = "INSERT INTO calls (id, org_id, node, boot, session_id, agent_id, contact_id, direction, status,
+const CALLS: &str = "calls (id, org_id, node, boot, session_id, agent_id, contact_id, direction, status,
     from_number, to_number, from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by,
     caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata, asked)";
 
 const NEW: Insert = Insert {
-    into: INSERT,
+    into: CALLS,
     ending: " ON CONFLICT (id) DO NOTHING",
 };
 
 const MERGED: Insert = Insert {
-    into: INSERT,
+    into: CALLS,
     ending: MERGE,
 };
 

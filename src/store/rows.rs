@@ -20,7 +20,7 @@ pub(super) enum Value<'v> {
 /// An `INSERT`, around its values.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Insert {
-    /// `INSERT INTO table (columns)`.
+    /// `table (columns)`.
     pub(super) into: &'static str,
     /// What follows the values.
     pub(super) ending: &'static str,
@@ -28,9 +28,6 @@ pub(super) struct Insert {
 
 /// Rows of one statement: a few sizes only, each of which stays prepared.
 const SIZES: [usize; 4] = [64, 16, 4, 1];
-
-/// What fails takes its whole transaction with it: SQLite needn't keep pages to undo a statement alone.
-const INSERT: &str = "INSERT OR FAIL";
 
 /// The rows in portions of these sizes.
 pub(super) fn portions<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
@@ -84,12 +81,13 @@ fn parameters<'r, const N: usize>(row: &'r [Value<'_>; N]) -> [&'r dyn ToSql; N]
 }
 
 impl Insert {
-    /// The statement for so many rows of so many values, which are numbered as they stand.
+    /// SQLite's statement for so many rows of so many values, which are numbered as they stand. What fails takes its whole transaction
+    /// with it: no pages need be kept to undo a statement alone.
     fn of(self, rows: usize, values: usize) -> String {
         let row = format!("({})", vec!["?"; values].join(", "));
         let rows = vec![&*row; rows].join(", ");
-        let into = self.into.replacen("INSERT", INSERT, 1);
-        [&into, " VALUES ", &rows, self.ending].concat()
+        let Self { into, ending } = self;
+        ["INSERT OR FAIL INTO ", into, " VALUES ", &rows, ending].concat()
     }
 
     fn push<Driver: sqlx::Database, const N: usize>(
@@ -101,7 +99,7 @@ impl Insert {
         Option<i64>: sqlx::Type<Driver> + for<'q> sqlx::Encode<'q, Driver>,
         for<'v> Option<&'v str>: sqlx::Type<Driver> + sqlx::Encode<'v, Driver>,
     {
-        statement.push(self.into).push(" ");
+        statement.push("INSERT INTO ").push(self.into).push(" ");
         statement.push_values(rows, |mut values, row| {
             for value in row {
                 match value {
@@ -164,7 +162,7 @@ mod tests {
     #[test]
     fn a_statement_has_a_place_for_each_value() {
         let insert = Insert {
-            into: "INSERT INTO shoes (size, name)",
+            into: "shoes (size, name)",
             ending: " ON CONFLICT DO NOTHING",
         };
         assert_eq!(

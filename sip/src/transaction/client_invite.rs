@@ -6,7 +6,7 @@ use crate::wire::Message;
 
 use super::client_other::{Fired, Heard};
 use super::io::Io;
-use super::sketch::{self, InviteSketch};
+use super::sketch::InviteSketch;
 use super::timer::Timer;
 
 /// ACKs kept for forks beyond this many are not; their 2xx then reach the user again.
@@ -99,7 +99,7 @@ impl ClientInvite {
             }
             (State::Proceeding { .. }, ..200) => Heard::New,
             (State::Calling { request, .. }, 200..300) => {
-                let offered = sketch::has_sdp(request);
+                let offered = InviteSketch::of(request).offers();
                 self.accept(offered, io)
             }
             (State::Proceeding { sketch, .. }, 200..300) => {

@@ -37,6 +37,7 @@ impl InviteSketch {
         let mut to: &[u8] = b"";
         let mut cseq = 0;
         let mut via = false;
+        let (mut length, mut is_sdp) = (0, true);
         let start = lines(invite).next().unwrap_or_default();
         push_line(&mut kept, start.strip_prefix(b"INVITE").unwrap_or(start));
         for line in header_lines(invite) {
@@ -49,6 +50,10 @@ impl InviteSketch {
                 to = line;
             } else if is_header(line, "CSeq") {
                 cseq = number_in(line);
+            } else if let Some(value) = value_of(line, "Content-Type") {
+                is_sdp = content_type::may_hold_sdp(value);
+            } else if is_header(line, "Content-Length") {
+                length = number_in(line);
             }
         }
         push_line(&mut kept, b"Max-Forwards: 70");
@@ -58,7 +63,7 @@ impl InviteSketch {
             octets: Box::from(&kept[..]),
             to: at,
             cseq,
-            offers: has_sdp(invite),
+            offers: length > 0 && is_sdp,
         }
     }
 
@@ -197,8 +202,11 @@ impl RequestSketch {
 
 /// The value of the first header of that name in printed header lines.
 pub(crate) fn header_in<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
-    let line = lines(head).find(|line| is_header(line, name))?;
-    Some(line[name.len() + 1..].trim_ascii())
+    lines(head).find_map(|line| value_of(line, name))
+}
+
+fn value_of<'l>(line: &'l [u8], name: &str) -> Option<&'l [u8]> {
+    is_header(line, name).then(|| line[name.len() + 1..].trim_ascii())
 }
 
 /// The tag parameter of a From or To value, which stands behind the address.
@@ -225,17 +233,6 @@ fn lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
     message
         .split(|octet| *octet == b'\n')
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
-}
-
-/// Whether a printed message carries an SDP.
-pub(crate) fn has_sdp(printed: &[u8]) -> bool {
-    const NAME: &str = "Content-Type";
-    let end = memchr::memmem::find(printed, b"\r\n\r\n");
-    let mut lines = header_lines(printed);
-    end.is_some_and(|end| end + 4 < printed.len())
-        && lines
-            .find(|line| is_header(line, NAME))
-            .is_none_or(|line| content_type::may_hold_sdp(line[NAME.len() + 1..].trim_ascii()))
 }
 
 fn header_lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
