@@ -95,7 +95,7 @@ pub(crate) fn turn_away(
     reason: Reason,
 ) {
     let retry_after = u64::from(core.config.retry_after);
-    core.effects.push(Effect::Turned {
+    core.effects.push_back(Effect::Turned {
         reason: reason.code(),
     });
     core.stateless(endpoint, message, flow, 503, |head| {
@@ -178,7 +178,7 @@ fn failed(
     tracing::debug!(org.id = %org, source = %flow.peer, ?part, "log-in refused");
     let text = |octets: &[u8]| Box::from(String::from_utf8_lossy(octets));
     let dialled = Uri::parse(message.request_uri()).ok();
-    core.effects.push(Effect::AuthFailure(AuthFailure {
+    core.effects.push_back(Effect::AuthFailure(AuthFailure {
         org,
         trunk,
         username: text(credentials.username),

@@ -248,19 +248,22 @@ impl Sdp {
         let mut payloads: Vec<&str> = Vec::new();
         let mut names: Vec<(&str, &str)> = Vec::new();
         let mut audio = None;
-        for line in text.lines() {
-            let Some((kind, value)) = line.trim_end().split_once('=') else {
+        for line in text.split('\n') {
+            let Some((kind, value)) = line.split_at_checked(2) else {
                 continue;
             };
             match kind {
-                "o" => sdp.origin = value.split(' ').nth(5).and_then(|ip| ip.parse().ok()),
-                "c" if audio != Some(false) => {
-                    let address = value.split(' ').nth(2).unwrap_or_default();
+                "o=" => {
+                    let address = value.split_ascii_whitespace().nth(5);
+                    sdp.origin = address.and_then(|ip| ip.parse().ok());
+                }
+                "c=" if audio != Some(false) => {
+                    let address = value.split_ascii_whitespace().nth(2).unwrap_or_default();
                     let address = address.split('/').next().unwrap_or_default();
                     sdp.connection = address.parse().ok();
                 }
-                "m" => {
-                    let mut fields = value.split(' ');
+                "m=" => {
+                    let mut fields = value.split_ascii_whitespace();
                     let is_audio = fields.next() == Some("audio") && audio.is_none();
                     audio = Some(is_audio);
                     if is_audio {
@@ -270,9 +273,10 @@ impl Sdp {
                         payloads = fields.take(CODECS).collect();
                     }
                 }
-                "a" if audio == Some(true) => {
+                "a=" if audio == Some(true) => {
                     let map = value.strip_prefix("rtpmap:").unwrap_or_default();
-                    if let Some((payload, name)) = map.split_once(' ')
+                    let mut fields = map.split_ascii_whitespace();
+                    if let (Some(payload), Some(name)) = (fields.next(), fields.next())
                         && names.len() < 4 * CODECS
                     {
                         names.push((payload, name));

@@ -42,7 +42,7 @@ impl Call {
                 Some(Place::Known(target)) => setup.targets.push_back(target),
                 Some(Place::Name(wanted)) => {
                     setup.resolving = true;
-                    return cx.core.effects.push(Effect::Resolve {
+                    return cx.core.effects.push_back(Effect::Resolve {
                         call: self.key,
                         wanted,
                     });

@@ -1,6 +1,6 @@
 //! What every call of a shard shares: configuration, tag index, timers, wishes, and the stateless answers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,7 +118,7 @@ pub struct Core {
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) tags: HashMap<u64, TagOwner>,
     pub(crate) timers: Wheel<(CallKey, CallTimer)>,
-    pub(crate) effects: Vec<Effect>,
+    pub(crate) effects: VecDeque<Effect>,
     /// Connections that are gone and that legs may still name.
     pub(crate) lost: HashSet<u32>,
     /// BYEs that no call owns and that have no answer yet.
@@ -160,7 +160,7 @@ impl Core {
             live,
             tags: HashMap::new(),
             timers: Wheel::new(now),
-            effects: Vec::new(),
+            effects: VecDeque::new(),
             lost: HashSet::new(),
             late_byes: 0,
             draining: false,
@@ -183,7 +183,7 @@ impl Core {
     /// A timer of a call that is due. Tells, besides, of those who had the time to answer a challenge and didn't.
     pub(crate) fn pop_timer(&mut self, now: Moment) -> Option<(CallKey, CallTimer)> {
         while let Some(unproven) = self.unanswered.pop(now) {
-            self.effects.push(Effect::Unproven(unproven));
+            self.effects.push_back(Effect::Unproven(unproven));
         }
         self.timers.pop(now)
     }
@@ -216,7 +216,7 @@ impl Core {
     /// Keeps a fact and shows it to whoever lists live calls.
     pub(crate) fn fact(&mut self, fact: Fact) {
         self.live.note(&fact);
-        self.effects.push(Effect::Fact(fact));
+        self.effects.push_back(Effect::Fact(fact));
     }
 
     /// Answers a request for which nothing is kept.
@@ -298,13 +298,13 @@ impl Core {
         timers.extend(call.setup.iter().flat_map(|setup| setup.timers()).map(Some));
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
-            self.effects.push(Effect::CloseEcho { call: call.key });
+            self.effects.push_back(Effect::CloseEcho { call: call.key });
         }
         match &call.speaker {
             Speaker::Runtime(leg) => timers.push(leg.session_timer),
             Speaker::Echo(echo) => {
                 if echo.local.is_some() {
-                    self.effects.push(Effect::CloseEcho { call: call.key });
+                    self.effects.push_back(Effect::CloseEcho { call: call.key });
                 }
             }
         }

@@ -195,7 +195,7 @@ impl Dial {
                     Some(Place::Name(wanted)) => {
                         self.resolving = true;
                         let call = self.key;
-                        cx.core.effects.push(Effect::Resolve { call, wanted });
+                        cx.core.effects.push_back(Effect::Resolve { call, wanted });
                         return Progress::Waits;
                     }
                     None => return self.fail(cx, self.last.unwrap_or(UNREACHABLE)),

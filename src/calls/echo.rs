@@ -164,7 +164,7 @@ impl Call {
             payload: audio.payload,
             telephone_event: audio.telephone_event,
         };
-        cx.core.effects.push(Effect::UpdateEcho {
+        cx.core.effects.push_back(Effect::UpdateEcho {
             call: self.key,
             media,
         });

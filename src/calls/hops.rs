@@ -1,7 +1,7 @@
 //! Where the next hop of a dialog is when its route or Contact is a name (RFC 3261 §8.1.2, RFC 3263 §4). A request inside a call waits for
 //! nobody: until the name is known it goes where the peer was heard from, and names are asked for as soon as they are seen.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Hops {
         &mut self,
         wanted: Unresolved,
         heard: SocketAddr,
-        effects: &mut Vec<Effect>,
+        effects: &mut VecDeque<Effect>,
         now: Moment,
     ) -> Option<Target> {
         let Self(hops) = self;
@@ -70,7 +70,7 @@ impl Hops {
                 );
             }
         }
-        effects.push(Effect::ResolveHop { wanted });
+        effects.push_back(Effect::ResolveHop { wanted });
         target
     }
 
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_name_is_asked_for_once_and_again_when_it_is_old() {
-        let (mut hops, mut asked) = (Hops::default(), Vec::new());
+        let (mut hops, mut asked) = (Hops::default(), VecDeque::new());
         let heard = "192.0.2.9:5060".parse().unwrap();
         assert_eq!(hops.find(wanted(), heard, &mut asked, NOW), None);
         assert_eq!(hops.find(wanted(), heard, &mut asked, NOW), None);

@@ -271,7 +271,9 @@ impl Call {
             .as_deref_mut()
             .and_then(|outbound| outbound.media.take());
         if media.is_some() {
-            cx.core.effects.push(Effect::CloseEcho { call: self.key });
+            cx.core
+                .effects
+                .push_back(Effect::CloseEcho { call: self.key });
         }
     }
 }

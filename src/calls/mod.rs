@@ -132,9 +132,9 @@ impl Calls {
         admission::is_expected(&self.core, view, flow, invite, now)
     }
 
-    /// Takes the effects that have gathered.
-    pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
-        self.core.effects.drain(..)
+    /// Takes the first of the effects that have gathered.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.core.effects.pop_front()
     }
 
     /// When a timer of a call is next due.
@@ -286,7 +286,7 @@ impl Calls {
             .get(key.index as usize)
             .is_some_and(|slot| slot.generation == key.generation);
         if !alive && local.is_some() {
-            self.core.effects.push(Effect::CloseEcho { call: key });
+            self.core.effects.push_back(Effect::CloseEcho { call: key });
         }
     }
 

@@ -161,12 +161,14 @@ impl Calls {
             metadata: order.metadata.clone(),
             asked: None,
         })));
-        cx.core.effects.push(Effect::FindContact {
+        cx.core.effects.push_back(Effect::FindContact {
             call: key,
             org: order.org,
             number: order.number,
         });
-        cx.core.effects.push(Effect::OpenEcho { call: key, near });
+        cx.core
+            .effects
+            .push_back(Effect::OpenEcho { call: key, near });
         let runtime = org
             .runtimes
             .get(&order.agent)

@@ -10,7 +10,7 @@ use super::refusal::Reason;
 
 /// Whether this is a `sips:` URI.
 pub(crate) fn is_sips(uri: &[u8]) -> bool {
-    Uri::parse(uri).is_ok_and(|uri| uri.scheme == Scheme::Sips)
+    Scheme::of(uri) == Some(Scheme::Sips) && Uri::parse(uri).is_ok()
 }
 
 /// Whether an INVITE has to be answered with a `sips:` Contact: its Request-URI is one, or its top Record-Route, or without any its

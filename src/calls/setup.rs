@@ -283,7 +283,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         cx.core.fact(Fact::Started(started));
         let contact = match number {
             Some(number) => {
-                cx.core.effects.push(Effect::FindContact {
+                cx.core.effects.push_back(Effect::FindContact {
                     call: self.key,
                     org: org.routing.id,
                     number,
@@ -304,7 +304,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let speaker = match &*runtime {
             Runtime::Sip { .. } => Speaker::Runtime(Leg::new(self.flow)),
             Runtime::Echo => {
-                cx.core.effects.push(Effect::OpenEcho {
+                cx.core.effects.push_back(Effect::OpenEcho {
                     call: self.key,
                     near: self.flow.local.ip(),
                 });
@@ -404,7 +404,8 @@ pub(crate) fn acceptable(core: &Core, message: &Message<'_>) -> Result<(), Reaso
 }
 
 fn is_of_unknown_scheme(message: &Message<'_>) -> bool {
-    Uri::parse(message.request_uri()).is_ok_and(|uri| uri.scheme == Scheme::Other)
+    let uri = message.request_uri();
+    Scheme::of(uri) == Some(Scheme::Other) && Uri::parse(uri).is_ok()
 }
 
 pub(crate) fn abilities(message: &Message<'_>) -> Abilities {

@@ -141,14 +141,12 @@ impl Switch {
 
     /// The number of the shard that works on a message.
     pub(crate) fn shard_for(&self, message: &Message<'_>) -> usize {
+        if self.shards.len() == 1 {
+            return 0;
+        }
         let slot = self.minter.dispatch(message);
-        let slot = match self.shards.len() {
-            1 => slot,
-            _ => {
-                let by_call_id = || self.minter.slot_of_call_id(message.call_id());
-                self.strays.place(message, slot, by_call_id, clock::now)
-            }
-        };
+        let by_call_id = || self.minter.slot_of_call_id(message.call_id());
+        let slot = self.strays.place(message, slot, by_call_id, clock::now);
         self.shard_of(slot)
     }
 

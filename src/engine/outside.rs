@@ -99,14 +99,8 @@ impl Outside {
         observer: &mut Observer,
         now: Moment,
     ) {
-        loop {
-            let wishes: Vec<Effect> = calls.effects().collect();
-            if wishes.is_empty() {
-                return;
-            }
-            for wish in wishes {
-                self.one(wish, calls, endpoint, observer, now);
-            }
+        while let Some(wish) = calls.poll_effect() {
+            self.one(wish, calls, endpoint, observer, now);
         }
     }
 

@@ -187,14 +187,8 @@ impl Rehearsal {
             self.calls.handle_event(&mut self.endpoint, event, now);
         }
         self.registrar.effects();
-        loop {
-            let effects: Vec<Effect> = self.calls.effects().collect();
-            if effects.is_empty() {
-                return;
-            }
-            for effect in effects {
-                self.carry_out(effect);
-            }
+        while let Some(effect) = self.calls.poll_effect() {
+            self.carry_out(effect);
         }
     }
 

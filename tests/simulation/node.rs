@@ -283,14 +283,8 @@ impl Node {
         while let Some(event) = self.endpoint.poll_event() {
             self.calls.handle_event(&mut self.endpoint, event, now);
         }
-        loop {
-            let effects: Vec<Effect> = self.calls.effects().collect();
-            if effects.is_empty() {
-                return;
-            }
-            for effect in effects {
-                self.carry_out(effect, now);
-            }
+        while let Some(effect) = self.calls.poll_effect() {
+            self.carry_out(effect, now);
         }
     }
 

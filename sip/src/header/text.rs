@@ -50,6 +50,20 @@ pub fn holds(value: &[u8], is: impl Fn(u8) -> bool) -> bool {
     value.iter().fold(false, |found, octet| found | is(*octet))
 }
 
+/// Whether `text` stands somewhere in it; case doesn't matter.
+pub fn holds_text(value: &[u8], text: &[u8]) -> bool {
+    let Some(first) = text.first() else {
+        return true;
+    };
+    memchr::memchr2_iter(
+        first.to_ascii_lowercase(),
+        first.to_ascii_uppercase(),
+        value,
+    )
+    .filter_map(|at| value.get(at..at + text.len()))
+    .any(|found| found.eq_ignore_ascii_case(text))
+}
+
 /// An octet of a `token`.
 pub const fn is_token_octet(octet: u8) -> bool {
     octet.is_ascii_alphanumeric()
@@ -224,6 +238,12 @@ mod tests {
         fn the_first_control_is_found_where_it_stands(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
             prop_assert_eq!(first_control(&octets), octets.iter().position(|octet| *octet < b' '));
             prop_assert_eq!(holds(&octets, is_blank), octets.iter().any(|octet| is_blank(*octet)));
+        }
+
+        #[test]
+        fn a_text_is_found_in_any_case(value in "[aAbB,]{0,12}", text in "[ab]{0,4}") {
+            let expected = value.to_ascii_lowercase().contains(&text);
+            prop_assert_eq!(holds_text(value.as_bytes(), text.as_bytes()), expected);
         }
 
         #[test]

@@ -215,6 +215,11 @@ impl<'a> Uri<'a> {
 }
 
 impl Scheme {
+    /// The scheme that a URI begins with, whatever follows it.
+    pub fn of(raw: &[u8]) -> Option<Self> {
+        Some(Self::cut(raw).ok()?.0)
+    }
+
     fn cut(raw: &[u8]) -> Result<(Self, &[u8]), UriFault> {
         // As nearly all of them begin.
         if let Some(rest) = raw.strip_prefix(b"sip:") {

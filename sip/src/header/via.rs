@@ -69,6 +69,20 @@ impl<'a> Via<'a> {
         }
     }
 
+    /// The same over other octets, each part where `to` has it.
+    pub(crate) fn moved<'c>(&self, to: impl Fn(&[u8]) -> &'c [u8]) -> Via<'c> {
+        Via {
+            transport: to(self.transport),
+            host: to(self.host),
+            port: self.port,
+            branch: self.branch.map(&to),
+            received: self.received.map(&to),
+            rport: self.rport,
+            head: to(self.head),
+            params: to(self.params),
+        }
+    }
+
     // The first of a name counts, as everywhere; an rport that is no port asks for one all the same.
     fn note(&mut self, param: Param<'a>) {
         if param.is("branch") {

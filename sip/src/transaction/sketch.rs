@@ -122,25 +122,33 @@ impl RequestSketch {
     }
 
     fn cut(response: &[u8], timestamp: Option<&[u8]>, tagged: bool) -> Self {
-        let mut kept = Scratch::new();
         let mut record_route: Option<Range<usize>> = None;
         let mut to_end = 0;
-        for line in header_lines(response).filter(|line| !is_header(line, "Content-Length")) {
-            let start = kept.len();
-            push_line(&mut kept, line);
+        let begin = memchr::memchr(b'\n', response).map_or(response.len(), |at| at + 1);
+        let copied = &response[begin..];
+        let mut above = 0;
+        // Content-Length stands last.
+        for line in lines(copied).take_while(|line| !is_header(line, "Content-Length")) {
+            let end = above + line.len();
+            let behind = end + LINE_END.len();
             if is_header(line, "Record-Route") {
-                record_route.get_or_insert(start..start).end = kept.len();
+                record_route.get_or_insert(above..above).end = behind;
             } else if is_header(line, "To") {
-                to_end = kept.len() - LINE_END.len();
+                to_end = end;
             }
+            above = behind;
         }
-        let above = kept.len();
-        if let Some(value) = timestamp {
-            kept.extend_from_slice(b"Timestamp: ");
-            push_line(&mut kept, &unfold(value));
-        }
+        let copied = &copied[..above];
+        let octets = timestamp.map_or_else(
+            || copied.into(),
+            |value| {
+                [copied, b"Timestamp: ", &unfold(value), LINE_END]
+                    .concat()
+                    .into()
+            },
+        );
         Self {
-            octets: Box::from(&kept[..]),
+            octets,
             record_route: record_route.unwrap_or_default(),
             timestamp: above,
             to_end,
@@ -230,9 +238,14 @@ pub(crate) fn tag_in(value: &[u8]) -> Option<&[u8]> {
 }
 
 fn lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
-    message
-        .split(|octet| *octet == b'\n')
-        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+    let mut rest = Some(message);
+    std::iter::from_fn(move || {
+        let all = rest?;
+        let end = memchr::memchr(b'\n', all);
+        rest = end.map(|at| &all[at + 1..]);
+        let line = &all[..end.unwrap_or(all.len())];
+        Some(line.strip_suffix(b"\r").unwrap_or(line))
+    })
 }
 
 fn header_lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -3,7 +3,6 @@
 //! It borrows from octets that stand beside it, which `self_cell` sees to.
 
 use super::message::Message;
-use super::{Framing, lex};
 
 self_cell::self_cell! {
     struct Read {
@@ -22,7 +21,7 @@ pub struct Kept(Read);
 impl From<&Message<'_>> for Kept {
     fn from(message: &Message<'_>) -> Self {
         Self(Read::new(message.raw().into(), |octets| {
-            lex(octets, Framing::Datagram).expect("these octets were lexed when they came")
+            message.over(octets)
         }))
     }
 }
@@ -37,6 +36,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{Framing, lex};
 
     #[test]
     fn what_is_kept_reads_as_what_came() {

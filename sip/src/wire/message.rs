@@ -228,8 +228,11 @@ impl<'m> Message<'m> {
 
     /// Whether a list of tokens (Supported, Require, Allow, …) holds one; case doesn't matter.
     pub fn has_token(&self, name: HeaderName, token: &str) -> bool {
-        self.elements(name)
-            .any(|element| element.eq_ignore_ascii_case(token.as_bytes()))
+        let token = token.as_bytes();
+        self.all(name).any(|list| {
+            text::holds_text(list, token)
+                && elements(list).any(|element| element.eq_ignore_ascii_case(token))
+        })
     }
 
     /// A header that begins with a number of at most 32 bits, parameters ignored.
@@ -250,6 +253,34 @@ impl<'m> Message<'m> {
     /// The whole message, from its first line to the end of its body.
     pub const fn raw(&self) -> &'m [u8] {
         self.octets
+    }
+
+    /// The same message over a copy of its octets.
+    pub(super) fn over<'c>(&self, copy: &'c [u8]) -> Message<'c> {
+        let begin = self.octets.as_ptr().addr();
+        let moved = |part: &[u8]| -> &'c [u8] {
+            // What is empty may stand anywhere.
+            if part.is_empty() {
+                return b"";
+            }
+            let start = part.as_ptr().addr() - begin;
+            &copy[start..start + part.len()]
+        };
+        Message {
+            octets: copy,
+            start: self.start,
+            lines: Lines::from_slice(&self.lines),
+            present: self.present,
+            body: self.body,
+            top_via: self.top_via.moved(moved),
+            call_id: moved(self.call_id),
+            cseq: self.cseq,
+            cseq_token: moved(self.cseq_token),
+            from: moved(self.from),
+            to: moved(self.to),
+            from_tag: self.from_tag.map(moved),
+            to_tag: self.to_tag.map(moved),
+        }
     }
 }
 

@@ -346,7 +346,10 @@ impl Call {
         self.agent_goes(cx);
         match std::mem::replace(&mut self.speaker, Speaker::Runtime(leg)) {
             Speaker::Runtime(before) => self.keep_left(before),
-            Speaker::Echo(_) => cx.core.effects.push(Effect::CloseEcho { call: self.key }),
+            Speaker::Echo(_) => cx
+                .core
+                .effects
+                .push_back(Effect::CloseEcho { call: self.key }),
         }
         self.start_session(cx, Side::Agent);
         if let Some(permit) = &mut self.permit {
