@@ -27,14 +27,15 @@ pub(crate) fn give_back() {
 /// library, whose memory the database's is, its own.
 pub(crate) fn come_to_rest() {
     RESTS.fetch_add(1, Ordering::Relaxed);
-    follow();
+    follow(|| ());
     trim();
 }
 
-/// Returns this thread's empty pages, once after each rest. Costs next to nothing otherwise.
-pub(crate) fn follow() {
+/// Drops what this thread keeps for loads alone and returns its empty pages, once after each rest. Costs next to nothing otherwise.
+pub(crate) fn follow(drop_spare: impl FnOnce()) {
     let rests = RESTS.load(Ordering::Relaxed);
     if FOLLOWED.replace(rests) != rests {
+        drop_spare();
         give_back();
     }
 }

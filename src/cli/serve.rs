@@ -65,7 +65,7 @@ pub(super) fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .on_thread_start(yield_to_shards)
-        .on_thread_park(memory::follow)
+        .on_thread_park(|| memory::follow(|| ()))
         .build()
         .map_err(|error| {
             Failure::Outset(format!(

@@ -137,7 +137,7 @@ impl Observer {
     /// that nothing is left when the gauges say so.
     pub(crate) fn look(
         &mut self,
-        endpoint: &Endpoint,
+        endpoint: &mut Endpoint,
         calls: &Calls,
         switch: &Switch,
         shard: usize,
@@ -152,6 +152,7 @@ impl Observer {
         let stats = endpoint.stats();
         let at_rest = calls.is_empty() && counts == Counts::default() && stats == self.seen;
         if at_rest && self.is_stirred {
+            endpoint.rest();
             come_to_rest();
         }
         self.is_stirred = !at_rest;

@@ -140,7 +140,7 @@ impl Shard {
             .set_overloaded(!self.outside.journal.has_reserve());
         let tap = &mut self.tap;
         self.observer.look(
-            &self.endpoint,
+            &mut self.endpoint,
             &self.calls,
             &self.switch,
             self.index,

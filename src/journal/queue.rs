@@ -2,11 +2,15 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::{Full, Position};
 
 /// Facts for which an empty queue keeps room.
 const ROOM: usize = 4_096;
+
+/// How long it is empty before its room and the writer's are given back.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// A bounded queue of facts with their positions.
 pub(super) struct Queue<T> {
@@ -62,13 +66,22 @@ impl<T> Queue<T> {
         Ok(last)
     }
 
-    /// Waits until there is a fact; `false` when the queue is closed and empty.
-    pub(super) fn wait(&self) -> bool {
+    /// Waits until there is a fact; `false` when the queue is closed and empty. Does `rest` if none comes for a while.
+    pub(super) fn wait(&self, rest: impl FnOnce()) -> bool {
         let is_idle = |state: &mut State<T>| state.facts.is_empty() && !state.is_closed;
-        let state = self
+        let (mut state, waited) = self
             .filled
-            .wait_while(self.state(), is_idle)
+            .wait_timeout_while(self.state(), IDLE, is_idle)
             .unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            state.facts.shrink_to_fit();
+            drop(state);
+            rest();
+            state = self
+                .filled
+                .wait_while(self.state(), is_idle)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
         !state.facts.is_empty()
     }
 
@@ -116,12 +129,31 @@ mod tests {
     fn facts_come_out_in_order_with_their_positions() {
         let queue = Queue::new(10);
         assert_eq!(queue.push(&mut vec!['a', 'b', 'c']), Ok(Position(3)));
-        assert!(queue.wait());
+        assert!(queue.wait(|| ()));
         let batch = queue.take(2);
         assert_eq!((batch.facts, batch.first), (vec!['a', 'b'], Position(1)));
         assert_eq!(queue.push(&mut vec!['d']), Ok(Position(4)));
         let batch = queue.take(10);
         assert_eq!((batch.facts, batch.first), (vec!['c', 'd'], Position(3)));
+    }
+
+    #[test]
+    fn a_queue_that_stays_empty_gives_its_room_back() {
+        let queue = Queue::new(ROOM);
+        queue.push(&mut vec!['a'; ROOM]).unwrap();
+        queue.take(ROOM);
+        assert!(queue.state().facts.capacity() >= ROOM);
+        let rested = std::cell::Cell::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while queue.state().facts.capacity() > 0 {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                queue.push(&mut vec!['b']).unwrap();
+            });
+            assert!(queue.wait(|| rested.set(true)));
+        });
+        assert!(rested.get());
     }
 
     #[test]
@@ -146,8 +178,8 @@ mod tests {
         queue.push(&mut vec!['a']).unwrap();
         queue.close();
         assert_eq!(queue.push(&mut vec!['b']), Err(Full));
-        assert!(queue.wait());
+        assert!(queue.wait(|| ()));
         assert_eq!(queue.take(9).facts, ['a']);
-        assert!(!queue.wait());
+        assert!(!queue.wait(|| ()));
     }
 }

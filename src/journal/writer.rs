@@ -15,6 +15,7 @@ use super::queue::{Batch, Queue};
 use super::recent::Written;
 use super::segment::{Disk, Segment, Tail};
 use super::{Position, Settings, Shared, Synced};
+use crate::memory;
 
 /// Facts written at once at most, which bounds how far a segment can grow beyond its length.
 const BATCH: usize = 4_096;
@@ -76,7 +77,14 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
 
     pub(super) fn run(mut self) {
         let mut lines = Vec::new();
-        while self.queue.wait() {
+        loop {
+            let has_more = self.queue.wait(|| {
+                lines = Vec::new();
+                memory::give_back();
+            });
+            if !has_more {
+                return;
+            }
             std::thread::sleep(self.settings.gather);
             let batch = self.queue.take(BATCH);
             let facts = batch.facts.len();

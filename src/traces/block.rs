@@ -58,6 +58,25 @@ impl Open {
         }
     }
 
+    /// Drops the messages whose keys `keeps` doesn't want.
+    pub(super) fn retain(&mut self, keeps: impl Fn(u64) -> bool) {
+        let whole = self.octets.len();
+        let mut end = 0;
+        let mut kept = 0;
+        for at in 0..self.places.len() {
+            let (key, start) = self.places[at];
+            let behind = self.places.get(at + 1).map_or(whole, |(_, next)| *next);
+            if keeps(key) {
+                self.octets.copy_within(start..behind, end);
+                self.places[kept] = (key, end);
+                end += behind - start;
+                kept += 1;
+            }
+        }
+        self.octets.truncate(end);
+        self.places.truncate(kept);
+    }
+
     /// Gives its room back if it is empty.
     pub(super) fn rest(&mut self) {
         if self.octets.is_empty() {
@@ -67,7 +86,7 @@ impl Open {
 
     /// What was gathered, compressed by way of `scratch`; it begins anew with the room it has.
     pub(super) fn close(&mut self, scratch: &mut Vec<u8>) -> Option<Block> {
-        let span = self.span.take()?;
+        let span = self.span.take().filter(|_| !self.places.is_empty())?;
         let mut keys: Vec<u64> = self.places.drain(..).map(|(key, _)| key).collect();
         keys.sort_unstable();
         keys.dedup();

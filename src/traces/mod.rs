@@ -313,7 +313,7 @@ fn keep(traces: &Weak<Traces>) {
         let now = (traces.clock)();
         traces.sweep(now);
         traces.write(now);
-        memory::follow();
+        memory::follow(|| lock(&traces.kept).forget());
     }
 }
 
@@ -390,6 +390,11 @@ impl Kept {
         }
     }
 
+    /// No call is left whose later messages could come.
+    fn forget(&mut self) {
+        self.known = Default::default();
+    }
+
     /// Closes what is old, and everything of calls if that is wanted.
     fn close(&mut self, now: Moment, all: bool) {
         let is_older = |open: &Open, age| open.began().is_some_and(|began| now.since(began) >= age);
@@ -410,7 +415,15 @@ impl Kept {
         };
         let (store, closed) = match class {
             Class::Strangers => {
-                let store = &mut self.strangers;
+                let Self {
+                    strangers: store,
+                    known,
+                    ..
+                } = self;
+                // What has become a call since is with the calls.
+                store
+                    .full
+                    .retain(|key| !known.iter().any(|half| half.contains(&key)));
                 let closed = store.full.close(&mut self.scratch);
                 std::mem::swap(&mut store.full, &mut store.open);
                 (store, closed)

@@ -105,6 +105,39 @@ fn little_is_due_when_it_has_waited() {
 }
 
 #[test]
+fn what_has_become_a_call_is_kept_with_the_calls_alone() {
+    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    let now = Moment::from_secs(1);
+    for (call_id, is_sent) in [("call", false), ("stranger", false), ("call", true)] {
+        let start = match is_sent {
+            true => "SIP/2.0 100 Trying",
+            false => "INVITE sip:a SIP/2.0",
+        };
+        pass(&traces, &mut tap, now, is_sent, &message(start, call_id, 1));
+    }
+    for seconds in [10, 20] {
+        traces.sweep(Moment::from_secs(seconds));
+    }
+    let kept = lock(&traces.kept);
+    let of_strangers: Vec<u8> = kept
+        .strangers
+        .closed
+        .iter()
+        .flat_map(|block| block.unpack())
+        .collect();
+    let call_ids: Vec<&[u8]> = record::records(&of_strangers)
+        .map(|record| scan::call_id(record.octets))
+        .collect();
+    assert_eq!(call_ids, [b"stranger"]);
+    drop(kept);
+    assert_eq!(found(&traces, "call").messages.len(), 2);
+    assert_eq!(found(&traces, "stranger").messages.len(), 1);
+    lock(&traces.kept).forget();
+    assert_eq!(found(&traces, "call").messages.len(), 2);
+}
+
+#[test]
 fn strangers_push_out_strangers_and_no_call() {
     let traces = Traces::unattended(1, None, None, clock).unwrap();
     let mut tap = traces.tap(0);

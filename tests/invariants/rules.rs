@@ -83,7 +83,7 @@ const MAY_IMPORT: [(&str, &[&str]); 22] = [
     ("registrar", &["directory"]),
     ("peers", &["calls", "directory"]),
     ("directory", &["config", "store", "telemetry"]),
-    ("journal", &["calls", "telemetry"]),
+    ("journal", &["calls", "memory", "telemetry"]),
     (
         "store",
         &["calls", "config", "directory", "journal", "telemetry"],

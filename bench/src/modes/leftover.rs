@@ -28,10 +28,11 @@ impl Bench {
         make(&mut self.engine, FIRST, 500.0);
         drain(&mut self.engine);
         blame(report, &std::mem::take(&mut self.engine.exchange.tally));
-        if self.leftover {
-            self.wait_for_nothing()?;
+        if !self.leftover {
+            return memory(self.daemon.pid());
         }
-        memory(self.daemon.pid())
+        self.wait_for_nothing()?;
+        self.memory_at_rest()
     }
 
     /// Waits until calls, dialogs and transactions are gone, says how long that took, and answers what memory is left.
@@ -52,14 +53,19 @@ impl Bench {
         if let Some(late) = late {
             report.fault(format!("{ALLOWED} s after the load is left:{late}"));
         }
-        run(&mut self.engine, &mut Pace::Idle, seconds(5));
-        let after = memory(self.daemon.pid())?;
+        let after = self.memory_at_rest()?;
         report.measure("memory_before_mb", before.anonymous as f64 / 1e6);
         report.measure("memory_after_mb", after.anonymous as f64 / 1e6);
         if after.anonymous > before.anonymous + before.anonymous / 4 + SLACK {
             report.fault("the memory isn't back");
         }
         Ok(after)
+    }
+
+    /// The memory once the daemon has had time to give back what it can.
+    fn memory_at_rest(&mut self) -> io::Result<Memory> {
+        run(&mut self.engine, &mut Pace::Idle, seconds(5));
+        memory(self.daemon.pid())
     }
 
     /// Waits until nothing is alive or patience ends; answers what was left when nothing should have been.

@@ -62,6 +62,14 @@ impl Outbox {
             .map(|(flow, message)| (*flow, &self.octets[message.clone()]))
     }
 
+    /// Gives its room back if it is empty.
+    pub(crate) fn rest(&mut self) {
+        if self.messages.is_empty() {
+            self.octets = Vec::new();
+            self.messages = Vec::new();
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
         self.octets.clear();
