@@ -143,17 +143,12 @@ mod tests {
         queue.push(&mut vec!['a'; ROOM]).unwrap();
         queue.take(ROOM);
         assert!(queue.state().facts.capacity() >= ROOM);
-        let rested = std::cell::Cell::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while queue.state().facts.capacity() > 0 {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                queue.push(&mut vec!['b']).unwrap();
-            });
-            assert!(queue.wait(|| rested.set(true)));
-        });
-        assert!(rested.get());
+        let rest = || {
+            assert_eq!(queue.state().facts.capacity(), 0);
+            queue.push(&mut vec!['b']).unwrap();
+        };
+        assert!(queue.wait(rest));
+        assert_eq!(queue.take(1).facts, ['b']);
     }
 
     #[test]

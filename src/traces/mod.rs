@@ -212,7 +212,7 @@ impl Traces {
             }
         });
         messages.sort_by_key(|(is_sent, captured)| (captured.at, *is_sent));
-        // A stranger's first messages are kept twice when it turns out to be a caller.
+        // A stranger's first messages are kept twice for a while when it turns out to be a caller.
         messages.dedup();
         let mut size = 0;
         let fits = messages
@@ -317,6 +317,11 @@ fn keep(traces: &Weak<Traces>) {
     }
 }
 
+/// Whether either half holds a key.
+fn holds(known: &[HashSet<u64>; 2], key: u64) -> bool {
+    known.iter().any(|half| half.contains(&key))
+}
+
 impl Kept {
     /// Sorts the spare batch in, and empties it.
     fn take_in(&mut self) {
@@ -353,7 +358,7 @@ impl Kept {
     }
 
     fn class_of(&self, key: u64) -> Class {
-        if self.known.iter().any(|half| half.contains(&key)) {
+        if holds(&self.known, key) {
             Class::Calls
         } else {
             Class::Strangers
@@ -421,9 +426,7 @@ impl Kept {
                     ..
                 } = self;
                 // What has become a call since is with the calls.
-                store
-                    .full
-                    .retain(|key| !known.iter().any(|half| half.contains(&key)));
+                store.full.retain(|key| !holds(known, key));
                 let closed = store.full.close(&mut self.scratch);
                 std::mem::swap(&mut store.full, &mut store.open);
                 (store, closed)
