@@ -40,13 +40,33 @@ mod tests {
 
     #[test]
     fn what_is_kept_reads_as_what_came() {
-        let octets = b"OPTIONS sip:a@h SIP/2.0\r\nVia: SIP/2.0/TCP h;branch=z9hG4bKx\r\nFrom: <sip:b@h>;tag=t\r\n\
-            To: <sip:a@h>\r\nCall-ID: i\r\nCSeq: 1 OPTIONS\r\nContent-Length: 2\r\n\r\nabGET".to_vec();
-        let came = lex(&octets, Framing::Stream).expect("a message");
-        let kept = Kept::from(&came);
-        let shown = format!("{came:?}");
-        drop(octets);
-        assert_eq!(format!("{:?}", kept.message()), shown);
-        assert_eq!(kept.message().body(), b"ab");
+        let cases = [
+            (
+                "a body and what is behind it",
+                "OPTIONS sip:a@h SIP/2.0\r\nVia: SIP/2.0/TCP h;branch=z9hG4bKx\r\nFrom: <sip:b@h>;tag=t\r\nTo: <sip:a@h>\r\n\
+                 Call-ID: i\r\nCSeq: 1 OPTIONS\r\nContent-Length: 2\r\n\r\nabGET",
+            ),
+            (
+                "lines before it, folds, a list of Vias, no branch, parts that are empty",
+                "\r\n\r\nINVITE sip:[::1]:5070 SIP/2.0\r\nv: SIP/2.0/UDP [::1]:5070;rport;received=;x,\r\n SIP/2.0/TCP a\r\n\
+                 f: \"A;\r\n B\" <sip:b@h>;tag=\r\nt: sip:a@h;tag=y\r\ni: x@y\r\nCSeq: 7\r\n  INVITE\r\nl: 0\r\n\r\n",
+            ),
+            (
+                "a response without a reason",
+                "SIP/2.0 200\r\nVia: SIP/2.0/UDP h:1;branch=z9hG4bKx;rport=5;received=192.0.2.1\r\nFrom: <sip:b@h>;tag=t\r\n\
+                 To: <sip:a@h>;tag=u\r\nCall-ID: i\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n",
+            ),
+        ];
+        for (case, octets) in cases {
+            let octets = octets.as_bytes().to_vec();
+            let came = lex(&octets, Framing::Stream).expect(case);
+            let kept = Kept::from(&came);
+            let (shown, body) = (format!("{came:?}"), came.body().to_vec());
+            drop(octets);
+            assert_eq!(format!("{:?}", kept.message()), shown, "{case}");
+            assert_eq!(kept.message().body(), body, "{case}");
+            let read_again = lex(kept.message().raw(), Framing::Datagram).expect(case);
+            assert_eq!(format!("{read_again:?}"), shown, "{case}");
+        }
     }
 }
