@@ -234,7 +234,7 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
         path: options.data_dir.clone(),
         source,
     })?;
-    let pool = sqlite_pool(file, options.max_connections)
+    let pool = patiently(async || sqlite_pool(file, options.max_connections).await)
         .await
         .map_err(unreadable)?;
     update(&pool, now).await?;
@@ -319,10 +319,13 @@ async fn look_at(file: &Path) -> sqlx::Result<(Found, Option<Vec<u8>>)> {
     let options = SqliteConnectOptions::new()
         .filename(file)
         .busy_timeout(PATIENCE);
-    let mut connection = SqliteConnection::connect_with(&options).await?;
-    let found = look_with(&mut connection).await;
-    connection.close().await?;
-    found
+    patiently(async || {
+        let mut connection = SqliteConnection::connect_with(&options).await?;
+        let found = look_with(&mut connection).await;
+        connection.close().await?;
+        found
+    })
+    .await
 }
 
 async fn look_with(connection: &mut SqliteConnection) -> sqlx::Result<(Found, Option<Vec<u8>>)> {
@@ -404,6 +407,32 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
     })
 }
 
+/// Tries again while somebody else opens the file too. Where two turn a new file to its write-ahead log, SQLite tells one of them at once
+/// that it is locked, so that they don't wait for each other.
+async fn patiently<T>(mut attempt: impl AsyncFnMut() -> sqlx::Result<T>) -> sqlx::Result<T> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let tried = attempt().await;
+        let locked = tried
+            .as_ref()
+            .is_err_and(|error| sqlite_code(error) == Some(LOCKED));
+        if !locked || tokio::time::Instant::now() >= until {
+            return tried;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// `SQLITE_BUSY`: another connection has the file locked.
+const LOCKED: u32 = 5;
+
+/// The primary result code that SQLite gave.
+fn sqlite_code(error: &sqlx::Error) -> Option<u32> {
+    let code = error.as_database_error()?.code()?;
+    Some(code.parse::<u32>().ok()? & 0xff)
+}
+
 /// Whether a connection can begin a transaction. Where SQLite has ended one by itself, as on a full disk, the driver's rollback fails and it
 /// counts that transaction as open for ever: such a connection is replaced.
 async fn is_free(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
@@ -414,10 +443,8 @@ async fn is_free(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
 fn unopened(file: &Path, error: &sqlx::Error) -> OpenFault {
     /// Primary result codes: read-only, input/output, full, can't open.
     const AROUND: [u32; 4] = [8, 10, 13, 14];
-    let code = error.as_database_error().and_then(|fault| fault.code());
-    let code = code.and_then(|code| code.parse::<u32>().ok());
     let (path, reason) = (file.into(), reason(error));
-    if code.is_some_and(|code| AROUND.contains(&(code & 0xff))) {
+    if sqlite_code(error).is_some_and(|code| AROUND.contains(&code)) {
         OpenFault::Unusable { path, reason }
     } else {
         OpenFault::Unreadable { path, reason }

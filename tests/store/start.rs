@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use futures_util::future::join_all;
 use trunkline::api::token;
 use trunkline::store::{Change, OpenFault, Options, Store};
 use uuid::Uuid;
@@ -12,7 +13,7 @@ use crate::bed::{Bed, NOW, org};
 
 crate::on_both!(
     a_future_migration_is_refused,
-    an_open_twice_is_one_database,
+    opens_at_once_are_one_database,
     a_signing_key_is_rotated,
 );
 
@@ -94,16 +95,21 @@ async fn a_signing_key_is_rotated(bed: &Bed) {
     );
 }
 
-async fn an_open_twice_is_one_database(bed: &Bed) {
-    let (first, second) = tokio::join!(bed.try_open(), bed.try_open());
-    let (first, second) = (first.expect("a store"), second.expect("a store"));
-    assert_eq!(
-        first.keyring().signing_key().id(),
-        second.keyring().signing_key().id()
-    );
-    let org = org(&first, "Org").await;
-    assert_eq!(second.orgs().by_id(org.id).await.expect("an org"), org);
-    second.check().await.expect("it answers");
+async fn opens_at_once_are_one_database(bed: &Bed) {
+    let opened = join_all((0..4).map(|_| bed.try_open())).await;
+    let stores: Vec<_> = opened
+        .into_iter()
+        .map(|open| open.expect("a store"))
+        .collect();
+    let org = org(&stores[0], "Org").await;
+    for store in &stores {
+        assert_eq!(
+            store.keyring().signing_key().id(),
+            stores[0].keyring().signing_key().id()
+        );
+        assert_eq!(store.orgs().by_id(org.id).await.expect("an org"), org);
+        store.check().await.expect("it answers");
+    }
 }
 
 async fn files_are_for_their_owner_alone(bed: &Bed) {
