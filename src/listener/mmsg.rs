@@ -354,12 +354,23 @@ const fn is_unreachable(error: &libc::sock_extended_err) -> bool {
     }
 }
 
-/// Asks the kernel for what [`Incoming`] reads: destination addresses, timestamps, overflow counts and, through the
-/// error queue, ICMP messages. Lets long messages be fragmented, as a datagram can't be sent again in pieces.
-pub(super) fn prepare(socket: &UdpSocket, is_ipv6: bool, buffer_octets: i32) -> io::Result<()> {
+/// Asks the kernel for what [`Incoming`] reads of a socket that will be bound to `address`: destination addresses where that leaves
+/// them open, timestamps, overflow counts and, through the error queue, ICMP messages. Lets long messages be fragmented, as a datagram
+/// can't be sent again in pieces.
+pub(super) fn prepare(
+    socket: &UdpSocket,
+    address: SocketAddr,
+    buffer_octets: i32,
+) -> io::Result<()> {
     let fd = socket.as_raw_fd();
-    if is_ipv6 {
-        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+    let wants_destination = i32::from(address.ip().is_unspecified());
+    if address.is_ipv6() {
+        set_option(
+            fd,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_RECVPKTINFO,
+            wants_destination,
+        )?;
         set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
         set_option(
             fd,
@@ -368,7 +379,7 @@ pub(super) fn prepare(socket: &UdpSocket, is_ipv6: bool, buffer_octets: i32) -> 
             libc::IPV6_PMTUDISC_DONT,
         )?;
     } else {
-        set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+        set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, wants_destination)?;
         set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
         set_option(
             fd,

@@ -43,7 +43,7 @@ pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<std::net::UdpSo
     }
     socket.set_nonblocking(true)?;
     let socket = std::net::UdpSocket::from(socket);
-    mmsg::prepare(&socket, address.is_ipv6(), BUFFER_OCTETS)?;
+    mmsg::prepare(&socket, address, BUFFER_OCTETS)?;
     socket2::SockRef::from(&socket).bind(&address.into())?;
     Ok(socket)
 }

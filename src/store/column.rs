@@ -143,7 +143,11 @@ pub(crate) fn json<V: DeserializeOwned>(text: &str) -> Result<V, Unreadable> {
 }
 
 pub(crate) fn to_json<V: Serialize + ?Sized>(value: &V) -> String {
-    serde_json::to_string(value).expect("plain data with string keys has a JSON form")
+    /// What nearly every text has room in; none is kept for long.
+    const USUAL: usize = 768;
+    let mut text = Vec::with_capacity(USUAL);
+    serde_json::to_writer(&mut text, value).expect("plain data with string keys has a JSON form");
+    String::from_utf8(text).expect("JSON is UTF-8")
 }
 
 /// A value of an enum that is written as its serde name.
