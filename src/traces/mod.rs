@@ -30,9 +30,8 @@ use segments::Segments;
 pub use tap::Tap;
 use tap::{Batch, Shelf};
 
-/// Compressed octets in memory: of messages of calls, less where files hold them too, and of what never became one.
+/// Compressed octets in memory: of messages of calls that no file holds, and of what never became one.
 const CALLS: usize = 6 << 20;
-const WRITTEN: usize = 512 << 10;
 const STRANGERS: usize = 1 << 20;
 /// How often batches are picked up.
 const SWEEP: Duration = Duration::from_millis(50);
@@ -70,7 +69,7 @@ struct Kept {
     /// Where blocks are compressed.
     scratch: Vec<u8>,
     exporter: Option<Exporter>,
-    /// Blocks of calls that no file holds yet.
+    /// Blocks of calls that a file is about to hold.
     unwritten: Vec<Arc<Block>>,
     is_written: bool,
 }
@@ -176,7 +175,7 @@ impl Traces {
         }
     }
 
-    /// Writes the calls whose blocks are closed.
+    /// Writes the calls whose blocks are closed; those that can't be written stay in memory.
     fn write(&self, now: Moment) {
         let Some(segments) = &self.segments else {
             return;
@@ -185,6 +184,10 @@ impl Traces {
         let blocks = std::mem::take(&mut lock(&self.kept).unwritten);
         if let Err(fault) = segments.append(&blocks, now) {
             tracing::warn!(%fault, blocks = blocks.len(), "traces can't be written");
+            let calls = &mut lock(&self.kept).calls;
+            blocks
+                .into_iter()
+                .for_each(|block| calls.hold(block, CALLS));
         }
     }
 
@@ -277,12 +280,8 @@ impl Traces {
                         .cloned(),
                 );
             }
-            // Those that had to make room here before a file held them.
-            for block in kept.unwritten.iter().filter(|block| block.touches(wanted)) {
-                if !closed.iter().any(|known| Arc::ptr_eq(known, block)) {
-                    closed.push(Arc::clone(block));
-                }
-            }
+            let unwritten = kept.unwritten.iter();
+            closed.extend(unwritten.filter(|block| block.touches(wanted)).cloned());
             let files = segments.map_or_else(Vec::new, |segments| {
                 segments.touched(wanted.from, wanted.until)
             });
@@ -412,43 +411,37 @@ impl Kept {
     }
 
     fn close_one(&mut self, class: Class) {
-        let is_written = self.is_written && class == Class::Calls;
-        let limit = match class {
-            Class::Strangers => STRANGERS,
-            Class::Calls if is_written => WRITTEN,
-            Class::Calls => CALLS,
-        };
-        let (store, closed) = match class {
+        match class {
             Class::Strangers => {
                 let Self {
-                    strangers: store,
-                    known,
-                    ..
+                    strangers, known, ..
                 } = self;
                 // What has become a call since is with the calls.
-                store.full.retain(|key| !holds(known, key));
-                let closed = store.full.close(&mut self.scratch);
-                std::mem::swap(&mut store.full, &mut store.open);
-                (store, closed)
+                strangers.full.retain(|key| !holds(known, key));
+                let closed = strangers.full.close(&mut self.scratch);
+                std::mem::swap(&mut strangers.full, &mut strangers.open);
+                if let Some(block) = closed {
+                    strangers.hold(Arc::new(block), STRANGERS);
+                }
             }
-            Class::Calls => {
-                let store = &mut self.calls;
-                let closed = store.open.close(&mut self.scratch);
-                (store, closed)
-            }
-        };
-        let Some(block) = closed.map(Arc::new) else {
-            return;
-        };
-        store.held += block.size();
-        store.closed.push_back(Arc::clone(&block));
-        while store.held > limit
-            && let Some(oldest) = store.closed.pop_front()
-        {
-            store.held -= oldest.size();
+            Class::Calls => match self.calls.open.close(&mut self.scratch).map(Arc::new) {
+                Some(block) if self.is_written => self.unwritten.push(block),
+                Some(block) => self.calls.hold(block, CALLS),
+                None => {}
+            },
         }
-        if is_written {
-            self.unwritten.push(block);
+    }
+}
+
+impl Store {
+    /// Keeps a block; the oldest go until all are within `limit`.
+    fn hold(&mut self, block: Arc<Block>, limit: usize) {
+        self.held += block.size();
+        self.closed.push_back(block);
+        while self.held > limit
+            && let Some(oldest) = self.closed.pop_front()
+        {
+            self.held -= oldest.size();
         }
     }
 }

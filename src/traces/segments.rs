@@ -81,7 +81,7 @@ impl Segments {
     /// Appends blocks, and removes what has become too old or too much.
     ///
     /// # Errors
-    /// The disk's; what was to be written is lost, and the next block begins a new segment.
+    /// The disk's; some may have been written, and the next block begins a new segment.
     pub(super) fn append(
         &mut self,
         blocks: &[std::sync::Arc<Block>],

@@ -207,10 +207,35 @@ fn what_no_file_holds_yet_is_found_however_much_it_is() {
         tap.hand_on();
         traces.sweep(now);
     }
-    assert!(lock(&traces.kept).calls.held < WRITTEN + block::FULL);
     assert_eq!(found(&traces, "call 0").messages.len(), 1);
     traces.write(now);
     assert_eq!(found(&traces, "call 0").messages.len(), 1);
+    assert_eq!(lock(&traces.kept).calls.held, 0, "files hold them");
+}
+
+#[test]
+fn what_no_file_takes_stays_in_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk(&directory);
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    std::fs::remove_dir_all(&disk.directory).unwrap();
+    let mut tap = traces.tap(0);
+    for at in [1, 100] {
+        let octets = message("INVITE sip:a SIP/2.0", &format!("call {at}"), 1);
+        pass(&traces, &mut tap, Moment::from_secs(at), true, &octets);
+        pass(&traces, &mut tap, Moment::from_secs(at + 10), false, b"");
+    }
+    assert!(lock(&traces.kept).unwritten.is_empty());
+    for call_id in ["call 1", "call 100"] {
+        assert_eq!(found(&traces, call_id).messages.len(), 1, "{call_id}");
+    }
+    std::fs::create_dir(&disk.directory).unwrap();
+    let octets = message("INVITE sip:a SIP/2.0", "late", 1);
+    pass(&traces, &mut tap, Moment::from_secs(190), true, &octets);
+    traces.finish();
+    for call_id in ["call 1", "call 100", "late"] {
+        assert_eq!(found(&traces, call_id).messages.len(), 1, "{call_id}");
+    }
 }
 
 #[test]
