@@ -5,12 +5,14 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Connection as _, PgPool, SqliteConnection};
+use tokio::time::sleep;
 use trunkline_sip::moment::Moment;
 
 use super::error::Error;
@@ -416,16 +418,20 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
 /// that it is locked, so that they don't wait for each other.
 async fn patiently<T>(mut attempt: impl AsyncFnMut() -> sqlx::Result<T>) -> sqlx::Result<T> {
     const PAUSE: Duration = Duration::from_millis(20);
-    let until = tokio::time::Instant::now() + PATIENCE;
+    let mut patience = pin!(sleep(PATIENCE));
     loop {
         let tried = attempt().await;
-        let locked = tried
+        let is_locked = tried
             .as_ref()
             .is_err_and(|error| sqlite_code(error) == Some(LOCKED));
-        if !locked || tokio::time::Instant::now() >= until {
+        if !is_locked {
             return tried;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::select! {
+            biased;
+            () = &mut patience => return tried,
+            () = sleep(PAUSE) => {}
+        }
     }
 }
 
