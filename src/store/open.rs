@@ -321,13 +321,10 @@ async fn look_at(file: &Path) -> sqlx::Result<(Found, Option<Vec<u8>>)> {
     let options = SqliteConnectOptions::new()
         .filename(file)
         .busy_timeout(PATIENCE);
-    patiently(async || {
-        let mut connection = SqliteConnection::connect_with(&options).await?;
-        let found = look_with(&mut connection).await;
-        connection.close().await?;
-        found
-    })
-    .await
+    let mut connection = SqliteConnection::connect_with(&options).await?;
+    let found = look_with(&mut connection).await;
+    connection.close().await?;
+    found
 }
 
 async fn look_with(connection: &mut SqliteConnection) -> sqlx::Result<(Found, Option<Vec<u8>>)> {
