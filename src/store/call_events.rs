@@ -1,11 +1,12 @@
-//! What a call's row tells at each stage of the call: the data of its events.
+//! What a call's row tells at each stage of the call: its events, and their data when they are read.
 
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, maybe, moment, written};
-use super::event::{EventType, NewEvent};
+use super::event::{EventType, NewEvent, body};
+use super::events::Event;
 use crate::calls::record::Status;
 
 /// A call's row once some facts were projected; what isn't known yet is `None`.
@@ -30,6 +31,15 @@ pub(super) struct CallRow {
     pub(super) reason: Option<String>,
     pub(super) hangup_by: Option<String>,
 }
+/// The columns of a [`CallRow`].
+macro_rules! call_columns {
+    () => {
+        "id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number, from_e164, to_e164,
+            started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by"
+    };
+}
+pub(super) use call_columns;
+
 from_row!(CallRow {
     id,
     org_id,
@@ -60,7 +70,8 @@ pub(super) struct Stages {
     pub(super) ended: bool,
 }
 
-/// The data of a call's events. Names are those of the call resource.
+/// The data of a call's events. Names are those of the call resource. An event keeps its JSON octet by octet: a field that comes new
+/// stays out of what happened before it did.
 #[derive(Serialize)]
 struct Data<'c> {
     call_id: Uuid,
@@ -82,6 +93,13 @@ struct Data<'c> {
     hangup_by: Option<&'c str>,
 }
 
+/// What lies between a call's beginning and its end.
+const STAGES: [(EventType, Status); 3] = [
+    (EventType::CallStarted, Status::Queued),
+    (EventType::CallRinging, Status::Ringing),
+    (EventType::CallAnswered, Status::InProgress),
+];
+
 impl CallRow {
     /// The events of these stages, in their order. Each shows the call as it stood then, however late it is told.
     pub(super) fn events(&self, stages: Stages) -> Vec<NewEvent> {
@@ -93,50 +111,53 @@ impl CallRow {
         let ringing = self.ringing_at.filter(|_| stages.ringing);
         let answered = self.answered_at.filter(|_| stages.answered);
         let ended = self.ended_at.filter(|_| stages.ended);
-        let end = if self.status == Status::Refused.as_str() {
+        let between = STAGES.into_iter().zip([queued, ringing, answered]);
+        between
+            .filter_map(|((kind, _), at)| Some(self.event(kind, at?)))
+            .chain(ended.map(|at| self.end(at)))
+            .collect()
+    }
+
+    /// What the row says of a stage that was reached isn't changed any more, but for the contact.
+    fn event(&self, kind: EventType, at: Moment) -> NewEvent {
+        NewEvent::of_call(self.org_id, kind, self.id, self.contact_id, at)
+    }
+
+    fn end(&self, at: Moment) -> NewEvent {
+        if self.status == Status::Lost.as_str() {
+            // A guess: the row may learn better, and this was told.
+            let kind = EventType::CallEnded;
+            return NewEvent::of(self.org_id, kind, self.id, &self.at(kind.as_str()), at);
+        }
+        let kind = if self.status == Status::Refused.as_str() {
             EventType::CallRefused
         } else {
             EventType::CallEnded
         };
-        [
-            (EventType::CallStarted, Status::Queued.as_str(), queued),
-            (EventType::CallRinging, Status::Ringing.as_str(), ringing),
-            (
-                EventType::CallAnswered,
-                Status::InProgress.as_str(),
-                answered,
-            ),
-            (end, &*self.status, ended),
-        ]
-        .into_iter()
-        .filter_map(|(kind, status, at)| {
-            let at = at?;
-            let data = self.at_stage(kind, status);
-            Some(NewEvent::of(self.org_id, kind, self.id, &data, at))
-        })
-        .collect()
+        self.event(kind, at)
     }
 
-    fn at_stage<'c>(&'c self, kind: EventType, status: &'c str) -> Data<'c> {
-        let (ringing, answered, ended) = match kind {
-            EventType::CallStarted => (false, false, false),
-            EventType::CallRinging => (true, false, false),
-            EventType::CallAnswered => (true, true, false),
-            EventType::CallEnded
-            | EventType::CallRefused
-            | EventType::TransferUpdated
-            | EventType::TrunkRegistered
-            | EventType::TrunkLost
-            | EventType::HandoffCreated
-            | EventType::KeyRevoked => (true, true, true),
+    /// The JSON of an event that [`Tells::Call`](super::event::Tells), with the call's contact as it stood then.
+    pub(super) fn told(&self, event: &Event, contact: Option<Uuid>, at: Moment) -> String {
+        let data = Data {
+            contact_id: contact,
+            ..self.at(&event.kind)
         };
+        body(event.id, &event.kind, at, &data)
+    }
+
+    /// The call as it stood when an event of this type happened.
+    fn at(&self, kind: &str) -> Data<'_> {
+        let stage = STAGES.iter().position(|(stage, _)| stage.as_str() == kind);
+        let [ringing, answered, ended] =
+            [1, 2, 3].map(|reached| stage.is_none_or(|stage| stage >= reached));
         Data {
             call_id: self.id,
             session_id: self.session_id,
             agent_id: self.agent_id,
             contact_id: self.contact_id,
             direction: self.direction.as_deref(),
-            status,
+            status: stage.map_or(&*self.status, |stage| STAGES[stage].1.as_str()),
             from_number: self.from_number.as_deref(),
             to_number: self.to_number.as_deref(),
             from_e164: self.from_e164.as_deref(),

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::column::{count, from_row, json, maybe, micros, moment, named, to_json};
 use super::error::{Error, Kind, Wrong};
 use super::event::{EventType, NewEvent};
+use super::events;
 use super::page::{Page, Position};
 use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::rows::{self, Insert};
@@ -251,9 +252,10 @@ impl Deliveries<'_> {
         taken.sort_unstable_by_key(|delivery| (delivery.next_attempt_at, delivery.id));
         let mut held = Vec::with_capacity(taken.len());
         for delivery in taken {
-            let sql = "SELECT body FROM events WHERE id = $1";
-            let (body,) = fetch_one!(writing, sql, delivery.event_id)?;
-            held.push(Held { delivery, body });
+            // A delivery goes with its event.
+            if let Some(body) = events::body(writing.source(), delivery.event_id).await? {
+                held.push(Held { delivery, body });
+            }
         }
         writing.commit().await?;
         Ok(held)
@@ -363,9 +365,8 @@ impl Deliveries<'_> {
             "SELECT * FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND id = $3";
         let row: Option<Delivery> = fetch_optional!(reading, sql, org, webhook, delivery)?;
         let delivery = row.ok_or(Wrong::Absent(Kind::Delivery))?;
-        let sql = "SELECT body FROM events WHERE org_id = $1 AND id = $2";
-        let body: Option<(String,)> = fetch_optional!(reading, sql, org, delivery.event_id)?;
-        let (body,) = body.ok_or(Wrong::Absent(Kind::Delivery))?;
+        let body = events::body(reading.source(), delivery.event_id).await?;
+        let body = body.ok_or(Wrong::Absent(Kind::Delivery))?;
         Ok(Held { delivery, body })
     }
 

@@ -74,14 +74,23 @@ pub struct NewEvent {
     pub(super) org: Uuid,
     pub(super) kind: EventType,
     pub(super) at: Moment,
-    pub(super) body: String,
+    pub(super) tells: Tells,
+}
+
+/// What an event's row holds of its JSON.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Tells {
+    /// All of it.
+    Whole(String),
+    /// The call whose row tells the rest, and its contact, which a row may learn later.
+    Call { call: Uuid, contact: Option<Uuid> },
 }
 
 /// The JSON of an event, in this order.
 #[derive(Serialize)]
 struct Body<'d, D> {
     id: Uuid,
-    r#type: EventType,
+    r#type: &'d str,
     timestamp: String,
     data: &'d D,
 }
@@ -104,21 +113,42 @@ impl NewEvent {
         Self::with_id(repeatable_id(kind, subject, at), org, kind, data, at)
     }
 
+    /// What happened to a call whose row says the rest: its JSON is made when it is read.
+    pub(super) fn of_call(
+        org: Uuid,
+        kind: EventType,
+        call: Uuid,
+        contact: Option<Uuid>,
+        at: Moment,
+    ) -> Self {
+        Self {
+            id: repeatable_id(kind, call, at),
+            org,
+            kind,
+            at,
+            tells: Tells::Call { call, contact },
+        }
+    }
+
     fn with_id(id: Uuid, org: Uuid, kind: EventType, data: &impl Serialize, at: Moment) -> Self {
-        let body = Body {
-            id,
-            r#type: kind,
-            timestamp: written(at),
-            data,
-        };
         Self {
             id,
             org,
             kind,
             at,
-            body: to_json(&body),
+            tells: Tells::Whole(body(id, kind.as_str(), at, data)),
         }
     }
+}
+
+/// An event's JSON.
+pub(super) fn body(id: Uuid, kind: &str, at: Moment, data: &impl Serialize) -> String {
+    to_json(&Body {
+        id,
+        r#type: kind,
+        timestamp: written(at),
+        data,
+    })
 }
 
 /// A UUIDv7 whose random part comes of what it names.
@@ -176,10 +206,10 @@ mod tests {
         let event = NewEvent::of(ORG, EventType::KeyRevoked, ORG, &json!({"a": 1}), AT);
         let id = event.id;
         assert_eq!(
-            event.body,
-            format!(
+            event.tells,
+            Tells::Whole(format!(
                 r#"{{"id":"{id}","type":"key.revoked","timestamp":"2026-01-31T12:00:00.123Z","data":{{"a":1}}}}"#
-            )
+            ))
         );
     }
 }

@@ -12,12 +12,13 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Store;
-use super::column::{from_row, micros};
+use super::call_events::{CallRow, call_columns};
+use super::column::{from_row, micros, moment};
 use super::deliveries;
 use super::error::Error;
-use super::event::NewEvent;
+use super::event::{NewEvent, Tells};
 use super::feed::Signal;
-use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::rows::{self, Insert};
 
 /// Serialises the numbering on PostgreSQL. Taken before that of the change feed, never after it.
@@ -38,12 +39,76 @@ pub struct Event {
     /// Its JSON.
     pub body: String,
 }
-from_row!(Event {
+
+/// An event's row.
+struct Recorded {
+    seq: i64,
+    id: Uuid,
+    kind: String,
+    /// Empty: the call's row tells.
+    body: String,
+    call_id: Option<Uuid>,
+    contact_id: Option<Uuid>,
+    created_at: Moment,
+}
+from_row!(Recorded {
     seq,
     id,
     kind,
-    body
+    body,
+    call_id,
+    contact_id,
+    created_at: moment,
 });
+
+/// Reads rows; `$which` goes on after the table.
+macro_rules! recorded {
+    ($which:literal) => {
+        concat!(
+            "SELECT seq, id, type AS kind, body, call_id, contact_id, created_at FROM events WHERE ",
+            $which
+        )
+    };
+}
+
+impl Recorded {
+    /// The call whose row is needed to tell it.
+    fn teller(&self) -> Option<Uuid> {
+        self.call_id.filter(|_| self.body.is_empty())
+    }
+
+    /// `None`, if the call that tells it isn't there.
+    fn told(self, call: Option<&CallRow>) -> Option<Event> {
+        let is_whole = self.teller().is_none();
+        let (contact, at) = (self.contact_id, self.created_at);
+        let mut event = Event {
+            seq: self.seq,
+            id: self.id,
+            kind: self.kind,
+            body: self.body,
+        };
+        if !is_whole {
+            event.body = call?.told(&event, contact, at);
+        }
+        Some(event)
+    }
+}
+
+/// The JSON of the event of this id, if it is kept.
+pub(super) async fn body(mut from: Source<'_>, id: Uuid) -> Result<Option<String>, Error> {
+    let event: Option<Recorded> = fetch_optional!(from, recorded!("id = $1"), id)?;
+    let Some(event) = event else {
+        return Ok(None);
+    };
+    let call: Option<CallRow> = match event.teller() {
+        Some(call) => {
+            let sql = concat!("SELECT ", call_columns!(), " FROM calls WHERE id = $1");
+            fetch_optional!(from, sql, call)?
+        }
+        None => None,
+    };
+    Ok(event.told(call.as_ref()).map(|event| event.body))
+}
 
 /// The events.
 #[derive(Copy, Clone, Debug)]
@@ -90,7 +155,7 @@ pub(super) async fn append(writing: &mut Writing, events: &[NewEvent]) -> Result
 }
 
 const RECORD: Insert = Insert {
-    into: "events (id, org_id, type, body, created_at)",
+    into: "events (id, org_id, type, body, call_id, contact_id, created_at)",
     ending: " ON CONFLICT (id) DO NOTHING",
 };
 
@@ -102,11 +167,17 @@ async fn insert<'e>(
     let rows: Vec<_> = events
         .iter()
         .map(|event| {
+            let (body, call, contact) = match &event.tells {
+                Tells::Whole(body) => (body.as_str(), None, None),
+                Tells::Call { call, contact } => ("", Some(*call), *contact),
+            };
             [
                 event.id.into(),
                 event.org.into(),
                 event.kind.as_str().into(),
-                event.body.as_str().into(),
+                body.into(),
+                call.into(),
+                contact.into(),
                 micros(event.at).into(),
             ]
         })
@@ -163,8 +234,24 @@ impl Events<'_> {
     /// [`Broke`](super::Broke) alone.
     pub async fn since(self, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>, Error> {
         let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT seq, id, type AS kind, body FROM events WHERE org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3";
-        fetch_all!(reading, sql, org, seq, i64::from(limit))
+        let sql = recorded!("org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
+        let rows: Vec<Recorded> = fetch_all!(reading, sql, org, seq, i64::from(limit))?;
+        let mut calls = HashMap::new();
+        if let (true, Some(last)) = (rows.iter().any(|row| row.teller().is_some()), rows.last()) {
+            let sql = concat!(
+                "SELECT ",
+                call_columns!(),
+                " FROM calls WHERE id IN (SELECT call_id FROM events WHERE org_id = $1 AND seq > $2 AND seq <= $3)"
+            );
+            let rows: Vec<CallRow> = fetch_all!(reading, sql, org, seq, last.seq)?;
+            calls.extend(rows.into_iter().map(|row| (row.id, row)));
+        }
+        // What was forgotten meanwhile isn't told.
+        let told = rows.into_iter().filter_map(|row| {
+            let call = row.teller().and_then(|call| calls.get(&call));
+            row.told(call)
+        });
+        Ok(told.collect())
     }
 
     /// Which orgs have events after `seq`, and the number up to which that is known.

@@ -40,6 +40,7 @@ const MIGRATIONS: &[Migration] = migrations![
     12 "0012_draining_nodes",
     13 "0013_between_nodes",
     14 "0014_handoffs_together",
+    15 "0015_events_of_calls",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -10,7 +10,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Store;
-use super::call_events::{CallRow, Stages};
+use super::call_events::{CallRow, Stages, call_columns};
 use super::calls::Calls;
 use super::column::{micros, to_json};
 use super::error::Error;
@@ -79,10 +79,11 @@ impl Calls<'_> {
         transfers::close_lost(&mut writing, node, boot, now).await?;
         let closed: Vec<CallRow> = fetch_all!(
             writing,
-            "UPDATE calls SET status = $3, ended_at = $4, hangup_by = $5, reason = $6
-             WHERE node = $1 AND boot < $2 AND ended_at IS NULL
-             RETURNING id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number,
-                 from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by",
+            concat!(
+                "UPDATE calls SET status = $3, ended_at = $4, hangup_by = $5, reason = $6
+                 WHERE node = $1 AND boot < $2 AND ended_at IS NULL RETURNING ",
+                call_columns!()
+            ),
             i64::from(node),
             boot,
             Status::Lost.as_str(),
@@ -297,7 +298,8 @@ const MERGED: Insert = Insert {
 };
 
 /// A final status stays, but for `lost`, which was a guess.
-const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
+const MERGE: &str = concat!(
+    " ON CONFLICT (id) DO UPDATE SET
     session_id = COALESCE(calls.session_id, excluded.session_id),
     agent_id = COALESCE(calls.agent_id, excluded.agent_id),
     contact_id = COALESCE(calls.contact_id, excluded.contact_id),
@@ -330,8 +332,9 @@ const MERGE: &str = " ON CONFLICT (id) DO UPDATE SET
         THEN excluded.hangup_by ELSE calls.hangup_by END,
     ended_at = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
         THEN excluded.ended_at ELSE calls.ended_at END
-    RETURNING id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number, from_e164, to_e164,
-        started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by";
+    RETURNING ",
+    call_columns!()
+);
 
 /// Writes rows, and gives them as they are then. To be given back each row costs as much as to write it, so those of calls
 /// that are new aren't: they are what was written.

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use trunkline::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
 use trunkline::store::{
-    Attempt, DeliveryState, EventType, Held, NewEvent, NewHandoff, NewWebhook, Outcome, Password,
-    Store, WebhookChange,
+    Attempt, DeliveryState, Event, EventType, Held, NewEvent, NewHandoff, NewWebhook, Outcome,
+    Password, Store, WebhookChange,
 };
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -19,6 +19,7 @@ crate::on_both!(
     a_call_tells_each_stage_once,
     a_refused_call_says_so,
     calls_that_died_with_a_node_end,
+    what_was_told_stays_octet_by_octet,
     writes_tell_what_they_did,
     readers_never_miss_a_number,
     another_node_learns_within_a_second,
@@ -160,6 +161,88 @@ async fn calls_that_died_with_a_node_end(bed: &Bed) {
     let told = told(&store, org).await;
     assert_eq!(kinds(&told[3..]), ["call.ended", "call.ended"]);
     assert_eq!(told[4].1["status"], "completed");
+}
+
+/// Whatever the call's row learns afterwards, in a stream and in a delivery alike.
+async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
+    let store = bed.open().await;
+    let org = org(&store, "Ours").await.id;
+    let new = NewWebhook {
+        url: "https://example.com/".to_owned(),
+        description: None,
+        types: Vec::new(),
+        enabled: true,
+    };
+    let secret = Password::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    let made = store.webhooks().create(org, &new, &secret, NOW).await;
+    let webhook = made.expect("a webhook").id;
+    let calls = store.calls();
+    let (facts, contact) = (life(org, 1, Status::Completed), Uuid::from_u128(9));
+    let known = Fact::Contact {
+        call: Uuid::from_u128(1),
+        org,
+        contact,
+    };
+    let batches: [Vec<Fact>; 4] = [
+        vec![facts[0].clone()],
+        vec![known, facts[1].clone()],
+        vec![facts[2].clone()],
+        vec![facts[3].clone()],
+    ];
+    let mut kept = Vec::new();
+    for (turn, batch) in batches.iter().enumerate() {
+        if turn == 3 {
+            let closed = calls.close_lost(RUN.node, RUN.boot + 1, later(2)).await;
+            assert_eq!(closed.expect("closed"), 1);
+            kept = grown(&store, org, kept).await;
+        }
+        calls.project(RUN, batch).await.expect("projected");
+        kept = grown(&store, org, kept).await;
+    }
+    let told = told(&store, org).await;
+    let [started, ringing, answered, lost, ended] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(started.1["contact_id"], Value::Null);
+    for (kind, data) in [ringing, answered, lost, ended] {
+        assert_eq!(data["contact_id"], contact.to_string(), "{kind}");
+        assert_fits(kind, data);
+    }
+    assert_eq!(
+        (&lost.1["sip_code"], &lost.1["status"]),
+        (&Value::Null, &json!("lost"))
+    );
+    assert_eq!(
+        (&ended.1["sip_code"], &ended.1["status"]),
+        (&json!(200), &json!("completed"))
+    );
+    let lease = Duration::from_secs(90);
+    let held = store
+        .deliveries()
+        .hold(webhook, "node", 10, lease, later(9))
+        .await;
+    let mut held = held.expect("held");
+    held.sort_by_key(|held| {
+        kept.iter()
+            .position(|event| event.id == held.delivery.event_id)
+    });
+    let sent: Vec<_> = held.iter().map(|held| &held.body).collect();
+    assert_eq!(
+        sent,
+        kept.iter().map(|event| &event.body).collect::<Vec<_>>()
+    );
+    for Held { delivery, body } in &held {
+        let again = store.deliveries().by_id(org, webhook, delivery.id).await;
+        assert_eq!(again.expect("kept").body, *body);
+    }
+}
+
+/// The org's events, one more or some, which begin with those that it had.
+async fn grown(store: &Store, org: Uuid, had: Vec<Event>) -> Vec<Event> {
+    let events = store.events().since(org, 0, 1000).await.expect("events");
+    assert!(events.len() > had.len(), "{events:?}");
+    assert_eq!(events[..had.len()], had);
+    events
 }
 
 async fn writes_tell_what_they_did(bed: &Bed) {
