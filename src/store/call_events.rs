@@ -137,7 +137,7 @@ impl CallRow {
         self.event(kind, at)
     }
 
-    /// The JSON of an event that [`Tells::Call`](super::event::Tells), with the call's contact as it stood then.
+    /// The JSON of an event of this call, with the contact that the call had then.
     pub(super) fn told(&self, event: &Event, contact: Option<Uuid>, at: Moment) -> String {
         let data = Data {
             contact_id: contact,
