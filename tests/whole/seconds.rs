@@ -22,9 +22,9 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Beyond this the change isn't followed at all.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// Each change is made and unmade so often that three of four are in time. One may be late: other tests have the machine as well, and a
-/// daemon that stands still for a moment isn't one that doesn't follow. A machine may be slow for as long as a dozen of turns take.
+/// daemon that stands still for a moment isn't one that doesn't follow.
 const FEWEST: usize = 4;
-const MOST: usize = 40;
+const MOST: usize = 12;
 
 /// Whether so many in time are enough.
 fn are_enough(prompt: usize, turns: usize) -> bool {
