@@ -31,6 +31,7 @@ pub(super) struct CallRow {
     pub(super) reason: Option<String>,
     pub(super) hangup_by: Option<String>,
 }
+
 /// The columns of a [`CallRow`].
 macro_rules! call_columns {
     () => {

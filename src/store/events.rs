@@ -45,8 +45,9 @@ struct Recorded {
     seq: i64,
     id: Uuid,
     kind: String,
-    /// Empty: the call's row tells.
+    /// Empty where a call tells.
     body: String,
+    /// The call whose row tells the rest.
     call_id: Option<Uuid>,
     contact_id: Option<Uuid>,
     created_at: Moment,
@@ -72,23 +73,16 @@ macro_rules! recorded {
 }
 
 impl Recorded {
-    /// The call whose row is needed to tell it.
-    fn teller(&self) -> Option<Uuid> {
-        self.call_id.filter(|_| self.body.is_empty())
-    }
-
     /// `None`, if the call that tells it isn't there.
     fn told(self, call: Option<&CallRow>) -> Option<Event> {
-        let is_whole = self.teller().is_none();
-        let (contact, at) = (self.contact_id, self.created_at);
         let mut event = Event {
             seq: self.seq,
             id: self.id,
             kind: self.kind,
             body: self.body,
         };
-        if !is_whole {
-            event.body = call?.told(&event, contact, at);
+        if self.call_id.is_some() {
+            event.body = call?.told(&event, self.contact_id, self.created_at);
         }
         Some(event)
     }
@@ -100,7 +94,7 @@ pub(super) async fn body(mut from: Source<'_>, id: Uuid) -> Result<Option<String
     let Some(event) = event else {
         return Ok(None);
     };
-    let call: Option<CallRow> = match event.teller() {
+    let call: Option<CallRow> = match event.call_id {
         Some(call) => {
             let sql = concat!("SELECT ", call_columns!(), " FROM calls WHERE id = $1");
             fetch_optional!(from, sql, call)?
@@ -237,7 +231,7 @@ impl Events<'_> {
         let sql = recorded!("org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
         let rows: Vec<Recorded> = fetch_all!(reading, sql, org, seq, i64::from(limit))?;
         let mut calls = HashMap::new();
-        if let (true, Some(last)) = (rows.iter().any(|row| row.teller().is_some()), rows.last()) {
+        if let (true, Some(last)) = (rows.iter().any(|row| row.call_id.is_some()), rows.last()) {
             let sql = concat!(
                 "SELECT ",
                 call_columns!(),
@@ -248,7 +242,7 @@ impl Events<'_> {
         }
         // What was forgotten meanwhile isn't told.
         let told = rows.into_iter().filter_map(|row| {
-            let call = row.teller().and_then(|call| calls.get(&call));
+            let call = row.call_id.and_then(|call| calls.get(&call));
             row.told(call)
         });
         Ok(told.collect())
