@@ -1,6 +1,7 @@
 //! Bodies: media descriptions keep what decides whether a call can be, everything else is blanked.
 
-use super::{Anonymiser, blank, cut_at, is_in};
+use super::treatment::is_in;
+use super::{Anonymiser, blank, cut_at};
 
 /// Attributes of SDP that are nobody's (RFC 8866 §6 and what phones add).
 const ATTRIBUTES: [&str; 33] = [
