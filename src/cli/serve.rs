@@ -160,8 +160,11 @@ async fn serve(
             ends.next().await;
             api.drain();
             engine.drain().await;
-            recording.drain().await;
-            drain(&engine, config.limits.drain_timeout, &mut ends).await;
+            // A database that is away must not keep a second signal waiting.
+            tokio::join!(
+                recording.drain(),
+                drain(&engine, config.limits.drain_timeout, &mut ends)
+            );
             engine.hang_up_all().await;
             tokio::time::timeout(LAST_BYES, emptied(&engine)).await.ok();
             // The registrations were taken back when draining began.
@@ -174,7 +177,7 @@ async fn serve(
     reloading.abort();
     server.stop().await;
     engine.stop().await;
-    recording.end().await;
+    recording.end(ends.next()).await;
     courier.stop().await;
     store.close().await;
     tracing::info!("ended");

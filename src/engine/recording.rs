@@ -15,6 +15,8 @@ use crate::store::{self, Store};
 
 /// How often a lease is renewed while it lasts.
 const RENEWALS: u32 = 3;
+/// How often a run that ends asks whether the database takes its last facts. Where it takes none they stay in the journal.
+const LAST_FACTS: Duration = Duration::from_secs(10);
 
 /// Why recording can't begin.
 #[derive(Debug, thiserror::Error)]
@@ -100,17 +102,39 @@ impl Recording {
         }
     }
 
-    /// Waits until every fact is a row, and tells the other nodes that this one is gone. All other handles of the journal must be gone.
-    pub async fn end(self) {
+    /// Waits until every fact is a row, and tells the other nodes that this one is gone. Facts that the database doesn't take stay in the
+    /// journal for the next start, and so do all that are left once somebody insists. All other handles of the journal must be gone.
+    pub async fn end(mut self, insisted: impl Future<Output = ()>) {
         self.lease.abort();
+        let condition = self.journal.condition();
         drop(self.journal);
-        if self.projecting.await.is_err() {
-            tracing::error!("the projector had panicked");
-        }
-        let ended = self.store.nodes();
-        if let Err(error) = ended.renew(self.run, Duration::ZERO, clock::now()).await {
-            tracing::warn!(%error, "other nodes wait until this one's lease has expired");
-        }
+        let refused = async {
+            loop {
+                tokio::time::sleep(LAST_FACTS).await;
+                if condition.store_refuses() {
+                    return;
+                }
+            }
+        };
+        let why = tokio::select! {
+            projected = &mut self.projecting => {
+                if projected.is_err() {
+                    tracing::error!("the projector had panicked");
+                }
+                let gone = self.store.nodes().renew(self.run, Duration::ZERO, clock::now());
+                if let Err(error) = gone.await {
+                    tracing::warn!(%error, "other nodes wait until this one's lease has expired");
+                }
+                return;
+            }
+            () = refused => "the database takes none",
+            () = insisted => "a further signal came",
+        };
+        self.projecting.abort();
+        tracing::warn!(
+            why,
+            "ended with facts of calls in the journal: the next start takes them up"
+        );
     }
 }
 

@@ -25,11 +25,16 @@ impl Condition {
     pub fn state(&self) -> State {
         if self.disk_refuses.load(Ordering::Relaxed) {
             State::Failing
-        } else if self.store_refuses.load(Ordering::Relaxed) {
+        } else if self.store_refuses() {
             State::Waiting
         } else {
             State::Ok
         }
+    }
+
+    /// Whether the store took none when it was last asked; tells of the store also once the writer has ended.
+    pub fn store_refuses(&self) -> bool {
+        self.store_refuses.load(Ordering::Relaxed)
     }
 
     /// Whether the disk refuses from now on; returns whether that is news.

@@ -2,6 +2,7 @@
 
 mod control;
 mod doctor;
+mod ending;
 mod enrolment;
 mod examples;
 #[path = "../calls/harness/mod.rs"]

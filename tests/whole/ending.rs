@@ -1,0 +1,61 @@
+//! A daemon that is told to end while another program holds its database: it ends, and the next start has what happened.
+
+use std::time::Duration;
+
+use crate::harness::{Daemon, Deadline, House, http, tools};
+
+/// Far beyond what it takes, since other tests may have the machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Has a call whose records wait while the database is held, ends the daemon, and looks at what the next one knows. Returns what the
+/// first one logged.
+fn ended(end: impl FnOnce(&mut Daemon) -> bool) -> String {
+    let mut daemon = House::new().serve();
+    let database = daemon.house.folder.path().join("data/trunkline.db");
+    let holder = rusqlite::Connection::open(database).expect("the database opens");
+    holder.execute_batch("BEGIN IMMEDIATE").expect("it is held");
+    daemon.caller().play("caller_hangs_up").finish();
+    let waits = Deadline::after(LIMIT).poll(|| {
+        let (_, ready) = http::get(daemon.house.http, "/readyz", None)?;
+        ready.contains(r#""journal":"waiting""#).then_some(())
+    });
+    assert!(waits.is_some(), "nobody is told that records wait");
+    assert!(end(&mut daemon), "it didn't end");
+    let log = daemon.log();
+    holder.execute_batch("ROLLBACK").expect("it is let go");
+    daemon.process = daemon.house.start();
+    let call = daemon.record();
+    assert_eq!(call["status"], "completed", "{call}");
+    assert!(
+        daemon.log().contains("took up what an earlier run left"),
+        "the journal was empty"
+    );
+    log
+}
+
+#[test]
+fn records_that_the_database_refuses_stay_for_the_next_start() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let log = ended(|daemon| {
+        daemon.process.terminate();
+        daemon.process.wait(Deadline::after(LIMIT)).is_some()
+    });
+    assert!(log.contains("the database takes none"), "{log}");
+}
+
+#[test]
+fn who_insists_does_not_wait_for_the_database() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let log = ended(|daemon| {
+        let gone = Deadline::after(LIMIT).poll(|| {
+            daemon.process.terminate();
+            daemon.process.exited()
+        });
+        gone.is_some()
+    });
+    assert!(log.contains("a further signal came"), "{log}");
+}
