@@ -497,9 +497,18 @@ pub fn is_private(address: IpAddr) -> bool {
 impl Call {
     /// `Contact`, `Allow` and `Supported` of our side on a leg.
     pub(crate) fn own_lines(head: &mut Head<'_>, contact: &str) {
+        Self::lines_with(head, contact, b"100rel, timer, replaces");
+    }
+
+    /// Those of a request inside a dialog: what may come before its answer is nothing that would have to be acknowledged.
+    pub(crate) fn own_request_lines(head: &mut Head<'_>, contact: &str) {
+        Self::lines_with(head, contact, b"timer, replaces");
+    }
+
+    fn lines_with(head: &mut Head<'_>, contact: &str, supported: &[u8]) {
         head.line("Contact", contact.as_bytes());
         head.line("Allow", ALLOW);
-        head.line("Supported", b"100rel, timer, replaces");
+        head.line("Supported", supported);
     }
 }
 

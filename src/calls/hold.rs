@@ -253,16 +253,20 @@ impl Call {
         }
     }
 
-    /// The agent has taken media that nobody wants it to have any more: it gets those of the caller again.
+    /// A side has taken media that nobody wants it to have any more: it gets those of the other side again. What the agent would have
+    /// the caller hear it has to be asked.
     pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, side: Side) {
-        let is_with_agent = side == Side::Agent && self.bridged.is_none() && !self.is_turning();
+        let is_with_agent = self.bridged.is_none() && !self.is_turning();
         if !is_with_agent || self.caller.heard.is_none() {
             return;
         }
         let held = self.hold.as_deref().is_some_and(|hold| hold.held);
         self.begin_change(cx, held);
         if let Some(hold) = self.hold.as_deref_mut() {
-            hold.step = Step::Follow;
+            hold.step = match side {
+                Side::Agent => Step::Follow,
+                Side::Caller => Step::Agent,
+            };
         }
         self.send_hold(cx);
     }

@@ -210,7 +210,7 @@ impl Call {
                 head.line("Contact", contact.as_bytes());
             }
             if matches!(method, Method::Invite | Method::Update) {
-                Self::own_lines(head, &contact);
+                Self::own_request_lines(head, &contact);
                 if let Some(session) = &session {
                     session.request_lines(head);
                 }

@@ -296,17 +296,16 @@ impl Call {
         let Some(leg) = self.leg(pending.side) else {
             return;
         };
-        let asked = leg
-            .session
-            .as_ref()
-            .map(|session| session.interval().min(asked));
+        let before = leg.session;
+        let asked = before.map(|session| session.asked(asked));
         if let Some(dialog) = leg.dialog(pending.fork) {
             dialog.refresh_target(message);
         }
         if early {
             return;
         }
-        leg.session = SessionTimer::for_uac(message, asked);
+        let agreed = SessionTimer::for_uac(message, asked);
+        leg.session = agreed.map(|agreed| before.map_or(agreed, |before| agreed.after(&before)));
         if let Some(sdp) = &pending.sdp {
             self.remember_sdp(pending.side, sdp);
         }

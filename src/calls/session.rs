@@ -110,9 +110,16 @@ impl Call {
                 let wait = glare_wait(pending.side, cx.endpoint.entropy().bits64());
                 self.refresh_later(cx, pending.side, wait);
             }
-            // Refused, but heard: once more while there is time.
-            _ => {
+            // Refused, but heard: once more, for as long as it wants to be asked or after a while.
+            status => {
                 let interval = self.leg(pending.side).and_then(|leg| leg.session);
+                let raised = interval.filter(|_| status == 422);
+                if let Some(raised) = raised.and_then(|session| session.raised(message))
+                    && let Some(leg) = self.leg(pending.side)
+                {
+                    leg.session = Some(raised);
+                    return self.refresh(cx, pending.side);
+                }
                 let again = interval.map_or(0, |session| session.interval() / 8);
                 self.refresh_later(cx, pending.side, Duration::from_secs(u64::from(again)));
             }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::Value;
+use trunkline_sip::header::text::printable;
 use uuid::Uuid;
 
 use super::client::{Access, Client};
@@ -145,11 +146,11 @@ impl Command {
             at
         };
         if item["type"] == "decision" {
-            return format!("{time}  * {}", text(&item["text"]).escape_debug());
+            return format!("{time}  * {}", printable(text(&item["text"])));
         }
         let (is_sent, leg) = (item["direction"] == "sent", text(&item["leg"]));
         let arrow = if is_sent { "-->" } else { "<--" };
-        let summary = text(&item["summary"]).escape_debug();
+        let summary = printable(text(&item["summary"]));
         let leg = format!("{leg} ");
         let head = format!("{time}  trunkline {arrow} {leg:<8}{summary}");
         if !self.messages {
@@ -157,7 +158,7 @@ impl Command {
         }
         let message: Vec<String> = text(&item["text"])
             .lines()
-            .map(|line| format!("    {}", line.escape_debug()))
+            .map(|line| format!("    {}", printable(line)))
             .collect();
         format!(
             "{head}  {} {} -> {}\n{}\n",
@@ -191,14 +192,14 @@ fn line(call: &Value) -> String {
         text(&call["id"]),
         text(&call["direction"]),
         text(&call["status"]),
-        text(&call["from_number"]).escape_debug(),
-        text(&call["to_number"]).escape_debug(),
+        printable(text(&call["from_number"])),
+        printable(text(&call["to_number"])),
     );
     if let Some(code) = call["sip_code"].as_u64() {
         line.push_str(&format!("  {code}"));
     }
     if let Some(reason) = call["reason"].as_str() {
-        line.push_str(&format!("  {}", reason.escape_debug()));
+        line.push_str(&format!("  {}", printable(reason)));
     }
     if let Some(state) = call["transfer"]["status"].as_str() {
         line.push_str(&format!("  transfer {state}"));

@@ -18,6 +18,8 @@ pub(super) struct Section<'a> {
     values: Dict,
     merged: &'a Merged,
     known: Vec<&'static str>,
+    /// Where the values come from that have been read.
+    origins: Vec<(&'static str, Origin)>,
     /// What has been found wrong so far.
     pub(super) faults: Vec<Fault>,
 }
@@ -66,6 +68,7 @@ impl<'a> Section<'a> {
             values,
             merged,
             known: Vec::new(),
+            origins: Vec::new(),
             faults,
         }
     }
@@ -87,6 +90,7 @@ impl<'a> Section<'a> {
             values: root,
             merged,
             known: Vec::new(),
+            origins: Vec::new(),
             faults: Vec::new(),
         }
     }
@@ -104,6 +108,7 @@ impl<'a> Section<'a> {
         let value = self.values.remove(key)?;
         let path = self.path(key);
         let origin = self.merged.origin(value.tag(), &path);
+        self.origins.push((key, origin.clone()));
         Some(Entry {
             key: path,
             value,
@@ -120,10 +125,11 @@ impl<'a> Section<'a> {
         });
     }
 
-    /// Notes a fault that no single value is guilty of.
+    /// Notes a fault of a key, be it that its value can't be used or that it has none.
     pub(super) fn refuse_key(&mut self, key: &str, message: impl Into<String>) {
+        let read = self.origins.iter().find(|(name, _)| *name == key);
         self.faults.push(Fault {
-            origin: Origin::Default,
+            origin: read.map_or(Origin::Default, |(_, origin)| origin.clone()),
             key: self.path(key),
             message: message.into(),
         });

@@ -34,6 +34,8 @@ pub(crate) enum Input {
     Messages(Vec<Arrived>),
     /// A flow is broken.
     Lost(Flow),
+    /// The peer of a connection sends no more.
+    Closing(Flow),
     /// A runtime's host was resolved; empty if it wasn't.
     Resolved(CallKey, Vec<Target>),
     /// The next hop of requests inside calls was resolved; empty if it wasn't.

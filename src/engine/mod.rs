@@ -34,7 +34,7 @@ use tokio::runtime;
 use trunkline_sip::auth::{NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
-use trunkline_sip::flow::Transport;
+use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node};
 
 pub use bound::{Bound, Listening};
@@ -432,6 +432,12 @@ impl tcp::Sink for Streams {
                 received_at,
             }]))
             .await;
+    }
+
+    async fn closing(&self, flow: Flow) {
+        for inbox in self.0.shards() {
+            inbox.send(Input::Closing(flow)).await;
+        }
     }
 
     async fn lost(&self, lost: Lost) {

@@ -341,6 +341,10 @@ impl Shard {
                 }
                 return self.flush();
             }
+            Input::Closing(flow) => {
+                calls.handle_flow_lost(&flow);
+                Ok(())
+            }
             Input::Lost(flow) => {
                 endpoint.handle_flow_lost(&flow, now);
                 if !flow.is_named() {

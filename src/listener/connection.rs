@@ -77,13 +77,19 @@ pub(super) struct Connection<S, C> {
 
 impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
     /// Reads and writes until the stream ends. What has been read whole is handed over, and what was queued is
-    /// written as far as the peer takes it, whichever side ended it.
-    pub(super) async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Send) -> Ended {
+    /// written as far as the peer takes it, whichever side ended it. `closing` is awaited once the peer sends no more, before the last
+    /// answers leave.
+    pub(super) async fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send,
+        closing: impl Future<Output = ()> + Send,
+    ) -> Ended {
         let (mut read, mut write) = tokio::io::split(stream);
         let broken = Notify::new();
         let reading = async {
             let ended = self.read(&mut read, &broken).await;
             if matches!(ended, Some(Ended::ByPeer | Ended::Framing(_))) {
+                closing.await;
                 linger(read, &broken).await;
             }
             self.outbox.finish();

@@ -127,6 +127,14 @@ impl Connections {
         }
     }
 
+    /// Begins nothing more on a connection whose peer sends no more: what is still on its way there are answers.
+    pub(super) fn retire(&self, number: u32) {
+        let mut table = self.table();
+        if let Some(entry) = table.by_number.get(&number).cloned() {
+            table.unlist(&entry);
+        }
+    }
+
     pub(super) fn settings(&self) -> &Settings {
         &self.shared.settings
     }
@@ -204,7 +212,8 @@ impl Table {
         }
     }
 
-    fn forget(&mut self, entry: &Entry) {
+    /// No message for its peer goes by this connection any more, unless it names it.
+    fn unlist(&mut self, entry: &Entry) {
         let Flow {
             transport,
             peer,
@@ -216,9 +225,13 @@ impl Table {
         {
             newest.remove();
         }
+    }
+
+    fn forget(&mut self, entry: &Entry) {
+        self.unlist(entry);
         if entry.is_accepted {
             self.accepted -= 1;
-            if let MapEntry::Occupied(mut count) = self.by_source.entry(peer.ip()) {
+            if let MapEntry::Occupied(mut count) = self.by_source.entry(entry.flow.peer.ip()) {
                 *count.get_mut() -= 1;
                 if *count.get() == 0 {
                     count.remove();

@@ -80,6 +80,9 @@ pub trait Sink: Clone + Send + Sync + 'static {
     /// Takes a message, and returns once there was room for it: until then the connection isn't read.
     fn deliver(&self, received: Received) -> impl Future<Output = ()> + Send;
 
+    /// Learns that the peer of a connection sends no more: answers still leave by it, but no request.
+    fn closing(&self, flow: Flow) -> impl Future<Output = ()> + Send;
+
     /// Learns that a connection has ended, or could not be opened. Comes after the connection's last message.
     fn lost(&self, lost: Lost) -> impl Future<Output = ()> + Send;
 }
@@ -320,7 +323,11 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
             clock: self.clock,
             settings: self.connections.settings().clone(),
         };
-        connection.serve(stream).await
+        let closing = async {
+            self.connections.retire(flow.connection);
+            self.sink.closing(flow).await;
+        };
+        connection.serve(stream, closing).await
     }
 
     async fn end(&self, flow: Flow, ended: &Ended) {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use trunkline_sip::header::text::printable;
+
 use crate::capture::message::Message;
 
 /// What stands in a credential's place.
@@ -103,7 +105,7 @@ pub fn ladder(rungs: &[Rung]) -> String {
     for rung in rungs {
         let micros = rung.at.saturating_sub(began);
         let time = format!("{}.{:03}", micros / 1_000_000, micros / 1_000 % 1_000);
-        let shown = rung.text.escape_debug();
+        let shown = printable(&rung.text);
         let _ = match rung.leg {
             Some(("caller", true)) => writeln!(text, "{time:>9}  <--- {shown}"),
             Some(("caller", false)) => writeln!(text, "{time:>9}  ---> {shown}"),

@@ -1,10 +1,27 @@
 //! What is recorded is what the published schema says: no field more, none less, each of its type.
 
 use serde_json::Value;
+use trunkline::calls::record::HangupBy;
 
 /// The schema of events, as it is published.
 fn schema() -> Value {
     serde_json::from_str(include_str!("../../docs/events.schema.json")).expect("JSON")
+}
+
+#[test]
+fn whoever_hangs_up_is_known_to_the_schema() {
+    let schema = schema();
+    let known = &schema["$defs"]["call"]["properties"]["hangup_by"]["enum"];
+    let mut all: Vec<Value> = [
+        HangupBy::Caller,
+        HangupBy::Agent,
+        HangupBy::Callee,
+        HangupBy::Platform,
+    ]
+    .map(|by| by.as_str().into())
+    .into();
+    all.push(Value::Null);
+    assert_eq!(known, &Value::Array(all));
 }
 
 /// Says where an event isn't as the schema has it.

@@ -18,6 +18,8 @@ pub const LEAST: u32 = 90;
 pub struct SessionTimer {
     interval: u32,
     we_refresh: bool,
+    /// The greatest Min-SE that the peer has refused a refresh with, in seconds.
+    least: u32,
 }
 
 /// The peer asks for a shorter interval than we take: 422 with this Min-SE (RFC 4028 §9).
@@ -72,7 +74,32 @@ impl SessionTimer {
         Self {
             interval: interval.max(LEAST),
             we_refresh,
+            least: LEAST,
         }
+    }
+
+    /// What to ask for after a 422 to a refresh of ours (RFC 4028 §7.3); `None` if it asks for no more than it was offered.
+    pub fn raised(&self, refusal: &Message<'_>) -> Option<Self> {
+        let least = least_of(refusal);
+        (least > self.interval).then_some(Self {
+            interval: least,
+            least,
+            ..*self
+        })
+    }
+
+    /// What was agreed to after that one, in the same dialog.
+    #[must_use]
+    pub fn after(self, before: &Self) -> Self {
+        Self {
+            least: before.least,
+            ..self
+        }
+    }
+
+    /// The longest interval to ask for, where `ours` is what we like best, in seconds.
+    pub fn asked(&self, ours: u32) -> u32 {
+        self.interval.min(ours.max(self.least))
     }
 
     /// Whether the refreshes are ours to send.
@@ -97,8 +124,11 @@ impl SessionTimer {
         since + wait
     }
 
-    /// Writes Session-Expires for a refresh of ours, which keeps the roles as they are.
+    /// Writes Session-Expires for a refresh of ours, which keeps the roles as they are, and Min-SE once the peer has named one.
     pub fn request_lines(&self, head: &mut Head<'_>) {
+        if self.least > LEAST {
+            head.number("Min-SE", u64::from(self.least));
+        }
         self.line(
             if self.we_refresh {
                 Refresher::Uac
@@ -160,12 +190,7 @@ mod tests {
 
     #[test]
     fn the_answerer_agrees_by_table_2_of_the_rfc() {
-        let timer = |interval, we_refresh| {
-            Ok(Some(SessionTimer {
-                interval,
-                we_refresh,
-            }))
-        };
+        let timer = |interval, we_refresh| Ok(Some(SessionTimer::new(interval, we_refresh)));
         for (name, lines, agreed) in [
             ("no timers", "", Ok(None)),
             (
@@ -241,12 +266,7 @@ mod tests {
 
     #[test]
     fn the_asker_takes_what_the_answer_says() {
-        let timer = |interval, we_refresh| {
-            Some(SessionTimer {
-                interval,
-                we_refresh,
-            })
-        };
+        let timer = |interval, we_refresh| Some(SessionTimer::new(interval, we_refresh));
         for (name, lines, asked, agreed) in [
             ("none", "", Some(1800), None),
             (
@@ -319,6 +339,7 @@ mod tests {
             let due = SessionTimer {
                 interval,
                 we_refresh,
+                least: LEAST,
             }
             .due(since);
             assert_eq!(
@@ -330,15 +351,38 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_refresh_is_asked_for_anew_as_the_peer_wants_it() {
+        let refused = |lines: &str, timer: SessionTimer| {
+            let octets = with("SIP/2.0 422 Session Interval Too Small", lines);
+            timer.raised(&lex(&octets, Framing::Datagram).unwrap())
+        };
+        let timer = SessionTimer::new(90, true);
+        let raised = refused("Min-SE: 300\r\n", timer).expect("more is asked for");
+        assert_eq!((raised.interval(), raised.we_refresh()), (300, true));
+        let mut lines = Vec::new();
+        raised.request_lines(&mut Head::new(&mut lines));
+        assert_eq!(
+            String::from_utf8(lines).unwrap(),
+            "Min-SE: 300\r\nSession-Expires: 300;refresher=uac\r\n"
+        );
+        assert_eq!(refused("Min-SE: 300\r\n", raised), None);
+        assert_eq!(refused("", timer), None);
+        let agreed = SessionTimer::new(300, true).after(&raised);
+        assert_eq!((agreed.asked(90), timer.asked(1800)), (300, 90));
+    }
+
+    #[test]
     fn both_sides_read_the_roles_that_were_written() {
         for we_refresh in [true, false] {
             let timer = SessionTimer {
                 interval: 600,
                 we_refresh,
+                least: LEAST,
             };
             let theirs = SessionTimer {
                 interval: 600,
                 we_refresh: !we_refresh,
+                least: LEAST,
             };
             let (mut request, mut response) = (Vec::new(), Vec::new());
             timer.request_lines(&mut Head::new(&mut request));

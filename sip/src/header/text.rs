@@ -3,6 +3,18 @@
 use std::borrow::Cow;
 use std::fmt;
 
+/// A text as a terminal may be shown it: what would move its cursor, be invisible or turn its direction is escaped, all else stays.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '"' | '\'' | '\\' => shown.push(char),
+            char => shown.extend(char.escape_debug()),
+        }
+    }
+    shown
+}
+
 /// Without linear white space at both ends; a fold counts as such.
 pub fn trim(mut value: &[u8]) -> &[u8] {
     // Most has no blanks, which two octets tell.
@@ -332,6 +344,18 @@ mod tests {
             let expected: Vec<_> = expected.into_iter().map(str::as_bytes).collect();
             assert_eq!(found, expected, "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_shown_moves_no_cursor() {
+        assert_eq!(
+            printable("Warning: 399 a \"b's\" \\ \u{e9}"),
+            "Warning: 399 a \"b's\" \\ \u{e9}"
+        );
+        assert_eq!(
+            printable("a\r\n\x1b[2J\u{202e}"),
+            "a\\r\\n\\u{1b}[2J\\u{202e}"
+        );
     }
 
     #[test]

@@ -113,7 +113,12 @@ impl<'g> Operation<'g> {
 
     /// For an org's key that has the scope.
     pub(in crate::api) fn org(self, scope: &str) -> Self {
-        self.credentials(json!([{"orgKey": [scope]}]))
+        self.org_with(&[scope])
+    }
+
+    /// For an org's key that has all of the scopes.
+    pub(in crate::api) fn org_with(self, scopes: &[&str]) -> Self {
+        self.credentials(json!([{"orgKey": scopes}]))
             .may_refuse(&[403])
     }
 

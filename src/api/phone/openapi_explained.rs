@@ -1,6 +1,6 @@
 //! The operations that explain calls, as the document describes them.
 
-use super::{READ, route_replay};
+use super::{READ, calls, route_replay};
 use crate::api::openapi::{Book, read_by};
 use crate::explain::call::Explanation;
 use crate::explain::replay::ReplayView;
@@ -14,7 +14,7 @@ pub(super) fn describe(book: &mut Book) {
         "Why the call went where it went: the log-in, the decision with its trail and near misses, and all of it in sentences",
         |op| {
             op.tag("Calls")
-                .org("calls:read")
+                .org(calls::SCOPE)
                 .note("Of a call that was refused before an agent was looked for, `outcome`, `dialled` and `caller` are `null`.")
                 .gives::<Explanation>(200)
         },
@@ -38,9 +38,9 @@ pub(super) fn describe(book: &mut Book) {
         "The inbound calls of a period, routed again by today's directory or a changed one; nothing is changed",
         |op| {
             op.tag("Inbound trunk")
-                .org(READ)
+                .org_with(&[READ, calls::SCOPE])
                 .note(
-                    "Needs `calls:read` as well. Without `start_date` the 24 hours before `end_date` are replayed, at most 92 days; \
+                    "Without `start_date` the 24 hours before `end_date` are replayed, at most 92 days; \
                      without `limit` the newest 1,000 calls. `changes` says how the directory differs from today's: what it names \
                      is changed, all else stays.",
                 )

@@ -4,12 +4,29 @@ use trunkline_sip::header::uri::{Scheme, Uri};
 
 use crate::api::shape::Parsed;
 
+/// What SIP URIs look like, as JSON Schema tells it: whatever fits is taken. Alternatives to an octet of the user part and to the
+/// host's first label may be added.
+macro_rules! pattern {
+    ($user:literal, $label:literal) => {
+        concat!(
+            r"^sips?:(([A-Za-z0-9_.!~*'()&=+$,/-]|%[2-6][0-9A-Fa-f]",
+            $user,
+            r")+@)?(([A-Za-z0-9_]{1,63}",
+            $label,
+            r")([.-][A-Za-z0-9_]{1,63}){0,6}|\[([0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}\]",
+            r"|\[([0-9A-Fa-f]{1,4}:){1,4}(:[0-9A-Fa-f]{1,4}){1,3}\])",
+            r"(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}))?(;[A-Za-z0-9_.-]+(=[A-Za-z0-9_.:-]+)?)*$"
+        )
+    };
+}
+pub(super) use pattern;
+
 /// A SIP or SIPS URI (RFC 3261 §19.1).
 pub(super) const SIP_URI: Parsed<Box<str>> =
     Parsed::new("a SIP URI such as sip:sales@pbx.example.com", |text| {
         is_sip_uri(text).then(|| text.into())
     })
-    .like(r"^sips?:([A-Za-z0-9_.+-]+@)?[A-Za-z0-9]{1,30}([.-][A-Za-z0-9]{1,30}){0,6}(:[1-9][0-9]{0,3})?(;[a-z]+(=[A-Za-z0-9]+)?)*$")
+    .like(pattern!("", ""))
     .at_most(LONGEST)
     .example("sip:sales@pbx.example.com");
 

@@ -35,7 +35,7 @@ const PCAP: &str = "application/vnd.tcpdump.pcap";
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct TraceView {
     call_id: Uuid,
-    /// Whether there was no room for some messages.
+    /// Whether all messages are here: for some there may have been no room.
     complete: bool,
     items: Vec<ItemView>,
 }
@@ -43,8 +43,14 @@ pub(super) struct TraceView {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ItemView {
-    Message(MessageView),
-    Decision { at: String, text: String },
+    Message {
+        #[serde(flatten)]
+        message: MessageView,
+    },
+    Decision {
+        at: String,
+        text: String,
+    },
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -211,7 +217,7 @@ fn items(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<ItemView> {
             summary: label(&Message::parse(&captured.octets)),
             text: String::from_utf8_lossy(&captured.octets).into_owned(),
         };
-        (captured.at, ItemView::Message(view))
+        (captured.at, ItemView::Message { message: view })
     });
     let decisions = decided.iter().map(|(at, text)| {
         let view = ItemView::Decision {

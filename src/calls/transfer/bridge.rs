@@ -244,6 +244,7 @@ impl Call {
         );
         if let Some(transfer) = self.transfer.as_deref_mut() {
             transfer.permit = permit;
+            transfer.offered = offer.clone().into();
         }
         self.dial = Some(Box::new(dial));
         self.with_dial(cx, |dial, cx| dial.begin(cx, offer, RINGING));
@@ -356,9 +357,12 @@ impl Call {
             permit.release(self.agent);
         }
         self.keep_origin(Side::Caller);
-        let heard = self.caller.heard.clone().unwrap_or_default();
-        self.with_origin(Side::Agent, &heard);
-        let before = self.joining.replace(Box::new(Joining::with(heard)));
+        // What the caller has changed since then the destination hears with its answer to the re-INVITE.
+        let offered = self.transfer.as_deref_mut();
+        let offered = offered.map(|transfer| std::mem::take(&mut transfer.offered));
+        let offered = offered.unwrap_or_default();
+        self.with_origin(Side::Agent, &offered);
+        let before = self.joining.replace(Box::new(Joining::with(offered)));
         let mut timer = before.and_then(|mut before| before.take_timer());
         cx.cancel_timer(&mut timer);
         self.join(cx, &sdp);

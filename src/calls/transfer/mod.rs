@@ -118,6 +118,8 @@ pub(crate) struct Transfer {
     fallback: Option<Box<Fallback>>,
     /// The PBX isn't asked: of this destination it can't know.
     is_own: bool,
+    /// The SDP that a destination was offered which is being called.
+    offered: Box<[u8]>,
     /// What the leg of a destination that is being called is counted against.
     permit: Option<Permit>,
     /// What a PBX that challenges the REFER is answered with.
@@ -265,6 +267,7 @@ impl Call {
             refer_to: refer_to.into(),
             fallback: self.fallback(cx, destination, replaces, org).map(Box::new),
             is_own: false,
+            offered: Box::default(),
             permit: None,
             login,
             heard: 100,

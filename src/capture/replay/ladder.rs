@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use trunkline_sip::header::text::printable;
+
 use super::{Outcome, Played, Step};
 
 /// Text for a terminal; no control characters of a peer get through.
@@ -9,7 +11,7 @@ pub fn text(played: &Played) -> String {
     let mut text = format!(
         "{} {}\n",
         if played.passed { "ok  " } else { "FAIL" },
-        played.title.escape_debug()
+        printable(&played.title)
     );
     if let Some(error) = &played.error {
         let _ = writeln!(text, "     {error}");
@@ -44,7 +46,7 @@ pub fn text(played: &Played) -> String {
         let _ = writeln!(text, "{}", rung(step, mark, width).trim_end());
     }
     for difference in &played.differences {
-        let _ = writeln!(text, "     {}", difference.to_string().escape_debug());
+        let _ = writeln!(text, "     {}", printable(&difference.to_string()));
     }
     text
 }
@@ -65,7 +67,7 @@ fn rung(step: &Step, mark: &str, width: usize) -> String {
     let indent = if way.starts_with("us") { 7 } else { 0 };
     let way = format!("{:indent$}{way}", "");
     let replayed = match (&step.replayed, step.outcome) {
-        (Some(shown), _) => shown.escape_debug().to_string(),
+        (Some(shown), _) => printable(shown),
         (None, Outcome::Missing) => "nothing".to_owned(),
         (None, Outcome::Absent) => "-".to_owned(),
         (None, Outcome::NotReached) => "not reached".to_owned(),
@@ -74,7 +76,7 @@ fn rung(step: &Step, mark: &str, width: usize) -> String {
     let captured = step
         .captured
         .as_ref()
-        .map_or_else(String::new, |shown| shown.escape_debug().to_string());
+        .map_or_else(String::new, |shown| printable(shown));
     format!(
         "{mark:>3} {number:>3} {:>9}  {way:<24}{captured:<width$}  {:>9}  {replayed}",
         time(step.captured_at_s),

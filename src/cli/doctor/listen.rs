@@ -11,7 +11,8 @@ use super::ping::{Answer, ping};
 use crate::config::{Config, Listener};
 use crate::explain::finding::Finding;
 
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longer than a daemon takes to say that its database doesn't answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 const START: &str = "Start it: trunkline serve.";
 
 pub(super) async fn examine(config: &Config) -> Vec<Finding> {

@@ -28,6 +28,8 @@ impl Sink for Shard {
             .expect("the test listens");
     }
 
+    async fn closing(&self, _: Flow) {}
+
     async fn lost(&self, lost: Lost) {
         // The last connections end with the test.
         let _ = self.0.send(Event::Lost(lost)).await;
