@@ -51,6 +51,7 @@ kill-writes rounds="100":
 # The property tests and the lossy network with many more cases than usual
 fuzz cases="100000":
     PROPTEST_CASES={{cases}} cargo test --release -p trunkline-sip -p trunkline-routing
+    TRUNKLINE_SIM_CALLS={{cases}} cargo test --release --test simulation
 
 # A flow in fixtures/flows made anew, from sipp or from real phones: just record baresip-transfers-udp; a new one out of scenarios of
 # fixtures/sipp: just record busy caller_is_refused runtime_is_busy; all from real phones: just record phones

@@ -194,7 +194,9 @@ impl Call {
                 for side in [Side::Caller, Side::Agent] {
                     self.send_bye(cx, side, Farewell::ours(reason));
                 }
-                let status = if reason == Reason::NoAck {
+                // One that was up has been a call, whatever was not acknowledged later.
+                let never_up = reason == Reason::NoAck && self.phase == Phase::Answered;
+                let status = if never_up {
                     Status::Failed
                 } else {
                     Status::Completed

@@ -21,7 +21,7 @@ const LONGEST: u64 = 1 << 20;
 /// Says which calls of a period would go elsewhere, by today's directory or by a changed one.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  trunkline route-replay --org Acme --from 2026-01-01\n  trunkline route-replay --org Acme --change change.json --json\n\nchange.json holds what would be different:\n  {\"agents\": [{\"id\": \"…\", \"enabled\": false}], \"numbers\": [{\"phone_number\": \"+442071838750\", \"agent_id\": \"…\"}],\n   \"trunk\": {\"default_country\": \"GB\"}}"
+    after_help = "Examples:\n  trunkline route-replay --org Acme --from 2026-10-01 --until 2026-11-01\n  trunkline route-replay --org Acme --change change.json --json\n\nchange.json holds what would be different:\n  {\"agents\": [{\"id\": \"…\", \"enabled\": false}], \"numbers\": [{\"phone_number\": \"+442071838750\", \"agent_id\": \"…\"}],\n   \"trunk\": {\"default_country\": \"GB\"}}"
 )]
 pub(super) struct Command {
     #[command(flatten)]

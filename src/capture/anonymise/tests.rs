@@ -1,3 +1,5 @@
+//! Whoever and whatever place is named in a message is gone from it, whatever header names it.
+
 use super::super::flow::{Entry, Role};
 use super::*;
 

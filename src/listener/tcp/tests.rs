@@ -13,6 +13,7 @@ const MESSAGE: &[u8] = b"OPTIONS sip:a SIP/2.0\r\nContent-Length: 4\r\n\r\nbody"
 #[derive(PartialEq, Eq, Debug)]
 enum Event {
     Received(Received),
+    Closing(Flow),
     Lost(Lost),
 }
 
@@ -28,7 +29,9 @@ impl Sink for Shard {
             .expect("the test listens");
     }
 
-    async fn closing(&self, _: Flow) {}
+    async fn closing(&self, flow: Flow) {
+        let _ = self.0.send(Event::Closing(flow)).await;
+    }
 
     async fn lost(&self, lost: Lost) {
         // The last connections end with the test.
@@ -78,14 +81,25 @@ impl Server {
     async fn received(&mut self) -> Received {
         match self.event().await {
             Event::Received(received) => received,
-            Event::Lost(lost) => panic!("{lost:?}"),
+            other @ (Event::Closing(_) | Event::Lost(_)) => panic!("{other:?}"),
         }
     }
 
-    async fn lost(&mut self) -> Flow {
+    async fn closing(&mut self) -> Flow {
         match self.event().await {
-            Event::Lost(lost) => lost.flow,
-            Event::Received(received) => panic!("{received:?}"),
+            Event::Closing(flow) => flow,
+            other @ (Event::Received(_) | Event::Lost(_)) => panic!("{other:?}"),
+        }
+    }
+
+    /// The next that is lost, be it that its peer closed it first.
+    async fn lost(&mut self) -> Flow {
+        loop {
+            match self.event().await {
+                Event::Lost(lost) => return lost.flow,
+                Event::Closing(_) => {}
+                Event::Received(received) => panic!("{received:?}"),
+            }
         }
     }
 
@@ -345,6 +359,24 @@ async fn an_accepted_connection_is_used_for_requests_to_its_peer() {
     let mut octets = [0; 3];
     patiently(client.read_exact(&mut octets)).await.unwrap();
     assert_eq!((&octets, server.connections.count()), (b"BYE", 1));
+}
+
+#[tokio::test]
+async fn nothing_begins_on_a_connection_whose_peer_sends_no_more() {
+    let mut server = Server::start(Settings::default(), 16);
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    client.write_all(MESSAGE).await.unwrap();
+    let first = server.received().await.flow;
+    client.shutdown().await.unwrap();
+    assert_eq!(server.closing().await, first);
+    // Nobody listens where the client came from.
+    let anew = server.flow_to(first.peer);
+    server.connections.send(&anew, MESSAGE).unwrap();
+    let lost = [server.lost().await, server.lost().await];
+    let numbers = lost.map(|flow| flow.connection);
+    assert!(numbers.contains(&first.connection), "{lost:?}");
+    assert_ne!(numbers[0], numbers[1], "a connection of its own");
+    assert_eq!(read_to_end(&mut client).await, b"");
 }
 
 #[tokio::test]
