@@ -17,6 +17,7 @@ use crate::calls::record::Transfer;
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::{CallKey, Reason, hold};
+use crate::listener::Lost;
 use crate::peers::enrolment::Wanted;
 
 /// A message that came by a stream, or to another shard's socket.
@@ -33,7 +34,7 @@ pub(crate) enum Input {
     /// Messages for this shard's slots.
     Messages(Vec<Arrived>),
     /// A flow is broken.
-    Lost(Flow),
+    Lost(Lost),
     /// The peer of a connection sends no more.
     Closing(Flow),
     /// A runtime's host was resolved; empty if it wasn't.

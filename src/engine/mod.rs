@@ -442,7 +442,7 @@ impl tcp::Sink for Streams {
 
     async fn lost(&self, lost: Lost) {
         for inbox in self.0.shards() {
-            inbox.send(Input::Lost(lost.flow)).await;
+            inbox.send(Input::Lost(lost)).await;
         }
     }
 }

@@ -317,6 +317,19 @@ impl Shard {
         self.events(now);
     }
 
+    /// A flow is broken, be it that its peer had closed it first.
+    fn lose(&mut self, Lost { flow, was_closing }: Lost, now: Moment) {
+        match was_closing {
+            true => self.endpoint.handle_flow_closed(&flow, now),
+            false => self.endpoint.handle_flow_lost(&flow, now),
+        }
+        if !flow.is_named() {
+            self.calls.handle_flow_lost(&flow);
+        }
+        self.peers.handle_flow_lost(&mut self.endpoint, &flow, now);
+        self.registrar.handle_flow_lost(&flow);
+    }
+
     fn input(&mut self, input: Input) {
         let now = clock::now();
         let Self {
@@ -342,16 +355,15 @@ impl Shard {
                 return self.flush();
             }
             Input::Closing(flow) => {
-                calls.handle_flow_lost(&flow);
-                Ok(())
-            }
-            Input::Lost(flow) => {
-                endpoint.handle_flow_lost(&flow, now);
+                endpoint.handle_flow_closing(&flow);
                 if !flow.is_named() {
+                    self.connections.retire(flow.connection);
                     calls.handle_flow_lost(&flow);
                 }
-                peers.handle_flow_lost(endpoint, &flow, now);
-                self.registrar.handle_flow_lost(&flow);
+                Ok(())
+            }
+            Input::Lost(lost) => {
+                self.lose(lost, now);
                 Ok(())
             }
             Input::Resolved(call, targets) => catch_unwind(AssertUnwindSafe(|| {
@@ -521,7 +533,9 @@ impl Shard {
             .filter(|(flow, _)| flow.transport != Transport::Udp)
         {
             if self.connections.send(&flow, octets).is_err() {
-                self.lost.push(Lost { flow });
+                // Of a connection that is gone everybody has been told.
+                let was_closing = flow.is_connection();
+                self.lost.push(Lost { flow, was_closing });
             }
         }
         self.endpoint.clear_transmits();
@@ -531,14 +545,10 @@ impl Shard {
         }
         let now = clock::now();
         for lost in std::mem::take(&mut self.lost) {
-            self.endpoint.handle_flow_lost(&lost.flow, now);
-            self.calls.handle_flow_lost(&lost.flow);
-            self.peers
-                .handle_flow_lost(&mut self.endpoint, &lost.flow, now);
-            self.registrar.handle_flow_lost(&lost.flow);
+            self.lose(lost, now);
             // What waits for an answer from that peer may be another shard's.
             for (at, inbox) in self.switch.shards().iter().enumerate() {
-                if at != self.index && !inbox.offer(Input::Lost(lost.flow)) {
+                if at != self.index && !inbox.offer(Input::Lost(lost)) {
                     tracing::debug!(shard = at, "no room to tell of a lost flow");
                 }
             }

@@ -127,8 +127,8 @@ impl Connections {
         }
     }
 
-    /// Begins nothing more on a connection whose peer sends no more: what is still on its way there are answers.
-    pub(super) fn retire(&self, number: u32) {
+    /// Begins nothing more on a connection whose peer sends no more: what still leaves by it are answers.
+    pub fn retire(&self, number: u32) {
         let mut table = self.table();
         if let Some(entry) = table.by_number.get(&number).cloned() {
             table.unlist(&entry);

@@ -21,4 +21,6 @@ pub struct Lost {
     /// The flow; on UDP `local` is the socket's address, and `connection` is 0. A stream that never opened has the
     /// number that its connection would have had.
     pub flow: Flow,
+    /// Its peer had closed it first, and that was told: what was sent with connection 0 went by another one since, and isn't lost.
+    pub was_closing: bool,
 }

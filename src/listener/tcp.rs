@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -80,7 +81,8 @@ pub trait Sink: Clone + Send + Sync + 'static {
     /// Takes a message, and returns once there was room for it: until then the connection isn't read.
     fn deliver(&self, received: Received) -> impl Future<Output = ()> + Send;
 
-    /// Learns that the peer of a connection sends no more: answers still leave by it, but no request.
+    /// Learns that the peer of a connection sends no more, or nothing that can be read: answers still leave by it, but no request is to
+    /// ([`Connections::retire`]).
     fn closing(&self, flow: Flow) -> impl Future<Output = ()> + Send;
 
     /// Learns that a connection has ended, or could not be opened. Comes after the connection's last message.
@@ -135,6 +137,7 @@ impl TcpListeners {
                 outbox,
                 sink: opening.clone(),
                 clock,
+                is_closing: AtomicBool::default(),
             };
             runtime.spawn(task.open());
         });
@@ -208,6 +211,7 @@ async fn accept<S: Sink>(
                     outbox,
                     sink: sink.clone(),
                     clock,
+                    is_closing: AtomicBool::default(),
                 };
                 tokio::spawn(task.accepted(stream));
             }
@@ -229,6 +233,8 @@ struct Task<S, C> {
     outbox: Arc<Outbox>,
     sink: S,
     clock: C,
+    /// Whether the sink has been told that the peer sends no more.
+    is_closing: AtomicBool,
 }
 
 impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
@@ -324,8 +330,11 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
             settings: self.connections.settings().clone(),
         };
         let closing = async {
-            self.connections.retire(flow.connection);
+            self.is_closing.store(true, Ordering::Relaxed);
             self.sink.closing(flow).await;
+            if let Some(named) = self.named(flow) {
+                self.sink.closing(named).await;
+            }
         };
         connection.serve(stream, closing).await
     }
@@ -335,13 +344,17 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
             .increment(1);
         tracing::debug!(peer = %flow.peer, connection = flow.connection, why = %ended, "connection ended");
         self.connections.remove(flow.connection);
-        self.sink.lost(Lost { flow }).await;
-        // What waits by "a connection to that peer that has proved this name" knows no number.
-        if self.asked != 0 {
-            let connection = self.asked;
-            let flow = Flow { connection, ..flow };
-            self.sink.lost(Lost { flow }).await;
+        let was_closing = self.is_closing.load(Ordering::Relaxed);
+        self.sink.lost(Lost { flow, was_closing }).await;
+        if let Some(flow) = self.named(flow).filter(|_| !was_closing) {
+            self.sink.lost(Lost { flow, was_closing }).await;
         }
+    }
+
+    /// The flow of what waits by "a connection to that peer that has proved this name", and knows no number.
+    fn named(&self, flow: Flow) -> Option<Flow> {
+        let connection = self.asked;
+        (connection != 0).then_some(Flow { connection, ..flow })
     }
 }
 

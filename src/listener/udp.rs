@@ -192,6 +192,7 @@ impl UdpSocket {
                 local: self.local,
                 peer,
             },
+            was_closing: false,
         }
     }
 

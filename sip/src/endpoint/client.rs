@@ -285,14 +285,18 @@ impl Endpoint {
     ///
     /// A request that left by "a connection to that peer" knows no number: any connection may have been that one.
     pub(super) fn fail_clients(&mut self, lost: &Flow) {
-        let mut failed = self.clients.on_flow(lost);
+        self.fail_clients_on(lost);
         if lost.connection != 0 {
-            failed.extend(self.clients.on_flow(&Flow {
+            self.fail_clients_on(&Flow {
                 connection: 0,
                 ..*lost
-            }));
+            });
         }
-        for handle in failed {
+    }
+
+    /// Not those that any connection to the peer would do for.
+    pub(super) fn fail_clients_on(&mut self, lost: &Flow) {
+        for handle in self.clients.on_flow(lost) {
             let Some(entry) = self.clients.entry(handle) else {
                 continue;
             };

@@ -274,6 +274,18 @@ impl Endpoint {
         self.move_servers(lost, now);
     }
 
+    /// The peer of a connection sends no more: unanswered requests fail as when it is lost. Answers still leave by it, until
+    /// [`Endpoint::handle_flow_closed`].
+    pub fn handle_flow_closing(&mut self, closing: &Flow) {
+        self.fail_clients(closing);
+    }
+
+    /// A connection that was closing is closed. What any connection to its peer would do for went by another one since.
+    pub fn handle_flow_closed(&mut self, closed: &Flow, now: Moment) {
+        self.fail_clients_on(closed);
+        self.move_servers(closed, now);
+    }
+
     /// What happened since the last call, in order.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()

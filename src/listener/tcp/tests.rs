@@ -369,6 +369,7 @@ async fn nothing_begins_on_a_connection_whose_peer_sends_no_more() {
     let first = server.received().await.flow;
     client.shutdown().await.unwrap();
     assert_eq!(server.closing().await, first);
+    server.connections.retire(first.connection);
     // Nobody listens where the client came from.
     let anew = server.flow_to(first.peer);
     server.connections.send(&anew, MESSAGE).unwrap();

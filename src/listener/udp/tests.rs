@@ -184,7 +184,14 @@ async fn an_icmp_message_names_the_peer_and_harms_no_other() {
         if lost.is_empty() {
             lost = receive(&server, 1).await.1;
         }
-        assert_eq!(lost, [Lost { flow: to(gone) }], "{name}");
+        assert_eq!(
+            lost,
+            [Lost {
+                flow: to(gone),
+                was_closing: false
+            }],
+            "{name}"
+        );
     }
 }
 
@@ -229,7 +236,10 @@ async fn what_cannot_be_sent_is_dropped_alone() {
             "to a port that can't be",
             nowhere,
             b"x",
-            &[Lost { flow: nowhere }],
+            &[Lost {
+                flow: nowhere,
+                was_closing: false,
+            }],
         ),
     ];
     for (name, to, octets, expected) in cases {
