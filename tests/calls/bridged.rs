@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::event_schema::assert_fits;
 use crate::events::told;
 use crate::harness::referred::Step::{
-    self, Answer, Bye, ByeComes, Offers, Pause, Refer, Rejoined, Turned, Unjoined,
+    self, Answer, Bye, ByeComes, Moves, Offers, Pause, Refer, Rejoined, Rings, Turned, Unjoined,
 };
 use crate::harness::{Daemon, House, Runtime, tools};
 use crate::outbound::give_trunk;
@@ -227,6 +227,36 @@ fn a_call_that_waits_goes_on_with_the_destination() {
     let said = "a=x-answered:by the runtime";
     let last = pbx.requests("INVITE").pop().expect("a re-INVITE");
     assert!(last.body().contains(said), "{pbx}");
+}
+
+/// What the destination was offered no longer holds when it answers.
+#[test]
+fn a_caller_who_moves_while_the_destination_rings_is_heard_where_it_is() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let carrier = Runtime::new();
+    let daemon = daemon(carrier);
+    let sales = carrier.takes(&[Rings(3000), Turned("sendrecv"), ByeComes]);
+    let pbx =
+        daemon
+            .caller()
+            .takes(&[Refer, REFUSED, Pause(200), Moves(41008), Rejoined, ByeComes]);
+    let call = daemon.answered_call();
+    transfer(&daemon, &call);
+    transferred(&daemon, &call, "completed");
+    let told = || (sales.so_far().requests("ACK").len() >= 2).then_some(());
+    let limit = crate::harness::Deadline::after(std::time::Duration::from_secs(20));
+    assert!(limit.poll(told).is_some(), "{}", sales.so_far());
+    let path = format!("/phone/calls/{call}/hangup");
+    assert_eq!(daemon.change("POST", &path, &json!({})).0, 200);
+    let (_, sales) = (pbx.finish(), sales.finish());
+    let offers = sales.requests("INVITE");
+    let [first, last] = offers.as_slice() else {
+        panic!("not two offers: {sales}");
+    };
+    assert!(first.body().contains("m=audio 41000"), "{sales}");
+    assert!(last.body().contains("m=audio 41008"), "{sales}");
 }
 
 #[test]

@@ -18,6 +18,10 @@ pub(crate) enum Step {
     Turned(&'static str),
     /// Sends a re-INVITE of this direction, waits until it is taken, and acknowledges it.
     Offers(&'static str),
+    /// Sends a re-INVITE with media at this port from now on, waits until it is taken, and acknowledges it.
+    Moves(u16),
+    /// Rings for so many milliseconds before it answers: only a runtime does, and first of all.
+    Rings(u32),
     /// Waits for a re-INVITE, refuses it with this status and phrase, and waits for the ACK.
     Unjoined(&'static str),
     /// Hangs up; the 200 is waited for.
@@ -47,6 +51,11 @@ pub(crate) fn of_runtime(steps: &[Step]) -> String {
         String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<scenario name=\"runtime\">\n");
     xml.push_str("<recv request=\"INVITE\" rrs=\"true\"/>\n");
     let tagged = LAST.replace("[last_To:]", "[last_To:];tag=[pid]runtime[call_number]");
+    if let [Step::Rings(millis), ..] = steps {
+        let head = format!("SIP/2.0 180 Ringing\n{tagged}");
+        xml.push_str(&send("", &head, RUNTIMES_CONTACT, ""));
+        let _ = writeln!(xml, "<pause milliseconds=\"{millis}\"/>");
+    }
     let head = format!("SIP/2.0 200 OK\n{tagged}");
     xml.push_str(&send(" retrans=\"500\"", &head, RUNTIMES, OF_RUNTIME));
     xml.push_str("<recv request=\"ACK\"/>\n");
@@ -56,6 +65,7 @@ pub(crate) fn of_runtime(steps: &[Step]) -> String {
 }
 
 fn play(xml: &mut String, steps: &[Step], media: &str) {
+    let mut media = media.to_owned();
     let mut cseq = 2;
     let mut version = 8;
     for step in steps {
@@ -96,27 +106,28 @@ fn play(xml: &mut String, steps: &[Step], media: &str) {
             Step::Rejoined => {
                 xml.push_str("<recv request=\"INVITE\"/>\n");
                 let lines = "Contact: <sip:[caller]@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
-                xml.push_str(&send("", &format!("SIP/2.0 200 OK\n{LAST}"), lines, MOVED));
+                let answer = turned(&media, "sendrecv", version);
+                xml.push_str(&send("", &format!("SIP/2.0 200 OK\n{LAST}"), lines, &answer));
                 xml.push_str("<recv request=\"ACK\"/>\n");
             }
             Step::Turned(direction) => {
                 version += 1;
                 xml.push_str("<recv request=\"INVITE\"/>\n");
-                let answer = turned(media, direction, version);
+                let answer = turned(&media, direction, version);
                 let lines = "Contact: <sip:peer@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
                 xml.push_str(&send(" retrans=\"500\"", &format!("SIP/2.0 200 OK\n{LAST}"), lines, &answer));
                 xml.push_str("<recv request=\"ACK\"/>\n");
             }
             Step::Offers(direction) => {
-                cseq += 1;
-                version += 1;
-                let offer = turned(media, direction, version);
-                let lines = "Contact: <sip:[caller]@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
-                xml.push_str(&send(" retrans=\"500\"", &inside("INVITE", cseq), lines, &offer));
-                xml.push_str("<recv response=\"100\" optional=\"true\"/>\n<recv response=\"200\"/>\n");
-                let ack = inside("INVITE", cseq).replace("INVITE", "ACK");
-                xml.push_str(&send("", &ack, "", ""));
+                (cseq, version) = (cseq + 1, version + 1);
+                offer(xml, cseq, &turned(&media, direction, version));
             }
+            Step::Moves(port) => {
+                (cseq, version) = (cseq + 1, version + 1);
+                media = media.replace("m=audio 41000", &format!("m=audio {port}"));
+                offer(xml, cseq, &turned(&media, "sendrecv", version));
+            }
+            Step::Rings(_) => {}
             Step::Unjoined(status) => {
                 xml.push_str("<recv request=\"INVITE\"/>\n");
                 xml.push_str(&send("", &format!("SIP/2.0 {status}\n{LAST}"), "", ""));
@@ -132,6 +143,15 @@ fn play(xml: &mut String, steps: &[Step], media: &str) {
     }
 }
 
+/// A re-INVITE, its 200 and the ACK.
+fn offer(xml: &mut String, cseq: u32, sdp: &str) {
+    let lines = "Contact: <sip:[caller]@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
+    let invite = inside("INVITE", cseq);
+    xml.push_str(&send(" retrans=\"500\"", &invite, lines, sdp));
+    xml.push_str("<recv response=\"100\" optional=\"true\"/>\n<recv response=\"200\"/>\n");
+    xml.push_str(&send("", &invite.replace("INVITE", "ACK"), "", ""));
+}
+
 fn turned(media: &str, direction: &str, version: u32) -> String {
     let media = media.replace("a=sendrecv", &format!("a={direction}"));
     media.replacen(" 8 IN IP", &format!(" {version} IN IP"), 1)
@@ -139,6 +159,8 @@ fn turned(media: &str, direction: &str, version: u32) -> String {
 
 /// What a runtime says of itself.
 const RUNTIMES: &str = "Contact: <sip:runtime@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
+const RUNTIMES_CONTACT: &str =
+    "Contact: <sip:runtime@[local_ip]:[local_port];transport=[transport]>";
 
 const OF_RUNTIME: &str = "v=0\no=runtime 3 8 IN IP4 127.0.0.1\ns=agent\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 42000 RTP/AVP 8 101\n\
 a=rtpmap:8 PCMA/8000\na=rtpmap:101 telephone-event/8000\na=sendrecv";
