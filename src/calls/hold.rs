@@ -253,8 +253,8 @@ impl Call {
         }
     }
 
-    /// A side has taken media that nobody wants it to have any more: it gets those of the other side again. What the agent would have
-    /// the caller hear it has to be asked.
+    /// A side has taken media that nobody wants it to have any more: it gets those of the other side again. The agent's aren't kept: it is
+    /// asked for them.
     pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, side: Side) {
         let is_with_agent = self.bridged.is_none() && !self.is_turning();
         if !is_with_agent || self.caller.heard.is_none() {

@@ -118,7 +118,7 @@ impl Call {
                     && let Some(leg) = self.leg(pending.side)
                 {
                     leg.session = Some(raised);
-                    return self.refresh(cx, pending.side);
+                    return self.refresh_later(cx, pending.side, Duration::from_secs(2));
                 }
                 let again = interval.map_or(0, |session| session.interval() / 8);
                 self.refresh_later(cx, pending.side, Duration::from_secs(u64::from(again)));
