@@ -110,7 +110,7 @@ impl Call {
                 let wait = glare_wait(pending.side, cx.endpoint.entropy().bits64());
                 self.refresh_later(cx, pending.side, wait);
             }
-            // Refused, but heard: once more, for as long as it wants to be asked or after a while.
+            // Refused, but heard: once more, after a 422 with the interval that the peer wants.
             status => {
                 let interval = self.leg(pending.side).and_then(|leg| leg.session);
                 let raised = interval.filter(|_| status == 422);

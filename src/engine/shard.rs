@@ -359,6 +359,7 @@ impl Shard {
                 if !flow.is_named() {
                     self.connections.retire(flow.connection);
                     calls.handle_flow_lost(&flow);
+                    self.registrar.handle_flow_lost(&flow);
                 }
                 Ok(())
             }

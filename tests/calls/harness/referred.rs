@@ -53,11 +53,12 @@ pub(crate) fn of_runtime(steps: &[Step]) -> String {
     let tagged = LAST.replace("[last_To:]", "[last_To:];tag=[pid]runtime[call_number]");
     if let [Step::Rings(millis), ..] = steps {
         let head = format!("SIP/2.0 180 Ringing\n{tagged}");
-        xml.push_str(&send("", &head, RUNTIMES_CONTACT, ""));
+        xml.push_str(&send("", &head, RUNTIMES, ""));
         let _ = writeln!(xml, "<pause milliseconds=\"{millis}\"/>");
     }
     let head = format!("SIP/2.0 200 OK\n{tagged}");
-    xml.push_str(&send(" retrans=\"500\"", &head, RUNTIMES, OF_RUNTIME));
+    let lines = format!("{RUNTIMES}\nContent-Type: application/sdp");
+    xml.push_str(&send(" retrans=\"500\"", &head, &lines, OF_RUNTIME));
     xml.push_str("<recv request=\"ACK\"/>\n");
     play(&mut xml, steps, OF_RUNTIME);
     xml.push_str("</scenario>\n");
@@ -158,9 +159,7 @@ fn turned(media: &str, direction: &str, version: u32) -> String {
 }
 
 /// What a runtime says of itself.
-const RUNTIMES: &str = "Contact: <sip:runtime@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
-const RUNTIMES_CONTACT: &str =
-    "Contact: <sip:runtime@[local_ip]:[local_port];transport=[transport]>";
+const RUNTIMES: &str = "Contact: <sip:runtime@[local_ip]:[local_port];transport=[transport]>";
 
 const OF_RUNTIME: &str = "v=0\no=runtime 3 8 IN IP4 127.0.0.1\ns=agent\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 42000 RTP/AVP 8 101\n\
 a=rtpmap:8 PCMA/8000\na=rtpmap:101 telephone-event/8000\na=sendrecv";
