@@ -53,6 +53,26 @@ pub(crate) fn first_column(document: &str, part: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Test functions in the last column of the document's tables: each is the last part of a name in code, such as
+/// `credentials::a_callee_gets_no_digest`.
+pub(crate) fn tests_named(document: &str) -> BTreeSet<String> {
+    let rows = document.lines().filter(|line| line.starts_with("| "));
+    let cells = rows.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit('|').next());
+    let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    names
+        .filter_map(|name| name.rsplit("::").next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn tests_are_found_in_the_last_column() {
+    let document =
+        "| Guarantee | Test |\n|---|---|\n| `sip.x` holds | `calls::a_b`, `c` |\n| more | d |\n";
+    let expected = ["a_b", "c"].map(str::to_owned);
+    assert_eq!(tests_named(document), BTreeSet::from(expected));
+}
+
 #[test]
 fn keys_are_found_where_they_stand() {
     let source = "section.text(\"url\"); section\n.number(\"most\", 1..2); seconds(section, \"wait_s\"); refuse(\"no\");\n#[cfg(test)] x.text(\"t\")";

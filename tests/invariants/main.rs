@@ -175,6 +175,24 @@ fn every_metric_is_documented_and_exists() {
     );
 }
 
+/// `tests/guarantees.md` promises nothing that no test shows.
+#[test]
+fn every_guarantee_names_a_test_that_exists() {
+    let document = text("tests/guarantees.md");
+    let named = docs::tests_named(&document);
+    let sources = sources();
+    let missing: Vec<_> = named
+        .iter()
+        .filter(|name| {
+            let definition = format!("fn {name}(");
+            !sources
+                .iter()
+                .any(|source| source.text.contains(&definition))
+        })
+        .collect();
+    assert!(missing.is_empty(), "no such test: {missing:?}");
+}
+
 /// A rule, a source that breaks it and one that doesn't, for all rules.
 #[test]
 fn each_rule_finds_a_violation_and_only_that() {
