@@ -1,7 +1,7 @@
 //! Where octets come from and go to: a flow is what an answer leaves by (RFC 3261 §18.2.2, RFC 3581, RFC 5626).
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The transport of a flow or of a URI.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -45,6 +45,18 @@ impl Transport {
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.uri_name())
+    }
+}
+
+/// The source that an address counts for where sources are bounded: an IPv4 address alone, in IPv6 the /64, which one host usually
+/// has to itself.
+pub fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
     }
 }
 

@@ -73,6 +73,10 @@ pub(super) struct Connection<S, C> {
     pub(super) sink: S,
     pub(super) clock: C,
     pub(super) settings: Settings,
+    /// When the connection was accepted or opened.
+    pub(super) began: Moment,
+    /// What is awaited first.
+    pub(super) awaited: Awaited,
 }
 
 impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
@@ -106,7 +110,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
 
     /// `None` when it is the writing that has ended.
     async fn read(&self, mut stream: impl AsyncRead + Unpin, broken: &Notify) -> Option<Ended> {
-        let mut reading = Reading::new(&self.settings, (self.clock)());
+        let mut reading = Reading::new(&self.settings, self.awaited, self.began);
         let mut octets = [0; READ];
         loop {
             let patience = reading.patience((self.clock)());
@@ -134,7 +138,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
     async fn take(&self, reading: &mut Reading, octets: &[u8]) -> Result<(), Ended> {
         let received_at = (self.clock)();
         reading.framer.push(octets);
-        let mut is_progress = false;
+        let mut got = Got::Part;
         loop {
             let frame = match reading.framer.next_frame() {
                 Ok(Some(frame)) => frame,
@@ -147,9 +151,9 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                     return Err(Ended::Framing(fault));
                 }
             };
-            is_progress = true;
             match frame {
                 Frame::Message(octets) => {
+                    got = Got::Message;
                     let octets = Bytes::copy_from_slice(octets);
                     self.sink
                         .deliver(Received {
@@ -160,13 +164,15 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                         .await;
                 }
                 // RFC 5626 §4.4.1.
-                Frame::Ping => self
-                    .outbox
-                    .push(b"\r\n")
-                    .map_err(|Refused| Ended::SlowToRead)?,
+                Frame::Ping => {
+                    got = got.max(Got::KeepAlive);
+                    self.outbox
+                        .push(b"\r\n")
+                        .map_err(|Refused| Ended::SlowToRead)?;
+                }
             }
         }
-        reading.note(is_progress, (self.clock)());
+        reading.note(got, (self.clock)());
         Ok(())
     }
 
@@ -261,57 +267,77 @@ struct Reading {
     /// Since when the message that has begun, or the first one, or the next one is waited for.
     since: Moment,
     awaited: Awaited,
-    message: Duration,
-    idle: Duration,
+    settings: Settings,
 }
 
+/// What the peer is to send next, each with a time of its own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Awaited {
-    /// Nothing whole has come yet: a stranger gets no more time than for one message.
-    First,
+pub(super) enum Awaited {
+    /// Anything at all.
+    FirstOctet,
+    /// The first whole message; keep-alives are none.
+    FirstMessage,
     /// The rest of a message.
     Rest,
     /// The next message.
     Next,
 }
 
+/// What octets have completed.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Got {
+    Part,
+    KeepAlive,
+    Message,
+}
+
 impl Reading {
-    fn new(settings: &Settings, now: Moment) -> Self {
-        let Settings { message, idle, .. } = *settings;
+    fn new(settings: &Settings, awaited: Awaited, began: Moment) -> Self {
         Self {
             framer: Framer::new(),
-            since: now,
-            awaited: Awaited::First,
-            message,
-            idle,
+            since: began,
+            awaited,
+            settings: settings.clone(),
         }
     }
 
     /// How long the next octets may take.
     fn patience(&self, now: Moment) -> Duration {
         let whole = match self.awaited {
-            Awaited::First | Awaited::Rest => self.message,
-            Awaited::Next => self.idle,
+            Awaited::FirstOctet => self.settings.first_octet,
+            Awaited::FirstMessage => self.settings.first_message,
+            Awaited::Rest => self.settings.message,
+            Awaited::Next => self.settings.idle,
         };
         whole.saturating_sub(now.since(self.since))
     }
 
-    /// Notes what octets have come to. More of the same message is no progress: its time runs from its beginning.
-    fn note(&mut self, is_progress: bool, now: Moment) {
+    /// Notes what octets have come to. More of the same message is no progress: its time runs from its beginning, that of the first
+    /// message from the connection's.
+    fn note(&mut self, got: Got, now: Moment) {
         let is_begun = self.framer.is_within_message();
-        if is_progress || (is_begun && self.awaited == Awaited::Next) {
-            self.since = now;
-            self.awaited = if is_begun {
-                Awaited::Rest
-            } else {
-                Awaited::Next
-            };
+        match (self.awaited, got) {
+            (Awaited::FirstOctet, Got::Part | Got::KeepAlive) => {
+                self.awaited = Awaited::FirstMessage;
+            }
+            (Awaited::FirstMessage, Got::Part | Got::KeepAlive) | (Awaited::Rest, Got::Part) => {}
+            (Awaited::Next, Got::Part) if !is_begun => {}
+            (Awaited::FirstOctet | Awaited::FirstMessage, Got::Message)
+            | (Awaited::Rest, Got::KeepAlive | Got::Message)
+            | (Awaited::Next, Got::Part | Got::KeepAlive | Got::Message) => {
+                self.since = now;
+                self.awaited = if is_begun {
+                    Awaited::Rest
+                } else {
+                    Awaited::Next
+                };
+            }
         }
     }
 
     const fn overdue(&self) -> Ended {
         match self.awaited {
-            Awaited::First | Awaited::Rest => Ended::SlowToSend,
+            Awaited::FirstOctet | Awaited::FirstMessage | Awaited::Rest => Ended::SlowToSend,
             Awaited::Next => Ended::Idle,
         }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::flow::{Flow, Transport, source};
 
 use super::outbox::{Outbox, Refused};
 use super::tcp::Settings;
@@ -47,7 +47,7 @@ struct Table {
     /// The newest one to a peer, and what it was asked to prove (0: nothing).
     by_peer: HashMap<(Transport, SocketAddr, u32), u32>,
     accepted: usize,
-    /// Accepted connections by source address.
+    /// Accepted connections by source.
     by_source: HashMap<IpAddr, usize>,
 }
 
@@ -109,12 +109,13 @@ impl Connections {
     pub(super) fn accept(&self, flow: Flow) -> Option<(Flow, Arc<Outbox>)> {
         let settings = &self.shared.settings;
         let mut table = self.table();
-        let from_source = table.by_source.get(&flow.peer.ip()).copied().unwrap_or(0);
+        let source = source(flow.peer.ip());
+        let from_source = table.by_source.get(&source).copied().unwrap_or(0);
         if table.accepted >= settings.accepted || from_source >= settings.accepted_per_source {
             return None;
         }
         table.accepted += 1;
-        *table.by_source.entry(flow.peer.ip()).or_default() += 1;
+        *table.by_source.entry(source).or_default() += 1;
         Some(table.enter(flow, 0, true, settings.outbox_octets))
     }
 
@@ -231,7 +232,9 @@ impl Table {
         self.unlist(entry);
         if entry.is_accepted {
             self.accepted -= 1;
-            if let MapEntry::Occupied(mut count) = self.by_source.entry(entry.flow.peer.ip()) {
+            if let MapEntry::Occupied(mut count) =
+                self.by_source.entry(source(entry.flow.peer.ip()))
+            {
                 *count.get_mut() -= 1;
                 if *count.get() == 0 {
                     count.remove();

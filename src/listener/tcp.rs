@@ -20,7 +20,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 
 use super::Lost;
-use super::connection::{Connection, Ended};
+use super::connection::{Awaited, Connection, Ended};
 use super::connections::Connections;
 use super::outbox::Outbox;
 use super::tls::Security;
@@ -36,12 +36,15 @@ const REST: Duration = Duration::from_millis(100);
 pub struct Settings {
     /// Accepted connections, in all.
     pub accepted: usize,
-    /// Accepted connections from one source address.
+    /// Accepted connections from one source: in IPv6 a /64.
     pub accepted_per_source: usize,
     /// Connections that we opened.
     pub opened: usize,
-    /// How long a message may take from its first octet to its last, a new connection to its first message, and a peer
-    /// to read some of what is sent.
+    /// How long an accepted connection may take to its first octet.
+    pub first_octet: Duration,
+    /// How long a new connection may take to its first whole message.
+    pub first_message: Duration,
+    /// How long a message may take from its first octet to its last, and a peer to read some of what is sent.
     pub message: Duration,
     /// How long a connection may rest between messages or keep-alives.
     pub idle: Duration,
@@ -57,6 +60,8 @@ impl Default for Settings {
             accepted: 8_192,
             accepted_per_source: 2_048,
             opened: 4_096,
+            first_octet: Duration::from_secs(10),
+            first_message: Duration::from_secs(30),
             message: Duration::from_secs(10),
             idle: Duration::from_secs(15 * 60),
             connect: Duration::from_secs(4),
@@ -239,9 +244,16 @@ struct Task<S, C> {
 
 impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
     async fn accepted(self, stream: TcpStream) {
+        let began = (self.clock)();
         let ended = match self.secured(stream).await {
-            Ok(Secured::Bare(stream)) => self.serve(self.flow, stream).await,
-            Ok(Secured::Tls(stream)) => self.serve(self.flow, stream).await,
+            Ok(Secured::Bare(stream)) => {
+                let first = (Awaited::FirstOctet, began);
+                self.serve(self.flow, stream, first).await
+            }
+            Ok(Secured::Tls(stream)) => {
+                let first = (Awaited::FirstMessage, began);
+                self.serve(self.flow, stream, first).await
+            }
             Err(ended) => ended,
         };
         self.end(self.flow, &ended).await;
@@ -252,12 +264,16 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         &self,
         stream: TcpStream,
     ) -> Result<Secured<tokio_rustls::server::TlsStream<TcpStream>>, Ended> {
-        let patience = self.connections.settings().message;
-        prepare(&stream, patience)?;
+        let settings = self.connections.settings();
+        prepare(&stream, settings.message)?;
         if self.flow.transport != Transport::Tls {
             return Ok(Secured::Bare(stream));
         }
-        match timeout(patience, self.security.accept(stream)).await {
+        match timeout(settings.first_octet, stream.readable()).await {
+            Ok(readable) => readable?,
+            Err(_) => return Err(Ended::SlowToSend),
+        }
+        match timeout(settings.first_message, self.security.accept(stream)).await {
             Ok(Ok(stream)) => Ok(Secured::Tls(Box::new(stream))),
             Ok(Err(error)) => {
                 tracing::info!(peer = %self.flow.peer, %error, "TLS was not agreed on");
@@ -271,9 +287,10 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         match self.connect().await {
             Ok((stream, local)) => {
                 let flow = Flow { local, ..self.flow };
+                let first = (Awaited::FirstMessage, (self.clock)());
                 let ended = match self.verified(stream).await {
-                    Ok(Secured::Bare(stream)) => self.serve(flow, stream).await,
-                    Ok(Secured::Tls(stream)) => self.serve(flow, stream).await,
+                    Ok(Secured::Bare(stream)) => self.serve(flow, stream, first).await,
+                    Ok(Secured::Tls(stream)) => self.serve(flow, stream, first).await,
                     Err(ended) => ended,
                 };
                 self.end(flow, &ended).await;
@@ -321,13 +338,20 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         Ok((stream, local))
     }
 
-    async fn serve(&self, flow: Flow, stream: impl AsyncRead + AsyncWrite + Send) -> Ended {
+    async fn serve(
+        &self,
+        flow: Flow,
+        stream: impl AsyncRead + AsyncWrite + Send,
+        (awaited, began): (Awaited, Moment),
+    ) -> Ended {
         let connection = Connection {
             flow,
             outbox: Arc::clone(&self.outbox),
             sink: self.sink.clone(),
             clock: self.clock,
             settings: self.connections.settings().clone(),
+            began,
+            awaited,
         };
         let closing = async {
             self.is_closing.store(true, Ordering::Relaxed);

@@ -128,6 +128,8 @@ async fn patiently<T>(future: impl Future<Output = T>) -> T {
 
 fn brief() -> Settings {
     Settings {
+        first_octet: Duration::from_millis(100),
+        first_message: Duration::from_millis(100),
         message: Duration::from_millis(100),
         ..Settings::default()
     }
@@ -202,10 +204,11 @@ async fn who_dawdles_or_babbles_is_cut_off() {
     static LOOKS: AtomicU64 = AtomicU64::new(0);
     /// What a client sends at first, and then again and again.
     type Habit = (&'static str, &'static [u8], &'static [u8]);
-    let cases: [Habit; 5] = [
+    let cases: [Habit; 6] = [
         ("says nothing", b"", b""),
         ("begins a message", b"OPTIONS sip:a", b""),
         ("begins a second message", b"\r\n\r\nOPTIONS sip:a", b""),
+        ("sends keep-alives alone", b"\r\n\r\n", b"\r\n\r\n"),
         ("drips", b"OPTIONS sip:a SIP/2.0\r\nX: ", b"x"),
         ("talks no SIP", b"GET / HTTP/1.1\r\n\r\n", b""),
     ];
@@ -226,8 +229,8 @@ async fn who_dawdles_or_babbles_is_cut_off() {
         let _ = patiently(read.read_to_end(&mut octets)).await;
         assert_ne!(server.lost().await.connection, 0, "{name}");
         assert!(
-            octets.len() <= 2,
-            "{name}: nothing but the answer to a keep-alive"
+            octets.iter().all(|octet| b"\r\n".contains(octet)),
+            "{name}: nothing but answers to keep-alives"
         );
         dripping.abort();
     }
@@ -487,4 +490,67 @@ async fn connections_that_we_open_are_bounded() {
         server.connections.send(&second, b"two"),
         Err(SendError::TooMany)
     );
+}
+
+#[tokio::test]
+async fn the_first_octet_and_the_first_message_have_times_of_their_own() {
+    let limits = |first_octet, first_message| Settings {
+        first_octet: Duration::from_millis(first_octet),
+        first_message: Duration::from_millis(first_message),
+        message: Duration::from_secs(60),
+        ..Settings::default()
+    };
+    for (name, settings, sent) in [
+        ("nothing", limits(50, 60_000), &b""[..]),
+        ("no whole message", limits(60_000, 50), b"OPTIONS sip:a"),
+    ] {
+        let mut server = Server::start(settings, 16);
+        let mut client = TcpStream::connect(server.address).await.unwrap();
+        client.write_all(sent).await.unwrap();
+        assert_eq!(read_to_end(&mut client).await, b"", "{name}");
+        server.lost().await;
+    }
+    // One that has sent a whole message in time isn't held to these any more.
+    let mut server = Server::start(limits(200, 200), 16);
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    client.write_all(MESSAGE).await.unwrap();
+    let flow = server.received().await.flow;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    server.connections.send(&flow, b"still there").unwrap();
+    let mut answer = [0; 11];
+    patiently(client.read_exact(&mut answer)).await.unwrap();
+}
+
+#[test]
+fn sources_of_ipv6_are_counted_by_their_64() {
+    let connections = Connections::new(
+        Settings {
+            accepted_per_source: 2,
+            ..Settings::default()
+        },
+        |_, _, _, _| {},
+    );
+    let from = |peer: &str| {
+        let peer = format!("{peer}:5060").parse().unwrap();
+        let flow = Flow {
+            transport: Transport::Tcp,
+            listener: 0,
+            connection: 0,
+            local: "[2001:db8::ff]:5060".parse().unwrap(),
+            peer,
+        };
+        connections.accept(flow).is_some()
+    };
+    for (peer, is_taken) in [
+        ("[2001:db8::1]", true),
+        ("[2001:db8::1:2:3:4]", true),
+        ("[2001:db8::2]", false),
+        ("[2001:db8:0:1::1]", true),
+        ("192.0.2.1", true),
+        ("192.0.2.2", true),
+        ("192.0.2.1", true),
+        ("[::ffff:192.0.2.1]", false),
+    ] {
+        assert_eq!(from(peer), is_taken, "{peer}");
+    }
 }
