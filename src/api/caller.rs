@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::credentials::{KnownOrg, presented};
 use super::error::ApiError;
 use super::quota::{Policy, Tally};
+use super::room::Proof;
 use super::{Api, token, visit};
 use crate::store::{Error, Wrong};
 
@@ -70,6 +71,7 @@ impl FromRequestParts<Api> for StreamCaller {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let token = credential(parts, REQUIRED)?.to_owned();
         let known = known(api, &token).await?.ok_or(REVOKED)?;
+        Proof::note(parts);
         let org = known.key.org_id;
         let (limit, now) = (api.config().limits.streaming_requests_per_minute, api.now());
         Tally::of(parts).note(api.quotas().take(Policy::OrgStreams, org, limit, now))?;
@@ -108,6 +110,7 @@ impl FromRequestParts<Api> for Caller {
         }
         let token = credential(parts, REQUIRED)?;
         let known = known(api, token).await?.ok_or(REVOKED)?;
+        Proof::note(parts);
         let org = known.key.org_id;
         let limit = known.requests_per_minute;
         let limit = limit.unwrap_or(api.config().limits.requests_per_minute);

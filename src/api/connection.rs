@@ -29,6 +29,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
+use super::room::{Place, UnderWay};
 use crate::config::Patience;
 
 /// The protocols of HTTPS, ours first.
@@ -45,23 +46,60 @@ const HEADERS: usize = 100;
 /// Requests that an HTTP/2 connection may have under way.
 const STREAMS: u32 = 100;
 
-/// Serves one connection until either side ends it, or `ended` says so.
+/// How long a connection of the reserve may take for a request's head.
+const RESERVE_HEAD: Duration = Duration::from_secs(2);
+/// How long it may rest.
+const RESERVE_IDLE: Duration = Duration::from_secs(5);
+
+/// Marks a request on a connection of the reserve: only health checks are answered there.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct HealthOnly;
+
+/// Serves one connection until either side ends it, `ended` says so, or another connection needs its place.
 pub(super) async fn serve(
-    stream: TcpStream,
-    peer: SocketAddr,
+    (stream, peer): (TcpStream, SocketAddr),
+    place: Place,
     tls: Option<TlsAcceptor>,
     (router, patience): (Router, Patience),
     ended: watch::Receiver<bool>,
 ) {
     // Without it answers wait for the peer's delayed ACK; a socket that can't set it still works.
     let _ = stream.set_nodelay(true);
-    let progress = Progress::default();
+    let place = Arc::new(place);
+    let patience = if place.is_reserve() {
+        in_reserve(patience)
+    } else {
+        patience
+    };
     let service = FromPeer {
         peer,
         router,
         patience,
-        progress: progress.clone(),
+        progress: Progress::default(),
+        place: Arc::clone(&place),
     };
+    tokio::select! {
+        () = answer(stream, tls, service, ended) => {}
+        () = place.evicted() => {}
+    }
+}
+
+/// Health checks send their request at once.
+fn in_reserve(patience: Patience) -> Patience {
+    Patience {
+        head: patience.head.min(RESERVE_HEAD),
+        idle: patience.idle.min(RESERVE_IDLE),
+        ..patience
+    }
+}
+
+async fn answer(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    service: FromPeer,
+    ended: watch::Receiver<bool>,
+) {
+    let (progress, patience) = (service.progress.clone(), service.patience);
     let Some(acceptor) = tls else {
         return attend(http1(stream, service), (progress, patience), ended).await;
     };
@@ -170,6 +208,7 @@ struct FromPeer {
     router: Router,
     patience: Patience,
     progress: Progress,
+    place: Arc<Place>,
 }
 
 impl Service<Request<Incoming>> for FromPeer {
@@ -189,9 +228,16 @@ impl Service<Request<Incoming>> for FromPeer {
                 body,
                 progress: progress.clone(),
                 late: Some(Box::pin(sleep(self.patience.body))),
+                under_way: None,
             })
         });
-        incoming.extensions_mut().insert(ConnectInfo(self.peer));
+        let extensions = incoming.extensions_mut();
+        extensions.insert(ConnectInfo(self.peer));
+        extensions.insert(self.place.proof());
+        if self.place.is_reserve() {
+            extensions.insert(HealthOnly);
+        }
+        let under_way = self.place.begin();
         let answering = self.router.call(incoming);
         Box::pin(async move {
             let response = answering.await?;
@@ -200,6 +246,7 @@ impl Service<Request<Incoming>> for FromPeer {
                 body,
                 progress,
                 late: None,
+                under_way: Some(under_way),
             }))
         })
     }
@@ -210,6 +257,9 @@ struct Moving<B> {
     body: B,
     progress: Progress,
     late: Option<Pin<Box<Sleep>>>,
+    /// The request that an answer's body ends.
+    #[expect(dead_code, reason = "dropped with the body")]
+    under_way: Option<UnderWay>,
 }
 
 impl<B> HttpBody for Moving<B>

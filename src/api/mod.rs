@@ -24,6 +24,7 @@ mod phone;
 mod query;
 mod quota;
 mod request;
+mod room;
 mod routes;
 mod server;
 mod shape;

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use tracing::Instrument;
 use uuid::Uuid;
 
 use super::Api;
-use super::error::{Cause, Refusal, with_body};
+use super::connection::HealthOnly;
+use super::error::{ApiError, Cause, Refusal, with_body};
 use super::quota::Tally;
 use crate::telemetry::metrics;
 
@@ -29,9 +30,16 @@ pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: N
     let span =
         tracing::info_span!("request", request.id = %id, http.method = method, http.route = route);
     let path = request.uri().path().to_owned();
+    let has_credential = [header::AUTHORIZATION, header::COOKIE]
+        .iter()
+        .any(|name| request.headers().contains_key(name));
     let tally = Tally::default();
     request.extensions_mut().insert(tally.clone());
-    let response = next.run(request).instrument(span.clone()).await;
+    let response = if is_beyond_reserve(&request, &path) {
+        no_room()
+    } else {
+        next.run(request).instrument(span.clone()).await
+    };
     let mut response = answered(response, &path, &id, &span);
     tally.write(response.headers_mut());
     let took: Duration = api.now().since(began);
@@ -45,6 +53,47 @@ pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: N
     });
     let value = HeaderValue::from_str(&id).expect("an id holds visible ASCII alone");
     response.headers_mut().insert(REQUEST_ID, value);
+    guard(response.headers_mut(), has_credential);
+    response
+}
+
+/// Keeps browsers from guessing what an answer is, pictures from doing anything but being shown, and caches from keeping what a
+/// credential was needed for.
+fn guard(headers: &mut HeaderMap, has_credential: bool) {
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    let media_type = headers.get(header::CONTENT_TYPE);
+    if media_type.is_some_and(|value| value.as_bytes().starts_with(b"image/svg+xml")) {
+        let policy = "default-src 'none'; style-src 'unsafe-inline'; sandbox";
+        headers.insert(
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static(policy),
+        );
+    }
+    if has_credential {
+        let entry = headers.entry(header::CACHE_CONTROL);
+        entry.or_insert(HeaderValue::from_static("no-store"));
+    }
+}
+
+/// Whether the request came on a connection that is kept for health checks, and is none.
+fn is_beyond_reserve(request: &Request, path: &str) -> bool {
+    let is_kept = request.extensions().get::<HealthOnly>().is_some();
+    is_kept && !matches!(path, "/healthz" | "/readyz")
+}
+
+fn no_room() -> Response {
+    /// Until a connection has ended or gives way.
+    const A_WHILE_S: u64 = 1;
+    let refused = ApiError::Unavailable {
+        message: "Too many connections are open, in all or from this address".to_owned(),
+        wait_s: A_WHILE_S,
+    };
+    let mut response = refused.into_response();
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
     response
 }
 

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use super::room::{Bounds, Room};
 use super::{Api, connection, credentials, phone, router, streams};
 use crate::config::Patience;
+use crate::telemetry::metrics;
 use crate::tls::Certificate;
 
 /// How long requests under way may take once the server ends.
@@ -49,10 +51,14 @@ impl Server {
         ];
         let tls = certificate
             .map(|certificate| TlsAcceptor::from(certificate.server(&connection::PROTOCOLS)));
-        let most = api.config().http.max_connections;
-        let patience = api.config().http.patience;
-        let answers = (router(api.clone()), patience);
-        let serving = tokio::spawn(serve(answers, listener, tls, most, ended));
+        let http = &api.config().http;
+        let room = Room::new(Bounds {
+            total: http.max_connections,
+            per_source: http.max_connections_per_source,
+            trusted_proxies: http.trusted_proxies.clone(),
+        });
+        let answers = (router(api.clone()), http.patience);
+        let serving = tokio::spawn(serve(answers, listener, tls, room, ended));
         Self {
             end,
             serving,
@@ -78,16 +84,10 @@ async fn serve(
     answers: (Router, Patience),
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    most: usize,
+    room: Room,
     mut ended: watch::Receiver<bool>,
 ) {
-    let room = Arc::new(Semaphore::new(most));
     loop {
-        let permit = Arc::clone(&room).acquire_owned();
-        let permit = tokio::select! {
-            permit = permit => permit.expect("the semaphore is never closed"),
-            _ = ended.changed() => break,
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = ended.changed() => break,
@@ -103,14 +103,22 @@ async fn serve(
                 continue;
             }
         };
-        let connection =
-            connection::serve(stream, peer, tls.clone(), answers.clone(), ended.clone());
-        tokio::spawn(async move {
-            connection.await;
-            drop(permit);
-        });
+        let Some(place) = room.enter(peer.ip()) else {
+            metrics::http_connection_refused();
+            continue;
+        };
+        if place.is_reserve() {
+            metrics::http_connection_refused();
+        }
+        let connection = connection::serve(
+            (stream, peer),
+            place,
+            tls.clone(),
+            answers.clone(),
+            ended.clone(),
+        );
+        tokio::spawn(connection);
     }
     drop(listener);
-    let all = u32::try_from(most).unwrap_or(u32::MAX);
-    let _ = tokio::time::timeout(LAST_REQUESTS, room.acquire_many(all)).await;
+    let _ = tokio::time::timeout(LAST_REQUESTS, room.emptied()).await;
 }

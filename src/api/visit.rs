@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::credentials::{KnownOrg, presented};
 use super::error::ApiError;
+use super::room::Proof;
 use super::{Api, SCOPES};
 use crate::store::{OrgKey, Session, TokenHash};
 
@@ -64,12 +65,14 @@ pub(super) async fn of(parts: &Parts, api: &Api) -> Result<Option<Arc<Visit>>, A
     };
     let sessions = &api.credentials().sessions;
     let visit = sessions.or_look_up(hash, now, look_up).await?;
-    visit
-        .filter(|visit| now < visit.session.expires_at)
-        .map(Some)
-        .ok_or(ApiError::Unauthorized(
-            "The session has ended: log in again",
-        ))
+    let visit =
+        visit
+            .filter(|visit| now < visit.session.expires_at)
+            .ok_or(ApiError::Unauthorized(
+                "The session has ended: log in again",
+            ))?;
+    Proof::note(parts);
+    Ok(Some(visit))
 }
 
 /// The token in the request's cookies.

@@ -19,8 +19,10 @@ pub struct Http {
     pub dashboard_url: Option<Box<str>>,
     /// The certificate chain and private key, both PEM files, with which HTTPS is served instead of HTTP.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Connections at once; further ones wait to be accepted.
+    /// Connections at once; those that never authenticated give way to further ones.
     pub max_connections: usize,
+    /// Connections at once from one source (in IPv6 a /64) that is no trusted proxy.
+    pub max_connections_per_source: usize,
     /// How long is waited for slow clients.
     pub patience: Patience,
     /// Peers whose `X-Forwarded-For` is believed.
@@ -39,6 +41,9 @@ impl Http {
             max_connections: section
                 .number("max_connections", 1..=65_536)
                 .unwrap_or(1_024),
+            max_connections_per_source: section
+                .number("max_connections_per_source", 1..=65_536)
+                .unwrap_or(128),
             patience: Patience::read(section),
             trusted_proxies: section
                 .list("trusted_proxies", network)

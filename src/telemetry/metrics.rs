@@ -40,6 +40,8 @@ const TRANSACTIONS: &str = "trunkline_sip_transactions";
 const DIALOGS: &str = "trunkline_sip_dialogs";
 /// What waits in a queue, by `queue`.
 const QUEUE_DEPTH: &str = "trunkline_queue_depth";
+/// HTTP connections without room.
+const HTTP_REFUSED: &str = "trunkline_http_connections_refused_total";
 /// HTTP requests, by `method`, `route` and `status`.
 const HTTP_REQUESTS: &str = "trunkline_http_requests_total";
 /// From an HTTP request to its answer, by `route`.
@@ -120,6 +122,7 @@ fn describe() {
         (SIP_DROPPED, "Messages dropped for lack of room, by cause"),
         (SIP_RETRANSMISSIONS, "SIP retransmissions seen and sent"),
         (HTTP_REQUESTS, "HTTP requests answered"),
+        (HTTP_REFUSED, "HTTP connections for which there was no room"),
         (
             OUTBOUND_REGISTRATIONS_TRIED,
             "Attempts to register with carriers, by outcome",
@@ -205,6 +208,11 @@ pub fn registration_change(what: &'static str) {
 pub fn http_request(method: &'static str, route: &str, status: u16, took: Duration) {
     counter!(HTTP_REQUESTS, "method" => method, "route" => route.to_owned(), "status" => status.to_string()).increment(1);
     histogram!(HTTP_SECONDS, "route" => route.to_owned()).record(took);
+}
+
+/// Counts an HTTP connection for which there was no room.
+pub fn http_connection_refused() {
+    counter!(HTTP_REFUSED).increment(1);
 }
 
 /// The kinds of transaction that are counted apart.

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::harness::{Daemon, House, http};
+use crate::harness::{Daemon, House};
 
 /// Enough for whatever is cut off after a second or two, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -117,29 +117,117 @@ fn heads_are_bounded() {
     }
 }
 
-/// Connections beyond the bound wait, and are served once there is room.
+/// Sends a request on a connection that stays open; the answer's status and body, or `None` if the connection is closed.
+fn ask(stream: &mut TcpStream, path: &str, key: Option<&str>) -> Option<String> {
+    let credential = key.map_or(String::new(), |key| {
+        format!("Authorization: Bearer {key}\r\n")
+    });
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{credential}\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut text = Vec::new();
+    let mut octets = [0; 4096];
+    loop {
+        let count = stream.read(&mut octets).ok().filter(|count| *count > 0)?;
+        text.extend_from_slice(&octets[..count]);
+        let read = String::from_utf8_lossy(&text).into_owned();
+        if let Some((head, body)) = read.split_once("\r\n\r\n") {
+            let head = head.to_ascii_lowercase();
+            let length = head.split_once("content-length: ").map(|(_, rest)| {
+                let digits = rest.split("\r\n").next().expect("a line");
+                digits.parse::<usize>().expect("a length")
+            });
+            if length.is_none_or(|length| body.len() >= length) {
+                return Some(read);
+            }
+        }
+    }
+}
+
+fn is_ok(answer: Option<String>) -> bool {
+    answer.is_some_and(|answer| answer.starts_with("HTTP/1.1 200 OK"))
+}
+
+/// From another loopback address, which is no trusted proxy.
+fn connect_from(source: [u8; 4], at: SocketAddr) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+    let socket = socket.expect("a socket");
+    let source = SocketAddr::from((source, 0));
+    socket.bind(&source.into()).expect("a loopback address");
+    socket
+        .connect_timeout(&at.into(), LIMIT)
+        .expect("it connects");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
+    stream
+}
+
+/// The attacker fills every place with connections that say nothing; health checks, the API and a client whose connection was open
+/// before are served all the same.
 #[test]
-fn connections_are_bounded() {
+fn idle_connections_of_one_client_take_nothing_from_the_others() {
     let daemon = House::new()
-        .set("TRUNKLINE__HTTP__MAX_CONNECTIONS", "2")
-        .set("TRUNKLINE__HTTP__HEAD_TIMEOUT_S", "5")
+        .set("TRUNKLINE__HTTP__MAX_CONNECTIONS", "16")
+        .serve();
+    let (at, key) = (daemon.house.http, daemon.key());
+    let mut honest = connect(at);
+    assert!(is_ok(ask(&mut honest, "/phone/calls", Some(key))));
+    // By way of a trusted proxy, so that no bound of a source applies.
+    let idle: Vec<_> = (0..64).map(|_| connect(at)).collect();
+    for path in ["/healthz", "/readyz"] {
+        assert!(is_ok(ask(&mut connect(at), path, None)), "{path}");
+    }
+    assert!(is_ok(ask(&mut connect(at), "/phone/calls", Some(key))));
+    assert!(
+        is_ok(ask(&mut honest, "/phone/calls", Some(key))),
+        "an authenticated connection gave way to idle ones"
+    );
+    drop(idle);
+}
+
+#[test]
+fn a_source_holds_so_many_connections() {
+    let daemon = House::new()
+        .set("TRUNKLINE__HTTP__MAX_CONNECTIONS_PER_SOURCE", "4")
         .serve();
     let at = daemon.house.http;
-    let held = [connect(at), connect(at)];
-    let mut third = connect(at);
-    let request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    third.write_all(request).expect("the kernel takes it");
-    third
-        .set_read_timeout(Some(Duration::from_secs(1)))
-        .expect("a time-out");
-    let mut octet = [0];
-    let error = third.read(&mut octet).expect_err("served beyond the bound");
+    let idle: Vec<_> = (0..12).map(|_| connect_from([127, 0, 0, 2], at)).collect();
+    assert!(is_ok(ask(
+        &mut connect_from([127, 0, 0, 3], at),
+        "/healthz",
+        None
+    )));
+    let mut open = 0;
+    for mut stream in idle {
+        open += usize::from(is_ok(ask(&mut stream, "/healthz", None)));
+    }
+    assert_eq!(open, 4);
+    // Those that come by a trusted proxy are counted by it.
+    let mut proxied: Vec<_> = (0..12).map(|_| connect(at)).collect();
+    let served = proxied
+        .iter_mut()
+        .all(|stream| is_ok(ask(stream, "/healthz", None)));
+    assert!(served);
+}
+
+/// Where streams hold every place, health checks are answered still, and others learn why they aren't.
+#[test]
+fn health_checks_have_a_reserve() {
+    let daemon = House::new()
+        .set("TRUNKLINE__HTTP__MAX_CONNECTIONS", "2")
+        .serve();
+    let (at, key) = (daemon.house.http, daemon.key());
+    let mut streams = [connect(at), connect(at)];
+    for stream in &mut streams {
+        assert!(is_ok(ask(stream, "/phone/events", Some(key))));
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert!(is_ok(ask(&mut connect(at), path, None)), "{path}");
+    }
+    let refused = ask(&mut connect(at), "/phone/calls", Some(key)).expect("an answer");
+    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
     assert!(
-        matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
-        "{error}"
+        refused.to_ascii_lowercase().contains("retry-after: 1\r\n"),
+        "{refused}"
     );
-    third.set_read_timeout(Some(LIMIT)).expect("a time-out");
-    drop(held);
-    assert!(rest(third).starts_with("HTTP/1.1 200 OK"));
-    assert!(http::get(at, "/healthz", None).is_some());
+    drop(streams);
 }

@@ -14,6 +14,7 @@ use crate::api::credentials::{KnownPartner, presented};
 use crate::api::idempotency::Credential;
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
+use crate::api::room::Proof;
 use crate::api::shape::id;
 use crate::api::{Api, ApiError, client};
 use crate::store::{Error, Org, Partner, Wrong};
@@ -47,6 +48,7 @@ impl FromRequestParts<Api> for PartnerCaller {
             "The partner key is invalid or has been revoked",
         ))?;
         admitted(api, parts, &known.partner)?;
+        Proof::note(parts);
         let (partner, tally) = (&known.partner, Tally::of(parts));
         let limit = partner.requests_per_minute;
         let limit = limit.unwrap_or(api.config().limits.partner_requests_per_minute);

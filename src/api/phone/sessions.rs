@@ -19,6 +19,7 @@ use crate::api::caller::{Caller, credential};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::quota::{Policy, Tally};
+use crate::api::room::Proof;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, visit};
 use crate::calls::record::{Direction, Status};
@@ -54,6 +55,7 @@ impl FromRequestParts<Api> for Asker {
             .id("session_id", Kind::Session)
             .map_err(|_| NO_TOKEN)?;
         let org = api.session_tokens().read(&token, session).ok_or(NO_TOKEN)?;
+        Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
         let taken = api
             .quotas()

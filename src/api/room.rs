@@ -1,0 +1,379 @@
+//! Places for HTTP connections: how many there are in all and per source, who gives way, and a reserve for health checks.
+//!
+//! Peers that have never authenticated hold a place only while nobody else needs it. Authenticated requests under way are never cut off.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::http::request::Parts;
+use ipnet::IpNet;
+use tokio::sync::Notify;
+use trunkline_sip::flow::source;
+
+use super::client::within;
+
+/// Connections beyond the others on which health checks alone are answered.
+const RESERVE: usize = 16;
+
+/// Bounds of one listener's connections.
+#[derive(Clone, Debug)]
+pub(super) struct Bounds {
+    /// Connections in all, without the reserve.
+    pub(super) total: usize,
+    /// Connections of one source, unless it is a trusted proxy.
+    pub(super) per_source: usize,
+    /// Peers in front of us, through which many clients come.
+    pub(super) trusted_proxies: Vec<IpNet>,
+}
+
+/// All places; clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Room(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    bounds: Bounds,
+    table: Mutex<Table>,
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    last: u64,
+    held: HashMap<u64, Entry>,
+    sources: HashMap<IpAddr, usize>,
+    reserved: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    source: IpAddr,
+    is_reserve: bool,
+    signs: Arc<Signs>,
+}
+
+/// Facts of one connection that decide whether it gives way.
+#[derive(Debug, Default)]
+struct Signs {
+    authenticated: AtomicBool,
+    under_way: AtomicU32,
+    evicted: Notify,
+}
+
+/// A connection's place, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    room: Room,
+    number: u64,
+    is_reserve: bool,
+    signs: Arc<Signs>,
+}
+
+/// Marks a request under way, until it is dropped with the answer's last octet.
+#[derive(Debug)]
+pub(super) struct UnderWay(Arc<Signs>);
+
+/// Notes that a request on this connection was authenticated. Travels in the request's extensions.
+#[derive(Clone, Debug)]
+pub(super) struct Proof(Arc<Signs>);
+
+impl Proof {
+    /// Notes it for the connection that the request came on.
+    pub(super) fn note(parts: &Parts) {
+        // Requests that tests make without a connection have none.
+        if let Some(Self(signs)) = parts.extensions.get() {
+            signs.authenticated.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Room {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self(Arc::new(Inner {
+            bounds,
+            table: Mutex::default(),
+            freed: Notify::new(),
+        }))
+    }
+
+    /// A place for a connection from this address. Another connection may give way for it; if none can, the place is one of the reserve,
+    /// and `None` means that the reserve is used up too.
+    pub(super) fn enter(&self, peer: IpAddr) -> Option<Place> {
+        let bounds = &self.0.bounds;
+        let peer = peer.to_canonical();
+        let source = source(peer);
+        let of_source = if within(&bounds.trusted_proxies, peer) {
+            usize::MAX
+        } else {
+            bounds.per_source
+        };
+        let mut table = self.table();
+
+        let mut is_reserve = false;
+        if table.sources.get(&source).copied().unwrap_or_default() >= of_source {
+            is_reserve =
+                !table.give_way(|entry| entry.source == source && entry.rank() == Rank::Unproven);
+        } else if table.held.len() - table.reserved >= bounds.total {
+            is_reserve = !table.give_way(|entry| entry.rank() < Rank::Busy);
+        }
+        if is_reserve && table.reserved >= RESERVE && !table.give_way_in_reserve() {
+            return None;
+        }
+        Some(table.enter(self, source, is_reserve))
+    }
+
+    /// Waits until every place is free.
+    pub(super) async fn emptied(&self) {
+        loop {
+            let freed = self.0.freed.notified();
+            if self.table().held.is_empty() {
+                return;
+            }
+            freed.await;
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Order in which connections give way.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Rank {
+    /// No request on it was authenticated.
+    Unproven,
+    /// Authenticated, and nothing is under way.
+    Idle,
+    /// Authenticated, with a request or a stream under way.
+    Busy,
+}
+
+impl Entry {
+    fn rank(&self) -> Rank {
+        if !self.signs.authenticated.load(Ordering::Relaxed) {
+            Rank::Unproven
+        } else if self.signs.under_way.load(Ordering::Relaxed) == 0 {
+            Rank::Idle
+        } else {
+            Rank::Busy
+        }
+    }
+}
+
+impl Table {
+    fn enter(&mut self, room: &Room, source: IpAddr, is_reserve: bool) -> Place {
+        self.last += 1;
+        let signs = Arc::new(Signs::default());
+        let entry = Entry {
+            source,
+            is_reserve,
+            signs: Arc::clone(&signs),
+        };
+        self.held.insert(self.last, entry);
+        if is_reserve {
+            self.reserved += 1;
+        } else {
+            *self.sources.entry(source).or_default() += 1;
+        }
+        Place {
+            room: room.clone(),
+            number: self.last,
+            is_reserve,
+            signs,
+        }
+    }
+
+    /// Ends one of these connections: of those with the lowest rank, one of the source that holds the most, the oldest first. So a
+    /// client that fills all places mostly takes its own.
+    fn give_way(&mut self, among: impl Fn(&Entry) -> bool) -> bool {
+        let candidates = self
+            .held
+            .iter()
+            .filter(|(_, entry)| !entry.is_reserve && among(entry));
+        let first = candidates.min_by_key(|(number, entry)| {
+            let of_source = self.sources.get(&entry.source).copied().unwrap_or_default();
+            (entry.rank(), usize::MAX - of_source, **number)
+        });
+        let Some(number) = first.map(|(number, _)| *number) else {
+            return false;
+        };
+        self.evict(number);
+        true
+    }
+
+    fn give_way_in_reserve(&mut self) -> bool {
+        let idle = |entry: &Entry| entry.signs.under_way.load(Ordering::Relaxed) == 0;
+        let reserve = self
+            .held
+            .iter()
+            .filter(|(_, entry)| entry.is_reserve && idle(entry));
+        let Some(number) = reserve.map(|(number, _)| *number).min() else {
+            return false;
+        };
+        self.evict(number);
+        true
+    }
+
+    fn evict(&mut self, number: u64) {
+        if let Some(entry) = self.remove(number) {
+            entry.signs.evicted.notify_one();
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.held.remove(&number)?;
+        if entry.is_reserve {
+            self.reserved -= 1;
+        } else if let Some(count) = self.sources.get_mut(&entry.source) {
+            *count -= 1;
+            if *count == 0 {
+                self.sources.remove(&entry.source);
+            }
+        }
+        Some(entry)
+    }
+}
+
+impl Place {
+    /// Whether health checks alone are answered here.
+    pub(super) const fn is_reserve(&self) -> bool {
+        self.is_reserve
+    }
+
+    /// Counts a request as under way.
+    pub(super) fn begin(&self) -> UnderWay {
+        self.signs.under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay(Arc::clone(&self.signs))
+    }
+
+    /// The note that the request's credential is good, once it is known.
+    pub(super) fn proof(&self) -> Proof {
+        Proof(Arc::clone(&self.signs))
+    }
+
+    /// Waits until another connection needs the place.
+    pub(super) async fn evicted(&self) {
+        self.signs.evicted.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.room.table().remove(self.number);
+        self.room.0.freed.notify_waiters();
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(total: usize, per_source: usize) -> Room {
+        Room::new(Bounds {
+            total,
+            per_source,
+            trusted_proxies: vec!["127.0.0.1/32".parse().unwrap()],
+        })
+    }
+
+    fn enter(room: &Room, peer: &str) -> Place {
+        room.enter(peer.parse().unwrap()).expect("a place")
+    }
+
+    fn is_held(place: &Place) -> bool {
+        place.room.table().held.contains_key(&place.number)
+    }
+
+    fn authenticate(place: &Place) {
+        place.signs.authenticated.store(true, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_source_has_so_many_and_its_own_unproven_give_way() {
+        let room = room(100, 2);
+        for [first, second, third, other] in [
+            ["192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2"],
+            [
+                "2001:db8::1",
+                "2001:db8::2",
+                "2001:db8::3:4",
+                "2001:db8:0:1::1",
+            ],
+        ] {
+            let (a, b, other) = (
+                enter(&room, first),
+                enter(&room, second),
+                enter(&room, other),
+            );
+            authenticate(&b);
+            let c = enter(&room, third);
+            assert_eq!([&a, &b, &c, &other].map(is_held), [false, true, true, true]);
+            authenticate(&c);
+            assert!(enter(&room, third).is_reserve(), "{third}");
+        }
+        let proxied: Vec<_> = (0..10).map(|_| enter(&room, "127.0.0.1")).collect();
+        assert!(
+            proxied
+                .iter()
+                .all(|place| is_held(place) && !place.is_reserve())
+        );
+    }
+
+    #[test]
+    fn those_that_proved_nothing_give_way_first_and_requests_under_way_never() {
+        let room = room(4, 100);
+        let crowd = [enter(&room, "192.0.2.1"), enter(&room, "192.0.2.1")];
+        let (single, proven) = (enter(&room, "192.0.2.2"), enter(&room, "192.0.2.3"));
+        authenticate(&proven);
+
+        let first = enter(&room, "192.0.2.4");
+        assert_eq!(
+            crowd.each_ref().map(is_held),
+            [false, true],
+            "the oldest of the largest crowd"
+        );
+        authenticate(&first);
+        let under_way = first.begin();
+        let second = enter(&room, "192.0.2.5");
+        let third = enter(&room, "192.0.2.6");
+        assert!(!is_held(&crowd[1]) && !is_held(&single));
+        authenticate(&second);
+        authenticate(&third);
+        let fourth = enter(&room, "192.0.2.7");
+        assert!(
+            !is_held(&proven) && is_held(&first),
+            "idle ones give way next, the oldest first"
+        );
+        authenticate(&fourth);
+        let busy = [second.begin(), third.begin(), fourth.begin()];
+        let fifth = enter(&room, "192.0.2.8");
+        assert!(fifth.is_reserve(), "nothing gives way");
+        drop(busy);
+        assert!(!enter(&room, "192.0.2.8").is_reserve());
+        drop(under_way);
+    }
+
+    #[test]
+    fn the_reserve_is_bounded_and_its_oldest_gives_way() {
+        let room = room(1, 100);
+        let held = enter(&room, "192.0.2.1");
+        authenticate(&held);
+        let under_way = held.begin();
+        let reserve: Vec<_> = (0..=RESERVE).map(|_| enter(&room, "192.0.2.2")).collect();
+        assert!(reserve.iter().all(Place::is_reserve));
+        assert!(!is_held(&reserve[0]) && is_held(&reserve[1]));
+        let busy: Vec<_> = reserve.iter().skip(1).map(Place::begin).collect();
+        assert!(room.enter("192.0.2.3".parse().unwrap()).is_none());
+        drop((busy, under_way, reserve));
+        assert!(is_held(&held), "the reserve takes nobody's place");
+    }
+}
