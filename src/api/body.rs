@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::idempotency::KeyFault;
+use super::json;
 use super::query::Query;
 use super::shape::Shape;
 
@@ -123,10 +124,11 @@ fn or_null(mut schema: Value) -> Value {
 }
 
 fn object(octets: &[u8]) -> Result<Map<String, Value>, String> {
-    match serde_json::from_slice(octets) {
-        Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err("the body is no JSON object".to_owned()),
-        Err(error) => Err(format!("the body is not well-formed JSON: {error}")),
+    match json::read(octets)? {
+        Value::Object(map) => Ok(map),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err("the body is no JSON object".to_owned())
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod error;
 mod handoff_analytics;
 mod health;
 mod idempotency;
+mod json;
 mod jwks;
 mod language;
 mod openapi;

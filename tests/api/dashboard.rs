@@ -400,3 +400,40 @@ async fn a_calls_page_says_why_it_went_there() {
     }
     assert_eq!(visit(&house, &path, "").await.status, 401);
 }
+
+/// What looks at links before people open them logs nobody in; the person still is.
+#[tokio::test]
+async fn a_login_link_is_not_consumed_by_what_fetches_it_ahead() {
+    let house = House::new().await;
+    let reseller = house.reseller("Reseller").await;
+    let org = org_of(&house, &reseller, "Acme").await;
+    let link = link(&house, &reseller, org, "ada@example.org").await;
+    for (method, name, value) in [
+        ("HEAD", "Accept", "*/*"),
+        ("GET", "Sec-Purpose", "prefetch"),
+        ("GET", "Sec-Purpose", "prefetch;prerender"),
+        ("GET", "Purpose", "prefetch"),
+        ("GET", "X-Moz", "prefetch"),
+        ("GET", "Sec-Fetch-Dest", "image"),
+        ("GET", "Sec-Fetch-Dest", "empty"),
+    ] {
+        let request = axum::http::Request::builder()
+            .method(method)
+            .uri(&*link)
+            .header(name, value)
+            .body(axum::body::Body::empty());
+        let ahead = house.send(request).await;
+        assert_eq!(ahead.header("Set-Cookie"), None, "{method} {name}: {value}");
+        assert_ne!(ahead.status, 303, "{method} {name}: {value}");
+    }
+    let request = axum::http::Request::get(&*link)
+        .header("Sec-Fetch-Dest", "document")
+        .body(axum::body::Body::empty());
+    let opened = house.send(request).await;
+    assert_eq!(opened.status, 303);
+    assert_eq!(
+        visit(&house, &link, "").await.status,
+        410,
+        "a link works once"
+    );
+}

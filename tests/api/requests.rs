@@ -148,3 +148,41 @@ async fn a_body_is_json_of_at_most_a_mebibyte() {
         assert_eq!(answer.with(status)["message"], message, "{name}");
     }
 }
+
+/// Two readers of a key that is given twice could take different values: the proxy that checks, and we that act.
+#[tokio::test]
+async fn a_key_that_is_given_twice_is_400() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    for (body, message) in [
+        (
+            r#"{"url": "https://a.example", "url": "https://b.example"}"#,
+            "url is given twice",
+        ),
+        (
+            r#"{"user": {"data": [{"a": 1, "a": 2}]}}"#,
+            "user.data[0].a is given twice",
+        ),
+    ] {
+        let request = Request::post("/webhooks")
+            .header("Authorization", format!("Bearer {}", tenant.token))
+            .header("Content-Type", "application/json")
+            .body(Body::from(body));
+        let refused = house.send(request).await.with(400);
+        assert_eq!(refused["message"], message);
+    }
+}
+
+#[tokio::test]
+async fn answers_say_how_browsers_and_caches_are_to_treat_them() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let made = house.post("/api-keys", &tenant.token, json!({})).await;
+    assert_eq!(made.status, 201);
+    assert_eq!(made.header("Cache-Control"), Some("no-store"));
+    let open = house.get("/healthz", "").await;
+    let unknown = house.get("/nowhere", "").await;
+    for answer in [&made, &open, &unknown] {
+        assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
+    }
+}

@@ -1,7 +1,7 @@
 //! Login and logout: a link opens one session, whoever comes first.
 
 use axum::extract::{RawQuery, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::org::Form;
@@ -13,9 +13,18 @@ use crate::api::{Api, ApiError};
 /// `GET /partner-login?token`: consumes the link and opens a session in its org; 410 for a link that is used, too old or unknown.
 pub(super) async fn consume(
     state: State<Api>,
+    headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Instead> {
     let State(api) = &state;
+    if !is_visit(&headers) {
+        return Err(Instead::new(
+            // Browsers drop what they fetched ahead if it failed, and ask again when the link is opened.
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Open this link in a browser",
+            "The link is still good: it was fetched ahead of time, and logs you in when you open it.",
+        ));
+    }
     let query = query.unwrap_or_default();
     let link = query
         .split('&')
@@ -41,6 +50,21 @@ pub(super) async fn consume(
         Some(&token),
         api,
     ))
+}
+
+/// Whether somebody opens the link, as opposed to software that fetches it ahead of time or for a part of a page.
+fn is_visit(headers: &HeaderMap) -> bool {
+    let is_ahead = ["sec-purpose", "purpose", "x-moz"]
+        .iter()
+        .flat_map(|name| headers.get_all(*name))
+        .any(|value| {
+            let value = value.as_bytes().to_ascii_lowercase();
+            value
+                .windows(b"prefetch".len())
+                .any(|part| part == b"prefetch")
+        });
+    let mut destinations = headers.get_all("sec-fetch-dest").iter();
+    !is_ahead && destinations.all(|destination| destination == "document")
 }
 
 /// `HEAD /partner-login`: what looks at links before people open them consumes none, and learns nothing.

@@ -1,0 +1,144 @@
+//! JSON as bodies are read: an object that names a key twice is refused, since two readers could take different values of it.
+
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// Reads a value.
+///
+/// # Errors
+/// A sentence about what is wrong: no JSON, or the path of a key that occurs twice.
+pub(super) fn read(octets: &[u8]) -> Result<Value, String> {
+    let mut twice = None;
+    let mut reader = serde_json::Deserializer::from_slice(octets);
+    let place = Place {
+        path: String::new(),
+        twice: &mut twice,
+    };
+    let read = place.deserialize(&mut reader);
+    let read = read.and_then(|value| reader.end().map(|()| value));
+    match (read, twice) {
+        (_, Some(path)) => Err(format!("{path} is given twice")),
+        (Ok(value), None) => Ok(value),
+        (Err(error), None) => Err(format!("the body is not well-formed JSON: {error}")),
+    }
+}
+
+/// A place in the document, and the first path that occurs twice.
+struct Place<'t> {
+    path: String,
+    twice: &'t mut Option<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Place<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Place<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("any valid JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut read = Vec::new();
+        loop {
+            let place = Place {
+                path: format!("{}[{}]", self.path, read.len()),
+                twice: &mut *self.twice,
+            };
+            match items.next_element_seed(place)? {
+                Some(item) => read.push(item),
+                None => return Ok(read.into()),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut read = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let path = if self.path.is_empty() {
+                key.clone()
+            } else {
+                format!("{}.{key}", self.path)
+            };
+            if read.contains_key(&key) {
+                *self.twice = Some(path);
+                return Err(A::Error::custom("a key is given twice"));
+            }
+            let place = Place {
+                path,
+                twice: &mut *self.twice,
+            };
+            read.insert(key, entries.next_value_seed(place)?);
+        }
+        Ok(read.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_given_twice_is_named_by_its_path() {
+        for (text, path) in [
+            (r#"{"a": 1, "a": 1}"#, "a"),
+            (r#"{"a": 1, "\u0061": 2}"#, "a"),
+            (r#"{"a": {"b": [0, {"c": null, "c": null}]}}"#, "a.b[1].c"),
+        ] {
+            assert_eq!(
+                read(text.as_bytes()),
+                Err(format!("{path} is given twice")),
+                "{text}"
+            );
+        }
+        assert!(read(b"{}x").is_err_and(|fault| fault.starts_with("the body is not well-formed")));
+    }
+
+    #[test]
+    fn everything_else_is_read_as_serde_json_reads_it() {
+        for text in [
+            r#"{"a": {"k": 1}, "b": {"k": 2}, "c": [{"k": 1}, {"k": 1}]}"#,
+            r#"[-1, 18446744073709551615, 1.5e3, "x\ny", true, null, {}]"#,
+        ] {
+            let plain: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(read(text.as_bytes()), Ok(plain), "{text}");
+        }
+    }
+}
