@@ -23,6 +23,7 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 use super::call::{CallKey, ForkDialog, Leg, Side};
 use super::callee::Callee;
 use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows, lacks_refer};
+use super::dialled::may_dial;
 use super::effect::Effect;
 use super::proofs::Proofs;
 use super::refusal::Reason;
@@ -423,6 +424,8 @@ impl Dial {
     fn on_redirect(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) -> Progress {
         self.redirects += 1;
         let mut places = target::redirections(message, &self.callee.hosts);
+        // Nobody redirects us to a number that we may not call.
+        places.retain(|place| may_dial(&cx.core.caps, place.uri().as_bytes(), None));
         if self.redirects > MAX_REDIRECTS || places.is_empty() {
             return self.fail(cx, failure(status, message));
         }

@@ -104,12 +104,12 @@ impl Limits {
     /// What is full; then nothing was taken.
     pub(crate) fn acquire_leg(
         self: &Arc<Self>,
-        [outbound, trunk]: [Claim; 2],
+        [outbound, trunk]: [Option<Claim>; 2],
     ) -> Result<Permit, Full> {
         self.acquire_all([
             (None, Full::Org),
-            (Some(outbound), Full::Outbound),
-            (Some(trunk), Full::Trunk),
+            (outbound, Full::Outbound),
+            (trunk, Full::Trunk),
             (None, Full::Agent),
         ])
     }

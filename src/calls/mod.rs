@@ -15,6 +15,7 @@ pub mod caps;
 mod context;
 mod crossing;
 mod dial;
+mod dialled;
 mod echo;
 mod effect;
 pub mod handoff;

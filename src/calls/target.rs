@@ -44,6 +44,16 @@ pub enum Place {
     Name(Unresolved),
 }
 
+impl Place {
+    /// The Request-URI.
+    pub(crate) const fn uri(&self) -> &str {
+        match self {
+            Self::Known(target) => &target.uri,
+            Self::Name(wanted) => &wanted.uri,
+        }
+    }
+}
+
 /// Fills in `{agent_id}` and `{org_id}`.
 pub(crate) fn fill(template: &str, agent: Uuid, org: Uuid) -> Box<str> {
     if !template.contains('{') {

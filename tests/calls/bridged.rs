@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::event_schema::assert_fits;
 use crate::events::told;
 use crate::harness::referred::Step::{
-    self, Answer, Bye, ByeComes, Moves, Offers, Pause, Refer, Rejoined, Rings, Turned, Unjoined,
+    self, Answer, Bye, ByeComes, Key, Moves, Offers, Pause, Refer, Rejoined, Rings, Turned,
+    Unjoined,
 };
 use crate::harness::{Daemon, House, Runtime, tools};
 use crate::outbound::give_trunk;
@@ -327,8 +328,8 @@ fn a_caller_that_cannot_hear_the_destination_is_let_go() {
     let number = daemon.caller().number;
     let from = invite.header("From").expect("a From");
     assert!(
-        from.starts_with(&format!("<sip:{number}@")),
-        "{from}: the caller calls"
+        !from.contains(&number),
+        "{from}: another host than the PBX's doesn't get the caller's address"
     );
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
@@ -392,4 +393,62 @@ fn a_destination_that_was_asked_is_told_what_it_replaces() {
     assert_eq!(invite.headers("Replaces"), [value], "{answering}");
     assert_eq!(invite.header("Require"), Some("replaces"), "{answering}");
     assert_eq!(daemon.record()["status"], "transferred");
+}
+
+/// Whoever may choose destinations can't call past the operator's bounds: not by a number in a SIP URI, not by asking the PBX, not by a key.
+#[test]
+fn a_transfer_is_no_way_around_the_bounds_on_outbound_calls() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (carrier, desk) = (Runtime::new(), Runtime::new());
+    let house = House::new()
+        .set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+44")
+        .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY", "1");
+    let daemon = house.serve();
+    give_trunk(&daemon, carrier, &json!({"username": "u", "password": "p"}));
+    daemon.destination("Premium", "phone", "+19005550100");
+    for (name, user) in [("Plus", "+19005550100"), ("Bare", "19005550100")] {
+        let uri = format!("sip:{user}@{}", carrier.address());
+        daemon.destination(name, "sip", &uri);
+    }
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    let sales = desk.play("runtime_answers");
+    let pbx = daemon
+        .caller()
+        .takes(&[Key('1'), Refer, REFUSED, Rejoined, Pause(300), Bye]);
+    let call = daemon.answered_call();
+    let path = format!("/phone/calls/{call}/transfer");
+    for name in ["premium", "plus", "bare"] {
+        let (status, body) = daemon.change("POST", &path, &json!({"destination": name}));
+        assert_eq!(status, 400, "{name}: {body}");
+        let message = body["message"].as_str().unwrap_or_default();
+        assert!(message.contains("outbound_prefixes"), "{name}: {body}");
+    }
+    // An honest destination is called, once a day.
+    assert_eq!(
+        daemon
+            .change("POST", &path, &json!({"destination": "desk"}))
+            .0,
+        202
+    );
+    let (pbx, sales) = (pbx.finish(), sales.finish());
+    assert_eq!(pbx.requests("REFER").len(), 1, "{pbx}");
+    let invite = sales.request("INVITE");
+    assert!(invite.header("Authorization").is_none(), "{sales}");
+    assert_eq!(daemon.records(1)[0]["transfer"]["state"], "completed");
+
+    let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(500), Bye]);
+    let call = daemon.answered_call();
+    let path = format!("/phone/calls/{call}/transfer");
+    assert_eq!(
+        daemon
+            .change("POST", &path, &json!({"destination": "desk"}))
+            .0,
+        202
+    );
+    pbx.finish();
+    let record = daemon.records(2).remove(0);
+    assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    assert_eq!(record["transfer"]["sip_code"], 480, "{record}");
 }

@@ -102,7 +102,7 @@ pub(super) async fn begin(api: &Api, call: &Call, ask: Ask) -> Result<Told, ApiE
     };
     let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let transfer = begun.map_err(|unable| match unable {
-        Unable::NotAssigned => ApiError::bad(format!("{field}: {unable}")),
+        Unable::NotAssigned | Unable::NotAllowed => ApiError::bad(format!("{field}: {unable}")),
         Unable::NotUp => super::calls::not_up(api, call),
         Unable::NotAnswered => ApiError::Conflict("The call has not been answered yet".to_owned()),
         Unable::UnderWay => {

@@ -2,7 +2,7 @@
 //! takes the agent's place once it has answered. Until then, and if it doesn't answer, the caller stays with the agent.
 //!
 //! It is called by way of the agent's outbound trunk, or else by way of the PBX that the caller came from, as the REFER would
-//! have had it; a SIP destination at its own host.
+//! have had it; a SIP destination at its own host. What goes anywhere but back to that PBX counts among the org's outbound calls.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use trunkline_routing::E164;
+use trunkline_routing::numbers::reduce;
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
 use trunkline_sip::header::name_addr::NameAddr;
@@ -63,20 +64,38 @@ impl Fallback {
     }
 }
 
-/// By which way.
+/// By which way, and what the leg is counted against.
 #[derive(Debug)]
 pub(super) enum Leaves {
-    /// An outbound trunk, within the bounds of what the org may begin.
-    Trunk {
-        id: Uuid,
-        number: E164,
-        max_concurrent_calls: Option<u32>,
-        calls_per_second: Option<u32>,
-    },
-    /// The PBX on the caller's side.
+    /// An outbound trunk, within its own bounds and those of what the org may begin.
+    Trunk(TrunkBounds),
+    /// A host that isn't the PBX which called: within the bounds of what the org may begin.
+    Elsewhere,
+    /// The PBX on the caller's side, by the way that it has proven.
     Pbx,
-    /// The destination's own host.
-    Itself,
+    /// Another call of ours, which is counted already.
+    Ours,
+}
+
+/// What an outbound trunk takes.
+#[derive(Debug)]
+pub(super) struct TrunkBounds {
+    id: Uuid,
+    max_concurrent_calls: Option<u32>,
+    calls_per_second: Option<u32>,
+    /// It leads to the registration of the PBX that called.
+    leads_back: bool,
+}
+
+impl TrunkBounds {
+    fn of(way: &WayOut, is_inbound: bool) -> Self {
+        Self {
+            id: way.id,
+            max_concurrent_calls: way.max_concurrent_calls,
+            calls_per_second: way.calls_per_second,
+            leads_back: is_inbound && way.peer.is_none(),
+        }
+    }
 }
 
 impl Call {
@@ -94,7 +113,7 @@ impl Call {
         }
         let way = org.ways_out.get(&self.agent).map(|way| &**way);
         let (mut callee, leaves_by) = match (&destination.target, way) {
-            (TransferTarget::Sip(uri), way) => (self.at_its_host(uri, org, way)?, Leaves::Itself),
+            (TransferTarget::Sip(uri), way) => self.to_uri(uri, org, way)?,
             (TransferTarget::Phone(number), Some(way)) => {
                 let callee = match (&way.peer, trunk) {
                     (Some(_), _) => Callee::through(way, *number),
@@ -104,12 +123,7 @@ impl Call {
                     }
                     (None, None) => None,
                 };
-                let leaves = Leaves::Trunk {
-                    id: way.id,
-                    number: *number,
-                    max_concurrent_calls: way.max_concurrent_calls,
-                    calls_per_second: way.calls_per_second,
-                };
+                let leaves = Leaves::Trunk(TrunkBounds::of(way, self.outbound.is_none()));
                 (callee?, leaves)
             }
             (TransferTarget::Phone(number), None) => (self.by_pbx(*number, org)?, Leaves::Pbx),
@@ -128,8 +142,9 @@ impl Call {
         Some(Fallback { callee, leaves_by })
     }
 
-    /// A SIP URI, as the caller. Credentials go to the hosts alone that they are for.
-    fn at_its_host(&self, uri: &str, org: &OrgView, way: Option<&WayOut>) -> Option<Callee> {
+    /// A SIP URI. One at the PBX that called goes back by the way that it has proven, as the caller; one at the agent's outbound trunk is a
+    /// call of that trunk. Any other host gets neither credentials nor the caller's address.
+    fn to_uri(&self, uri: &str, org: &OrgView, way: Option<&WayOut>) -> Option<(Callee, Leaves)> {
         // The URI's headers are for the REFER.
         let parsed = Uri::parse(uri.as_bytes()).ok()?;
         let end = match parsed.headers.len() {
@@ -138,18 +153,84 @@ impl Call {
         };
         let uri = &uri[..end];
         let host = target::host_of(uri.as_bytes())?;
-        let of_trunk = way.filter(|way| {
+        let place = target::place(uri)?;
+        if self.is_at_pbx(&parsed, &place) {
+            let flow = self.caller.flow;
+            let place = Place::Known(Target {
+                uri: uri.into(),
+                transport: flow.transport,
+                address: flow.peer,
+                by: Some(flow),
+            });
+            let callee = self.callee_as_caller(place, uri, host, self.pbx_login(org));
+            return Some((callee, Leaves::Pbx));
+        }
+        let callee = |from_user: Box<str>| Callee {
+            places: VecDeque::from([place]),
+            hosts: SmallVec::from_buf([host.clone()]),
+            to: uri.into(),
+            from_user,
+            from_host: None,
+            asserts: false,
+            login: None,
+            lines: Box::default(),
+        };
+        let port = parsed.port_or_default();
+        let is_trunks = |way: &&WayOut| {
             way.peer
                 .as_ref()
-                .is_some_and(|(peer, _)| peer.eq_ignore_ascii_case(&host))
-        });
-        let contact = self.caller.dialogs.first();
-        let pbx = contact.and_then(|held| target::host_of(held.dialog.remote_target()));
-        let login = match of_trunk {
-            Some(way) => way.login.clone(),
-            None => self.pbx_login(org).filter(|_| pbx.as_ref() == Some(&host)),
+                .is_some_and(|(peer, at)| peer.eq_ignore_ascii_case(&host) && *at == port)
         };
-        Some(self.callee_as_caller(target::place(uri)?, uri, host, login))
+        if let Some(way) = way.filter(is_trunks) {
+            let callee = Callee {
+                from_host: way.from_host.clone(),
+                asserts: way.p_asserted_identity,
+                login: way.login.clone(),
+                ..callee(way.caller_number.as_str().into())
+            };
+            return Some((callee, Leaves::Trunk(TrunkBounds::of(way, false))));
+        }
+        Some((callee(self.own_user(org, way)), Leaves::Elsewhere))
+    }
+
+    /// Whether a URI names the PBX that called: by its source, or as its Contact does. What goes there goes to the source.
+    fn is_at_pbx(&self, uri: &Uri<'_>, place: &Place) -> bool {
+        if self.outbound.is_some() {
+            return false;
+        }
+        let source = self.caller.flow.peer;
+        if matches!(place, Place::Known(target) if target.address == source) {
+            return true;
+        }
+        let contact = self.caller.dialogs.first();
+        let contact = contact.and_then(|held| Uri::parse(held.dialog.remote_target()).ok());
+        contact.is_some_and(|contact| {
+            let host = |uri: &Uri<'_>| target::host_of(uri.raw);
+            host(&contact) == host(uri) && contact.port_or_default() == uri.port_or_default()
+        })
+    }
+
+    /// The number of the org's own that a destination sees which may not see the caller's: the one that was called, or calls.
+    fn own_user(&self, org: &OrgView, way: Option<&WayOut>) -> Box<str> {
+        if let Some(way) = way.filter(|_| self.outbound.is_some()) {
+            return way.caller_number.as_str().into();
+        }
+        let own = self.caller.dialogs.first();
+        let own = own.and_then(|held| NameAddr::parse(held.dialog.local_address()).ok());
+        let own = own.and_then(|address| Uri::parse(address.uri).ok());
+        let country = org
+            .routing
+            .trunk
+            .as_ref()
+            .and_then(|trunk| trunk.default_country);
+        let called = own.and_then(|uri| {
+            let user = uri.user_unescaped();
+            reduce(std::str::from_utf8(&user).ok()?, country, &|number| {
+                org.routing.numbers.contains(number)
+            })
+        });
+        let called = called.filter(|number| org.routing.numbers.contains(number));
+        called.map_or_else(|| "trunkline".into(), |number| number.as_str().into())
     }
 
     /// A number at the PBX that the caller came from.
@@ -234,7 +315,10 @@ impl Call {
         if let (Leaves::Pbx, Some(Place::Known(target))) = (&leaves_by, callee.places.front_mut())
             && let Some(held) = self.caller.dialogs.first()
         {
-            target.by = Some(cx.next_flow(&held.dialog, self.caller.flow));
+            // A Contact may name another port of the proven source, never another host.
+            let flow = cx.next_flow(&held.dialog, self.caller.flow);
+            let is_proven = flow.peer.ip() == self.caller.flow.peer.ip();
+            target.by = Some(if is_proven { flow } else { self.caller.flow });
         }
         let dial = Dial::new(
             cx,
@@ -268,37 +352,38 @@ impl Call {
     }
 
     fn permit_for(&self, cx: &Cx<'_>, leaves_by: &Leaves) -> Result<Option<Permit>, Reason> {
-        let Leaves::Trunk {
-            id,
-            number,
-            max_concurrent_calls,
-            calls_per_second,
-        } = leaves_by
-        else {
-            return Ok(None);
+        let caps = &cx.core.caps;
+        let (trunk, leads_back) = match leaves_by {
+            Leaves::Pbx | Leaves::Ours => return Ok(None),
+            Leaves::Elsewhere => (None, false),
+            Leaves::Trunk(trunk) => (Some(trunk), trunk.leads_back),
         };
-        if cx.core.health.trunk(*id) == Some(false) {
+        if trunk.is_some_and(|trunk| cx.core.health.trunk(trunk.id) == Some(false)) {
             return Err(Reason::TrunkUnreachable);
         }
-        let caps = &cx.core.caps;
-        if !caps.allows(*number) {
-            return Err(Reason::DestinationNotAllowed);
-        }
-        let trunk = Claim {
-            id: *id,
-            max: *max_concurrent_calls,
-        };
+        let claims = [
+            (!leads_back).then(|| caps.claim(self.org)),
+            trunk.map(|trunk| Claim {
+                id: trunk.id,
+                max: trunk.max_concurrent_calls,
+            }),
+        ];
         let permit = cx
             .core
             .limits
-            .acquire_leg([caps.claim(self.org), trunk])
+            .acquire_leg(claims)
             .map_err(|full| match full {
                 Full::Trunk => Reason::TrunkBusy,
                 Full::Outbound => Reason::OutboundBusy,
                 Full::Agent | Full::Org | Full::Node => Reason::Overload,
             })?;
-        caps.begin(self.org, (*id, *calls_per_second), cx.now)
-            .map_err(|denied| denied.reason)?;
+        if !leads_back {
+            let rate = trunk.map_or((Uuid::nil(), None), |trunk| {
+                (trunk.id, trunk.calls_per_second)
+            });
+            caps.begin(self.org, rate, cx.now)
+                .map_err(|denied| denied.reason)?;
+        }
         Ok(Some(permit))
     }
 

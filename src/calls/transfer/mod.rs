@@ -26,13 +26,14 @@ use uuid::Uuid;
 
 use super::call::{Call, Phase};
 use super::context::{CallTimer, Cx};
+use super::dialled::may_dial;
 use super::handoff::Report;
 use super::limits::Permit;
 use super::proofs::Proofs;
 use super::record::{Ended, Fact};
 use super::refusal::Reason;
 use super::{CallKey, Calls};
-use crate::directory::view::{Destination, OrgView, PeerLogin, View};
+use crate::directory::view::{Destination, OrgView, PeerLogin, TransferTarget, View};
 pub(crate) use bridge::Bridged;
 use bridge::Fallback;
 use record::{State, Way};
@@ -80,6 +81,9 @@ pub enum Unable {
     /// The agent has no such destination.
     #[error("no such destination is assigned to the call's agent")]
     NotAssigned,
+    /// The operator allows no calls to its number.
+    #[error("calls to this number are not allowed here (phone.outbound_prefixes)")]
+    NotAllowed,
 }
 
 /// What a transfer waits for.
@@ -188,6 +192,19 @@ impl Calls {
     }
 }
 
+/// Whether the operator allows calls to the number that a destination is or holds, whoever would dial it: a PBX that is asked by REFER
+/// no less than we.
+fn may_reach(cx: &Cx<'_>, org: &OrgView, destination: &Destination) -> Result<(), Unable> {
+    let caps = &cx.core.caps;
+    let trunk = org.routing.trunk.as_ref();
+    let country = trunk.and_then(|trunk| trunk.default_country);
+    let allowed = match &destination.target {
+        TransferTarget::Phone(number) => caps.allows(*number),
+        TransferTarget::Sip(uri) => may_dial(caps, uri.as_bytes(), country),
+    };
+    allowed.then_some(()).ok_or(Unable::NotAllowed)
+}
+
 impl Call {
     /// Begins a transfer.
     pub(crate) fn transfer(
@@ -204,6 +221,7 @@ impl Call {
             Chosen::Id(id) => Destination::of_id(own, *id),
         };
         let destination = destination.ok_or(Unable::NotAssigned)?;
+        may_reach(cx, org, destination)?;
         let begun = self.begin_transfer(cx, org, (destination, None), ask.report, Asker::Api);
         self.transfer_now(cx);
         Ok(begun)

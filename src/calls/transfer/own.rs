@@ -111,6 +111,6 @@ impl Call {
             login: None,
             lines: lines.into(),
         };
-        Some(Fallback::new(callee, Leaves::Itself))
+        Some(Fallback::new(callee, Leaves::Ours))
     }
 }

@@ -8,7 +8,7 @@ use trunkline_sip::wire::print::reason_phrase;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::bridge::Fallback;
-use super::{Asker, Transfer, Unable};
+use super::{Asker, Transfer, Unable, may_reach};
 use crate::calls::call::{Call, OURS, Phase, Purpose, Side};
 use crate::calls::context::Cx;
 use crate::calls::handoff::Report;
@@ -34,7 +34,7 @@ impl Refused {
             Self::Unreadable => 400,
             Self::Ours
             | Self::TelAlone
-            | Self::Unable(Unable::NotAssigned | Unable::NotAnswered) => 403,
+            | Self::Unable(Unable::NotAssigned | Unable::NotAllowed | Unable::NotAnswered) => 403,
             Self::Unable(Unable::NotUp) => 481,
             Self::Unable(Unable::UnderWay) => 491,
         }
@@ -146,6 +146,7 @@ impl Call {
             .and_then(|trunk| trunk.default_country);
         let destination = Destination::meant(own, &refer_to.uri, country)
             .ok_or(Refused::Unable(Unable::NotAssigned))?;
+        may_reach(cx, org, destination).map_err(Refused::Unable)?;
         let replaces = match refer_to.replaces() {
             Some(value) => Some(replaced(org, &destination.target, &value)?),
             None => None,
