@@ -323,7 +323,11 @@ impl Call {
             return;
         };
         setup.redirects += 1;
-        let mut places = target::redirections(message, &setup.hosts);
+        let named = setup.named;
+        let mut places: std::collections::VecDeque<_> = target::redirections(message, &setup.hosts)
+            .into_iter()
+            .map(|place| place.named(named))
+            .collect();
         if setup.redirects > MAX_REDIRECTS || places.is_empty() {
             return self.refuse(cx, Reason::RuntimeRefused);
         }

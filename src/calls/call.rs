@@ -29,6 +29,7 @@ use super::proofs::Again;
 use super::replaces::Successor;
 use super::target::{Place, Target};
 use super::transfer::{Bridged, Transfer};
+use crate::address::NamedBy;
 use crate::directory::view::PeerLogin;
 
 /// Where a call stands in this shard's slab.
@@ -266,6 +267,8 @@ pub(crate) struct Setup {
     pub(crate) local_tag: Box<[u8]>,
     pub(crate) provisional_seen: bool,
     pub(crate) redirects: u8,
+    /// Whose word the runtime's address is.
+    pub(crate) named: NamedBy,
     pub(crate) min_se: Option<u32>,
     /// To-tags of the runtime's forks, over all attempts.
     pub(crate) forks: u8,

@@ -8,6 +8,7 @@ use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 
 use super::target::{self, Place, Target, Unresolved, default_port};
+use crate::address::NamedBy;
 use crate::directory::view::{PeerLogin, WayOut};
 use crate::registrar::bindings::Reach;
 
@@ -80,6 +81,7 @@ impl Callee {
                 address: reach.flow.peer,
                 uri: reach.uri,
                 by: Some(reach.flow),
+                named: NamedBy::Tenant,
             })
         });
         Some(Self {

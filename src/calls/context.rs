@@ -33,6 +33,7 @@ use super::target::{self, Place, Target};
 use super::token::SessionTokens;
 use super::unproven::Unanswered;
 use super::ways;
+use crate::address::AddressPolicy;
 use crate::directory::view::Runtime;
 use crate::registrar::bindings::Bindings;
 
@@ -61,6 +62,8 @@ pub struct Config {
     pub session_expires: u32,
     /// The smallest session interval that we take, in seconds.
     pub min_se: u32,
+    /// The rule for addresses that tenants and messages name.
+    pub addresses: Arc<AddressPolicy>,
     /// The listeners by `Flow::listener`: transport and bound address.
     pub listeners: Vec<(Transport, SocketAddr)>,
     /// How many seconds a shunned caller waits before it tries again (`Retry-After`).
@@ -429,7 +432,12 @@ impl Cx<'_> {
     }
 
     fn way_to(&self, target: &Target) -> Option<Flow> {
-        ways::to(&self.core.config.listeners, &self.core.names, target)
+        let Config {
+            listeners,
+            addresses,
+            ..
+        } = &*self.core.config;
+        ways::to(listeners, addresses, &self.core.names, target)
     }
 
     /// Where the next request inside a dialog goes: the first route; a live connection; the observed source

@@ -101,6 +101,7 @@ mod tests {
             host: "edge.example.com".into(),
             port: None,
             transport: None,
+            named: Default::default(),
         }
     }
 
@@ -109,6 +110,7 @@ mod tests {
             uri: "sip:edge.example.com".into(),
             transport: Transport::Udp,
             by: None,
+            named: Default::default(),
             address: address.parse().unwrap(),
         }
     }

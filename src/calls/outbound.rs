@@ -99,7 +99,10 @@ impl Calls {
         let callee = match (&way.peer, &org.trunk) {
             (Some(_), _) => Callee::through(way, order.number),
             (None, Some(trunk)) => {
-                let reach = self.core.bindings.reach(trunk.id, now);
+                let reach = self
+                    .core
+                    .bindings
+                    .reach(trunk.id, &self.core.config.addresses, now);
                 Callee::registered(way, order.number, reach)
             }
             (None, None) => None,
@@ -408,7 +411,7 @@ impl Call {
         let token = cx.core.config.session_tokens.mint(self.org, self.session);
         let mut setup = Setup::new(&invite, contact, token);
         setup.krisp = outbound.krisp;
-        setup.add_targets(&outbound.runtime, self.agent, self.org);
+        setup.add_targets(&outbound.runtime, &cx.core.config, self.agent, self.org);
         self.joining = Some(Box::new(Joining::with(offer)));
         self.setup = Some(Box::new(setup));
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::admission::{self, Admitted, facts_of};
 use super::asked::{Asked, Proof};
 use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker};
-use super::context::{CallTimer, Core, Cx, allows, lacks_refer};
+use super::context::{CallTimer, Config, Core, Cx, allows, lacks_refer};
 use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::limits::{Claim, Full, Permit};
@@ -28,6 +28,7 @@ use super::record::{Direction, Ended, Fact, HangupBy, Started};
 use super::refusal::Reason;
 use super::target;
 use super::{NOBODY, has_sdp, owner_of, secure};
+use crate::address::NamedBy;
 use crate::directory::view::{OrgView, Runtime};
 
 /// The user part that asks for a report on the trunk.
@@ -315,7 +316,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let token = tokens.mint(org.routing.id, self.session);
         let mut setup = Setup::new(self.message, contact, token);
         setup.krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
-        setup.add_targets(&runtime, agent, org.routing.id);
+        setup.add_targets(&runtime, &cx.core.config, agent, org.routing.id);
         if contact == ContactState::Pending {
             setup.contact_timer = Some(cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
         }
@@ -464,6 +465,7 @@ impl Setup {
             local_tag: Box::default(),
             provisional_seen: false,
             redirects: 0,
+            named: NamedBy::Tenant,
             min_se: None,
             forks: 0,
             caller_offered: has_sdp(message),
@@ -479,14 +481,26 @@ impl Setup {
         }
     }
 
-    pub(crate) fn add_targets(&mut self, runtime: &Runtime, agent: Uuid, org: Uuid) {
+    pub(crate) fn add_targets(
+        &mut self,
+        runtime: &Runtime,
+        config: &Config,
+        agent: Uuid,
+        org: Uuid,
+    ) {
         let Runtime::Sip { uri, fallbacks } = runtime else {
             return;
         };
+        let named = match *runtime == *config.default_runtime {
+            true => NamedBy::Operator,
+            false => NamedBy::Tenant,
+        };
+        self.named = named;
         for template in std::iter::once(uri).chain(fallbacks) {
             let uri = target::fill(template, agent, org);
             self.hosts.extend(target::host_of(uri.as_bytes()));
-            self.names.extend(target::place(&uri));
+            let place = target::place(&uri).map(|place| place.named(named));
+            self.names.extend(place);
         }
     }
 

@@ -9,6 +9,8 @@ use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
+use crate::address::NamedBy;
+
 /// One place to try: the Request-URI to send and the address to send it to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
@@ -20,6 +22,8 @@ pub struct Target {
     pub address: SocketAddr,
     /// The flow to send by, where it isn't for us to choose: a registered PBX is reached by the way that it came.
     pub by: Option<Flow>,
+    /// Whose word the address is.
+    pub named: NamedBy,
 }
 
 /// A URI before its host is known as an address.
@@ -33,6 +37,8 @@ pub struct Unresolved {
     pub port: Option<u16>,
     /// The transport, where the URI names one.
     pub transport: Option<Transport>,
+    /// Whose word it is.
+    pub named: NamedBy,
 }
 
 /// What a URI says about where to send to.
@@ -50,6 +56,15 @@ impl Place {
         match self {
             Self::Known(target) => &target.uri,
             Self::Name(wanted) => &wanted.uri,
+        }
+    }
+
+    /// The same place as somebody else's word.
+    #[must_use]
+    pub fn named(self, named: NamedBy) -> Self {
+        match self {
+            Self::Known(target) => Self::Known(Target { named, ..target }),
+            Self::Name(wanted) => Self::Name(Unresolved { named, ..wanted }),
         }
     }
 }
@@ -91,6 +106,7 @@ pub fn place(uri: &str) -> Option<Place> {
             transport,
             address: SocketAddr::new(ip, port),
             by: None,
+            named: NamedBy::Tenant,
         })
     };
     Some(match parsed.host {
@@ -101,6 +117,7 @@ pub fn place(uri: &str) -> Option<Place> {
             host: std::str::from_utf8(name).ok()?.into(),
             port: parsed.port,
             transport,
+            named: NamedBy::Tenant,
         }),
     })
 }

@@ -7,11 +7,24 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::verified::Names;
 
 use super::target::{self, Target};
+use crate::address::{AddressPolicy, NamedBy};
 
-/// A flow towards `target`, from the listener of ours that serves its transport and address family; `None` if there is none.
-pub fn to(listeners: &[(Transport, SocketAddr)], names: &Names, target: &Target) -> Option<Flow> {
+/// A flow towards `target`, from the listener of ours that serves its transport and address family; `None` if there is none, or if
+/// `addresses` refuses the target.
+pub fn to(
+    listeners: &[(Transport, SocketAddr)],
+    addresses: &AddressPolicy,
+    names: &Names,
+    target: &Target,
+) -> Option<Flow> {
     if target.by.is_some() {
         return target.by;
+    }
+    if target.named == NamedBy::Tenant
+        && let Err(refusal) = addresses.judge(target.address)
+    {
+        tracing::info!(uri = %target.uri, peer = %target.address, reason = refusal.code(), "a peer isn't contacted");
+        return None;
     }
     let flow = flow_to(listeners, target.transport, target.address)?;
     if target.transport != Transport::Tls {

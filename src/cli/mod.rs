@@ -34,7 +34,7 @@ use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 use trunkline_routing::E164;
 
-use crate::config::{Config, Given, Sources};
+use crate::config::{Config, Given, QUICKSTART_FILE, Sources};
 use crate::engine::clock::now;
 use crate::store;
 
@@ -180,9 +180,19 @@ impl Settings {
             value,
             flag: "--data-dir".to_owned(),
         }));
-        let sources = Sources::of_process(self.config.as_deref(), flags)
+        let mut sources = Sources::of_process(self.config.as_deref(), flags)
             .map_err(|fault| Failure::Outset(fault.to_string()))?;
-        Config::load(&sources).map_err(|faults| Failure::Outset(correct(&faults)))
+        let load = |sources: &Sources| {
+            Config::load(sources).map_err(|faults| Failure::Outset(correct(&faults)))
+        };
+        let config = load(&sources)?;
+        // Only the other sources say where the data directory is.
+        let path = config.data_dir.join(QUICKSTART_FILE);
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            return Ok(config);
+        };
+        sources.base = Some((path, text));
+        load(&sources)
     }
 }
 

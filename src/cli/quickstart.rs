@@ -7,14 +7,16 @@ mod paste;
 
 use std::time::Duration;
 
+use ipnet::IpNet;
 use serde::Serialize;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
 use super::serve::{self, Reachable};
 use super::{Failure, agent, key, now, number, output, outset, partner};
-use crate::config::Config;
+use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
+use crate::engine::local;
 use crate::store::{InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store};
 
 /// The name of the partner, the org and the keys that are made.
@@ -66,9 +68,16 @@ struct TrunkView {
 impl Command {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let json = self.json;
+        let near = near_peers(config);
+        let mut config = config.clone();
+        if near.is_some() {
+            config.sip.allow_private_peers.clone_from(&near);
+        }
+        let config = &config;
         if self.no_serve {
             return outset::block_on(async {
                 let store = outset::open_store(config).await?;
+                write_peers(config, near.as_deref())?;
                 let made = make(config, &store, &Reachable::configured(config)).await?;
                 print(config, &made, json)?;
                 store.close().await;
@@ -76,11 +85,44 @@ impl Command {
             });
         }
         serve::run(config, async |store, directory, reachable| {
+            write_peers(config, near.as_deref())?;
             let made = make(config, store, reachable).await?;
             admitted(directory, &made.trunk.auth_username).await;
             print(config, &made, json)
         })
     }
+}
+
+/// Phone systems on this machine and in its network: peers, unless the operator lists some.
+fn near_peers(config: &Config) -> Option<Vec<IpNet>> {
+    if config.sip.allow_private_peers.is_some() {
+        return None;
+    }
+    let mut near = local::near(Sip::own_address(false));
+    near.extend(local::near(Sip::own_address(true)));
+    near.sort();
+    near.dedup();
+    Some(near)
+}
+
+/// Writes them into the data directory, where every command reads them; after the store is open, so that a start that fails leaves the disk
+/// as it was.
+fn write_peers(config: &Config, peers: Option<&[IpNet]>) -> Result<(), Failure> {
+    let Some(peers) = peers else {
+        return Ok(());
+    };
+    let listed: Vec<String> = peers.iter().map(|peer| format!("\"{peer}\"")).collect();
+    let text = format!(
+        "# Written by trunkline quickstart. A key in trunkline.toml, the environment or a flag overrides it.\n[sip]\nallow_private_peers = [{}]\n",
+        listed.join(", ")
+    );
+    let path = config.data_dir.join(QUICKSTART_FILE);
+    // Beside PostgreSQL nothing else has made the directory.
+    let mut directory = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(directory.recursive(true), 0o700)
+        .create(&config.data_dir)
+        .and_then(|()| std::fs::write(&path, text))
+        .map_err(|error| Failure::Command(format!("{} can't be written: {error}", path.display())))
 }
 
 /// Waits until calls under this user name are let in, so that whoever reads what is printed may call at once.

@@ -37,7 +37,7 @@ pub use phone::{DefaultRuntime, Phone, Voice};
 pub use secret::Secret;
 pub use secrets::Secrets;
 pub use sip::{Listener, Sip};
-pub use sources::{DEFAULT_FILE, Given, Sources};
+pub use sources::{DEFAULT_FILE, Given, QUICKSTART_FILE, Sources};
 pub use traces::Traces;
 pub use webhooks::Webhooks;
 pub use widget::Widget;

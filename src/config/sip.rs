@@ -5,9 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use figment::value::Value;
+use ipnet::IpNet;
 use trunkline_sip::flow::Transport;
 
+use crate::address::Enforce;
+
 use super::host::{HostPort, own_address};
+use super::http::network;
 use super::section::{Entry, Section};
 
 /// How SIP is spoken.
@@ -65,6 +69,10 @@ pub struct Sip {
     pub min_se_s: u32,
     /// Name servers for the hosts of trunks and runtimes; empty: the system's.
     pub nameservers: Vec<SocketAddr>,
+    /// Loopback, link-local and private addresses that tenants and messages may name; absent: none.
+    pub allow_private_peers: Option<Vec<IpNet>>,
+    /// Whether an address that may not be named is refused or only logged.
+    pub enforce_peers: Enforce,
     /// Round-trip estimate (RFC 3261 §17.1.1.1).
     pub t1: Duration,
     /// Longest interval between retransmissions.
@@ -124,6 +132,13 @@ impl Sip {
                 .unwrap_or(1800),
             min_se_s: section.number("min_se_s", 90..=86_400).unwrap_or(90),
             nameservers: section.list("nameservers", nameserver).unwrap_or_default(),
+            allow_private_peers: section.list("allow_private_peers", network),
+            enforce_peers: section
+                .word(
+                    "enforce_peers",
+                    &[("enforce", Enforce::Enforce), ("warn", Enforce::Warn)],
+                )
+                .unwrap_or_default(),
             t1: millis(section, "t1_ms", 10, 5_000, 500),
             t2: millis(section, "t2_ms", 20, 60_000, 4_000),
             t4: millis(section, "t4_ms", 20, 60_000, 5_000),
@@ -184,6 +199,11 @@ impl Sip {
             Some(host) => host.with_port(host.port.unwrap_or(bound.port())),
             None => HostPort::of_ip(concrete(bound.ip())).with_port(bound.port()),
         }
+    }
+
+    /// The address that packets of this machine leave by.
+    pub(crate) fn own_address(v6: bool) -> IpAddr {
+        own_address(v6)
     }
 
     /// What a PBX is told to dial (`sip_endpoint`): `sip.public_host`, or what the first listener advertises; the

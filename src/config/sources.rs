@@ -16,11 +16,16 @@ const PREFIX: &str = "TRUNKLINE__";
 /// The file that is read when none is named, if it exists.
 pub const DEFAULT_FILE: &str = "trunkline.toml";
 
+/// What quickstart writes into the data directory, and every command reads from there.
+pub const QUICKSTART_FILE: &str = "quickstart.toml";
+
 /// Everything that a configuration is read from.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The TOML file's name and text.
     pub file: Option<(PathBuf, String)>,
+    /// What quickstart wrote into the data directory: every other source overrides it.
+    pub base: Option<(PathBuf, String)>,
     /// Environment variables; those that don't start with `TRUNKLINE__` are ignored.
     pub variables: Vec<(String, String)>,
     /// Key, value and the flag as it was typed.
@@ -54,6 +59,7 @@ impl Sources {
             .collect();
         Ok(Self {
             file,
+            base: None,
             variables,
             flags,
         })
@@ -87,6 +93,9 @@ impl Merged {
         let mut figment = Figment::new();
         let mut lines = None;
         let mut fault = None;
+        if let Some((_, text)) = &sources.base {
+            figment = figment.merge(TomlText(text));
+        }
         if let Some((path, text)) = &sources.file {
             match ImDocument::parse(text.clone()) {
                 Ok(document) => {

@@ -9,6 +9,7 @@ mod contacts;
 mod handle;
 mod inbox;
 mod lanes;
+pub(crate) mod local;
 mod log_ins;
 mod observe;
 mod outside;

@@ -70,6 +70,7 @@ impl Watched {
         ));
         let config = Config {
             listeners: calls.listeners.clone(),
+            addresses: Arc::clone(&calls.addresses),
             expires: sip.register_expires,
             retry: sip.register_retry,
         };

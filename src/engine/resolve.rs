@@ -63,6 +63,7 @@ impl Resolver {
                 transport,
                 address,
                 by: None,
+                named: wanted.named,
             })
             .collect()
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use trunkline_sip::auth::Algorithm;
 use trunkline_sip::slot::{Minter, Node};
 
+use super::local;
+use crate::address::AddressPolicy;
 use crate::calls;
 use crate::calls::caps::Bounds;
 use crate::calls::token::SessionTokens;
@@ -107,10 +109,19 @@ pub(super) fn calls_config(
             .zip(addresses)
             .map(|(listener, bound)| (listener.transport, *bound))
             .collect(),
+        addresses: Arc::new(address_policy(config, addresses)),
         retry_after: RETRY_AFTER,
         node: Node(node),
         session_tokens: session_tokens(keyring),
     }
+}
+
+fn address_policy(config: &Config, bound: &[std::net::SocketAddr]) -> AddressPolicy {
+    let mut listeners = bound.to_vec();
+    listeners.push(config.http.listen);
+    let sip = &config.sip;
+    let allowed = sip.allow_private_peers.clone().unwrap_or_default();
+    AddressPolicy::new(allowed, listeners, local::addresses(), sip.enforce_peers)
 }
 
 pub(super) fn bounds(config: &Config) -> Bounds {

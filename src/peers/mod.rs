@@ -24,6 +24,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
+use crate::address::AddressPolicy;
 use crate::calls::health::{Health, Peer};
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::ways;
@@ -40,6 +41,8 @@ const MOST: usize = 32_768;
 pub struct Config {
     /// The listeners by `Flow::listener`: transport and bound address.
     pub listeners: Vec<(Transport, SocketAddr)>,
+    /// The rule for addresses that tenants name.
+    pub addresses: Arc<AddressPolicy>,
     /// How long a registration is asked for.
     pub expires: Duration,
     /// How long to wait after a first failure; it doubles with each further one.
@@ -212,7 +215,12 @@ impl Peers {
     }
 
     fn way_to(&self, target: &Target) -> Option<Flow> {
-        ways::to(&self.config.listeners, &self.names, target)
+        let Config {
+            listeners,
+            addresses,
+            ..
+        } = &*self.config;
+        ways::to(listeners, addresses, &self.names, target)
     }
 }
 

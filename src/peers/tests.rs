@@ -56,6 +56,7 @@ impl Scene {
                 .into(),
             expires: Duration::from_secs(600),
             retry: Duration::from_secs(30),
+            addresses: Arc::default(),
         };
         Self {
             endpoint: Endpoint::new(
@@ -414,6 +415,7 @@ fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
         transport: Transport::Udp,
         address: address.parse().expect("an address"),
         by: None,
+        named: Default::default(),
     });
     let now = scene.now;
     scene
@@ -459,6 +461,7 @@ fn what_answers_options_is_there() {
         transport: Transport::Udp,
         address: SocketAddr::from(([192, 0, 2, 1], 5060)),
         by: None,
+        named: Default::default(),
     };
     let peer = (target.transport, target.address);
     scene.health.watch(&[peer], [(TRUNK, vec![peer])]);

@@ -15,6 +15,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::asked::Contact;
+use crate::address::AddressPolicy;
 
 /// Longer User-Agents are cut.
 const LONGEST_AGENT: usize = 128;
@@ -164,9 +165,10 @@ impl Bindings {
     }
 
     /// Where a call to the trunk's PBX goes, the best place first; empty if it isn't registered.
-    pub fn reach(&self, trunk: Uuid, now: Moment) -> Vec<Reach> {
+    pub fn reach(&self, trunk: Uuid, addresses: &AddressPolicy, now: Moment) -> Vec<Reach> {
         let bindings = self.of(trunk, now);
-        bindings.iter().map(Binding::reach).collect()
+        let reach = |binding: &Binding| binding.reach(addresses);
+        bindings.iter().map(reach).collect()
     }
 
     /// Makes, refreshes and removes bindings, all of them or none. Tells when the trunk has come or gone.
@@ -387,8 +389,16 @@ impl Binding {
 
     /// By the connection that it came by while that stands; else by its Contact where that can be trusted, and by
     /// where it came from where not (RFC 3581, RFC 5626).
-    fn reach(&self) -> Reach {
-        let direct = self.contact_address().filter(|_| !self.is_behind_nat);
+    ///
+    /// A Contact that names another address than the REGISTER's source, and one that may not be contacted, is reached by that source.
+    fn reach(&self, addresses: &AddressPolicy) -> Reach {
+        let may_be = |address: &std::net::SocketAddr| {
+            *address == self.flow.peer || addresses.judge(*address).is_ok()
+        };
+        let direct = self
+            .contact_address()
+            .filter(|_| !self.is_behind_nat && self.flow.connection == 0)
+            .filter(may_be);
         let mut flow = self.flow;
         if flow.connection == 0 {
             flow.peer = direct.unwrap_or(flow.peer);

@@ -201,7 +201,10 @@ impl Scene {
     }
 
     fn reach(&self) -> Vec<(String, u32, String)> {
-        let all = self.bindings.reach(TRUNK, self.now).into_iter();
+        let all = self
+            .bindings
+            .reach(TRUNK, &crate::address::AddressPolicy::default(), self.now)
+            .into_iter();
         all.map(|reach| {
             (
                 reach.uri.into(),

@@ -3,6 +3,7 @@
 //! Each test sets up a daemon of its own on loopback through the command line, lets the peers play their scenarios
 //! (`fixtures/sipp`), and judges by what the peers saw on the wire and by the record that `GET /phone/calls` gives.
 
+mod addresses;
 mod bridge;
 mod bridged;
 mod documented;

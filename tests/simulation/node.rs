@@ -392,6 +392,7 @@ pub(crate) fn resolve(wanted: &Unresolved) -> Vec<Target> {
             transport: Transport::Udp,
             address: address(at),
             by: None,
+            named: wanted.named,
         })
         .collect()
 }
@@ -435,6 +436,7 @@ fn config() -> Config {
             (Transport::Tcp, address(NODE)),
         ],
         retry_after: 5,
+        addresses: Arc::default(),
         session_tokens: trunkline::calls::token::SessionTokens::new([9; 32]),
         node: NodeNumber(7),
     }

@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use super::Wait;
 use super::record::{State, Way};
+use crate::address::NamedBy;
 use crate::calls::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
 use crate::calls::callee::Callee;
 use crate::calls::context::Cx;
@@ -118,7 +119,10 @@ impl Call {
                 let callee = match (&way.peer, trunk) {
                     (Some(_), _) => Callee::through(way, *number),
                     (None, Some(trunk)) => {
-                        let reach = cx.core.bindings.reach(trunk.id, cx.now);
+                        let reach =
+                            cx.core
+                                .bindings
+                                .reach(trunk.id, &cx.core.config.addresses, cx.now);
                         Callee::registered(way, *number, reach)
                     }
                     (None, None) => None,
@@ -161,6 +165,7 @@ impl Call {
                 transport: flow.transport,
                 address: flow.peer,
                 by: Some(flow),
+                named: NamedBy::Tenant,
             });
             let callee = self.callee_as_caller(place, uri, host, self.pbx_login(org));
             return Some((callee, Leaves::Pbx));
@@ -247,6 +252,7 @@ impl Call {
             transport: flow.transport,
             address: flow.peer,
             by: Some(flow),
+            named: NamedBy::Tenant,
         });
         let host = target::host_of(to.as_bytes())?;
         Some(self.callee_as_caller(place, &to, host, self.pbx_login(org)))

@@ -17,6 +17,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::bridge::{Fallback, Leaves};
+use crate::address::NamedBy;
 use crate::calls::call::{Call, Side};
 use crate::calls::callee::Callee;
 use crate::calls::context::Cx;
@@ -102,6 +103,7 @@ impl Call {
                 transport: *transport,
                 address,
                 by: None,
+                named: NamedBy::Operator,
             })]),
             hosts: SmallVec::new(),
             to: uri,

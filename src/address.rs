@@ -1,0 +1,294 @@
+//! Which addresses a tenant or a message may have this node contact. Made of the configuration once; a pure judgement from then on.
+//!
+//! An IPv6 address that stands for an IPv4 one (mapped, compatible, translated, NAT64, 6to4, Teredo, ISATAP) is judged by both.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ipnet::IpNet;
+
+/// Whose word an address is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum NamedBy {
+    /// A tenant or a message: it is judged.
+    #[default]
+    Tenant,
+    /// The operator: it isn't.
+    Operator,
+}
+
+/// Why an address isn't contacted.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Multicast, broadcast, 0.0.0.0/8 or reserved: nobody's address.
+    #[error("is a multicast, broadcast or unspecified address")]
+    NoHost,
+    /// A listener of this node.
+    #[error("is this node's own address")]
+    Own,
+    /// Loopback, link-local or private, and not in `sip.allow_private_peers`.
+    #[error(
+        "is a loopback, link-local or private address that sip.allow_private_peers doesn't list"
+    )]
+    Private,
+}
+
+impl Refusal {
+    /// A stable word for it.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NoHost => "no_host_address",
+            Self::Own => "own_address",
+            Self::Private => "private_address",
+        }
+    }
+}
+
+/// What becomes of an address that is refused.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Enforce {
+    /// It isn't contacted.
+    #[default]
+    Enforce,
+    /// It is contacted, and the log says so.
+    Warn,
+}
+
+/// The rule for addresses that tenants and messages name.
+#[derive(Clone, Debug, Default)]
+pub struct AddressPolicy {
+    allowed: Vec<IpNet>,
+    /// Bound addresses of SIP and HTTP.
+    listeners: Vec<SocketAddr>,
+    /// Addresses of this machine, for listeners that are bound to all of them.
+    local: Vec<IpAddr>,
+    enforce: Enforce,
+}
+
+impl AddressPolicy {
+    /// Private addresses in `allowed` may be contacted; `listeners` may not, nor their ports on any address in `local` where a
+    /// listener is bound to all addresses.
+    pub const fn new(
+        allowed: Vec<IpNet>,
+        listeners: Vec<SocketAddr>,
+        local: Vec<IpAddr>,
+        enforce: Enforce,
+    ) -> Self {
+        Self {
+            allowed,
+            listeners,
+            local,
+            enforce,
+        }
+    }
+
+    /// Whether `address` may be contacted. Under [`Enforce::Warn`] everything may, and what would be refused is logged.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn judge(&self, address: SocketAddr) -> Result<(), Refusal> {
+        match (self.examine(address), self.enforce) {
+            (Err(refusal), Enforce::Warn) => {
+                tracing::warn!(peer = %address, reason = refusal.code(), "a peer that sip.enforce_peers = \"enforce\" would refuse");
+                Ok(())
+            }
+            (judged, Enforce::Enforce | Enforce::Warn) => judged,
+        }
+    }
+
+    /// The judgement itself, whatever is made of it.
+    ///
+    /// # Errors
+    /// Why the address is none to contact.
+    pub fn examine(&self, address: SocketAddr) -> Result<(), Refusal> {
+        let ip = address.ip().to_canonical();
+        let embedded = embedded(ip).map(IpAddr::V4);
+        let reach = embedded.map_or(Reach::of(ip), |inner| Reach::of(ip).max(Reach::of(inner)));
+        if reach == Reach::Nobody {
+            return Err(Refusal::NoHost);
+        }
+        let leads_to = [Some(ip), embedded];
+        let mut ends = leads_to.into_iter().flatten();
+        if ends.any(|ip| self.is_own(SocketAddr::new(ip, address.port()))) {
+            return Err(Refusal::Own);
+        }
+        let is_listed = |ip: IpAddr| self.allowed.iter().any(|network| network.contains(&ip));
+        match reach {
+            Reach::Public => Ok(()),
+            Reach::Private if leads_to.into_iter().flatten().any(is_listed) => Ok(()),
+            Reach::Private => Err(Refusal::Private),
+            Reach::Nobody => Err(Refusal::NoHost),
+        }
+    }
+
+    fn is_own(&self, address: SocketAddr) -> bool {
+        let ip = address.ip();
+        self.listeners.iter().any(|listener| {
+            let bound = listener.ip().to_canonical();
+            let is_here = || ip.is_loopback() || self.local.contains(&ip);
+            listener.port() == address.port()
+                && (bound == ip || (bound.is_unspecified() && is_here()))
+        })
+    }
+}
+
+/// How far an address reaches.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Reach {
+    Public,
+    Private,
+    Nobody,
+}
+
+impl Reach {
+    fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::of_v4(address),
+            IpAddr::V6(address) => Self::of_v6(address),
+        }
+    }
+
+    /// Networks for documentation count as public: no router leads there.
+    const fn of_v4(address: Ipv4Addr) -> Self {
+        match address.octets() {
+            [0, ..] | [224..=239, ..] | [255, 255, 255, 255] => Self::Nobody,
+            [10 | 127, ..]
+            | [100, 64..=127, ..]
+            | [169, 254, ..]
+            | [172, 16..=31, ..]
+            | [192, 168, ..]
+            | [192, 0, 0, _]
+            | [192, 88, 99, _]
+            | [198, 18 | 19, ..]
+            | [240..=255, ..] => Self::Private,
+            _ => Self::Public,
+        }
+    }
+
+    const fn of_v6(address: Ipv6Addr) -> Self {
+        match address.segments() {
+            [0, 0, 0, 0, 0, 0, 0, 0] | [0xff00..=0xffff, ..] => Self::Nobody,
+            // Forms of IPv4 addresses, judged by those.
+            [0, 0, 0, 0, 0, 0 | 0xffff, high, _] if high != 0 => Self::Public,
+            [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => Self::Public,
+            [0x2001, 0x0db8, ..] => Self::Public,
+            // Protocol assignments, Teredo among them.
+            [0x2001, 0x0000..=0x01ff, ..] => Self::Private,
+            [0x2000..=0x3fff, ..] => Self::Public,
+            _ => Self::Private,
+        }
+    }
+}
+
+/// The IPv4 address that an IPv6 address leads to.
+fn embedded(address: IpAddr) -> Option<Ipv4Addr> {
+    let IpAddr::V6(address) = address else {
+        return None;
+    };
+    let join = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..]
+        | [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => Some(join(high, low)),
+        // Teredo hides the client's address by turning its bits round (RFC 4380 §4).
+        [0x2001, 0, _, _, _, _, high, low] => Some(join(!high, !low)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(allowed: &[&str], listeners: &[&str]) -> AddressPolicy {
+        AddressPolicy::new(
+            allowed
+                .iter()
+                .map(|network| network.parse().unwrap())
+                .collect(),
+            listeners
+                .iter()
+                .map(|address| address.parse().unwrap())
+                .collect(),
+            vec!["192.0.2.2".parse().unwrap(), "10.0.0.2".parse().unwrap()],
+            Enforce::Enforce,
+        )
+    }
+
+    #[test]
+    fn addresses_are_judged_by_where_they_lead() {
+        let strict = policy(&[], &["0.0.0.0:5060", "127.0.0.1:8080"]);
+        let open = policy(&["127.0.0.0/8", "::1/128", "10.0.0.0/8"], &["0.0.0.0:5060"]);
+        let private = Err(Refusal::Private);
+        for (name, address, unlisted, listed) in [
+            ("public", "8.8.8.8:5060", Ok(()), Ok(())),
+            ("public IPv6", "[2606:4700::1]:5060", Ok(()), Ok(())),
+            ("documentation", "198.51.100.1:5060", Ok(()), Ok(())),
+            ("loopback", "127.0.0.1:6379", private, Ok(())),
+            ("loopback IPv6", "[::1]:6379", private, Ok(())),
+            ("the LAN", "10.1.2.3:5060", private, Ok(())),
+            ("another LAN", "192.168.1.1:5060", private, private),
+            ("shared by carriers", "100.64.0.1:5060", private, private),
+            ("metadata", "169.254.169.254:80", private, private),
+            ("mapped", "[::ffff:127.0.0.1]:6379", private, Ok(())),
+            ("compatible", "[::7f00:1]:6379", private, Ok(())),
+            ("translated", "[::ffff:0:7f00:1]:6379", private, Ok(())),
+            ("NAT64", "[64:ff9b::7f00:1]:6379", private, Ok(())),
+            (
+                "NAT64 of a public one",
+                "[64:ff9b::808:808]:1",
+                Ok(()),
+                Ok(()),
+            ),
+            ("local NAT64", "[64:ff9b:1::1]:6379", private, private),
+            ("6to4", "[2002:a9fe:a9fe::1]:80", private, private),
+            ("Teredo", "[2001:0:808:808::80ff:fffe]:1", private, Ok(())),
+            ("ISATAP", "[2606:4700::5efe:c0a8:1]:1", private, private),
+            ("link-local IPv6", "[fe80::1]:1", private, private),
+            ("unique local", "[fd12::1]:1", private, private),
+        ] {
+            let address = address.parse().unwrap();
+            assert_eq!(strict.examine(address), unlisted, "{name}, unlisted");
+            assert_eq!(open.examine(address), listed, "{name}, listed");
+        }
+    }
+
+    #[test]
+    fn some_addresses_are_refused_whatever_is_listed() {
+        let policy = policy(
+            &["0.0.0.0/0", "::/0"],
+            &["0.0.0.0:5060", "127.0.0.1:8080", "[::]:5070"],
+        );
+        for (name, address, refusal) in [
+            ("multicast", "224.0.1.75:5060", Refusal::NoHost),
+            ("multicast IPv6", "[ff02::1]:5060", Refusal::NoHost),
+            ("broadcast", "255.255.255.255:5060", Refusal::NoHost),
+            ("this network", "0.0.0.0:6379", Refusal::NoHost),
+            ("mapped multicast", "[::ffff:224.0.0.1]:1", Refusal::NoHost),
+            ("unspecified IPv6", "[::]:1", Refusal::NoHost),
+            (
+                "a listener on all addresses",
+                "192.0.2.2:5060",
+                Refusal::Own,
+            ),
+            ("the same by loopback", "127.9.9.9:5060", Refusal::Own),
+            ("the same by NAT64", "[64:ff9b::7f00:1]:5060", Refusal::Own),
+            ("our API", "127.0.0.1:8080", Refusal::Own),
+            ("by loopback IPv6", "[::1]:5070", Refusal::Own),
+        ] {
+            assert_eq!(
+                policy.examine(address.parse().unwrap()),
+                Err(refusal),
+                "{name}"
+            );
+        }
+        for (name, address) in [
+            ("another port of ours", "127.0.0.1:5080"),
+            ("our port elsewhere", "192.0.2.3:5060"),
+        ] {
+            assert_eq!(policy.examine(address.parse().unwrap()), Ok(()), "{name}");
+        }
+    }
+}
