@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use trunkline_routing::E164;
-use trunkline_routing::numbers::reduce;
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
 use trunkline_sip::header::name_addr::NameAddr;
@@ -147,7 +146,7 @@ impl Call {
     }
 
     /// A SIP URI. One at the PBX that called goes back by the way that it has proven, as the caller; one at the agent's outbound trunk is a
-    /// call of that trunk. Any other host gets neither credentials nor the caller's address.
+    /// call of that trunk. Any other host is called as the caller, without credentials.
     fn to_uri(&self, uri: &str, org: &OrgView, way: Option<&WayOut>) -> Option<(Callee, Leaves)> {
         // The URI's headers are for the REFER.
         let parsed = Uri::parse(uri.as_bytes()).ok()?;
@@ -170,16 +169,6 @@ impl Call {
             let callee = self.callee_as_caller(place, uri, host, self.pbx_login(org));
             return Some((callee, Leaves::Pbx));
         }
-        let callee = |from_user: Box<str>| Callee {
-            places: VecDeque::from([place]),
-            hosts: SmallVec::from_buf([host.clone()]),
-            to: uri.into(),
-            from_user,
-            from_host: None,
-            asserts: false,
-            login: None,
-            lines: Box::default(),
-        };
         let port = parsed.port_or_default();
         let is_trunks = |way: &&WayOut| {
             way.peer
@@ -188,14 +177,16 @@ impl Call {
         };
         if let Some(way) = way.filter(is_trunks) {
             let callee = Callee {
+                from_user: way.caller_number.as_str().into(),
                 from_host: way.from_host.clone(),
                 asserts: way.p_asserted_identity,
                 login: way.login.clone(),
-                ..callee(way.caller_number.as_str().into())
+                ..self.callee_as_caller(place, uri, host, None)
             };
             return Some((callee, Leaves::Trunk(TrunkBounds::of(way, false))));
         }
-        Some((callee(self.own_user(org, way)), Leaves::Elsewhere))
+        let callee = self.callee_as_caller(place, uri, host, None);
+        Some((callee, Leaves::Elsewhere))
     }
 
     /// Whether a URI names the PBX that called: by its source, or as its Contact does. What goes there goes to the source.
@@ -213,29 +204,6 @@ impl Call {
             let host = |uri: &Uri<'_>| target::host_of(uri.raw);
             host(&contact) == host(uri) && contact.port_or_default() == uri.port_or_default()
         })
-    }
-
-    /// The number of the org's own that a destination sees which may not see the caller's: the one that was called, or calls.
-    fn own_user(&self, org: &OrgView, way: Option<&WayOut>) -> Box<str> {
-        if let Some(way) = way.filter(|_| self.outbound.is_some()) {
-            return way.caller_number.as_str().into();
-        }
-        let own = self.caller.dialogs.first();
-        let own = own.and_then(|held| NameAddr::parse(held.dialog.local_address()).ok());
-        let own = own.and_then(|address| Uri::parse(address.uri).ok());
-        let country = org
-            .routing
-            .trunk
-            .as_ref()
-            .and_then(|trunk| trunk.default_country);
-        let called = own.and_then(|uri| {
-            let user = uri.user_unescaped();
-            reduce(std::str::from_utf8(&user).ok()?, country, &|number| {
-                org.routing.numbers.contains(number)
-            })
-        });
-        let called = called.filter(|number| org.routing.numbers.contains(number));
-        called.map_or_else(|| "trunkline".into(), |number| number.as_str().into())
     }
 
     /// A number at the PBX that the caller came from.
