@@ -35,6 +35,7 @@ impl Call {
             .as_deref()
             .is_some_and(|setup| setup.client == Some(client))
         {
+            self.note_alive(cx, message.status());
             return match message.status() {
                 100..=199 => self.on_runtime_provisional(cx, message),
                 200..=299 if self.outbound.is_some() => {
@@ -56,6 +57,17 @@ impl Call {
         let accepted = message.method() == Method::Invite && message.status() < 300;
         if accepted && !self.awaits(client) && !self.is_winner(message) {
             hangup::refuse_late_answer(cx, flow, Some(client), message);
+        }
+    }
+
+    /// A peer that takes calls needn't be asked whether it is there.
+    fn note_alive(&self, cx: &Cx<'_>, status: u16) {
+        let current = self
+            .setup
+            .as_deref()
+            .and_then(|setup| setup.current.as_ref());
+        if let Some(target) = current.filter(|_| (200..300).contains(&status)) {
+            cx.core.health.heard(target);
         }
     }
 

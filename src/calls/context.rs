@@ -427,7 +427,7 @@ impl Cx<'_> {
 
     /// A flow for a call to `target`; `None` if there is none, or if the target is known not to answer.
     pub(crate) fn flow_to(&self, target: &Target) -> Option<Flow> {
-        let is_down = self.core.health.is_down(target.transport, target.address);
+        let is_down = self.core.health.is_down(target);
         self.way_to(target).filter(|_| !is_down)
     }
 

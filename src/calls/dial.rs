@@ -320,6 +320,9 @@ impl Dial {
 
     /// The 2xx is acknowledged at once: its SDP is the answer to our offer.
     fn on_accepted(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) -> Progress {
+        if let Some(target) = &self.current {
+            cx.core.health.heard(target);
+        }
         let uri = self
             .current
             .as_ref()

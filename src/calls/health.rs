@@ -1,16 +1,81 @@
 //! Whether the peers that we call answer: what probes have found, with thresholds, so that a call doesn't wait for one that
 //! is known to be gone. Shared by all shards; it sends nothing.
+//!
+//! A verdict is about a peer *as its URI names it*. Two names that lead to one address are two peers: a certificate that doesn't prove
+//! the one, or a server that doesn't answer to it, says nothing of the other. So a tenant whose name leads to another's runtime learns
+//! only of its own name, and tenants who name the same peer share one verdict, which none of them can bend: the probe holds nothing of
+//! the URI but scheme, host, port and transport.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use trunkline_sip::flow::Transport;
+use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use uuid::Uuid;
 
-/// A peer: how it is reached, and where.
-pub type Peer = (Transport, SocketAddr);
+use super::target::Target;
+use crate::address::NamedBy;
+
+/// A peer: what its URI asks for, and where that was found.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Peer {
+    /// Scheme, host and port of the URI, as a URI. The host is also the name that a peer on TLS has to prove.
+    pub uri: Box<str>,
+    /// The transport.
+    pub transport: Transport,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Whose word it is: what the operator names is judged apart from what tenants name.
+    pub named: NamedBy,
+}
+
+impl Peer {
+    /// The peer that a target names; `None` for one that is reached by a flow of its own, since nobody probes those.
+    pub fn of(target: &Target) -> Option<Self> {
+        if target.by.is_some() {
+            return None;
+        }
+        Some(Self {
+            uri: named(&Uri::parse(target.uri.as_bytes()).ok()?)?.into(),
+            transport: target.transport,
+            address: target.address,
+            named: target.named,
+        })
+    }
+}
+
+/// Scheme, host and port of a URI, the host in lower case; `None` if it isn't a SIP URI.
+fn named(uri: &Uri<'_>) -> Option<String> {
+    let scheme = match uri.scheme {
+        Scheme::Sip => "sip:",
+        Scheme::Sips => "sips:",
+        Scheme::Tel | Scheme::Other => return None,
+    };
+    let mut named = String::from(scheme);
+    match uri.host {
+        Host::V4(ip) => named.push_str(&ip.to_string()),
+        Host::V6(ip) => named.push_str(&format!("[{ip}]")),
+        Host::Name(name) => named.push_str(&std::str::from_utf8(name).ok()?.to_ascii_lowercase()),
+    }
+    if let Some(port) = uri.port {
+        named.push_str(&format!(":{port}"));
+    }
+    Some(named)
+}
+
+/// The Request-URI of a probe: scheme, host, port and transport of `uri`, and nothing else that a tenant may write into one.
+pub fn probe_uri(uri: &str) -> Option<Box<str>> {
+    let uri = Uri::parse(uri.as_bytes()).ok()?;
+    let mut probe = named(&uri)?;
+    if let Some(transport) = uri.transport() {
+        probe.push_str(";transport=");
+        probe.push_str(transport.uri_name());
+    }
+    Some(probe.into())
+}
 
 /// What came of a probe.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -51,6 +116,8 @@ struct Known {
 pub struct Health {
     peers: DashMap<Peer, Known>,
     trunks: DashMap<Uuid, Vec<Peer>>,
+    /// Peers that are down: while it is zero no call has to look one up.
+    down: AtomicUsize,
     down_after: u32,
     up_after: u32,
 }
@@ -67,6 +134,7 @@ impl Health {
         Self {
             peers: DashMap::new(),
             trunks: DashMap::new(),
+            down: AtomicUsize::new(0),
             down_after,
             up_after,
         }
@@ -77,23 +145,26 @@ impl Health {
         Arc::new(Self::new(down_after, up_after))
     }
 
-    /// Whether a call to that peer would be in vain.
-    pub fn is_down(&self, transport: Transport, address: SocketAddr) -> bool {
-        let known = self.peers.get(&(transport, address));
+    /// Whether a call to that target would be in vain.
+    pub fn is_down(&self, target: &Target) -> bool {
+        if self.down.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let known = Peer::of(target).and_then(|peer| self.peers.get(&peer));
         known.is_some_and(|known| known.is_down)
     }
 
     /// A call was answered there: until the next turn it needn't be asked.
-    pub fn heard(&self, transport: Transport, address: SocketAddr) {
-        if let Some(mut known) = self.peers.get_mut(&(transport, address)) {
+    pub fn heard(&self, target: &Target) {
+        if let Some(mut known) = Peer::of(target).and_then(|peer| self.peers.get_mut(&peer)) {
             known.is_heard = true;
             known.took_call = true;
         }
     }
 
     /// Whether a peer has to be asked in this turn.
-    pub fn wants_probe(&self, peer: Peer) -> bool {
-        let Some(mut known) = self.peers.get_mut(&peer) else {
+    pub fn wants_probe(&self, peer: &Peer) -> bool {
+        let Some(mut known) = self.peers.get_mut(peer) else {
             return false;
         };
         let was_heard = std::mem::take(&mut known.is_heard);
@@ -127,12 +198,21 @@ impl Health {
     }
 
     /// From now on these are the peers, and those of each trunk; the rest is forgotten.
-    pub fn watch(&self, peers: &[Peer], trunks: impl IntoIterator<Item = (Uuid, Vec<Peer>)>) {
-        let peers: HashSet<&Peer> = peers.iter().collect();
+    pub fn watch<'p>(
+        &self,
+        peers: impl IntoIterator<Item = &'p Peer>,
+        trunks: impl IntoIterator<Item = (Uuid, Vec<Peer>)>,
+    ) {
+        let peers: HashSet<&Peer> = peers.into_iter().collect();
         self.peers.retain(|peer, _| peers.contains(peer));
         for peer in peers {
-            self.peers.entry(*peer).or_default();
+            // `entry` would need a copy of a peer that is known already.
+            if !self.peers.contains_key(peer) {
+                self.peers.insert(peer.clone(), Known::default());
+            }
         }
+        let down = self.peers.iter().filter(|known| known.is_down).count();
+        self.down.store(down, Ordering::Relaxed);
         let mut named = HashSet::new();
         for (trunk, peers) in trunks {
             named.insert(trunk);
@@ -142,9 +222,9 @@ impl Health {
     }
 
     /// What a probe has found. A peer that has never answered one may not know OPTIONS: its silence is no sign.
-    pub fn note(&self, peer: Peer, outcome: Outcome) -> Option<Turn> {
+    pub fn note(&self, peer: &Peer, outcome: Outcome) -> Option<Turn> {
         // Nobody watches it any more.
-        let mut known = self.peers.get_mut(&peer)?;
+        let mut known = self.peers.get_mut(peer)?;
         let is_sign_of_life = outcome == Outcome::Answered;
         known.has_answered |= is_sign_of_life;
         if outcome == Outcome::Silent && !known.has_answered {
@@ -165,6 +245,16 @@ impl Health {
         }
         known.against = 0;
         known.is_down = turn == Turn::Down;
+        match turn {
+            Turn::Down => self.down.fetch_add(1, Ordering::Relaxed),
+            // A turn of the watch may have counted in between.
+            Turn::Up => {
+                let less = |down: usize| Some(down.saturating_sub(1));
+                self.down
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+                    .unwrap_or_default()
+            }
+        };
         Some(turn)
     }
 }
@@ -175,8 +265,55 @@ mod tests {
 
     const TRUNK: Uuid = Uuid::from_u128(1);
 
+    fn target_of(uri: &str) -> Target {
+        Target {
+            uri: uri.into(),
+            transport: Transport::Udp,
+            address: SocketAddr::from(([192, 0, 2, 1], 5060)),
+            by: None,
+            named: NamedBy::Tenant,
+        }
+    }
+
+    fn target() -> Target {
+        target_of("sip:agent@runtime.example")
+    }
+
     fn peer() -> Peer {
-        (Transport::Udp, SocketAddr::from(([192, 0, 2, 1], 5060)))
+        Peer::of(&target()).unwrap()
+    }
+
+    #[test]
+    fn names_that_lead_to_one_address_are_judged_apart() {
+        let health = Health::new(1, 1);
+        let other = target_of("sip:agent@attacker.example");
+        health.watch(&[peer(), Peer::of(&other).unwrap()], []);
+        health.note(&Peer::of(&other).unwrap(), Outcome::Refused);
+        assert!(health.is_down(&other));
+        assert!(!health.is_down(&target()));
+        // What a tenant may write besides is the same peer.
+        let same = target_of("sip:someone@Runtime.EXAMPLE;x=y");
+        health.note(&peer(), Outcome::Refused);
+        assert!(health.is_down(&same));
+        health.note(&peer(), Outcome::Answered);
+        assert!(!health.is_down(&same));
+        assert!(health.is_down(&other));
+    }
+
+    #[test]
+    fn a_probe_holds_scheme_host_port_and_transport() {
+        for (uri, probe) in [
+            ("sip:a@H.example", Some("sip:h.example")),
+            (
+                "sip:a@h:5070;x=y;transport=TCP?X-H=1",
+                Some("sip:h:5070;transport=tcp"),
+            ),
+            ("sips:[2001:DB8::1]:5061", Some("sips:[2001:db8::1]:5061")),
+            ("sip:192.0.2.1", Some("sip:192.0.2.1")),
+            ("tel:+4420", None),
+        ] {
+            assert_eq!(probe_uri(uri).as_deref(), probe, "{uri}");
+        }
     }
 
     #[test]
@@ -208,29 +345,24 @@ mod tests {
             let health = Health::new(3, 2);
             health.watch(&[peer()], [(TRUNK, vec![peer()])]);
             for outcome in outcomes {
-                health.note(peer(), *outcome);
+                health.note(&peer(), *outcome);
             }
             assert_eq!(health.trunk(TRUNK), expected, "{name}");
-            let (transport, address) = peer();
-            assert_eq!(
-                health.is_down(transport, address),
-                expected == Some(false),
-                "{name}"
-            );
+            assert_eq!(health.is_down(&target()), expected == Some(false), "{name}");
         }
     }
 
     #[test]
     fn turns_are_told_once_and_what_is_not_watched_is_forgotten() {
         let health = Health::new(2, 1);
-        assert_eq!(health.note(peer(), Outcome::Refused), None, "not watched");
+        assert_eq!(health.note(&peer(), Outcome::Refused), None, "not watched");
         health.watch(&[peer()], [(TRUNK, vec![peer()])]);
         let turns: Vec<_> = [Outcome::Refused; 4]
-            .map(|outcome| health.note(peer(), outcome))
+            .map(|outcome| health.note(&peer(), outcome))
             .into();
         assert_eq!(turns, [None, Some(Turn::Down), None, None]);
         assert_eq!(health.counts(), [0, 1, 0]);
-        assert_eq!(health.note(peer(), Outcome::Answered), Some(Turn::Up));
+        assert_eq!(health.note(&peer(), Outcome::Answered), Some(Turn::Up));
         health.watch(&[], []);
         assert_eq!(health.counts(), [0; 3]);
         assert_eq!(health.trunk(TRUNK), None);
@@ -239,15 +371,14 @@ mod tests {
     #[test]
     fn who_answers_calls_need_not_be_asked() {
         let health = Health::new(1, 1);
-        let (transport, address) = peer();
         health.watch(&[peer()], [(TRUNK, vec![peer()])]);
-        assert!(health.wants_probe(peer()));
-        health.heard(transport, address);
-        assert!(!health.wants_probe(peer()));
+        assert!(health.wants_probe(&peer()));
+        health.heard(&target());
+        assert!(!health.wants_probe(&peer()));
         assert_eq!(health.trunk(TRUNK), Some(true));
-        assert!(health.wants_probe(peer()), "nothing since");
-        health.note(peer(), Outcome::Refused);
-        health.heard(transport, address);
-        assert!(health.wants_probe(peer()), "it is down until it answers");
+        assert!(health.wants_probe(&peer()), "nothing since");
+        health.note(&peer(), Outcome::Refused);
+        health.heard(&target());
+        assert!(health.wants_probe(&peer()), "it is down until it answers");
     }
 }

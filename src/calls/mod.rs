@@ -434,9 +434,6 @@ impl Calls {
         if owner == NOBODY && message.status() >= 200 {
             self.core.late_byes = self.core.late_byes.saturating_sub(1);
         }
-        if message.method() == Method::Invite && (200..300).contains(&message.status()) {
-            self.core.health.heard(flow.transport, flow.peer);
-        }
         let key = key_of(owner);
         let known = self.with(key, endpoint, now, |call, cx| {
             call.on_response(cx, flow, tx, message)

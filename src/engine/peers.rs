@@ -1,11 +1,13 @@
 //! Whom to ask whether they are there, and when: the peers of outbound trunks and the runtimes of all orgs, each once an interval. And which
 //! outbound trunks this node registers with their carriers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use serde_json::json;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::verified::Names;
@@ -15,11 +17,12 @@ use super::inbox::{Inbox, Input};
 use super::resolve::Resolver;
 use super::told::Told;
 use super::{Deps, clock};
+use crate::address::NamedBy;
 use crate::calls;
-use crate::calls::health::{Health, Peer};
+use crate::calls::health::{Health, Peer, probe_uri};
 use crate::calls::target::{self, Place, Target};
 use crate::directory::Directory;
-use crate::directory::view::{Runtime, View};
+use crate::directory::view::{Runtime, View, WayOut};
 use crate::journal::Origin;
 use crate::peers::enrolment::Wanted;
 use crate::peers::standing::{Change, Standings, State, What};
@@ -34,8 +37,28 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Looks for which a node waits until the others count it in, and have taken back what is its own from now on.
 const PATIENCE: u32 = 45;
 
-/// A URI without its user, and the trunks that lead there.
-type Probed = HashMap<Box<str>, Vec<Uuid>>;
+/// Names that are looked up at the same time.
+const AT_ONCE: usize = 64;
+/// Peers at one address that are probed for one org: more names for it would be a flood that somebody else gets.
+const SAME_PLACE: usize = 8;
+
+/// What one org names, and the trunk where it is a trunk's.
+type Named = VecDeque<(PeerKey, Option<Uuid>)>;
+
+/// Orgs and trunks that name a peer.
+#[derive(Debug)]
+struct Wanting {
+    /// The org's place in the list; `None` for what several name.
+    org: Option<usize>,
+    trunks: Vec<Uuid>,
+}
+
+/// A peer's [`probe_uri`], and whose word it is. What the operator names is a peer of its own: a tenant who names the same learns nothing
+/// of an address that only the operator may use.
+type PeerKey = (Box<str>, NamedBy);
+
+/// What is probed.
+type Probed = HashMap<PeerKey, Wanting>;
 
 /// What is known of peers, and who finds it out.
 #[derive(Clone, Debug)]
@@ -108,11 +131,11 @@ async fn watch(
             return;
         };
         let mut probed = probed(&view, &default);
-        let now: HashSet<Box<str>> = probed.keys().cloned().collect();
+        let now: HashSet<PeerKey> = probed.keys().cloned().collect();
         probed.retain(|uri, _| before.contains(uri));
         before = now;
         let mut targets = resolve(&resolver, probed, &health).await;
-        targets.retain(|target| health.wants_probe((target.transport, target.address)));
+        targets.retain(|target| Peer::of(target).is_some_and(|peer| health.wants_probe(&peer)));
         if !targets.is_empty() && !inbox.send(Input::Probe(targets)).await {
             return;
         }
@@ -120,68 +143,118 @@ async fn watch(
     }
 }
 
+/// What is probed: the operator's default, and what the orgs name.
 fn probed(view: &View, default: &Runtime) -> Probed {
-    let mut probed = Probed::new();
-    let mut add = |uri: &str, trunk: Option<Uuid>| {
-        if let Some(uri) = without_user(&target::fill(uri, Uuid::nil(), Uuid::nil()))
-            && (probed.len() < MOST || probed.contains_key(&*uri))
-        {
-            let trunks = probed.entry(uri).or_default();
-            trunks.extend(trunk.filter(|trunk| !trunks.contains(trunk)));
-        }
+    let mut orgs: Vec<_> = view.orgs.iter().collect();
+    orgs.sort_unstable_by_key(|(id, _)| **id);
+    let named =
+        orgs.into_iter().map(|(id, org)| {
+            let trunks = org.outbound.iter();
+            let trunks =
+                trunks.filter_map(|way| Some(((trunk_uri(way)?, NamedBy::Tenant), Some(way.id))));
+            let mut runtimes: Vec<_> = org.runtimes.iter().collect();
+            runtimes.sort_unstable_by_key(|(agent, _)| **agent);
+            let runtimes = runtimes.into_iter();
+            trunks
+                .chain(runtimes.flat_map(|(agent, runtime)| {
+                    runtime_uris(runtime, (*agent, *id), NamedBy::Tenant)
+                }))
+                .collect()
+        });
+    let default = runtime_uris(default, (Uuid::nil(), Uuid::nil()), NamedBy::Operator).collect();
+    shared_out(std::iter::once(default).chain(named).collect())
+}
+
+/// The peer of an outbound trunk.
+fn trunk_uri(way: &WayOut) -> Option<Box<str>> {
+    let (host, port) = way.peer.as_ref()?;
+    let port = Some(*port)
+        .filter(|port| *port != target::default_port(way.transport))
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
+    probe_uri(&format!(
+        "sip:{host}{port};transport={}",
+        way.transport.uri_name()
+    ))
+}
+
+/// The peers of a runtime and of its fallbacks.
+fn runtime_uris(
+    runtime: &Runtime,
+    (agent, org): (Uuid, Uuid),
+    named: NamedBy,
+) -> impl Iterator<Item = (PeerKey, Option<Uuid>)> {
+    let (uri, fallbacks) = match runtime {
+        Runtime::Sip { uri, fallbacks } => (Some(uri), &fallbacks[..]),
+        Runtime::Echo => (None, &[][..]),
     };
-    for way in view.orgs.values().flat_map(|org| &org.outbound) {
-        if let Some((host, port)) = &way.peer {
-            let port = Some(*port)
-                .filter(|port| *port != target::default_port(way.transport))
-                .map(|port| format!(":{port}"))
-                .unwrap_or_default();
-            let uri = format!("sip:{host}{port};transport={}", way.transport.uri_name());
-            add(&uri, Some(way.id));
-        }
-    }
-    let runtimes = view.orgs.values().flat_map(|org| org.runtimes.values());
-    for runtime in runtimes.map(|runtime| &**runtime).chain([default]) {
-        if let Runtime::Sip { uri, fallbacks } = runtime {
-            add(uri, None);
-            for uri in fallbacks {
-                add(uri, None);
+    uri.into_iter().chain(fallbacks).filter_map(move |uri| {
+        let uri = target::fill(uri, agent, org);
+        Some(((probe_uri(&uri)?, named), None))
+    })
+}
+
+/// Takes one peer of each org in turn until there are [`MOST`], so that no org takes the place of another's. A peer that is
+/// taken already costs nobody a turn.
+fn shared_out(mut named: Vec<Named>) -> Probed {
+    let mut probed = Probed::new();
+    while named.iter().any(|own| !own.is_empty()) {
+        for (org, own) in named.iter_mut().enumerate() {
+            while let Some((peer, trunk)) = own.pop_front() {
+                let is_new = !probed.contains_key(&peer);
+                if is_new && probed.len() >= MOST {
+                    continue;
+                }
+                let wants = probed.entry(peer).or_insert_with(|| Wanting {
+                    org: Some(org),
+                    trunks: Vec::new(),
+                });
+                wants.org = wants.org.filter(|first| *first == org);
+                let trunk = trunk.filter(|trunk| !wants.trunks.contains(trunk));
+                wants.trunks.extend(trunk);
+                if is_new {
+                    break;
+                }
             }
         }
     }
     probed
 }
 
-/// `sip:host` of `sip:user@host`.
-fn without_user(uri: &str) -> Option<Box<str>> {
-    let (scheme, rest) = uri.split_once(':')?;
-    let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
-    Some(format!("{scheme}:{place}").into())
-}
-
+/// Looks the peers up, many at a time: a name whose server is slow holds up no other's.
 async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Target> {
-    let mut targets: Vec<Target> = Vec::new();
-    let mut of_trunks: HashMap<Uuid, Vec<Peer>> = HashMap::new();
-    let mut listed: HashSet<Peer> = HashSet::new();
-    for (uri, trunks) in probed {
-        let found = match target::place(&uri) {
+    let looking = probed.into_iter().map(|((uri, named), by)| async move {
+        let found = match target::place(&uri).map(|place| place.named(named)) {
             Some(Place::Known(target)) => vec![target],
             Some(Place::Name(name)) => resolver.resolve(&name).await,
             None => Vec::new(),
         };
+        (by, found)
+    });
+    let mut looking = futures_util::stream::iter(looking).buffer_unordered(AT_ONCE);
+    let mut targets: HashMap<Peer, Target> = HashMap::new();
+    let mut of_trunks: HashMap<Uuid, Vec<Peer>> = HashMap::new();
+    let mut led: HashMap<(usize, SocketAddr), usize> = HashMap::new();
+    while let Some((by, found)) = looking.next().await {
         for target in found {
-            let peer = (target.transport, target.address);
-            for trunk in &trunks {
-                of_trunks.entry(*trunk).or_default().push(peer);
+            let Some(peer) = Peer::of(&target) else {
+                continue;
+            };
+            if let Some(org) = by.org {
+                let led = led.entry((org, target.address)).or_default();
+                if *led >= SAME_PLACE {
+                    continue;
+                }
+                *led += 1;
             }
-            if listed.insert(peer) {
-                targets.push(target);
+            for trunk in &by.trunks {
+                of_trunks.entry(*trunk).or_default().push(peer.clone());
             }
+            targets.insert(peer, target);
         }
     }
-    let peers: Vec<Peer> = listed.into_iter().collect();
-    health.watch(&peers, of_trunks);
-    targets
+    health.watch(targets.keys(), of_trunks);
+    targets.into_values().collect()
 }
 
 /// Tells the shard which trunks to register, whenever that changes, for as long as somebody holds the directory. Of the nodes that share a
@@ -377,12 +450,37 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_loses_its_user() {
-        for (uri, without) in [
-            ("sip:a@h:5070;transport=tcp", "sip:h:5070;transport=tcp"),
-            ("sips:h", "sips:h"),
-        ] {
-            assert_eq!(without_user(uri).as_deref(), Some(without));
-        }
+    fn peers_are_shared_out_among_orgs() {
+        let named = |org: &str, count: usize| -> Named {
+            (0..count)
+                .map(|number| {
+                    let uri = format!("sip:{org}-{number}.example");
+                    ((uri.into(), NamedBy::Tenant), None)
+                })
+                .collect()
+        };
+        let of = |probed: &Probed, org: &str| {
+            let start = format!("sip:{org}-");
+            probed
+                .keys()
+                .filter(|(uri, _)| uri.starts_with(&start))
+                .count()
+        };
+        let probed = shared_out(vec![
+            named("default", 1),
+            named("greedy", 5_000),
+            named("small", 10),
+            named("middle", 900),
+        ]);
+        assert_eq!(probed.len(), MOST);
+        assert_eq!(
+            ["default", "small", "middle"].map(|org| of(&probed, org)),
+            [1, 10, 900]
+        );
+        assert_eq!(of(&probed, "greedy"), MOST - 911);
+        let both = shared_out(vec![named("same", 2), named("same", 1)]);
+        let org = |uri: &str| both[&(uri.into(), NamedBy::Tenant)].org;
+        assert_eq!(org("sip:same-0.example"), None, "several name it");
+        assert_eq!(org("sip:same-1.example"), Some(0));
     }
 }

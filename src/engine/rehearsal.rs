@@ -94,13 +94,7 @@ impl Rehearsal {
             Entropy::from_seed(rand::random()),
         );
         let core = Core::new(
-            Arc::new(rehearsed(calls_config(
-                config,
-                keyring,
-                0,
-                &addresses,
-                config.http.listen,
-            ))),
+            Arc::new(rehearsed(calls_config(config, keyring, 0, &addresses))),
             minter,
             (Arc::clone(&nonces), Arc::clone(&window)),
             (

@@ -84,7 +84,6 @@ pub(super) fn calls_config(
     keyring: &Keyring,
     node: u8,
     addresses: &[std::net::SocketAddr],
-    http: std::net::SocketAddr,
 ) -> calls::Config {
     let sip = &config.sip;
     let default_runtime = match &config.phone.default_runtime {
@@ -110,26 +109,16 @@ pub(super) fn calls_config(
             .zip(addresses)
             .map(|(listener, bound)| (listener.transport, *bound))
             .collect(),
-        addresses: Arc::new(address_policy(config, addresses, http)),
+        addresses: Arc::new(address_policy(config, addresses)),
         retry_after: RETRY_AFTER,
         node: Node(node),
         session_tokens: session_tokens(keyring),
     }
 }
 
-/// The rule for addresses as the configuration has it; ports that the system chooses aren't known to it.
-pub(crate) fn configured_policy(config: &Config) -> AddressPolicy {
-    let listeners: Vec<_> = config.sip.listeners.iter().map(|one| one.address).collect();
-    address_policy(config, &listeners, config.http.listen)
-}
-
-fn address_policy(
-    config: &Config,
-    bound: &[std::net::SocketAddr],
-    http: std::net::SocketAddr,
-) -> AddressPolicy {
+fn address_policy(config: &Config, bound: &[std::net::SocketAddr]) -> AddressPolicy {
     let mut listeners = bound.to_vec();
-    listeners.push(http);
+    listeners.push(config.http.listen);
     let sip = &config.sip;
     let allowed = sip.allow_private_peers.clone().unwrap_or_default();
     AddressPolicy::new(allowed, listeners, local::addresses(), sip.enforce_peers)

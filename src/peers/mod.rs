@@ -66,7 +66,7 @@ pub enum Effect {
 }
 
 /// What a request without an answer was for.
-#[derive(Copy, Clone, Debug)]
+#[derive(Clone, Debug)]
 enum Asked {
     Probe(Peer),
     Register(Uuid),
@@ -174,7 +174,7 @@ impl Peers {
     fn replied(&mut self, endpoint: &mut Endpoint, owner: Owner, reply: Reply<'_>, now: Moment) {
         let number = u32::try_from(owner.0 & !OURS).unwrap_or_default();
         match self.asked.remove(&number) {
-            Some(Asked::Probe(peer)) => self.probed(peer, reply),
+            Some(Asked::Probe(peer)) => self.probed(&peer, reply),
             Some(Asked::Register(trunk)) => {
                 self.register_replied(endpoint, (trunk, number), reply, now);
             }

@@ -26,7 +26,10 @@ impl Peers {
         let call_id = minter.call_id(SLOT, endpoint.entropy());
         let contact = ways::contact(endpoint, &flow);
         let host = endpoint.sent_by(&flow).to_owned();
-        let asked = Asked::Probe((target.transport, target.address));
+        let Some(peer) = Peer::of(target) else {
+            return;
+        };
+        let asked = Asked::Probe(peer);
         let request = (flow, Method::Options, &*target.uri);
         self.send(
             endpoint,
@@ -49,19 +52,26 @@ impl Peers {
     }
 
     /// Any answer but 503 says that somebody is there.
-    pub(super) fn probed(&self, peer: Peer, reply: Reply<'_>) {
+    pub(super) fn probed(&self, peer: &Peer, reply: Reply<'_>) {
         let outcome = match reply {
             Reply::Message(message) if message.status() == 503 => Outcome::Refused,
             Reply::Message(_) => Outcome::Answered,
             Reply::Silence => Outcome::Silent,
             Reply::Broken => Outcome::Refused,
         };
-        let (transport, address) = peer;
+        let Peer {
+            uri,
+            transport,
+            address,
+            ..
+        } = peer;
         match self.health.note(peer, outcome) {
             Some(Turn::Down) => {
-                tracing::warn!(peer = %address, %transport, "a peer doesn't answer OPTIONS: calls to it are refused until it does");
+                tracing::warn!(peer = %address, %transport, %uri, "a peer doesn't answer OPTIONS: calls to it are refused until it does");
             }
-            Some(Turn::Up) => tracing::info!(peer = %address, %transport, "a peer answers again"),
+            Some(Turn::Up) => {
+                tracing::info!(peer = %address, %transport, %uri, "a peer answers again")
+            }
             None => {}
         }
     }

@@ -463,8 +463,8 @@ fn what_answers_options_is_there() {
         by: None,
         named: Default::default(),
     };
-    let peer = (target.transport, target.address);
-    scene.health.watch(&[peer], [(TRUNK, vec![peer])]);
+    let peer = Peer::of(&target).expect("a peer");
+    scene.health.watch([&peer], [(TRUNK, vec![peer.clone()])]);
     for (status, reachable) in [
         (404, Some(true)),
         (503, Some(true)),

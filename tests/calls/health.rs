@@ -2,13 +2,17 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
-use crate::harness::{Deadline, House, Runtime, tools};
+use crate::harness::dns::{self, Record};
+use crate::harness::probe::Probe;
+use crate::harness::{Authority, Deadline, House, Runtime, tls, tools};
+use crate::secured::secured;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -16,14 +20,23 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Peer {
     address: SocketAddr,
     answers: Arc<AtomicBool>,
+    /// OPTIONS to other names than its own.
+    misled: Arc<AtomicUsize>,
 }
 
 impl Peer {
     fn start() -> Self {
+        Self::named("127.0.0.1")
+    }
+
+    /// A peer that says nothing to OPTIONS for another host than this one.
+    fn named(name: &'static str) -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = socket.local_addr().expect("an address");
         let answers = Arc::new(AtomicBool::new(true));
         let says = Arc::clone(&answers);
+        let misled = Arc::new(AtomicUsize::new(0));
+        let others = Arc::clone(&misled);
         std::thread::spawn(move || {
             let mut octets = [0; 8192];
             while let Ok((count, from)) = socket.recv_from(&mut octets) {
@@ -38,6 +51,16 @@ impl Peer {
                 let Some((_, status)) = answer else {
                     continue;
                 };
+                let uri = Uri::parse(request.request_uri()).expect("a URI");
+                let host = match uri.host {
+                    Host::V4(ip) => ip.to_string(),
+                    Host::V6(ip) => ip.to_string(),
+                    Host::Name(name) => String::from_utf8_lossy(name).into_owned(),
+                };
+                if request.method() == Method::Options && host != name {
+                    others.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
                 if !says.load(Ordering::Relaxed) {
                     continue;
                 }
@@ -59,7 +82,11 @@ impl Peer {
                     .expect("it is sent");
             }
         });
-        Self { address, answers }
+        Self {
+            address,
+            answers,
+            misled,
+        }
     }
 }
 
@@ -134,4 +161,81 @@ fn a_caller_is_told_at_once_that_the_runtime_is_gone() {
     daemon.caller().play("caller_is_refused").finish();
     let call = daemon.record();
     assert_eq!(call["reason"], "runtime_unreachable", "{call}");
+}
+
+#[test]
+fn a_name_that_leads_to_another_orgs_runtime_takes_nothing_from_it() {
+    const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+    let authority = Authority::new();
+    authority.certify("runtime", "honest.test");
+    let (own, secure) = (Peer::named("honest.test"), tls::busy(&authority, "runtime"));
+    let others = ["b0.test", "b1.test", "b2.test", "b3.test"];
+    let names = others.iter().chain(["honest.test", "gone.test"].iter());
+    let names = dns::serve(
+        names
+            .map(|name| (*name, Record::Address(Ipv4Addr::LOCALHOST)))
+            .collect(),
+    );
+    let nameservers = vec![("TRUNKLINE__SIP__NAMESERVERS", names.to_string())];
+    let house = House::told(Ipv4Addr::LOCALHOST.into(), nameservers);
+    let (house, _) = secured(&authority, house);
+    house.dedicate(&TRUNK.to_string());
+    let create = |org: &str, runtime: &str, more: &[&str]| {
+        let mut arguments = vec!["agent", "create", "--org", org, "--name", runtime];
+        arguments.extend(["--runtime", runtime, "--json"]);
+        arguments.extend(more);
+        house.run(&arguments)["id"]
+            .as_str()
+            .expect("an id")
+            .to_owned()
+    };
+
+    let attacker = house.run(&["org", "create", "--name", "Attacker", "--json"]);
+    let attacker = attacker["id"].as_str().expect("an id");
+    for name in others {
+        create(
+            attacker,
+            &format!("sip:x@{name}:{}", own.address.port()),
+            &[],
+        );
+        let tls = format!("sip:x@{name}:{};transport=tls", secure.port());
+        create(attacker, &tls, &[]);
+    }
+    let by_udp = format!("sip:x@honest.test:{}", own.address.port());
+    let by_tls = format!("sip:x@honest.test:{};transport=tls", secure.port());
+    let gone = format!("sip:x@gone.test:{}", Runtime::new().address().port());
+    let agents = [
+        create(&house.org, &by_udp, &[]),
+        create(&house.org, &by_tls, &[]),
+        create(&house.org, &gone, &["--fallback", &by_udp]),
+    ];
+    let daemon = watching(house).serve();
+    let found_down = |name: &str| {
+        let log = daemon.log();
+        let mut lines = log.lines();
+        lines.any(|line| line.contains("doesn't answer OPTIONS") && line.contains(name))
+    };
+    let until = |what: &str, seen: &dyn Fn() -> bool| {
+        let came = Deadline::after(PATIENCE).poll(|| seen().then_some(()));
+        assert!(came.is_some(), "{what}: {}", daemon.log());
+    };
+    until("nobody proves the attacker's names", &|| {
+        others.iter().all(|name| found_down(name))
+    });
+    let asked = own.misled.load(Ordering::Relaxed);
+    until("the attacker's names stay unanswered", &|| {
+        own.misled.load(Ordering::Relaxed) > asked + 3 * others.len()
+    });
+    until("the org's own dead runtime is found", &|| {
+        found_down("gone.test")
+    });
+    assert!(!found_down("honest.test"), "{}", daemon.log());
+
+    let probe = Probe::new(TRUNK, daemon.sip());
+    for _ in 0..5 {
+        for agent in &agents {
+            let status = probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
+            assert_eq!(status, Some(486), "{}", daemon.log());
+        }
+    }
 }

@@ -34,7 +34,6 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
     (
         "api",
         &[
-            "address",
             "calls",
             "capture",
             "traces",
@@ -86,7 +85,7 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
     ("calls", &["address", "directory", "registrar"]),
     ("registrar", &["address", "directory"]),
     ("peers", &["address", "calls", "directory"]),
-    ("directory", &["address", "config", "store", "telemetry"]),
+    ("directory", &["config", "store", "telemetry"]),
     ("journal", &["calls", "memory", "telemetry"]),
     (
         "store",

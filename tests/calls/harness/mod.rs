@@ -12,7 +12,7 @@ pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod referred;
 mod sipp;
-mod tls;
+pub(crate) mod tls;
 mod trace;
 
 pub(crate) use baresip::Baresip;

@@ -19,6 +19,8 @@ use tempfile::TempDir;
 use trunkline_sip::wire::frame::{Frame, Framer};
 use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
+use super::carrier::reply;
+
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who certifies, and the files of those that it has certified.
@@ -102,6 +104,58 @@ impl Authority {
         let stream = self.connect(server).expect("TLS");
         let shown = stream.conn.peer_certificates().expect("certificates");
         shown[0].to_vec()
+    }
+}
+
+/// Takes OPTIONS and refuses calls as busy under the certificate of that name, on any number of connections, until the test's process ends.
+pub(crate) fn busy(authority: &Authority, name: &str) -> SocketAddr {
+    let (chain, key) = authority.shown(name);
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("a certificate");
+    let config = Arc::new(config);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let config = Arc::clone(&config);
+            std::thread::spawn(move || refuse_calls(config, socket));
+        }
+    });
+    address
+}
+
+/// Ends with the connection, which a client that doesn't believe the certificate closes at once.
+fn refuse_calls(config: Arc<ServerConfig>, mut socket: TcpStream) -> io::Result<()> {
+    let mut server = ServerConnection::new(config).map_err(io::Error::other)?;
+    while server.is_handshaking() {
+        server.complete_io(&mut socket)?;
+    }
+    let mut stream = StreamOwned::new(server, socket);
+    let mut framer = Framer::new();
+    let mut octets = [0; 4096];
+    loop {
+        let count = stream.read(&mut octets)?;
+        if count == 0 {
+            return Ok(());
+        }
+        framer.push(&octets[..count]);
+        while let Ok(Some(frame)) = framer.next_frame() {
+            let Frame::Message(octets) = frame else {
+                continue;
+            };
+            let request = lex(octets, Framing::Stream).map_err(|_| io::ErrorKind::InvalidData)?;
+            let status = match request.method() == Method::Invite {
+                true => "486 Busy Here",
+                false => "200 OK",
+            };
+            if request.is_request() && request.method() != Method::Ack {
+                stream.write_all(reply(&request, status, "").as_bytes())?;
+            }
+        }
     }
 }
 
