@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Whose word an address is.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -30,6 +30,14 @@ pub enum Refusal {
         "is a loopback, link-local or private address that sip.allow_private_peers doesn't list"
     )]
     Private,
+    /// Loopback or link-local, as the source of calls, and not in `sip.allow_private_peers`.
+    #[error("is a loopback or link-local address that sip.allow_private_peers doesn't list")]
+    Near,
+    /// Too many sources of calls for a tenant to enter.
+    #[error(
+        "is one of too many addresses for a tenant: at most 1,024 IPv4 addresses and an IPv6 /48"
+    )]
+    Wide,
 }
 
 impl Refusal {
@@ -38,7 +46,8 @@ impl Refusal {
         match self {
             Self::NoHost => "no_host_address",
             Self::Own => "own_address",
-            Self::Private => "private_address",
+            Self::Private | Self::Near => "private_address",
+            Self::Wide => "too_many_addresses",
         }
     }
 }
@@ -120,8 +129,9 @@ impl AddressPolicy {
         }
     }
 
-    fn is_own(&self, address: SocketAddr) -> bool {
-        let ip = address.ip();
+    /// Whether `address` is one of this node's listeners, in any form.
+    pub fn is_own(&self, address: SocketAddr) -> bool {
+        let ip = address.ip().to_canonical();
         self.listeners.iter().any(|listener| {
             let bound = listener.ip().to_canonical();
             let is_here = || ip.is_loopback() || self.local.contains(&ip);
@@ -129,6 +139,150 @@ impl AddressPolicy {
                 && (bound == ip || (bound.is_unspecified() && is_here()))
         })
     }
+}
+
+/// Sources of calls that a trunk trusts (`allowed_addresses`).
+impl AddressPolicy {
+    /// Judges a network that the operator's CLI enters: it may be of any size, and must hold an address that can be a caller's.
+    ///
+    /// # Errors
+    /// Why no call from it is ever trusted.
+    pub fn examine_source(&self, network: IpNet) -> Result<(), Refusal> {
+        let network = canonical(network);
+        if within(network, &NOBODYS) {
+            Err(Refusal::NoHost)
+        } else if within(network, &NEAR) && !self.lists(network) {
+            Err(Refusal::Near)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Judges a network that a tenant enters: no part of it may be loopback or link-local, and no single address that of a listener of
+    /// this node, unless `sip.allow_private_peers` lists it; nor may it hold multicast.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn examine_tenants_source(&self, network: IpNet) -> Result<(), Refusal> {
+        let network = canonical(network);
+        if overlaps(network, &NOBODYS) {
+            Err(Refusal::NoHost)
+        } else if self.lists(network) {
+            Ok(())
+        } else if overlaps(network, &NEAR) {
+            Err(Refusal::Near)
+        } else if network.prefix_len() == network.max_prefix_len() && self.is_here(network.addr()) {
+            Err(Refusal::Own)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether calls from a network of a trunk's list are trusted at all. Under [`Enforce::Warn`] they are, and the start logs it.
+    pub fn trusts(&self, network: IpNet) -> bool {
+        self.enforce == Enforce::Warn || self.examine_source(network).is_ok()
+    }
+
+    /// What is to be reported of a trunk's list: networks from which no call is trusted, and tenants' entries beyond the bound, which go on.
+    pub fn report_sources(&self, allowed: &[IpNet], operators: &[IpNet]) -> Vec<(IpNet, Refusal)> {
+        let judged = |network: &IpNet| Some((*network, self.examine_source(*network).err()?));
+        let mut reported: Vec<_> = allowed.iter().filter_map(judged).collect();
+        let is_tenants = |network: &IpNet| !operators.contains(network);
+        let tenants: Vec<_> = allowed.iter().copied().filter(is_tenants).collect();
+        if !are_few(&tenants) {
+            let widest = tenants.iter().min_by_key(|network| network.prefix_len());
+            reported.extend(widest.map(|network| (*network, Refusal::Wide)));
+        }
+        reported
+    }
+
+    /// Whether `sip.allow_private_peers` lists all of it.
+    fn lists(&self, network: IpNet) -> bool {
+        self.allowed.iter().any(|listed| listed.contains(&network))
+    }
+
+    /// Whether a listener of this node has this address, at any port.
+    fn is_here(&self, address: IpAddr) -> bool {
+        self.listeners.iter().any(|listener| {
+            let bound = listener.ip().to_canonical();
+            bound == address || (bound.is_unspecified() && self.local.contains(&address))
+        })
+    }
+}
+
+/// Most IPv4 addresses that the networks of one trunk may hold without the operator.
+pub const SOURCES_V4: u128 = 1_024;
+/// Most IPv6 addresses: those of a /48.
+pub const SOURCES_V6: u128 = 1 << 80;
+
+/// Whether the networks together, what they share counted once, hold no more addresses than a tenant may enter.
+pub fn are_few(networks: &[IpNet]) -> bool {
+    let networks: Vec<_> = networks.iter().copied().map(canonical).collect();
+    let size = |network: &IpNet| {
+        let host_bits = u32::from(network.max_prefix_len() - network.prefix_len());
+        1_u128.checked_shl(host_bits).unwrap_or(u128::MAX)
+    };
+    let together = IpNet::aggregate(&networks);
+    let (v4, v6): (Vec<_>, Vec<_>) = together
+        .iter()
+        .partition(|network| matches!(network, IpNet::V4(_)));
+    let sum = |networks: Vec<&IpNet>| networks.into_iter().map(size).fold(0, u128::saturating_add);
+    sum(v4) <= SOURCES_V4 && sum(v6) <= SOURCES_V6
+}
+
+/// Whether it is loopback or link-local: a network that no router leads to.
+pub fn is_near(address: IpAddr) -> bool {
+    within(IpNet::from(address.to_canonical()), &NEAR)
+}
+
+/// Whether all of it is loopback or link-local.
+pub fn is_near_network(network: IpNet) -> bool {
+    within(canonical(network), &NEAR)
+}
+
+/// Host bits cleared, and a network inside `::ffff:0:0/96` written as the IPv4 network it is.
+pub fn canonical(network: IpNet) -> IpNet {
+    let network = network.trunc();
+    match (network.network().to_canonical(), network) {
+        (address @ IpAddr::V4(_), IpNet::V6(mapped)) if mapped.prefix_len() >= 96 => {
+            IpNet::new(address, mapped.prefix_len() - 96).unwrap_or(network)
+        }
+        (IpAddr::V4(_) | IpAddr::V6(_), IpNet::V4(_) | IpNet::V6(_)) => network,
+    }
+}
+
+const fn v4(a: u8, b: u8, length: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, 0, 0), length))
+}
+
+const fn v6(first: u16, last: u16, length: u8) -> IpNet {
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, last),
+        length,
+    ))
+}
+
+const NOBODYS: [IpNet; 5] = [
+    v4(0, 0, 8),
+    v4(224, 0, 4),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::BROADCAST, 32)),
+    v6(0, 0, 128),
+    v6(0xff00, 0, 8),
+];
+const NEAR: [IpNet; 4] = [
+    v4(127, 0, 8),
+    v4(169, 254, 16),
+    v6(0, 1, 128),
+    v6(0xfe80, 0, 10),
+];
+
+fn within(network: IpNet, blocks: &[IpNet]) -> bool {
+    blocks.iter().any(|block| block.contains(&network))
+}
+
+fn overlaps(network: IpNet, blocks: &[IpNet]) -> bool {
+    let meets = |block: &IpNet| block.contains(&network) || network.contains(block);
+    blocks.iter().any(meets)
 }
 
 /// How far an address reaches.
@@ -252,6 +406,84 @@ mod tests {
             let address = address.parse().unwrap();
             assert_eq!(strict.examine(address), unlisted, "{name}, unlisted");
             assert_eq!(open.examine(address), listed, "{name}, listed");
+        }
+    }
+
+    #[test]
+    fn sources_of_calls_are_judged_by_who_enters_them() {
+        let policy = policy(&["127.0.0.0/30"], &["0.0.0.0:5060", "203.0.113.1:5060"]);
+        let (none, near, own) = (Err(Refusal::NoHost), Err(Refusal::Near), Err(Refusal::Own));
+        for (network, tenant, operator) in [
+            ("198.51.100.7/32", Ok(()), Ok(())),
+            ("10.0.0.0/24", Ok(()), Ok(())),
+            ("10.1.0.0/24", Ok(()), Ok(())),
+            ("2001:db8::/48", Ok(()), Ok(())),
+            ("0.0.0.0/0", none, Ok(())),
+            ("::/0", none, Ok(())),
+            ("128.0.0.0/1", none, Ok(())),
+            ("127.0.0.0/8", near, near),
+            ("127.0.0.1/32", Ok(()), Ok(())),
+            ("::ffff:127.0.0.9/128", near, near),
+            ("::1/128", near, near),
+            ("169.254.169.254/32", near, near),
+            ("169.0.0.0/8", near, Ok(())),
+            ("fe80::/64", near, near),
+            ("224.0.1.75/32", none, none),
+            ("ff02::/16", none, none),
+            ("255.255.255.255/32", none, none),
+            ("192.0.2.2/32", own, Ok(())),
+            ("203.0.113.1/32", own, Ok(())),
+            ("203.0.113.0/24", Ok(()), Ok(())),
+        ] {
+            let parsed: IpNet = network.parse().unwrap();
+            assert_eq!(policy.examine_tenants_source(parsed), tenant, "{network}");
+            assert_eq!(policy.examine_source(parsed), operator, "{network}");
+        }
+    }
+
+    #[test]
+    fn what_a_tenant_could_no_longer_enter_is_reported() {
+        let networks = |listed: &[&str]| -> Vec<IpNet> {
+            listed
+                .iter()
+                .map(|network| network.parse().unwrap())
+                .collect()
+        };
+        let policy = policy(&[], &[]);
+        let allowed = networks(&["198.51.100.0/24", "127.0.0.1/32", "10.0.0.0/8"]);
+        let near = (allowed[1], Refusal::Near);
+        let wide = (allowed[2], Refusal::Wide);
+        for (operators, reported) in [(&[][..], &[near, wide][..]), (&["10.0.0.0/8"], &[near])] {
+            let operators = networks(operators);
+            assert_eq!(policy.report_sources(&allowed, &operators), reported);
+        }
+    }
+
+    #[test]
+    fn networks_are_counted_together() {
+        let networks = |listed: &[&str]| -> Vec<IpNet> {
+            listed
+                .iter()
+                .map(|network| network.parse().unwrap())
+                .collect()
+        };
+        for (listed, few) in [
+            (
+                &["198.51.100.0/24", "203.0.113.0/24", "192.0.2.0/24"][..],
+                true,
+            ),
+            (&["10.0.0.0/22"], true),
+            (&["10.0.0.0/22", "10.0.1.0/24"], true),
+            (&["10.0.0.0/22", "192.0.2.1/32"], false),
+            (&["10.0.0.0/21"], false),
+            (&["::ffff:10.0.0.0/117"], false),
+            (&["0.0.0.0/0"], false),
+            (&["2001:db8::/48", "10.0.0.0/22"], true),
+            (&["2001:db8::/48", "2001:db9::1/128"], false),
+            (&["2001:db8::/47"], false),
+            (&["::/0"], false),
+        ] {
+            assert_eq!(are_few(&networks(listed)), few, "{listed:?}");
         }
     }
 

@@ -50,6 +50,7 @@ use trunkline_sip::moment::Moment;
 
 use routes::Routes;
 
+use crate::address::AddressPolicy;
 use crate::calls::live::LiveCalls;
 use crate::calls::token::SessionTokens;
 use crate::config::Config;
@@ -113,6 +114,7 @@ struct Inner {
     streams: streams::Streams,
     booking: Option<Booking>,
     session_tokens: SessionTokens,
+    addresses: Arc<AddressPolicy>,
     draining: AtomicBool,
 }
 
@@ -122,6 +124,10 @@ impl Api {
         let booking = deps.config.integrations.booking.as_ref();
         let booking = booking.map(Booking::new);
         let session_tokens = engine::session_tokens(deps.store.keyring());
+        let addresses = match &deps.engine {
+            Some(engine) => engine.addresses(),
+            None => Arc::new(engine::configured_policy(&deps.config)),
+        };
         Self(Arc::new(Inner {
             deps,
             credentials: credentials::Credentials::default(),
@@ -130,6 +136,7 @@ impl Api {
             streams: streams::Streams::default(),
             booking,
             session_tokens,
+            addresses,
             draining: AtomicBool::new(false),
         }))
     }
@@ -162,6 +169,11 @@ impl Api {
 
     fn engine(&self) -> Option<&engine::Handle> {
         self.0.deps.engine.as_ref()
+    }
+
+    /// The rule for addresses that tenants name.
+    fn addresses(&self) -> &AddressPolicy {
+        &self.0.addresses
     }
 
     fn credentials(&self) -> &credentials::Credentials {

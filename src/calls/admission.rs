@@ -18,7 +18,7 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::invite::{self, Difference, Invite};
 
 use super::asked::Proof;
-use super::context::Core;
+use super::context::{Config, Core};
 use super::effect::{AuthFailure, Effect};
 use super::refusal::Reason;
 use uuid::Uuid;
@@ -51,7 +51,7 @@ pub(crate) fn admit(
     let config = Arc::clone(&core.config);
     match auth::credentials(message, &config.realm) {
         Some(credentials) => by_digest(core, endpoint, view, flow, message, &credentials, now),
-        None => by_source(view, flow, message, &config.header_prefix).or_else(|| {
+        None => by_source(view, flow, message, &config).or_else(|| {
             if let Some(other) = auth::foreign_credentials(message, &config.realm) {
                 let whose = blame::of_other_realm(view, &other.username_unescaped());
                 failed(core, whose, &other, message, flow, now);
@@ -215,7 +215,7 @@ impl Stale {
     }
 }
 
-fn by_source(view: &View, flow: Flow, message: &Message<'_>, prefix: &str) -> Option<Admitted> {
+fn by_source(view: &View, flow: Flow, message: &Message<'_>, config: &Config) -> Option<Admitted> {
     match view.by_source(flow.peer.ip().to_canonical()) {
         Source::Unknown => None,
         Source::Dedicated(org) => Some(Admitted {
@@ -223,9 +223,11 @@ fn by_source(view: &View, flow: Flow, message: &Message<'_>, prefix: &str) -> Op
             invite: invite::read(message),
             proof: Proof::DedicatedAddress,
         }),
+        // What this node sends to itself proves nobody.
+        Source::Allowed(_) if config.addresses.is_own(flow.peer) => None,
         Source::Allowed(orgs) => {
             let invite = invite::read(message).ok()?;
-            let facts = facts_of(&invite, prefix);
+            let facts = facts_of(&invite, &config.header_prefix);
             let org = orgs
                 .iter()
                 .filter_map(|org| view.org(*org))

@@ -9,6 +9,7 @@ use super::{Failure, now};
 use crate::config::{Config, DatabaseUrl, DefaultRuntime};
 use crate::directory::settings::Runtime;
 use crate::directory::{Defaults, Directory};
+use crate::engine;
 use crate::listener::tls::{self, Security};
 use crate::store::{Options, Store};
 use crate::tls::{Certificate, Files};
@@ -101,6 +102,7 @@ pub(super) async fn open_directory(
     let defaults = Defaults {
         realm: config.sip.realm.to_string(),
         runtime,
+        addresses: engine::configured_policy(config),
     };
     Ok(Directory::start(store.clone(), defaults, now).await?)
 }

@@ -121,6 +121,7 @@ async fn serve(
     let config = Arc::new(config.clone());
     let deps = Deps {
         config: Arc::clone(&config),
+        http: sockets.http.local_addr().map_err(broken)?,
         store: store.clone(),
         directory: Arc::clone(&directory),
         journal: recording.journal.clone(),

@@ -10,6 +10,7 @@ use super::org::OfOrg;
 use super::output::{Output, Shown, json, or_dash, print, time};
 use super::{Failure, dedication, e164, network, now, outset};
 use crate::config::{Config, Sip};
+use crate::engine;
 use crate::explain::finding::Finding;
 use crate::explain::report::{self, Report};
 use crate::store::{InboundTrunk, InboundTrunkChange};
@@ -130,17 +131,26 @@ fn country(text: &str) -> Result<Country, String> {
     Country::parse(text).map_err(|error| error.to_string())
 }
 
-impl From<Settings> for InboundTrunkChange {
-    fn from(settings: Settings) -> Self {
-        Self {
-            name: settings.name,
-            krisp_enabled: settings.krisp_enabled,
-            allowed_addresses: (settings.allow_none || !settings.allow.is_empty())
-                .then_some(settings.allow),
-            default_country: settings.country.map(Some),
-            max_concurrent_calls: settings.limit.setting(),
-            ..Self::default()
+impl Settings {
+    /// The change; its networks are the operator's word, of any size.
+    fn change(self, config: &Config) -> Result<InboundTrunkChange, Failure> {
+        let policy = engine::configured_policy(config);
+        let allow: Vec<IpNet> = self.allow.iter().map(IpNet::trunc).collect();
+        for network in &allow {
+            policy
+                .examine_source(*network)
+                .map_err(|refusal| Failure::Command(format!("--allow: {network} {refusal}")))?;
         }
+        let allowed = (self.allow_none || !allow.is_empty()).then_some(allow);
+        Ok(InboundTrunkChange {
+            name: self.name,
+            krisp_enabled: self.krisp_enabled,
+            operator_addresses: allowed.clone(),
+            allowed_addresses: allowed,
+            default_country: self.country.map(Some),
+            max_concurrent_calls: self.limit.setting(),
+            ..InboundTrunkChange::default()
+        })
     }
 }
 
@@ -252,7 +262,7 @@ impl Command {
             } => {
                 let settings = InboundTrunkChange {
                     numbers: (!number.is_empty()).then_some(number),
-                    ..settings.into()
+                    ..settings.change(config)?
                 };
                 let org = org.id(&store).await?;
                 (trunks.create(org, &settings, now()).await?, output)
@@ -263,7 +273,7 @@ impl Command {
                 settings,
                 output,
             } => {
-                let change = settings.into();
+                let change = settings.change(config)?;
                 (
                     trunks.update(org.id(&store).await?, &change, now()).await?,
                     output,

@@ -12,6 +12,7 @@ use super::Defaults;
 use super::destinations::Destination;
 use super::settings::Runtime;
 use super::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
+use crate::address::{AddressPolicy, is_near_network};
 use crate::store::{
     self, AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store,
 };
@@ -35,6 +36,7 @@ struct Entry {
     logins: Vec<(Box<str>, Login)>,
     dedicated: Vec<IpNet>,
     allowed: Vec<IpNet>,
+    allowed_near: Vec<IpNet>,
 }
 
 impl Book {
@@ -73,6 +75,9 @@ impl Book {
     async fn read_all(&mut self, store: &Store) -> Result<(), store::Error> {
         let seq = store.feed().position().await?;
         let rows = store.rows_of(None).await?;
+        if self.seq == 0 {
+            report_sources(&rows, &self.defaults.addresses);
+        }
         self.entries = rows
             .iter()
             .map(|rows| (rows.org.id, self.entry(rows)))
@@ -106,12 +111,19 @@ impl Book {
                 .collect(),
             dedicated: all(|entry| &entry.dedicated).collect(),
             allowed: all(|entry| &entry.allowed).collect(),
+            allowed_near: all(|entry| &entry.allowed_near).collect(),
         }
     }
 
     fn entry(&self, rows: &OrgRows) -> Entry {
         let trunk = rows.trunk.as_ref();
         let outbound: Vec<Arc<WayOut>> = rows.outbound_trunks.iter().map(way_out).collect();
+        let policy = &self.defaults.addresses;
+        let (allowed_near, allowed) = trunk
+            .map_or(&[][..], |trunk| &trunk.allowed_addresses)
+            .iter()
+            .filter(|network| policy.trusts(**network))
+            .partition(|network| is_near_network(**network));
         Entry {
             org: Arc::new(OrgView {
                 routing: routing(rows),
@@ -125,9 +137,8 @@ impl Book {
                 .map(|trunk| self.logins(rows, trunk))
                 .unwrap_or_default(),
             dedicated: rows.dedicated.clone(),
-            allowed: trunk
-                .map(|trunk| trunk.allowed_addresses.clone())
-                .unwrap_or_default(),
+            allowed,
+            allowed_near,
         }
     }
 
@@ -167,6 +178,24 @@ impl Book {
             .map(|old| login(&old.username, &old.password, Some(old.expires_at)));
         old.chain([login(&trunk.username, &trunk.password, None)])
             .collect()
+    }
+}
+
+/// Trunks' networks that the log names at a start.
+const REPORTED: usize = 20;
+
+/// Logs what stands in trunks' lists of allowed addresses and a tenant could no longer enter.
+fn report_sources(rows: &[OrgRows], policy: &AddressPolicy) {
+    let of_org = |rows: &OrgRows| {
+        let trunk = rows.trunk.as_ref();
+        let reported = trunk.map(|trunk| {
+            policy.report_sources(&trunk.allowed_addresses, &trunk.operator_addresses)
+        });
+        let org = rows.org.id;
+        reported.into_iter().flatten().map(move |one| (org, one))
+    };
+    for (org, (network, refusal)) in rows.iter().flat_map(of_org).take(REPORTED) {
+        tracing::warn!(org.id = %org, %network, reason = refusal.code(), "allowed_addresses of a trunk: the network {refusal}");
     }
 }
 

@@ -16,18 +16,21 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 
+use crate::address::AddressPolicy;
 use crate::store::{self, Store};
 use book::Book;
 use settings::Runtime;
 use view::View;
 
 /// What the configuration adds to the rows.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Defaults {
     /// The digest realm, which passwords are hashed with.
     pub realm: String,
     /// The runtime of agents without one.
     pub runtime: Runtime,
+    /// Which sources of calls a trunk may trust.
+    pub addresses: AddressPolicy,
 }
 
 /// The newest view.

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 pub use super::destinations::Destination;
 pub use super::settings::{ReferFormat, Runtime, TransferTarget};
+use crate::address::{canonical, is_near};
 
 /// Every org, by id, by trunk user name and by source address.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,8 @@ pub struct View {
     pub dedicated: Sources,
     /// `allowed_addresses` of the trunks; a carrier's network may stand for many orgs.
     pub allowed: Sources,
+    /// Those within loopback and link-local, where a wider network never leads: the ones that `sip.allow_private_peers` lists.
+    pub allowed_near: Sources,
 }
 
 /// One org: what the four steps read, and what follows from their choice.
@@ -150,8 +153,12 @@ impl View {
         if let Some(org) = self.dedicated.matches(address).next() {
             return Source::Dedicated(org);
         }
+        let sources = match is_near(address) {
+            true => &self.allowed_near,
+            false => &self.allowed,
+        };
         let mut allowed = SmallVec::new();
-        for org in self.allowed.matches(address) {
+        for org in sources.matches(address) {
             if !allowed.contains(&org) {
                 allowed.push(org);
             }
@@ -218,17 +225,6 @@ impl FromIterator<(IpNet, Uuid)> for Sources {
     }
 }
 
-/// Host bits cleared, and a network inside `::ffff:0:0/96` written as the IPv4 network it is.
-fn canonical(network: IpNet) -> IpNet {
-    let network = network.trunc();
-    match (network.network().to_canonical(), network) {
-        (address @ IpAddr::V4(_), IpNet::V6(mapped)) if mapped.prefix_len() >= 96 => {
-            IpNet::new(address, mapped.prefix_len() - 96).unwrap_or(network)
-        }
-        (IpAddr::V4(_) | IpAddr::V6(_), IpNet::V4(_) | IpNet::V6(_)) => network,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,7 +259,9 @@ mod tests {
                 ("::ffff:203.0.113.0/120", 6),
                 ("192.0.2.1/32", 7),
                 ("203.0.113.77/24", 8),
+                ("0.0.0.0/1", 9),
             ]),
+            allowed_near: sources(&[("127.0.0.2/32", 5)]),
             ..View::default()
         };
         let cases = [
@@ -290,6 +288,13 @@ mod tests {
                 "203.0.113.9",
                 allowed(&[6, 8]),
             ),
+            ("a wide network", "8.8.8.8", allowed(&[9])),
+            (
+                "no wide network holds loopback",
+                "127.0.0.1",
+                Source::Unknown,
+            ),
+            ("listed loopback", "127.0.0.2", allowed(&[5])),
             ("nobody's", "203.0.114.9", Source::Unknown),
             ("nobody's IPv6", "2001:db9::1", Source::Unknown),
         ];

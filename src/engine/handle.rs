@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::clock;
 use super::inbox::{Input, Switch};
+use crate::address::AddressPolicy;
 use crate::calls::caps::{Caps, Denied};
 use crate::calls::health::Health;
 use crate::calls::hold;
@@ -34,6 +35,7 @@ pub struct Handle {
     pub(super) caps: Arc<Caps>,
     pub(super) health: Arc<Health>,
     pub(super) standings: Arc<Standings>,
+    pub(super) addresses: Arc<AddressPolicy>,
     pub(super) node: Node,
     pub(super) traces: Arc<Traces>,
     pub(super) journal: Arc<journal::Condition>,
@@ -48,6 +50,11 @@ impl Handle {
     /// The live calls of an agent, trunk or org.
     pub fn live(&self, id: Uuid) -> u32 {
         self.limits.live(id)
+    }
+
+    /// The rule for addresses that tenants and messages name.
+    pub fn addresses(&self) -> Arc<AddressPolicy> {
+        Arc::clone(&self.addresses)
     }
 
     /// Whether facts get where they belong.

@@ -71,8 +71,8 @@ use outside::Outside;
 use pace::Pace;
 use peers::Watched;
 pub(crate) use resolve::Resolver;
-pub(crate) use settings::session_tokens;
 use settings::{bounds, calls_config, collector, disk, minter, registrar_config, sent_by};
+pub(crate) use settings::{configured_policy, session_tokens};
 use shard::Shard;
 use spans::Spans;
 use told::Told;
@@ -88,6 +88,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub struct Deps {
     /// The configuration.
     pub config: Arc<Config>,
+    /// Where the API is bound.
+    pub http: std::net::SocketAddr,
     /// Contacts, failed log-ins, the installation's keys.
     pub store: Store,
     /// The live view.
@@ -169,7 +171,14 @@ impl Engine {
         let bindings = Bindings::new();
         deps.runtime
             .spawn(registrations::sweep(Arc::downgrade(&bindings), told));
-        let calls = calls_config(config, deps.store.keyring(), deps.node, &bound.addresses);
+        let calls = calls_config(
+            config,
+            deps.store.keyring(),
+            deps.node,
+            &bound.addresses,
+            deps.http,
+        );
+        let addresses = Arc::clone(&calls.addresses);
         let watched = Watched::start(
             &deps,
             &calls,
@@ -207,6 +216,7 @@ impl Engine {
                 caps,
                 health: watched.health,
                 standings: watched.standings,
+                addresses,
                 node,
                 traces,
                 journal,

@@ -94,7 +94,13 @@ impl Rehearsal {
             Entropy::from_seed(rand::random()),
         );
         let core = Core::new(
-            Arc::new(rehearsed(calls_config(config, keyring, 0, &addresses))),
+            Arc::new(rehearsed(calls_config(
+                config,
+                keyring,
+                0,
+                &addresses,
+                config.http.listen,
+            ))),
             minter,
             (Arc::clone(&nonces), Arc::clone(&window)),
             (

@@ -84,6 +84,7 @@ pub(super) fn calls_config(
     keyring: &Keyring,
     node: u8,
     addresses: &[std::net::SocketAddr],
+    http: std::net::SocketAddr,
 ) -> calls::Config {
     let sip = &config.sip;
     let default_runtime = match &config.phone.default_runtime {
@@ -109,16 +110,26 @@ pub(super) fn calls_config(
             .zip(addresses)
             .map(|(listener, bound)| (listener.transport, *bound))
             .collect(),
-        addresses: Arc::new(address_policy(config, addresses)),
+        addresses: Arc::new(address_policy(config, addresses, http)),
         retry_after: RETRY_AFTER,
         node: Node(node),
         session_tokens: session_tokens(keyring),
     }
 }
 
-fn address_policy(config: &Config, bound: &[std::net::SocketAddr]) -> AddressPolicy {
+/// The rule for addresses as the configuration has it; ports that the system chooses aren't known to it.
+pub(crate) fn configured_policy(config: &Config) -> AddressPolicy {
+    let listeners: Vec<_> = config.sip.listeners.iter().map(|one| one.address).collect();
+    address_policy(config, &listeners, config.http.listen)
+}
+
+fn address_policy(
+    config: &Config,
+    bound: &[std::net::SocketAddr],
+    http: std::net::SocketAddr,
+) -> AddressPolicy {
     let mut listeners = bound.to_vec();
-    listeners.push(config.http.listen);
+    listeners.push(http);
     let sip = &config.sip;
     let allowed = sip.allow_private_peers.clone().unwrap_or_default();
     AddressPolicy::new(allowed, listeners, local::addresses(), sip.enforce_peers)

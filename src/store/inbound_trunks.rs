@@ -37,6 +37,8 @@ pub struct InboundTrunk {
     pub krisp_enabled: bool,
     /// Networks whose calls to `numbers` need no credentials.
     pub allowed_addresses: Vec<IpNet>,
+    /// Those of them that the operator entered.
+    pub operator_addresses: Vec<IpNet>,
     /// How numbers in national form are read.
     pub default_country: Option<Country>,
     /// How `Refer-To` names a phone number.
@@ -63,6 +65,8 @@ pub struct InboundTrunkChange {
     pub name: Option<String>,
     pub krisp_enabled: Option<bool>,
     pub allowed_addresses: Option<Vec<IpNet>>,
+    /// `None` keeps those that are still allowed.
+    pub operator_addresses: Option<Vec<IpNet>>,
     pub default_country: Option<Option<Country>>,
     pub refer_to_format: Option<ReferFormat>,
     pub refer_host: Option<Option<String>>,
@@ -151,7 +155,7 @@ impl InboundTrunks<'_> {
             writing,
             "UPDATE inbound_trunks SET name = $2, krisp_enabled = $3, allowed_addresses = $4, default_country = $5,
                  refer_to_format = $6, refer_host = $7, refer_headers_in_uri = $8, bridge_when_refer_fails = $9,
-                 max_concurrent_calls = $10, updated_at = $11
+                 max_concurrent_calls = $10, updated_at = $11, operator_addresses = $12
              WHERE org_id = $1",
             org,
             &trunk.name,
@@ -164,6 +168,7 @@ impl InboundTrunks<'_> {
             trunk.bridge_when_refer_fails,
             trunk.max_concurrent_calls.map(i64::from),
             micros(now),
+            to_json(&trunk.operator_addresses),
         )?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
         Ok(trunk)
@@ -304,6 +309,7 @@ pub(super) struct Row {
     password: Vec<u8>,
     krisp_enabled: bool,
     allowed_addresses: Vec<IpNet>,
+    operator_addresses: Vec<IpNet>,
     default_country: Option<Country>,
     refer_to_format: ReferFormat,
     refer_host: Option<String>,
@@ -321,6 +327,7 @@ from_row!(Row {
     password,
     krisp_enabled,
     allowed_addresses: json,
+    operator_addresses: json,
     default_country: maybe(parsed),
     refer_to_format: named,
     refer_host,
@@ -358,6 +365,7 @@ impl Row {
             numbers,
             krisp_enabled: self.krisp_enabled,
             allowed_addresses: self.allowed_addresses,
+            operator_addresses: self.operator_addresses,
             default_country: self.default_country,
             refer_to_format: self.refer_to_format,
             refer_host: self.refer_host,
@@ -379,8 +387,8 @@ async fn insert(
         writing,
         "INSERT INTO inbound_trunks (id, org_id, name, username, password, krisp_enabled, allowed_addresses,
              default_country, refer_to_format, refer_host, refer_headers_in_uri, bridge_when_refer_fails,
-             max_concurrent_calls, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) ON CONFLICT (org_id) DO NOTHING",
+             max_concurrent_calls, created_at, updated_at, operator_addresses)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ON CONFLICT (org_id) DO NOTHING",
         trunk.id,
         trunk.org_id,
         &trunk.name,
@@ -396,6 +404,7 @@ async fn insert(
         trunk.max_concurrent_calls.map(i64::from),
         micros(trunk.created_at),
         micros(trunk.updated_at),
+        to_json(&trunk.operator_addresses),
     )?;
     if inserted == 0 {
         Err(Refused::TrunkExists.into())
@@ -504,6 +513,7 @@ impl InboundTrunk {
             numbers: Vec::new(),
             krisp_enabled: false,
             allowed_addresses: Vec::new(),
+            operator_addresses: Vec::new(),
             default_country: None,
             refer_to_format: ReferFormat::default(),
             refer_host: None,
@@ -519,6 +529,9 @@ impl InboundTrunk {
         set(&mut self.name, change.name);
         set(&mut self.krisp_enabled, change.krisp_enabled);
         set(&mut self.allowed_addresses, change.allowed_addresses);
+        set(&mut self.operator_addresses, change.operator_addresses);
+        self.operator_addresses
+            .retain(|network| self.allowed_addresses.contains(network));
         set(&mut self.default_country, change.default_country);
         set(&mut self.refer_to_format, change.refer_to_format);
         set(&mut self.refer_host, change.refer_host);

@@ -41,6 +41,7 @@ const MIGRATIONS: &[Migration] = migrations![
     13 "0013_between_nodes",
     14 "0014_handoffs_together",
     15 "0015_events_of_calls",
+    16 "0016_operator_addresses",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

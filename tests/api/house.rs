@@ -104,6 +104,7 @@ impl House {
         let defaults = Defaults {
             realm: config.sip.realm.to_string(),
             runtime: Runtime::Echo,
+            addresses: Default::default(),
         };
         let directory = Directory::start(store.clone(), defaults, now)
             .await

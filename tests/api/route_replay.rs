@@ -17,6 +17,7 @@ async fn call(house: &House, tenant: &Tenant, id: u128, dialled: &str) {
     let defaults = Defaults {
         realm: "trunkline".to_owned(),
         runtime: Runtime::Echo,
+        addresses: Default::default(),
     };
     let directory = Directory::start(house.store.clone(), defaults, now).await;
     let view = directory.expect("the store is read").load();

@@ -34,6 +34,7 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
     (
         "api",
         &[
+            "address",
             "calls",
             "capture",
             "traces",
@@ -85,7 +86,7 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
     ("calls", &["address", "directory", "registrar"]),
     ("registrar", &["address", "directory"]),
     ("peers", &["address", "calls", "directory"]),
-    ("directory", &["config", "store", "telemetry"]),
+    ("directory", &["address", "config", "store", "telemetry"]),
     ("journal", &["calls", "memory", "telemetry"]),
     (
         "store",

@@ -500,6 +500,7 @@ fn view(agent_limit: Option<u32>) -> View {
         by_username: HashMap::from([("trunk-user".into(), login)]),
         dedicated: std::iter::once((trusted, org)).collect(),
         allowed: Sources::default(),
+        allowed_near: Sources::default(),
     }
 }
 

@@ -23,6 +23,7 @@ async fn directory(store: &Store) -> Arc<Directory> {
     let defaults = Defaults {
         realm: "trunkline".to_owned(),
         runtime: Runtime::Echo,
+        addresses: Default::default(),
     };
     Directory::start(store.clone(), defaults, || NOW)
         .await

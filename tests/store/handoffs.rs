@@ -179,7 +179,8 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
     bed.execute(
         "DELETE FROM schema_migrations WHERE version >= 14;
          ALTER TABLE events DROP COLUMN call_id;
-         ALTER TABLE events DROP COLUMN contact_id",
+         ALTER TABLE events DROP COLUMN contact_id;
+         ALTER TABLE inbound_trunks DROP COLUMN operator_addresses",
     )
     .await;
     let store = bed.open().await;

@@ -15,6 +15,7 @@ use trunkline_routing::{Country, E164};
 use uuid::Uuid;
 
 use super::{CALLS_AT_ONCE, READ, WRITE};
+use crate::address;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::path::Named;
@@ -133,6 +134,7 @@ impl TrunkView {
 /// At most so many numbers in one request; a trunk may list more.
 const MOST: usize = 1_000;
 const NUMBERS: &str = "phone_numbers";
+const ALLOWED: &str = "allowed_addresses";
 const SOME_NUMBERS: ListOf<Parsed<E164>> = ListOf::new(NUMBER, 1..=MOST);
 const NETWORKS: ListOf<Parsed<IpNet>> = ListOf::new(
     Parsed::new("an IP address or a CIDR block", |text| {
@@ -163,6 +165,7 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<TrunkView>), ApiError> {
     caller.needs(WRITE)?;
     let settings = new_trunk(body.fields()?)?;
+    may_trust(&api, None, &settings)?;
     let trunks = api.store().inbound_trunks();
     let trunk = trunks
         .create(caller.org, &settings, api.now())
@@ -193,8 +196,9 @@ pub(crate) async fn update(
     body: Body,
 ) -> Result<Json<TrunkView>, ApiError> {
     caller.needs(WRITE)?;
-    find(&api, &caller).await?;
+    let trunk = find(&api, &caller).await?;
     let change = change(body.fields()?)?;
+    may_trust(&api, Some(&trunk), &change)?;
     let trunks = api.store().inbound_trunks();
     let trunk = trunks
         .update(caller.org, &change, api.now())
@@ -286,6 +290,42 @@ pub(crate) async fn rotate_credentials(
     Ok(Json(TrunkView::new(&api, &caller, trunk)))
 }
 
+/// What a tenant may add to `allowed_addresses`: entries that exist stay.
+fn may_trust(
+    api: &Api,
+    existing: Option<&InboundTrunk>,
+    change: &InboundTrunkChange,
+) -> Result<(), ApiError> {
+    let listed = change.allowed_addresses.as_deref().unwrap_or_default();
+    let before = existing.map_or(&[][..], |trunk| &trunk.allowed_addresses);
+    let operators = existing.map_or(&[][..], |trunk| &trunk.operator_addresses);
+    let is_new = |network: &IpNet| !before.contains(network);
+    if !listed.iter().any(is_new) {
+        return Ok(());
+    }
+
+    let refused = |(place, network): (usize, &IpNet)| {
+        let refusal = api.addresses().examine_tenants_source(*network).err()?;
+        Some(format!("{ALLOWED}[{place}]: {network} {refusal}"))
+    };
+    let new = listed.iter().enumerate().filter(|(_, one)| is_new(one));
+    let mut faults: Vec<String> = new.filter_map(refused).collect();
+    // An entry of the operator's, and one from before there was a bound, doesn't count.
+    let counts = |network: &IpNet| {
+        !operators.contains(network) && (is_new(network) || address::are_few(&[*network]))
+    };
+    let counted: Vec<IpNet> = listed.iter().copied().filter(counts).collect();
+    if !address::are_few(&counted) {
+        faults.push(format!(
+            "{ALLOWED}: at most 1,024 IPv4 addresses and an IPv6 /48 in all; the operator can allow more with trunkline trunk update --allow"
+        ));
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::BadRequest(faults)),
+    }
+}
+
 /// The org's trunk.
 pub(super) async fn find(api: &Api, caller: &Caller) -> Result<InboundTrunk, ApiError> {
     Ok(api.store().inbound_trunks().of_org(caller.org).await?)
@@ -316,7 +356,8 @@ fn settings(
         numbers,
         name: fields.change("name", NAME),
         krisp_enabled: fields.change("krisp_enabled", Switch),
-        allowed_addresses: fields.change("allowed_addresses", NETWORKS),
+        allowed_addresses: fields.change(ALLOWED, NETWORKS),
+        operator_addresses: None,
         default_country: fields.clearable("default_country", COUNTRY),
         refer_to_format: fields.change("refer_to_format", REFER_TO),
         refer_host: fields.clearable("refer_host", HOST),

@@ -89,7 +89,10 @@ async fn examine(config: &Config) -> Vec<Finding> {
         Ok(store) => match orgs::Orgs::read(&store, now()).await {
             Ok(orgs) => {
                 patient.calls = orgs.calls();
-                findings.extend(orgs.examine(&store, now()).await);
+                findings.extend(
+                    orgs.examine(&store, &crate::engine::configured_policy(config), now())
+                        .await,
+                );
                 findings.extend(reach::examine(&patient, &orgs).await);
             }
             Err(error) => findings.push(Finding::problem(

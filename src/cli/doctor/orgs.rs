@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use crate::address::{AddressPolicy, Refusal};
 use crate::explain::finding::{Finding, Level};
 use crate::explain::{log_in, pbx};
 use crate::store::{AgentKind, Error, OrgRows, Recorded, Store};
@@ -56,11 +58,17 @@ impl Orgs {
         all.cloned().collect()
     }
 
-    pub(super) async fn examine(&self, store: &Store, now: Moment) -> Vec<Finding> {
+    pub(super) async fn examine(
+        &self,
+        store: &Store,
+        policy: &AddressPolicy,
+        now: Moment,
+    ) -> Vec<Finding> {
         let mut findings = vec![self.database()];
         findings.extend(clock(store, now).await);
         for (rows, (_, calls)) in self.rows.iter().zip(&self.calls) {
             findings.extend(set_up(rows));
+            findings.extend(sources(rows, policy));
             findings.extend(spoken(rows, calls));
             findings.extend(log_ins(store, rows, now).await);
         }
@@ -130,6 +138,39 @@ fn set_up(rows: &OrgRows) -> Vec<Finding> {
         None | Some(_) => {}
     }
     findings
+}
+
+/// Networks of the trunk's list that calls are no longer trusted from, or that a tenant could no longer enter.
+fn sources(rows: &OrgRows, policy: &AddressPolicy) -> Vec<Finding> {
+    let Some(trunk) = &rows.trunk else {
+        return Vec::new();
+    };
+    let finding = |(network, refusal): (IpNet, Refusal)| {
+        let fix = match refusal {
+            Refusal::Near | Refusal::Private => format!(
+                "Where it is right, add it to the configuration: sip.allow_private_peers = [\"{network}\"]"
+            ),
+            Refusal::Wide => format!(
+                "Where it is right, enter the whole list again as the operator: trunkline trunk update --org {} {}",
+                rows.org.id,
+                listed(&trunk.allowed_addresses)
+            ),
+            Refusal::NoHost | Refusal::Own => "Take it off the trunk's list.".to_owned(),
+        };
+        let text = format!(
+            "{:?}: the trunk's allowed_addresses hold {network}, which {refusal}.",
+            rows.org.name
+        );
+        Finding::problem("allowed_addresses", text, fix)
+    };
+    let reported = policy.report_sources(&trunk.allowed_addresses, &trunk.operator_addresses);
+    reported.into_iter().map(finding).collect()
+}
+
+/// Networks as the command line takes them.
+fn listed(networks: &[IpNet]) -> String {
+    let options = networks.iter().map(|network| format!("--allow {network}"));
+    options.collect::<Vec<_>>().join(" ")
 }
 
 /// What the org's phone systems show that hurts, each thing once.
