@@ -18,6 +18,7 @@ mod harness;
 mod health;
 mod held;
 mod letter;
+mod names;
 mod outbound;
 mod proxied;
 mod referrals;

@@ -1,9 +1,12 @@
 //! A name server of the test's own, on loopback: it answers A, SRV and NAPTR questions from a table.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 const A: u16 = 1;
+const AAAA: u16 = 28;
 const SRV: u16 = 33;
 const NAPTR: u16 = 35;
 
@@ -19,14 +22,69 @@ pub(crate) enum Record {
     Pointer(u16, &'static str, &'static str),
 }
 
+/// What a name server does that fails.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fault {
+    /// It leaves every question for IPv6 addresses without an answer.
+    DropsAaaa,
+    /// It leaves every question without an answer once it was told to.
+    Silent,
+    /// It answers SERVFAIL once it was told to.
+    Fails,
+}
+
+/// A name server that fails. Its answers are good for no time, so that each is asked for again.
+pub(crate) struct Faulty {
+    pub(crate) address: SocketAddr,
+    fails: Arc<AtomicBool>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Faulty {
+    pub(crate) fn serve(table: Vec<(&'static str, Record)>, fault: Fault) -> Self {
+        let (fails, asked) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let (told, count) = (Arc::clone(&fails), Arc::clone(&asked));
+        let address = listen(move |query| {
+            AtomicUsize::fetch_add(&count, 1, Ordering::SeqCst);
+            let told = told.load(Ordering::SeqCst);
+            match fault {
+                Fault::DropsAaaa if kind(query) == Some(AAAA) => None,
+                Fault::Silent if told => None,
+                Fault::Fails if told => {
+                    answer(query, &[], 0).map(|answer| with_status(answer, SERVFAIL))
+                }
+                Fault::DropsAaaa | Fault::Silent | Fault::Fails => answer(query, &table, 0),
+            }
+        });
+        Self {
+            address,
+            fails,
+            asked,
+        }
+    }
+
+    pub(crate) fn begin_to_fail(&self) {
+        self.fails.store(true, Ordering::SeqCst);
+    }
+
+    /// Questions that have arrived.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
 /// Serves the table until the test's process ends.
 pub(crate) fn serve(table: Vec<(&'static str, Record)>) -> SocketAddr {
+    listen(move |query| answer(query, &table, 60))
+}
+
+fn listen(answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = socket.local_addr().expect("an address");
     thread::spawn(move || {
         let mut packet = [0; 1_500];
         while let Ok((length, from)) = socket.recv_from(&mut packet) {
-            if let Some(answer) = answer(&packet[..length], &table) {
+            if let Some(answer) = answer(&packet[..length]) {
                 let _ = socket.send_to(&answer, from);
             }
         }
@@ -34,8 +92,24 @@ pub(crate) fn serve(table: Vec<(&'static str, Record)>) -> SocketAddr {
     address
 }
 
-/// One question, as nearly all queries have it.
-fn answer(query: &[u8], table: &[(&'static str, Record)]) -> Option<Vec<u8>> {
+const SERVFAIL: u8 = 2;
+
+fn with_status(mut answer: Vec<u8>, status: u8) -> Vec<u8> {
+    answer[3] = 0x80 | status;
+    answer
+}
+
+/// The type that a question asks for: after the name, which a zero octet ends.
+fn kind(query: &[u8]) -> Option<u16> {
+    let end = 12 + query.get(12..)?.iter().position(|octet| *octet == 0)?;
+    Some(u16::from_be_bytes([
+        *query.get(end + 1)?,
+        *query.get(end + 2)?,
+    ]))
+}
+
+/// One question, as nearly all queries have it. The answer is good for `ttl` seconds.
+fn answer(query: &[u8], table: &[(&'static str, Record)], ttl: u8) -> Option<Vec<u8>> {
     let (mut at, mut labels) = (12, Vec::new());
     while *query.get(at)? != 0 {
         let length = usize::from(query[at]);
@@ -72,7 +146,7 @@ fn answer(query: &[u8], table: &[(&'static str, Record)]) -> Option<Vec<u8>> {
     for data in found {
         out.extend([0xc0, 12]); // the name of the question
         out.extend(kind.to_be_bytes());
-        out.extend([0, 1, 0, 0, 0, 60]); // IN, a minute
+        out.extend([0, 1, 0, 0, 0, ttl]); // IN
         out.extend(u16::try_from(data.len()).ok()?.to_be_bytes());
         out.extend(data);
     }

@@ -1,0 +1,300 @@
+//! Questions to name servers, and what is remembered of the answers: old ones serve while the servers are away (RFC 8767), failures
+//! keep the next call from waiting again, and a question under way isn't asked twice.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::proto::rr::{RData, RecordType};
+use tokio::time::timeout;
+use trunkline_sip::moment::Moment;
+
+use crate::engine::clock;
+
+use super::servers::Servers;
+
+/// How long an answer may serve after it was given, while no server answers (RFC 8767 §5 advises one to three days).
+const STALE: Duration = Duration::from_secs(24 * 3_600);
+/// How long after a failure the question isn't asked again (RFC 9520 §3.2 asks for one second at least).
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// How long a question is waited for that an old answer is known to. After it the old one serves.
+const FOR_FRESH: Duration = Duration::from_secs(1);
+/// How long a question is waited for that failed the last time.
+const BRIEF: Duration = Duration::from_millis(300);
+/// Questions that are remembered.
+const MAX_KNOWN: usize = 8_192;
+/// Questions under way at a time. One more gets what is remembered.
+const MAX_ASKED: usize = 1_024;
+
+/// Records of one name and type; none if there are none.
+pub(super) type Records = Arc<[RData]>;
+
+/// What came of a question: nothing if no server gave an answer.
+type Outcome = Option<Records>;
+type Asked = Shared<BoxFuture<'static, Outcome>>;
+
+/// Asks and remembers.
+pub(super) struct Answers {
+    servers: Servers,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Default)]
+struct Memory {
+    known: HashMap<Question, Known>,
+    under_way: usize,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Question {
+    name: String,
+    kind: RecordType,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The last answer, and when it came.
+    answer: Option<(Records, Moment)>,
+    /// When the question failed, if it did so the last time.
+    failed: Option<Moment>,
+    /// The question under way.
+    asked: Option<Asked>,
+}
+
+impl Known {
+    /// An answer that may serve though no server confirms it.
+    fn old(&self, now: Moment) -> Option<Records> {
+        let (records, came) = self.answer.as_ref()?;
+        (now.since(*came) < STALE).then(|| Arc::clone(records))
+    }
+
+    fn has_just_failed(&self, now: Moment) -> bool {
+        self.failed
+            .is_some_and(|failed| now.since(failed) < AFTER_FAILURE)
+    }
+
+    /// How long an answer is worth waiting for.
+    fn patience(&self, now: Moment) -> Duration {
+        match self.failed {
+            Some(_) => BRIEF,
+            None if self.old(now).is_some() => FOR_FRESH,
+            None => Duration::MAX,
+        }
+    }
+}
+
+impl Answers {
+    pub(super) fn new(servers: Servers) -> Arc<Self> {
+        Arc::new(Self {
+            servers,
+            memory: Mutex::default(),
+        })
+    }
+
+    /// The records of a name, waited for until `until` at most. What comes later is remembered for the next who asks.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        name: &str,
+        kind: RecordType,
+        until: Moment,
+    ) -> Records {
+        let now = clock::now();
+        let question = Question {
+            name: name.to_ascii_lowercase(),
+            kind,
+        };
+        let (asked, patience) = {
+            let mut memory = self.memory();
+            if let Some(known) = memory.known.get(&question)
+                && known.has_just_failed(now)
+            {
+                return known.old(now).unwrap_or_default();
+            }
+            let Some(asked) = self.begin(&mut memory, &question) else {
+                return memory.old(&question, now);
+            };
+            let known = memory.known.get(&question);
+            let patience = known.map_or(Duration::MAX, |known| known.patience(now));
+            (asked, patience.min(until.since(now)))
+        };
+
+        match timeout(patience, asked).await {
+            Ok(Some(records)) => records,
+            Ok(None) | Err(_) => self.memory().old(&question, now),
+        }
+    }
+
+    /// The question, under way; none where too many are.
+    fn begin(self: &Arc<Self>, memory: &mut Memory, question: &Question) -> Option<Asked> {
+        if let Some(asked) = memory
+            .known
+            .get(question)
+            .and_then(|known| known.asked.clone())
+        {
+            return Some(asked);
+        }
+        let resolver = self.servers.resolver()?;
+        if memory.under_way >= MAX_ASKED {
+            return None;
+        }
+        memory.make_room(question);
+        memory.under_way += 1;
+
+        let (answers, question) = (Arc::clone(self), question.clone());
+        let key = question.clone();
+        // A task of its own: it goes on when everybody who waits has given up.
+        let task = tokio::spawn(async move {
+            let outcome = look_up(&resolver, &question).await;
+            answers
+                .memory()
+                .learn(&question, outcome.clone(), clock::now());
+            outcome
+        });
+        let asked = task.map(|outcome| outcome.ok().flatten()).boxed().shared();
+        memory.known.entry(key).or_default().asked = Some(asked.clone());
+        Some(asked)
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    fn old(&self, question: &Question, now: Moment) -> Records {
+        let known = self.known.get(question);
+        known.and_then(|known| known.old(now)).unwrap_or_default()
+    }
+
+    fn learn(&mut self, question: &Question, outcome: Outcome, now: Moment) {
+        self.under_way = self.under_way.saturating_sub(1);
+        let Some(known) = self.known.get_mut(question) else {
+            return;
+        };
+        known.asked = None;
+        match outcome {
+            Some(records) => {
+                known.answer = Some((records, now));
+                known.failed = None;
+            }
+            None => known.failed = Some(now),
+        }
+    }
+
+    /// A full memory forgets one question that isn't under way. At most [`MAX_ASKED`] of them are, so one is found.
+    fn make_room(&mut self, for_question: &Question) {
+        if self.known.len() < MAX_KNOWN || self.known.contains_key(for_question) {
+            return;
+        }
+        let idle = self
+            .known
+            .iter()
+            .find(|(_, known)| known.asked.is_none())
+            .map(|(question, _)| question.clone());
+        if let Some(question) = idle {
+            self.known.remove(&question);
+        }
+    }
+}
+
+/// Asks the servers. That a name has no such records is an answer; that no server gave one isn't.
+async fn look_up(resolver: &TokioResolver, question: &Question) -> Outcome {
+    match resolver.lookup(question.name.as_str(), question.kind).await {
+        Ok(answer) => {
+            let records = answer.answers().iter().map(|record| record.data.clone());
+            Some(records.collect())
+        }
+        Err(error) if error.is_no_records_found() => Some(Records::default()),
+        Err(error) => {
+            let Question { name, kind } = question;
+            tracing::info!(%name, %kind, %error, "no name server has answered");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_resolver::proto::rr::rdata::A;
+
+    use super::*;
+
+    fn question() -> Question {
+        Question {
+            name: "pbx.test".to_owned(),
+            kind: RecordType::A,
+        }
+    }
+
+    fn records() -> Records {
+        [RData::A(A::new(192, 0, 2, 1))].into()
+    }
+
+    /// A memory that was asked the question and learnt the outcomes, one a second.
+    fn after(outcomes: &[Outcome], start: Moment) -> Memory {
+        let mut memory = Memory::default();
+        for (second, outcome) in (0..).zip(outcomes) {
+            memory.known.entry(question()).or_default();
+            memory.under_way += 1;
+            memory.learn(
+                &question(),
+                outcome.clone(),
+                start + Duration::from_secs(second),
+            );
+        }
+        memory
+    }
+
+    #[test]
+    fn an_answer_serves_for_a_day_while_no_server_answers() {
+        let start = Moment::from_secs(1_000);
+        let memory = after(&[Some(records()), None], start);
+        assert_eq!(memory.old(&question(), start + STALE / 2), records());
+        assert_eq!(memory.old(&question(), start + STALE), Records::default());
+    }
+
+    #[test]
+    fn an_answer_of_no_records_replaces_what_was_known() {
+        let start = Moment::from_secs(1_000);
+        let memory = after(&[Some(records()), Some(Records::default())], start);
+        assert_eq!(memory.old(&question(), start), Records::default());
+    }
+
+    #[test]
+    fn a_failure_is_remembered_for_seconds_and_ends_with_an_answer() {
+        let start = Moment::from_secs(1_000);
+        let failed = after(&[None], start);
+        let known = &failed.known[&question()];
+        assert!(known.has_just_failed(start + AFTER_FAILURE / 2));
+        assert!(!known.has_just_failed(start + AFTER_FAILURE));
+        assert_eq!(known.patience(start + AFTER_FAILURE), BRIEF);
+        let answered = after(&[None, Some(records())], start);
+        assert!(!answered.known[&question()].has_just_failed(start + AFTER_FAILURE / 2));
+        assert_eq!(answered.under_way, 0);
+    }
+
+    #[test]
+    fn a_full_memory_forgets_what_is_not_under_way() {
+        let mut memory = Memory::default();
+        let under_way = async { None }.boxed().shared();
+        for number in 0..MAX_KNOWN {
+            let name = format!("{number}.test");
+            let known = Known {
+                asked: (number != 7).then(|| under_way.clone()),
+                ..Known::default()
+            };
+            let kind = RecordType::A;
+            memory.known.insert(Question { name, kind }, known);
+        }
+        memory.make_room(&question());
+        assert_eq!(memory.known.len(), MAX_KNOWN - 1);
+        let forgotten = Question {
+            name: "7.test".to_owned(),
+            kind: RecordType::A,
+        };
+        assert!(!memory.known.contains_key(&forgotten));
+    }
+}

@@ -1,0 +1,303 @@
+//! Where the host of a URI is: NAPTR, SRV and address records, off the shard (RFC 3263 §4, RFC 2782, RFC 3403). Answers are cached by
+//! their TTL.
+
+mod answers;
+mod servers;
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, join_all, select};
+use hickory_resolver::proto::rr::{RData, RecordType};
+use tokio::time::sleep;
+use trunkline_sip::flow::Transport;
+use trunkline_sip::moment::Moment;
+
+use crate::calls::target::{Target, Unresolved, default_port};
+use crate::engine::clock;
+
+use answers::{Answers, Records};
+use servers::Servers;
+
+/// When a call goes on without NAPTR records, without SRV records and without addresses that haven't come, counted from the start. Each
+/// is asked for when the one before has come; the addresses of the host itself are asked for at the start.
+const FOR_NAPTR: Duration = Duration::from_millis(900);
+const FOR_SRV: Duration = Duration::from_millis(1_400);
+const FOR_ADDRESSES: Duration = Duration::from_millis(1_900);
+/// How long the addresses of one family wait for those of the other. Longer than the 50 ms of RFC 8305 §3, since a call isn't dialled
+/// twice when the better family comes late.
+const FOR_OTHER_FAMILY: Duration = Duration::from_millis(300);
+/// Addresses that are tried for one name.
+const MAX_TARGETS: usize = 8;
+
+/// SRV records of one name that are looked at.
+const MAX_RECORDS: usize = 32;
+
+/// A resolver with its cache.
+#[derive(Clone)]
+pub(crate) struct Resolver(Arc<Answers>);
+
+impl Resolver {
+    /// Asks `servers`, or the system's where none are given. Without any, only hosts that are addresses can be reached.
+    pub(crate) fn new(servers: &[SocketAddr]) -> Self {
+        Self(Answers::new(Servers::new(servers)))
+    }
+
+    /// The places of a host in the order to be tried; none if it has no address. Takes less than two seconds.
+    pub(crate) async fn resolve(&self, wanted: &Unresolved) -> Vec<Target> {
+        let search = Search {
+            answers: &self.0,
+            began: clock::now(),
+        };
+        let found = search.places(wanted).await;
+        found
+            .into_iter()
+            .take(MAX_TARGETS)
+            .map(|(transport, address)| Target {
+                uri: wanted.uri.clone(),
+                transport,
+                address,
+                by: None,
+                named: wanted.named,
+            })
+            .collect()
+    }
+}
+
+type Places = Vec<(Transport, SocketAddr)>;
+
+/// One host being looked for.
+struct Search<'a> {
+    answers: &'a Arc<Answers>,
+    began: Moment,
+}
+
+impl Search<'_> {
+    /// RFC 3263 §4.1, §4.2: with a port, address records; without, SRV records of the transport; without that as well, NAPTR first.
+    async fn places(&self, wanted: &Unresolved) -> Places {
+        let transport = wanted.transport.unwrap_or(Transport::Udp);
+        let port = wanted.port.unwrap_or(default_port(transport));
+        let by_name = self.addresses(&wanted.host, port, transport);
+        if wanted.port.is_some() {
+            return by_name.await;
+        }
+
+        // Asked at the same time, so that SRV records that don't come cost the addresses no time.
+        let (by_service, by_name) = (pin!(self.by_service(wanted)), pin!(by_name));
+        match select(by_service, by_name).await {
+            Either::Left((found, by_name)) if found.is_empty() => by_name.await,
+            Either::Left((found, _)) => found,
+            Either::Right((by_name, by_service)) => {
+                let found = by_service.await;
+                if found.is_empty() { by_name } else { found }
+            }
+        }
+    }
+
+    /// The places that SRV records name, best first.
+    async fn by_service(&self, wanted: &Unresolved) -> Places {
+        let services = match wanted.transport {
+            Some(transport) => vec![(transport, service(transport, &wanted.host))],
+            None => self.services(&wanted.host).await,
+        };
+        let asked = services.iter().take(MAX_TARGETS);
+        let found = join_all(asked.map(|(transport, name)| self.by_srv(name, *transport))).await;
+        found.into_iter().flatten().take(MAX_TARGETS).collect()
+    }
+
+    /// The services that a host names by NAPTR, best first; those it might have where it names none.
+    async fn services(&self, host: &str) -> Vec<(Transport, String)> {
+        let mut named = Vec::new();
+        let answer = self.ask(host, RecordType::NAPTR, FOR_NAPTR).await;
+        for record in answer.iter().take(MAX_RECORDS) {
+            let RData::NAPTR(naptr) = record else {
+                continue;
+            };
+            if let Some(transport) = naptr_transport(&naptr.flags, &naptr.services) {
+                let place = (naptr.order, naptr.preference);
+                named.push((place, transport, naptr.replacement.to_utf8()));
+            }
+        }
+        named.sort_by_key(|(place, ..)| *place);
+        if named.is_empty() {
+            return [Transport::Udp, Transport::Tcp]
+                .map(|transport| (transport, service(transport, host)))
+                .into();
+        }
+        named
+            .into_iter()
+            .map(|(_, transport, name)| (transport, name))
+            .collect()
+    }
+
+    async fn by_srv(&self, name: &str, transport: Transport) -> Places {
+        let answer = self.ask(name, RecordType::SRV, FOR_SRV).await;
+        let records = answer.iter().take(MAX_RECORDS).filter_map(srv);
+        let records = in_order(records.collect(), |below| rand::random_range(0..=below));
+        let asked = records.iter().take(MAX_TARGETS);
+        let found = join_all(asked.map(|srv| self.addresses(&srv.target, srv.port, transport)));
+        found.await.into_iter().flatten().collect()
+    }
+
+    /// The addresses of a host, IPv6 first. Once one family has come, the other is waited for a moment only: some servers leave AAAA
+    /// questions without an answer.
+    async fn addresses(&self, host: &str, port: u16, transport: Transport) -> Places {
+        let v6 = self.ask(host, RecordType::AAAA, FOR_ADDRESSES);
+        let v4 = self.ask(host, RecordType::A, FOR_ADDRESSES);
+        let late = sleep(FOR_OTHER_FAMILY);
+        let (mut v6, mut v4, mut late) = (pin!(v6), pin!(v4), pin!(late));
+
+        let (mut six, mut four, mut is_late) = (None::<Records>, None::<Records>, false);
+        while six.is_none() || four.is_none() {
+            tokio::select! {
+                records = &mut v6, if six.is_none() => six = Some(records),
+                records = &mut v4, if four.is_none() => four = Some(records),
+                () = &mut late, if !is_late => is_late = true,
+            }
+            let has_some = [&six, &four]
+                .into_iter()
+                .flatten()
+                .any(|found| !found.is_empty());
+            if is_late && has_some {
+                break;
+            }
+        }
+
+        let found = [six, four];
+        let ips = found.iter().flatten().flat_map(|records| records.iter());
+        let places: Places = ips
+            .filter_map(RData::ip_addr)
+            .map(|ip| (transport, SocketAddr::new(ip, port)))
+            .collect();
+        if places.is_empty() {
+            tracing::info!(host, "a host has no address");
+        }
+        places
+    }
+
+    async fn ask(&self, name: &str, kind: RecordType, within: Duration) -> Records {
+        self.answers.ask(name, kind, self.began + within).await
+    }
+}
+
+fn service(transport: Transport, host: &str) -> String {
+    match transport {
+        Transport::Udp => format!("_sip._udp.{host}"),
+        Transport::Tcp => format!("_sip._tcp.{host}"),
+        Transport::Tls => format!("_sips._tcp.{host}"),
+    }
+}
+
+/// The transport that a record leads to, if it leads to SRV records of ours.
+fn naptr_transport(flags: &[u8], services: &[u8]) -> Option<Transport> {
+    if !flags.eq_ignore_ascii_case(b"s") {
+        return None;
+    }
+    let names: [(&[u8], Transport); 3] = [
+        (b"SIP+D2U", Transport::Udp),
+        (b"SIP+D2T", Transport::Tcp),
+        (b"SIPS+D2T", Transport::Tls),
+    ];
+    names
+        .into_iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(services))
+        .map(|(_, transport)| transport)
+}
+
+/// One SRV record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Srv {
+    priority: u16,
+    weight: u16,
+    port: u16,
+    target: String,
+}
+
+/// A record that names a host. The root as target says that there is no such service here.
+fn srv(record: &RData) -> Option<Srv> {
+    let RData::SRV(srv) = record else {
+        return None;
+    };
+    (!srv.target.is_root()).then(|| Srv {
+        priority: srv.priority,
+        weight: srv.weight,
+        port: srv.port,
+        target: srv.target.to_utf8(),
+    })
+}
+
+/// RFC 2782: the lowest priority first; within one, each next is drawn by its share of the weight. `draw` gives a number from 0 to
+/// its argument.
+fn in_order(mut records: Vec<Srv>, mut draw: impl FnMut(u32) -> u32) -> Vec<Srv> {
+    // Those without weight first, so that they have a chance at all.
+    records.sort_by_key(|record| (record.priority, record.weight));
+    let mut ordered = Vec::with_capacity(records.len());
+    while let Some(first) = records.first() {
+        let priority = first.priority;
+        let same = records
+            .iter()
+            .take_while(|record| record.priority == priority);
+        let total: u32 = same.clone().map(|record| u32::from(record.weight)).sum();
+        let mut left = draw(total);
+        let chosen = same
+            .clone()
+            .position(|record| {
+                let weight = u32::from(record.weight);
+                let is_it = left <= weight;
+                left = left.saturating_sub(weight);
+                is_it
+            })
+            .unwrap_or(0);
+        ordered.push(records.remove(chosen));
+    }
+    ordered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(priority: u16, weight: u16, port: u16) -> Srv {
+        Srv {
+            priority,
+            weight,
+            port,
+            target: "h.".to_owned(),
+        }
+    }
+
+    fn ports(draws: &[u32], records: &[Srv]) -> Vec<u16> {
+        let mut draws = draws.iter().copied();
+        let ordered = in_order(records.to_vec(), |below| {
+            draws.next().expect("a draw").min(below)
+        });
+        ordered.into_iter().map(|record| record.port).collect()
+    }
+
+    #[test]
+    fn priorities_come_first_and_weights_are_drawn() {
+        let records = [record(2, 0, 20), record(1, 10, 11), record(1, 90, 12)];
+        assert_eq!(ports(&[5, 0, 0], &records), [11, 12, 20]);
+        assert_eq!(ports(&[11, 0, 0], &records), [12, 11, 20]);
+        assert_eq!(ports(&[100, 0, 0], &records), [12, 11, 20]);
+        let weightless = [record(1, 0, 1), record(1, 0, 2), record(1, 5, 3)];
+        assert_eq!(ports(&[0, 0, 0], &weightless), [1, 2, 3]);
+        assert_eq!(ports(&[3, 0, 0], &weightless), [3, 1, 2]);
+    }
+
+    #[test]
+    fn naptr_records_of_other_services_are_left_out() {
+        for (flags, services, transport) in [
+            (&b"s"[..], &b"SIP+D2U"[..], Some(Transport::Udp)),
+            (b"S", b"sip+d2t", Some(Transport::Tcp)),
+            (b"s", b"SIPS+D2T", Some(Transport::Tls)),
+            (b"s", b"SIP+D2W", None),
+            (b"u", b"SIP+D2U", None),
+            (b"", b"SIP+D2U", None),
+        ] {
+            assert_eq!(naptr_transport(flags, services), transport);
+        }
+    }
+}

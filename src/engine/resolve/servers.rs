@@ -1,0 +1,188 @@
+//! The name servers that are asked: those of the configuration, or the system's, which are followed when they change.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::system_conf::parse_resolv_conf;
+use hickory_resolver::{Resolver as Hickory, TokioResolver};
+use trunkline_sip::moment::Moment;
+
+use crate::engine::clock;
+
+/// Where the system's name servers are written (`man 5 resolv.conf`).
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// Names that the system knows without a name server. The resolver reads them when it is built.
+const HOSTS: &str = "/etc/hosts";
+/// How often the two files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long one try at one server may take; the system's own setting counts where it is shorter.
+const TRY: Duration = Duration::from_secs(1);
+
+/// Name servers, and the resolver that asks them.
+pub(super) enum Servers {
+    /// Named in the configuration.
+    Given(Option<Arc<TokioResolver>>),
+    /// The system's.
+    Followed(Mutex<Followed>),
+}
+
+/// The system's files as they were read last.
+pub(super) struct Followed {
+    resolv_conf: PathBuf,
+    looked: Moment,
+    seen: Seen,
+    resolver: Option<Arc<TokioResolver>>,
+}
+
+/// What tells one version of a file from the next: when it was written, and its length.
+type Stamp = Option<(SystemTime, u64)>;
+type Seen = [Stamp; 2];
+
+impl Servers {
+    /// The servers of the configuration, or the system's where it names none.
+    pub(super) fn new(given: &[SocketAddr]) -> Self {
+        if given.is_empty() {
+            let followed = Followed::new(RESOLV_CONF.into(), clock::now());
+            return Self::Followed(Mutex::new(followed));
+        }
+
+        let servers = given.iter().map(name_server).collect();
+        let config = ResolverConfig::from_parts(None, Vec::new(), servers);
+        let built = build(config, ResolverOpts::default());
+        if let Err(error) = &built {
+            tracing::warn!(%error, "the name servers of sip.nameservers cannot be asked");
+        }
+        Self::Given(built.ok())
+    }
+
+    /// The resolver that asks them. Without any, only hosts that are addresses can be reached.
+    pub(super) fn resolver(&self) -> Option<Arc<TokioResolver>> {
+        match self {
+            Self::Given(resolver) => resolver.clone(),
+            Self::Followed(followed) => followed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .resolver(clock::now()),
+        }
+    }
+}
+
+impl Followed {
+    fn new(resolv_conf: PathBuf, now: Moment) -> Self {
+        Self {
+            looked: now,
+            seen: look(&resolv_conf),
+            resolver: system(&resolv_conf),
+            resolv_conf,
+        }
+    }
+
+    fn resolver(&mut self, now: Moment) -> Option<Arc<TokioResolver>> {
+        if now.since(self.looked) >= LOOK_EVERY {
+            self.looked = now;
+            self.follow();
+        }
+        self.resolver.clone()
+    }
+
+    fn follow(&mut self) {
+        let seen = look(&self.resolv_conf);
+        if seen == self.seen {
+            return;
+        }
+        self.seen = seen;
+
+        // A file that is being written anew may be empty for a moment: the servers that were known stay.
+        if let Some(resolver) = system(&self.resolv_conf) {
+            tracing::info!("{RESOLV_CONF} or {HOSTS} has changed and was read again");
+            self.resolver = Some(resolver);
+        }
+    }
+}
+
+fn look(resolv_conf: &Path) -> Seen {
+    [resolv_conf, Path::new(HOSTS)].map(stamp)
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let file = fs::metadata(path).ok()?;
+    Some((file.modified().ok()?, file.len()))
+}
+
+/// A resolver of the system's servers; none, with a warning, where it names none.
+fn system(resolv_conf: &Path) -> Option<Arc<TokioResolver>> {
+    let read = fs::read(resolv_conf).map_err(Into::into);
+    let built = read
+        .and_then(parse_resolv_conf)
+        .and_then(|(config, options)| build(config, options));
+    match built {
+        Ok(resolver) => Some(resolver),
+        Err(error) => {
+            tracing::warn!(
+                %error,
+                "{RESOLV_CONF} names no server that can be asked: hosts that are names cannot be resolved; sip.nameservers sets others"
+            );
+            None
+        }
+    }
+}
+
+fn build(
+    config: ResolverConfig,
+    mut options: ResolverOpts,
+) -> Result<Arc<TokioResolver>, hickory_resolver::net::NetError> {
+    options.timeout = options.timeout.min(TRY);
+    options.use_hosts_file = ResolveHosts::Always;
+
+    let mut builder = Hickory::builder_with_config(config, TokioRuntimeProvider::default());
+    *builder.options_mut() = options;
+    builder.build().map(Arc::new)
+}
+
+fn name_server(address: &SocketAddr) -> NameServerConfig {
+    let mut server = NameServerConfig::udp_and_tcp(address.ip());
+    let on_port = |connection: &mut ConnectionConfig| connection.port = address.port();
+    server.connections.iter_mut().for_each(on_port);
+    server
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_changed_file_is_read_again_and_an_emptied_one_changes_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("resolv.conf");
+        let write = |text: &str| fs::write(&file, text).expect("a file");
+        let mut now = Moment::from_secs(1_000);
+        let mut later = || {
+            now = now + LOOK_EVERY;
+            now
+        };
+
+        write("");
+        let mut followed = Followed::new(file.clone(), later());
+        assert!(followed.resolver(later()).is_none());
+
+        write("nameserver 192.0.2.53\n");
+        let first = followed.resolver(later()).expect("a resolver");
+        let again = followed.resolver(later()).expect("a resolver");
+        assert!(Arc::ptr_eq(&first, &again), "nothing has changed");
+
+        write("nameserver 192.0.2.153\n");
+        let second = followed.resolver(later()).expect("a resolver");
+        assert!(!Arc::ptr_eq(&first, &second));
+
+        write("");
+        let still = followed.resolver(later()).expect("a resolver");
+        assert!(Arc::ptr_eq(&second, &still));
+    }
+}
