@@ -17,6 +17,7 @@ use super::record::{Fact, HangupBy, Status};
 use super::refusal::Reason;
 use super::target;
 use super::{has_sdp, setup};
+use crate::directory::settings::FailoverOn;
 
 /// Redirections that one call follows.
 const MAX_REDIRECTS: u8 = 3;
@@ -296,13 +297,29 @@ impl Call {
     }
 
     fn on_runtime_refused(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) {
+        let listed = match status {
+            404 => Some(FailoverOn::NotFound),
+            480 => Some(FailoverOn::Unavailable),
+            _ => None,
+        };
+        if listed.is_some_and(|cause| self.fails_over_on(cause)) {
+            return self.attempt_failed(cx);
+        }
         match crossing::refusal(status) {
             Refusal::FailOver => self.attempt_failed(cx),
+            Refusal::Trouble if self.more_targets() => self.attempt_failed(cx),
+            Refusal::Trouble => self.refuse(cx, Reason::RuntimeRefused),
             Refusal::Redirect => self.on_redirect(cx, message),
             Refusal::Brief => self.on_brief(cx, message),
             Refusal::Unavailable => self.refuse(cx, Reason::RuntimeRefused),
             Refusal::Same => self.pass_refusal(cx, status, message),
         }
+    }
+
+    /// Whether another target is there, and the agent wants it tried for this.
+    fn fails_over_on(&self, cause: FailoverOn) -> bool {
+        let setup = self.setup.as_deref();
+        setup.is_some_and(|setup| setup.failover_on.contains(&cause)) && self.more_targets()
     }
 
     /// The runtime's own no, told to the caller as it was said.
@@ -341,7 +358,10 @@ impl Call {
             .map(|place| place.named(named))
             .collect();
         if setup.redirects > MAX_REDIRECTS || places.is_empty() {
-            return self.refuse(cx, Reason::RuntimeRefused);
+            return match self.fails_over_on(FailoverOn::Redirect) {
+                true => self.attempt_failed(cx),
+                false => self.refuse(cx, Reason::RuntimeRefused),
+            };
         }
         // They stand in for the one that redirects: what was to be tried after it still is.
         places.extend(setup.targets.drain(..).map(target::Place::Known));

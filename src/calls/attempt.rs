@@ -1,6 +1,6 @@
 //! The attempts at the runtime: the contact is looked up while the runtime's host is resolved; then the
-//! targets are tried in their order, the next one only after a transport failure, 408, 503, or four seconds
-//! of silence.
+//! targets are tried in their order, the next one only after a transport failure, 408, 500, 502, 503, 504, what the agent's runtime lists
+//! besides, or four seconds without more than a 100: that is the next hop's word and proves nobody behind it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,7 +122,6 @@ impl Call {
         );
         self.tags.push(tag.bits());
         setup.local_tag = tag.as_bytes().into();
-        setup.provisional_seen = false;
         if let Speaker::Runtime(leg) = &mut self.speaker {
             leg.flow = flow;
             leg.is_sips = is_sips(target.uri.as_bytes());
@@ -142,7 +141,7 @@ impl Call {
         }
     }
 
-    fn more_targets(&self) -> bool {
+    pub(crate) fn more_targets(&self) -> bool {
         self.setup
             .as_deref()
             .is_some_and(|setup| !setup.targets.is_empty() || !setup.names.is_empty())
@@ -216,9 +215,6 @@ impl Call {
             return;
         };
         setup.attempt_timer = None;
-        if setup.provisional_seen {
-            return;
-        }
         if let Some(client) = setup.client.take() {
             cx.endpoint.cancel(client, b"", cx.now);
         }

@@ -30,6 +30,7 @@ use super::replaces::Successor;
 use super::target::{Place, Target};
 use super::transfer::{Bridged, Transfer};
 use crate::address::NamedBy;
+use crate::directory::settings::FailoverOn;
 use crate::directory::view::PeerLogin;
 
 /// Where a call stands in this shard's slab.
@@ -265,7 +266,8 @@ pub(crate) struct Setup {
     /// The INVITE transaction of the attempt that runs.
     pub(crate) client: Option<ClientTx>,
     pub(crate) local_tag: Box<[u8]>,
-    pub(crate) provisional_seen: bool,
+    /// Answers after which the agent wants the next target tried, besides the usual ones.
+    pub(crate) failover_on: Box<[FailoverOn]>,
     pub(crate) redirects: u8,
     /// Whose word the runtime's address is.
     pub(crate) named: NamedBy,

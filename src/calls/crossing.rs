@@ -191,6 +191,8 @@ pub(crate) enum Refusal {
     Same,
     /// The next target is tried; with none left the caller gets 480.
     FailOver,
+    /// The same, but with none left it is the runtime's own trouble.
+    Trouble,
     /// A redirection, followed within the runtime's own hosts.
     Redirect,
     /// A too brief session interval: asked again with the runtime's Min-SE.
@@ -204,6 +206,7 @@ pub(crate) const fn refusal(status: u16) -> Refusal {
     match status {
         300..=399 => Refusal::Redirect,
         408 | 503 => Refusal::FailOver,
+        500 | 502 | 504 => Refusal::Trouble,
         422 => Refusal::Brief,
         // What says something about the call itself, rather than about the way to the runtime.
         415 | 480 | 486 | 488 | 600 | 603 | 606 | 607 | 608 => Refusal::Same,
@@ -306,6 +309,7 @@ mod tests {
             assert_ne!(refusal(status), Refusal::Same, "{status}");
         }
         assert_eq!(refusal(486), Refusal::Same);
-        assert_eq!(refusal(500), Refusal::Unavailable);
+        assert_eq!(refusal(500), Refusal::Trouble);
+        assert_eq!(refusal(501), Refusal::Unavailable);
     }
 }

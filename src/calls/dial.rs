@@ -1,7 +1,7 @@
 //! Calling somebody: an INVITE of our own, tried at one place after another until there is an answer (RFC 3261 §13.2, RFC 3263
 //! §4.3). It serves outbound calls, and whoever is brought into a call that is up.
 //!
-//! The next place is tried only after a broken way, silence, or a 408 or 503 before anything rang; whoever has declined isn't
+//! The next place is tried only after a broken way, silence, or a 408, 500, 502, 503 or 504 before anything rang; whoever has declined isn't
 //! asked again. Challenges are answered, a redirection is followed within the peer's own hosts. What the answer means for the
 //! call is not known here.
 
@@ -281,11 +281,14 @@ impl Dial {
         flow: Flow,
         message: &Message<'_>,
     ) -> Progress {
-        cx.cancel_timer(&mut self.attempt_timer);
         let heard = std::mem::replace(&mut self.heard, true);
+        // The next hop has it, and nothing is known of who comes after. The timer runs on.
+        if message.status() == 100 {
+            return Progress::Waits;
+        }
+        cx.cancel_timer(&mut self.attempt_timer);
         match message.status() {
-            100 => Progress::Waits,
-            101..=199 => self.on_provisional(cx, flow, message),
+            ..=199 => self.on_provisional(cx, flow, message),
             200..=299 => self.on_accepted(cx, flow, message),
             status => {
                 let client = self.client.take();
@@ -396,7 +399,7 @@ impl Dial {
             },
             300..=399 => self.on_redirect(cx, status, message),
             // Once it rang, a person may have been asked.
-            408 | 503 if !self.rang => {
+            408 | 500 | 502..=504 if !self.rang => {
                 self.last = Some(failure(status, message));
                 self.advance(cx)
             }
@@ -452,9 +455,6 @@ impl Dial {
     /// The place that is being tried has said nothing while another waits.
     pub(crate) fn on_silent(&mut self, cx: &mut Cx<'_>) -> Progress {
         self.attempt_timer = None;
-        if self.heard {
-            return Progress::Waits;
-        }
         if let Some(client) = self.client.take() {
             cx.endpoint.cancel(client, b"", cx.now);
         }

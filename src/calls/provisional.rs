@@ -32,12 +32,15 @@ impl Call {
         let Some(setup) = self.setup.as_deref_mut() else {
             return;
         };
-        setup.provisional_seen = true;
+        // The next hop has it, and nothing is known of who comes after: a proxy before a dead runtime says no more. The timer runs on.
+        if message.status() == 100 {
+            return;
+        }
         let offered = setup.caller_offered;
         let mut timer = setup.attempt_timer.take();
         cx.cancel_timer(&mut timer);
         // The callee of an outbound call has answered: what the runtime says meanwhile is for nobody.
-        if message.status() == 100 || self.outbound.is_some() {
+        if self.outbound.is_some() {
             return;
         }
         let Some(fork) = self.fork_for(cx, message) else {

@@ -463,7 +463,7 @@ impl Setup {
             krisp: false,
             client: None,
             local_tag: Box::default(),
-            provisional_seen: false,
+            failover_on: Box::default(),
             redirects: 0,
             named: NamedBy::Tenant,
             min_se: None,
@@ -488,9 +488,15 @@ impl Setup {
         agent: Uuid,
         org: Uuid,
     ) {
-        let Runtime::Sip { uri, fallbacks } = runtime else {
+        let Runtime::Sip {
+            uri,
+            fallbacks,
+            failover_on,
+        } = runtime
+        else {
             return;
         };
+        self.failover_on = failover_on.as_slice().into();
         let named = match *runtime == *config.default_runtime {
             true => NamedBy::Operator,
             false => NamedBy::Tenant,

@@ -8,7 +8,7 @@ use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
 use crate::api;
 use crate::config::{Config, DefaultRuntime};
-use crate::directory::settings::Runtime;
+use crate::directory::settings::{FailoverOn, Runtime};
 use crate::store::{Agent, AgentChange, AgentKind, NewAgent};
 
 /// Phone agents of an org.
@@ -116,6 +116,20 @@ pub(super) struct RuntimeArgs {
     /// A SIP URI to try when the runtime can't be reached; may be given more than once.
     #[arg(long, value_name = "URI", requires = "runtime", value_parser = sip_uri)]
     fallback: Vec<Box<str>>,
+    /// A further answer after which the next URI is tried: 404, 480, or 3xx to another host; may be given more than once.
+    #[arg(long, value_name = "STATUS", requires = "runtime", value_parser = failover_on)]
+    failover_on: Vec<GivenFailover>,
+}
+
+/// `--failover-on` as it was typed.
+#[derive(Copy, Clone, Debug)]
+struct GivenFailover(FailoverOn);
+
+fn failover_on(text: &str) -> Result<GivenFailover, String> {
+    let known = FailoverOn::ALL.into_iter().find(|(name, _)| *name == text);
+    known
+        .map(|(_, answer)| GivenFailover(answer))
+        .ok_or_else(|| format!("{text:?} is none of 404, 480, 3xx"))
 }
 
 /// `--runtime` as it was typed.
@@ -177,14 +191,17 @@ impl RuntimeArgs {
         let fallbacks = self.fallback;
         match self.runtime {
             None => Ok(None),
-            Some(GivenRuntime::Named(DefaultRuntime::Sip(uri))) => {
-                Ok(Some(Some(Runtime::Sip { uri, fallbacks })))
-            }
+            Some(GivenRuntime::Named(DefaultRuntime::Sip(uri))) => Ok(Some(Some(Runtime::Sip {
+                uri,
+                fallbacks,
+                failover_on: self.failover_on.into_iter().map(|given| given.0).collect(),
+            }))),
             Some(GivenRuntime::Default | GivenRuntime::Named(DefaultRuntime::Echo))
-                if !fallbacks.is_empty() =>
+                if !fallbacks.is_empty() || !self.failover_on.is_empty() =>
             {
                 Err(Failure::Command(
-                    "only a SIP runtime has fallbacks: leave --fallback out".to_owned(),
+                    "only a SIP runtime has fallbacks: leave --fallback and --failover-on out"
+                        .to_owned(),
                 ))
             }
             Some(GivenRuntime::Default) => Ok(Some(None)),
@@ -239,7 +256,7 @@ impl Shown for AgentView {
         let runtime = match &self.runtime {
             None => "default".to_owned(),
             Some(Runtime::Echo) => "echo".to_owned(),
-            Some(Runtime::Sip { uri, fallbacks }) => std::iter::once(uri)
+            Some(Runtime::Sip { uri, fallbacks, .. }) => std::iter::once(uri)
                 .chain(fallbacks)
                 .map(|uri| &**uri)
                 .collect::<Vec<_>>()

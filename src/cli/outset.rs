@@ -97,6 +97,7 @@ pub(super) async fn open_directory(
         DefaultRuntime::Sip(uri) => Runtime::Sip {
             uri: uri.clone(),
             fallbacks: Vec::new(),
+            failover_on: Vec::new(),
         },
     };
     let defaults = Defaults {

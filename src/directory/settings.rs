@@ -17,7 +17,33 @@ pub enum Runtime {
         /// Tried in order when `uri` can't be reached.
         #[serde(default)]
         fallbacks: Vec<Box<str>>,
+        /// Answers after which the next target is tried, besides 408, 500, 502, 503 and 504.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        failover_on: Vec<FailoverOn>,
     },
+}
+
+/// A final answer that says by itself that the runtime has decided, and that an agent may take for a failure of that target alone.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub enum FailoverOn {
+    /// 404 Not Found.
+    #[serde(rename = "404")]
+    NotFound,
+    /// 480 Temporarily Unavailable.
+    #[serde(rename = "480")]
+    Unavailable,
+    /// A redirection that leads to another host than the runtime's own.
+    #[serde(rename = "3xx")]
+    Redirect,
+}
+
+impl FailoverOn {
+    /// All of them, by their name in the API.
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("404", Self::NotFound),
+        ("480", Self::Unavailable),
+        ("3xx", Self::Redirect),
+    ];
 }
 
 /// How `Refer-To` names a phone number: Asterisk refuses `tel:`, Twilio wants it.
@@ -87,6 +113,15 @@ mod tests {
                 Runtime::Sip {
                     uri: "sip:a@b".into(),
                     fallbacks: vec!["sip:c".into()],
+                    failover_on: Vec::new(),
+                },
+            ),
+            (
+                r#"{"type":"sip","uri":"sip:a@b","fallbacks":[],"failover_on":["404","3xx"]}"#,
+                Runtime::Sip {
+                    uri: "sip:a@b".into(),
+                    fallbacks: Vec::new(),
+                    failover_on: vec![FailoverOn::NotFound, FailoverOn::Redirect],
                 },
             ),
         ];

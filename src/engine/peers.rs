@@ -185,7 +185,7 @@ fn runtime_uris(
     named: NamedBy,
 ) -> impl Iterator<Item = (PeerKey, Option<Uuid>)> {
     let (uri, fallbacks) = match runtime {
-        Runtime::Sip { uri, fallbacks } => (Some(uri), &fallbacks[..]),
+        Runtime::Sip { uri, fallbacks, .. } => (Some(uri), &fallbacks[..]),
         Runtime::Echo => (None, &[][..]),
     };
     uri.into_iter().chain(fallbacks).filter_map(move |uri| {

@@ -92,6 +92,7 @@ pub(super) fn calls_config(
         DefaultRuntime::Sip(uri) => Runtime::Sip {
             uri: uri.clone(),
             fallbacks: Vec::new(),
+            failover_on: Vec::new(),
         },
     };
     calls::Config {

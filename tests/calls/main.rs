@@ -14,6 +14,7 @@ mod enrolments;
 mod event_schema;
 mod events;
 mod explained;
+mod failover;
 mod harness;
 mod health;
 mod held;

@@ -417,6 +417,7 @@ fn runtime_of(agent: Agent) -> Runtime {
     Runtime::Sip {
         uri: at(uri),
         fallbacks,
+        failover_on: Vec::new(),
     }
 }
 

@@ -47,6 +47,7 @@ async fn the_view_shows_an_org(bed: &Bed) {
     let runtime = Runtime::Sip {
         uri: "sip:b@h".into(),
         fallbacks: vec![],
+        failover_on: Vec::new(),
     };
     let mut new = new_agent("Bea");
     (new.runtime, new.max_concurrent_calls) = (Some(runtime.clone()), Some(2));

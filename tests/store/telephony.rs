@@ -28,6 +28,7 @@ async fn agents_change(bed: &Bed) {
     let runtime = Runtime::Sip {
         uri: "sip:a@h".into(),
         fallbacks: vec!["sip:b@h".into()],
+        failover_on: Vec::new(),
     };
     let mut new = new_agent("Anna");
     (new.runtime, new.voice_id, new.max_concurrent_calls) =

@@ -6,9 +6,10 @@ use uuid::Uuid;
 use super::sip_uri::{pattern, reads_as_sip_uri};
 use crate::api::body::Fields;
 use crate::api::shape::{Choice, ListOf, Object, Parsed, Shape as _};
-use crate::directory::settings::Runtime;
+use crate::directory::settings::{FailoverOn, Runtime};
 
-/// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks.
+/// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks; `failover_on` lists answers
+/// that lead to the next.
 pub(super) const RUNTIME: Object<Runtime> = Object(read);
 
 /// A SIP URI that may hold `{agent_id}` and `{org_id}`.
@@ -29,7 +30,7 @@ enum Type {
     Sip,
 }
 
-/// `uri` and `fallbacks` are of `sip` alone.
+/// `uri`, `fallbacks` and `failover_on` are of `sip` alone.
 fn sketch(fields: &Fields) {
     fields.sketch(|schema| {
         let of = schema["properties"].take();
@@ -37,7 +38,8 @@ fn sketch(fields: &Fields) {
             {"type": "object", "properties": {"type": {"const": "echo"}}, "required": ["type"], "additionalProperties": false},
             {
                 "type": "object",
-                "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": of["fallbacks"]},
+                "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": of["fallbacks"],
+                    "failover_on": of["failover_on"]},
                 "required": ["type", "uri"],
                 "additionalProperties": false,
             },
@@ -47,7 +49,7 @@ fn sketch(fields: &Fields) {
 
 fn read(fields: &mut Fields) -> Option<Runtime> {
     let kind = fields.required("type", Choice(&[("echo", Type::Echo), ("sip", Type::Sip)]));
-    let addressed = fields.has("uri") || fields.has("fallbacks");
+    let addressed = fields.has("uri") || fields.has("fallbacks") || fields.has("failover_on");
     let needed = matches!(kind, Some(Type::Sip));
     let uri = if needed {
         fields.required("uri", TEMPLATE)
@@ -55,14 +57,19 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
         fields.optional("uri", TEMPLATE)
     };
     let fallbacks = fields.optional("fallbacks", ListOf::new(TEMPLATE, 0..=5));
+    let failover_on = fields.optional("failover_on", ListOf::new(Choice(&FailoverOn::ALL), 0..=3));
     sketch(fields);
     match kind? {
         Type::Sip => Some(Runtime::Sip {
             uri: uri?,
             fallbacks: fallbacks.unwrap_or_default(),
+            failover_on: failover_on.unwrap_or_default(),
         }),
         Type::Echo if addressed => {
-            fields.refuse("type", "an echo runtime has neither uri nor fallbacks");
+            fields.refuse(
+                "type",
+                "an echo runtime has neither uri nor fallbacks nor failover_on",
+            );
             None
         }
         Type::Echo => Some(Runtime::Echo),
@@ -95,6 +102,7 @@ mod tests {
         let sip = |uri: &str, fallbacks: &[&str]| Runtime::Sip {
             uri: uri.into(),
             fallbacks: fallbacks.iter().map(|uri| (*uri).into()).collect(),
+            failover_on: Vec::new(),
         };
         for (value, runtime) in [
             (json!({"type": "echo"}), Runtime::Echo),
@@ -126,7 +134,8 @@ mod tests {
             ),
             (
                 json!({"type": "echo", "uri": "sip:a"}),
-                "runtime.type: an echo runtime has neither uri nor fallbacks".to_owned(),
+                "runtime.type: an echo runtime has neither uri nor fallbacks nor failover_on"
+                    .to_owned(),
             ),
             (
                 json!({"type": "sip", "uri": "sip:{call_id}@b", "fallbacks": ["x"], "fallback": 1}),

@@ -26,7 +26,7 @@ pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> 
     }
     for rows in &orgs.rows {
         for agent in &rows.agents {
-            let Some(Runtime::Sip { uri, fallbacks }) = &agent.runtime else {
+            let Some(Runtime::Sip { uri, fallbacks, .. }) = &agent.runtime else {
                 continue;
             };
             for template in std::iter::once(uri).chain(fallbacks) {

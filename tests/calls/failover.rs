@@ -1,0 +1,88 @@
+//! Which answers of a target lead a call to the next one.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+
+use serde_json::json;
+use trunkline_sip::wire::{Framing, Method, lex};
+
+use crate::harness::House;
+use crate::harness::carrier::reply;
+use crate::harness::probe::{Busy, Probe};
+
+const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// Answers OPTIONS with 200 and each INVITE in one way, with these lines.
+fn answering(status: &'static str, lines: &'static str) -> SocketAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = socket.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let mut octets = [0; 8192];
+        while let Ok((count, from)) = socket.recv_from(&mut octets) {
+            let request = lex(&octets[..count], Framing::Datagram).expect("a message");
+            if request.method() == Method::Ack {
+                continue;
+            }
+            let (status, lines) = match request.method() == Method::Invite {
+                true => (status, lines),
+                false => ("200 OK", ""),
+            };
+            let reply = reply(&request, status, lines);
+            socket.send_to(reply.as_bytes(), from).expect("it is sent");
+        }
+    });
+    address
+}
+
+#[test]
+fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
+    let fallback = Busy::start();
+    let house = House::new();
+    house.dedicate(&TRUNK.to_string());
+    let agent = house.first_agent.clone();
+    let daemon = house.serve();
+    let probe = Probe::new(TRUNK, daemon.sip());
+    let call = |runtime: serde_json::Value| {
+        let body = json!({ "runtime": runtime });
+        let (status, shown) = daemon.change("PATCH", &format!("/phone/{agent}"), &body);
+        assert_eq!(status, 200, "{shown}");
+        assert_eq!(shown["runtime"]["failover_on"], runtime["failover_on"]);
+        daemon.house.settle();
+        let before = fallback.taken();
+        let status = probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
+        (status, fallback.taken() - before)
+    };
+    let uri = |address: SocketAddr| format!("sip:x@{address}");
+    let other = format!("sip:x@{}", fallback.address);
+    let foreign = "Contact: <sip:x@198.51.100.9>\r\n";
+
+    // A proxy before a dead runtime says 100 and nothing else.
+    for status in [
+        "100 Trying",
+        "408 Request Timeout",
+        "500 Server Internal Error",
+        "502 Bad Gateway",
+        "503 Service Unavailable",
+        "504 Server Time-out",
+    ] {
+        let first = uri(answering(status, ""));
+        let called = call(json!({"type": "sip", "uri": first, "fallbacks": [other]}));
+        assert_eq!(called, (Some(486), 1), "{status}");
+    }
+    // The runtime's own word, unless the agent says otherwise.
+    for (status, lines, listed, alone) in [
+        ("404 Not Found", "", "404", 480),
+        ("480 Temporarily Unavailable", "", "480", 480),
+        ("302 Moved Temporarily", foreign, "3xx", 480),
+    ] {
+        let first = uri(answering(status, lines));
+        let called = call(json!({"type": "sip", "uri": first, "fallbacks": [other]}));
+        assert_eq!(called, (Some(alone), 0), "{status}");
+        let called = call(json!({
+            "type": "sip", "uri": first, "fallbacks": [other], "failover_on": [listed]
+        }));
+        assert_eq!(called, (Some(486), 1), "{status}, listed");
+    }
+    let declined = uri(answering("603 Decline", ""));
+    let called = call(json!({"type": "sip", "uri": declined, "fallbacks": [other]}));
+    assert_eq!(called, (Some(603), 0), "who declines isn't asked again");
+}
