@@ -13,6 +13,7 @@ use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24x128};
 
 use crate::entropy::Entropy;
 use crate::header::replaces::Replaces;
+use crate::header::via::Via;
 use crate::wire::{HeaderName, Message, Method};
 
 /// One of the virtual slots that a table of the shell maps to threads.
@@ -64,6 +65,52 @@ const BITS: usize = 16;
 const MAC: usize = 8;
 const SIGNED: usize = NODE + SLOT + BITS;
 const MINTED: usize = SIGNED + MAC;
+
+/// The part of a branch's random octets that holds the hash of [`LoopKey`].
+const LOOP_HASH: u64 = 0xffff_ffff;
+
+/// What stays the same while an INVITE runs in a circle: a proxy that sends it somewhere else changes the Request-URI.
+#[derive(Copy, Clone, Debug)]
+pub struct LoopKey<'a> {
+    /// The Request-URI's user part, as it is written.
+    pub user: &'a [u8],
+    /// From's tag.
+    pub from_tag: &'a [u8],
+    /// Call-ID.
+    pub call_id: &'a [u8],
+    /// The number in CSeq.
+    pub cseq: u32,
+}
+
+impl<'a> LoopKey<'a> {
+    fn of(invite: &Message<'a>) -> Self {
+        Self {
+            user: user_of(invite.request_uri()),
+            from_tag: invite.from_tag().unwrap_or_default(),
+            call_id: invite.call_id(),
+            cseq: invite.cseq().number,
+        }
+    }
+}
+
+/// The user part of a URI; empty without one.
+pub(crate) fn user_of(uri: &[u8]) -> &[u8] {
+    let rest = uri
+        .iter()
+        .position(|octet| *octet == b':')
+        .map_or(uri, |colon| &uri[colon + 1..]);
+    let end = rest.iter().position(|octet| *octet == b'@');
+    end.map_or(&[], |at| &rest[..at])
+}
+
+/// What an INVITE's Vias say about its having been here.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Returned {
+    /// Vias of this deployment.
+    pub ours: usize,
+    /// One of them was put on the same INVITE.
+    pub is_loop: bool,
+}
 
 /// The magic cookie of RFC 3261 §8.1.1.7.
 const COOKIE: &[u8] = b"z9hG4bK";
@@ -136,6 +183,7 @@ enum Domain {
     CallIdSlot = 4,
     Stateless = 5,
     Transaction = 6,
+    Loop = 7,
 }
 
 /// Mints and recognises tokens of this node. Cheap to clone; all clones mint alike.
@@ -200,6 +248,39 @@ impl Minter {
     /// A new Call-ID, which [`Minter::slot_of_call_id`] leads back to `slot`.
     pub fn call_id(&self, slot: Slot, entropy: &mut Entropy) -> CallId {
         CallId(self.mint(Domain::CallId, slot, entropy.bits64()))
+    }
+
+    /// The random part of a new branch for an INVITE, which ends with a keyed hash of what makes a returning INVITE the same one.
+    pub(crate) fn invite_bits(&self, sent: &LoopKey<'_>, entropy: &mut Entropy) -> u64 {
+        (entropy.bits64() & !LOOP_HASH) | self.loop_hash(sent)
+    }
+
+    /// Vias of this deployment in an INVITE that came in, and whether one of them was put on this very INVITE (RFC 3261 §16.3: a loop, and
+    /// not a spiral).
+    pub fn returned(&self, invite: &Message<'_>) -> Returned {
+        let mut returned = Returned::default();
+        let mut hash = None;
+        for via in invite.elements(HeaderName::Via) {
+            let branch = Via::parse(via).ok().and_then(|via| via.branch);
+            let Some(key) = branch.and_then(|branch| self.read_branch(branch)) else {
+                continue;
+            };
+            returned.ours += 1;
+            let hash = *hash.get_or_insert_with(|| self.loop_hash(&LoopKey::of(invite)));
+            returned.is_loop |= key.bits & LOOP_HASH == hash;
+        }
+        returned
+    }
+
+    fn loop_hash(&self, key: &LoopKey<'_>) -> u64 {
+        let LoopKey {
+            user,
+            from_tag,
+            call_id,
+            cseq,
+        } = key;
+        let parts: [&[u8]; 4] = [user, from_tag, call_id, &cseq.to_be_bytes()];
+        self.hash64(Domain::Loop, &parts) & LOOP_HASH
     }
 
     /// The slot of a Call-ID: the one it carries if this node minted it, else a keyed hash.

@@ -398,6 +398,8 @@ pub(crate) struct Call {
     /// Who calls, once known.
     pub(crate) contact: Option<Uuid>,
     pub(crate) slot: Slot,
+    /// Max-Forwards of whatever INVITE follows from the caller's.
+    pub(crate) hops: u8,
     pub(crate) phase: Phase,
     pub(crate) answered: Option<Moment>,
     pub(crate) setup: Option<Box<Setup>>,

@@ -58,6 +58,8 @@ type Early = (Box<[u8]>, Box<[u8]>);
 pub(crate) struct Dial {
     pub(crate) errand: Errand,
     pub(crate) callee: Callee,
+    /// Its Max-Forwards.
+    hops: u8,
     /// The SDP that is offered.
     offer: Box<[u8]>,
     /// The leg that it will be.
@@ -119,8 +121,10 @@ impl Dial {
         (key, slot, side): (CallKey, Slot, Side),
         errand: Errand,
         callee: Callee,
+        hops: u8,
     ) -> Self {
         Self {
+            hops,
             errand,
             callee,
             offer: Box::default(),
@@ -241,7 +245,7 @@ impl Dial {
         let min_se = self.min_se.unwrap_or(config.min_se);
         let tag = String::from_utf8_lossy(&self.local_tag).into_owned();
         let write = |head: &mut Head<'_>| {
-            head.number("Max-Forwards", 70);
+            head.number("Max-Forwards", self.hops.into());
             head.fmt("From", format_args!("{from};tag={tag}"));
             head.fmt("To", format_args!("<{}>", self.callee.to));
             head.line("Call-ID", self.call_id.as_bytes());

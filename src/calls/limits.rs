@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use trunkline_sip::moment::Moment;
 use uuid::Uuid;
+
+use super::repeats::Repeats;
 
 /// What a permit is counted against.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -37,6 +40,7 @@ pub struct Limits {
     counts: DashMap<Uuid, u32>,
     calls: AtomicUsize,
     max_calls: usize,
+    repeats: Repeats,
 }
 
 impl Limits {
@@ -51,7 +55,13 @@ impl Limits {
             counts: DashMap::new(),
             calls: AtomicUsize::new(0),
             max_calls,
+            repeats: Repeats::default(),
         })
+    }
+
+    /// Counts a set-up of `caller` to `called` through `trunk`; `false` if there were too many of late (a circle).
+    pub(crate) fn admits(&self, caller: &str, called: &str, trunk: Uuid, now: Moment) -> bool {
+        self.repeats.admits(caller, called, trunk, now)
     }
 
     /// The live calls of an agent, trunk or org.

@@ -77,6 +77,13 @@ impl LiveCalls {
         self.one(org, call)
     }
 
+    /// Whether the call of a session is up.
+    pub(crate) fn is_up(&self, session: Uuid) -> bool {
+        let call = self.sessions.get(&session).map(|call| *call);
+        call.and_then(|call| self.calls.get(&call))
+            .is_some_and(|live| !live.over)
+    }
+
     /// The session of a call that is up.
     pub fn session_of(&self, call: Uuid) -> Option<Uuid> {
         let live = self.calls.get(&call)?;

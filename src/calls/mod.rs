@@ -34,6 +34,7 @@ mod provisional;
 pub mod record;
 mod refusal;
 mod reoffer;
+mod repeats;
 mod replaces;
 mod secure;
 mod session;

@@ -19,7 +19,7 @@ use trunkline_sip::wire::print::{self, Head};
 use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
-use super::call::{Call, ContactState, Echo, Leg, Phase, Setup, Side, Speaker};
+use super::call::{Call, ContactState, Echo, Leg, OURS, Phase, Setup, Side, Speaker};
 use super::callee::Callee;
 use super::caps::Denied;
 use super::context::{CallTimer, Cx};
@@ -146,7 +146,13 @@ impl Calls {
             callee.to.clone(),
             format!("sip:{}@trunkline.invalid", way.caller_number.as_str()).into(),
         ];
-        let dial = Dial::new(&mut cx, (key, slot, Side::Caller), Errand::Begin, callee);
+        let dial = Dial::new(
+            &mut cx,
+            (key, slot, Side::Caller),
+            Errand::Begin,
+            callee,
+            OURS.hops,
+        );
         cx.core.fact(Fact::Started(Arc::new(Started {
             call: placed.call,
             org: order.org,
@@ -197,6 +203,7 @@ impl Calls {
             org: order.org,
             agent: order.agent,
             slot,
+            hops: OURS.hops,
             phase: Phase::Setup,
             answered: None,
             setup: None,

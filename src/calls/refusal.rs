@@ -27,6 +27,10 @@ pub enum Reason {
     NotSecured,
     /// Max-Forwards was used up.
     TooManyHops,
+    /// The INVITE has been here before.
+    LoopDetected,
+    /// The same caller has called the same number too often in too short a time.
+    SetupsRepeat,
     /// Its two readings differ, or a header that a call needs is missing.
     BadRequest,
     /// The session interval is below our Min-SE.
@@ -100,7 +104,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 46] = [
+    const ALL: [Self; 48] = [
         Self::NoAgent,
         Self::AgentBusy,
         Self::TrunkBusy,
@@ -112,6 +116,8 @@ impl Reason {
         Self::BadScheme,
         Self::NotSecured,
         Self::TooManyHops,
+        Self::LoopDetected,
+        Self::SetupsRepeat,
         Self::BadRequest,
         Self::SessionTooBrief,
         Self::RuntimeUnreachable,
@@ -168,6 +174,8 @@ impl Reason {
             Self::BadScheme => "unsupported_uri_scheme",
             Self::NotSecured => "not_secured",
             Self::TooManyHops => "too_many_hops",
+            Self::LoopDetected => "loop_detected",
+            Self::SetupsRepeat => "setups_repeat",
             Self::BadRequest => "bad_request",
             Self::SessionTooBrief => "session_interval_too_small",
             Self::RuntimeUnreachable => "runtime_unreachable",
@@ -222,6 +230,10 @@ impl Reason {
             Self::BadScheme => "The scheme of the Request-URI is not supported",
             Self::NotSecured => "A call to a sips: URI has to come over TLS",
             Self::TooManyHops => "Max-Forwards has reached 0",
+            Self::LoopDetected => "The call has come back here too often: it runs in a circle",
+            Self::SetupsRepeat => {
+                "The same caller has called this number 20 times within 10 seconds"
+            }
             Self::BadRequest => "The request can be read in two ways or lacks what a call needs",
             Self::SessionTooBrief => "The session interval is too small",
             Self::RuntimeUnreachable => "The agent's runtime cannot be reached",
@@ -269,6 +281,7 @@ impl Reason {
             Self::BadExtension => 420,
             Self::BadScheme => 416,
             Self::TooManyHops => 483,
+            Self::LoopDetected | Self::SetupsRepeat => 482,
             Self::BadRequest => 400,
             Self::SessionTooBrief => 422,
             Self::NoCommonMedia | Self::JoinRefused => 488,
@@ -348,6 +361,8 @@ impl Reason {
             | Self::BadScheme
             | Self::NotSecured
             | Self::TooManyHops
+            | Self::LoopDetected
+            | Self::SetupsRepeat
             | Self::BadRequest
             | Self::NoWayOut
             | Self::NotRegistered

@@ -19,8 +19,10 @@ use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
 use super::asked::{Asked, Proof};
-use super::call::{Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker};
-use super::context::{CallTimer, Config, Core, Cx, allows, lacks_refer};
+use super::call::{
+    Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker, Theirs,
+};
+use super::context::{CallTimer, Config, Core, Cx, LAST_GENERATION, allows, lacks_refer};
 use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::limits::{Claim, Full, Permit};
@@ -35,6 +37,9 @@ use crate::directory::view::{OrgView, Runtime};
 pub const DOCTOR: &str = "doctor";
 /// How long the contact look-up may take: a new caller's contact is written first, which a slow disk takes its time for.
 const CONTACT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Vias of ours in an INVITE that has come back to another Request-URI (a spiral).
+const MOST_RETURNS: usize = 3;
 
 /// Starts a call, or refuses it with a record.
 pub(crate) fn start(
@@ -113,6 +118,8 @@ struct Newcomer<'a, 'm> {
     proof: Proof,
     call: Uuid,
     session: Uuid,
+    /// How often the call has come back.
+    generation: u8,
 }
 
 impl<'a, 'm> Newcomer<'a, 'm> {
@@ -124,8 +131,11 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         (invite, proof): (ServerTx, Proof),
     ) -> Self {
         let slot = cx.core.minter.dispatch(message);
-        let (call, session) = (cx.mint_id(slot), cx.mint_id(slot));
+        let generation = cx.generation(message);
+        let session = cx.mint_session(slot, generation.min(LAST_GENERATION - 1));
+        let call = cx.mint_id(slot);
         Self {
+            generation,
             key,
             flow,
             message,
@@ -149,6 +159,12 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             decision: None,
             reason,
         })?;
+        if self.generation >= LAST_GENERATION {
+            return Err(Judged {
+                decision: None,
+                reason: Reason::LoopDetected,
+            });
+        }
         let mut full: SmallVec<[Uuid; 4]> = SmallVec::new();
         loop {
             let busy = |agent: Uuid| full.contains(&agent) || at_limit(cx.core, org, agent);
@@ -165,7 +181,15 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 .limits
                 .acquire(org_claim(org), trunk_claim(org), agent_claim(org, agent))
             {
-                Ok(permit) => return Ok((decision, permit)),
+                Ok(permit) => {
+                    let trunk = org.routing.trunk.as_ref();
+                    let trunk = trunk.map_or(org.routing.id, |trunk| trunk.id);
+                    let (caller, called) = (&decision.caller.raw, &decision.dialled.raw);
+                    if !cx.core.limits.admits(caller, called, trunk, cx.now) {
+                        return Err(Judged::refused(decision, Reason::SetupsRepeat));
+                    }
+                    return Ok((decision, permit));
+                }
                 // Another shard was faster: decide again with that agent full.
                 Err(Full::Agent) => full.push(agent),
                 Err(Full::Trunk) => return Err(Judged::refused(decision, Reason::TrunkBusy)),
@@ -329,6 +353,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             org: org.routing.id,
             agent,
             slot: cx.core.minter.dispatch(self.message),
+            hops: Theirs::of(self.message).hops,
             phase: Phase::Setup,
             answered: None,
             setup: Some(Box::new(setup)),
@@ -385,6 +410,10 @@ pub(crate) fn patience(invite: &Message<'_>, longest: Duration) -> (Duration, Re
 pub(crate) fn acceptable(core: &Core, message: &Message<'_>) -> Result<(), Reason> {
     if message.number(HeaderName::MaxForwards) == Some(0) {
         return Err(Reason::TooManyHops);
+    }
+    let returned = core.minter.returned(message);
+    if returned.is_loop || returned.ours > MOST_RETURNS {
+        return Err(Reason::LoopDetected);
     }
     if is_of_unknown_scheme(message) {
         return Err(Reason::BadScheme);

@@ -20,6 +20,7 @@ mod health;
 mod held;
 mod letter;
 mod names;
+mod loops;
 mod outbound;
 mod proxied;
 mod referrals;

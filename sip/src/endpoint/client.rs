@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::flow::Flow;
+use crate::header::text;
 use crate::moment::Moment;
-use crate::slot::{Branch, Slot};
+use crate::slot::{Branch, LoopKey, Slot, user_of};
 use crate::transaction::client_invite::ClientInvite;
 use crate::transaction::client_other::{ClientOther, Fired, Heard};
 use crate::transaction::io::{Io, Shared};
@@ -28,6 +29,18 @@ impl Client {
             Self::Invite(invite) => invite.is_answered(),
             Self::Other(other) => other.is_answered(),
         }
+    }
+}
+
+/// What tells an INVITE of ours when it comes back.
+fn loop_key<'a>(request: &Request<'a>) -> LoopKey<'a> {
+    let header = |name| sketch::header_in(request.head, name).unwrap_or_default();
+    let number = header("CSeq").split(|octet| *octet == b' ').next();
+    LoopKey {
+        user: user_of(request.uri),
+        from_tag: sketch::tag_in(header("From")).unwrap_or_default(),
+        call_id: header("Call-ID"),
+        cseq: number.and_then(text::number).unwrap_or_default(),
     }
 }
 
@@ -70,7 +83,13 @@ impl Endpoint {
         if self.clients.is_full() {
             return Err(TableFull);
         }
-        let (slot, bits) = (self.slot_of(request), self.entropy.bits64());
+        let slot = self.slot_of(request);
+        let bits = if request.method == Method::Invite {
+            let key = loop_key(request);
+            self.minter.invite_bits(&key, &mut self.entropy)
+        } else {
+            self.entropy.bits64()
+        };
         let branch = self.minter.branch_of(slot, bits);
         let printed = self.print_request(flow, request, &branch);
         let machine = if request.method == Method::Invite {

@@ -299,6 +299,7 @@ impl Call {
             (self.key, self.slot, Side::Agent),
             Errand::Bridge,
             callee,
+            self.hops,
         );
         if let Some(transfer) = self.transfer.as_deref_mut() {
             transfer.permit = permit;

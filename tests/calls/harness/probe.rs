@@ -61,12 +61,18 @@ impl Probe {
         } else {
             (uri, id.clone())
         };
+        let from = self.caller();
         let ack = format!(
             "ACK {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{branch};rport\r\nMax-Forwards: 70\r\n\
-             From: <sip:+441632960001@{own}>;tag={id}\r\nTo: {to}\r\nCall-ID: {id}@{own}\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n"
+             From: <sip:{from}@{own}>;tag={id}\r\nTo: {to}\r\nCall-ID: {id}@{own}\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n"
         );
         self.socket.send(ack.as_bytes()).expect("it is sent");
         (status != 503).then_some(status)
+    }
+
+    /// Another number at each turn: one caller may not call a number as often as tests do.
+    fn caller(&self) -> String {
+        format!("+441632{:06}", self.turn.get() % 1_000_000)
     }
 
     /// The final answer to a request, and the id in its tag, branch and Call-ID.
@@ -75,9 +81,10 @@ impl Probe {
         self.turn.set(self.turn.get() + 1);
         let id = format!("{}-{}", own.port(), self.turn.get());
         let call_id = format!("{id}@{own}");
+        let from = self.caller();
         let request = format!(
             "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{id};rport\r\nMax-Forwards: 70\r\n\
-             From: <sip:+441632960001@{own}>;tag={id}\r\nTo: <{uri}>\r\nCall-ID: {call_id}\r\nCSeq: 1 {method}\r\n\
+             From: <sip:{from}@{own}>;tag={id}\r\nTo: <{uri}>\r\nCall-ID: {call_id}\r\nCSeq: 1 {method}\r\n\
              {more}Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
