@@ -49,13 +49,18 @@ impl Limits {
         self.calls() >= self.max_calls
     }
 
-    /// At most `max_calls` on this node.
+    /// At most `max_calls` on this node, however many of them are one caller's.
     pub fn new(max_calls: usize) -> Arc<Self> {
+        Self::with_setups(max_calls, 0)
+    }
+
+    /// At most `max_calls` on this node, and `setups` in ten seconds of one caller to one number through one trunk (0: all).
+    pub fn with_setups(max_calls: usize, setups: u16) -> Arc<Self> {
         Arc::new(Self {
             counts: DashMap::new(),
             calls: AtomicUsize::new(0),
             max_calls,
-            repeats: Repeats::default(),
+            repeats: Repeats::new(setups),
         })
     }
 

@@ -8,49 +8,52 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-/// Set-ups that are taken in one window.
-const MOST: u64 = 20;
 /// Length of a tick in milliseconds, and of a window in ticks: ten seconds.
 const TICK_MS: u64 = 250;
 const WINDOW: u64 = 40;
 /// Places; a power of two.
 const PLACES: usize = 1 << 14;
-const COUNT_BITS: u32 = 8;
+const COUNT_BITS: u32 = 16;
 const TICK_BITS: u32 = 24;
 
-/// Counts of set-ups, shared by all shards. A place holds 32 bits of the key's hash, the tick that its window began in, and the count.
+/// Counts of set-ups, shared by all shards. A place holds 24 bits of the key's hash, the tick that its window began in, and the count.
 #[derive(Debug)]
 pub(super) struct Repeats {
+    /// Set-ups that are taken in one window; 0: all.
+    most: u16,
     places: Box<[AtomicU64]>,
     keys: RandomState,
 }
 
-impl Default for Repeats {
-    fn default() -> Self {
+impl Repeats {
+    /// Takes `most` set-ups of a kind in one window; 0: all.
+    pub(super) fn new(most: u16) -> Self {
         Self {
+            most,
             places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             keys: RandomState::new(),
         }
     }
-}
 
-impl Repeats {
     /// Counts a set-up; `false` if it is one too many.
     pub(super) fn admits(&self, caller: &str, called: &str, trunk: Uuid, now: Moment) -> bool {
+        if self.most == 0 {
+            return true;
+        }
         let hash = self.keys.hash_one((caller, called, trunk));
         let Some(place) = self.places.get(hash as usize & (PLACES - 1)) else {
             return true;
         };
-        let key = hash >> 32;
+        let key = hash >> (COUNT_BITS + TICK_BITS);
         let tick = (now.as_millis() / TICK_MS) & ((1 << TICK_BITS) - 1);
         let counted = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
             let count = held & ((1 << COUNT_BITS) - 1);
             let began = (held >> COUNT_BITS) & ((1 << TICK_BITS) - 1);
             let age = tick.wrapping_sub(began) & ((1 << TICK_BITS) - 1);
-            if held >> 32 != key || count == 0 || age >= WINDOW {
-                Some(key << 32 | tick << COUNT_BITS | 1)
+            if held >> (COUNT_BITS + TICK_BITS) != key || count == 0 || age >= WINDOW {
+                Some(key << (COUNT_BITS + TICK_BITS) | tick << COUNT_BITS | 1)
             } else {
-                (count < MOST).then_some(held + 1)
+                (count < u64::from(self.most)).then_some(held + 1)
             }
         });
         counted.is_ok()
@@ -64,8 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twenty_set_ups_of_a_kind_are_taken_in_ten_seconds() {
-        let repeats = Repeats::default();
+    fn so_many_set_ups_of_a_kind_are_taken_in_ten_seconds() {
+        let repeats = Repeats::new(20);
         let (trunk, now) = (Uuid::from_u128(1), Moment::from_secs(1_790_000_000));
         let at = |seconds| now + Duration::from_secs(seconds);
         let calls = |caller: &str, at| {
@@ -77,5 +80,7 @@ mod tests {
         assert_eq!(calls("+49", now), 20, "another caller");
         assert_eq!(calls("+44", at(9)), 0);
         assert_eq!(calls("+44", at(10)), 20, "a new window");
+        let unbounded = Repeats::new(0);
+        assert!((0..30).all(|_| unbounded.admits("+44", "+1", trunk, now)));
     }
 }

@@ -9,6 +9,8 @@ use super::section::Section;
 pub struct Limits {
     /// Calls at once; an INVITE beyond is 503.
     pub max_calls: usize,
+    /// Set-ups in ten seconds of one caller to one number through one trunk; 0: as many as come.
+    pub setups_per_caller: u16,
     /// Transactions at once, over all shards.
     pub max_transactions: usize,
     /// Stream connections at once.
@@ -38,6 +40,9 @@ impl Limits {
         let max_calls = section.number("max_calls", 1..=1_000_000).unwrap_or(50_000);
         Self {
             max_calls,
+            setups_per_caller: section
+                .number("setups_per_caller", 0..=60_000)
+                .unwrap_or(20),
             max_transactions: section
                 .number("max_transactions", 1..=10_000_000)
                 .unwrap_or(500_000),

@@ -128,7 +128,7 @@ impl Engine {
         let (inboxes, outlets): (Vec<Inbox>, Vec<Outlet>) =
             (0..shards).map(|_| Inbox::new()).unzip();
         let switch = Switch::new(minter.clone(), inboxes);
-        let limits = Limits::new(config.limits.max_calls);
+        let limits = Limits::with_setups(config.limits.max_calls, config.limits.setups_per_caller);
         let caps = Caps::new(bounds(config));
         let media = start_media(config, &switch)?;
         let (streams, connections) = start_streams(&deps, &switch, bound.streams)?;

@@ -84,6 +84,8 @@ impl Stage {
 
     pub(crate) fn within(house: House) -> Self {
         assert_eq!(house.first_number, DIALLED);
+        // The callers of all flows are one.
+        let house = house.set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
         let runtime = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         house.runtime(&house.first_agent, &format!("sip:{{agent_id}}@{runtime}"));
         let echoes = house.run(&[

@@ -268,12 +268,13 @@ fn a_runtime_may_babble_at_a_call_that_is_set_up() {
         } else {
             "Require: 100rel"
         };
-        let dialling = Dialling::new(
+        let mut dialling = Dialling::new(
             &format!("babble-{call}"),
             &daemon.house.first_number,
             daemon.sip(),
         )
         .with(rel);
+        dialling.from = format!("<sip:+44163296{call:04}@pbx.invalid>");
         caller.dial(&dialling);
         let invite = runtime.request("INVITE");
         let invite = read(&invite);
