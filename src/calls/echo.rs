@@ -1,7 +1,7 @@
 //! The built-in echo agent: it answers at once with G.711, agrees to every change it can, and hears the
 //! caller hang up.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::sdp::{self, Audio};
@@ -11,7 +11,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::call::{Call, ForkDialog, Phase, Side, Speaker};
-use super::context::{Cx, TagOwner};
+use super::context::{Cx, TagOwner, is_private};
 use super::effect::{EchoMedia, Effect};
 use super::hangup::End;
 use super::has_sdp;
@@ -163,6 +163,8 @@ impl Call {
             remote,
             payload: audio.payload,
             telephone_event: audio.telephone_event,
+            sources: sources(audio.remote.ip(), self.caller.flow.peer.ip()),
+            from_any: false,
         };
         cx.core.effects.push_back(Effect::UpdateEcho {
             call: self.key,
@@ -253,6 +255,61 @@ impl Call {
         };
         if std::mem::take(&mut echo.offered) {
             self.tell_media(cx, sdp::read_answer(message.body()));
+        }
+    }
+}
+
+/// The IPs that RTP of a peer is expected from: the one of its SDP; where that is private, the one its signalling comes from, which
+/// alone can be reached where it is public.
+fn sources(sdp: IpAddr, signalling: IpAddr) -> [IpAddr; 2] {
+    match (is_private(sdp), is_private(signalling)) {
+        (false, _) => [sdp; 2],
+        (true, false) => [signalling; 2],
+        (true, true) => [sdp, signalling],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rtp_is_expected_where_sdp_or_signalling_say() {
+        for (name, sdp, signalling, expected) in [
+            ("public", "192.0.2.1", "198.51.100.1", ["192.0.2.1"; 2]),
+            (
+                "public SDP of a private peer",
+                "192.0.2.1",
+                "10.0.0.1",
+                ["192.0.2.1"; 2],
+            ),
+            (
+                "behind a NAT",
+                "10.0.0.1",
+                "198.51.100.1",
+                ["198.51.100.1"; 2],
+            ),
+            (
+                "behind a NAT, IPv6",
+                "fd00::1",
+                "2606:4700::1",
+                ["2606:4700::1"; 2],
+            ),
+            (
+                "on one LAN",
+                "10.0.0.1",
+                "10.0.0.2",
+                ["10.0.0.1", "10.0.0.2"],
+            ),
+            (
+                "mapped",
+                "10.0.0.1",
+                "::ffff:198.51.100.1",
+                ["::ffff:198.51.100.1"; 2],
+            ),
+        ] {
+            let ip = |text: &str| text.parse().unwrap();
+            assert_eq!(sources(ip(sdp), ip(signalling)), expected.map(ip), "{name}");
         }
     }
 }

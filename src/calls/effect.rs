@@ -77,6 +77,10 @@ pub struct EchoMedia {
     pub payload: u8,
     /// Payload type of telephone-event, where agreed.
     pub telephone_event: Option<u8>,
+    /// The IPs that the caller's packets are expected from. Both may be the same.
+    pub sources: [IpAddr; 2],
+    /// Whether others may be learnt where those send nothing.
+    pub from_any: bool,
 }
 
 /// A failed log-in.

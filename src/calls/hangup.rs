@@ -246,13 +246,14 @@ impl Call {
             by: HangupBy::Platform,
             cause: None,
         };
-        self.refuse_with(
-            cx,
-            end,
-            None,
-            |head| setup::refusal_lines(head, reason),
-            b"",
-        );
+        let retry_after = u64::from(cx.core.config.retry_after);
+        let lines = |head: &mut Head<'_>| {
+            setup::refusal_lines(head, reason);
+            if reason.status() == 503 {
+                head.number("Retry-After", retry_after);
+            }
+        };
+        self.refuse_with(cx, end, None, lines, b"");
     }
 
     /// Refuses a call that nobody has answered, in words of somebody else.

@@ -276,7 +276,7 @@ impl Reason {
     /// the server for it; an org's, trunk's, agent's or runtime's trouble is 480.
     pub const fn status(self) -> u16 {
         match self {
-            Self::Overload | Self::Draining | Self::TrunkUnreachable => 503,
+            Self::Overload | Self::Draining | Self::NoMediaPort | Self::TrunkUnreachable => 503,
             Self::DestinationNotAllowed => 403,
             Self::BadExtension => 420,
             Self::BadScheme => 416,
@@ -305,7 +305,6 @@ impl Reason {
             | Self::NotSecured
             | Self::RuntimeUnreachable
             | Self::RuntimeRefused
-            | Self::NoMediaPort
             | Self::Declined
             | Self::SetupTimeout
             | Self::SessionExpired

@@ -154,6 +154,7 @@ impl Engine {
             told: told.clone(),
             runtime: deps.runtime.clone(),
             media_ip: config.media.ip,
+            media_bind: config.media.bind,
             facts: Vec::new(),
             promised: Vec::new(),
             ended: Vec::new(),
@@ -388,7 +389,8 @@ impl Shared {
 fn start_media(config: &Config, switch: &Switch) -> io::Result<EchoMedia> {
     let settings = media::Settings {
         ports: config.media.rtp_ports.clone(),
-        ip: config.media.bind,
+        ips: vec![config.media.bind],
+        own: local::addresses(),
         silence: SILENCE,
         workers: 1,
     };

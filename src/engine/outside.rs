@@ -24,7 +24,7 @@ use crate::calls::outbound::Placed;
 use crate::calls::record::Fact;
 use crate::calls::{AuthFailure, CallKey, Calls, Effect};
 use crate::journal::{Journal, Position};
-use crate::media::EchoMedia;
+use crate::media::{self, EchoMedia};
 use crate::peers;
 use crate::registrar;
 use crate::traces::Beginnings;
@@ -44,6 +44,8 @@ pub(crate) struct Outside {
     pub(crate) media: EchoMedia,
     /// Where callers are told to send their audio.
     pub(crate) media_ip: IpAddr,
+    /// The address that RTP sockets are bound to.
+    pub(crate) media_bind: IpAddr,
     pub(crate) auth_failures: mpsc::Sender<Failed>,
     pub(crate) told: Told,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -76,6 +78,7 @@ impl Outside {
             resolver: self.resolver.clone(),
             media: self.media.clone(),
             media_ip: self.media_ip,
+            media_bind: self.media_bind,
             auth_failures: self.auth_failures.clone(),
             told: self.told.clone(),
             runtime: self.runtime.clone(),
@@ -156,14 +159,20 @@ impl Outside {
                 };
                 let local = self
                     .media
-                    .open(self.media_key(call))
+                    .open(self.media_key(call), self.media_bind)
                     .map(|bound| SocketAddr::new(ip, bound.port()));
                 calls.handle_echo_open(endpoint, call, local, now);
             }
             Effect::UpdateEcho { call, media } => {
                 let key = self.media_key(call);
-                self.media
-                    .update(key, media.remote, media.payload, media.telephone_event, now);
+                let agreed = media::Agreed {
+                    remote: media.remote,
+                    payload: media.payload,
+                    telephone_event: media.telephone_event,
+                    sources: media.sources,
+                    from_any: media.from_any,
+                };
+                self.media.update(key, agreed, now);
             }
             Effect::CloseEcho { call } => self.media.close(self.media_key(call)),
             Effect::AuthFailure(failure) => self.auth_failure(Failed::LogIn(failure)),

@@ -3,6 +3,7 @@
 //! Owns the RTP sockets, the threads that serve them and who is heard on which. Knows nothing of SIP or SDP: a call
 //! is a number, and what it negotiated comes through [`EchoMedia::update`].
 
+mod learning;
 mod ports;
 mod rtp;
 mod session;
@@ -31,13 +32,30 @@ pub enum News {
     Digit(u8),
 }
 
+/// Result of an offer and its answer, for one call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// Where the peer listens. A port of 0 or an unspecified address is a peer on hold: it is neither sent to nor missed.
+    pub remote: SocketAddr,
+    /// The audio payload type.
+    pub payload: u8,
+    /// That of telephone-events, where agreed.
+    pub telephone_event: Option<u8>,
+    /// The IPs that the peer's packets are expected from, by any port. Both may be the same.
+    pub sources: [IpAddr; 2],
+    /// Whether others may be learnt where those send nothing.
+    pub from_any: bool,
+}
+
 /// What the media is configured with.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The UDP ports to be used, even ones first (RFC 3550 §11). Each call takes one.
     pub ports: RangeInclusive<u16>,
-    /// The address to bind.
-    pub ip: IpAddr,
+    /// Addresses that sockets will be bound to: one port is tried at each, so that a start fails rather than the first call.
+    pub ips: Vec<IpAddr>,
+    /// All addresses of this machine, by which a port of ours is recognised.
+    pub own: Vec<IpAddr>,
     /// How long a call that should be heard may be silent before that is reported.
     pub silence: Duration,
     /// Threads that serve the sockets, at least 1.
@@ -53,7 +71,7 @@ pub struct EchoMedia {
 }
 
 impl EchoMedia {
-    /// Binds a first stock of sockets and starts the threads. `on_news` is called by them with the key of a call.
+    /// Starts the threads; ports are bound when calls need them. `on_news` is called by them with the key of a call.
     ///
     /// # Errors
     /// The address is not this machine's, no port of the range is free, or the machine refuses sockets or threads.
@@ -68,13 +86,6 @@ impl EchoMedia {
             .map(|_| mio::Poll::new())
             .collect::<io::Result<Vec<_>>>()?;
         let ports = Arc::new(Ports::new(settings, &polls, entropy)?);
-        ports.fill()?;
-        if ports.bound() == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "no port of the range is free",
-            ));
-        }
         let running = Arc::new(Running(Arc::clone(&ports)));
         for (index, poll) in polls.into_iter().enumerate() {
             Worker::new(index, poll, Arc::clone(&ports), settings.silence)
@@ -86,26 +97,16 @@ impl EchoMedia {
         })
     }
 
-    /// Takes a port for the call `key`; what arrives there is discarded until [`EchoMedia::update`]. `None` when all
+    /// Binds a port at `ip` for the call `key`; what arrives there is discarded until [`EchoMedia::update`]. `None` when all
     /// ports are taken. A call that has one already gets the same.
-    pub fn open(&self, key: u64) -> Option<SocketAddr> {
-        self.ports.open(key)
+    pub fn open(&self, key: u64, ip: IpAddr) -> Option<SocketAddr> {
+        self.ports.open(key, ip)
     }
 
-    /// What the call `key` has negotiated: where its peer listens, the audio payload type, and that of
-    /// telephone-events. Nothing is sent before something is heard, and then to where it came from. A remote port of 0
-    /// or an unspecified address is a peer on hold: it is neither sent to nor missed.
-    pub fn update(
-        &self,
-        key: u64,
-        remote: SocketAddr,
-        payload: u8,
-        telephone_event: Option<u8>,
-        now: Moment,
-    ) {
-        self.ports.with_session(key, |session| {
-            session.negotiate(remote, payload, telephone_event, now)
-        });
+    /// Takes what the call `key` has negotiated. Nothing is sent before its peer is heard, and then to where it came from.
+    pub fn update(&self, key: u64, agreed: Agreed, now: Moment) {
+        self.ports
+            .with_session(key, |session| session.negotiate(agreed, now));
     }
 
     /// Gives the port of the call `key` back.
@@ -136,7 +137,7 @@ fn describe() {
     describe_gauge!("trunkline_media_calls", "Calls that hold an RTP port");
     describe_gauge!(
         "trunkline_media_sockets",
-        "RTP sockets bound, in use or in stock"
+        "RTP sockets bound, in use or kept for the next calls"
     );
 }
 

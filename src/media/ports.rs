@@ -1,7 +1,6 @@
-//! The RTP sockets: a stock that is bound ahead of need, and which call holds which.
+//! The RTP sockets: bound when a call needs one, kept for a while after it, and which call holds which.
 //!
-//! Binding costs ten times what a call may wait for on a shard, so a worker keeps bound sockets in stock. A port given
-//! back goes to the end of the queue: it rests the longest, and a late packet of the old call finds nobody.
+//! A port given back goes to the end of the queue: it rests the longest, and a late packet of the old call finds nobody.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -11,15 +10,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token, Waker};
+use socket2::{Domain, Socket, Type};
 use trunkline_sip::entropy::Entropy;
 
 use super::{Session, Settings};
 
-/// Fewer bound sockets in stock than this, and a worker binds more.
-const LOW: usize = 256;
+/// Sockets without a call that are kept bound for the next ones; what is beyond is given back over time.
+pub(super) const KEPT: usize = 32;
 
-/// What it fills the stock up to; what is beyond at rest is given back over time.
-const FULL: usize = 512;
+/// Ports that are tried for one call, which waits meanwhile: each takes about a microsecond.
+const ATTEMPTS: usize = 128;
 
 /// The token of a worker's waker; sockets have their port as token.
 pub(super) const WAKER: Token = Token(0x1_0000);
@@ -40,26 +40,32 @@ impl Port {
 
 /// All ports of the range.
 pub(super) struct Ports {
-    ip: IpAddr,
     first: u16,
     ports: Box<[Mutex<Port>]>,
+    /// Which of them have a socket, to be read without their locks.
+    is_bound: Box<[AtomicBool]>,
+    /// Addresses of this machine.
+    own: Vec<IpAddr>,
     stock: Mutex<Stock>,
     workers: Vec<(Registry, Waker)>,
-    is_asked: AtomicBool,
     is_stopped: AtomicBool,
 }
 
 /// Who holds what. Locked before a port where both are.
 struct Stock {
-    /// Bound and free.
-    free: VecDeque<u16>,
-    /// Not bound yet: even ports first (RFC 3550 §11), odd ones when those are all in use.
+    /// Bound and free, the one that has rested longest at the front.
+    free: VecDeque<SocketAddr>,
+    /// Not bound: even ports first (RFC 3550 §11), odd ones when those are all in use.
     unbound: VecDeque<u16>,
-    held: HashMap<u64, u16>,
+    held: HashMap<u64, SocketAddr>,
     entropy: Entropy,
 }
 
 impl Ports {
+    /// All ports, none of them bound.
+    ///
+    /// # Errors
+    /// The address is not ours, all ports are another program's, or the machine refuses sockets.
     pub(super) fn new(
         settings: &Settings,
         polls: &[mio::Poll],
@@ -67,7 +73,7 @@ impl Ports {
     ) -> io::Result<Self> {
         let (first, last) = (*settings.ports.start(), *settings.ports.end());
         let in_range = || first.max(1)..=last;
-        let unbound = in_range()
+        let mut unbound: VecDeque<u16> = in_range()
             .filter(|port| port.is_multiple_of(2))
             .chain(in_range().filter(|port| !port.is_multiple_of(2)))
             .collect();
@@ -80,10 +86,18 @@ impl Ports {
                 ))
             })
             .collect::<io::Result<_>>()?;
+        for ip in &settings.ips {
+            let (port, _) = bind_first(&mut unbound, *ip, usize::MAX)?.ok_or_else(|| {
+                let taken = format!("no port of media.rtp_ports is free at {ip}");
+                io::Error::new(io::ErrorKind::AddrInUse, taken)
+            })?;
+            unbound.push_front(port);
+        }
         Ok(Self {
-            ip: settings.ip,
             first,
             ports: (first..=last).map(|_| Mutex::default()).collect(),
+            is_bound: (first..=last).map(|_| AtomicBool::default()).collect(),
+            own: settings.own.clone(),
             stock: Mutex::new(Stock {
                 free: VecDeque::new(),
                 unbound,
@@ -91,45 +105,40 @@ impl Ports {
                 entropy,
             }),
             workers,
-            is_asked: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
         })
     }
 
-    pub(super) fn open(&self, key: u64) -> Option<SocketAddr> {
+    /// Takes a port at `ip` for a call.
+    pub(super) fn open(&self, key: u64, ip: IpAddr) -> Option<SocketAddr> {
         let mut stock = self.stock();
-        if let Some(&port) = stock.held.get(&key) {
-            return Some(SocketAddr::new(self.ip, port));
+        if let Some(&held) = stock.held.get(&key) {
+            return Some(held);
         }
-        let port = stock
-            .free
-            .pop_front()
-            .or_else(|| self.bind_at_once(&mut stock))?;
-        stock.held.insert(key, port);
+        let address = match stock.take_free(ip) {
+            Some(free) => free,
+            None => self.bind(&mut stock, ip)?,
+        };
+        stock.held.insert(key, address);
         let session = Session::new(key, stock.entropy.bits64());
-        let is_low = stock.free.len() < LOW && !stock.unbound.is_empty();
-        self.port(port).session = Some(Box::new(session));
-        drop(stock);
-        if is_low {
-            self.ask_for_more();
-        }
-        Some(SocketAddr::new(self.ip, port))
+        self.port(address.port()).session = Some(Box::new(session));
+        Some(address)
     }
 
     pub(super) fn close(&self, key: u64) {
         let mut stock = self.stock();
-        if let Some(port) = stock.held.remove(&key) {
-            self.port(port).session = None;
-            stock.free.push_back(port);
+        if let Some(address) = stock.held.remove(&key) {
+            self.port(address.port()).session = None;
+            stock.free.push_back(address);
         }
     }
 
     pub(super) fn with_session(&self, key: u64, change: impl FnOnce(&mut Session)) {
         let held = self.stock().held.get(&key).copied();
-        let Some(port) = held else { return };
+        let Some(held) = held else { return };
         // The call may have ended between the two locks, and another one begun.
         if let Some(session) = self
-            .port(port)
+            .port(held.port())
             .session
             .as_deref_mut()
             .filter(|session| session.key() == key)
@@ -140,6 +149,18 @@ impl Ports {
 
     pub(super) fn open_calls(&self) -> usize {
         self.stock().held.len()
+    }
+
+    /// Whether an address is an RTP port of this node.
+    pub(super) fn is_ours(&self, address: SocketAddr) -> bool {
+        let ip = address.ip().to_canonical();
+        let is_here = ip.is_loopback() || self.own.contains(&ip);
+        let at = address.port().checked_sub(self.first).map(usize::from);
+        let is_bound = || {
+            at.and_then(|at| self.is_bound.get(at))
+                .is_some_and(|bound| bound.load(Ordering::Relaxed))
+        };
+        is_here && is_bound()
     }
 
     /// The ports that a worker serves.
@@ -166,40 +187,16 @@ impl Ports {
         }
     }
 
-    /// Binds sockets until the stock is full or the range exhausted; ports that another program holds are passed over.
-    ///
-    /// # Errors
-    /// The address is not ours or the machine refuses more sockets.
-    pub(super) fn fill(&self) -> io::Result<()> {
-        self.is_asked.store(false, Ordering::Relaxed);
-        let attempts = self.stock().unbound.len();
-        for _ in 0..attempts {
-            let mut stock = self.stock();
-            if stock.free.len() >= FULL {
-                break;
-            }
-            if let Some(port) = self.bind_next(&mut stock)? {
-                stock.free.push_back(port);
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives back a part of what is in stock beyond need, so that a load that has ended leaves no sockets behind.
+    /// Gives back a part of the free sockets beyond [`KEPT`], so that a load that has ended leaves few behind.
     pub(super) fn shrink(&self) {
         let mut stock = self.stock();
-        let excess = stock.free.len().saturating_sub(FULL);
+        let excess = stock.free.len().saturating_sub(KEPT);
         for _ in 0..excess.div_ceil(8) {
-            let Some(port) = stock.free.pop_front() else {
-                break;
-            };
-            // Closing takes the socket out of its worker's poll as well.
-            self.port(port).socket = None;
-            stock.return_unbound(port);
+            self.give_back_one(&mut stock);
         }
     }
 
-    /// How many sockets are bound, in use or in stock.
+    /// How many sockets are bound, held by a call or free.
     pub(super) fn bound(&self) -> usize {
         let stock = self.stock();
         stock.free.len() + stock.held.len()
@@ -207,63 +204,62 @@ impl Ports {
 
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
-        self.wake_all();
+        // A worker that can't be woken still comes round once a second.
+        for (_, waker) in &self.workers {
+            let _ = waker.wake();
+        }
     }
 
     pub(super) fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// For a call that finds the stock empty.
-    fn bind_at_once(&self, stock: &mut Stock) -> Option<u16> {
-        /// More would make the call wait; the worker that fills the stock tries the rest.
-        const ATTEMPTS: usize = 8;
-        (0..stock.unbound.len().min(ATTEMPTS)).find_map(|_| self.bind_next(stock).ok().flatten())
-    }
-
-    /// Binds the next port of the range, if it is not another program's.
-    fn bind_next(&self, stock: &mut Stock) -> io::Result<Option<u16>> {
-        let Some(port) = stock.unbound.pop_front() else {
-            return Ok(None);
-        };
-        match self.bind(port) {
-            Ok(socket) => {
-                self.port(port).socket = Some(socket);
-                Ok(Some(port))
-            }
-            Err(error) => {
-                stock.unbound.push_back(port);
-                if error.kind() == io::ErrorKind::AddrInUse {
-                    Ok(None)
-                } else {
-                    Err(error)
-                }
-            }
+    /// Binds a port at `ip`. One that rests at another address gives way once no other is left.
+    fn bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<SocketAddr> {
+        let bound = self.try_bind(stock, ip);
+        if bound.is_some() || !self.give_back_one(stock) {
+            return bound;
         }
+        self.try_bind(stock, ip)
     }
 
-    fn bind(&self, port: u16) -> io::Result<UdpSocket> {
-        let mut socket = UdpSocket::bind(SocketAddr::new(self.ip, port))?;
-        self.registry(port)
-            .register(&mut socket, token(port), Interest::READABLE)?;
-        Ok(socket)
+    fn try_bind(&self, stock: &mut Stock, ip: IpAddr) -> Option<SocketAddr> {
+        let bound = bind_first(&mut stock.unbound, ip, ATTEMPTS).and_then(|bound| {
+            let Some((port, socket)) = bound else {
+                return Ok(None);
+            };
+            let mut socket = UdpSocket::from_std(socket);
+            self.registry(port)
+                .register(&mut socket, token(port), Interest::READABLE)
+                .inspect_err(|_| stock.return_unbound(port))?;
+            self.port(port).socket = Some(socket);
+            self.mark(port, true);
+            Ok(Some(SocketAddr::new(ip, port)))
+        });
+        bound.unwrap_or_else(|error| {
+            tracing::warn!(%error, media.ip = %ip, "an RTP socket can't be bound");
+            None
+        })
+    }
+
+    fn give_back_one(&self, stock: &mut Stock) -> bool {
+        let Some(address) = stock.free.pop_front() else {
+            return false;
+        };
+        let port = address.port();
+        // Closing takes the socket out of its worker's poll as well.
+        self.port(port).socket = None;
+        self.mark(port, false);
+        stock.return_unbound(port);
+        true
+    }
+
+    fn mark(&self, port: u16, is_bound: bool) {
+        self.is_bound[usize::from(port - self.first)].store(is_bound, Ordering::Relaxed);
     }
 
     fn registry(&self, port: u16) -> &Registry {
         &self.workers[usize::from(port) % self.workers.len()].0
-    }
-
-    fn ask_for_more(&self) {
-        if !self.is_asked.swap(true, Ordering::Relaxed) {
-            self.wake_all();
-        }
-    }
-
-    /// A worker that can't be woken still comes round once a second.
-    fn wake_all(&self) {
-        for (_, waker) in &self.workers {
-            let _ = waker.wake();
-        }
     }
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
@@ -272,6 +268,11 @@ impl Ports {
 }
 
 impl Stock {
+    fn take_free(&mut self, ip: IpAddr) -> Option<SocketAddr> {
+        let at = self.free.iter().position(|free| free.ip() == ip)?;
+        self.free.remove(at)
+    }
+
     fn return_unbound(&mut self, port: u16) {
         if port.is_multiple_of(2) {
             self.unbound.push_front(port)
@@ -279,6 +280,36 @@ impl Stock {
             self.unbound.push_back(port)
         }
     }
+}
+
+/// Binds the first of these ports that is free at `ip`, after `attempts` at most. It is taken out of them, and those that another
+/// program holds go to the end.
+///
+/// # Errors
+/// The address is not ours or the machine refuses more sockets.
+fn bind_first(
+    ports: &mut VecDeque<u16>,
+    ip: IpAddr,
+    attempts: usize,
+) -> io::Result<Option<(u16, std::net::UdpSocket)>> {
+    let socket = Socket::new(Domain::for_address((ip, 0).into()), Type::DGRAM, None)?;
+    socket.set_nonblocking(true)?;
+    if ip.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    for _ in 0..attempts.min(ports.len()) {
+        let Some(port) = ports.pop_front() else { break };
+        match socket.bind(&SocketAddr::new(ip, port).into()) {
+            Ok(()) => return Ok(Some((port, socket.into()))),
+            Err(error) => {
+                ports.push_back(port);
+                if error.kind() != io::ErrorKind::AddrInUse {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(None)
 }
 
 const fn token(port: u16) -> Token {

@@ -1,17 +1,21 @@
 //! One call's echo: whom it hears, and the stream it sends. Pure: packets and time come in, packets go out.
 //!
 //! The peer is answered where it is heard from (symmetric RTP, RFC 4961), which may differ from what it signalled when a
-//! NAT is between. The stream sent is our own: one SSRC, numbers and timestamps without a seam whatever the peer does.
+//! NAT is between. Its address is learnt from packets in sequence, and nothing of another address is taken or answered.
+//! The stream sent is our own: one SSRC, numbers and timestamps without a seam whatever the peer does.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
+use super::Agreed;
+use super::learning::Learning;
 use super::rtp::{Header, Packet};
 
-/// How long the source that is heard must be silent before another one may take its place.
-const RELATCH: Duration = Duration::from_secs(2);
+/// Packets sent in any second, at most: a tenth more than a stream of 20 ms, and keys beside it.
+const PER_SECOND: usize = 60;
 
 /// Nobody presses keys faster.
 const KEY: Duration = Duration::from_millis(40);
@@ -19,36 +23,18 @@ const KEY: Duration = Duration::from_millis(40);
 /// Timestamp units a millisecond: PCMU, PCMA and telephone-event beside them run at 8 kHz (RFC 3551 §6).
 const UNITS_PER_MILLISECOND: u64 = 8;
 
-/// What was negotiated.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-struct Negotiated {
-    remote: SocketAddr,
-    payload: u8,
-    telephone_event: Option<u8>,
-}
-
-impl Negotiated {
-    fn is_held(&self) -> bool {
-        self.remote.port() == 0 || self.remote.ip().is_unspecified()
-    }
-
-    fn accepts(&self, payload_type: u8) -> bool {
-        payload_type == self.payload || Some(payload_type) == self.telephone_event
-    }
-}
-
 /// The echo of one call.
 #[derive(Debug)]
 pub(super) struct Session {
     key: u64,
-    negotiated: Option<Negotiated>,
-    /// The source that is heard.
-    source: Option<SocketAddr>,
-    /// When it was heard last, or since when it should be.
+    agreed: Option<Agreed>,
+    learning: Learning,
+    /// When the peer was heard last, or since when it should be.
     heard_at: Moment,
     is_silence_reported: bool,
     stream: Stream,
     keys: Keys,
+    pace: Pace,
 }
 
 impl Session {
@@ -56,12 +42,13 @@ impl Session {
     pub(super) fn new(key: u64, seed: u64) -> Self {
         Self {
             key,
-            negotiated: None,
-            source: None,
+            agreed: None,
+            learning: Learning::default(),
             heard_at: Moment::default(),
             is_silence_reported: false,
             stream: Stream::new(seed),
             keys: Keys::default(),
+            pace: Pace::default(),
         }
     }
 
@@ -69,45 +56,46 @@ impl Session {
         self.key
     }
 
-    /// Takes what was negotiated. A peer that moves, or comes back from hold, is waited for anew.
-    pub(super) fn negotiate(
-        &mut self,
-        remote: SocketAddr,
-        payload: u8,
-        telephone_event: Option<u8>,
-        now: Moment,
-    ) {
-        let negotiated = Negotiated {
-            remote,
-            payload,
-            telephone_event,
-        };
-        if self.negotiated.is_none_or(|before| before.remote != remote) {
-            self.source = None;
+    /// Takes what an offer and its answer agreed on, and begins to learn the peer anew. A peer that stays where it was
+    /// is heard meanwhile; one that moves, or comes back from hold, is waited for.
+    pub(super) fn negotiate(&mut self, agreed: Agreed, now: Moment) {
+        let moves = self
+            .agreed
+            .is_none_or(|before| before.remote != agreed.remote);
+        if moves {
             self.heard_at = now;
             self.is_silence_reported = false;
         }
-        self.negotiated = Some(negotiated);
+        self.learning.restart(&agreed, moves);
+        self.agreed = Some(agreed);
     }
 
-    /// Takes a packet and returns what is to be sent where; `None` for what is not echoed.
+    /// Takes a packet and returns what is to be sent where; `None` for what is not echoed. `is_ours` tells whether an
+    /// address is an RTP port of this node.
     pub(super) fn receive<'p>(
         &mut self,
         octets: &'p mut [u8],
         source: SocketAddr,
+        is_ours: impl Fn(SocketAddr) -> bool,
         now: Moment,
     ) -> Option<(SocketAddr, &'p [u8])> {
-        let negotiated = self.negotiated.filter(|negotiated| !negotiated.is_held())?;
+        let agreed = self.agreed.filter(|agreed| !agreed.is_held())?;
         let packet =
-            Packet::read(octets).filter(|packet| negotiated.accepts(packet.header.payload_type))?;
-        if !self.hears(source, negotiated.remote, now) {
+            Packet::read(octets).filter(|packet| agreed.accepts(packet.header.payload_type))?;
+        let silence = now.since(self.heard_at);
+        if !self
+            .learning
+            .hears(&agreed, source, &packet.header, silence, is_ours)
+        {
             return None;
         }
-        self.source = Some(source);
         self.heard_at = now;
         self.is_silence_reported = false;
-        if Some(packet.header.payload_type) == negotiated.telephone_event {
+        if Some(packet.header.payload_type) == agreed.telephone_event {
             self.keys.hear(&packet.header, packet.payload(octets), now);
+        }
+        if !self.pace.admits(now) {
+            return None;
         }
         let header = self.stream.next(&packet.header, now);
         Some((source, packet.rewrite(octets, &header)))
@@ -118,23 +106,37 @@ impl Session {
         self.keys.pressed.take()
     }
 
-    /// The signalled address is always heard; another one only as the first, or once the one that was heard is silent,
-    /// so that a stranger can't take over a stream that is alive.
-    fn hears(&self, source: SocketAddr, signalled: SocketAddr, now: Moment) -> bool {
-        source == signalled
-            || self.source.is_none_or(|heard| heard == source)
-            || now.since(self.heard_at) >= RELATCH
-    }
-
     /// Whether the peer should be heard and has not been for `patience`; true once until it is heard again.
     pub(super) fn report_silence(&mut self, patience: Duration, now: Moment) -> bool {
-        let is_expected = self
-            .negotiated
-            .is_some_and(|negotiated| !negotiated.is_held());
+        let is_expected = self.agreed.is_some_and(|agreed| !agreed.is_held());
         let is_news =
             is_expected && !self.is_silence_reported && now.since(self.heard_at) >= patience;
         self.is_silence_reported |= is_news;
         is_news
+    }
+}
+
+/// When the last packets were sent, the oldest at the front.
+#[derive(Debug, Default)]
+struct Pace {
+    sent: VecDeque<Moment>,
+}
+
+impl Pace {
+    fn admits(&mut self, now: Moment) -> bool {
+        const SECOND: Duration = Duration::from_secs(1);
+        if self.sent.len() == PER_SECOND {
+            if self
+                .sent
+                .front()
+                .is_some_and(|first| now.since(*first) < SECOND)
+            {
+                return false;
+            }
+            self.sent.pop_front();
+        }
+        self.sent.push_back(now);
+        true
     }
 }
 
@@ -248,8 +250,8 @@ mod tests {
     use super::*;
 
     const SIGNALLED: &str = "192.0.2.1:4000";
-    const NATTED: &str = "198.51.100.9:61000";
-    const STRANGER: &str = "203.0.113.66:9";
+    const MOVED: &str = "192.0.2.1:61000";
+    const OTHER: &str = "203.0.113.66:9";
 
     fn at(milliseconds: u64) -> Moment {
         Moment::from_secs(1_000) + Duration::from_millis(milliseconds)
@@ -268,23 +270,58 @@ mod tests {
         octets
     }
 
+    fn agreed(remote: &str) -> Agreed {
+        let remote = address(remote);
+        Agreed {
+            remote,
+            payload: 8,
+            telephone_event: Some(101),
+            sources: [remote.ip(); 2],
+            from_any: false,
+        }
+    }
+
     fn negotiated(remote: &str) -> Session {
         let mut session = Session::new(1, 0x1111_1111_0000_0000);
-        session.negotiate(address(remote), 8, Some(101), at(0));
+        session.negotiate(agreed(remote), at(0));
         session
+    }
+
+    /// A session that has learnt its peer at `remote`, by three packets that aren't echoed and one that is.
+    fn learnt(remote: &str) -> Session {
+        let mut session = negotiated(remote);
+        learn(&mut session, remote, at(0));
+        session
+    }
+
+    fn learn(session: &mut Session, source: &str, now: Moment) {
+        for sequence in 100..104 {
+            let mut octets = rtp(8, sequence, 0, 77);
+            receive(session, &mut octets, source, now);
+        }
+        assert_eq!(session.learning.source(), Some(address(source)));
+    }
+
+    fn receive<'p>(
+        session: &mut Session,
+        octets: &'p mut [u8],
+        source: &str,
+        now: Moment,
+    ) -> Option<(SocketAddr, &'p [u8])> {
+        session.receive(octets, address(source), |_| false, now)
     }
 
     fn key(session: &mut Session, event: u8, timestamp: u32, ssrc: u32, now: Moment) -> Option<u8> {
         let mut octets = rtp(101, 1, timestamp, ssrc);
         octets.truncate(12);
         octets.extend([event, 10, 0, 160]);
-        session.receive(&mut octets, address(SIGNALLED), now);
+        receive(session, &mut octets, SIGNALLED, now);
         session.take_digit()
     }
 
     #[test]
     fn a_key_is_told_of_once() {
-        let mut session = negotiated(SIGNALLED);
+        let mut session = learnt(SIGNALLED);
         for (case, event, timestamp, ssrc, time, told) in [
             ("its first packet", 5, 800, 7, 0, Some(5)),
             ("again", 5, 800, 7, 20, None),
@@ -302,60 +339,45 @@ mod tests {
             );
         }
         let mut other = rtp(8, 2, 9_000, 8);
-        session.receive(&mut other, address(SIGNALLED), at(900));
+        receive(&mut session, &mut other, SIGNALLED, at(900));
         assert_eq!(session.take_digit(), None, "audio is no key");
     }
 
     /// Where the echo of a good packet from `source` goes.
     fn echoed_to(session: &mut Session, source: &str, now: Moment) -> Option<String> {
-        session
-            .receive(&mut rtp(8, 1, 0, 7), address(source), now)
-            .map(|(to, _)| to.to_string())
+        receive(session, &mut rtp(8, 1, 0, 7), source, now).map(|(to, _)| to.to_string())
     }
 
     #[test]
-    fn the_peer_is_answered_where_it_is_heard() {
-        /// Milliseconds, source, whether it is heard.
-        type Steps = &'static [(u64, &'static str, bool)];
-        let cases: [(&str, Steps); 5] = [
-            (
-                "as signalled",
-                &[(0, SIGNALLED, true), (20, SIGNALLED, true)],
-            ),
-            ("behind a NAT", &[(0, NATTED, true), (20, NATTED, true)]),
-            (
-                "a stranger beside a live stream",
-                &[(0, NATTED, true), (20, STRANGER, false), (40, NATTED, true)],
-            ),
-            (
-                "a stranger who came first gives way",
-                &[
-                    (0, STRANGER, true),
-                    (20, SIGNALLED, true),
-                    (40, STRANGER, false),
-                ],
-            ),
-            (
-                "a NAT that forgot",
-                &[
-                    (0, NATTED, true),
-                    (1_999, STRANGER, false),
-                    (2_000, STRANGER, true),
-                    (2_020, NATTED, false),
-                ],
-            ),
-        ];
-        for (name, steps) in cases {
-            let mut session = negotiated(SIGNALLED);
-            for &(time, source, is_heard) in steps {
-                let expected = is_heard.then(|| source.to_owned());
-                assert_eq!(
-                    echoed_to(&mut session, source, at(time)),
-                    expected,
-                    "{name}, at {time} ms"
-                );
-            }
+    fn nothing_of_another_address_is_echoed_or_pressed() {
+        let mut session = learnt(SIGNALLED);
+        for (name, source) in [("another IP", OTHER), ("another port", MOVED)] {
+            assert_eq!(echoed_to(&mut session, source, at(20)), None, "{name}");
+            let mut pressed = rtp(101, 1, 800, 7);
+            pressed.truncate(12);
+            pressed.extend([5, 10, 0, 160]);
+            receive(&mut session, &mut pressed, source, at(20));
+            assert_eq!(session.take_digit(), None, "{name}");
         }
+        assert!(echoed_to(&mut session, SIGNALLED, at(40)).is_some());
+    }
+
+    #[test]
+    fn no_more_than_sixty_packets_a_second_are_sent() {
+        let mut session = learnt(SIGNALLED);
+        let mut sent = |milliseconds: std::ops::Range<u64>| {
+            milliseconds
+                .filter(|time| echoed_to(&mut session, SIGNALLED, at(*time)).is_some())
+                .count()
+        };
+        // One was sent when the peer was learnt.
+        assert_eq!(sent(1..1_000), PER_SECOND - 1);
+        assert_eq!(sent(1_000..2_000), PER_SECOND);
+        let paced: usize = (3_000..5_000)
+            .step_by(20)
+            .map(|time| sent(time..time + 1))
+            .sum();
+        assert_eq!(paced, 100, "a stream of 20 ms passes whole");
     }
 
     #[test]
@@ -369,11 +391,9 @@ mod tests {
             ("no RTP", b"OPTIONS sip:a SIP/2.0".to_vec(), false),
         ];
         for (name, mut octets, is_echoed) in cases {
-            let mut session = negotiated(SIGNALLED);
+            let mut session = learnt(SIGNALLED);
             assert_eq!(
-                session
-                    .receive(&mut octets, address(SIGNALLED), at(0))
-                    .is_some(),
+                receive(&mut session, &mut octets, SIGNALLED, at(0)).is_some(),
                 is_echoed,
                 "{name}"
             );
@@ -385,10 +405,11 @@ mod tests {
         let mut session = Session::new(1, 0);
         assert_eq!(echoed_to(&mut session, SIGNALLED, at(0)), None);
         for held in ["0.0.0.0:4000", "192.0.2.1:0", "[::]:4000"] {
-            session.negotiate(address(held), 8, None, at(0));
+            session.negotiate(agreed(held), at(0));
             assert_eq!(echoed_to(&mut session, SIGNALLED, at(0)), None, "{held}");
         }
-        session.negotiate(address(SIGNALLED), 8, None, at(0));
+        session.negotiate(agreed(SIGNALLED), at(0));
+        learn(&mut session, SIGNALLED, at(0));
         assert_eq!(
             echoed_to(&mut session, SIGNALLED, at(0)).as_deref(),
             Some(SIGNALLED)
@@ -396,25 +417,28 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_moves_is_heard_at_its_new_place() {
-        let mut session = negotiated(SIGNALLED);
-        assert!(echoed_to(&mut session, NATTED, at(0)).is_some());
-        session.negotiate(address("192.0.2.1:5000"), 8, None, at(10));
+    fn a_peer_that_moves_is_learnt_anew() {
+        let mut session = learnt(SIGNALLED);
+        session.negotiate(agreed(SIGNALLED), at(10));
         assert!(
-            echoed_to(&mut session, STRANGER, at(20)).is_some(),
-            "the first to be heard"
+            echoed_to(&mut session, SIGNALLED, at(20)).is_some(),
+            "a re-INVITE that changes nothing interrupts nothing"
         );
-        session.negotiate(address("192.0.2.1:5000"), 0, None, at(30));
-        assert_eq!(
-            echoed_to(&mut session, NATTED, at(40)),
-            None,
-            "another codec is no other place"
-        );
+        session.negotiate(agreed(MOVED), at(30));
+        assert_eq!(echoed_to(&mut session, SIGNALLED, at(40)), None);
+        learn(&mut session, MOVED, at(50));
+        session.negotiate(agreed(OTHER), at(60));
+        assert_eq!(echoed_to(&mut session, MOVED, at(70)), None);
+        learn(&mut session, OTHER, at(80));
     }
 
     #[test]
     fn the_stream_sent_has_no_seam() {
         let mut session = negotiated(SIGNALLED);
+        for sequence in 65_531..65_534 {
+            let mut octets = rtp(8, sequence, 0, 7);
+            assert_eq!(receive(&mut session, &mut octets, SIGNALLED, at(0)), None);
+        }
         // Milliseconds; sequence, timestamp and SSRC that came; sequence, timestamp and marker that left.
         let cases = [
             ("the first", 0, (65_534, 1_000, 7), (1, 0, true)),
@@ -437,9 +461,7 @@ mod tests {
         ];
         for (name, time, (sequence, timestamp, ssrc), expected) in cases {
             let mut octets = rtp(8, sequence, timestamp, ssrc);
-            let (_, echo) = session
-                .receive(&mut octets, address(SIGNALLED), at(time))
-                .expect(name);
+            let (_, echo) = receive(&mut session, &mut octets, SIGNALLED, at(time)).expect(name);
             let header = Packet::read(echo).expect(name).header;
             assert_eq!(
                 (header.sequence, header.timestamp, header.marker),
@@ -463,14 +485,19 @@ mod tests {
             !session.report_silence(PATIENCE, at(3_600_000)),
             "nobody is expected before negotiation"
         );
-        session.negotiate(address(SIGNALLED), 8, None, at(0));
+        session.negotiate(agreed(SIGNALLED), at(0));
         assert!(!session.report_silence(PATIENCE, at(29_999)));
         assert!(session.report_silence(PATIENCE, at(30_000)));
         assert!(!session.report_silence(PATIENCE, at(90_000)), "once");
-        assert!(echoed_to(&mut session, SIGNALLED, at(90_000)).is_some());
+        assert_eq!(echoed_to(&mut session, OTHER, at(90_000)), None);
+        assert!(
+            !session.report_silence(PATIENCE, at(119_999)),
+            "another address isn't the peer"
+        );
+        learn(&mut session, SIGNALLED, at(90_000));
         assert!(!session.report_silence(PATIENCE, at(119_999)));
         assert!(session.report_silence(PATIENCE, at(120_000)), "and again");
-        session.negotiate(address("0.0.0.0:9"), 8, None, at(130_000));
+        session.negotiate(agreed("0.0.0.0:9"), at(130_000));
         assert!(
             !session.report_silence(PATIENCE, at(999_000)),
             "a peer on hold is not missed"

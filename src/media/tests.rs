@@ -18,7 +18,8 @@ fn loopback(test: u8) -> IpAddr {
 fn media(test: u8, ports: RangeInclusive<u16>) -> EchoMedia {
     let settings = Settings {
         ports,
-        ip: loopback(test),
+        ips: vec![loopback(test)],
+        own: Vec::new(),
         silence: Duration::from_secs(30),
         workers: 2,
     };
@@ -33,6 +34,16 @@ fn peer(test: u8) -> UdpSocket {
     socket
 }
 
+fn agreed(remote: SocketAddr, telephone_event: Option<u8>) -> Agreed {
+    Agreed {
+        remote,
+        payload: 8,
+        telephone_event,
+        sources: [remote.ip(); 2],
+        from_any: false,
+    }
+}
+
 fn packet(sequence: u8) -> [u8; 14] {
     [0x80, 8, 0, sequence, 0, 0, 0, 0, 1, 2, 3, 4, 0xde, 0xad]
 }
@@ -40,13 +51,18 @@ fn packet(sequence: u8) -> [u8; 14] {
 #[test]
 fn what_a_peer_sends_comes_back() {
     let media = media(1, 20_000..=20_009);
+    assert_eq!(media.ports.bound(), 0, "no call, no port");
     let peers: Vec<_> = (0..4_u64).map(|key| (key, peer(1))).collect();
     for (key, peer) in &peers {
-        let ours = media.open(*key).unwrap();
-        assert_eq!(media.open(*key), Some(ours), "opening twice is once");
-        media.update(*key, peer.local_addr().unwrap(), 8, None, now());
-        // More than one turn's worth, so that a socket left half read is come back to.
-        for sequence in 0..40 {
+        let ours = media.open(*key, loopback(1)).unwrap();
+        assert_eq!(
+            media.open(*key, loopback(1)),
+            Some(ours),
+            "opening twice is once"
+        );
+        media.update(*key, agreed(peer.local_addr().unwrap(), None), now());
+        // More than one turn's worth, so that a socket left half read is come back to; the first three are echoed to nobody.
+        for sequence in 0..43 {
             peer.send_to(&packet(sequence), ours).unwrap();
         }
     }
@@ -56,7 +72,7 @@ fn what_a_peer_sends_comes_back() {
             let (length, from) = peer.recv_from(&mut echo).unwrap();
             assert_eq!(
                 (Some(from), &echo[12..length]),
-                (media.open(*key), [0xde, 0xad].as_slice())
+                (media.open(*key, loopback(1)), [0xde, 0xad].as_slice())
             );
         }
     }
@@ -65,28 +81,50 @@ fn what_a_peer_sends_comes_back() {
 #[test]
 fn ports_run_out_and_come_back_even_ones_first() {
     let media = media(2, 20_001..=20_006);
-    let ports: Vec<u16> = (0..6).map(|key| media.open(key).unwrap().port()).collect();
+    let open = |key| media.open(key, loopback(2)).map(|address| address.port());
+    let ports: Vec<u16> = (0..6).filter_map(open).collect();
     assert_eq!(ports, [20_002, 20_004, 20_006, 20_001, 20_003, 20_005]);
-    assert_eq!(media.open(6), None);
+    assert_eq!(open(6), None);
     assert_eq!(media.open_calls(), 6);
     media.close(4);
     media.close(4);
-    assert_eq!(media.open(6).map(|address| address.port()), Some(20_003));
-    assert_eq!(media.open(7), None);
+    assert_eq!(open(6), Some(20_003));
+    assert_eq!(open(7), None);
+}
+
+#[test]
+fn each_call_has_a_port_at_the_address_it_asks_for() {
+    let media = media(9, 20_002..=20_004);
+    let here = |key| media.open(key, loopback(9));
+    let there = |key| media.open(key, loopback(10));
+    let at = |ip, port| Some(SocketAddr::new(ip, port));
+    assert_eq!(here(1), at(loopback(9), 20_002));
+    assert_eq!(there(2), at(loopback(10), 20_004));
+    media.close(1);
+    assert_eq!(
+        here(3),
+        at(loopback(9), 20_002),
+        "a free socket is used again"
+    );
+    media.close(3);
+    assert_eq!(there(4), at(loopback(10), 20_003));
+    assert_eq!(
+        there(5),
+        at(loopback(10), 20_002),
+        "the last free port moves to the address"
+    );
+    assert_eq!(there(6), None);
 }
 
 #[test]
 fn a_port_of_another_program_is_passed_over() {
     let taken = UdpSocket::bind((loopback(3), 20_002)).unwrap();
     let media = media(3, 20_002..=20_003);
-    assert_eq!(media.open(1).map(|address| address.port()), Some(20_003));
-    assert_eq!(media.open(2), None);
+    let open = |key| media.open(key, loopback(3)).map(|address| address.port());
+    assert_eq!(open(1), Some(20_003));
+    assert_eq!(open(2), None);
     drop(taken);
-    assert_eq!(
-        media.open(2).map(|address| address.port()),
-        Some(20_002),
-        "once it is free it is used"
-    );
+    assert_eq!(open(2), Some(20_002), "once it is free it is used");
 }
 
 #[test]
@@ -107,7 +145,8 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
     for (name, ip, expected) in cases {
         let settings = Settings {
             ports: 20_002..=20_002,
-            ip,
+            ips: vec![ip],
+            own: Vec::new(),
             silence: Duration::from_secs(30),
             workers: 1,
         };
@@ -118,10 +157,10 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
 }
 
 #[test]
-fn more_calls_than_the_first_stock_are_served() {
+fn a_load_that_has_ended_leaves_few_sockets() {
     let media = media(5, 20_000..=21_999);
     let ports: std::collections::HashSet<u16> = (0..1_500)
-        .map(|key| media.open(key).unwrap().port())
+        .map(|key| media.open(key, loopback(5)).unwrap().port())
         .collect();
     assert_eq!((ports.len(), media.open_calls()), (1_500, 1_500));
     for key in 0..1_500 {
@@ -130,11 +169,7 @@ fn more_calls_than_the_first_stock_are_served() {
     for _ in 0..100 {
         media.ports.shrink();
     }
-    assert_eq!(
-        (media.open_calls(), media.ports.bound()),
-        (0, 512),
-        "a load that ended leaves the stock alone"
-    );
+    assert_eq!((media.open_calls(), media.ports.bound()), (0, ports::KEPT));
 }
 
 #[test]
@@ -142,7 +177,8 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
     let (reports, silent) = mpsc::channel();
     let settings = Settings {
         ports: 20_000..=20_001,
-        ip: loopback(6),
+        ips: vec![loopback(6)],
+        own: Vec::new(),
         silence: Duration::ZERO,
         workers: 1,
     };
@@ -152,14 +188,9 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
         || Moment::from_secs(3_600 * HOURS.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let report = move |key, news| reports.send((key, news)).unwrap_or_default();
     let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), clock, report).unwrap();
-    let ours = media.open(77).unwrap();
-    media.update(
-        77,
-        "192.0.2.1:4000".parse().unwrap(),
-        8,
-        None,
-        Moment::default(),
-    );
+    let ours = media.open(77, loopback(6)).unwrap();
+    let remote = "192.0.2.1:4000".parse().unwrap();
+    media.update(77, agreed(remote, None), Moment::default());
     // Anything that arrives wakes the worker.
     peer(6).send_to(b"?", ours).unwrap();
     let told = silent.recv_timeout(Duration::from_secs(5));
@@ -171,16 +202,17 @@ fn a_key_is_told_with_its_call() {
     let (reports, pressed) = mpsc::channel();
     let settings = Settings {
         ports: 20_000..=20_001,
-        ip: loopback(8),
+        ips: vec![loopback(8)],
+        own: Vec::new(),
         silence: Duration::from_secs(30),
         workers: 1,
     };
     let report = move |key, news| reports.send((key, news)).unwrap_or_default();
     let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
-    let (ours, peer) = (media.open(5).unwrap(), peer(8));
-    media.update(5, peer.local_addr().unwrap(), 8, Some(101), now());
+    let (ours, peer) = (media.open(5, loopback(8)).unwrap(), peer(8));
+    media.update(5, agreed(peer.local_addr().unwrap(), Some(101)), now());
     let mut key = [0x80, 101, 0, 1, 0, 0, 3, 32, 1, 2, 3, 4, 7, 10, 1, 64];
-    for sequence in 1..4 {
+    for sequence in 1..7 {
         key[3] = sequence;
         peer.send_to(&key, ours).unwrap();
     }
@@ -198,14 +230,15 @@ fn the_last_handle_dropped_ends_the_threads() {
     let (held, ended) = mpsc::channel::<u64>();
     let settings = Settings {
         ports: 20_000..=20_001,
-        ip: loopback(7),
+        ips: vec![loopback(7)],
+        own: Vec::new(),
         silence: Duration::ZERO,
         workers: 2,
     };
     let report = move |key, _| held.send(key).expect("nobody is silent");
     let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, report).unwrap();
     drop(media.clone());
-    assert!(media.open(1).is_some());
+    assert!(media.open(1, loopback(7)).is_some());
     assert_eq!(
         ended.try_recv(),
         Err(mpsc::TryRecvError::Empty),

@@ -9,12 +9,12 @@ use mio::{Events, Poll};
 use trunkline_sip::moment::Moment;
 
 use super::News;
-use super::ports::{Ports, WAKER};
+use super::ports::Ports;
 
 /// Packets read from one socket before the others have their turn.
 const TURN: usize = 16;
 
-/// How often a worker looks for silence and after the stock.
+/// How often a worker looks for silence and gives back sockets.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// Longer packets are no audio of a telephone call.
@@ -96,9 +96,6 @@ impl Worker {
     }
 
     fn handle_event(&mut self, event: &Event, buffer: &mut [u8; LONGEST], now: Moment) {
-        if event.token() == WAKER {
-            return self.fill();
-        }
         let Ok(port) = u16::try_from(event.token().0) else {
             return;
         };
@@ -110,7 +107,8 @@ impl Worker {
     }
 
     fn serve(&mut self, port: u16, buffer: &mut [u8; LONGEST], now: Moment) -> Turn {
-        let mut port = self.ports.port(port);
+        let ports = Arc::clone(&self.ports);
+        let mut port = ports.port(port);
         let (Some(socket), mut session) = port.parts() else {
             return Turn::Emptied;
         };
@@ -124,7 +122,10 @@ impl Worker {
             let echo = session
                 .as_deref_mut()
                 .filter(|_| length < LONGEST)
-                .and_then(|session| session.receive(&mut buffer[..length], source, now));
+                .and_then(|session| {
+                    let is_ours = |address| ports.is_ours(address);
+                    session.receive(&mut buffer[..length], source, is_ours, now)
+                });
             match echo {
                 // A packet that can't be sent is lost, as RTP is.
                 Some((to, octets)) if socket.send_to(octets, to).is_ok() => {
@@ -149,7 +150,6 @@ impl Worker {
         self.publish();
         if self.index == 0 {
             self.ports.shrink();
-            self.fill();
         }
     }
 
@@ -161,15 +161,6 @@ impl Worker {
         session
             .report_silence(self.silence, now)
             .then(|| session.key())
-    }
-
-    /// One worker binds for all.
-    fn fill(&self) {
-        if self.index == 0
-            && let Err(error) = self.ports.fill()
-        {
-            tracing::warn!(%error, bound = self.ports.bound(), "no more RTP sockets can be bound");
-        }
     }
 
     fn publish(&mut self) {

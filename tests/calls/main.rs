@@ -20,6 +20,7 @@ mod health;
 mod held;
 mod letter;
 mod loops;
+mod media;
 mod names;
 mod outbound;
 mod proxied;

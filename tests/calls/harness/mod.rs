@@ -12,6 +12,7 @@ pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod referred;
 mod sipp;
+pub(crate) mod talker;
 pub(crate) mod tls;
 mod trace;
 

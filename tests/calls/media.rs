@@ -1,0 +1,195 @@
+//! RTP that ends here: whose packets the echo agent takes, where it sends, and what its SDP says.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use serde_json::Value;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::harness::http;
+use crate::harness::process::free_range;
+use crate::harness::talker::{Rtp, Talker, offer, packet};
+use crate::harness::{Daemon, Deadline, House};
+
+/// The caller.
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+/// Neither the caller nor the daemon.
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+
+/// Its own address as a caller behind NAT knows it.
+const PRIVATE: &str = "10.99.0.7:4000";
+
+fn serve() -> Daemon {
+    let house = House::new();
+    house.dedicate(&PEER.to_string());
+    house.serve()
+}
+
+fn call(daemon: &Daemon, sdp: &str) -> (Talker, SocketAddr) {
+    let (talker, answer) = Talker::call(PEER, daemon.sip(), &daemon.house.first_number, sdp);
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let media = answer.media();
+    (talker, media)
+}
+
+#[test]
+fn a_forged_packet_starts_nothing_between_two_calls() {
+    let Some(forger) = Forger::new() else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "raw sockets are needed, which only root has"
+        );
+        eprintln!("SKIPPED: forging a source address takes a raw socket, which only root has");
+        return;
+    };
+    let daemon = serve();
+    // What the callers signal is this machine's address, so that the other call's port is at the IP of a peer.
+    let here: SocketAddr = (Ipv4Addr::LOCALHOST, 9).into();
+    let (_one, first) = call(&daemon, &offer(here));
+    let (_other, second) = call(&daemon, &offer(here));
+    let (_honest, third) = call(&daemon, &offer(here));
+    for sequence in 0..40 {
+        forger.send(first, second, &packet(0, sequence, 1, &[0xff; 160]));
+        forger.send(second, first, &packet(0, sequence, 2, &[0xff; 160]));
+    }
+    let honest = Rtp::new(PEER);
+    assert!(
+        honest.converse(third).is_some(),
+        "the honest peer is served"
+    );
+    let echoed = |daemon: &Daemon| {
+        let page = http::get(daemon.house.http, "/metrics", None)
+            .expect("metrics")
+            .1;
+        let line = page.lines().find(|line| {
+            line.starts_with("trunkline_media_packets_total") && line.contains("echoed")
+        });
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+    };
+    // The counters are published once a second.
+    let counted = Deadline::after(Duration::from_secs(10))
+        .poll(|| echoed(&daemon).filter(|count| *count > 0.0));
+    let counted = counted.expect("what the honest peer was sent is counted");
+    assert!(counted < 20.0, "{counted} packets were echoed");
+}
+
+#[test]
+fn audio_and_keys_are_taken_from_the_callers_address_alone() {
+    let daemon = serve();
+    daemon.destination("Sales", "phone", "+442071838751");
+    let honest = Rtp::new(PEER);
+    let (talker, media) = call(&daemon, &offer(honest.address()));
+    let attacker = Rtp::new(OTHER);
+    for _ in 0..20 {
+        attacker.speak(media);
+        attacker.press(media, 1);
+    }
+    let heard = honest.converse(media);
+    assert_eq!(
+        heard,
+        Some(media),
+        "the honest peer is served, from the port that SDP names"
+    );
+    for _ in 0..20 {
+        attacker.speak(media);
+        attacker.press(media, 1);
+        honest.speak(media);
+        assert!(honest.hears().is_some());
+    }
+    assert_eq!(attacker.hears(), None, "nothing is sent to another address");
+    assert_eq!(daemon.calls()[0]["transfer"], Value::Null, "no key counts");
+    honest.press(media, 1);
+    let referred = talker
+        .asked("REFER")
+        .expect("the caller's own key transfers");
+    assert!(referred.contains("442071838751"), "{referred}");
+}
+
+#[test]
+fn peers_behind_nat_and_those_that_move_are_heard() {
+    let daemon = serve();
+    let (talker, media) = call(&daemon, &offer(PRIVATE.parse().expect("an address")));
+    let first = Rtp::new(PEER);
+    assert_eq!(
+        first.converse(media),
+        Some(media),
+        "the source of its signalling"
+    );
+
+    let second = Rtp::new(PEER);
+    let moved = talker.offer(&offer(second.address()));
+    assert_eq!(
+        (moved.status, moved.media()),
+        (200, media),
+        "{}",
+        moved.text
+    );
+    assert_eq!(
+        second.converse(media),
+        Some(media),
+        "the port that a re-INVITE names"
+    );
+
+    // The NAT forgets the mapping and makes another one; the signalling knows nothing of it.
+    let third = Rtp::new(PEER);
+    assert_eq!(
+        third.converse(media),
+        Some(media),
+        "another port, once the first is silent"
+    );
+}
+
+#[test]
+fn ports_are_bound_when_calls_need_them_and_run_out_as_503() {
+    let range = free_range(2);
+    let house = House::new().set(
+        "TRUNKLINE__MEDIA__RTP_PORTS",
+        &format!("{range}-{}", range + 1),
+    );
+    house.dedicate(&PEER.to_string());
+    let daemon = house.serve();
+    let is_bound = |port| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_err();
+    assert!(!is_bound(range) && !is_bound(range + 1), "no call, no port");
+    let honest = Rtp::new(PEER);
+    let (_one, first) = call(&daemon, &offer(honest.address()));
+    let (_other, second) = call(&daemon, &offer(honest.address()));
+    assert!(is_bound(range) && is_bound(range + 1));
+    let number = &daemon.house.first_number;
+    let (_, refused) = Talker::call(PEER, daemon.sip(), number, &offer(honest.address()));
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    assert!(refused.header("Retry-After").is_some(), "{}", refused.text);
+    for media in [first, second] {
+        assert_eq!(
+            honest.converse(media),
+            Some(media),
+            "calls that are up go on"
+        );
+    }
+}
+
+/// Sends UDP from addresses that aren't its own.
+struct Forger(Socket);
+
+impl Forger {
+    fn new() -> Option<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(255))).ok()?;
+        Some(Self(socket))
+    }
+
+    fn send(&self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
+        let (IpAddr::V4(source), IpAddr::V4(target)) = (from.ip(), to.ip()) else {
+            panic!("IPv4 only");
+        };
+        let length = u16::try_from(8 + payload.len()).expect("a short packet");
+        // The kernel fills in length and checksum of the IP header; that of UDP may be absent.
+        let mut octets = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
+        octets.extend(source.octets());
+        octets.extend(target.octets());
+        for word in [from.port(), to.port(), length, 0] {
+            octets.extend(word.to_be_bytes());
+        }
+        octets.extend(payload);
+        self.0.send_to(&octets, &to.into()).expect("it is sent");
+    }
+}
