@@ -33,6 +33,9 @@ pub enum Refusal {
     /// Loopback or link-local, as the source of calls, and not in `sip.allow_private_peers`.
     #[error("is a loopback or link-local address that sip.allow_private_peers doesn't list")]
     Near,
+    /// In `sip.reserved_peers`.
+    #[error("is reserved by the operator (sip.reserved_peers)")]
+    Reserved,
     /// Too many sources of calls for a tenant to enter.
     #[error(
         "is one of too many addresses for a tenant: at most 1,024 IPv4 addresses and an IPv6 /48"
@@ -47,6 +50,7 @@ impl Refusal {
             Self::NoHost => "no_host_address",
             Self::Own => "own_address",
             Self::Private | Self::Near => "private_address",
+            Self::Reserved => "reserved_peer",
             Self::Wide => "too_many_addresses",
         }
     }
@@ -70,7 +74,44 @@ pub struct AddressPolicy {
     listeners: Vec<SocketAddr>,
     /// Addresses of this machine, for listeners that are bound to all of them.
     local: Vec<IpAddr>,
+    /// Peers that know this node by its address.
+    reserved: Vec<ReservedPeer>,
     enforce: Enforce,
+}
+
+/// A peer that no tenant may name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReservedPeer {
+    /// Addresses.
+    Network(IpNet),
+    /// A name, in lower case.
+    Host(Box<str>),
+}
+
+impl std::str::FromStr for ReservedPeer {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+        Ok(match text.parse::<IpNet>().ok().or_else(address) {
+            Some(network) => Self::Network(canonical(network)),
+            None => Self::Host(text.trim_end_matches('.').to_ascii_lowercase().into()),
+        })
+    }
+}
+
+/// Why a host that a tenant writes is refused before anything is looked up.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HostFault {
+    /// Its address is never contacted.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// A number, or an IPv4 address within an IPv6 one.
+    #[error("is another spelling of an IP address: write an IPv4 address as 192.0.2.1")]
+    Spelling,
+    /// `localhost`, where loopback isn't listed.
+    #[error("is this machine, which sip.allow_private_peers doesn't list")]
+    Localhost,
 }
 
 impl AddressPolicy {
@@ -86,8 +127,69 @@ impl AddressPolicy {
             allowed,
             listeners,
             local,
+            reserved: Vec::new(),
             enforce,
         }
+    }
+
+    /// The same, without `reserved` for tenants.
+    #[must_use]
+    pub fn reserving(self, reserved: Vec<ReservedPeer>) -> Self {
+        Self { reserved, ..self }
+    }
+
+    /// Judges a host as a tenant writes it, an IPv6 address with or without brackets. What a name resolves to is judged when it is called.
+    ///
+    /// # Errors
+    /// Why it can never be reached.
+    pub fn examine_host(&self, host: &str, port: u16) -> Result<(), HostFault> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let examine = |ip: IpAddr| {
+            let address = SocketAddr::new(ip, port);
+            self.examine(address).map_err(HostFault::Refused)
+        };
+        match host.parse::<IpAddr>() {
+            Ok(IpAddr::V6(ip)) if ip.to_canonical().is_ipv4() => return Err(HostFault::Spelling),
+            Ok(ip) => return examine(ip),
+            Err(_) => {}
+        }
+        let name = host.trim_end_matches('.').to_ascii_lowercase();
+        if name == "localhost" || name.ends_with(".localhost") {
+            let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            let is_listed = loopback.into_iter().any(|ip| examine(ip).is_ok());
+            return if is_listed {
+                Ok(())
+            } else {
+                Err(HostFault::Localhost)
+            };
+        }
+        let last = name.rsplit('.').next().unwrap_or_default();
+        let is_hex = last
+            .strip_prefix("0x")
+            .is_some_and(|digits| digits.bytes().all(|octet| octet.is_ascii_hexdigit()));
+        if is_hex || (!last.is_empty() && last.bytes().all(|octet| octet.is_ascii_digit())) {
+            return Err(HostFault::Spelling);
+        }
+        if self.reserves_name(&name) {
+            return Err(HostFault::Refused(Refusal::Reserved));
+        }
+        Ok(())
+    }
+
+    /// Whether a name is in `sip.reserved_peers`.
+    pub fn reserves_name(&self, name: &str) -> bool {
+        let name = name.trim_end_matches('.');
+        self.reserved.iter().any(|reserved| match reserved {
+            ReservedPeer::Host(host) => host.eq_ignore_ascii_case(name),
+            ReservedPeer::Network(_) => false,
+        })
+    }
+
+    fn reserves(&self, ip: IpAddr) -> bool {
+        self.reserved.iter().any(|reserved| match reserved {
+            ReservedPeer::Network(network) => network.contains(&ip),
+            ReservedPeer::Host(_) => false,
+        })
     }
 
     /// Whether `address` may be contacted. Under [`Enforce::Warn`] everything may, and what would be refused is logged.
@@ -120,6 +222,9 @@ impl AddressPolicy {
         if ends.any(|ip| self.is_own(SocketAddr::new(ip, address.port()))) {
             return Err(Refusal::Own);
         }
+        if leads_to.into_iter().flatten().any(|ip| self.reserves(ip)) {
+            return Err(Refusal::Reserved);
+        }
         let is_listed = |ip: IpAddr| self.allowed.iter().any(|network| network.contains(&ip));
         match reach {
             Reach::Public => Ok(()),
@@ -143,6 +248,11 @@ impl AddressPolicy {
 
 /// Sources of calls that a trunk trusts (`allowed_addresses`).
 impl AddressPolicy {
+    /// Whether nothing is refused, only logged.
+    pub fn only_warns(&self) -> bool {
+        self.enforce == Enforce::Warn
+    }
+
     /// Judges a network that the operator's CLI enters: it may be of any size, and must hold an address that can be a caller's.
     ///
     /// # Errors
@@ -407,6 +517,46 @@ mod tests {
             assert_eq!(strict.examine(address), unlisted, "{name}, unlisted");
             assert_eq!(open.examine(address), listed, "{name}, listed");
         }
+    }
+
+    #[test]
+    fn hosts_that_can_never_be_reached_are_known_by_their_spelling() {
+        let policy = policy(&["10.0.0.0/8"], &["0.0.0.0:5060"]).reserving(vec![
+            "carrier.example".parse().unwrap(),
+            "203.0.113.0/24".parse().unwrap(),
+        ]);
+        for host in [
+            "pbx.example.com",
+            "8.8.8.8",
+            "10.1.2.3",
+            "2606:4700::1",
+            "[2606:4700::1]",
+            "a.0xfg",
+        ] {
+            assert_eq!(policy.examine_host(host, 5080), Ok(()), "{host}");
+        }
+        let refused = HostFault::Refused;
+        for (host, fault) in [
+            ("localhost", HostFault::Localhost),
+            ("a.LOCALHOST.", HostFault::Localhost),
+            ("2130706433", HostFault::Spelling),
+            ("0x7f000001", HostFault::Spelling),
+            ("0177.0.0.1", HostFault::Spelling),
+            ("127.1", HostFault::Spelling),
+            ("127.0.0.0x1", HostFault::Spelling),
+            ("[::ffff:8.8.8.8]", HostFault::Spelling),
+            ("127.0.0.1", refused(Refusal::Private)),
+            ("192.168.1.1", refused(Refusal::Private)),
+            ("169.254.169.254", refused(Refusal::Private)),
+            ("224.0.0.1", refused(Refusal::NoHost)),
+            ("0.0.0.0", refused(Refusal::NoHost)),
+            ("203.0.113.9", refused(Refusal::Reserved)),
+            ("Carrier.Example.", refused(Refusal::Reserved)),
+        ] {
+            assert_eq!(policy.examine_host(host, 5080), Err(fault), "{host}");
+        }
+        let own = policy.examine_host("10.0.0.2", 5060);
+        assert_eq!(own, Err(refused(Refusal::Own)));
     }
 
     #[test]

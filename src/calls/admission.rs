@@ -10,7 +10,7 @@ use std::sync::Arc;
 use trunkline_routing::Facts;
 use trunkline_sip::auth::{self, NonceState, Nonces, Part, Policy, Verdict};
 use trunkline_sip::endpoint::Endpoint;
-use trunkline_sip::flow::Flow;
+use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::auth::Credentials;
 use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
@@ -21,6 +21,7 @@ use super::asked::Proof;
 use super::context::{Config, Core};
 use super::effect::{AuthFailure, Effect};
 use super::refusal::Reason;
+use super::sources::{self, Belief};
 use uuid::Uuid;
 
 use crate::directory::blame;
@@ -51,17 +52,59 @@ pub(crate) fn admit(
     let config = Arc::clone(&core.config);
     match auth::credentials(message, &config.realm) {
         Some(credentials) => by_digest(core, endpoint, view, flow, message, &credentials, now),
-        None => by_source(view, flow, message, &config).or_else(|| {
-            if let Some(other) = auth::foreign_credentials(message, &config.realm) {
-                let whose = blame::of_other_realm(view, &other.username_unescaped());
-                failed(core, whose, &other, message, flow, now);
-            } else {
-                core.unanswered.challenged(message, &flow, now);
+        None => match by_source(view, flow, message, &config) {
+            Some(admitted) => match belief(core, endpoint, view, flow, message, &admitted, now) {
+                Belief::Proven => Some(admitted),
+                Belief::Waits => None,
+                Belief::Unproven => {
+                    distrust(core, endpoint, flow, message, now);
+                    None
+                }
+            },
+            None => {
+                if let Some(other) = auth::foreign_credentials(message, &config.realm) {
+                    let whose = blame::of_other_realm(view, &other.username_unescaped());
+                    failed(core, whose, &other, message, flow, now);
+                } else {
+                    core.unanswered.challenged(message, &flow, now);
+                }
+                challenge(core, endpoint, flow, message, false, now);
+                None
             }
-            challenge(core, endpoint, flow, message, false, now);
-            None
-        }),
+        },
     }
+}
+
+/// Whether the source of an INVITE that an allowed address lets in is what it says.
+fn belief(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    view: &View,
+    flow: Flow,
+    message: &Message<'_>,
+    admitted: &Admitted,
+    now: Moment,
+) -> Belief {
+    let source = flow.peer.ip().to_canonical();
+    let may_be_forged = flow.transport == Transport::Udp
+        && admitted.proof == Proof::AllowedAddress
+        && !core.config.addresses.only_warns();
+    if !may_be_forged || view.operator_allows(source, admitted.org.routing.id) {
+        return Belief::Proven;
+    }
+    sources::believe(core, endpoint, flow, message, now)
+}
+
+/// Challenges an INVITE whose source didn't answer.
+pub(crate) fn distrust(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    flow: Flow,
+    message: &Message<'_>,
+    now: Moment,
+) {
+    core.unanswered.challenged(message, &flow, now);
+    challenge(core, endpoint, flow, message, false, now);
 }
 
 /// Whether an INVITE is worth more than a stranger's when there is no time for all: it answers a challenge that was

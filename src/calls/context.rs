@@ -29,6 +29,7 @@ use super::live::LiveCalls;
 use super::outbound::Outbound;
 use super::record::Fact;
 use super::refusal::Reason;
+use super::sources::{ProvenSources, Questions};
 use super::target::{self, Place, Target};
 use super::token::SessionTokens;
 use super::unproven::Unanswered;
@@ -137,6 +138,8 @@ pub struct Core {
     pub(crate) stale: Stale,
     /// Who doesn't answer them at all.
     pub(crate) unanswered: Unanswered,
+    /// Allowed sources that are asked whether they are there.
+    pub(crate) questions: Questions,
     /// Which peers answer.
     pub(crate) health: Arc<Health>,
     scratch: Vec<u8>,
@@ -172,6 +175,7 @@ impl Core {
             bindings: Bindings::new(),
             stale: Stale::default(),
             unanswered: Unanswered::default(),
+            questions: Questions::default(),
             health: Arc::default(),
             scratch: Vec::with_capacity(4096),
         }
@@ -179,7 +183,11 @@ impl Core {
 
     /// When something is due.
     pub(crate) fn next_timeout(&self) -> Option<Moment> {
-        let moments = [self.timers.next_deadline(), self.unanswered.next_timeout()];
+        let moments = [
+            self.timers.next_deadline(),
+            self.unanswered.next_timeout(),
+            self.questions.next_timeout(),
+        ];
         moments.into_iter().flatten().min()
     }
 
@@ -189,6 +197,13 @@ impl Core {
             self.effects.push_back(Effect::Unproven(unproven));
         }
         self.timers.pop(now)
+    }
+
+    /// What is shared of the sources that have answered.
+    #[must_use]
+    pub fn believing(self, proven: Arc<ProvenSources>) -> Self {
+        let questions = Questions::of(proven);
+        Self { questions, ..self }
     }
 
     /// What is shared with whoever watches the peers.
@@ -336,31 +351,6 @@ fn placed_id(node: Node, slot: Slot, mut random: [u8; 16], now: Moment) -> Uuid 
     uuid::Builder::from_unix_timestamp_millis(now.as_millis(), &counter).into_uuid()
 }
 
-/// Bits of a session's id that count how often its call has come back to this deployment.
-const GENERATION: usize = 12;
-const GENERATION_SHIFT: u32 = 6;
-/// The call that comes back for this time is refused.
-pub(crate) const LAST_GENERATION: u8 = 4;
-
-/// The same id with that generation, below [`LAST_GENERATION`].
-fn in_generation(id: Uuid, generation: u8) -> Uuid {
-    let mut octets = id.into_bytes();
-    octets[GENERATION] &= (1 << GENERATION_SHIFT) - 1;
-    octets[GENERATION] |= generation << GENERATION_SHIFT;
-    Uuid::from_bytes(octets)
-}
-
-/// When a session began, as its id says.
-fn began(session: Uuid) -> Option<Moment> {
-    let (seconds, nanos) = session.get_timestamp()?.to_unix();
-    Some(Moment::from_secs(seconds) + Duration::from_nanos(nanos.into()))
-}
-
-/// How often the call of a session had come back.
-fn generation_of(session: Uuid) -> u8 {
-    session.as_bytes()[GENERATION] >> GENERATION_SHIFT
-}
-
 /// The node and the slot that an id of a call carries; `None` for one that was made elsewhere.
 pub fn place_of(id: Uuid) -> Option<(Node, Slot)> {
     let octets = id.as_bytes();
@@ -380,35 +370,6 @@ impl Cx<'_> {
     pub(crate) fn mint_id(&mut self, slot: Slot) -> Uuid {
         let random = self.endpoint.entropy().bits128().to_be_bytes();
         placed_id(self.core.config.node, slot, random, self.now)
-    }
-
-    /// An id for the session of a call that has come back so often.
-    pub(crate) fn mint_session(&mut self, slot: Slot, generation: u8) -> Uuid {
-        in_generation(self.mint_id(slot), generation)
-    }
-
-    /// How often the call of this INVITE has come back: one time more than that of the session whose id it brings, if that is up.
-    pub(crate) fn generation(&self, message: &Message<'_>) -> u8 {
-        let config = &self.core.config;
-        let name = format!("{}-SESSION-ID", config.header_prefix);
-        let text = message
-            .other(&name)
-            .and_then(|id| std::str::from_utf8(id).ok());
-        let Some(session) = text.and_then(|id| Uuid::parse_str(id.trim()).ok()) else {
-            return 0;
-        };
-        let is_up = match place_of(session) {
-            Some((node, _)) if node == config.node => self.core.live.is_up(session),
-            // Its node knows; here it counts for as long as a call may last.
-            Some(_) => began(session).is_some_and(|began| {
-                began <= self.now && self.now.since(began) <= config.max_duration
-            }),
-            None => false,
-        };
-        match is_up {
-            true => generation_of(session) + 1,
-            false => 0,
-        }
     }
 
     /// Writes head lines into a buffer that is used again, and hands them to `send`.

@@ -197,6 +197,7 @@ impl Dial {
                 Some(target) => target,
                 None => match self.callee.places.pop_front() {
                     Some(Place::Known(target)) => target,
+                    Some(place) if place.is_reserved(&cx.core.config.addresses) => continue,
                     Some(Place::Name(wanted)) => {
                         self.resolving = true;
                         let call = self.key;

@@ -18,6 +18,7 @@ mod dial;
 mod dialled;
 mod echo;
 mod effect;
+mod generation;
 pub mod handoff;
 mod hangup;
 pub mod health;
@@ -39,6 +40,7 @@ mod replaces;
 mod secure;
 mod session;
 mod setup;
+pub(crate) mod sources;
 pub mod target;
 pub mod token;
 pub mod transfer;
@@ -172,6 +174,9 @@ impl Calls {
                     call.on_cancel(cx, invite, &message)
                 });
             }
+            Received::StrayAnswer(message) if message.method() == Method::Options => {
+                self.source_answered(endpoint, view, flow, &message, now);
+            }
             // The call goes on, and had acknowledged it for as long as it may be repeated.
             Received::StrayAnswer(message) if self.is_agreed(&message) => {}
             Received::StrayAnswer(message) => {
@@ -226,6 +231,7 @@ impl Calls {
 
     /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, endpoint: &mut Endpoint, now: Moment) {
+        self.distrust_silent(endpoint, now);
         while let Some((key, timer)) = self.core.pop_timer(now) {
             self.with(key, endpoint, now, |call, cx| match timer {
                 CallTimer::Deadline => call.on_deadline(cx),

@@ -33,6 +33,7 @@ use super::record::{Direction, Fact, HangupBy, Started, Status};
 use super::refusal::Reason;
 use super::unanswered::Failure;
 use super::{Calls, Slot as Place};
+use crate::address::NamedBy;
 use crate::directory::view::{OrgView, Runtime, View};
 
 /// A call that somebody has ordered.
@@ -67,6 +68,8 @@ pub(crate) struct Outbound {
     /// Both ends as URIs: the callee's and ours.
     pub(super) parties: [Box<str>; 2],
     pub(super) runtime: Arc<Runtime>,
+    /// Whose word its address is.
+    pub(super) named: NamedBy,
     pub(super) krisp: bool,
     pub(super) contact: ContactState,
     pub(super) ringing_timeout: Duration,
@@ -190,6 +193,7 @@ impl Calls {
         let outbound = Outbound {
             parties,
             runtime,
+            named: org.named_by(order.agent),
             krisp: org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled),
             contact: ContactState::Pending,
             ringing_timeout: order.ringing_timeout,
@@ -418,7 +422,8 @@ impl Call {
         let token = cx.core.config.session_tokens.mint(self.org, self.session);
         let mut setup = Setup::new(&invite, contact, token);
         setup.krisp = outbound.krisp;
-        setup.add_targets(&outbound.runtime, &cx.core.config, self.agent, self.org);
+        let runtime = (&*outbound.runtime, outbound.named);
+        setup.add_targets(runtime, &cx.core.config, self.agent, self.org);
         self.joining = Some(Box::new(Joining::with(offer)));
         self.setup = Some(Box::new(setup));
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);

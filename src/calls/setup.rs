@@ -22,9 +22,10 @@ use super::asked::{Asked, Proof};
 use super::call::{
     Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker, Theirs,
 };
-use super::context::{CallTimer, Config, Core, Cx, LAST_GENERATION, allows, lacks_refer};
+use super::context::{CallTimer, Config, Core, Cx, allows, lacks_refer};
 use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
+use super::generation::LAST_GENERATION;
 use super::limits::{Claim, Full, Permit};
 use super::record::{Direction, Ended, Fact, HangupBy, Started};
 use super::refusal::Reason;
@@ -340,7 +341,8 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let token = tokens.mint(org.routing.id, self.session);
         let mut setup = Setup::new(self.message, contact, token);
         setup.krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
-        setup.add_targets(&runtime, &cx.core.config, agent, org.routing.id);
+        let named = org.named_by(agent);
+        setup.add_targets((&runtime, named), &cx.core.config, agent, org.routing.id);
         if contact == ContactState::Pending {
             setup.contact_timer = Some(cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
         }
@@ -512,7 +514,7 @@ impl Setup {
 
     pub(crate) fn add_targets(
         &mut self,
-        runtime: &Runtime,
+        (runtime, named): (&Runtime, NamedBy),
         config: &Config,
         agent: Uuid,
         org: Uuid,
@@ -528,13 +530,14 @@ impl Setup {
         self.failover_on = failover_on.as_slice().into();
         let named = match *runtime == *config.default_runtime {
             true => NamedBy::Operator,
-            false => NamedBy::Tenant,
+            false => named,
         };
         self.named = named;
         for template in std::iter::once(uri).chain(fallbacks) {
             let uri = target::fill(template, agent, org);
             self.hosts.extend(target::host_of(uri.as_bytes()));
             let place = target::place(&uri).map(|place| place.named(named));
+            let place = place.filter(|place| !place.is_reserved(&config.addresses));
             self.names.extend(place);
         }
     }

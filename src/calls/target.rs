@@ -9,7 +9,7 @@ use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use crate::address::NamedBy;
+use crate::address::{AddressPolicy, NamedBy};
 
 /// One place to try: the Request-URI to send and the address to send it to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +56,16 @@ impl Place {
         match self {
             Self::Known(target) => &target.uri,
             Self::Name(wanted) => &wanted.uri,
+        }
+    }
+
+    /// Whether it is a name that a tenant may not write.
+    pub fn is_reserved(&self, addresses: &AddressPolicy) -> bool {
+        match self {
+            Self::Name(wanted) if wanted.named == NamedBy::Tenant => {
+                addresses.reserves_name(&wanted.host)
+            }
+            Self::Name(_) | Self::Known(_) => false,
         }
     }
 

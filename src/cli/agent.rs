@@ -322,7 +322,11 @@ impl Command {
                     ..named(name)
                 };
                 let org = org.id(&store).await?;
-                output.one(&AgentView::from(agents.create(org, &new, now()).await?));
+                let made = agents.create(org, &new, now()).await?;
+                if made.runtime.is_some() {
+                    agents.trust_runtime(org, made.id, now()).await?;
+                }
+                output.one(&AgentView::from(made));
             }
             Self::List { org, output } => {
                 let listed = agents.list(org.id(&store).await?).await?;
@@ -350,9 +354,11 @@ impl Command {
                     ..AgentChange::default()
                 };
                 let org = org.id(&store).await?;
-                output.one(&AgentView::from(
-                    agents.update(org, agent, &change, now()).await?,
-                ));
+                let changed = agents.update(org, agent, &change, now()).await?;
+                if matches!(change.runtime, Some(Some(_))) {
+                    agents.trust_runtime(org, agent, now()).await?;
+                }
+                output.one(&AgentView::from(changed));
             }
             Self::Delete { agent, org, output } => {
                 agents.delete(org.id(&store).await?, agent, now()).await?;

@@ -8,7 +8,7 @@ use figment::value::Value;
 use ipnet::IpNet;
 use trunkline_sip::flow::Transport;
 
-use crate::address::Enforce;
+use crate::address::{Enforce, ReservedPeer};
 
 use super::host::{HostPort, own_address};
 use super::http::network;
@@ -71,6 +71,8 @@ pub struct Sip {
     pub nameservers: Vec<SocketAddr>,
     /// Loopback, link-local and private addresses that tenants and messages may name; absent: none.
     pub allow_private_peers: Option<Vec<IpNet>>,
+    /// Peers that know this node by its address: no tenant may name them.
+    pub reserved_peers: Vec<ReservedPeer>,
     /// Whether an address that may not be named is refused or only logged.
     pub enforce_peers: Enforce,
     /// Round-trip estimate (RFC 3261 §17.1.1.1).
@@ -133,6 +135,7 @@ impl Sip {
             min_se_s: section.number("min_se_s", 90..=86_400).unwrap_or(90),
             nameservers: section.list("nameservers", nameserver).unwrap_or_default(),
             allow_private_peers: section.list("allow_private_peers", network),
+            reserved_peers: section.list("reserved_peers", reserved).unwrap_or_default(),
             enforce_peers: section
                 .word(
                     "enforce_peers",
@@ -277,6 +280,19 @@ fn nameserver(entry: &Entry) -> Result<SocketAddr, String> {
     with_port
         .or_else(|_| bare())
         .map_err(|_| format!("{text:?} is no address such as 192.0.2.53 or 192.0.2.53:53"))
+}
+
+/// A host, an address or a CIDR block.
+fn reserved(entry: &Entry) -> Result<ReservedPeer, String> {
+    let text = entry.text()?;
+    let is_host = text
+        .parse::<HostPort>()
+        .is_ok_and(|host| host.port.is_none());
+    if !is_host && text.parse::<IpNet>().is_err() {
+        return Err(format!("{text:?} is no host, no address and no CIDR block"));
+    }
+    text.parse()
+        .map_err(|error: std::convert::Infallible| match error {})
 }
 
 /// Text that goes into a header as it stands.

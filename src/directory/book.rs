@@ -37,6 +37,7 @@ struct Entry {
     dedicated: Vec<IpNet>,
     allowed: Vec<IpNet>,
     allowed_near: Vec<IpNet>,
+    operators: Vec<IpNet>,
 }
 
 impl Book {
@@ -112,6 +113,7 @@ impl Book {
             dedicated: all(|entry| &entry.dedicated).collect(),
             allowed: all(|entry| &entry.allowed).collect(),
             allowed_near: all(|entry| &entry.allowed_near).collect(),
+            operators: all(|entry| &entry.operators).collect(),
         }
     }
 
@@ -128,6 +130,7 @@ impl Book {
             org: Arc::new(OrgView {
                 routing: routing(rows),
                 runtimes: self.runtimes(rows),
+                operators_runtimes: operators_runtimes(rows),
                 trunk: trunk.map(trunk_view),
                 ways_out: ways_out(rows, &outbound),
                 outbound,
@@ -139,6 +142,9 @@ impl Book {
             dedicated: rows.dedicated.clone(),
             allowed,
             allowed_near,
+            operators: trunk
+                .map(|trunk| trunk.operator_addresses.clone())
+                .unwrap_or_default(),
         }
     }
 
@@ -197,6 +203,15 @@ fn report_sources(rows: &[OrgRows], policy: &AddressPolicy) {
     for (org, (network, refusal)) in rows.iter().flat_map(of_org).take(REPORTED) {
         tracing::warn!(org.id = %org, %network, reason = refusal.code(), "allowed_addresses of a trunk: the network {refusal}");
     }
+}
+
+/// Agents whose runtime the operator's command line set.
+fn operators_runtimes(rows: &OrgRows) -> HashSet<Uuid> {
+    let set = rows
+        .agents
+        .iter()
+        .filter(|agent| agent.runtime_by_operator == Some(true));
+    set.map(|agent| agent.id).collect()
 }
 
 fn touched(change: &Change) -> Option<Uuid> {

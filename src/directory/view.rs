@@ -2,7 +2,7 @@
 //!
 //! Pure: no database, no clock, no sockets. An INVITE is judged from here alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 pub use super::destinations::Destination;
 pub use super::settings::{ReferFormat, Runtime, TransferTarget};
-use crate::address::{canonical, is_near};
+use crate::address::{NamedBy, canonical, is_near};
 
 /// Every org, by id, by trunk user name and by source address.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +31,8 @@ pub struct View {
     pub allowed: Sources,
     /// Those within loopback and link-local, where a wider network never leads: the ones that `sip.allow_private_peers` lists.
     pub allowed_near: Sources,
+    /// Those that the operator entered: over UDP, too, they are believed at once.
+    pub operators: Sources,
 }
 
 /// One org: what the four steps read, and what follows from their choice.
@@ -40,6 +42,8 @@ pub struct OrgView {
     pub routing: trunkline_routing::Org,
     /// By agent.
     pub runtimes: HashMap<Uuid, Arc<Runtime>>,
+    /// Agents whose runtime the operator set.
+    pub operators_runtimes: HashSet<Uuid>,
     /// The inbound trunk, if the org has one.
     pub trunk: Option<TrunkView>,
     /// The trunk that an agent dials through, by agent; one without any isn't listed.
@@ -137,6 +141,16 @@ pub enum Source {
     Unknown,
 }
 
+impl OrgView {
+    /// Whose word the runtime of an agent is.
+    pub fn named_by(&self, agent: Uuid) -> NamedBy {
+        match self.operators_runtimes.contains(&agent) {
+            true => NamedBy::Operator,
+            false => NamedBy::Tenant,
+        }
+    }
+}
+
 impl View {
     /// The org of this id.
     pub fn org(&self, id: Uuid) -> Option<&Arc<OrgView>> {
@@ -146,6 +160,11 @@ impl View {
     /// The credentials of this digest user name, expired ones included: the caller compares `expires_at` with its clock.
     pub fn login(&self, username: &[u8]) -> Option<&Login> {
         self.by_username.get(std::str::from_utf8(username).ok()?)
+    }
+
+    /// Whether the operator entered a network of this org's trunk that holds `address`.
+    pub fn operator_allows(&self, address: IpAddr, org: Uuid) -> bool {
+        self.operators.matches(address).any(|found| found == org)
     }
 
     /// Whose `address` is. IPv4-mapped IPv6 counts as IPv4.

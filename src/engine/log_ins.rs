@@ -242,6 +242,7 @@ mod tests {
             let org = OrgView {
                 routing,
                 runtimes: HashMap::new(),
+                operators_runtimes: Default::default(),
                 trunk: None,
                 ways_out: HashMap::new(),
                 outbound: Vec::new(),

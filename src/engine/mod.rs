@@ -46,6 +46,7 @@ use crate::calls::caps::Caps;
 use crate::calls::limits::Limits;
 use crate::calls::live::LiveCalls;
 use crate::calls::record::Fact;
+use crate::calls::sources::ProvenSources;
 use crate::calls::{self, Calls, Core, Reason};
 use crate::config::Config;
 use crate::directory::Directory;
@@ -200,6 +201,7 @@ impl Engine {
             switch: switch.clone(),
             limits: Arc::clone(&limits),
             caps: Arc::clone(&caps),
+            proven: Arc::default(),
             connections,
             outside,
             deps,
@@ -293,6 +295,7 @@ struct Shared {
     switch: Switch,
     limits: Arc<Limits>,
     caps: Arc<Caps>,
+    proven: Arc<ProvenSources>,
     connections: Connections,
     outside: Outside,
 }
@@ -348,7 +351,8 @@ impl Shared {
             Arc::clone(self.deps.security.names()),
             Arc::clone(&self.bindings),
         )
-        .watched_by(Arc::clone(&self.watched.health));
+        .watched_by(Arc::clone(&self.watched.health))
+        .believing(Arc::clone(&self.proven));
         let mut outside = self.outside.share();
         outside.inbox = self.switch.shards()[index].clone();
         outside.shard = index;

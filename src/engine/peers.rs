@@ -147,20 +147,19 @@ async fn watch(
 fn probed(view: &View, default: &Runtime) -> Probed {
     let mut orgs: Vec<_> = view.orgs.iter().collect();
     orgs.sort_unstable_by_key(|(id, _)| **id);
-    let named =
-        orgs.into_iter().map(|(id, org)| {
-            let trunks = org.outbound.iter();
-            let trunks =
-                trunks.filter_map(|way| Some(((trunk_uri(way)?, NamedBy::Tenant), Some(way.id))));
-            let mut runtimes: Vec<_> = org.runtimes.iter().collect();
-            runtimes.sort_unstable_by_key(|(agent, _)| **agent);
-            let runtimes = runtimes.into_iter();
-            trunks
-                .chain(runtimes.flat_map(|(agent, runtime)| {
-                    runtime_uris(runtime, (*agent, *id), NamedBy::Tenant)
-                }))
-                .collect()
-        });
+    let named = orgs.into_iter().map(|(id, org)| {
+        let trunks = org.outbound.iter();
+        let trunks =
+            trunks.filter_map(|way| Some(((trunk_uri(way)?, NamedBy::Tenant), Some(way.id))));
+        let mut runtimes: Vec<_> = org.runtimes.iter().collect();
+        runtimes.sort_unstable_by_key(|(agent, _)| **agent);
+        let runtimes = runtimes.into_iter();
+        trunks
+            .chain(runtimes.flat_map(|(agent, runtime)| {
+                runtime_uris(runtime, (*agent, *id), org.named_by(*agent))
+            }))
+            .collect()
+    });
     let default = runtime_uris(default, (Uuid::nil(), Uuid::nil()), NamedBy::Operator).collect();
     shared_out(std::iter::once(default).chain(named).collect())
 }

@@ -134,6 +134,7 @@ fn address_policy(
     let sip = &config.sip;
     let allowed = sip.allow_private_peers.clone().unwrap_or_default();
     AddressPolicy::new(allowed, listeners, local::addresses(), sip.enforce_peers)
+        .reserving(sip.reserved_peers.clone())
 }
 
 pub(super) fn bounds(config: &Config) -> Bounds {

@@ -40,6 +40,8 @@ pub struct Agent {
     pub max_concurrent_calls: Option<u32>,
     /// What answers for it; `None`: as configured.
     pub runtime: Option<Runtime>,
+    /// Whether the operator's command line set it; `None`: no.
+    pub runtime_by_operator: Option<bool>,
     /// The trunk that it dials through.
     pub outbound_trunk_id: Option<Uuid>,
     /// When it was made.
@@ -125,8 +127,9 @@ impl Agents<'_> {
         execute!(
             writing,
             "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, voice_id,
-                 handoff_phone_number, action_ids, enabled, max_concurrent_calls, runtime, created_at, updated_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+                 handoff_phone_number, action_ids, enabled, max_concurrent_calls, runtime, created_at, updated_at,
+                 runtime_by_operator)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
             agent.id,
             org,
             &agent.name,
@@ -142,6 +145,7 @@ impl Agents<'_> {
             agent.runtime.as_ref().map(to_json),
             micros(now),
             micros(now),
+            agent.runtime_by_operator,
         )?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
         Ok(agent)
@@ -199,7 +203,7 @@ impl Agents<'_> {
             writing,
             "UPDATE agents SET name = $3, type = $4, language = $5, first_message = $6, use_org_knowledgebase = $7,
                  voice_id = $8, handoff_phone_number = $9, action_ids = $10, enabled = $11, max_concurrent_calls = $12,
-                 runtime = $13, updated_at = $14
+                 runtime = $13, updated_at = $14, runtime_by_operator = $15
              WHERE org_id = $1 AND id = $2",
             org,
             agent.id,
@@ -215,9 +219,23 @@ impl Agents<'_> {
             agent.max_concurrent_calls.map(i64::from),
             agent.runtime.as_ref().map(to_json),
             micros(now),
+            agent.runtime_by_operator,
         )?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
         Ok(agent)
+    }
+
+    /// Takes the agent's runtime for the operator's word, for as long as it stays the same.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn trust_runtime(self, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.edit(org).await?;
+        let sql = "UPDATE agents SET runtime_by_operator = $3 WHERE org_id = $1 AND id = $2";
+        if execute!(writing, sql, org, agent, true)? == 0 {
+            return Err(Wrong::Absent(Kind::Agent).into());
+        }
+        self.0.commit(writing, &[Change::Org(org)], now).await
     }
 
     /// Deletes an agent and frees its numbers.
@@ -276,6 +294,7 @@ impl Agent {
             enabled: new.enabled,
             max_concurrent_calls: new.max_concurrent_calls,
             runtime: new.runtime,
+            runtime_by_operator: None,
             outbound_trunk_id: None,
             created_at: now,
             updated_at: now,
@@ -296,7 +315,11 @@ impl Agent {
         set(&mut self.action_ids, change.action_ids);
         set(&mut self.enabled, change.enabled);
         set(&mut self.max_concurrent_calls, change.max_concurrent_calls);
-        set(&mut self.runtime, change.runtime);
+        if let Some(runtime) = change.runtime {
+            // The operator's word holds for as long as the runtime stays the same.
+            self.runtime_by_operator = self.runtime_by_operator.filter(|_| self.runtime == runtime);
+            self.runtime = runtime;
+        }
         self.updated_at = now;
     }
 }
@@ -325,6 +348,7 @@ from_row!(Agent {
     enabled,
     max_concurrent_calls: maybe(count),
     runtime: maybe(json),
+    runtime_by_operator,
     outbound_trunk_id,
     created_at: moment,
     updated_at: moment,

@@ -42,6 +42,7 @@ const MIGRATIONS: &[Migration] = migrations![
     14 "0014_handoffs_together",
     15 "0015_events_of_calls",
     16 "0016_operator_addresses",
+    17 "0017_runtimes_of_the_operator",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

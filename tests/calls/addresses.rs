@@ -2,13 +2,16 @@
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
 
 use crate::harness::dns::{self, Record};
 use crate::harness::probe::{Busy, Probe};
-use crate::harness::{Daemon, House};
+use crate::harness::{Daemon, Deadline, House};
 
 /// A service of the operator's that the list of private peers doesn't name.
 const INTERNAL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+/// A peer that knows this node by its address.
+const RESERVED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
 
 #[test]
 fn a_runtime_on_the_operators_network_is_not_contacted() {
@@ -16,13 +19,20 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
     internal.set_nonblocking(true).expect("a listener");
     let port = internal.local_addr().expect("an address").port();
     let honest = Busy::start();
-    let names = dns::serve(vec![("internal.test", Record::Address(INTERNAL))]);
-    let listed = "127.0.0.1,127.0.0.2".to_owned();
+    let names = dns::serve(vec![
+        ("internal.test", Record::Address(INTERNAL)),
+        ("alias.test", Record::Address(RESERVED)),
+    ]);
+    let listed = "127.0.0.1,127.0.0.2,127.0.0.4".to_owned();
     let house = House::told(
         Ipv4Addr::LOCALHOST.into(),
         vec![
             ("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", listed),
             ("TRUNKLINE__SIP__NAMESERVERS", names.to_string()),
+            (
+                "TRUNKLINE__SIP__RESERVED_PEERS",
+                format!("carrier.test,{RESERVED}"),
+            ),
         ],
     );
     house.dedicate("127.0.0.2");
@@ -37,15 +47,35 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
         probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"))
     };
 
-    for runtime in [
+    for literal in [
         format!("sip:x@{INTERNAL}:{port};transport=tcp"),
-        format!("sip:x@internal.test:{port};transport=tcp"),
         format!("sip:x@[::ffff:{INTERNAL}]:{port};transport=tcp"),
         // The API of this node, at an address that is listed.
         format!("sip:x@{own};transport=tcp"),
         "sip:x@169.254.169.254:80;transport=tcp".to_owned(),
         "sip:x@224.0.0.1".to_owned(),
+        "sip:x@2130706435".to_owned(),
+        "sip:x@0x7f.0.0.3".to_owned(),
+        format!("sip:x@198.51.100.1;maddr={INTERNAL}"),
     ] {
+        let change = serde_json::json!({ "runtime": { "type": "sip", "uri": literal } });
+        let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
+        assert_eq!(status, 400, "{literal}: {body}");
+        let destination = serde_json::json!({ "name": "x", "type": "sip", "value": literal });
+        let path = "/phone/sip/transfer-destinations";
+        let (status, body) = daemon.change("POST", path, &destination);
+        assert_eq!(status, 400, "{literal}: {body}");
+    }
+    for name in ["internal.test", "carrier.test"] {
+        let runtime = format!("sip:x@{name}:{port};transport=tcp");
+        let change = serde_json::json!({ "runtime": { "type": "sip", "uri": runtime } });
+        let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
+        let expected = if name == "carrier.test" { 400 } else { 200 };
+        assert_eq!(status, expected, "{name}: {body}");
+    }
+    // A name is judged by what it resolves to.
+    for name in ["internal.test", "alias.test"] {
+        let runtime = format!("sip:x@{name}:{port};transport=tcp");
         assert_eq!(call(&runtime), Some(480), "{runtime}");
     }
     let contacted = internal
@@ -56,6 +86,25 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
     let runtime = format!("sip:x@{}", honest.address);
     assert_eq!(call(&runtime), Some(486), "the listed runtime is called");
     assert_eq!(honest.taken(), 1);
+
+    // What the operator sets isn't judged.
+    let there = format!("sip:x@{INTERNAL}:{port};transport=tcp");
+    daemon.house.runtime(&agent, &there);
+    daemon.house.settle();
+    let (status, body) = daemon.change(
+        "PATCH",
+        &format!("/phone/{agent}"),
+        &serde_json::json!({ "name": "Same" }),
+    );
+    assert_eq!(status, 200, "{body}");
+    daemon.house.settle();
+    let _ringing = std::thread::spawn({
+        let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+        let line = format!("X-PLATFORM-AGENT-ID: {agent}");
+        move || probe.call("someone", &line)
+    });
+    let reached = Deadline::after(Duration::from_secs(10)).poll(|| internal.accept().ok());
+    assert!(reached.is_some(), "the operator's runtime is called");
 }
 
 #[test]
@@ -111,4 +160,33 @@ fn a_tenant_cant_trust_the_whole_world() {
     let peer = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     assert_eq!(peer.call(&number, "X-A: 1"), Some(486), "an honest peer");
     assert_eq!(honest.taken(), 1);
+}
+
+#[test]
+fn a_source_that_can_be_forged_is_believed_once_it_answers() {
+    let honest = Busy::start();
+    let house = House::new();
+    let number = house.first_number.clone();
+    house.runtime(&house.first_agent, &format!("sip:x@{}", honest.address));
+    let daemon = house.serve();
+    let change = serde_json::json!({ "allowed_addresses": ["127.0.0.2", "127.0.0.3"] });
+    let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &change);
+    assert_eq!(status, 200, "{body}");
+    daemon.house.settle();
+
+    let forged = Probe::forged(INTERNAL, daemon.sip());
+    assert_eq!(forged.call(&number, "X-A: 1"), Some(401), "a forged source");
+    assert_eq!(forged.call(&number, "X-A: 2"), Some(401), "at once now");
+    assert_eq!(honest.taken(), 0);
+
+    let peer = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    assert_eq!(peer.call(&number, "X-A: 3"), Some(486), "one that answers");
+    // Known from now on: nobody asks it again.
+    let silent = Probe::forged(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    assert_eq!(silent.call(&number, "X-A: 4"), Some(486));
+    assert_eq!(honest.taken(), 2);
+
+    daemon.house.allow("127.0.0.3");
+    daemon.house.settle();
+    assert_eq!(forged.call(&number, "X-A: 5"), Some(486), "the operator's");
 }

@@ -486,6 +486,7 @@ fn view(agent_limit: Option<u32>) -> View {
             Arc::new(OrgView {
                 routing,
                 runtimes: runtimes.collect(),
+                operators_runtimes: Default::default(),
                 trunk: Some(trunk_view(trunk)),
                 ways_out: Agent::ALL
                     .iter()
@@ -502,6 +503,7 @@ fn view(agent_limit: Option<u32>) -> View {
         dedicated: std::iter::once((trusted, org)).collect(),
         allowed: Sources::default(),
         allowed_near: Sources::default(),
+        operators: Sources::default(),
     }
 }
 

@@ -180,7 +180,8 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
         "DELETE FROM schema_migrations WHERE version >= 14;
          ALTER TABLE events DROP COLUMN call_id;
          ALTER TABLE events DROP COLUMN contact_id;
-         ALTER TABLE inbound_trunks DROP COLUMN operator_addresses",
+         ALTER TABLE inbound_trunks DROP COLUMN operator_addresses;
+         ALTER TABLE agents DROP COLUMN runtime_by_operator",
     )
     .await;
     let store = bed.open().await;

@@ -162,6 +162,11 @@ impl Endpoint {
         }
     }
 
+    /// Sends a request that nothing is kept of; the answer to an OPTIONS is [`Received::StrayAnswer`].
+    pub fn request_once(&mut self, flow: Flow, request: &Request<'_>) {
+        self.ack_stateless(flow, request);
+    }
+
     /// Sends an ACK that nothing is kept of.
     pub fn ack_stateless(&mut self, flow: Flow, request: &Request<'_>) {
         let slot = self.slot_of(request);
@@ -272,9 +277,10 @@ impl Endpoint {
         }
     }
 
-    /// A response with a branch of ours whose transaction is gone. A 2xx to an INVITE has set up a call.
+    /// A response with a branch of ours whose transaction is gone, or that had none. A 2xx to an INVITE has set up a call.
     fn stray<'m>(&mut self, message: Message<'m>) -> Received<'m> {
-        if message.method() == Method::Invite && (200..300).contains(&message.status()) {
+        let sets_up = message.method() == Method::Invite && (200..300).contains(&message.status());
+        if sets_up || message.method() == Method::Options {
             Received::StrayAnswer(message)
         } else {
             self.drop_message()

@@ -12,6 +12,7 @@ use trunkline_routing::E164;
 use uuid::Uuid;
 
 use super::runtime::RUNTIME;
+use super::sip_uri::may_call;
 use super::voices::VoiceId;
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
@@ -87,6 +88,7 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<AgentView>), ApiError> {
     caller.needs(WRITE)?;
     let new = new_agent(body.fields()?, &api.config().phone.voices)?;
+    may_call_runtime(&api, None, new.runtime.as_ref())?;
     let agents = api.store().agents();
     let agent = agents.create(caller.org, &new, api.now()).await?;
     Ok((StatusCode::CREATED, Json(agent.into())))
@@ -129,6 +131,8 @@ pub(crate) async fn update(
     caller.needs(WRITE)?;
     let agent = find(&api, &caller, &named).await?;
     let change = change(body.fields()?, &api.config().phone.voices)?;
+    let runtime = change.runtime.as_ref().and_then(Option::as_ref);
+    may_call_runtime(&api, agent.runtime.as_ref(), runtime)?;
     let agents = api.store().agents();
     let changed = agents
         .update(caller.org, agent.id, &change, api.now())
@@ -149,6 +153,21 @@ pub(crate) async fn delete(
     let agents = api.store().agents();
     agents.delete(caller.org, agent.id, api.now()).await?;
     Ok(Json(Success::DONE))
+}
+
+/// Refuses a runtime that can never be reached; one that stays as it is isn't judged.
+fn may_call_runtime(
+    api: &Api,
+    before: Option<&Runtime>,
+    runtime: Option<&Runtime>,
+) -> Result<(), ApiError> {
+    let Some(Runtime::Sip { uri, fallbacks, .. }) = runtime.filter(|_| runtime != before) else {
+        return Ok(());
+    };
+    let own = ("runtime.uri".to_owned(), &**uri);
+    let others = fallbacks.iter().enumerate();
+    let others = others.map(|(at, uri)| (format!("runtime.fallbacks[{at}]"), &**uri));
+    may_call(api, std::iter::once(own).chain(others))
 }
 
 /// The agent that the path names.

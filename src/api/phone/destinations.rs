@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::sip_uri::SIP_URI;
+use super::sip_uri::{SIP_URI, may_call};
 use super::{READ, WRITE, agents};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
@@ -67,6 +67,7 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<DestinationView>), ApiError> {
     caller.needs(WRITE)?;
     let new = described(body.fields()?)?;
+    may_call(&api, uri_of(VALUE, &new.target))?;
     let destinations = api.store().destinations();
     let made = destinations.create(caller.org, &new, api.now()).await?;
     Ok((StatusCode::CREATED, Json(made.into())))
@@ -111,6 +112,9 @@ pub(crate) async fn update(
     caller.needs(WRITE)?;
     let destination = find(&api, &caller, &named).await?;
     let change = change(body.fields()?, &destination.target)?;
+    let target = change.target.iter();
+    let others = target.filter(|target| **target != destination.target);
+    may_call(&api, others.flat_map(|target| uri_of(VALUE, target)))?;
     let destinations = api.store().destinations();
     let changed = destinations
         .update(caller.org, destination.id, &change, api.now())
@@ -182,6 +186,7 @@ pub(crate) async fn assign(
             (StatusCode::OK, there)
         }
         Assigned::New(new) => {
+            may_call(&api, uri_of("create.value", &new.target))?;
             let made = destinations
                 .create_for(caller.org, agent, &new, now)
                 .await?;
@@ -213,6 +218,20 @@ pub(crate) async fn unassign(
         .unassign(caller.org, agent.id, destination.id, api.now())
         .await?;
     Ok(Json(Success::DONE))
+}
+
+const VALUE: &str = "value";
+
+/// The URI of a destination that is one, and the path of its field.
+fn uri_of<'t>(
+    path: &'static str,
+    target: &'t TransferTarget,
+) -> impl Iterator<Item = (String, &'t str)> {
+    let uri = match target {
+        TransferTarget::Sip(uri) => Some((path.to_owned(), &**uri)),
+        TransferTarget::Phone(_) => None,
+    };
+    uri.into_iter()
 }
 
 async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Destination, ApiError> {

@@ -145,6 +145,10 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<OutboundTrunkView>), ApiError> {
     caller.needs(WRITE)?;
     let new = new_trunk(body.fields()?)?;
+    if let Some((host, port)) = &new.peer {
+        let judged = api.addresses().examine_host(host, *port);
+        judged.map_err(|fault| ApiError::bad(format!("host: {host} {fault}")))?;
+    }
     let trunks = api.store().outbound_trunks();
     let trunk = trunks.create(caller.org, &new, api.now()).await?;
     Ok((StatusCode::CREATED, Json(trunk.into())))

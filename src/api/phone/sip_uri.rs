@@ -1,8 +1,12 @@
 //! SIP URIs as fields hold them.
 
-use trunkline_sip::header::uri::{Scheme, Uri};
+use trunkline_sip::flow::Transport;
+use trunkline_sip::header::uri::{Host, Scheme, Uri};
+use uuid::Uuid;
 
 use crate::api::shape::Parsed;
+use crate::api::{Api, ApiError};
+use crate::calls::target::default_port;
 
 /// What SIP URIs look like, as JSON Schema tells it: whatever fits is taken. Alternatives to an octet of the user part and to the
 /// host's first label may be added.
@@ -44,6 +48,37 @@ pub(super) fn reads_as_sip_uri(text: &str) -> bool {
             Scheme::Sip | Scheme::Sips => true,
             Scheme::Tel | Scheme::Other => false,
         })
+}
+
+/// Refuses URIs whose host can never be reached, by the path of their field. Placeholders stand for ids.
+pub(super) fn may_call<'u>(
+    api: &Api,
+    uris: impl Iterator<Item = (String, &'u str)>,
+) -> Result<(), ApiError> {
+    let fault = |(path, uri): (String, &str)| {
+        let id = Uuid::nil().hyphenated().to_string();
+        let filled = uri.replace("{agent_id}", &id).replace("{org_id}", &id);
+        let parsed = Uri::parse(filled.as_bytes()).ok()?;
+        let transport = parsed.transport().unwrap_or(Transport::Udp);
+        let port = parsed.port.unwrap_or(default_port(transport));
+        let maddr = parsed.param("maddr").flatten().map(String::from_utf8_lossy);
+        let host = match parsed.host {
+            Host::V4(ip) => ip.to_string(),
+            Host::V6(ip) => ip.to_string(),
+            Host::Name(name) => String::from_utf8_lossy(name).into_owned(),
+        };
+        let hosts = std::iter::once(host.as_str()).chain(maddr.as_deref());
+        let mut faults = hosts.filter_map(|host| {
+            let fault = api.addresses().examine_host(host, port).err()?;
+            Some(format!("{path}: {host} {fault}"))
+        });
+        faults.next()
+    };
+    let faults: Vec<String> = uris.filter_map(fault).collect();
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::BadRequest(faults)),
+    }
 }
 
 #[cfg(test)]

@@ -155,7 +155,9 @@ fn sources(rows: &OrgRows, policy: &AddressPolicy) -> Vec<Finding> {
                 rows.org.id,
                 listed(&trunk.allowed_addresses)
             ),
-            Refusal::NoHost | Refusal::Own => "Take it off the trunk's list.".to_owned(),
+            Refusal::NoHost | Refusal::Own | Refusal::Reserved => {
+                "Take it off the trunk's list.".to_owned()
+            }
         };
         let text = format!(
             "{:?}: the trunk's allowed_addresses hold {network}, which {refusal}.",

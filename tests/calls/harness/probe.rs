@@ -21,6 +21,7 @@ pub(crate) struct Probe {
     pub(crate) own: SocketAddr,
     pub(crate) daemon: SocketAddr,
     turn: Cell<u32>,
+    answers: bool,
 }
 
 impl Probe {
@@ -32,7 +33,16 @@ impl Probe {
             own: socket.local_addr().expect("an address"),
             socket,
             daemon,
+            answers: true,
             turn: Cell::new(0),
+        }
+    }
+
+    /// One that doesn't answer what it is asked: what is sent to a forged source never comes to its forger.
+    pub(crate) fn forged(from: Ipv4Addr, daemon: SocketAddr) -> Self {
+        Self {
+            answers: false,
+            ..Self::new(from, daemon)
         }
     }
 
@@ -93,6 +103,10 @@ impl Probe {
             self.socket.send(request.as_bytes()).expect("it is sent");
             while let Ok(count) = self.socket.recv(&mut octets) {
                 let message = lex(&octets[..count], Framing::Datagram).expect("a message");
+                if message.is_request() && message.method() == Method::Options && self.answers {
+                    let ok = reply(&message, "200 OK", "");
+                    self.socket.send(ok.as_bytes()).expect("it is sent");
+                }
                 let is_ours = message.call_id() == call_id.as_bytes();
                 if is_ours && is_final(&message) {
                     octets.truncate(count);

@@ -1,0 +1,66 @@
+//! How often a call has come back to this deployment: two bits of its session's id count it, so that no node has to remember.
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::Slot;
+use trunkline_sip::wire::Message;
+use uuid::Uuid;
+
+use super::context::{Cx, place_of};
+
+/// Bits of a session's id that count how often its call has come back to this deployment.
+const GENERATION: usize = 12;
+const GENERATION_SHIFT: u32 = 6;
+/// The call that comes back for this time is refused.
+pub(crate) const LAST_GENERATION: u8 = 4;
+
+/// The same id with that generation, below [`LAST_GENERATION`].
+fn in_generation(id: Uuid, generation: u8) -> Uuid {
+    let mut octets = id.into_bytes();
+    octets[GENERATION] &= (1 << GENERATION_SHIFT) - 1;
+    octets[GENERATION] |= generation << GENERATION_SHIFT;
+    Uuid::from_bytes(octets)
+}
+
+/// When a session began, as its id says.
+fn began(session: Uuid) -> Option<Moment> {
+    let (seconds, nanos) = session.get_timestamp()?.to_unix();
+    Some(Moment::from_secs(seconds) + Duration::from_nanos(nanos.into()))
+}
+
+/// How often the call of a session had come back.
+fn generation_of(session: Uuid) -> u8 {
+    session.as_bytes()[GENERATION] >> GENERATION_SHIFT
+}
+
+impl Cx<'_> {
+    /// An id for the session of a call that has come back so often.
+    pub(crate) fn mint_session(&mut self, slot: Slot, generation: u8) -> Uuid {
+        in_generation(self.mint_id(slot), generation)
+    }
+
+    /// How often the call of this INVITE has come back: one time more than that of the session whose id it brings, if that is up.
+    pub(crate) fn generation(&self, message: &Message<'_>) -> u8 {
+        let config = &self.core.config;
+        let name = format!("{}-SESSION-ID", config.header_prefix);
+        let text = message
+            .other(&name)
+            .and_then(|id| std::str::from_utf8(id).ok());
+        let Some(session) = text.and_then(|id| Uuid::parse_str(id.trim()).ok()) else {
+            return 0;
+        };
+        let is_up = match place_of(session) {
+            Some((node, _)) if node == config.node => self.core.live.is_up(session),
+            // Its node knows; here it counts for as long as a call may last.
+            Some(_) => began(session).is_some_and(|began| {
+                began <= self.now && self.now.since(began) <= config.max_duration
+            }),
+            None => false,
+        };
+        match is_up {
+            true => generation_of(session) + 1,
+            false => 0,
+        }
+    }
+}
