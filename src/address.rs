@@ -75,20 +75,30 @@ pub struct AddressPolicy {
     /// Addresses of this machine, for listeners that are bound to all of them.
     local: Vec<IpAddr>,
     /// Peers that know this node by its address.
-    reserved: Vec<ReservedPeer>,
+    reserved: Vec<PeerPattern>,
     enforce: Enforce,
 }
 
-/// A peer that no tenant may name.
+/// A peer as the operator's configuration lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ReservedPeer {
+pub enum PeerPattern {
     /// Addresses.
     Network(IpNet),
     /// A name, in lower case.
     Host(Box<str>),
 }
 
-impl std::str::FromStr for ReservedPeer {
+impl PeerPattern {
+    /// Whether a peer that is written as `host` and found at `address` is one of these.
+    pub fn matches(&self, host: &str, address: IpAddr) -> bool {
+        match self {
+            Self::Network(network) => network.contains(&address.to_canonical()),
+            Self::Host(own) => own.eq_ignore_ascii_case(host.trim_end_matches('.')),
+        }
+    }
+}
+
+impl std::str::FromStr for PeerPattern {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -134,7 +144,7 @@ impl AddressPolicy {
 
     /// The same, without `reserved` for tenants.
     #[must_use]
-    pub fn reserving(self, reserved: Vec<ReservedPeer>) -> Self {
+    pub fn reserving(self, reserved: Vec<PeerPattern>) -> Self {
         Self { reserved, ..self }
     }
 
@@ -180,15 +190,15 @@ impl AddressPolicy {
     pub fn reserves_name(&self, name: &str) -> bool {
         let name = name.trim_end_matches('.');
         self.reserved.iter().any(|reserved| match reserved {
-            ReservedPeer::Host(host) => host.eq_ignore_ascii_case(name),
-            ReservedPeer::Network(_) => false,
+            PeerPattern::Host(host) => host.eq_ignore_ascii_case(name),
+            PeerPattern::Network(_) => false,
         })
     }
 
     fn reserves(&self, ip: IpAddr) -> bool {
         self.reserved.iter().any(|reserved| match reserved {
-            ReservedPeer::Network(network) => network.contains(&ip),
-            ReservedPeer::Host(_) => false,
+            PeerPattern::Network(network) => network.contains(&ip),
+            PeerPattern::Host(_) => false,
         })
     }
 

@@ -13,7 +13,7 @@ use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
 use super::call::{Call, ContactState, Phase, Setup, Side, Speaker, Theirs};
-use super::context::{CallTimer, Cx, TagOwner};
+use super::context::{CallTimer, Config, Cx, TagOwner};
 use super::crossing;
 use super::dial::Dial;
 use super::effect::Effect;
@@ -21,7 +21,7 @@ use super::owner_of;
 use super::record::Fact;
 use super::refusal::Reason;
 use super::secure::is_sips;
-use super::target::{Place, Target};
+use super::target::{self, Place, Target};
 
 /// How long a target may be silent while another waits.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
@@ -154,6 +154,7 @@ impl Call {
         let call_id = cx.core.minter.call_id(self.slot, cx.endpoint.entropy());
         let contact = cx.contact(&flow, is_sips(target.uri.as_bytes()));
         let owner = owner_of(self.key);
+        let trusts = setup.wants_token || is_trusted(&config, target);
         let write = |head: &mut Head<'_>| {
             head.number("Max-Forwards", u64::from(Theirs::of(invite).hops));
             head.line("From", &from_value(invite.from(), &setup.local_tag));
@@ -166,8 +167,11 @@ impl Call {
             });
             head.number("Session-Expires", u64::from(interval));
             head.number("Min-SE", u64::from(setup.min_se.unwrap_or(config.min_se)));
-            self.context_lines(head, setup, &config.header_prefix);
-            crossing::copy_headers(head, invite, crossing::Place::Invite, &config.header_prefix);
+            self.context_lines(head, setup, &config.header_prefix, trusts);
+            for (name, value) in &setup.headers {
+                head.line(name, value.as_bytes());
+            }
+            crossing::copy_invite(head, invite, &config.header_prefix, &setup.headers);
         };
         cx.with_head(write, |cx, head| {
             let request = Request {
@@ -191,7 +195,7 @@ impl Call {
         );
     }
 
-    fn context_lines(&self, head: &mut Head<'_>, setup: &Setup, prefix: &str) {
+    fn context_lines(&self, head: &mut Head<'_>, setup: &Setup, prefix: &str, trusts: bool) {
         let mut line = |name: &str, value: std::fmt::Arguments<'_>| {
             head.fmt(&[prefix, "-", name].concat(), value);
         };
@@ -200,7 +204,9 @@ impl Call {
         if let ContactState::Known(Some(contact)) = setup.contact {
             line("CONTACT-ID", format_args!("{contact}"));
         }
-        line("SESSION-TOKEN", format_args!("{}", setup.session_token));
+        if trusts {
+            line("SESSION-TOKEN", format_args!("{}", setup.session_token));
+        }
         if setup.krisp {
             line("KRISP-ENABLED", format_args!("true"));
         }
@@ -236,6 +242,16 @@ impl Call {
         }
         self.advance(cx);
     }
+}
+
+/// Whether a runtime is one of those that the operator trusts with the session's context.
+fn is_trusted(config: &Config, target: &Target) -> bool {
+    if config.trusted_runtimes.is_empty() {
+        return false;
+    }
+    let host = target::host_of(target.uri.as_bytes()).unwrap_or_default();
+    let mut trusted = config.trusted_runtimes.iter();
+    trusted.any(|trusted| trusted.matches(&host, target.address.ip()))
 }
 
 /// The caller's identity with our own tag.

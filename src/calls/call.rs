@@ -262,6 +262,10 @@ pub(crate) struct Setup {
     pub(crate) resolving: bool,
     pub(crate) contact: ContactState,
     pub(crate) session_token: Box<str>,
+    /// Whether the agent wants its runtime to have it, whoever that is.
+    pub(crate) wants_token: bool,
+    /// Headers that the agent's runtime is to get.
+    pub(crate) headers: Box<[(Box<str>, Box<str>)]>,
     pub(crate) krisp: bool,
     /// The INVITE transaction of the attempt that runs.
     pub(crate) client: Option<ClientTx>,

@@ -34,7 +34,7 @@ use super::target::{self, Place, Target};
 use super::token::SessionTokens;
 use super::unproven::Unanswered;
 use super::ways;
-use crate::address::AddressPolicy;
+use crate::address::{AddressPolicy, PeerPattern};
 use crate::directory::view::Runtime;
 use crate::registrar::bindings::Bindings;
 
@@ -73,6 +73,8 @@ pub struct Config {
     pub node: Node,
     /// Makes what opens a session's context.
     pub session_tokens: SessionTokens,
+    /// Runtimes that get them without asking.
+    pub trusted_runtimes: Vec<PeerPattern>,
 }
 
 /// Who owns a local tag.

@@ -93,6 +93,40 @@ pub(crate) fn copy_headers(head: &mut Head<'_>, message: &Message<'_>, place: Pl
     copy(head, message, place, prefix, !message.body().is_empty());
 }
 
+/// Those of the caller's INVITE, without such as the runtime's `own` headers are called, in any spelling.
+pub(crate) fn copy_invite(
+    head: &mut Head<'_>,
+    message: &Message<'_>,
+    prefix: &str,
+    own: &[(Box<str>, Box<str>)],
+) {
+    if own.is_empty() {
+        return copy_headers(head, message, Place::Invite, prefix);
+    }
+    let with_body = !message.body().is_empty();
+    for header in message.headers() {
+        let (name, raw) = (header.name, header.raw_name);
+        let Some(name) = crossing_name(name, raw, Place::Invite, with_body, prefix) else {
+            continue;
+        };
+        if !own.iter().any(|(own, _)| is_alike(own, name)) {
+            head.line(name, &header.unfolded());
+        }
+    }
+}
+
+/// Whether two names of headers are the same to software that takes `_` for `-`.
+pub(crate) fn is_alike(one: &str, other: &str) -> bool {
+    let spelled = |name: &str| {
+        let octet = |octet: u8| match octet {
+            b'_' => b'-',
+            octet => octet.to_ascii_lowercase(),
+        };
+        name.bytes().map(octet).collect::<Vec<_>>()
+    };
+    spelled(one) == spelled(other)
+}
+
 /// The same, `with_body` or leaving it behind.
 pub(crate) fn copy(
     head: &mut Head<'_>,

@@ -31,6 +31,7 @@ use super::limits::{Claim, Full};
 use super::origin::Origin;
 use super::record::{Direction, Fact, HangupBy, Started, Status};
 use super::refusal::Reason;
+use super::target::Parties;
 use super::unanswered::Failure;
 use super::{Calls, Slot as Place};
 use crate::address::NamedBy;
@@ -76,6 +77,12 @@ pub(crate) struct Outbound {
     pub(super) max_duration: Duration,
     /// Our RTP address of the first offer, while nothing has taken its place.
     pub(super) media: Option<SocketAddr>,
+}
+
+/// The user part of a URI of ours.
+fn user_of(uri: &str) -> &str {
+    let (_, rest) = uri.split_once(':').unwrap_or_default();
+    rest.split_once('@').map_or(rest, |(user, _)| user)
 }
 
 impl Calls {
@@ -423,7 +430,15 @@ impl Call {
         let mut setup = Setup::new(&invite, contact, token);
         setup.krisp = outbound.krisp;
         let runtime = (&*outbound.runtime, outbound.named);
-        setup.add_targets(runtime, &cx.core.config, self.agent, self.org);
+        let [called, caller] = outbound.parties.each_ref().map(|uri| user_of(uri));
+        let parties = Parties {
+            agent: self.agent,
+            org: self.org,
+            session: self.session,
+            called,
+            caller,
+        };
+        setup.add_targets(runtime, &cx.core.config, &parties);
         self.joining = Some(Box::new(Joining::with(offer)));
         self.setup = Some(Box::new(setup));
         let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);

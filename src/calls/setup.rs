@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
+use trunkline_routing::{Decision, E164, Facts, Outcome, decide, facts};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
@@ -29,7 +29,7 @@ use super::generation::LAST_GENERATION;
 use super::limits::{Claim, Full, Permit};
 use super::record::{Direction, Ended, Fact, HangupBy, Started};
 use super::refusal::Reason;
-use super::target;
+use super::target::{self, Parties};
 use super::{NOBODY, has_sdp, owner_of, secure};
 use crate::address::NamedBy;
 use crate::directory::view::{OrgView, Runtime};
@@ -305,6 +305,14 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             return None;
         };
         let number = decision.caller.e164.filter(|_| !facts.anonymous);
+        let written = |number: Option<E164>, raw: &str| {
+            number.map_or_else(|| raw.to_owned(), |number| number.as_str().to_owned())
+        };
+        let called = written(decision.dialled.e164, &decision.dialled.raw);
+        let caller_number = match facts.anonymous {
+            true => "anonymous".to_owned(),
+            false => written(decision.caller.e164, &decision.caller.raw),
+        };
         let started = self.started(cx, org, facts, Some(decision), Some(agent));
         cx.core.fact(Fact::Started(started));
         let contact = match number {
@@ -342,7 +350,14 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let mut setup = Setup::new(self.message, contact, token);
         setup.krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
         let named = org.named_by(agent);
-        setup.add_targets((&runtime, named), &cx.core.config, agent, org.routing.id);
+        let parties = Parties {
+            agent,
+            org: org.routing.id,
+            session: self.session,
+            called: &called,
+            caller: &caller_number,
+        };
+        setup.add_targets((&runtime, named), &cx.core.config, &parties);
         if contact == ContactState::Pending {
             setup.contact_timer = Some(cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
         }
@@ -491,6 +506,8 @@ impl Setup {
             resolving: false,
             contact,
             session_token: token,
+            wants_token: false,
+            headers: Box::default(),
             krisp: false,
             client: None,
             local_tag: Box::default(),
@@ -516,25 +533,30 @@ impl Setup {
         &mut self,
         (runtime, named): (&Runtime, NamedBy),
         config: &Config,
-        agent: Uuid,
-        org: Uuid,
+        parties: &Parties<'_>,
     ) {
         let Runtime::Sip {
             uri,
             fallbacks,
             failover_on,
+            headers,
+            session_token,
         } = runtime
         else {
             return;
         };
         self.failover_on = failover_on.as_slice().into();
+        self.wants_token = *session_token;
+        let filled =
+            |(name, value): (&String, &String)| (name.as_str().into(), parties.value(value));
+        self.headers = headers.iter().map(filled).collect();
         let named = match *runtime == *config.default_runtime {
             true => NamedBy::Operator,
             false => named,
         };
         self.named = named;
         for template in std::iter::once(uri).chain(fallbacks) {
-            let uri = target::fill(template, agent, org);
+            let uri = parties.uri(template);
             self.hosts.extend(target::host_of(uri.as_bytes()));
             let place = target::place(&uri).map(|place| place.named(named));
             let place = place.filter(|place| !place.is_reserved(&config.addresses));

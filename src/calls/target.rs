@@ -90,6 +90,97 @@ pub(crate) fn fill(template: &str, agent: Uuid, org: Uuid) -> Box<str> {
         .into()
 }
 
+/// What the placeholders of a runtime stand for.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Parties<'a> {
+    pub(crate) agent: Uuid,
+    pub(crate) org: Uuid,
+    pub(crate) session: Uuid,
+    /// The number that was called, or what stood in its place.
+    pub(crate) called: &'a str,
+    /// Who calls; empty where that is not to be known.
+    pub(crate) caller: &'a str,
+}
+
+/// Octets of what a peer sent that a placeholder may bring.
+const LONGEST: usize = 128;
+
+impl Parties<'_> {
+    /// Fills a URI in. What a peer supplies stands in the user part alone, escaped.
+    pub(crate) fn uri(&self, template: &str) -> Box<str> {
+        let filled = fill(template, self.agent, self.org);
+        let Some((user, host)) = filled
+            .split_once('@')
+            .filter(|(user, _)| user.contains('{'))
+        else {
+            return filled;
+        };
+        let user = self.replaced(user, escaped);
+        [&user, "@", host].concat().into()
+    }
+
+    /// Fills the value of a header in; control characters are left out.
+    pub(crate) fn value(&self, template: &str) -> Box<str> {
+        let filled = fill(template, self.agent, self.org);
+        let mut value = self.replaced(&filled, str::to_owned);
+        value.retain(|char| !char.is_control());
+        value.into()
+    }
+
+    fn replaced(&self, template: &str, write: impl Fn(&str) -> String) -> String {
+        let session = self.session.hyphenated().to_string();
+        let mut filled = String::with_capacity(template.len() + 64);
+        let mut rest = template;
+        // Once from left to right, so that what a peer supplies is no placeholder itself.
+        while let Some(at) = rest.find('{') {
+            let (before, behind) = rest.split_at(at);
+            filled.push_str(before);
+            let stands_for = [
+                ("{called}", self.called),
+                ("{caller}", self.caller),
+                ("{session_id}", &session),
+            ];
+            let found = stands_for
+                .into_iter()
+                .find_map(|(name, value)| Some((behind.strip_prefix(name)?, value)));
+            rest = match found {
+                Some((behind, value)) => {
+                    filled.push_str(&write(cut(value)));
+                    behind
+                }
+                None => {
+                    filled.push('{');
+                    &behind[1..]
+                }
+            };
+        }
+        filled.push_str(rest);
+        filled
+    }
+}
+
+/// At most [`LONGEST`] octets of it.
+fn cut(text: &str) -> &str {
+    let end = (0..=LONGEST.min(text.len()))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+/// As a user part (RFC 3261 §25.1): all but letters, digits and marks is escaped, and so are the signs that a user part could hold but that
+/// stand for something.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for octet in text.bytes() {
+        if octet.is_ascii_alphanumeric() || b"-_.!~*'()+".contains(&octet) {
+            out.push(char::from(octet));
+        } else {
+            out.push_str(&format!("%{octet:02X}"));
+        }
+    }
+    out
+}
+
 /// Where `uri` points; `None` if it isn't a SIP URI.
 pub fn place(uri: &str) -> Option<Place> {
     let parsed = Uri::parse(uri.as_bytes()).ok()?;
@@ -204,5 +295,34 @@ mod tests {
                 "sip:low@10.0.0.1"
             ]
         );
+    }
+
+    #[test]
+    fn what_a_peer_supplies_stays_in_the_user_part() {
+        let parties = Parties {
+            agent: Uuid::nil(),
+            org: Uuid::nil(),
+            session: Uuid::nil(),
+            called: "+4420;x=1",
+            caller: "a@evil.example\r\nX: {called}",
+        };
+        let id = Uuid::nil();
+        for (template, filled) in [
+            (
+                "sip:{called}@h;p={agent_id}",
+                format!("sip:+4420%3Bx%3D1@h;p={id}"),
+            ),
+            (
+                "sip:{caller}@h",
+                "sip:a%40evil.example%0D%0AX%3A%20%7Bcalled%7D@h".to_owned(),
+            ),
+            ("sip:{session_id}-{org_id}@h", format!("sip:{id}-{id}@h")),
+            ("sip:a@{called}", "sip:a@{called}".to_owned()),
+            ("sip:h;p={caller}", "sip:h;p={caller}".to_owned()),
+        ] {
+            assert_eq!(*parties.uri(template), *filled, "{template}");
+        }
+        let value = parties.value("{caller}, {session_id}");
+        assert_eq!(*value, *format!("a@evil.exampleX: {{called}}, {id}"));
     }
 }

@@ -195,6 +195,8 @@ impl RuntimeArgs {
                 uri,
                 fallbacks,
                 failover_on: self.failover_on.into_iter().map(|given| given.0).collect(),
+                headers: Default::default(),
+                session_token: false,
             }))),
             Some(GivenRuntime::Default | GivenRuntime::Named(DefaultRuntime::Echo))
                 if !fallbacks.is_empty() || !self.failover_on.is_empty() =>

@@ -98,6 +98,8 @@ pub(super) async fn open_directory(
             uri: uri.clone(),
             fallbacks: Vec::new(),
             failover_on: Vec::new(),
+            headers: Default::default(),
+            session_token: false,
         },
     };
     let defaults = Defaults {

@@ -69,15 +69,24 @@ impl Command {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let json = self.json;
         let near = near_peers(config);
+        let trusts_loopback = config.sip.trusted_runtimes.is_empty();
         let mut config = config.clone();
         if near.is_some() {
             config.sip.allow_private_peers.clone_from(&near);
         }
+        if trusts_loopback {
+            let loopback = LOOPBACK.map(str::parse);
+            config
+                .sip
+                .trusted_runtimes
+                .extend(loopback.into_iter().flatten());
+        }
+        let write = |config: &Config| write_peers(config, near.as_deref(), trusts_loopback);
         let config = &config;
         if self.no_serve {
             return outset::block_on(async {
                 let store = outset::open_store(config).await?;
-                write_peers(config, near.as_deref())?;
+                write(config)?;
                 let made = make(config, &store, &Reachable::configured(config)).await?;
                 print(config, &made, json)?;
                 store.close().await;
@@ -85,7 +94,7 @@ impl Command {
             });
         }
         serve::run(config, async |store, directory, reachable| {
-            write_peers(config, near.as_deref())?;
+            write(config)?;
             let made = make(config, store, reachable).await?;
             admitted(directory, &made.trunk.auth_username).await;
             print(config, &made, json)
@@ -105,23 +114,42 @@ fn near_peers(config: &Config) -> Option<Vec<IpNet>> {
     Some(near)
 }
 
-/// Writes them into the data directory, where every command reads them; after the store is open, so that a start that fails leaves the disk
-/// as it was.
-fn write_peers(config: &Config, peers: Option<&[IpNet]>) -> Result<(), Failure> {
-    let Some(peers) = peers else {
-        return Ok(());
+/// Runtimes on this machine, which get the session token.
+const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1"];
+
+/// Writes what the operator hasn't set into the data directory, where every command reads it; after the store is open, so that a start that
+/// fails leaves the disk as it was.
+fn write_peers(
+    config: &Config,
+    peers: Option<&[IpNet]>,
+    trusts_loopback: bool,
+) -> Result<(), Failure> {
+    let quoted = |listed: Vec<String>| -> String {
+        let quoted: Vec<String> = listed.iter().map(|one| format!("\"{one}\"")).collect();
+        quoted.join(", ")
     };
-    let listed: Vec<String> = peers.iter().map(|peer| format!("\"{peer}\"")).collect();
-    let text = format!(
-        "# Written by trunkline quickstart. A key in trunkline.toml, the environment or a flag overrides it.\n[sip]\nallow_private_peers = [{}]\n",
-        listed.join(", ")
-    );
+    let mut lines = String::new();
+    if let Some(peers) = peers {
+        let peers = quoted(peers.iter().map(IpNet::to_string).collect());
+        lines.push_str(&format!("allow_private_peers = [{peers}]\n"));
+    }
+    if trusts_loopback {
+        let trusted = quoted(LOOPBACK.map(str::to_owned).to_vec());
+        lines.push_str(&format!("trusted_runtimes = [{trusted}]\n"));
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
     let path = config.data_dir.join(QUICKSTART_FILE);
+    // What an earlier run has written stays; its only section is this one.
+    let before = std::fs::read_to_string(&path).unwrap_or_else(|_| {
+        "# Written by trunkline quickstart. A key in trunkline.toml, the environment or a flag overrides it.\n[sip]\n".to_owned()
+    });
     // Beside PostgreSQL nothing else has made the directory.
     let mut directory = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(directory.recursive(true), 0o700)
         .create(&config.data_dir)
-        .and_then(|()| std::fs::write(&path, text))
+        .and_then(|()| std::fs::write(&path, before + &lines))
         .map_err(|error| Failure::Command(format!("{} can't be written: {error}", path.display())))
 }
 

@@ -8,7 +8,7 @@ use figment::value::Value;
 use ipnet::IpNet;
 use trunkline_sip::flow::Transport;
 
-use crate::address::{Enforce, ReservedPeer};
+use crate::address::{Enforce, PeerPattern};
 
 use super::host::{HostPort, own_address};
 use super::http::network;
@@ -72,7 +72,9 @@ pub struct Sip {
     /// Loopback, link-local and private addresses that tenants and messages may name; absent: none.
     pub allow_private_peers: Option<Vec<IpNet>>,
     /// Peers that know this node by its address: no tenant may name them.
-    pub reserved_peers: Vec<ReservedPeer>,
+    pub reserved_peers: Vec<PeerPattern>,
+    /// Runtimes that get the session token without asking for it.
+    pub trusted_runtimes: Vec<PeerPattern>,
     /// Whether an address that may not be named is refused or only logged.
     pub enforce_peers: Enforce,
     /// Round-trip estimate (RFC 3261 §17.1.1.1).
@@ -135,7 +137,12 @@ impl Sip {
             min_se_s: section.number("min_se_s", 90..=86_400).unwrap_or(90),
             nameservers: section.list("nameservers", nameserver).unwrap_or_default(),
             allow_private_peers: section.list("allow_private_peers", network),
-            reserved_peers: section.list("reserved_peers", reserved).unwrap_or_default(),
+            reserved_peers: section
+                .list("reserved_peers", peer_pattern)
+                .unwrap_or_default(),
+            trusted_runtimes: section
+                .list("trusted_runtimes", peer_pattern)
+                .unwrap_or_default(),
             enforce_peers: section
                 .word(
                     "enforce_peers",
@@ -283,7 +290,7 @@ fn nameserver(entry: &Entry) -> Result<SocketAddr, String> {
 }
 
 /// A host, an address or a CIDR block.
-fn reserved(entry: &Entry) -> Result<ReservedPeer, String> {
+fn peer_pattern(entry: &Entry) -> Result<PeerPattern, String> {
     let text = entry.text()?;
     let is_host = text
         .parse::<HostPort>()

@@ -1,5 +1,7 @@
 //! Settings of agents, trunks and destinations that are more than a text or a number, as the API writes them.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_routing::E164;
@@ -12,7 +14,7 @@ pub enum Runtime {
     Echo,
     /// A SIP peer.
     Sip {
-        /// Where to; may hold `{agent_id}` and `{org_id}`.
+        /// Where to; may hold `{agent_id}` and `{org_id}`, and in its user part `{called}`, `{caller}` and `{session_id}`.
         uri: Box<str>,
         /// Tried in order when `uri` can't be reached.
         #[serde(default)]
@@ -20,6 +22,12 @@ pub enum Runtime {
         /// Answers after which the next target is tried, besides 408, 500, 502, 503 and 504.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         failover_on: Vec<FailoverOn>,
+        /// Headers of the INVITE; values may hold all placeholders.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        headers: BTreeMap<String, String>,
+        /// Whether it gets the session token though `sip.trusted_runtimes` doesn't list it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        session_token: bool,
     },
 }
 
@@ -114,6 +122,8 @@ mod tests {
                     uri: "sip:a@b".into(),
                     fallbacks: vec!["sip:c".into()],
                     failover_on: Vec::new(),
+                    headers: Default::default(),
+                    session_token: false,
                 },
             ),
             (
@@ -122,6 +132,8 @@ mod tests {
                     uri: "sip:a@b".into(),
                     fallbacks: Vec::new(),
                     failover_on: vec![FailoverOn::NotFound, FailoverOn::Redirect],
+                    headers: Default::default(),
+                    session_token: false,
                 },
             ),
         ];

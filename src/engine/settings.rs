@@ -6,9 +6,10 @@ use trunkline_sip::auth::Algorithm;
 use trunkline_sip::slot::{Minter, Node};
 
 use super::local;
-use crate::address::AddressPolicy;
+use crate::address::{AddressPolicy, PeerPattern};
 use crate::calls;
 use crate::calls::caps::Bounds;
+use crate::calls::target;
 use crate::calls::token::SessionTokens;
 use crate::config::{Config, DefaultRuntime};
 use crate::directory::view::Runtime;
@@ -93,6 +94,8 @@ pub(super) fn calls_config(
             uri: uri.clone(),
             fallbacks: Vec::new(),
             failover_on: Vec::new(),
+            headers: Default::default(),
+            session_token: false,
         },
     };
     calls::Config {
@@ -115,6 +118,7 @@ pub(super) fn calls_config(
         retry_after: RETRY_AFTER,
         node: Node(node),
         session_tokens: session_tokens(keyring),
+        trusted_runtimes: trusted_runtimes(config),
     }
 }
 
@@ -122,6 +126,16 @@ pub(super) fn calls_config(
 pub(crate) fn configured_policy(config: &Config) -> AddressPolicy {
     let listeners: Vec<_> = config.sip.listeners.iter().map(|one| one.address).collect();
     address_policy(config, &listeners, config.http.listen)
+}
+
+/// What the operator lists, and the host of the default runtime.
+fn trusted_runtimes(config: &Config) -> Vec<PeerPattern> {
+    let mut trusted = config.sip.trusted_runtimes.clone();
+    if let DefaultRuntime::Sip(uri) = &config.phone.default_runtime {
+        let host = target::host_of(uri.as_bytes());
+        trusted.extend(host.and_then(|host| host.parse().ok()));
+    }
+    trusted
 }
 
 fn address_policy(

@@ -28,6 +28,7 @@ mod referrals;
 mod refusals;
 mod registrations;
 mod replaced;
+mod runtimes;
 mod secured;
 mod sessions;
 mod steps;

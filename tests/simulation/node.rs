@@ -418,6 +418,8 @@ fn runtime_of(agent: Agent) -> Runtime {
         uri: at(uri),
         fallbacks,
         failover_on: Vec::new(),
+        headers: Default::default(),
+        session_token: false,
     }
 }
 
@@ -438,6 +440,7 @@ fn config() -> Config {
         ],
         retry_after: 5,
         addresses: Arc::default(),
+        trusted_runtimes: vec!["0.0.0.0/0".parse().expect("all")],
         session_tokens: trunkline::calls::token::SessionTokens::new([9; 32]),
         node: NodeNumber(7),
     }

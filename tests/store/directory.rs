@@ -48,6 +48,8 @@ async fn the_view_shows_an_org(bed: &Bed) {
         uri: "sip:b@h".into(),
         fallbacks: vec![],
         failover_on: Vec::new(),
+        headers: Default::default(),
+        session_token: false,
     };
     let mut new = new_agent("Bea");
     (new.runtime, new.max_concurrent_calls) = (Some(runtime.clone()), Some(2));

@@ -29,6 +29,8 @@ async fn agents_change(bed: &Bed) {
         uri: "sip:a@h".into(),
         fallbacks: vec!["sip:b@h".into()],
         failover_on: Vec::new(),
+        headers: Default::default(),
+        session_token: false,
     };
     let mut new = new_agent("Anna");
     (new.runtime, new.voice_id, new.max_concurrent_calls) =

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::dns::{self, Record};
+use crate::harness::probe::Busy;
 use crate::harness::{Deadline, House, Runtime, http, tools};
 use crate::server::Database;
 
@@ -240,7 +241,8 @@ fn carriers_that_cannot_be_reached_are_told_of() {
     };
     let silent = Runtime::new().address();
     trunk("Silent", "127.0.0.1", silent.port());
-    trunk("Alive", "127.0.0.1", daemon.sip().port());
+    let alive = Busy::start();
+    trunk("Alive", "127.0.0.1", alive.address.port());
     trunk("Nowhere", "carrier.test", 5060);
     let (code, report) = daemon.house.doctor();
     assert_eq!(code, Some(1), "{report}");

@@ -46,6 +46,7 @@ impl Plot {
             ("SIP__PUBLIC_HOST", sip.to_string()),
             ("SIP__SHARDS", "1".to_owned()),
             ("SIP__ALLOW_PRIVATE_PEERS", "127.0.0.0/8,::1".to_owned()),
+            ("SIP__TRUSTED_RUNTIMES", "127.0.0.0/8".to_owned()),
             ("MEDIA__RTP_PORTS", format!("{rtp}-{}", rtp + RTP_PORTS - 1)),
             ("LIMITS__REQUESTS_PER_MINUTE", "1000000".to_owned()),
             ("LIMITS__PARTNER_REQUESTS_PER_MINUTE", "1000000".to_owned()),

@@ -155,15 +155,33 @@ pub(crate) async fn delete(
     Ok(Json(Success::DONE))
 }
 
+/// Whether a header's name begins like those of ours, in any spelling.
+fn is_ours(name: &str, prefix: &str) -> bool {
+    let spelled = |name: &str| name.to_ascii_lowercase().replace('_', "-");
+    spelled(name).starts_with(&spelled(prefix))
+}
+
 /// Refuses a runtime that can never be reached; one that stays as it is isn't judged.
 fn may_call_runtime(
     api: &Api,
     before: Option<&Runtime>,
     runtime: Option<&Runtime>,
 ) -> Result<(), ApiError> {
-    let Some(Runtime::Sip { uri, fallbacks, .. }) = runtime.filter(|_| runtime != before) else {
+    let Some(Runtime::Sip {
+        uri,
+        fallbacks,
+        headers,
+        ..
+    }) = runtime.filter(|_| runtime != before)
+    else {
         return Ok(());
     };
+    let prefix = &api.config().sip.header_prefix;
+    if let Some(name) = headers.keys().find(|name| is_ours(name, prefix)) {
+        return Err(ApiError::bad(format!(
+            "runtime.headers.{name}: names that begin with {prefix} are Trunkline's own"
+        )));
+    }
     let own = ("runtime.uri".to_owned(), &**uri);
     let others = fallbacks.iter().enumerate();
     let others = others.map(|(at, uri)| (format!("runtime.fallbacks[{at}]"), &**uri));

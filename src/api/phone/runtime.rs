@@ -1,11 +1,13 @@
 //! The field `runtime` of an agent: what speaks for it.
 
-use serde_json::json;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::sip_uri::{pattern, reads_as_sip_uri};
 use crate::api::body::Fields;
-use crate::api::shape::{Choice, ListOf, Object, Parsed, Shape as _};
+use crate::api::shape::{Choice, ListOf, Object, Parsed, Shape, Switch};
 use crate::directory::settings::{FailoverOn, Runtime};
 
 /// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks; `failover_on` lists answers
@@ -17,7 +19,10 @@ const TEMPLATE: Parsed<Box<str>> = Parsed::new(
     "a SIP URI, in which {agent_id} and {org_id} may stand",
     |text| is_template(text).then(|| text.into()),
 )
-.like(pattern!(r"|\{agent_id\}|\{org_id\}", r"|\{org_id\}"))
+.like(pattern!(
+    r"|\{agent_id\}|\{org_id\}|\{called\}|\{caller\}|\{session_id\}",
+    r"|\{org_id\}"
+))
 .at_most(LONGEST)
 .example("sip:{agent_id}@agents.example.com");
 
@@ -39,7 +44,7 @@ fn sketch(fields: &Fields) {
             {
                 "type": "object",
                 "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": of["fallbacks"],
-                    "failover_on": of["failover_on"]},
+                    "failover_on": of["failover_on"], "headers": of["headers"], "session_token": of["session_token"]},
                 "required": ["type", "uri"],
                 "additionalProperties": false,
             },
@@ -49,7 +54,11 @@ fn sketch(fields: &Fields) {
 
 fn read(fields: &mut Fields) -> Option<Runtime> {
     let kind = fields.required("type", Choice(&[("echo", Type::Echo), ("sip", Type::Sip)]));
-    let addressed = fields.has("uri") || fields.has("fallbacks") || fields.has("failover_on");
+    let addressed = fields.has("uri")
+        || fields.has("fallbacks")
+        || fields.has("failover_on")
+        || fields.has("headers")
+        || fields.has("session_token");
     let needed = matches!(kind, Some(Type::Sip));
     let uri = if needed {
         fields.required("uri", TEMPLATE)
@@ -58,21 +67,99 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     };
     let fallbacks = fields.optional("fallbacks", ListOf::new(TEMPLATE, 0..=5));
     let failover_on = fields.optional("failover_on", ListOf::new(Choice(&FailoverOn::ALL), 0..=3));
+    let headers = fields.optional("headers", Headers);
+    let session_token = fields.optional("session_token", Switch);
     sketch(fields);
     match kind? {
         Type::Sip => Some(Runtime::Sip {
             uri: uri?,
             fallbacks: fallbacks.unwrap_or_default(),
             failover_on: failover_on.unwrap_or_default(),
+            headers: headers.unwrap_or_default(),
+            session_token: session_token.unwrap_or(false),
         }),
         Type::Echo if addressed => {
             fields.refuse(
                 "type",
-                "an echo runtime has neither uri nor fallbacks nor failover_on",
+                "an echo runtime has none of the fields of a SIP runtime",
             );
             None
         }
         Type::Echo => Some(Runtime::Echo),
+    }
+}
+
+/// A user part with something in place of what a peer supplies.
+pub(super) fn without_parties(user: &str) -> String {
+    let names = ["{called}", "{caller}", "{session_id}"];
+    names
+        .iter()
+        .fold(user.to_owned(), |user, name| user.replace(name, "1"))
+}
+
+/// Headers of a runtime: how many, octets of names and values together, and of one value.
+const HEADERS: usize = 20;
+const HEADER_OCTETS: usize = 2_048;
+
+/// Names that begin with `X-`, each with its value.
+#[derive(Copy, Clone, Debug)]
+struct Headers;
+
+impl Shape for Headers {
+    type Read = BTreeMap<String, String>;
+
+    fn schema(&self) -> Value {
+        json!({
+            "type": "object",
+            "description": "At most 20 headers and 2,048 octets. Values may hold {called}, {caller}, {session_id}, {agent_id} and {org_id}.",
+            "maxProperties": HEADERS,
+            "propertyNames": {"pattern": "^[Xx]-[A-Za-z0-9_.-]{1,60}$"},
+            "additionalProperties": {"type": "string", "maxLength": 500},
+        })
+    }
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
+        let Value::Object(map) = value else {
+            faults.push(format!("{path}: expected an object"));
+            return None;
+        };
+        let mut headers = BTreeMap::new();
+        let before = faults.len();
+        for (name, value) in map {
+            let is_token = |octet: u8| octet.is_ascii_alphanumeric() || b"_.-".contains(&octet);
+            let rest = name.strip_prefix("X-").or_else(|| name.strip_prefix("x-"));
+            let is_name = rest
+                .is_some_and(|rest| (1..=60).contains(&rest.len()) && rest.bytes().all(is_token));
+            let fault = match &value {
+                _ if !is_name => "is no name of a header that begins with X-",
+                Value::String(value) if value.chars().any(char::is_control) => {
+                    "must not hold control characters"
+                }
+                Value::String(value) if value.chars().count() > 500 => {
+                    "is longer than 500 characters"
+                }
+                Value::String(value) => {
+                    headers.insert(name, value.clone());
+                    continue;
+                }
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Array(_)
+                | Value::Object(_) => "expected a text",
+            };
+            faults.push(format!("{path}.{name}: {fault}"));
+        }
+        let octets: usize = headers
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        if headers.len() > HEADERS || octets > HEADER_OCTETS {
+            faults.push(format!(
+                "{path}: expected at most 20 headers and 2,048 octets"
+            ));
+        }
+        (faults.len() == before).then_some(headers)
     }
 }
 
@@ -82,13 +169,15 @@ fn is_template(text: &str) -> bool {
     }
     let id = Uuid::nil().hyphenated().to_string();
     let filled = text.replace("{agent_id}", &id).replace("{org_id}", &id);
+    let filled = match filled.split_once('@') {
+        Some((user, host)) => format!("{}@{host}", without_parties(user)),
+        None => filled,
+    };
     !filled.contains(['{', '}']) && reads_as_sip_uri(&filled)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     fn read(value: Value) -> Result<Runtime, String> {
@@ -103,6 +192,8 @@ mod tests {
             uri: uri.into(),
             fallbacks: fallbacks.iter().map(|uri| (*uri).into()).collect(),
             failover_on: Vec::new(),
+            headers: Default::default(),
+            session_token: false,
         };
         for (value, runtime) in [
             (json!({"type": "echo"}), Runtime::Echo),
@@ -134,8 +225,7 @@ mod tests {
             ),
             (
                 json!({"type": "echo", "uri": "sip:a"}),
-                "runtime.type: an echo runtime has neither uri nor fallbacks nor failover_on"
-                    .to_owned(),
+                "runtime.type: an echo runtime has none of the fields of a SIP runtime".to_owned(),
             ),
             (
                 json!({"type": "sip", "uri": "sip:{call_id}@b", "fallbacks": ["x"], "fallback": 1}),

@@ -4,6 +4,7 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use uuid::Uuid;
 
+use super::runtime::without_parties;
 use crate::api::shape::Parsed;
 use crate::api::{Api, ApiError};
 use crate::calls::target::default_port;
@@ -58,6 +59,10 @@ pub(super) fn may_call<'u>(
     let fault = |(path, uri): (String, &str)| {
         let id = Uuid::nil().hyphenated().to_string();
         let filled = uri.replace("{agent_id}", &id).replace("{org_id}", &id);
+        let filled = match filled.split_once('@') {
+            Some((user, host)) => format!("{}@{host}", without_parties(user)),
+            None => filled,
+        };
         let parsed = Uri::parse(filled.as_bytes()).ok()?;
         let transport = parsed.transport().unwrap_or(Transport::Udp);
         let port = parsed.port.unwrap_or(default_port(transport));
