@@ -413,6 +413,8 @@ impl Call {
                 }
             }
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
+            // The transfer has a time of its own for it.
+            Purpose::Probe => {}
             Purpose::Refresh if broken => self.refresh_again(cx, pending.side),
             Purpose::Refresh | Purpose::Join | Purpose::Follow | Purpose::Hold | Purpose::Stale => {
                 self.hang_up(cx, Reason::DialogGone)

@@ -25,6 +25,7 @@ use super::joining::Joining;
 use super::limits::Permit;
 use super::origin::Origin;
 use super::outbound::Outbound;
+use super::pbx::Pbx;
 use super::proofs::Again;
 use super::replaces::Successor;
 use super::target::{Place, Target};
@@ -89,6 +90,8 @@ pub(crate) struct Abilities {
     pub(crate) requires_reliable: bool,
     /// It has said what it takes, and REFER isn't among it.
     pub(crate) no_refer: bool,
+    /// The kind of phone system that it says it is.
+    pub(crate) pbx: Option<Pbx>,
 }
 
 /// One side of the call.
@@ -364,6 +367,8 @@ pub(crate) enum Purpose {
     Stale,
     /// The REFER of a transfer.
     Transfer,
+    /// Our own UPDATE or OPTIONS: whether the PBX still knows the call after a transfer failed.
+    Probe,
     /// Our BYE once more, after the connection broke with the first.
     Again,
 }

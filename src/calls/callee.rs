@@ -31,6 +31,8 @@ pub(crate) struct Callee {
     pub(crate) login: Option<Arc<PeerLogin>>,
     /// Further header lines, each with its line end.
     pub(crate) lines: Box<[u8]>,
+    /// It is the PBX on the caller's side: bounds on outbound calls don't hold for it.
+    pub(crate) leads_back: bool,
 }
 
 impl Callee {
@@ -67,6 +69,7 @@ impl Callee {
             asserts: trunk.p_asserted_identity,
             login: trunk.login.clone(),
             lines: Box::default(),
+            leads_back: false,
         })
     }
 
@@ -93,6 +96,7 @@ impl Callee {
             asserts: trunk.p_asserted_identity,
             login: trunk.login.clone(),
             lines: Box::default(),
+            leads_back: false,
         })
     }
 }
@@ -113,6 +117,8 @@ mod tests {
             register: false,
             max_concurrent_calls: None,
             calls_per_second: None,
+            transfer_way: crate::directory::view::TransferWay::default(),
+            keeps_caller: false,
         }
     }
 

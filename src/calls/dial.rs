@@ -25,6 +25,7 @@ use super::callee::Callee;
 use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows, lacks_refer};
 use super::dialled::may_dial;
 use super::effect::Effect;
+use super::pbx::Pbx;
 use super::proofs::Proofs;
 use super::refusal::Reason;
 use super::secure::is_sips;
@@ -88,6 +89,8 @@ pub(crate) struct Dial {
     tags: SmallVec<[u64; 1]>,
     attempt_timer: Option<TimerId>,
     ringing_timer: Option<TimerId>,
+    /// Where all places stay silent, something else is tried: the last one isn't waited for any longer than the others.
+    is_tentative: bool,
 }
 
 /// How a call to somebody has come on.
@@ -148,7 +151,14 @@ impl Dial {
             tags: SmallVec::new(),
             attempt_timer: None,
             ringing_timer: None,
+            is_tentative: false,
         }
+    }
+
+    /// Something else is tried where nobody can be reached.
+    pub(crate) const fn tentatively(mut self, is_tentative: bool) -> Self {
+        self.is_tentative = is_tentative;
+        self
     }
 
     /// The Call-ID of every INVITE of this call.
@@ -227,7 +237,8 @@ impl Dial {
         self.heard = false;
         self.current = Some(target);
         self.client = self.send(cx);
-        if self.client.is_some() && (!self.targets.is_empty() || !self.callee.places.is_empty()) {
+        let another = !self.targets.is_empty() || !self.callee.places.is_empty();
+        if self.client.is_some() && (another || self.is_tentative) {
             let timer = cx.schedule(self.key, ATTEMPT_PATIENCE, CallTimer::Attempt);
             self.attempt_timer = Some(timer);
         }
@@ -364,6 +375,7 @@ impl Dial {
         leg.is_sips = is_sips(uri.as_bytes());
         leg.abilities.update = allows(message, "UPDATE");
         leg.abilities.no_refer = lacks_refer(message);
+        leg.abilities.pbx = Pbx::of_message(message);
         leg.session = SessionTimer::for_uac(message, Some(cx.core.config.session_expires));
         leg.login = self.callee.login.clone();
         if leg.keeps_sdp() {
@@ -435,8 +447,17 @@ impl Dial {
     fn on_redirect(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) -> Progress {
         self.redirects += 1;
         let mut places = target::redirections(message, &self.callee.hosts);
-        // Nobody redirects us to a number that we may not call.
-        places.retain(|place| may_dial(&cx.core.caps, place.uri().as_bytes(), None));
+        let by = self.current.as_ref().and_then(|target| target.by);
+        match by.filter(|_| self.callee.leads_back) {
+            // Back to the PBX that called, by the way that it has proven.
+            Some(by) => {
+                for place in &mut places {
+                    *place = place.by_flow(by);
+                }
+            }
+            // Nobody redirects us to a number that we may not call.
+            None => places.retain(|place| may_dial(&cx.core.caps, place.uri().as_bytes(), None)),
+        }
         if self.redirects > MAX_REDIRECTS || places.is_empty() {
             return self.fail(cx, failure(status, message));
         }

@@ -130,7 +130,9 @@ impl Call {
                 }
                 self.refuse(cx, Reason::RuntimeRefused);
             }
-            (Phase::Answered | Phase::Confirmed, Side::Agent) if self.is_transferring() => {
+            (Phase::Answered | Phase::Confirmed, Side::Agent)
+                if self.is_transferring() || self.is_handed_over() =>
+            {
                 self.forgive_acks(cx, side);
                 self.abandon(cx);
                 if let Speaker::Runtime(leg) = &mut self.speaker {
@@ -138,7 +140,11 @@ impl Call {
                     leg.session = None;
                     cx.cancel_timer(&mut leg.session_timer);
                 }
-                self.agent_leaves(cx);
+                match self.is_handed_over() {
+                    // Its BYE counts as ours: the PBX has the caller.
+                    true => self.leave_handed_over(cx),
+                    false => self.agent_leaves(cx),
+                }
             }
             (Phase::Answered | Phase::Confirmed, _) => {
                 self.forgive_acks(cx, side);

@@ -87,6 +87,9 @@ impl Call {
         if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
+        if side == Side::Caller {
+            self.hear_of_caller(cx, method);
+        }
         match message.method() {
             Method::Bye => self.on_bye(cx, side, fork, server, message),
             Method::Invite => self.on_reinvite(cx, side, fork, server, message),
@@ -293,6 +296,7 @@ impl Call {
             (Purpose::Join, _) => self.on_join_answer(cx, flow, &pending, message),
             (Purpose::Hold, _) => self.on_hold_answer(cx, flow, &pending, message),
             (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
+            (Purpose::Probe, _) => self.on_probe_answer(cx, &pending, message),
             (Purpose::Refresh, _) => self.on_refresh_answer(cx, flow, &pending, message),
             (Purpose::Relay(server), Method::Invite) => {
                 self.on_reinvite_answer(cx, flow, &pending, server, message)

@@ -30,6 +30,7 @@ pub mod limits;
 pub mod live;
 mod origin;
 pub mod outbound;
+pub mod pbx;
 pub(crate) mod proofs;
 mod provisional;
 pub mod record;

@@ -10,7 +10,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 pub use super::asked::{Asked, Proof};
-pub use super::transfer::record::{State as TransferState, Transfer, Way};
+pub use super::transfer::record::{State as TransferState, Transfer, Trunk, Way};
 
 /// Who began the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]

@@ -57,6 +57,8 @@ pub enum Reason {
     SessionExpired,
     /// The peer no longer knows the dialog.
     DialogGone,
+    /// The PBX lost the caller when an accepted REFER failed.
+    CallerLost,
     /// The longest allowed duration was reached.
     MaxDuration,
     /// The caller's media has been silent for too long.
@@ -104,7 +106,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 48] = [
+    const ALL: [Self; 49] = [
         Self::NoAgent,
         Self::AgentBusy,
         Self::TrunkBusy,
@@ -131,6 +133,7 @@ impl Reason {
         Self::NoAck,
         Self::SessionExpired,
         Self::DialogGone,
+        Self::CallerLost,
         Self::MaxDuration,
         Self::MediaSilent,
         Self::Operator,
@@ -189,6 +192,7 @@ impl Reason {
             Self::NoAck => "no_ack",
             Self::SessionExpired => "session_expired",
             Self::DialogGone => "dialog_gone",
+            Self::CallerLost => "caller_lost",
             Self::MaxDuration => "max_duration",
             Self::MediaSilent => "media_silent",
             Self::Operator => "operator",
@@ -247,6 +251,7 @@ impl Reason {
             Self::NoAck => "The answer was never acknowledged",
             Self::SessionExpired => "The session was not refreshed in time",
             Self::DialogGone => "The peer no longer knows the call",
+            Self::CallerLost => "The PBX lost the caller when the transfer failed",
             Self::MaxDuration => "The call reached its longest duration",
             Self::MediaSilent => "No media came in for too long",
             Self::Operator => "The call was ended on request",
@@ -309,6 +314,7 @@ impl Reason {
             | Self::SetupTimeout
             | Self::SessionExpired
             | Self::DialogGone
+            | Self::CallerLost
             | Self::MaxDuration
             | Self::MediaSilent
             | Self::NoWayOut
@@ -339,6 +345,7 @@ impl Reason {
             | Self::NoAck
             | Self::SessionExpired
             | Self::DialogGone
+            | Self::CallerLost
             | Self::MaxDuration
             | Self::MediaSilent
             | Self::Operator

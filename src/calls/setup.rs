@@ -27,6 +27,7 @@ use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
 use super::limits::{Claim, Full, Permit};
+use super::pbx::Pbx;
 use super::record::{Direction, Ended, Fact, HangupBy, Started};
 use super::refusal::Reason;
 use super::target::{self, Parties};
@@ -462,6 +463,7 @@ pub(crate) fn abilities(message: &Message<'_>) -> Abilities {
         reliable: requires_reliable || message.has_token(HeaderName::Supported, "100rel"),
         requires_reliable,
         no_refer: lacks_refer(message),
+        pbx: Pbx::of_message(message),
     }
 }
 

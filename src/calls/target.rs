@@ -69,6 +69,18 @@ impl Place {
         }
     }
 
+    /// The same Request-URI, sent by a flow that is known.
+    #[must_use]
+    pub(crate) fn by_flow(&self, by: Flow) -> Self {
+        Self::Known(Target {
+            uri: self.uri().into(),
+            transport: by.transport,
+            address: by.peer,
+            by: Some(by),
+            named: NamedBy::Tenant,
+        })
+    }
+
     /// The same place as somebody else's word.
     #[must_use]
     pub fn named(self, named: NamedBy) -> Self {

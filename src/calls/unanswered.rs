@@ -19,7 +19,7 @@ pub(crate) struct Failure {
 }
 
 /// No place is left, or there was none.
-pub(super) const UNREACHABLE: Failure = Failure {
+pub(crate) const UNREACHABLE: Failure = Failure {
     sip_code: 503,
     reason: Reason::TrunkUnreachable,
     status: Status::Failed,

@@ -4,8 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use super::{Failure, now};
+use crate::calls::caps::DAY;
 use crate::config::{Config, DatabaseUrl, DefaultRuntime};
 use crate::directory::settings::Runtime;
 use crate::directory::{Defaults, Directory};
@@ -108,6 +111,14 @@ pub(super) async fn open_directory(
         addresses: engine::configured_policy(config),
     };
     Ok(Directory::start(store.clone(), defaults, now).await?)
+}
+
+/// Calls that are counted against the bounds of a day, over all orgs: beyond that the oldest are forgotten.
+const MOST_BEGUN: u32 = 1_000_000;
+
+/// What orgs began within the last day, for the bounds on outbound calls.
+pub(super) async fn begun(store: &Store) -> Result<Vec<(Uuid, Moment)>, Failure> {
+    Ok(store.calls().begun_since(now() - DAY, MOST_BEGUN).await?)
 }
 
 pub(super) fn options(config: &Config) -> Options {

@@ -118,6 +118,7 @@ async fn serve(
     let recording = Recording::begin(&store, &config.data_dir, sip.node, sip.node_lease).await;
     let recording = recording.map_err(|fault| Failure::Outset(fault.to_string()))?;
     let directory = outset::open_directory(config, &store).await?;
+    let begun = outset::begun(&store).await?;
     let config = Arc::new(config.clone());
     let deps = Deps {
         config: Arc::clone(&config),
@@ -128,6 +129,7 @@ async fn serve(
         live: live.clone(),
         security: Arc::clone(&security),
         node: recording.run.node,
+        begun,
         runtime: tokio::runtime::Handle::current(),
     };
     let engine = Engine::start(deps, sockets.sip).map_err(|error| {

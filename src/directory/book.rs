@@ -294,7 +294,9 @@ fn trunk_view(trunk: &InboundTrunk) -> TrunkView {
         refer_to: trunk.refer_to_format,
         refer_host: trunk.refer_host.as_deref().map(Into::into),
         refer_headers_in_uri: trunk.refer_headers_in_uri,
+        transfer_way: trunk.transfer_way,
         bridge_when_refer_fails: trunk.bridge_when_refer_fails,
+        keeps_caller: trunk.refer_kept_caller_at.is_some(),
     }
 }
 
@@ -333,5 +335,7 @@ fn way_out(trunk: &OutboundTrunk) -> Arc<WayOut> {
         register: settings.register,
         max_concurrent_calls: settings.max_concurrent_calls,
         calls_per_second: settings.calls_per_second,
+        transfer_way: settings.transfer_way,
+        keeps_caller: trunk.refer_kept_caller_at.is_some(),
     })
 }

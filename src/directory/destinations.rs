@@ -7,7 +7,7 @@ use trunkline_routing::{Country, E164};
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use uuid::Uuid;
 
-use super::settings::TransferTarget;
+use super::settings::{TransferTarget, Via};
 
 /// The name under which an agent's number for human escalation is reached.
 pub const HUMAN: &str = "human";
@@ -21,6 +21,8 @@ pub struct Destination {
     pub name: Box<str>,
     /// Where it leads.
     pub target: TransferTarget,
+    /// By which way it is called from here.
+    pub via: Via,
 }
 
 impl Destination {
@@ -34,6 +36,7 @@ impl Destination {
                 id: None,
                 name: HUMAN.into(),
                 target: TransferTarget::Phone(number),
+                via: Via::default(),
             });
         }
         own
@@ -97,6 +100,7 @@ mod tests {
             id: None,
             name: name.into(),
             target,
+            via: Via::default(),
         };
         [
             own("Front Desk", phone("+442071838751")),

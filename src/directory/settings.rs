@@ -75,6 +75,51 @@ impl ReferFormat {
     }
 }
 
+/// How callers are handed over: asked of the PBX by REFER, or done here.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TransferWay {
+    /// REFER; bridged where the PBX refuses it.
+    #[default]
+    Refer,
+    /// Trunkline calls the destination and connects the two; REFER only where nothing rings.
+    Bridge,
+    /// `bridge`, until the PBX is known to keep its caller when an accepted REFER fails.
+    Auto,
+}
+
+impl TransferWay {
+    /// The name as the API and the database have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refer => "refer",
+            Self::Bridge => "bridge",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+/// By which way a destination is called from here.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    /// The PBX that called.
+    #[default]
+    Pbx,
+    /// The agent's outbound trunk.
+    Trunk,
+}
+
+impl Via {
+    /// The name as the API and the database have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pbx => "pbx",
+            Self::Trunk => "trunk",
+        }
+    }
+}
+
 /// Where a transfer leads.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -15,7 +15,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 pub use super::destinations::Destination;
-pub use super::settings::{ReferFormat, Runtime, TransferTarget};
+pub use super::settings::{ReferFormat, Runtime, TransferTarget, TransferWay, Via};
 use crate::address::{NamedBy, canonical, is_near};
 
 /// Every org, by id, by trunk user name and by source address.
@@ -77,6 +77,10 @@ pub struct WayOut {
     pub max_concurrent_calls: Option<u32>,
     /// New calls in a second; `None`: no limit.
     pub calls_per_second: Option<u32>,
+    /// How callees are handed over.
+    pub transfer_way: TransferWay,
+    /// Whether the peer was seen to keep its caller after an accepted REFER had failed.
+    pub keeps_caller: bool,
 }
 
 /// What we answer a peer's digest challenges with.
@@ -113,8 +117,12 @@ pub struct TrunkView {
     pub refer_host: Option<Box<str>>,
     /// Whether the context headers also stand inside the `Refer-To` URI.
     pub refer_headers_in_uri: bool,
+    /// How callers are handed over.
+    pub transfer_way: TransferWay,
     /// Whether a failed REFER is followed by a bridge.
     pub bridge_when_refer_fails: bool,
+    /// Whether the PBX was seen to keep its caller after an accepted REFER had failed.
+    pub keeps_caller: bool,
 }
 
 /// A trunk's credentials.

@@ -36,7 +36,9 @@ use trunkline_sip::auth::{NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node};
+use uuid::Uuid;
 
 pub use bound::{Bound, Listening};
 pub use handle::Handle;
@@ -103,6 +105,8 @@ pub struct Deps {
     pub security: Arc<Security>,
     /// This node's number.
     pub node: u8,
+    /// What orgs began within the last day before this process did, oldest first.
+    pub begun: Vec<(Uuid, Moment)>,
     /// Serves what isn't a shard's: streams, names, the store.
     pub runtime: runtime::Handle,
 }
@@ -131,6 +135,7 @@ impl Engine {
         let switch = Switch::new(minter.clone(), inboxes);
         let limits = Limits::with_setups(config.limits.max_calls, config.limits.setups_per_caller);
         let caps = Caps::new(bounds(config));
+        caps.seed(deps.begun.iter().copied());
         let media = start_media(config, &switch)?;
         let (streams, connections) = start_streams(&deps, &switch, bound.streams)?;
         let told = Told::start(deps.store.clone(), &deps.runtime);

@@ -3,69 +3,11 @@
 use trunkline_routing::{Country, numbers};
 
 use super::finding::Finding;
+pub use crate::calls::pbx::Pbx;
 use crate::calls::record::{Asked, Proof};
 
 /// A clock that is so many seconds off is told.
 const SKEW_S: i64 = 60;
-
-/// A kind of phone system, as its `User-Agent` tells.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Pbx {
-    /// Asterisk, and what is built upon it without a name of its own.
-    Asterisk,
-    /// FreePBX.
-    FreePbx,
-    /// FreeSWITCH and FusionPBX.
-    FreeSwitch,
-    /// 3CX.
-    ThreeCx,
-    /// Yeastar.
-    Yeastar,
-    /// Cisco CUBE and CUCM.
-    Cisco,
-    /// Grandstream UCM.
-    Grandstream,
-}
-
-impl Pbx {
-    /// The first words in a `User-Agent` that tell one; those built upon another come first.
-    const WORDS: [(&'static str, Self); 13] = [
-        ("fpbx", Self::FreePbx),
-        ("freepbx", Self::FreePbx),
-        ("yeastar", Self::Yeastar),
-        ("grandstream", Self::Grandstream),
-        ("ucm6", Self::Grandstream),
-        ("3cx", Self::ThreeCx),
-        ("freeswitch", Self::FreeSwitch),
-        ("fusionpbx", Self::FreeSwitch),
-        ("mod_sofia", Self::FreeSwitch),
-        ("cisco", Self::Cisco),
-        ("cube", Self::Cisco),
-        ("asterisk", Self::Asterisk),
-        ("digium", Self::Asterisk),
-    ];
-
-    /// Which one it is.
-    pub fn of_user_agent(user_agent: &str) -> Option<Self> {
-        let text = user_agent.to_ascii_lowercase();
-        let words = Self::WORDS.iter();
-        let mut found = words.filter(|(word, _)| text.contains(word));
-        found.next().map(|(_, pbx)| *pbx)
-    }
-
-    /// As its maker writes it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Asterisk => "Asterisk",
-            Self::FreePbx => "FreePBX",
-            Self::FreeSwitch => "FreeSWITCH",
-            Self::ThreeCx => "3CX",
-            Self::Yeastar => "Yeastar",
-            Self::Cisco => "Cisco",
-            Self::Grandstream => "Grandstream",
-        }
-    }
-}
 
 /// Everything that one INVITE shows, each thing looked at once. `country` is the trunk's.
 pub fn examine(asked: &Asked, country: Option<Country>) -> Vec<Finding> {
@@ -407,21 +349,5 @@ mod tests {
             problems(&national, Country::parse("DE").ok()),
             [] as [&str; 0]
         );
-    }
-
-    #[test]
-    fn phone_systems_are_told_by_their_name() {
-        for (user_agent, pbx) in [
-            ("Asterisk PBX 20.5.0", Some(Pbx::Asterisk)),
-            ("FPBX-16.0.40(18.9.0)", Some(Pbx::FreePbx)),
-            ("FreeSWITCH-mod_sofia/1.10.11", Some(Pbx::FreeSwitch)),
-            ("3CXPhoneSystem 18.0.9", Some(Pbx::ThreeCx)),
-            ("Yeastar S50", Some(Pbx::Yeastar)),
-            ("Cisco-SIPGateway/IOS-17", Some(Pbx::Cisco)),
-            ("Grandstream UCM6304", Some(Pbx::Grandstream)),
-            ("baresip v3", None),
-        ] {
-            assert_eq!(Pbx::of_user_agent(user_agent), pbx, "{user_agent}");
-        }
     }
 }

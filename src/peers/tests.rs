@@ -42,6 +42,8 @@ fn wanted(host: &str, transport: Transport) -> Wanted {
             register: true,
             max_concurrent_calls: None,
             calls_per_second: None,
+            transfer_way: crate::directory::view::TransferWay::default(),
+            keeps_caller: false,
         }),
     }
 }

@@ -195,22 +195,21 @@ impl Store {
 }
 
 impl Calls<'_> {
-    /// When the org's last `most` outbound calls since then began, oldest first.
+    /// When the orgs' last `most` outbound calls since then began, oldest first: those that were placed, and the legs of transfers that
+    /// count among them.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn begun_since(
-        self,
-        org: Uuid,
-        since: Moment,
-        most: u32,
-    ) -> Result<Vec<Moment>, Error> {
+    pub async fn begun_since(self, since: Moment, most: u32) -> Result<Vec<(Uuid, Moment)>, Error> {
         let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT started_at FROM calls WHERE org_id = $1 AND started_at >= $2 AND direction = 'outbound'
-             ORDER BY started_at DESC LIMIT $3";
-        let rows: Vec<(i64,)> = fetch_all!(reading, sql, org, micros(since), i64::from(most))?;
-        let times = rows.into_iter().rev();
-        Ok(times.filter_map(|(at,)| moment(at).ok()).collect())
+        let sql = "SELECT org_id, started_at AS begun_at FROM calls WHERE direction = 'outbound' AND started_at >= $1
+             UNION ALL SELECT org_id, counted_at AS begun_at FROM transfers WHERE counted_at >= $1
+             ORDER BY begun_at DESC LIMIT $2";
+        let rows: Vec<(Uuid, i64)> = fetch_all!(reading, sql, micros(since), i64::from(most))?;
+        let begun = rows.into_iter().rev();
+        Ok(begun
+            .filter_map(|(org, at)| Some((org, moment(at).ok()?)))
+            .collect())
     }
 
     /// A page of the org's calls, newest first, after `after`.

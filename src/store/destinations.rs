@@ -5,12 +5,12 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::agents::must_exist;
-use super::column::{Unreadable, from_row, micros, moment};
+use super::column::{Unreadable, from_row, micros, moment, named};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::page::{Page, Position, fetch_page};
 use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Store, new_id, set};
-use crate::directory::settings::TransferTarget;
+use crate::directory::settings::{TransferTarget, Via};
 
 /// A transfer destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +23,8 @@ pub struct Destination {
     pub name: String,
     /// Where it leads.
     pub target: TransferTarget,
+    /// By which way it is called from here.
+    pub via: Via,
     /// When it was made.
     pub created_at: Moment,
     /// When it was changed last.
@@ -36,6 +38,8 @@ pub struct NewDestination {
     pub name: String,
     /// Where it leads.
     pub target: TransferTarget,
+    /// By which way it is called from here.
+    pub via: Via,
 }
 
 /// What to change; `None` leaves a field as it is. The fields are the record's.
@@ -43,6 +47,7 @@ pub struct NewDestination {
 pub struct DestinationChange {
     pub name: Option<String>,
     pub target: Option<TransferTarget>,
+    pub via: Option<Via>,
 }
 
 /// The transfer destinations.
@@ -112,11 +117,12 @@ impl Destinations<'_> {
         let mut destination = find(writing.source(), org, id).await?;
         set(&mut destination.name, change.name.clone());
         set(&mut destination.target, change.target.clone());
+        set(&mut destination.via, change.via);
         destination.updated_at = now;
         must_be_free(&mut writing, org, &destination.name, id).await?;
         execute!(
             writing,
-            "UPDATE destinations SET name = $3, name_folded = $4, type = $5, value = $6, updated_at = $7
+            "UPDATE destinations SET name = $3, name_folded = $4, type = $5, value = $6, updated_at = $7, via = $8
              WHERE org_id = $1 AND id = $2",
             org,
             id,
@@ -125,6 +131,7 @@ impl Destinations<'_> {
             destination.target.kind(),
             destination.target.value(),
             micros(now),
+            destination.via.as_str(),
         )?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
         Ok(destination)
@@ -282,14 +289,15 @@ async fn insert(
         org_id: org,
         name: new.name.clone(),
         target: new.target.clone(),
+        via: new.via,
         created_at: now,
         updated_at: now,
     };
     must_be_free(writing, org, &made.name, made.id).await?;
     execute!(
         writing,
-        "INSERT INTO destinations (id, org_id, name, name_folded, type, value, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        "INSERT INTO destinations (id, org_id, name, name_folded, type, value, created_at, updated_at, via)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         made.id,
         org,
         &made.name,
@@ -298,6 +306,7 @@ async fn insert(
         made.target.value(),
         micros(now),
         micros(now),
+        made.via.as_str(),
     )?;
     Ok(made)
 }
@@ -336,6 +345,7 @@ from_row!(Destination {
     org_id,
     name,
     target: target,
+    via: named,
     created_at: moment,
     updated_at: moment,
 });

@@ -13,7 +13,7 @@ use super::keyring::Keyring;
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id, set};
-use crate::directory::settings::ReferFormat;
+use crate::directory::settings::{ReferFormat, TransferWay};
 
 /// How long the old credentials work after a rotation.
 const OLD_PAIR_WORKS: Duration = Duration::from_secs(24 * 3600);
@@ -47,8 +47,12 @@ pub struct InboundTrunk {
     pub refer_host: Option<String>,
     /// Whether the context headers also stand inside the `Refer-To` URI.
     pub refer_headers_in_uri: bool,
+    /// How callers are handed over.
+    pub transfer_way: TransferWay,
     /// Whether a failed REFER is followed by a bridge.
     pub bridge_when_refer_fails: bool,
+    /// When the PBX was first seen to keep its caller after an accepted REFER had failed.
+    pub refer_kept_caller_at: Option<Moment>,
     /// Calls at once; `None`: no limit.
     pub max_concurrent_calls: Option<u32>,
     /// When it was made.
@@ -71,6 +75,7 @@ pub struct InboundTrunkChange {
     pub refer_to_format: Option<ReferFormat>,
     pub refer_host: Option<Option<String>>,
     pub refer_headers_in_uri: Option<bool>,
+    pub transfer_way: Option<TransferWay>,
     pub bridge_when_refer_fails: Option<bool>,
     pub max_concurrent_calls: Option<Option<u32>>,
 }
@@ -155,7 +160,7 @@ impl InboundTrunks<'_> {
             writing,
             "UPDATE inbound_trunks SET name = $2, krisp_enabled = $3, allowed_addresses = $4, default_country = $5,
                  refer_to_format = $6, refer_host = $7, refer_headers_in_uri = $8, bridge_when_refer_fails = $9,
-                 max_concurrent_calls = $10, updated_at = $11, operator_addresses = $12
+                 max_concurrent_calls = $10, updated_at = $11, operator_addresses = $12, transfer_way = $13
              WHERE org_id = $1",
             org,
             &trunk.name,
@@ -169,6 +174,7 @@ impl InboundTrunks<'_> {
             trunk.max_concurrent_calls.map(i64::from),
             micros(now),
             to_json(&trunk.operator_addresses),
+            trunk.transfer_way.as_str(),
         )?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
         Ok(trunk)
@@ -314,7 +320,9 @@ pub(super) struct Row {
     refer_to_format: ReferFormat,
     refer_host: Option<String>,
     refer_headers_in_uri: bool,
+    transfer_way: TransferWay,
     bridge_when_refer_fails: bool,
+    refer_kept_caller_at: Option<Moment>,
     max_concurrent_calls: Option<u32>,
     created_at: Moment,
     updated_at: Moment,
@@ -332,7 +340,9 @@ from_row!(Row {
     refer_to_format: named,
     refer_host,
     refer_headers_in_uri,
+    transfer_way: named,
     bridge_when_refer_fails,
+    refer_kept_caller_at: maybe(moment),
     max_concurrent_calls: maybe(count),
     created_at: moment,
     updated_at: moment,
@@ -370,7 +380,9 @@ impl Row {
             refer_to_format: self.refer_to_format,
             refer_host: self.refer_host,
             refer_headers_in_uri: self.refer_headers_in_uri,
+            transfer_way: self.transfer_way,
             bridge_when_refer_fails: self.bridge_when_refer_fails,
+            refer_kept_caller_at: self.refer_kept_caller_at,
             max_concurrent_calls: self.max_concurrent_calls,
             created_at: self.created_at,
             updated_at: self.updated_at,
@@ -387,8 +399,8 @@ async fn insert(
         writing,
         "INSERT INTO inbound_trunks (id, org_id, name, username, password, krisp_enabled, allowed_addresses,
              default_country, refer_to_format, refer_host, refer_headers_in_uri, bridge_when_refer_fails,
-             max_concurrent_calls, created_at, updated_at, operator_addresses)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ON CONFLICT (org_id) DO NOTHING",
+             max_concurrent_calls, created_at, updated_at, operator_addresses, transfer_way)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT (org_id) DO NOTHING",
         trunk.id,
         trunk.org_id,
         &trunk.name,
@@ -405,6 +417,7 @@ async fn insert(
         micros(trunk.created_at),
         micros(trunk.updated_at),
         to_json(&trunk.operator_addresses),
+        trunk.transfer_way.as_str(),
     )?;
     if inserted == 0 {
         Err(Refused::TrunkExists.into())
@@ -518,7 +531,9 @@ impl InboundTrunk {
             refer_to_format: ReferFormat::default(),
             refer_host: None,
             refer_headers_in_uri: true,
+            transfer_way: TransferWay::default(),
             bridge_when_refer_fails: true,
+            refer_kept_caller_at: None,
             max_concurrent_calls: None,
             created_at: now,
             updated_at: now,
@@ -536,6 +551,7 @@ impl InboundTrunk {
         set(&mut self.refer_to_format, change.refer_to_format);
         set(&mut self.refer_host, change.refer_host);
         set(&mut self.refer_headers_in_uri, change.refer_headers_in_uri);
+        set(&mut self.transfer_way, change.transfer_way);
         set(
             &mut self.bridge_when_refer_fails,
             change.bridge_when_refer_fails,

@@ -43,6 +43,7 @@ const MIGRATIONS: &[Migration] = migrations![
     15 "0015_events_of_calls",
     16 "0016_operator_addresses",
     17 "0017_runtimes_of_the_operator",
+    18 "0018_transfer_ways",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

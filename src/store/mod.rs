@@ -78,7 +78,7 @@ pub use numbers::{Number, Numbers};
 pub use open::{OpenFault, Options, Outset};
 pub use org_keys::{OrgKey, OrgKeys};
 pub use orgs::{NewBooking, NewOrg, Org, Orgs};
-pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunks};
+pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, OutboundTrunks};
 pub use page::{Page, Position};
 pub use partners::{NewPartner, Partner, PartnerKey, Partners};
 pub use password::Password;

@@ -6,13 +6,14 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::agents::must_exist;
-use super::column::{Unreadable, count, from_row, maybe, micros, moment, number, small};
+use super::column::{Unreadable, count, from_row, maybe, micros, moment, named, number, small};
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
 use super::page::{Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id};
+use crate::directory::settings::TransferWay;
 
 /// A way out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,13 +24,15 @@ pub struct OutboundTrunk {
     pub org_id: Uuid,
     /// What it is made of.
     pub settings: NewOutboundTrunk,
+    /// When the peer was first seen to keep its caller after an accepted REFER had failed.
+    pub refer_kept_caller_at: Option<Moment>,
     /// When it was made.
     pub created_at: Moment,
     /// When it was renamed last.
     pub updated_at: Moment,
 }
 
-/// What an outbound trunk is made of. Only the name can be changed afterwards.
+/// What an outbound trunk is made of. Only the name and the way of transfers can be changed afterwards.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewOutboundTrunk {
     /// Its name.
@@ -52,6 +55,17 @@ pub struct NewOutboundTrunk {
     pub max_concurrent_calls: Option<u32>,
     /// New calls in a second; `None`: no limit.
     pub calls_per_second: Option<u32>,
+    /// How callees are handed over.
+    pub transfer_way: TransferWay,
+}
+
+/// What to change; `None` leaves a field as it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OutboundTrunkChange {
+    /// Its name.
+    pub name: Option<String>,
+    /// How callees are handed over.
+    pub transfer_way: Option<TransferWay>,
 }
 
 /// The outbound trunks.
@@ -81,6 +95,7 @@ impl OutboundTrunks<'_> {
             id: new_id(now),
             org_id: org,
             settings: settings.clone(),
+            refer_kept_caller_at: None,
             created_at: now,
             updated_at: now,
         };
@@ -113,20 +128,22 @@ impl OutboundTrunks<'_> {
         Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
     }
 
-    /// Gives the trunk another name.
+    /// Changes the trunk; gives it as it is then.
     ///
     /// # Errors
     /// [`Wrong::Absent`].
-    pub async fn rename(
+    pub async fn update(
         self,
         org: Uuid,
         trunk: Uuid,
-        name: &str,
+        change: &OutboundTrunkChange,
         now: Moment,
     ) -> Result<OutboundTrunk, Error> {
         let mut writing = self.0.edit(org).await?;
-        let sql = "UPDATE outbound_trunks SET name = $3, updated_at = $4 WHERE org_id = $1 AND id = $2 RETURNING *";
-        let row: Option<Row> = fetch_optional!(writing, sql, org, trunk, name, micros(now))?;
+        let sql = "UPDATE outbound_trunks SET name = COALESCE($3, name), updated_at = $4, transfer_way = COALESCE($5, transfer_way)
+             WHERE org_id = $1 AND id = $2 RETURNING *";
+        let (name, way) = (&change.name, change.transfer_way.map(TransferWay::as_str));
+        let row: Option<Row> = fetch_optional!(writing, sql, org, trunk, name, micros(now), way)?;
         let row = row.ok_or(Wrong::Absent(Kind::OutboundTrunk))?;
         let trunk = row.open(self.0.keyring())?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
@@ -192,6 +209,8 @@ pub(super) struct Row {
     register: bool,
     max_concurrent_calls: Option<u32>,
     calls_per_second: Option<u32>,
+    transfer_way: TransferWay,
+    refer_kept_caller_at: Option<Moment>,
     created_at: Moment,
     updated_at: Moment,
 }
@@ -210,6 +229,8 @@ from_row!(Row {
     register,
     max_concurrent_calls: maybe(count),
     calls_per_second: maybe(count),
+    transfer_way: named,
+    refer_kept_caller_at: maybe(moment),
     created_at: moment,
     updated_at: moment,
 });
@@ -247,8 +268,8 @@ async fn insert(
         writing,
         "INSERT INTO outbound_trunks (id, org_id, name, host, port, transport, username, password, caller_number,
              to_registered, from_host, p_asserted_identity, register, max_concurrent_calls, calls_per_second,
-             created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+             created_at, updated_at, transfer_way)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
         trunk.id,
         trunk.org_id,
         &settings.name,
@@ -266,6 +287,7 @@ async fn insert(
         settings.calls_per_second.map(i64::from),
         micros(trunk.created_at),
         micros(trunk.updated_at),
+        settings.transfer_way.as_str(),
     )?;
     Ok(())
 }
@@ -288,7 +310,9 @@ impl Row {
                 register: self.register,
                 max_concurrent_calls: self.max_concurrent_calls,
                 calls_per_second: self.calls_per_second,
+                transfer_way: self.transfer_way,
             },
+            refer_kept_caller_at: self.refer_kept_caller_at,
             created_at: self.created_at,
             updated_at: self.updated_at,
         })

@@ -9,7 +9,6 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Store;
 use super::call_events::{CallRow, Stages, call_columns};
 use super::calls::Calls;
 use super::column::{micros, to_json};
@@ -19,6 +18,7 @@ use super::events;
 use super::pool::{Writing, execute, fetch_all};
 use super::rows::{self, Insert, Value};
 use super::transfers;
+use super::{Change, Store};
 use crate::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use crate::journal::{Origin, Project, Retry};
 
@@ -54,7 +54,7 @@ impl Calls<'_> {
         let mut writing = self.0.pool().write_nearby().await?;
         let mut events = Vec::new();
         let mut happened = Vec::new();
-        transfers::project(&mut writing, facts, &mut events).await?;
+        let changes = transfers::project(&mut writing, facts, &mut events).await?;
         for some in rows::portions(&known) {
             let rows = write(&mut writing, origin, some).await?;
             happened.extend(events_of(some, &rows));
@@ -67,6 +67,12 @@ impl Calls<'_> {
         happened.sort_by_key(|event: &NewEvent| event.at);
         events.extend(happened);
         events::append(&mut writing, &events).await?;
+        if let Some(at) = changes.iter().map(|(_, at)| *at).max() {
+            let changes: Vec<Change> = changes.iter().map(|(change, _)| *change).collect();
+            self.0.commit(writing, &changes, at).await?;
+            self.0.recorded();
+            return Ok(());
+        }
         self.0.commit_recorded(writing).await
     }
 

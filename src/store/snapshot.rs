@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{from_row, moment, number};
+use super::column::{from_row, moment, named, number};
 use super::destinations::target;
 use super::error::Error;
 use super::inbound_trunks;
@@ -15,7 +15,7 @@ use super::password::Password;
 use super::pool::{Writing, fetch_all};
 use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk, Store};
 use crate::directory::destinations::Destination;
-use crate::directory::settings::TransferTarget;
+use crate::directory::settings::{TransferTarget, Via};
 
 /// An org with what belongs to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -163,7 +163,7 @@ async fn add_destinations(
     let assigned: Vec<Assigned> = of!(
         reading,
         org,
-        "SELECT agent_destinations.org_id, agent_id, destinations.id, name, type || ' ' || value AS target
+        "SELECT agent_destinations.org_id, agent_id, destinations.id, name, type || ' ' || value AS target, via
          FROM agent_destinations JOIN destinations ON destinations.org_id = agent_destinations.org_id
              AND destinations.id = agent_destinations.destination_id",
         "agent_destinations.org_id",
@@ -175,6 +175,7 @@ async fn add_destinations(
                 id: Some(assigned.id),
                 name: assigned.name.into(),
                 target: assigned.target,
+                via: assigned.via,
             };
             rows.destinations.push((assigned.agent_id, destination));
         }
@@ -188,13 +189,15 @@ struct Assigned {
     id: Uuid,
     name: String,
     target: TransferTarget,
+    via: Via,
 }
 from_row!(Assigned {
     org_id,
     agent_id,
     id,
     name,
-    target: target
+    target: target,
+    via: named
 });
 
 impl Store {

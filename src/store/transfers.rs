@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::calls::Calls;
 
+use super::Change;
 use super::column::{self, from_row, maybe, micros, moment, named, small, to_json, written};
 use super::destinations::target;
 use super::error::Error;
@@ -15,7 +16,7 @@ use super::event::{EventType, NewEvent};
 use super::handoffs::{self, NewHandoff};
 use super::pool::{Source, Writing, execute, fetch_all};
 use crate::calls::handoff::{Reason, Sentiment};
-use crate::calls::record::{Fact, Transfer, TransferState, Way};
+use crate::calls::record::{Fact, Transfer, TransferState, Trunk, Way};
 use crate::directory::settings::TransferTarget;
 
 /// A transfer as it is read.
@@ -37,6 +38,10 @@ pub struct CallTransfer {
     pub state: TransferState,
     /// The SIP status that it failed with.
     pub sip_code: Option<u16>,
+    /// Of one that is completed: whether somebody is known to have answered.
+    pub answer_confirmed: Option<bool>,
+    /// Whether the PBX may have lost the caller when the transfer failed; `None` in rows of earlier versions.
+    pub caller_may_be_gone: Option<bool>,
     /// Why, as the agent reported it.
     pub reasons: Vec<Reason>,
     /// What the call was about.
@@ -63,6 +68,8 @@ from_row!(CallTransfer {
     way: named,
     state: named,
     sip_code: maybe(small),
+    answer_confirmed,
+    caller_may_be_gone,
     reasons: column::json,
     summary,
     explanation,
@@ -84,6 +91,8 @@ impl From<&Transfer> for CallTransfer {
             way: transfer.way,
             state: transfer.state,
             sip_code: transfer.sip_code,
+            answer_confirmed: transfer.answer_confirmed,
+            caller_may_be_gone: Some(transfer.caller_may_be_gone),
             reasons: transfer.report.reasons.clone(),
             summary: transfer.report.summary.to_string(),
             explanation: transfer.report.explanation.as_deref().map(str::to_owned),
@@ -134,12 +143,14 @@ impl Calls<'_> {
     }
 }
 
-/// Writes the transfers among these facts, and the handoffs that they stand for; both once, however often they come.
+/// Writes the transfers among these facts, and the handoffs that they stand for; both once, however often they come. Gives what they change
+/// of trunks.
 pub(super) async fn project(
     writing: &mut Writing,
     facts: &[Fact],
     events: &mut Vec<NewEvent>,
-) -> Result<(), Error> {
+) -> Result<Vec<(Change, Moment)>, Error> {
+    let mut learned = Vec::new();
     let mut newest: HashMap<Uuid, &Transfer> = HashMap::new();
     for fact in facts {
         if let Fact::Transfer(transfer) = fact {
@@ -154,8 +165,11 @@ pub(super) async fn project(
         if transfer.handed_over {
             events.extend(hand_off(writing, transfer).await?);
         }
+        if let Some(trunk) = transfer.kept_by {
+            learned.extend(keeps_caller(writing, transfer, trunk).await?);
+        }
     }
-    Ok(())
+    Ok(learned)
 }
 
 /// What is told of a transfer at each of its states. Fields are those of the API.
@@ -172,6 +186,8 @@ fn updated(transfer: &Transfer) -> NewEvent {
         "way": shown.way,
         "state": shown.state,
         "sip_code": shown.sip_code,
+        "answer_confirmed": shown.answer_confirmed,
+        "caller_may_be_gone": transfer.caller_may_be_gone,
         "requested_at": written(shown.requested_at),
         "accepted_at": shown.accepted_at.map(written),
         "ringing_at": shown.ringing_at.map(written),
@@ -208,6 +224,11 @@ pub(super) async fn close_lost(
 }
 
 fn step(transfer: &Transfer) -> i64 {
+    /// Facts of versions that didn't number them are older.
+    const NUMBERED: i64 = 100;
+    if transfer.step > 0 {
+        return NUMBERED + i64::from(transfer.step);
+    }
     let state = match transfer.state {
         TransferState::Requested => 0,
         TransferState::Accepted => 1,
@@ -226,11 +247,13 @@ async fn upsert(writing: &mut Writing, transfer: &Transfer) -> Result<(), Error>
     execute!(
         writing,
         "INSERT INTO transfers (id, org_id, call_id, session_id, destination_id, name, type, value, way, state, sip_code,
-             reasons, summary, explanation, sentiment, requested_at, accepted_at, ringing_at, ended_at, step)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+             reasons, summary, explanation, sentiment, requested_at, accepted_at, ringing_at, ended_at, step,
+             answer_confirmed, caller_may_be_gone, counted_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
          ON CONFLICT (id) DO UPDATE SET way = excluded.way, state = excluded.state, sip_code = excluded.sip_code,
              accepted_at = excluded.accepted_at, ringing_at = excluded.ringing_at, ended_at = excluded.ended_at,
-             step = excluded.step
+             step = excluded.step, answer_confirmed = excluded.answer_confirmed,
+             caller_may_be_gone = excluded.caller_may_be_gone, counted_at = excluded.counted_at
          WHERE excluded.step >= transfers.step",
         transfer.id,
         transfer.org,
@@ -252,8 +275,34 @@ async fn upsert(writing: &mut Writing, transfer: &Transfer) -> Result<(), Error>
         transfer.ringing_at.map(micros),
         transfer.ended_at.map(micros),
         step(transfer),
+        transfer.answer_confirmed,
+        transfer.caller_may_be_gone,
+        transfer.counted_at.map(micros),
     )?;
     Ok(())
+}
+
+/// The PBX of this trunk keeps its caller when an accepted REFER fails.
+async fn keeps_caller(
+    writing: &mut Writing,
+    transfer: &Transfer,
+    trunk: Trunk,
+) -> Result<Option<(Change, Moment)>, Error> {
+    let since = transfer.ended_at.unwrap_or(transfer.requested_at);
+    let at = micros(since);
+    let changed = match trunk {
+        Trunk::Inbound(id) => {
+            let sql = "UPDATE inbound_trunks SET refer_kept_caller_at = $3
+                       WHERE org_id = $1 AND id = $2 AND refer_kept_caller_at IS NULL";
+            execute!(writing, sql, transfer.org, id, at)?
+        }
+        Trunk::Outbound(id) => {
+            let sql = "UPDATE outbound_trunks SET refer_kept_caller_at = $3
+                       WHERE org_id = $1 AND id = $2 AND refer_kept_caller_at IS NULL";
+            execute!(writing, sql, transfer.org, id, at)?
+        }
+    };
+    Ok((changed > 0).then_some((Change::Org(transfer.org), since)))
 }
 
 async fn hand_off(writing: &mut Writing, transfer: &Transfer) -> Result<Option<NewEvent>, Error> {

@@ -18,7 +18,7 @@ const REFUSED: Step = Answer("405 Method Not Allowed", "");
 fn daemon(carrier: Runtime) -> Daemon {
     let daemon = House::new().serve();
     give_trunk(&daemon, carrier, &json!({}));
-    daemon.destination("Sales", "phone", NUMBER);
+    daemon.destination_via("trunk", "Sales", "phone", NUMBER);
     daemon
 }
 
@@ -29,7 +29,7 @@ fn spoken_for(trunk: &Value) -> (Daemon, Runtime, Runtime) {
     house.runtime(&house.first_agent, &runtime.uri());
     let daemon = house.serve();
     give_trunk(&daemon, carrier, trunk);
-    daemon.destination("Sales", "phone", NUMBER);
+    daemon.destination_via("trunk", "Sales", "phone", NUMBER);
     (daemon, carrier, runtime)
 }
 

@@ -360,6 +360,10 @@ fn a_transfer_that_fails_ends_the_hold() {
     }
     let (daemon, runtime) = daemon();
     daemon.destination("Sales", "phone", "+442071838751");
+    let no_bridge = serde_json::json!({"bridge_when_refer_fails": false});
+    let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &no_bridge);
+    assert_eq!(status, 200, "{body}");
+    daemon.house.settle();
     let agent = runtime.takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
     let pbx = daemon.caller().takes(&[
         Turned("recvonly"),

@@ -17,7 +17,7 @@ use trunkline::calls::transfer::{Ask, Chosen};
 use trunkline::calls::{CallKey, Calls, Config, Core, Effect, Reason};
 use trunkline::directory::view::{
     Destination, Login, OrgView, PeerLogin, ReferFormat, Runtime, Sources, TransferTarget,
-    TrunkView, View, WayOut,
+    TransferWay, TrunkView, Via, View, WayOut,
 };
 use trunkline_routing as routing;
 use trunkline_routing::E164;
@@ -519,7 +519,9 @@ fn trunk_view(id: Uuid) -> TrunkView {
         refer_to: ReferFormat::Sip,
         refer_host: None,
         refer_headers_in_uri: true,
+        transfer_way: TransferWay::Refer,
         bridge_when_refer_fails: true,
+        keeps_caller: false,
     }
 }
 
@@ -549,6 +551,8 @@ fn way_out(agent: Agent) -> Option<Arc<WayOut>> {
         register: false,
         max_concurrent_calls: None,
         calls_per_second: None,
+        transfer_way: TransferWay::Refer,
+        keeps_caller: false,
     }))
 }
 
@@ -564,6 +568,7 @@ fn destinations() -> Vec<Destination> {
             id: None,
             name: (*name).into(),
             target,
+            via: Via::Trunk,
         })
         .collect()
 }

@@ -181,7 +181,17 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          ALTER TABLE events DROP COLUMN call_id;
          ALTER TABLE events DROP COLUMN contact_id;
          ALTER TABLE inbound_trunks DROP COLUMN operator_addresses;
-         ALTER TABLE agents DROP COLUMN runtime_by_operator",
+         ALTER TABLE agents DROP COLUMN runtime_by_operator;
+         DROP INDEX transfers_counted;
+         DROP INDEX calls_outbound;
+         ALTER TABLE inbound_trunks DROP COLUMN transfer_way;
+         ALTER TABLE outbound_trunks DROP COLUMN transfer_way;
+         ALTER TABLE inbound_trunks DROP COLUMN refer_kept_caller_at;
+         ALTER TABLE outbound_trunks DROP COLUMN refer_kept_caller_at;
+         ALTER TABLE destinations DROP COLUMN via;
+         ALTER TABLE transfers DROP COLUMN answer_confirmed;
+         ALTER TABLE transfers DROP COLUMN caller_may_be_gone;
+         ALTER TABLE transfers DROP COLUMN counted_at",
     )
     .await;
     let store = bed.open().await;

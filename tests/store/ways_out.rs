@@ -1,9 +1,9 @@
 //! Outbound trunks, transfer destinations, and what an agent has of both.
 
-use trunkline::directory::settings::TransferTarget;
+use trunkline::directory::settings::{TransferTarget, TransferWay, Via};
 use trunkline::store::{
-    Change, DestinationChange, Error, Kind, NewDestination, NewOutboundTrunk, Password, Refused,
-    Wrong,
+    Change, DestinationChange, Error, Kind, NewDestination, NewOutboundTrunk, OutboundTrunkChange,
+    Password, Refused, Wrong,
 };
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;
@@ -29,6 +29,7 @@ fn carrier() -> NewOutboundTrunk {
         p_asserted_identity: true,
         register: true,
         max_concurrent_calls: Some(7),
+        transfer_way: TransferWay::Auto,
         calls_per_second: Some(2),
     }
 }
@@ -40,7 +41,15 @@ fn registered() -> NewOutboundTrunk {
         from_host: None,
         max_concurrent_calls: None,
         calls_per_second: None,
+        transfer_way: TransferWay::default(),
         ..carrier()
+    }
+}
+
+fn named(name: &str) -> OutboundTrunkChange {
+    OutboundTrunkChange {
+        name: Some(name.to_owned()),
+        transfer_way: None,
     }
 }
 
@@ -48,6 +57,7 @@ fn desk(name: &str) -> NewDestination {
     NewDestination {
         name: name.to_owned(),
         target: TransferTarget::Sip("sip:desk@pbx.example.com".into()),
+        via: Via::Trunk,
     }
 }
 
@@ -79,7 +89,9 @@ async fn an_outbound_trunk_is_kept_sealed(bed: &Bed) {
     assert_eq!((first.total, second.next), (2, None));
     assert_eq!([&first.items[0], &second.items[0]], [&made[1], &made[0]]);
 
-    let renamed = trunks.rename(ours, made[0].id, "Other", later(9)).await;
+    let renamed = trunks
+        .update(ours, made[0].id, &named("Other"), later(9))
+        .await;
     let renamed = renamed.expect("a trunk");
     assert_eq!(
         (&*renamed.settings.name, renamed.updated_at),
@@ -87,7 +99,7 @@ async fn an_outbound_trunk_is_kept_sealed(bed: &Bed) {
     );
     assert_eq!(renamed.settings.credentials, made[0].settings.credentials);
     assert!(is_absent(
-        trunks.rename(theirs, made[0].id, "x", NOW).await,
+        trunks.update(theirs, made[0].id, &named("x"), NOW).await,
         Kind::OutboundTrunk
     ));
 }
@@ -161,6 +173,7 @@ async fn destinations_have_names_of_their_own(bed: &Bed) {
     let change = DestinationChange {
         name: Some("ärzte".to_owned()),
         target: Some(TransferTarget::Phone(number("+4930000001"))),
+        via: Some(Via::Pbx),
     };
     let taken = destinations.update(ours, other.id, &change, NOW).await;
     assert!(matches!(taken, Err(Error::Refused(Refused::NameTaken(_)))));
@@ -265,7 +278,10 @@ async fn every_edit_is_told(bed: &Bed) {
     };
     let trunk = trunks.create(ours, &carrier(), NOW).await.expect("made").id;
     told("a trunk is made").await;
-    trunks.rename(ours, trunk, "x", NOW).await.expect("renamed");
+    trunks
+        .update(ours, trunk, &named("x"), NOW)
+        .await
+        .expect("renamed");
     told("a trunk is renamed").await;
     trunks
         .assign(ours, anna, Some(trunk), NOW)

@@ -4,6 +4,7 @@
 //! One shard serves, so that what it answers comes in the order of what it was sent: an OPTIONS behind each message
 //! shows that the daemon is well, and that nothing more comes for the message.
 
+mod bridged_first;
 mod caller;
 #[path = "../../sip/tests/messages/change.rs"]
 mod change;
@@ -14,6 +15,7 @@ mod change;
 )]
 mod corpus;
 mod fuzz;
+mod handed_over;
 #[path = "../calls/harness/mod.rs"]
 #[expect(
     dead_code,

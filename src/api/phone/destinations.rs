@@ -22,7 +22,7 @@ use crate::api::query::Query;
 use crate::api::shape::{Choice, ID, NAME, NUMBER, Object, Shape as _, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
-use crate::directory::settings::TransferTarget;
+use crate::directory::settings::{TransferTarget, Via};
 use crate::store::{Destination, DestinationChange, Kind, NewDestination};
 
 /// A transfer destination as the API shows it.
@@ -34,6 +34,8 @@ pub(crate) struct DestinationView {
     r#type: &'static str,
     /// An E.164 number or a SIP URI.
     value: String,
+    /// By which way a bridge calls a phone number: the PBX that called (`pbx`), or the agent's outbound trunk.
+    via: Via,
     created_at: String,
     updated_at: String,
 }
@@ -45,6 +47,7 @@ impl From<Destination> for DestinationView {
             name: destination.name,
             r#type: destination.target.kind(),
             value: destination.target.value().to_owned(),
+            via: destination.via,
             created_at: written(destination.created_at),
             updated_at: written(destination.updated_at),
         }
@@ -58,6 +61,7 @@ enum Type {
     Sip,
 }
 const TYPE: Choice<Type> = Choice(&[("phone", Type::Phone), ("sip", Type::Sip)]);
+const VIA: Choice<Via> = Choice(&[("pbx", Via::Pbx), ("trunk", Via::Trunk)]);
 
 /// `POST /phone/sip/transfer-destinations {name, type, value}`: 201; 409 if the name is taken.
 pub(crate) async fn create(
@@ -253,10 +257,12 @@ fn new_destination(fields: &mut Fields) -> Option<NewDestination> {
             None
         }
     };
+    let via = fields.optional("via", VIA).unwrap_or_default();
     fields.sketch(either);
     Some(NewDestination {
         name: name?,
         target: target?,
+        via,
     })
 }
 
@@ -294,7 +300,8 @@ pub(super) fn change(
     } else {
         None
     };
-    fields.done(|| Some(DestinationChange { name, target }))
+    let via = fields.clearable("via", VIA).map(Option::unwrap_or_default);
+    fields.done(|| Some(DestinationChange { name, target, via }))
 }
 
 pub(super) fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {

@@ -14,6 +14,7 @@ use serde::Serialize;
 use trunkline_routing::{Country, E164};
 use uuid::Uuid;
 
+use super::transfer_way::{TRANSFER_WAY, WayInForceView};
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::address;
 use crate::api::body::{Body, Fields};
@@ -24,7 +25,7 @@ use crate::api::shape::{Choice, ListOf, NAME, NUMBER, Parsed, Switch};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
-use crate::directory::settings::ReferFormat;
+use crate::directory::settings::{ReferFormat, TransferWay};
 use crate::registrar::bindings::Binding;
 use crate::store::{InboundTrunk, InboundTrunkChange, Kind};
 
@@ -46,6 +47,8 @@ pub(crate) struct TrunkView {
     refer_to_format: ReferFormat,
     refer_host: Option<String>,
     refer_headers_in_uri: bool,
+    transfer_way: TransferWay,
+    transfer_way_in_force: WayInForceView,
     bridge_when_refer_fails: bool,
     max_concurrent_calls: Option<u32>,
     /// Whether the PBX has registered with this node.
@@ -123,6 +126,11 @@ impl TrunkView {
             refer_to_format: trunk.refer_to_format,
             refer_host: trunk.refer_host,
             refer_headers_in_uri: trunk.refer_headers_in_uri,
+            transfer_way: trunk.transfer_way,
+            transfer_way_in_force: WayInForceView::of(
+                trunk.transfer_way,
+                trunk.refer_kept_caller_at,
+            ),
             bridge_when_refer_fails: trunk.bridge_when_refer_fails,
             max_concurrent_calls: trunk.max_concurrent_calls,
             created_at: written(trunk.created_at),
@@ -362,6 +370,7 @@ fn settings(
         refer_to_format: fields.change("refer_to_format", REFER_TO),
         refer_host: fields.clearable("refer_host", HOST),
         refer_headers_in_uri: fields.change("refer_headers_in_uri", Switch),
+        transfer_way: fields.change("transfer_way", TRANSFER_WAY),
         bridge_when_refer_fails: fields.change("bridge_when_refer_fails", Switch),
         max_concurrent_calls: fields.clearable("max_concurrent_calls", CALLS_AT_ONCE),
     };

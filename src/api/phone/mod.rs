@@ -25,6 +25,7 @@ mod runtime;
 mod sessions;
 mod sip_uri;
 mod trace;
+mod transfer_way;
 mod transfers;
 mod voices;
 
@@ -117,7 +118,7 @@ fn sip() -> Routes {
         .route(
             "/outbound-trunks/{trunk_id}",
             get(outbound_trunks::one)
-                .patch(outbound_trunks::rename)
+                .patch(outbound_trunks::update)
                 .delete(outbound_trunks::delete),
         )
         .route(

@@ -201,9 +201,9 @@ fn outbound_trunks(book: &mut Book) {
     of.patch(
         ONE,
         "renameOutboundTrunk",
-        "Renames an outbound trunk",
+        "Changes the name of an outbound trunk, or how its callees are handed over",
         |op| {
-            op.body(read_by(outbound_trunks::another_name))
+            op.body(read_by(outbound_trunks::change))
                 .gives::<OutboundTrunkView>(200)
         },
     );

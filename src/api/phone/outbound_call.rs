@@ -15,11 +15,10 @@ use crate::api::caller::Caller;
 use crate::api::shape::{Count, Free, NUMBER, Text, id};
 use crate::api::{Api, ApiError};
 use crate::calls::Reason;
-use crate::calls::caps::{DAY, Denied};
+use crate::calls::caps::Denied;
 use crate::calls::outbound::Order;
 use crate::calls::record::Status;
 use crate::directory::view::OrgView;
-use crate::engine;
 use crate::store::Kind;
 
 /// How long the live view may take to show what was changed before the order came.
@@ -79,7 +78,6 @@ pub(crate) async fn place(
     let Some(engine) = api.engine() else {
         return Err(refused(Reason::Draining.into()));
     };
-    remember(&api, engine, caller.org).await;
     let placed = engine.place(order).await;
     let placed = placed
         .map_err(|fault| ApiError::Broke(Box::new(fault)))?
@@ -124,20 +122,6 @@ fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
     match org.ways_out.get(&agent) {
         Some(_) => Ok(()),
         None => Err(refused(Reason::NoWayOut.into())),
-    }
-}
-
-/// What an org began before this process did counts against its day.
-async fn remember(api: &Api, engine: &engine::Handle, org: Uuid) {
-    let caps = engine.caps();
-    if caps.knows(org) {
-        return;
-    }
-    let since = api.now() - DAY;
-    let most = caps.bounds().per_day;
-    // While the database is away, only what is begun from now on counts.
-    if let Ok(earlier) = api.store().calls().begun_since(org, since, most).await {
-        caps.seed(org, earlier);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `/phone/sip/outbound-trunks`: the carriers and PBXs that agents dial through.
 //!
 //! A trunk leads to a `host`, or with `to_registered` to the PBX that has registered with the org's inbound trunk. Its password is
-//! never returned. Only the name can be changed.
+//! never returned. Only the name and `transfer_way` can be changed.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,6 +13,7 @@ use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;
 
+use super::transfer_way::{TRANSFER_WAY, WayInForceView};
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
@@ -24,8 +25,9 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::calls::target::default_port;
 use crate::config::HostPort;
+use crate::directory::settings::TransferWay;
 use crate::peers::standing::{self, Standing};
-use crate::store::{Kind, NewOutboundTrunk, OutboundTrunk, Password};
+use crate::store::{Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password};
 
 /// An outbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -44,6 +46,8 @@ pub(crate) struct OutboundTrunkView {
     register: bool,
     max_concurrent_calls: Option<u32>,
     calls_per_second: Option<u32>,
+    transfer_way: TransferWay,
+    transfer_way_in_force: WayInForceView,
     /// Whether the peer answers; `null` while nothing is known.
     reachable: Option<bool>,
     /// How our registration with the peer stands; `null` without `register`.
@@ -100,6 +104,11 @@ impl From<OutboundTrunk> for OutboundTrunkView {
             register: settings.register,
             max_concurrent_calls: settings.max_concurrent_calls,
             calls_per_second: settings.calls_per_second,
+            transfer_way: settings.transfer_way,
+            transfer_way_in_force: WayInForceView::of(
+                settings.transfer_way,
+                trunk.refer_kept_caller_at,
+            ),
             reachable: None,
             registration: settings.register.then(|| RegistrationView::of(None)),
             created_at: written(trunk.created_at),
@@ -181,8 +190,8 @@ pub(crate) async fn one(
     Ok(Json(OutboundTrunkView::seen(&api, trunk)))
 }
 
-/// `PATCH /phone/sip/outbound-trunks/{trunk_id} {name}`
-pub(crate) async fn rename(
+/// `PATCH /phone/sip/outbound-trunks/{trunk_id} {name, transfer_way}`: what isn't named stays.
+pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
     named: Named,
@@ -190,12 +199,12 @@ pub(crate) async fn rename(
 ) -> Result<Json<OutboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller, &named).await?;
-    let name = another_name(body.fields()?)?.unwrap_or(trunk.settings.name);
+    let change = change(body.fields()?)?;
     let trunks = api.store().outbound_trunks();
-    let renamed = trunks
-        .rename(caller.org, trunk.id, &name, api.now())
+    let changed = trunks
+        .update(caller.org, trunk.id, &change, api.now())
         .await?;
-    Ok(Json(OutboundTrunkView::seen(&api, renamed)))
+    Ok(Json(OutboundTrunkView::seen(&api, changed)))
 }
 
 /// `DELETE /phone/sip/outbound-trunks/{trunk_id}`: 409 with their names while agents dial through it.
@@ -218,9 +227,12 @@ async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<OutboundTrunk
     Ok(api.store().outbound_trunks().by_id(caller.org, id).await?)
 }
 
-pub(super) fn another_name(mut fields: Fields) -> Result<Option<String>, ApiError> {
-    let name = fields.change("name", NAME);
-    fields.done(|| Some(name))
+pub(super) fn change(mut fields: Fields) -> Result<OutboundTrunkChange, ApiError> {
+    let change = OutboundTrunkChange {
+        name: fields.change("name", NAME),
+        transfer_way: fields.change("transfer_way", TRANSFER_WAY),
+    };
+    fields.done(|| Some(change))
 }
 
 pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError> {
@@ -236,6 +248,7 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError
     let register = fields.optional("register", Switch).unwrap_or(false);
     let max_concurrent_calls = fields.optional("max_concurrent_calls", CALLS_AT_ONCE);
     let calls_per_second = fields.optional("calls_per_second", CALLS_PER_SECOND);
+    let transfer_way = fields.optional("transfer_way", TRANSFER_WAY);
     if register && (to_registered || matches!(credentials, Given::Neither)) {
         fields.refuse("register", "needs a host, a username and a password");
     }
@@ -252,6 +265,7 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError
             register,
             max_concurrent_calls,
             calls_per_second,
+            transfer_way: transfer_way.unwrap_or_default(),
         })
     })
 }

@@ -237,6 +237,7 @@ fn destinations(config: &AgentConfig) -> Vec<DestinationView> {
         id: Some(held.id),
         name: held.name.as_str().into(),
         target: held.target.clone(),
+        via: held.via,
     });
     let own = Destination::of_agent(assigned.collect(), config.agent.handoff_phone_number);
     let views = own.into_iter().map(|own| DestinationView {

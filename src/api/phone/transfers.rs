@@ -37,6 +37,10 @@ pub(crate) struct TransferView {
     way: Way,
     state: TransferState,
     sip_code: Option<u16>,
+    /// `true` once somebody is known to have answered, `false` where the PBX said 200 too soon for that; `null` unless `completed`.
+    answer_confirmed: Option<bool>,
+    /// The transfer failed at a PBX that loses the caller when an accepted REFER fails.
+    caller_may_be_gone: bool,
     reasons: Vec<Reason>,
     summary: String,
     explanation: Option<String>,
@@ -63,6 +67,8 @@ impl From<CallTransfer> for TransferView {
             way: transfer.way,
             state: transfer.state,
             sip_code: transfer.sip_code,
+            answer_confirmed: transfer.answer_confirmed,
+            caller_may_be_gone: transfer.caller_may_be_gone.unwrap_or_default(),
             reasons,
             summary: transfer.summary,
             explanation: transfer.explanation,

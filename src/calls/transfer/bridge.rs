@@ -1,10 +1,12 @@
 //! What becomes of a transfer where the PBX knows no REFER: the destination is called from here, with the caller's SDP, and
 //! takes the agent's place once it has answered. Until then, and if it doesn't answer, the caller stays with the agent.
 //!
-//! It is called by way of the agent's outbound trunk, or else by way of the PBX that the caller came from, as the REFER would
-//! have had it; a SIP destination at its own host. What goes anywhere but back to that PBX counts among the org's outbound calls.
+//! A number is called at the PBX that the caller came from, as the REFER would have had it, and through the agent's outbound trunk where the
+//! destination says so or that PBX can't be called; a SIP destination at its own host. What goes anywhere but back to that PBX counts
+//! among the org's outbound calls.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use trunkline_routing::E164;
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
 use trunkline_sip::header::name_addr::NameAddr;
-use trunkline_sip::header::uri::Uri;
+use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::wire::Method;
 use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
@@ -31,8 +33,10 @@ use crate::calls::joining::Joining;
 use crate::calls::limits::{Claim, Full, Permit};
 use crate::calls::refusal::Reason;
 use crate::calls::target::{self, Place, Target};
-use crate::calls::unanswered::Failure;
-use crate::directory::view::{Destination, OrgView, PeerLogin, TransferTarget, WayOut};
+use crate::calls::unanswered::{Failure, UNREACHABLE};
+use crate::directory::view::{
+    Destination, OrgView, PeerLogin, TransferTarget, TrunkView, Via, WayOut,
+};
 
 /// How long a destination may ring.
 const RINGING: Duration = Duration::from_secs(45);
@@ -56,11 +60,31 @@ impl Bridged {
 pub(super) struct Fallback {
     callee: Callee,
     leaves_by: Leaves,
+    /// The destination names this way itself.
+    is_named: bool,
 }
 
 impl Fallback {
     pub(super) const fn new(callee: Callee, leaves_by: Leaves) -> Self {
-        Self { callee, leaves_by }
+        Self {
+            callee,
+            leaves_by,
+            is_named: false,
+        }
+    }
+
+    /// Whether it leads to the PBX on the caller's side, or to a call of ours: bounds on outbound calls don't hold for it.
+    pub(super) const fn leads_back(&self) -> bool {
+        match &self.leaves_by {
+            Leaves::Pbx | Leaves::Ours => true,
+            Leaves::Trunk(trunk) => trunk.leads_back,
+            Leaves::Elsewhere => false,
+        }
+    }
+
+    /// Whether the destination may be called though the PBX has declined to.
+    pub(super) const fn suits_after_decline(&self) -> bool {
+        self.leads_back() || self.is_named
     }
 }
 
@@ -99,7 +123,7 @@ impl TrunkBounds {
 }
 
 impl Call {
-    /// How the destination is called if the PBX refuses the REFER; `None` where that isn't wanted or can't be.
+    /// How the destination is called from here; `None` where it can't be.
     pub(super) fn fallback(
         &self,
         cx: &Cx<'_>,
@@ -107,29 +131,13 @@ impl Call {
         replaces: Option<&str>,
         org: &OrgView,
     ) -> Option<Fallback> {
-        let trunk = org.trunk.as_ref();
-        if trunk.is_some_and(|trunk| !trunk.bridge_when_refer_fails) {
-            return None;
-        }
         let way = org.ways_out.get(&self.agent).map(|way| &**way);
-        let (mut callee, leaves_by) = match (&destination.target, way) {
-            (TransferTarget::Sip(uri), way) => self.to_uri(uri, org, way)?,
-            (TransferTarget::Phone(number), Some(way)) => {
-                let callee = match (&way.peer, trunk) {
-                    (Some(_), _) => Callee::through(way, *number),
-                    (None, Some(trunk)) => {
-                        let reach =
-                            cx.core
-                                .bindings
-                                .reach(trunk.id, &cx.core.config.addresses, cx.now);
-                        Callee::registered(way, *number, reach)
-                    }
-                    (None, None) => None,
-                };
-                let leaves = Leaves::Trunk(TrunkBounds::of(way, self.outbound.is_none()));
-                (callee?, leaves)
+        let mut fallback = match &destination.target {
+            TransferTarget::Sip(uri) => {
+                let (callee, leaves_by) = self.to_uri(uri, org, way)?;
+                Fallback::new(callee, leaves_by)
             }
-            (TransferTarget::Phone(number), None) => (self.by_pbx(*number, org)?, Leaves::Pbx),
+            TransferTarget::Phone(number) => self.to_number(cx, *number, destination.via, org)?,
         };
         let mut lines = Vec::new();
         let mut head = Head::new(&mut lines);
@@ -141,8 +149,54 @@ impl Call {
             head.line("Require", b"replaces");
             head.line("Replaces", replaces.as_bytes());
         }
-        callee.lines = lines.into();
-        Some(Fallback { callee, leaves_by })
+        fallback.callee.lines = lines.into();
+        fallback.callee.leads_back = fallback.leads_back();
+        Some(fallback)
+    }
+
+    /// A number: at the PBX that called, or through the agent's outbound trunk where the destination says so, that PBX can't be called, or
+    /// the call itself went out by it.
+    fn to_number(&self, cx: &Cx<'_>, number: E164, via: Via, org: &OrgView) -> Option<Fallback> {
+        let is_outbound = self.outbound.is_some();
+        let by_trunk = is_outbound || via == Via::Trunk || !self.can_call_pbx(cx, org);
+        let way = org.ways_out.get(&self.agent).filter(|_| by_trunk);
+        let through = way.and_then(|way| {
+            let callee = match (&way.peer, &org.trunk) {
+                (Some(_), _) => Callee::through(way, number),
+                (None, Some(trunk)) => {
+                    let addresses = &cx.core.config.addresses;
+                    let reach = cx.core.bindings.reach(trunk.id, addresses, cx.now);
+                    Callee::registered(way, number, reach)
+                }
+                (None, None) => None,
+            };
+            let leaves_by = Leaves::Trunk(TrunkBounds::of(way, !is_outbound));
+            Some(Fallback {
+                is_named: via == Via::Trunk || is_outbound,
+                ..Fallback::new(callee?, leaves_by)
+            })
+        });
+        through.or_else(|| Some(Fallback::new(self.by_pbx(number, org)?, Leaves::Pbx)))
+    }
+
+    /// Whether the PBX that called takes calls where it called from: it has registered, there is a connection, or no NAT between.
+    fn can_call_pbx(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
+        let flow = self.caller.flow;
+        let is_registered = || {
+            let addresses = &cx.core.config.addresses;
+            let reach = |trunk: &TrunkView| cx.core.bindings.reach(trunk.id, addresses, cx.now);
+            org.trunk
+                .as_ref()
+                .is_some_and(|trunk| !reach(trunk).is_empty())
+        };
+        let contact = self.caller.dialogs.first();
+        let contact = contact.and_then(|held| Uri::parse(held.dialog.remote_target()).ok());
+        let is_behind_nat = contact.is_some_and(|contact| match contact.host {
+            Host::V4(ip) => flow.peer.ip().to_canonical() != IpAddr::from(ip),
+            Host::V6(ip) => flow.peer.ip().to_canonical() != IpAddr::from(ip).to_canonical(),
+            Host::Name(_) => false,
+        });
+        flow.transport.is_reliable() || !is_behind_nat || is_registered()
     }
 
     /// A SIP URI. One at the PBX that called goes back by the way that it has proven, as the caller; one at the agent's outbound trunk is a
@@ -255,6 +309,7 @@ impl Call {
             asserts: false,
             login,
             lines: Box::default(),
+            leads_back: false,
         }
     }
 
@@ -277,15 +332,25 @@ impl Call {
         let Fallback {
             mut callee,
             leaves_by,
+            ..
         } = *fallback;
+        let counts = !callee.leads_back;
         self.note_bridge(cx);
         let permit = match self.permit_for(cx, &leaves_by) {
             Ok(permit) => permit,
+            Err(Reason::TrunkUnreachable) => {
+                self.on_destination_lost(cx, UNREACHABLE);
+                return true;
+            }
             Err(reason) => {
                 self.settle(cx, State::Failed, Some(reason.status()));
                 return true;
             }
         };
+        let is_tentative = self
+            .transfer
+            .as_deref()
+            .is_some_and(|transfer| transfer.plan.refers_after_bridge);
         if let (Leaves::Pbx, Some(Place::Known(target))) = (&leaves_by, callee.places.front_mut())
             && let Some(held) = self.caller.dialogs.first()
         {
@@ -301,7 +366,9 @@ impl Call {
             callee,
             self.hops,
         );
+        let dial = dial.tentatively(is_tentative);
         if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.record.counted_at = counts.then_some(cx.now);
             transfer.permit = permit;
             transfer.offered = offer.clone().into();
         }
@@ -312,7 +379,7 @@ impl Call {
 
     fn take_fallback(&mut self) -> Option<Box<Fallback>> {
         let open = self.transfer.as_deref_mut().filter(|open| open.is_open());
-        open.and_then(|open| open.fallback.take())
+        open.and_then(|open| open.plan.fallback.take())
     }
 
     /// From now on it is ours to call the destination.
@@ -321,6 +388,9 @@ impl Call {
             transfer.record.way = Way::Bridge;
             transfer.record.state = State::Accepted;
             transfer.record.accepted_at = Some(cx.now);
+            transfer.record.ringing_at = None;
+            // Once is enough, whichever way was first.
+            transfer.plan.refers_after_bridge &= transfer.sent == 0;
         }
         self.wait_for(cx, Wait::Destination, None);
         self.tell_transfer(cx);
@@ -376,7 +446,9 @@ impl Call {
 
     /// The destination won't, or can't be reached.
     pub(in crate::calls) fn on_destination_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
-        self.settle(cx, State::Failed, Some(failure.sip_code));
+        if !self.refers_instead(cx, &failure) {
+            self.settle(cx, State::Failed, Some(failure.sip_code));
+        }
     }
 
     /// The destination has answered: the agent goes, and the caller gets its media.
@@ -481,6 +553,7 @@ impl Call {
             transfer.record.state = State::Completed;
             transfer.record.ended_at = Some(cx.now);
             transfer.record.handed_over = true;
+            transfer.record.answer_confirmed = Some(true);
         }
         self.tell_transfer(cx);
         self.tell_runtime(cx, 200, true);

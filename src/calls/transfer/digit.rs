@@ -5,7 +5,7 @@ use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
 
-use super::{Asker, may_reach};
+use super::Asker;
 use crate::calls::call::{Call, Speaker};
 use crate::calls::context::Cx;
 use crate::calls::handoff::Report;
@@ -52,11 +52,11 @@ impl Call {
         let Some(destination) = own.and_then(|own| own.get(place(digit))).cloned() else {
             return;
         };
-        if may_reach(cx, org, &destination).is_err() {
+        let Ok(plan) = self.plan(cx, org, &destination, None) else {
             return;
-        }
+        };
         let destination = (&destination, None);
-        self.begin_transfer(cx, org, destination, Report::default(), Asker::Api);
+        self.begin_transfer(cx, org, destination, Report::default(), Asker::Api, plan);
         self.transfer_now(cx);
     }
 }

@@ -2,14 +2,17 @@
 //! (RFC 3515), and what its NOTIFYs say becomes the outcome.
 //!
 //! One transfer at a time. Until its outcome is known the caller stays connected to the agent; a failure changes nothing
-//! about that. The outcome is what was said, not a guess: a PBX that hangs up first, says nothing, or says 200 before anybody
-//! can have answered leaves it `unknown`. A PBX that knows no REFER leaves it to us to call the destination (`bridge`).
+//! about that. The outcome is what was said, not a guess: a PBX that hangs up first or says nothing leaves it `unknown`; where it
+//! says 200 before anybody can have answered, that is told. A PBX that refuses REFER leaves it to us to call the destination (`bridge`), and
+//! a trunk may want that in the first place (`plan`).
 
 mod bridge;
 mod digit;
+mod failed;
 mod news;
 mod outcome;
 mod own;
+mod plan;
 pub mod record;
 mod refer;
 mod runtime;
@@ -26,16 +29,16 @@ use uuid::Uuid;
 
 use super::call::{Call, Phase};
 use super::context::{CallTimer, Cx};
-use super::dialled::may_dial;
 use super::handoff::Report;
 use super::limits::Permit;
 use super::proofs::Proofs;
 use super::record::{Ended, Fact};
 use super::refusal::Reason;
 use super::{CallKey, Calls};
-use crate::directory::view::{Destination, OrgView, PeerLogin, TransferTarget, View};
+use crate::directory::view::{Destination, OrgView, PeerLogin, View};
 pub(crate) use bridge::Bridged;
-use bridge::Fallback;
+use plan::Plan;
+pub use plan::{WayReason, way_in_force};
 use record::{State, Way};
 
 /// Who asks for a transfer, where to, and what it says about it.
@@ -97,6 +100,12 @@ enum Wait {
     Again,
     /// A NOTIFY.
     News,
+    /// The answer to a probe, after the PBX said that the destination can't be reached through it.
+    Probe,
+    /// The BYE of a PBX that said 2xx.
+    Bye,
+    /// A sign that the PBX, which may have lost the caller, still has it.
+    Caller,
     /// The destination, whom we are calling.
     Destination,
     /// The caller to leave, for the outcome is unknown.
@@ -118,10 +127,10 @@ pub(crate) struct Transfer {
     timer: Option<TimerId>,
     /// The value of Refer-To.
     refer_to: Box<str>,
-    /// How the destination is called if the PBX won't.
-    fallback: Option<Box<Fallback>>,
-    /// The PBX isn't asked: of this destination it can't know.
-    is_own: bool,
+    /// Which ways it may take.
+    plan: Plan,
+    /// The trunk of the PBX that is asked.
+    trunk: Option<record::Trunk>,
     /// The SDP that a destination was offered which is being called.
     offered: Box<[u8]>,
     /// What the leg of a destination that is being called is counted against.
@@ -136,6 +145,8 @@ pub(crate) struct Transfer {
     cseq: u32,
     /// Answers to its challenges.
     proofs: Proofs,
+    /// It has failed after the PBX had accepted the REFER.
+    has_failed_after_refer: bool,
     /// The agent has hung up; the caller waits for the outcome alone.
     agent_gone: bool,
     /// The end of the call, kept back until the outcome is known.
@@ -192,19 +203,6 @@ impl Calls {
     }
 }
 
-/// Whether the operator allows calls to the number that a destination is or holds, whoever would dial it: a PBX that is asked by REFER
-/// no less than we.
-fn may_reach(cx: &Cx<'_>, org: &OrgView, destination: &Destination) -> Result<(), Unable> {
-    let caps = &cx.core.caps;
-    let trunk = org.routing.trunk.as_ref();
-    let country = trunk.and_then(|trunk| trunk.default_country);
-    let allowed = match &destination.target {
-        TransferTarget::Phone(number) => caps.allows(*number),
-        TransferTarget::Sip(uri) => may_dial(caps, uri.as_bytes(), country),
-    };
-    allowed.then_some(()).ok_or(Unable::NotAllowed)
-}
-
 impl Call {
     /// Begins a transfer.
     pub(crate) fn transfer(
@@ -221,8 +219,9 @@ impl Call {
             Chosen::Id(id) => Destination::of_id(own, *id),
         };
         let destination = destination.ok_or(Unable::NotAssigned)?;
-        may_reach(cx, org, destination)?;
-        let begun = self.begin_transfer(cx, org, (destination, None), ask.report, Asker::Api);
+        let plan = self.plan(cx, org, destination, None)?;
+        let meant = (destination, None);
+        let begun = self.begin_transfer(cx, org, meant, ask.report, Asker::Api, plan);
         self.transfer_now(cx);
         Ok(begun)
     }
@@ -236,7 +235,8 @@ impl Call {
         if self.bridged.is_some() {
             return Err(Unable::NotUp);
         }
-        if self.transfer.as_deref().is_some_and(Transfer::is_open) {
+        let is_busy = |transfer: &Transfer| transfer.is_open() || transfer.wait == Wait::Bye;
+        if self.transfer.as_deref().is_some_and(is_busy) {
             return Err(Unable::UnderWay);
         }
         Ok(())
@@ -249,6 +249,7 @@ impl Call {
         (destination, replaces): (&Destination, Option<&str>),
         report: Report,
         asker: Asker,
+        plan: Plan,
     ) -> record::Transfer {
         let record = record::Transfer {
             id: cx.mint_id(self.slot),
@@ -258,7 +259,7 @@ impl Call {
             destination: destination.id,
             name: destination.name.clone(),
             target: destination.target.clone(),
-            way: Way::Refer,
+            way: plan.first,
             state: State::Requested,
             sip_code: None,
             report,
@@ -267,6 +268,11 @@ impl Call {
             ringing_at: None,
             ended_at: None,
             handed_over: false,
+            answer_confirmed: None,
+            caller_may_be_gone: false,
+            counted_at: None,
+            kept_by: None,
+            step: 0,
         };
         let prefix = &cx.core.config.header_prefix;
         let refer_to = self.refer_to(&destination.target, replaces, org, prefix);
@@ -283,8 +289,8 @@ impl Call {
             wait: Wait::Ack,
             timer: None,
             refer_to: refer_to.into(),
-            fallback: self.fallback(cx, destination, replaces, org).map(Box::new),
-            is_own: false,
+            plan,
+            trunk: self.trunk_asked(org),
             offered: Box::default(),
             permit: None,
             login,
@@ -292,6 +298,7 @@ impl Call {
             sent: 0,
             cseq: 0,
             proofs: Proofs::default(),
+            has_failed_after_refer: false,
             agent_gone: false,
             ended: None,
         }));
@@ -312,17 +319,18 @@ impl Call {
         if !self.transfer.as_deref().is_some_and(waits) {
             return;
         }
-        let is_own = self
+        let plan = self
             .transfer
             .as_deref()
-            .is_some_and(|transfer| transfer.is_own);
-        if (is_own || self.caller.abilities.no_refer) && self.begin_bridge(cx) {
+            .map(|transfer| (transfer.plan.first, transfer.plan.refers));
+        let Some((first, refers)) = plan else { return };
+        if first == Way::Bridge && self.begin_bridge(cx) {
             return;
         }
-        match is_own {
-            true => self.settle(cx, State::Failed, Some(Reason::NoCommonMedia.status())),
-            // Where it can't be, it is asked all the same.
-            false => self.send_refer(cx),
+        match refers {
+            // Where it can't be bridged, the PBX is asked all the same.
+            true => self.send_refer(cx),
+            false => self.settle(cx, State::Failed, Some(Reason::NoCommonMedia.status())),
         }
     }
 
@@ -337,6 +345,9 @@ impl Call {
             Wait::News => self.settle(cx, State::Unknown, None),
             Wait::Leaving => self.caller_stayed(cx),
             Wait::Parting => self.part_unheard(cx),
+            Wait::Probe => self.refer_failed(cx),
+            Wait::Bye => self.leave_handed_over(cx),
+            Wait::Caller => self.hang_up(cx, Reason::CallerLost),
             Wait::Ack | Wait::Answer | Wait::Destination | Wait::Nothing => {}
         }
     }
@@ -365,8 +376,9 @@ impl Call {
     }
 
     /// Keeps the transfer as it is now.
-    fn tell_transfer(&self, cx: &mut Cx<'_>) {
-        if let Some(transfer) = self.transfer.as_deref() {
+    fn tell_transfer(&mut self, cx: &mut Cx<'_>) {
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.record.step = transfer.record.step.saturating_add(1);
             let fact = Fact::Transfer(Box::new(transfer.record.clone()));
             cx.core.fact(fact);
         }

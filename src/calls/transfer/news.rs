@@ -47,7 +47,11 @@ impl Call {
         let id = id.and_then(|id| std::str::from_utf8(id).ok()?.parse::<u32>().ok());
         // That of an earlier REFER has nothing more to say.
         let stale = id.is_some_and(|id| id < transfer.cseq);
-        if !stale && transfer.is_open() && transfer.wait != Wait::Ack {
+        let is_awaited = matches!(
+            transfer.wait,
+            Wait::Answer | Wait::Again | Wait::News | Wait::Parting
+        );
+        if !stale && transfer.is_open() && is_awaited {
             self.take_news(cx, status_of(message.body()), is_terminated(message));
         }
     }
@@ -61,12 +65,11 @@ impl Call {
         let since = record.accepted_at.map(|at| cx.now.since(at));
         let too_soon = record.ringing_at.is_none() && since.is_some_and(|since| since < TOO_SOON);
         match status {
-            Some(status @ 200..=299) if too_soon => {
-                transfer.heard = status;
-                self.settle(cx, State::Unknown, None);
+            Some(200..=299) => {
+                record.answer_confirmed = Some(!too_soon);
+                self.settle(cx, State::Completed, None);
             }
-            Some(200..=299) => self.settle(cx, State::Completed, None),
-            Some(status @ 300..) => self.settle(cx, State::Failed, Some(status)),
+            Some(status @ 300..) => self.on_refer_failed(cx, status),
             Some(status @ 180..=189) if record.state == State::Accepted => {
                 transfer.heard = status;
                 let record = &mut transfer.record;

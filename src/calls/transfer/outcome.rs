@@ -11,6 +11,8 @@ use crate::calls::record::{Ended, Fact, HangupBy, Status};
 
 /// How long a NOTIFY may come after the caller's BYE.
 const AFTER_BYE: Duration = Duration::from_secs(1);
+/// How long a PBX that said 2xx has for its own BYE.
+const AFTER_SUCCESS: Duration = Duration::from_secs(2);
 /// How long a caller whose agent has hung up stays, while the PBX may still be taking it away.
 const ALONE: Duration = Duration::from_secs(5);
 
@@ -19,6 +21,17 @@ impl Call {
     pub(in crate::calls) fn is_transferring(&self) -> bool {
         let waits = |transfer: &Transfer| transfer.is_open() || transfer.wait == Wait::Leaving;
         self.transfer.as_deref().is_some_and(waits)
+    }
+
+    /// Whether the caller has gone, and only the BYEs are to come.
+    pub(in crate::calls) fn is_handed_over(&self) -> bool {
+        let waits = |transfer: &Transfer| transfer.wait == Wait::Bye;
+        self.transfer.as_deref().is_some_and(waits)
+    }
+
+    /// The caller has gone: both ends are hung up on.
+    pub(in crate::calls) fn leave_handed_over(&mut self, cx: &mut Cx<'_>) {
+        self.leave(cx, Status::Transferred, HangupBy::Platform);
     }
 
     /// Whether the call is over but for the outcome of its transfer.
@@ -57,8 +70,7 @@ impl Call {
         self.tell_runtime(cx, said, true);
         match state {
             State::Completed => {
-                self.wait_for(cx, Wait::Nothing, None);
-                self.leave(cx, Status::Transferred, HangupBy::Platform);
+                self.wait_for(cx, Wait::Bye, Some(AFTER_SUCCESS));
             }
             State::Unknown => self.wait_for(cx, Wait::Leaving, alone.then_some(ALONE)),
             State::Failed | State::Requested | State::Accepted | State::Ringing => {
@@ -110,6 +122,11 @@ impl Call {
         };
         let left = matches!(ended.hangup_by, HangupBy::Caller | HangupBy::Callee);
         match transfer.wait {
+            Wait::Bye => {
+                ended.status = Status::Transferred;
+                self.wait_for(cx, Wait::Nothing, None);
+                Some(ended)
+            }
             Wait::Leaving if left => {
                 transfer.record.handed_over = true;
                 ended.status = Status::Transferred;
@@ -126,8 +143,17 @@ impl Call {
                 self.settle(cx, State::Failed, Some(487));
                 Some(ended)
             }
+            Wait::Probe => {
+                let heard = transfer.heard;
+                self.settle(cx, State::Failed, Some(heard));
+                Some(ended)
+            }
             Wait::Ack | Wait::Answer | Wait::Again | Wait::News => {
                 self.part_unheard(cx);
+                Some(ended)
+            }
+            Wait::Caller => {
+                self.wait_for(cx, Wait::Nothing, None);
                 Some(ended)
             }
             Wait::Leaving | Wait::Parting | Wait::Nothing => Some(ended),

@@ -112,6 +112,7 @@ impl Call {
             asserts: false,
             login: None,
             lines: lines.into(),
+            leads_back: true,
         };
         Some(Fallback::new(callee, Leaves::Ours))
     }

@@ -77,6 +77,16 @@ impl Way {
     }
 }
 
+/// A trunk, by the direction of its calls.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trunk {
+    /// An inbound trunk.
+    Inbound(Uuid),
+    /// An outbound trunk.
+    Outbound(Uuid),
+}
+
 /// One transfer of a call.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Transfer {
@@ -112,4 +122,19 @@ pub struct Transfer {
     pub ended_at: Option<Moment>,
     /// Whether the caller has gone to the destination, as far as can be known: a handoff is recorded.
     pub handed_over: bool,
+    /// Of one that is completed: whether somebody is known to have answered, not the PBX alone to have begun.
+    #[serde(default)]
+    pub answer_confirmed: Option<bool>,
+    /// It failed at a PBX that loses the caller when an accepted REFER fails.
+    #[serde(default)]
+    pub caller_may_be_gone: bool,
+    /// When a leg of ours was counted among the org's outbound calls.
+    #[serde(default)]
+    pub counted_at: Option<Moment>,
+    /// The trunk of the PBX that was seen alive in the call after an accepted REFER had failed.
+    #[serde(default)]
+    pub kept_by: Option<Trunk>,
+    /// How often the transfer was told of: a later fact replaces an earlier one.
+    #[serde(default)]
+    pub step: u16,
 }

@@ -163,7 +163,7 @@ impl Call {
                     crate::calls::session::glare_wait(Side::Caller, cx.endpoint.entropy().bits64());
                 self.wait_for(cx, Wait::Again, Some(wait));
             }
-            405 | 501 | 603 if !parting && self.begin_bridge(cx) => {}
+            400.. if !parting && message.status() != 481 && self.bridges_after(cx, message) => {}
             status => {
                 self.settle(cx, State::Failed, Some(status));
                 // Nothing is left of the dialog (RFC 5057 §5.1).
@@ -172,6 +172,12 @@ impl Call {
                 }
             }
         }
+    }
+
+    /// The PBX won't: the destination is called from here, if that is wanted then and can be.
+    fn bridges_after(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) -> bool {
+        let plan = self.transfer.as_deref().map(|transfer| &transfer.plan);
+        plan.is_some_and(|plan| plan.bridges_after(message.status())) && self.begin_bridge(cx)
     }
 
     /// The REFER was never answered, or its way broke.

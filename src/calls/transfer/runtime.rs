@@ -7,12 +7,12 @@ use trunkline_sip::header::replaces::Replaces;
 use trunkline_sip::wire::print::reason_phrase;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::bridge::Fallback;
-use super::{Asker, Transfer, Unable, may_reach};
+use super::plan::Plan;
+use super::{Asker, Transfer, Unable};
 use crate::calls::call::{Call, OURS, Phase, Purpose, Side};
 use crate::calls::context::Cx;
 use crate::calls::handoff::Report;
-use crate::directory::view::{Destination, OrgView, ReferFormat, TransferTarget};
+use crate::directory::view::{Destination, OrgView, ReferFormat, TransferTarget, Via};
 
 /// How long the subscription that comes of a REFER lasts, in seconds.
 const EXPIRES: u32 = 180;
@@ -103,16 +103,12 @@ impl Call {
         let Meant {
             destination,
             replaces,
-            own,
+            plan,
         } = meant;
         let destination = (&destination, replaces.as_deref());
-        self.begin_transfer(cx, org, destination, Report::default(), asker);
+        self.begin_transfer(cx, org, destination, Report::default(), asker, plan);
         if let Some(transfer) = self.transfer.as_deref_mut() {
             transfer.referred = before.saturating_add(1);
-            if let Some(own) = own {
-                transfer.is_own = true;
-                transfer.fallback = Some(Box::new(own));
-            }
         }
         self.tell_runtime(cx, 100, false);
         self.transfer_now(cx);
@@ -146,15 +142,17 @@ impl Call {
             .and_then(|trunk| trunk.default_country);
         let destination = Destination::meant(own, &refer_to.uri, country)
             .ok_or(Refused::Unable(Unable::NotAssigned))?;
-        may_reach(cx, org, destination).map_err(Refused::Unable)?;
         let replaces = match refer_to.replaces() {
             Some(value) => Some(replaced(org, &destination.target, &value)?),
             None => None,
         };
+        let plan = self
+            .plan(cx, org, destination, replaces.as_deref())
+            .map_err(Refused::Unable)?;
         Ok(Meant {
             destination: destination.clone(),
             replaces,
-            own: None,
+            plan,
         })
     }
 
@@ -185,9 +183,10 @@ impl Call {
                 id: None,
                 name: "another call".into(),
                 target: TransferTarget::Sip(uri.into()),
+                via: Via::default(),
             },
             replaces: None,
-            own: Some(own),
+            plan: Plan::own(own),
         }))
     }
 
@@ -233,8 +232,7 @@ struct Meant {
     destination: Destination,
     /// The dialog that is to be replaced there.
     replaces: Option<String>,
-    /// How the far end of another call of ours is reached.
-    own: Option<Fallback>,
+    plan: Plan,
 }
 
 /// A value of Replaces that can be said again.

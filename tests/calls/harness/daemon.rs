@@ -372,11 +372,17 @@ impl Daemon {
 
     /// A new destination of the first agent; its id.
     pub(crate) fn destination(&self, name: &str, kind: &str, value: &str) -> String {
+        self.destination_via("pbx", name, kind, value)
+    }
+
+    /// One that is called by this way.
+    pub(crate) fn destination_via(&self, via: &str, name: &str, kind: &str, value: &str) -> String {
         let path = format!(
             "/phone/sip/agents/{}/transfer-destinations",
             self.house.first_agent
         );
-        let create = serde_json::json!({"create": {"name": name, "type": kind, "value": value}});
+        let create =
+            serde_json::json!({"create": {"name": name, "type": kind, "value": value, "via": via}});
         let (status, made) = self.change("POST", &path, &create);
         assert_eq!(status, 201, "{made}");
         text(&made["id"])

@@ -1,0 +1,39 @@
+//! How a trunk's callers are handed over: the setting, and what is in force with its reason.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_sip::moment::Moment;
+
+use crate::api::shape::Choice;
+use crate::calls::record::Way;
+use crate::calls::transfer::{WayReason, way_in_force};
+use crate::directory::settings::TransferWay;
+
+/// The setting of a trunk.
+pub(super) const TRANSFER_WAY: Choice<TransferWay> = Choice(&[
+    ("refer", TransferWay::Refer),
+    ("bridge", TransferWay::Bridge),
+    ("auto", TransferWay::Auto),
+]);
+
+/// The way that the next transfer takes first.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TransferWayInForce")]
+pub(crate) struct WayInForceView {
+    way: Way,
+    reason: WayReason,
+    /// The reason in a sentence.
+    explanation: &'static str,
+}
+
+impl WayInForceView {
+    /// Of a trunk with this setting, whose PBX was seen to keep a caller at this time.
+    pub(super) fn of(set: TransferWay, kept: Option<Moment>) -> Self {
+        let (way, reason) = way_in_force(set, kept.is_some());
+        Self {
+            way,
+            reason,
+            explanation: reason.sentence(),
+        }
+    }
+}

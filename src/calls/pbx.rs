@@ -1,0 +1,119 @@
+//! Kinds of phone systems, as they name themselves, and what each does that others don't.
+
+use trunkline_sip::wire::{HeaderName, Message};
+
+/// Octets of a name that are looked at.
+const LONGEST: usize = 128;
+
+/// A kind of phone system, as its `User-Agent` tells.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Pbx {
+    /// Asterisk, and what is built upon it without a name of its own.
+    Asterisk,
+    /// FreePBX.
+    FreePbx,
+    /// FreeSWITCH and FusionPBX.
+    FreeSwitch,
+    /// 3CX.
+    ThreeCx,
+    /// Yeastar.
+    Yeastar,
+    /// Cisco CUBE and CUCM.
+    Cisco,
+    /// Grandstream UCM.
+    Grandstream,
+}
+
+impl Pbx {
+    /// The first words in a `User-Agent` that tell one; those built upon another come first.
+    const WORDS: [(&'static str, Self); 13] = [
+        ("fpbx", Self::FreePbx),
+        ("freepbx", Self::FreePbx),
+        ("yeastar", Self::Yeastar),
+        ("grandstream", Self::Grandstream),
+        ("ucm6", Self::Grandstream),
+        ("3cx", Self::ThreeCx),
+        ("freeswitch", Self::FreeSwitch),
+        ("fusionpbx", Self::FreeSwitch),
+        ("mod_sofia", Self::FreeSwitch),
+        ("cisco", Self::Cisco),
+        ("cube", Self::Cisco),
+        ("asterisk", Self::Asterisk),
+        ("digium", Self::Asterisk),
+    ];
+
+    /// Which one it is.
+    pub fn of_user_agent(user_agent: &str) -> Option<Self> {
+        Self::of_octets(user_agent.as_bytes())
+    }
+
+    /// The phone system that a message of the caller's tells of, in `User-Agent` or, where it is an answer, in `Server`.
+    pub(crate) fn of_message(message: &Message<'_>) -> Option<Self> {
+        let names = [HeaderName::UserAgent, HeaderName::Server];
+        let name = names.into_iter().find_map(|name| message.first(name))?;
+        Self::of_octets(name.get(..LONGEST).unwrap_or(name))
+    }
+
+    fn of_octets(name: &[u8]) -> Option<Self> {
+        let holds = |word: &str| {
+            let word = word.as_bytes();
+            let begins = |window: &[u8]| window[0] | 0x20 == word[0];
+            let mut windows = name.windows(word.len());
+            windows.any(|window| begins(window) && window.eq_ignore_ascii_case(word))
+        };
+        let found = Self::WORDS.iter().find(|(word, _)| holds(word));
+        found.map(|(_, pbx)| *pbx)
+    }
+
+    /// Whether it loses the caller when an accepted REFER fails: it has taken the caller into its dialplan by then.
+    pub const fn loses_caller(self) -> bool {
+        match self {
+            Self::Asterisk | Self::FreePbx | Self::FreeSwitch => true,
+            Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => false,
+        }
+    }
+
+    /// Whether it looks for the user of a SIP Refer-To in its own dialplan, whatever the host.
+    pub const fn ignores_host_of_refer_to(self) -> bool {
+        match self {
+            Self::Asterisk | Self::FreePbx => true,
+            Self::FreeSwitch | Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => {
+                false
+            }
+        }
+    }
+
+    /// As its maker writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Asterisk => "Asterisk",
+            Self::FreePbx => "FreePBX",
+            Self::FreeSwitch => "FreeSWITCH",
+            Self::ThreeCx => "3CX",
+            Self::Yeastar => "Yeastar",
+            Self::Cisco => "Cisco",
+            Self::Grandstream => "Grandstream",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phone_systems_are_told_by_their_name() {
+        for (user_agent, pbx) in [
+            ("Asterisk PBX 20.5.0", Some(Pbx::Asterisk)),
+            ("FPBX-16.0.40(18.9.0)", Some(Pbx::FreePbx)),
+            ("FreeSWITCH-mod_sofia/1.10.11", Some(Pbx::FreeSwitch)),
+            ("3CXPhoneSystem 18.0.9", Some(Pbx::ThreeCx)),
+            ("Yeastar S50", Some(Pbx::Yeastar)),
+            ("Cisco-SIPGateway/IOS-17", Some(Pbx::Cisco)),
+            ("Grandstream UCM6304", Some(Pbx::Grandstream)),
+            ("baresip v3", None),
+        ] {
+            assert_eq!(Pbx::of_user_agent(user_agent), pbx, "{user_agent}");
+        }
+    }
+}

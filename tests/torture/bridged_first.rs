@@ -1,0 +1,106 @@
+//! Trunks whose callers are bridged first: at the PBX that called, and by REFER where that reaches nobody.
+
+use serde_json::json;
+
+use crate::caller::{OFFER, read};
+use crate::handed_over::{
+    ASTERISK, FREESWITCH, Pbx, accepting, assert_calls_back, daemon, text, trunk,
+};
+use crate::peer::Stranger;
+use crate::runtime::answer;
+
+/// A bridge calls the PBX that called; where that reaches nobody, the PBX is asked by REFER before the transfer has failed.
+#[test]
+fn a_bridge_calls_the_pbx_first_and_then_refers() {
+    let daemon = daemon();
+    let desk = Stranger::new(daemon.sip());
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    daemon.house.settle();
+    for (way, reason) in [("bridge", "configured"), ("auto", "not_proven")] {
+        trunk(&daemon, &json!({"transfer_way": way}));
+        let shown = daemon.shown("/phone/sip/inbound-trunk");
+        assert_eq!(shown["transfer_way_in_force"]["way"], "bridge", "{shown}");
+        assert_eq!(shown["transfer_way_in_force"]["reason"], reason, "{shown}");
+        let pbx = Pbx::calls(&daemon, way, ASTERISK);
+        for status in [
+            "401 Unauthorized",
+            "403 Forbidden",
+            "404 Not Found",
+            "407 Proxy Authentication Required",
+            "503 Service Unavailable",
+        ] {
+            pbx.transfers(&daemon, "Sales");
+            let invite = pbx.request("INVITE");
+            assert_calls_back(&pbx, &invite);
+            pbx.answers(&invite, status);
+            let refer = pbx.request("REFER");
+            pbx.answers(&refer, "405 Method Not Allowed");
+            let shown = pbx.transferred(&daemon, "failed");
+            assert_eq!(shown["transfer"]["way"], "refer", "{status}: {shown}");
+            assert_eq!(shown["transfer"]["sip_code"], 405, "{status}: {shown}");
+        }
+        // Somebody has declined, or it rang: that is an answer.
+        for (rings, status) in [(false, "486 Busy Here"), (true, "404 Not Found")] {
+            pbx.transfers(&daemon, "Sales");
+            let invite = pbx.request("INVITE");
+            if rings {
+                pbx.answers(&invite, "180 Ringing");
+            }
+            pbx.answers(&invite, status);
+            let shown = pbx.transferred(&daemon, "failed");
+            assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+        }
+        // Asterisk would look for this user in its own dialplan.
+        pbx.transfers(&daemon, "Desk");
+        let invite = desk.receive();
+        desk.send(&answer(&read(&invite), "404 Not Found", "desk", "", ""));
+        let shown = pbx.transferred(&daemon, "failed");
+        assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+        desk.receive();
+        assert_eq!(pbx.so_far(), [] as [&str; 0]);
+        assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+    }
+}
+
+/// The same where the PBX says nothing to the INVITE at all, and where it takes the call.
+#[test]
+fn a_bridge_that_nobody_hears_is_referred_and_one_that_is_answered_joins_both() {
+    let daemon = daemon();
+    trunk(&daemon, &json!({"transfer_way": "auto"}));
+    let pbx = Pbx::calls(&daemon, "deaf", FREESWITCH);
+    pbx.transfers(&daemon, "Sales");
+    let refer = loop {
+        let octets = pbx.peer.peer.receive();
+        match read(&octets).method_token() {
+            b"REFER" => break octets,
+            b"INVITE" => {}
+            other => panic!("{}", text(other)),
+        }
+    };
+    pbx.answers(&refer, "603 Decline");
+    let shown = pbx.transferred(&daemon, "failed");
+    assert_eq!(shown["transfer"]["way"], "refer", "{shown}");
+
+    let pbx = Pbx::calls(&daemon, "answering", FREESWITCH);
+    pbx.transfers(&daemon, "Sales");
+    let invite = pbx.request("INVITE");
+    assert_calls_back(&pbx, &invite);
+    let media = OFFER.replace("40000", "40010");
+    pbx.answers(&invite, "180 Ringing");
+    pbx.answers_with(&invite, "200 OK", &accepting(&pbx.peer.peer), &media);
+    let rejoined = pbx.request("INVITE");
+    assert!(
+        text(&rejoined).contains("m=audio 40010 "),
+        "{}",
+        text(&rejoined)
+    );
+    pbx.answers_with(&rejoined, "200 OK", &accepting(&pbx.peer.peer), OFFER);
+    let shown = pbx.transferred(&daemon, "completed");
+    assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+    assert_eq!(shown["transfer"]["answer_confirmed"], true, "{shown}");
+    assert_eq!(shown["status"], "in_progress", "{shown}");
+    assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+    let bye = pbx.request("BYE");
+    pbx.answers(&bye, "200 OK");
+    assert_eq!(pbx.ended(&daemon)["status"], "transferred");
+}

@@ -1,0 +1,553 @@
+//! Transfers at PBXs that do exactly what Asterisk and FreeSWITCH were seen to do, and at those that do otherwise.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+use trunkline_sip::wire::{HeaderName, Message};
+
+use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
+use crate::harness::process::Deadline;
+use crate::harness::{Daemon, House};
+use crate::house::until;
+use crate::one_shard;
+use crate::peer::{Stranger, status_of};
+use crate::runtime::{Runtime, answer};
+
+pub(crate) const ASTERISK: &str = "Asterisk PBX 22.10.0";
+pub(crate) const FREESWITCH: &str = "FreeSWITCH-mod_sofia/1.10.12";
+const NUMBER: &str = "+442071838751";
+const RINGING: &str = "SIP/2.0 180 Ringing\r\n";
+const DONE: &str = "SIP/2.0 200 OK\r\n";
+const OVER: &str = "terminated;reason=noresource";
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// A call of a PBX to the echo agent, or to a runtime.
+pub(crate) struct Pbx {
+    pub(crate) peer: Caller,
+    pub(crate) dialling: Dialling,
+    pub(crate) tag: String,
+    call: String,
+    cseq: std::cell::Cell<u32>,
+}
+
+pub(crate) fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+/// What the 200 to an INVITE says besides.
+pub(crate) fn accepting(at: &Stranger) -> String {
+    format!(
+        "Contact: <sip:desk@{}>\r\nContent-Type: application/sdp\r\n",
+        at.address()
+    )
+}
+
+pub(crate) fn daemon() -> Daemon {
+    let daemon = one_shard(House::new()).serve();
+    daemon.destination("Sales", "phone", NUMBER);
+    daemon.house.settle();
+    daemon
+}
+
+pub(crate) fn trunk(daemon: &Daemon, fields: &Value) {
+    let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", fields);
+    assert_eq!(status, 200, "{body}");
+    daemon.house.settle();
+}
+
+impl Pbx {
+    /// A call by a PBX of this name; empty: it doesn't name itself.
+    pub(crate) fn calls(daemon: &Daemon, id: &str, user_agent: &str) -> Self {
+        let peer = Caller::new(daemon.sip(), daemon.credentials());
+        let dialling = Self::dialling(daemon, id, user_agent);
+        let tag = peer.connect(&dialling);
+        Self::up(daemon, peer, dialling, tag)
+    }
+
+    fn dialling(daemon: &Daemon, id: &str, user_agent: &str) -> Dialling {
+        let mut dialling = Dialling::new(id, &daemon.house.first_number, daemon.sip());
+        if !user_agent.is_empty() {
+            dialling = dialling.with(&format!("User-Agent: {user_agent}"));
+        }
+        dialling
+    }
+
+    /// The same to a runtime, which answers; and the INVITE that it got.
+    fn calls_runtime(
+        daemon: &Daemon,
+        runtime: &Runtime,
+        id: &str,
+        user_agent: &str,
+    ) -> (Self, Vec<u8>) {
+        let peer = Caller::new(daemon.sip(), daemon.credentials());
+        let dialling = Self::dialling(daemon, id, user_agent);
+        let mut came = peer.dial(&dialling);
+        let invite = runtime.request("INVITE");
+        let body = OFFER.replace("40000", "41000");
+        runtime.answer(&invite, "200 OK", &accepting(&runtime.peer), &body);
+        while status_of(&came) < 200 {
+            came = peer.answer(&dialling);
+        }
+        let tag = to_tag(&came);
+        peer.send(&dialling, "ACK", 2, &tag);
+        runtime.request("ACK");
+        (Self::up(daemon, peer, dialling, tag), invite)
+    }
+
+    fn up(daemon: &Daemon, peer: Caller, dialling: Dialling, tag: String) -> Self {
+        let call_id = format!("{}@pbx.invalid", dialling.id);
+        let call = until(|| {
+            let mut calls = daemon.calls().into_iter();
+            let own = calls.find(|call| call["caller_call_id"] == call_id.as_str())?;
+            let id = own["id"].as_str()?.to_owned();
+            (own["status"] == "in_progress").then_some(id)
+        });
+        Self {
+            peer,
+            dialling,
+            tag,
+            call,
+            cseq: std::cell::Cell::new(10),
+        }
+    }
+
+    fn transfer(&self, daemon: &Daemon, name: &str) -> (u16, Value) {
+        let path = format!("/phone/calls/{}/transfer", self.call);
+        daemon.change("POST", &path, &json!({"destination": name}))
+    }
+
+    pub(crate) fn transfers(&self, daemon: &Daemon, name: &str) {
+        let (status, begun) = self.transfer(daemon, name);
+        assert_eq!(status, 202, "{begun}");
+    }
+
+    /// The next request, which has to be of this method; those that come again are passed over.
+    pub(crate) fn request(&self, method: &str) -> Vec<u8> {
+        loop {
+            let octets = self.peer.peer.receive();
+            let message = read(&octets);
+            let is_ack = message.is_request() && message.method_token() == b"ACK";
+            if message.is_request() && (!is_ack || method == "ACK") {
+                assert_eq!(text(message.method_token()), method, "{}", text(&octets));
+                return octets;
+            }
+        }
+    }
+
+    pub(crate) fn answers(&self, request: &[u8], status: &str) {
+        self.answers_with(request, status, "", "");
+    }
+
+    pub(crate) fn answers_with(&self, request: &[u8], status: &str, lines: &str, body: &str) {
+        let answer = answer(&read(request), status, "pbx", lines, body);
+        self.peer.peer.send(&answer);
+    }
+
+    /// Sends a request in its dialog, and waits for the answer.
+    fn says(&self, method: &str, lines: &str, body: &str) -> u16 {
+        let cseq = self.cseq.get() + 1;
+        self.cseq.set(cseq);
+        let bare = text(&self.peer_request(method, cseq));
+        let head = bare.trim_end_matches("Content-Length: 0\r\n\r\n");
+        let request = format!("{head}{lines}Content-Length: {}\r\n\r\n{body}", body.len());
+        self.peer.peer.send(request.as_bytes());
+        loop {
+            let answer = self.peer.answer(&self.dialling);
+            if read(&answer).cseq().number == cseq {
+                return status_of(&answer);
+            }
+        }
+    }
+
+    fn peer_request(&self, method: &str, cseq: u32) -> Vec<u8> {
+        let at = self.peer.peer.address();
+        self.dialling.request(method, cseq, &self.tag, at)
+    }
+
+    /// NOTIFY with this fragment.
+    fn notifies(&self, fragment: &str, state: &str) {
+        let lines = format!(
+            "Event: refer\r\nSubscription-State: {state}\r\nContent-Type: message/sipfrag;version=2.0\r\n"
+        );
+        assert_eq!(self.says("NOTIFY", &lines, fragment), 200);
+    }
+
+    /// Accepts the REFER that comes.
+    fn accepts_refer(&self) {
+        let refer = self.request("REFER");
+        self.answers(&refer, "202 Accepted");
+    }
+
+    /// What has come by now, without ACKs.
+    pub(crate) fn so_far(&self) -> Vec<String> {
+        let came = self.peer.peer.answers_until_probed();
+        let came = came.iter().map(|octets| text(octets));
+        came.filter(|message| !message.starts_with("ACK "))
+            .collect()
+    }
+
+    /// The record once the transfer is in that state.
+    pub(crate) fn transferred(&self, daemon: &Daemon, state: &str) -> Value {
+        let path = format!("/phone/calls/{}", self.call);
+        let seen = Deadline::after(PATIENCE).poll(|| {
+            let shown = daemon.shown(&path);
+            (shown["transfer"]["state"] == state).then_some(shown)
+        });
+        seen.unwrap_or_else(|| panic!("not {state}: {}", daemon.shown(&path)))
+    }
+
+    /// The record once the call has ended.
+    pub(crate) fn ended(&self, daemon: &Daemon) -> Value {
+        let path = format!("/phone/calls/{}", self.call);
+        let seen = Deadline::after(PATIENCE).poll(|| {
+            let shown = daemon.shown(&path);
+            shown["ended_at"].is_string().then_some(shown)
+        });
+        seen.unwrap_or_else(|| panic!("not over: {}", daemon.shown(&path)))
+    }
+
+    /// How often each of these events was recorded of the call.
+    fn events(&self, daemon: &Daemon, kind: &str) -> Vec<Value> {
+        let own = recorded(daemon, &self.call).into_iter().filter(|event| {
+            event["type"] == kind && event["data"]["call_id"] == self.call.as_str()
+        });
+        own.collect()
+    }
+}
+
+/// The events so far, those of this call's end among them.
+fn recorded(daemon: &Daemon, call: &str) -> Vec<Value> {
+    let mut stream = TcpStream::connect(daemon.house.http).expect("connected");
+    let request = format!(
+        "GET /phone/events?last_event_id=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
+        daemon.key()
+    );
+    stream.write_all(request.as_bytes()).expect("sent");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    let settings = stream.try_clone().expect("a handle");
+    let mut told: Vec<Value> = Vec::new();
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { break };
+        let Some(data) = line.strip_prefix("data: ") else {
+            continue;
+        };
+        let event: Value = serde_json::from_str(data).expect("JSON");
+        if event["type"] == "call.ended" && event["data"]["call_id"] == call {
+            // Another end would come at once.
+            let soon = std::time::Duration::from_millis(500);
+            settings.set_read_timeout(Some(soon)).expect("a limit");
+        }
+        told.push(event);
+    }
+    told
+}
+
+/// The runtime hangs up on the call that it got by this INVITE.
+fn agent_hangs_up(daemon: &Daemon, runtime: &Runtime, invite: &[u8]) {
+    let (at, invite) = (runtime.peer.address(), read(invite));
+    let bye = format!(
+        "BYE sip:trunkline@{0} SIP/2.0\r\nVia: SIP/2.0/UDP {at};branch=z9hG4bKbye{1}\r\nMax-Forwards: 70\r\n\
+         From: {2};tag=runtime\r\nTo: {3}\r\nCall-ID: {4}\r\nCSeq: 7 BYE\r\nContent-Length: 0\r\n\r\n",
+        daemon.sip(),
+        at.port(),
+        header(&invite, HeaderName::To),
+        header(&invite, HeaderName::From),
+        header(&invite, HeaderName::CallId),
+    );
+    runtime.peer.send(bye.as_bytes());
+}
+
+fn header(message: &Message<'_>, name: HeaderName) -> String {
+    text(message.first(name).unwrap_or_default())
+}
+
+/// An INVITE that calls the destination at the PBX, as the caller.
+pub(crate) fn assert_calls_back(pbx: &Pbx, invite: &[u8]) {
+    let message = read(invite);
+    let uri = text(message.request_uri());
+    assert!(
+        uri.starts_with(&format!("sip:{NUMBER}@{}", pbx.peer.peer.address())),
+        "{uri}"
+    );
+    let from = header(&message, HeaderName::From);
+    assert!(from.starts_with("<sip:+441632960001@"), "{from}");
+}
+
+/// Whatever final refusal the PBX has for REFER: its caller is bridged, by a call to that PBX.
+#[test]
+fn a_refused_refer_goes_on_as_a_bridge_back_to_the_pbx() {
+    let daemon = daemon();
+    let pbx = Pbx::calls(&daemon, "refusing", "");
+    for status in [
+        "400 Bad Request",
+        "401 Unauthorized",
+        "403 Forbidden",
+        "404 Not Found",
+        "405 Method Not Allowed",
+        "407 Proxy Authentication Required",
+        "420 Bad Extension",
+        "480 Temporarily Unavailable",
+        "488 Not Acceptable Here",
+        "500 Server Internal Error",
+        "501 Not Implemented",
+        "503 Service Unavailable",
+        "600 Busy Everywhere",
+        "603 Decline",
+    ] {
+        pbx.transfers(&daemon, "Sales");
+        let refer = pbx.request("REFER");
+        pbx.answers(&refer, status);
+        let invite = pbx.request("INVITE");
+        assert_calls_back(&pbx, &invite);
+        pbx.answers(&invite, "486 Busy Here");
+        let shown = pbx.transferred(&daemon, "failed");
+        assert_eq!(shown["transfer"]["way"], "bridge", "{status}: {shown}");
+        assert_eq!(shown["transfer"]["sip_code"], 486, "{status}: {shown}");
+        assert_eq!(shown["status"], "in_progress", "{status}: {shown}");
+    }
+
+    // 491 is no refusal, and 481 says that there is nobody left.
+    pbx.transfers(&daemon, "Sales");
+    let refer = pbx.request("REFER");
+    pbx.answers(&refer, "491 Request Pending");
+    let refer = pbx.request("REFER");
+    pbx.answers(&refer, "481 Call/Transaction Does Not Exist");
+    let bye = pbx.request("BYE");
+    pbx.answers(&bye, "200 OK");
+    let record = pbx.ended(&daemon);
+    assert_eq!(record["transfer"]["way"], "refer", "{record}");
+    assert_eq!(record["transfer"]["sip_code"], 481, "{record}");
+
+    trunk(&daemon, &json!({"bridge_when_refer_fails": false}));
+    let pbx = Pbx::calls(&daemon, "refusing-alone", "");
+    pbx.transfers(&daemon, "Sales");
+    let refer = pbx.request("REFER");
+    pbx.answers(&refer, "405 Method Not Allowed");
+    let shown = pbx.transferred(&daemon, "failed");
+    assert_eq!(shown["transfer"]["sip_code"], 405, "{shown}");
+    assert_eq!(pbx.so_far(), [] as [&str; 0]);
+}
+
+/// Somebody said no: nobody outside that PBX is called then. A PBX that can't is another matter.
+#[test]
+fn a_declined_refer_leads_to_no_other_host() {
+    let daemon = daemon();
+    let desk = Stranger::new(daemon.sip());
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    daemon.house.settle();
+    let pbx = Pbx::calls(&daemon, "declining", "");
+    for status in ["403 Forbidden", "603 Decline"] {
+        pbx.transfers(&daemon, "Desk");
+        let refer = pbx.request("REFER");
+        pbx.answers(&refer, status);
+        let shown = pbx.transferred(&daemon, "failed");
+        let code = status[..3].parse::<u16>().expect("a status");
+        assert_eq!(shown["transfer"]["sip_code"], code, "{shown}");
+        assert_eq!(shown["transfer"]["way"], "refer", "{shown}");
+        let came = desk.answers_until_probed();
+        assert!(came.is_empty(), "{status}: {}", text(&came[0]));
+    }
+    pbx.transfers(&daemon, "Desk");
+    let refer = pbx.request("REFER");
+    pbx.answers(&refer, "501 Not Implemented");
+    let invite = desk.receive();
+    assert_eq!(text(read(&invite).method_token()), "INVITE");
+    desk.send(&answer(&read(&invite), "486 Busy Here", "desk", "", ""));
+    let shown = pbx.transferred(&daemon, "failed");
+    assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+    assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+}
+
+/// FreeSWITCH says 200 at once and hangs up by itself; Asterisk says the truth and waits for our BYE; and so does the agent's BYE count.
+#[test]
+fn a_pbx_that_says_200_has_two_seconds_for_its_bye() {
+    let house = one_shard(House::new());
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    daemon.destination("Sales", "phone", NUMBER);
+    daemon.house.settle();
+    for (case, user_agent, rings, confirmed, ends, by) in [
+        ("freeswitch", FREESWITCH, false, false, "pbx", "caller"),
+        ("asterisk", ASTERISK, true, true, "platform", "platform"),
+        ("silent", "", false, false, "platform", "platform"),
+        ("agent", ASTERISK, true, true, "agent", "platform"),
+    ] {
+        let (pbx, invite) = Pbx::calls_runtime(&daemon, &runtime, case, user_agent);
+        pbx.transfers(&daemon, "Sales");
+        pbx.accepts_refer();
+        if rings {
+            pbx.notifies(RINGING, "active;expires=60");
+        }
+        pbx.notifies(DONE, OVER);
+        let shown = pbx.transferred(&daemon, "completed");
+        assert_eq!(shown["status"], "in_progress", "{case}: {shown}");
+        let (status, refused) = pbx.transfer(&daemon, "Sales");
+        assert_eq!(status, 409, "{case}: {refused}");
+        match ends {
+            "pbx" => {
+                assert_eq!(pbx.says("BYE", "", ""), 200, "{case}");
+                let bye = runtime.request("BYE");
+                runtime.answer(&bye, "200 OK", "", "");
+            }
+            "agent" => {
+                agent_hangs_up(&daemon, &runtime, &invite);
+                let bye = pbx.request("BYE");
+                pbx.answers(&bye, "200 OK");
+            }
+            _ => {
+                let bye = pbx.request("BYE");
+                pbx.answers(&bye, "200 OK");
+                let bye = runtime.request("BYE");
+                runtime.answer(&bye, "200 OK", "", "");
+            }
+        }
+        let record = pbx.ended(&daemon);
+        assert_eq!(record["status"], "transferred", "{case}: {record}");
+        assert_eq!(record["hangup_by"], by, "{case}: {record}");
+        assert_eq!(
+            record["transfer"]["answer_confirmed"], confirmed,
+            "{case}: {record}"
+        );
+        assert_eq!(
+            record["transfer"]["caller_may_be_gone"], false,
+            "{case}: {record}"
+        );
+        let session = record["session_id"].as_str().expect("a session");
+        let handoffs = daemon.shown("/handoff-analytics/events");
+        let own = handoffs["items"].as_array().expect("a list").iter();
+        let own = own.filter(|handoff| handoff["session_id"] == session);
+        assert_eq!(own.count(), 1, "{case}: {handoffs}");
+        assert_eq!(pbx.events(&daemon, "call.ended").len(), 1, "{case}");
+        let updated = pbx.events(&daemon, "transfer.updated");
+        let over = updated
+            .iter()
+            .filter(|event| event["data"]["state"] == "completed");
+        assert_eq!(over.count(), 1, "{case}: {updated:?}");
+    }
+}
+
+/// Both PBXs have taken the caller into their dialplan by then. They are hung up on, unless they show that they have it.
+#[test]
+fn a_caller_that_a_failed_refer_lost_is_not_kept_as_dead_air() {
+    let daemon = daemon();
+    for (user_agent, probe) in [(ASTERISK, "UPDATE"), (FREESWITCH, "OPTIONS")] {
+        let mut dialling = Pbx::dialling(&daemon, probe, user_agent);
+        if probe == "UPDATE" {
+            dialling =
+                dialling.with("Allow: INVITE, ACK, BYE, CANCEL, OPTIONS, UPDATE, REFER, NOTIFY");
+        }
+        let peer = Caller::new(daemon.sip(), daemon.credentials());
+        let tag = peer.connect(&dialling);
+        let pbx = Pbx::up(&daemon, peer, dialling, tag);
+        pbx.transfers(&daemon, "Sales");
+        pbx.accepts_refer();
+        pbx.notifies(RINGING, "active;expires=60");
+        pbx.notifies("SIP/2.0 486 Busy Here\r\n", OVER);
+        let asked = pbx.request(probe);
+        pbx.answers(&asked, "200 OK");
+        let shown = pbx.transferred(&daemon, "failed");
+        assert_eq!(shown["transfer"]["caller_may_be_gone"], true, "{shown}");
+        assert_eq!(shown["transfer"]["sip_code"], 486, "{shown}");
+        assert_eq!(shown["status"], "in_progress", "{shown}");
+        let bye = pbx.request("BYE");
+        pbx.answers(&bye, "200 OK");
+        let record = pbx.ended(&daemon);
+        assert_eq!(record["status"], "completed", "{record}");
+        assert_eq!(record["reason"], "caller_lost", "{record}");
+        assert_eq!(record["transfer"]["state"], "failed", "{record}");
+    }
+    assert_eq!(daemon.shown("/handoff-analytics/events")["total"], 0);
+
+    // Any other PBX: the agent simply has its caller.
+    let pbx = Pbx::calls(&daemon, "another", "3CXPhoneSystem 20.0");
+    pbx.transfers(&daemon, "Sales");
+    pbx.accepts_refer();
+    pbx.notifies("SIP/2.0 486 Busy Here\r\n", OVER);
+    let shown = pbx.transferred(&daemon, "failed");
+    assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
+    assert_eq!(pbx.so_far(), [] as [&str; 0]);
+}
+
+/// A PBX that says something in the call after a REFER has failed has its caller, and `auto` asks it by REFER from then on.
+#[test]
+fn a_pbx_that_keeps_its_caller_is_learnt() {
+    let daemon = daemon();
+    trunk(&daemon, &json!({"transfer_way": "refer"}));
+    let pbx = Pbx::calls(&daemon, "keeping", ASTERISK);
+    pbx.transfers(&daemon, "Sales");
+    pbx.accepts_refer();
+    pbx.notifies("SIP/2.0 503 Service Unavailable\r\n", OVER);
+    let asked = pbx.request("OPTIONS");
+    pbx.answers(&asked, "200 OK");
+    let shown = pbx.transferred(&daemon, "failed");
+    assert_eq!(shown["transfer"]["caller_may_be_gone"], true, "{shown}");
+    let lines = "Content-Type: application/dtmf-relay\r\n";
+    assert_eq!(pbx.says("INFO", lines, "Signal=#\r\n"), 200);
+    let trunk_shown = until(|| {
+        let shown = daemon.shown("/phone/sip/inbound-trunk");
+        let (status, auto) = daemon.change(
+            "PATCH",
+            "/phone/sip/inbound-trunk",
+            &json!({"transfer_way": "auto"}),
+        );
+        assert_eq!(status, 200, "{auto} {shown}");
+        (auto["transfer_way_in_force"]["way"] == "refer").then_some(auto)
+    });
+    assert_eq!(
+        trunk_shown["transfer_way_in_force"]["reason"],
+        "kept_caller"
+    );
+    daemon.house.settle();
+    let shown = daemon.shown(&format!("/phone/calls/{}", pbx.call));
+    assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
+    // It isn't hung up on: the next transfer is asked by REFER, and its failure loses nobody.
+    pbx.transfers(&daemon, "Sales");
+    pbx.accepts_refer();
+    pbx.notifies("SIP/2.0 486 Busy Here\r\n", OVER);
+    let shown = pbx.transferred(&daemon, "failed");
+    assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
+    assert_eq!(pbx.so_far(), [] as [&str; 0]);
+    assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+}
+
+/// Asterisk says 404 of a user that its dialplan doesn't have, and keeps its caller.
+#[test]
+fn a_destination_that_the_pbx_does_not_know_is_called_from_here() {
+    let daemon = daemon();
+    let desk = Stranger::new(daemon.sip());
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    daemon.house.settle();
+    let pbx = Pbx::calls(&daemon, "unknown", ASTERISK);
+    for status in [
+        "404 Not Found",
+        "484 Address Incomplete",
+        "604 Does Not Exist Anywhere",
+    ] {
+        pbx.transfers(&daemon, "Desk");
+        pbx.accepts_refer();
+        pbx.notifies(&format!("SIP/2.0 {status}\r\n"), OVER);
+        let asked = pbx.request("OPTIONS");
+        pbx.answers(&asked, "200 OK");
+        let invite = desk.receive();
+        desk.send(&answer(&read(&invite), "486 Busy Here", "desk", "", ""));
+        let shown = pbx.transferred(&daemon, "failed");
+        assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+        assert_eq!(shown["transfer"]["sip_code"], 486, "{shown}");
+        assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
+        let ack = desk.receive();
+        assert_eq!(text(read(&ack).method_token()), "ACK");
+    }
+    // The dialog doesn't answer any more: nobody is called.
+    pbx.transfers(&daemon, "Desk");
+    pbx.accepts_refer();
+    pbx.notifies("SIP/2.0 404 Not Found\r\n", OVER);
+    let asked = pbx.request("OPTIONS");
+    pbx.answers(&asked, "481 Call/Transaction Does Not Exist");
+    let bye = pbx.request("BYE");
+    pbx.answers(&bye, "200 OK");
+    let record = pbx.ended(&daemon);
+    assert_eq!(record["transfer"]["sip_code"], 404, "{record}");
+    assert_eq!(record["transfer"]["way"], "refer", "{record}");
+    assert!(desk.answers_until_probed().is_empty());
+}
