@@ -4,8 +4,11 @@ use serde_json::json;
 
 use crate::caller::{OFFER, read};
 use crate::handed_over::{
-    ASTERISK, FREESWITCH, Pbx, accepting, assert_calls_back, daemon, text, trunk,
+    ASTERISK, FREESWITCH, NUMBER, Pbx, accepting, assert_calls_back, daemon, text, trunk,
 };
+use crate::harness::House;
+use crate::harness::process::Deadline;
+use crate::one_shard;
 use crate::peer::Stranger;
 use crate::runtime::answer;
 
@@ -103,4 +106,45 @@ fn a_bridge_that_nobody_hears_is_referred_and_one_that_is_answered_joins_both() 
     let bye = pbx.request("BYE");
     pbx.answers(&bye, "200 OK");
     assert_eq!(pbx.ended(&daemon)["status"], "transferred");
+}
+
+/// A leg to another host counts against the day, also after a restart; a leg back to the PBX is neither counted nor held to the prefixes.
+#[test]
+fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
+    let house = one_shard(House::new())
+        .set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+49")
+        .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY", "1");
+    let mut daemon = house.serve();
+    let desk = Stranger::new(daemon.sip());
+    daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+    daemon.destination("Sales", "phone", NUMBER);
+    trunk(&daemon, &json!({"transfer_way": "bridge"}));
+    for run in ["before", "after"] {
+        let pbx = Pbx::calls(&daemon, run, ASTERISK);
+        pbx.transfers(&daemon, "Desk");
+        if run == "before" {
+            let invite = desk.receive();
+            desk.send(&answer(&read(&invite), "486 Busy Here", "desk", "", ""));
+            desk.receive();
+        }
+        let shown = pbx.transferred(&daemon, "failed");
+        let is_busy = shown["transfer"]["sip_code"] == 486;
+        assert_eq!(is_busy, run == "before", "{shown}");
+        assert!(desk.answers_until_probed().is_empty(), "{run}");
+
+        pbx.transfers(&daemon, "Sales");
+        let invite = pbx.request("INVITE");
+        assert_calls_back(&pbx, &invite);
+        pbx.answers(&invite, "486 Busy Here");
+        let shown = pbx.transferred(&daemon, "failed");
+        assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+        assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
+        pbx.ended(&daemon);
+        if run == "before" {
+            daemon.process.terminate();
+            let limit = Deadline::after(std::time::Duration::from_secs(30));
+            assert!(daemon.process.wait(limit).is_some(), "it ends");
+            daemon.process = daemon.house.start();
+        }
+    }
 }

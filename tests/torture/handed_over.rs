@@ -16,7 +16,7 @@ use crate::runtime::{Runtime, answer};
 
 pub(crate) const ASTERISK: &str = "Asterisk PBX 22.10.0";
 pub(crate) const FREESWITCH: &str = "FreeSWITCH-mod_sofia/1.10.12";
-const NUMBER: &str = "+442071838751";
+pub(crate) const NUMBER: &str = "+442071838751";
 const RINGING: &str = "SIP/2.0 180 Ringing\r\n";
 const DONE: &str = "SIP/2.0 200 OK\r\n";
 const OVER: &str = "terminated;reason=noresource";
