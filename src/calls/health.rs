@@ -70,7 +70,8 @@ fn named(uri: &Uri<'_>) -> Option<String> {
 pub fn probe_uri(uri: &str) -> Option<Box<str>> {
     let uri = Uri::parse(uri.as_bytes()).ok()?;
     let mut probe = named(&uri)?;
-    if let Some(transport) = uri.transport() {
+    // A SIPS URI means TLS by itself (RFC 3261 §26.2.2).
+    if let Some(transport) = uri.transport().filter(|_| uri.scheme == Scheme::Sip) {
         probe.push_str(";transport=");
         probe.push_str(transport.uri_name());
     }
