@@ -46,10 +46,23 @@ fn cases() -> Vec<Case> {
 fn referred() -> Vec<Case> {
     vec![
         Case {
-            name: "the PBX takes the caller",
+            name: "the PBX takes the caller, and says BYE itself",
             agent: Agent::One,
             asked: Some(NUMBER),
             differs: |_| {},
+            record: "transferred 200 - caller",
+            transfer: "refer completed -",
+            sends: &[
+                (CALLER, "REFER", 1),
+                (CALLER, "BYE", 0),
+                (RUNTIME, "BYE", 1),
+            ],
+        },
+        Case {
+            name: "the PBX takes the caller, and leaves the BYE to us",
+            agent: Agent::One,
+            asked: Some(NUMBER),
+            differs: |call| call.caller.talk.acts.clear(),
             record: "transferred 200 - platform",
             transfer: "refer completed -",
             sends: &[

@@ -158,9 +158,7 @@ fn handed_over(facts: &[&Fact], ended: &Ended) -> Option<&'static str> {
             continue;
         };
         match last.filter(|last| last.id == transfer.id) {
-            Some(last) if last.state > transfer.state || last.handed_over => {
-                return Some("a transfer goes back");
-            }
+            Some(last) if goes_back(last, transfer) => return Some("a transfer goes back"),
             Some(_) => {}
             None if last.is_some_and(|last| last.state.is_open()) => {
                 return Some("two transfers at once");
@@ -189,6 +187,14 @@ fn handed_over(facts: &[&Fact], ended: &Ended) -> Option<&'static str> {
     }
     let completed = ended.status == Status::Completed && !refused;
     (completed && gone).then_some("handed over, and not recorded")
+}
+
+/// Whether a transfer leaves the outcome that it had, or returns to an earlier state. A transfer that changes from REFER to bridge,
+/// or from bridge to REFER, passes the states of its second way from the first one on.
+fn goes_back(last: &Transfer, next: &Transfer) -> bool {
+    let takes_the_other_way = last.way != next.way && last.state.is_open();
+
+    last.handed_over || (last.state > next.state && !takes_the_other_way)
 }
 
 /// Every session of a peer that is still there has ended, and not because the peer lost its patience; unless it was told, and
