@@ -97,6 +97,11 @@ fn a_call_on_one_is_transferred_at_the_other() {
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
+    // Else a REFER that the PBX refuses goes on as a bridge.
+    let path = "/phone/sip/inbound-trunk";
+    let no_bridge = json!({"bridge_when_refer_fails": false});
+    let (status, changed) = pair.first.change("PATCH", path, &pair.key, &no_bridge);
+    assert_eq!(status, 200, "{changed}");
     let path = format!(
         "/phone/sip/agents/{}/transfer-destinations",
         text(&pair.outset["agent_id"])
