@@ -27,6 +27,7 @@ pub struct Decision {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "RoutingOutcome")]
 pub enum Outcome {
     /// The agent takes the call, found by this step.
     Agent { id: Uuid, step: Step },
@@ -41,6 +42,7 @@ pub enum Outcome {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "RoutingStep")]
 pub enum Step {
     /// (a) the agent that the header names
     Header,
@@ -54,6 +56,7 @@ pub enum Step {
 
 /// One look: which step, at what, and what was there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RoutingLook")]
 pub struct Looked {
     pub step: Step,
     pub at: At,
@@ -62,6 +65,7 @@ pub struct Looked {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "RoutingPlace")]
 pub enum At {
     /// The header's value, cut at a bound.
     Header(String),
@@ -74,6 +78,7 @@ pub enum At {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "RoutingFound")]
 pub enum Found {
     Nothing,
     /// The header's value isn't an agent id.
@@ -89,6 +94,7 @@ pub enum Found {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "AgentState")]
 pub enum State {
     /// Enabled, inbound, below its limit.
     Available,

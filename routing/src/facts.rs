@@ -27,6 +27,7 @@ pub struct Facts {
 
 /// The number that was called.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "DialledNumber")]
 pub struct Dialled {
     /// As the peer sent it.
     pub raw: String,
@@ -35,6 +36,7 @@ pub struct Dialled {
 
 /// The number that calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CallerNumber")]
 pub struct Caller {
     /// As the peer sent it.
     pub raw: String,

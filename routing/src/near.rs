@@ -56,6 +56,7 @@ pub enum NearMiss {
 /// How a dialled number differs from one of the org's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "NumberDifference")]
 pub enum Differs {
     /// It is the number's national form in this country (ISO 3166), in which the trunk's numbers aren't read.
     NationalForm { country: String },

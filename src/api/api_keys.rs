@@ -64,6 +64,7 @@ pub(super) fn openapi(book: &mut Book) {
 
 /// A key as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Key")]
 struct KeyView {
     api_key_id: Uuid,
     name: String,
@@ -74,6 +75,7 @@ struct KeyView {
 
 /// A key on the one occasion that it is shown.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NewKey")]
 struct NewKeyView {
     #[serde(flatten)]
     key: KeyView,

@@ -24,6 +24,7 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Readiness")]
 struct ReadyView {
     status: &'static str,
     database: &'static str,

@@ -23,7 +23,7 @@ pub(super) const NO_CURSOR: &str = "is no cursor of this list";
 
 /// A page of a list.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "PageOf{T}")]
+#[schemars(rename = "{T}Page")]
 pub(super) struct Page<T> {
     pub(super) items: Vec<T>,
     /// The cursor of the next page; `null` on the last one.

@@ -25,6 +25,7 @@ const ASSERTED: usize = 4;
 /// How a caller proved who it is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "CallerProof")]
 pub enum Proof {
     /// By the digest user name and password of a trunk.
     Digest,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
+#[schemars(rename = "HandoffReason")]
 pub enum Reason {
     AiImpliedHandoff,
     BasedOnInstructions,

@@ -15,6 +15,7 @@ pub use super::transfer::record::{State as TransferState, Transfer, Trunk, Way};
 /// Who began the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "CallDirection")]
 pub enum Direction {
     /// A PBX called an agent.
     Inbound,
@@ -35,6 +36,7 @@ impl Direction {
 /// Where a call stands; one list for both directions.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "CallStatus")]
 pub enum Status {
     /// Accepted, nothing sent yet.
     Queued,

@@ -11,6 +11,7 @@ use crate::calls::record::Asked;
 /// A call's explanation. Of a call that was refused before an agent was looked for, and of an outbound one, there is no decision:
 /// its fields are `null` or empty.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "CallExplanation")]
 pub struct Explanation {
     outcome: Option<Outcome>,
     dialled: Option<Dialled>,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
     Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "FindingLevel")]
 pub enum Level {
     /// As it should be.
     Ok,
@@ -21,6 +22,7 @@ pub enum Level {
 
 /// What was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TrunkFinding")]
 pub struct Finding {
     /// What was looked at; a stable word.
     pub check: &'static str,

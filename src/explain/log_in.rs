@@ -52,6 +52,7 @@ pub fn as_whom(username: &str) -> String {
 
 /// How the caller of a call proved who it is.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "CallerLogin")]
 pub struct LogInView {
     /// By what.
     by: Proof,
@@ -65,6 +66,7 @@ pub struct LogInView {
 
 /// A log-in that failed.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "LoginFailure")]
 pub struct FailureView {
     /// When.
     pub at: String,

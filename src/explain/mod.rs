@@ -22,6 +22,7 @@ use trunkline_routing::Decision;
 
 /// A decision, and the same in sentences.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RoutingDecision")]
 pub struct DecisionView {
     /// The decision with its trail.
     #[serde(flatten)]

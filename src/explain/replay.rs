@@ -25,6 +25,7 @@ const LISTED: usize = 500;
 
 /// What a replay has come to.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RouteReplay")]
 pub struct ReplayView {
     start_date: String,
     end_date: String,
@@ -46,6 +47,7 @@ pub struct ReplayView {
 
 /// A call that would go elsewhere.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "MovedCall")]
 pub struct MovedView {
     /// The call.
     pub call_id: Uuid,

@@ -22,6 +22,7 @@ const LOOKED_AT: u32 = 100;
 
 /// What was found on a trunk.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TrunkReport")]
 pub struct Report {
     /// How a report is made, in a sentence.
     pub how: String,

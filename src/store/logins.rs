@@ -14,6 +14,7 @@ use super::{Store, new_id};
 /// What the members of a role may do.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "RoleAccess")]
 pub enum Access {
     /// Everything.
     Write,

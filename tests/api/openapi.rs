@@ -182,3 +182,67 @@ async fn the_page_shows_every_operation_and_loads_nothing() {
     let policy = page.header("Content-Security-Policy").expect("a policy");
     assert!(policy.starts_with("default-src 'none'"), "{policy}");
 }
+
+/// Calls `look` with the place of every property in a part of the document, and its schema.
+fn each_property(value: &Value, place: &str, look: &mut impl FnMut(&str, &Value)) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                each_property(value, &format!("{place}/{name}"), look);
+            }
+            let properties = map.get("properties").and_then(Value::as_object);
+            for (name, property) in properties.into_iter().flatten() {
+                look(&format!("{place}/{name}"), property);
+            }
+        }
+        Value::Array(values) => {
+            for value in values {
+                each_property(value, place, look);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn every_property_is_described_or_names_a_schema() {
+    let document = document();
+    let mut silent = BTreeSet::new();
+    let mut count = 0;
+    for part in ["components", "paths", "webhooks"] {
+        each_property(&document[part], part, &mut |place, property| {
+            count += 1;
+            if property["$ref"].is_null() && property["description"].is_null() {
+                silent.insert(place.to_owned());
+            }
+        });
+    }
+    assert!(count > 500, "{count} properties");
+    assert!(
+        silent.is_empty(),
+        "without a doc comment or an entry in src/api/openapi/words.rs: {silent:#?}"
+    );
+}
+
+/// Clients' generators make types of these names.
+#[test]
+fn schemas_have_plain_names_and_words_are_enumerations() {
+    let document = document();
+    let schemas = document["components"]["schemas"]
+        .as_object()
+        .expect("schemas");
+    for (name, schema) in schemas {
+        let is_plain =
+            !name.ends_with("View") && !name.contains(|char: char| char.is_ascii_digit());
+        assert!(is_plain || name == "E164", "{name}");
+        for branch in schema["oneOf"].as_array().into_iter().flatten() {
+            assert!(branch["const"].is_null(), "{name}: {branch}");
+        }
+        assert!(schema["additionalProperties"].is_null(), "{name} is closed");
+    }
+    assert_eq!(schemas["CallStatus"]["enum"][0], "queued");
+    assert_eq!(document["servers"][0]["url"], "/");
+    let ended = &document["webhooks"]["call.ended"]["post"]["requestBody"];
+    let schema = &ended["content"]["application/json"]["schema"];
+    assert_eq!(schema["$ref"], "#/components/schemas/CallEvent");
+}

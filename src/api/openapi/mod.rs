@@ -2,8 +2,11 @@
 //! are written. Which operations there are, with their credentials and statuses, stands in the `openapi` file of each area; a
 //! test holds it against the router.
 
+mod events;
+mod form;
 mod operation;
 mod pages;
+mod words;
 
 use std::sync::OnceLock;
 
@@ -90,11 +93,12 @@ impl Book {
         }
     }
 
-    fn finish(mut self, server: Option<&str>) -> Value {
+    fn finish(mut self, config: &Config) -> Value {
         let mut schemas = self.generator.take_definitions(true);
         schemas.insert("Error".to_owned(), error(true));
         schemas.insert("PartnerError".to_owned(), error(false));
-        schemas.values_mut().for_each(close);
+        let (webhooks, of_events) = events::webhooks();
+        schemas.extend(of_events);
         let mut document = json!({
             "openapi": "3.1.0",
             "info": {
@@ -103,15 +107,20 @@ impl Book {
                 "description": "Phone agents, trunks, calls, widget contacts, handoff analytics and partner provisioning.\n\n\
                     Every answer has `X-Request-Id`; every authenticated one has `RateLimit` and `RateLimit-Policy`.",
             },
+            "servers": [{"url": config.http.public_url.as_deref().unwrap_or("/")}],
             "paths": self.paths,
+            "webhooks": webhooks,
             "components": {
                 "schemas": schemas,
+                "headers": operation::headers(),
                 "responses": operation::refusals(),
                 "securitySchemes": security(),
             },
         });
-        if let Some(server) = server {
-            document["servers"] = json!([{"url": server}]);
+        form::shape(&mut document);
+        if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+            schemas.values_mut().for_each(form::open);
+            form::name_branches(schemas);
         }
         document
     }
@@ -149,7 +158,7 @@ pub fn document(config: &Config) -> Value {
     super::health::openapi(&mut book);
     super::jwks::openapi(&mut book);
     openapi(&mut book);
-    book.finish(None)
+    book.finish(config)
 }
 
 fn openapi(book: &mut Book) {
@@ -219,28 +228,6 @@ fn error(reason: bool) -> Value {
         schema["required"] = json!(["statusCode", "message", "error"]);
     }
     schema
-}
-
-/// An answer has the fields that are named and no other; what ends in `_at` is a time.
-fn close(schema: &mut Value) {
-    match schema {
-        Value::Object(map) => {
-            if map.contains_key("properties") && !map.contains_key("additionalProperties") {
-                map.insert("additionalProperties".to_owned(), json!(false));
-            }
-            if let Some(Value::Object(properties)) = map.get_mut("properties") {
-                let times = properties.iter_mut();
-                for (_, time) in times.filter(|(name, _)| name.ends_with("_at") || *name == "at") {
-                    if time["type"] == "string" || time["type"] == json!(["string", "null"]) {
-                        time["format"] = json!("date-time");
-                    }
-                }
-            }
-            map.values_mut().for_each(close);
-        }
-        Value::Array(values) => values.iter_mut().for_each(close),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
 }
 
 fn security() -> Value {

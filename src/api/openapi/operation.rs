@@ -16,6 +16,9 @@ pub(in crate::api) struct Operation<'g> {
     partners: bool,
 }
 
+/// The header that names a request.
+const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+
 /// What may be refused, and why in general.
 const REFUSALS: [(u16, &str); 12] = [
     (
@@ -52,13 +55,74 @@ pub(super) fn refusals() -> Value {
     let mut all = json!({});
     for (status, description) in REFUSALS {
         for (partners, schema) in [(false, "Error"), (true, "PartnerError")] {
+            let waits = matches!(status, 429 | 503);
+            let headers = if waits {
+                &["RequestId", "RetryAfter"][..]
+            } else {
+                &["RequestId"]
+            };
             all[name(status, partners)] = json!({
                 "description": description,
+                "headers": carries(headers),
                 "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}},
             });
         }
     }
     all
+}
+
+/// Headers of answers: name among the components, name on the wire, type, and what it says.
+const HEADERS: [(&str, &str, &str, &str); 5] = [
+    (
+        "RequestId",
+        "X-Request-Id",
+        "string",
+        "The request's id, for the log and for support.",
+    ),
+    (
+        "RateLimit",
+        "RateLimit",
+        "string",
+        "What is left of the limits, and the seconds until they are full again.",
+    ),
+    (
+        "RateLimitPolicy",
+        "RateLimit-Policy",
+        "string",
+        "The limits that count for this credential.",
+    ),
+    (
+        "RetryAfter",
+        "Retry-After",
+        "integer",
+        "Seconds after which the request may pass.",
+    ),
+    (
+        "IdempotentReplayed",
+        "Idempotent-Replayed",
+        "string",
+        "`true` where this is the answer to an earlier request with the same `Idempotency-Key`.",
+    ),
+];
+
+/// Every header that answers carry, as components.
+pub(super) fn headers() -> Value {
+    let mut all = json!({});
+    for (component, _, kind, description) in HEADERS {
+        all[component] = json!({"description": description, "schema": {"type": kind}});
+    }
+    all
+}
+
+/// References to headers, by their names on the wire.
+fn carries(components: &[&str]) -> Value {
+    let mut carried = json!({});
+    for (component, name, ..) in HEADERS {
+        if components.contains(&component) {
+            carried[name] = json!({"$ref": format!("#/components/headers/{component}")});
+        }
+    }
+    carried
 }
 
 /// A refusal's name among the components: `NotFound`, `PartnerNotFound`.
@@ -189,7 +253,7 @@ impl<'g> Operation<'g> {
     pub(in crate::api) fn once(mut self) -> Self {
         let key = json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"});
         let description = "The client's name for this request: sent again, it is answered the same and does nothing, for 24 hours.";
-        self.parameter("header", "Idempotency-Key", key, false, Some(description));
+        self.parameter("header", IDEMPOTENCY_KEY, key, false, Some(description));
         self.may_refuse(&[409, 422])
     }
 
@@ -264,7 +328,23 @@ impl<'g> Operation<'g> {
         }
     }
 
-    pub(super) fn finish(self) -> Value {
+    pub(super) fn finish(mut self) -> Value {
+        let mut headers = vec!["RequestId"];
+        let secured = self.value["security"].as_array();
+        if secured.is_some_and(|schemes| !schemes.is_empty()) {
+            headers.extend(["RateLimit", "RateLimitPolicy"]);
+        }
+        let parameters = self.value["parameters"].as_array();
+        if parameters.is_some_and(|all| all.iter().any(|one| one["name"] == IDEMPOTENCY_KEY)) {
+            headers.push("IdempotentReplayed");
+        }
+
+        if let Some(responses) = self.value["responses"].as_object_mut() {
+            let succeed = responses
+                .iter_mut()
+                .filter(|(status, _)| status.starts_with('2'));
+            succeed.for_each(|(_, answer)| answer["headers"] = carries(&headers));
+        }
         self.value
     }
 }

@@ -16,6 +16,7 @@ use crate::api::{Api, ApiError, SCOPES, Success, token};
 
 /// A key on the one occasion that it is shown.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NewOrgKey")]
 pub(super) struct NewKeyView {
     api_key_id: Uuid,
     api_key: String,

@@ -26,6 +26,7 @@ const LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// A link on the one occasion that it is shown.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "LoginLink")]
 pub(super) struct LinkView {
     url: String,
     expires_at: String,

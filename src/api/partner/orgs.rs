@@ -24,6 +24,7 @@ const USUAL_LIMIT: u32 = 50;
 
 /// A new org.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NewOrg")]
 pub(super) struct NewOrgView {
     id: Uuid,
     name: String,
@@ -33,6 +34,7 @@ pub(super) struct NewOrgView {
 
 /// An org.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Org")]
 pub(super) struct OrgView {
     #[serde(flatten)]
     org: NewOrgView,
@@ -41,6 +43,7 @@ pub(super) struct OrgView {
 
 /// A page of orgs, newest first.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OrgPage")]
 pub(super) struct Orgs {
     data: Vec<OrgView>,
     /// How many there are in all.

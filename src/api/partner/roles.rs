@@ -15,6 +15,7 @@ use crate::store::{Access, Role};
 
 /// A role.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Role")]
 pub(super) struct RoleView {
     id: Uuid,
     name: String,

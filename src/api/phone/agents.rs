@@ -29,6 +29,7 @@ use crate::store::{Agent, AgentChange, AgentKind, Kind, NewAgent};
 
 /// A phone agent as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Agent")]
 pub(crate) struct AgentView {
     id: Uuid,
     name: String,

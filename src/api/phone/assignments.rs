@@ -20,6 +20,7 @@ use crate::store::AgentConfig;
 
 /// What is assigned to an agent.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AgentAssignments")]
 pub(crate) struct ConfigView {
     agent_id: Uuid,
     /// Oldest first.

@@ -17,6 +17,7 @@ use crate::store::AuthFailure;
 
 /// A failed log-in as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AuthFailure")]
 pub(crate) struct AuthFailureView {
     id: Uuid,
     at: String,

@@ -29,6 +29,7 @@ pub(super) const SCOPE: &str = "calls:read";
 
 /// A call as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Call")]
 pub(super) struct CallView {
     pub(super) id: Uuid,
     session_id: Uuid,

@@ -27,6 +27,7 @@ use crate::store::{Destination, DestinationChange, Kind, NewDestination};
 
 /// A transfer destination as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Destination")]
 pub(crate) struct DestinationView {
     id: Uuid,
     name: String,

@@ -31,6 +31,7 @@ use crate::store::{InboundTrunk, InboundTrunkChange, Kind};
 
 /// An inbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "InboundTrunk")]
 pub(crate) struct TrunkView {
     id: Uuid,
     name: String,
@@ -61,6 +62,7 @@ pub(crate) struct TrunkView {
 
 /// One contact that a PBX has registered.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PbxRegistration")]
 pub(crate) struct RegistrationView {
     /// The Contact URI as the PBX wrote it.
     contact: String,
@@ -87,6 +89,7 @@ impl From<Binding> for RegistrationView {
 
 /// What a sync did.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SyncedInboundTrunk")]
 pub(crate) struct SyncedView {
     #[serde(flatten)]
     trunk: TrunkView,

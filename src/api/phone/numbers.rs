@@ -24,6 +24,7 @@ use crate::store::{Kind, Number};
 
 /// A phone number as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Number")]
 pub(crate) struct NumberView {
     id: Uuid,
     phone_number: E164,

@@ -32,6 +32,7 @@ const METADATA: Free = Free::new(16 * 1024);
 
 /// What is answered: the call goes on by itself.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PlacedCall")]
 pub(crate) struct PlacedView {
     call_id: Uuid,
     session_id: Uuid,

@@ -31,6 +31,7 @@ use crate::store::{Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, P
 
 /// An outbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OutboundTrunk")]
 pub(crate) struct OutboundTrunkView {
     id: Uuid,
     name: String,
@@ -58,7 +59,7 @@ pub(crate) struct OutboundTrunkView {
 
 /// Our registration with a carrier, as this node knows it.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "CarrierRegistrationView")]
+#[schemars(rename = "CarrierRegistration")]
 struct RegistrationView {
     /// `registering`, `registered`, `failed`, or `elsewhere` where another node of the installation registers the trunk.
     state: &'static str,
@@ -280,7 +281,10 @@ fn alternatives(schema: &mut Value) {
         schema["required"] = json!(required);
         schema
     };
-    let (none, off) = (json!({"type": "null"}), json!({"enum": [false, null]}));
+    let (none, off) = (
+        json!({"type": "null"}),
+        json!({"type": ["boolean", "null"], "not": {"const": true}}),
+    );
     let credential = CREDENTIAL.schema();
     *schema = json!({"anyOf": [
         with(

@@ -67,6 +67,7 @@ impl FromRequestParts<Api> for Asker {
 
 /// A session's context.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Session")]
 pub(crate) struct SessionView {
     session_id: Uuid,
     call_id: Uuid,
@@ -91,7 +92,7 @@ pub(crate) struct SessionView {
 
 /// Whom the caller may be handed to.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "SessionDestinationView")]
+#[schemars(rename = "SessionDestination")]
 struct DestinationView {
     /// `null` for the agent's handoff number.
     id: Option<Uuid>,
@@ -102,7 +103,7 @@ struct DestinationView {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "SessionNumberView")]
+#[schemars(rename = "SessionNumber")]
 struct NumberView {
     /// As it was sent.
     number: String,
@@ -110,7 +111,7 @@ struct NumberView {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "SessionContactView")]
+#[schemars(rename = "SessionContact")]
 struct ContactView {
     id: Uuid,
     external_id: Option<String>,

@@ -33,6 +33,7 @@ const PCAP: &str = "application/vnd.tcpdump.pcap";
 
 /// A trace as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Trace")]
 pub(super) struct TraceView {
     call_id: Uuid,
     /// Whether all messages are here: for some there may have been no room.
@@ -42,6 +43,7 @@ pub(super) struct TraceView {
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schemars(rename = "TraceItem")]
 enum ItemView {
     Message {
         #[serde(flatten)]

@@ -24,6 +24,7 @@ use crate::store::{Call, CallTransfer, Kind};
 
 /// A transfer as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Transfer")]
 pub(crate) struct TransferView {
     id: Uuid,
     call_id: Uuid,

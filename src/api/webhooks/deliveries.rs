@@ -26,6 +26,7 @@ const STATE: Choice<DeliveryState> = Choice(&[
 
 /// A delivery as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Delivery")]
 pub(super) struct DeliveryView {
     id: Uuid,
     webhook_id: Uuid,
@@ -43,6 +44,7 @@ pub(super) struct DeliveryView {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DeliveryAttempt")]
 struct AttemptView {
     at: String,
     took_ms: u64,
@@ -52,6 +54,7 @@ struct AttemptView {
 
 /// A delivery with what is sent.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DeliveryWithEvent")]
 pub(super) struct WholeView {
     #[serde(flatten)]
     delivery: DeliveryView,

@@ -149,6 +149,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
 
 /// A webhook as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Webhook")]
 struct WebhookView {
     id: Uuid,
     url: String,
@@ -166,6 +167,7 @@ struct WebhookView {
 
 /// A webhook on the one occasion that its secret is shown.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "WebhookWithSecret")]
 struct SecretView {
     #[serde(flatten)]
     webhook: WebhookView,

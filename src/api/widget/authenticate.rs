@@ -26,12 +26,14 @@ const LARGEST_OBJECT: usize = 16 * 1024;
 
 /// Who the visitor is.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "WidgetIdentity")]
 pub(super) struct Identity {
     token: String,
     contact: ContactId,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ContactReference")]
 struct ContactId {
     id: Uuid,
 }

@@ -48,6 +48,7 @@ impl FromRequestParts<Api> for Visitor {
 
 /// A contact as its own token shows it.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Contact")]
 pub(super) struct ContactView {
     id: Uuid,
     external_id: Option<String>,

@@ -60,6 +60,7 @@ impl State {
 /// How the caller is brought to the destination.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "TransferWay")]
 pub enum Way {
     /// The PBX is asked to by REFER.
     Refer,

@@ -1,0 +1,502 @@
+//! What each property of the API's objects says, by its name: one name means the same in what is sent and in what is answered. A type
+//! that means something narrower says so in its own doc comment, which counts.
+
+/// Name, description, and one value as JSON; an empty text where the value is made here or names something of the org's.
+const WORDS: &[(&str, &str, &str)] = &[
+    (
+        "accepted_at",
+        "When the PBX took the REFER, or the bridged call began.",
+        "",
+    ),
+    ("access", "What the members of the role may do.", ""),
+    (
+        "account_id",
+        "The account that the servers belong to.",
+        r#""acct_17""#,
+    ),
+    (
+        "actionIds",
+        "Ids of actions that the agent may take, as your own systems know them.",
+        r#"["book_table"]"#,
+    ),
+    ("agent", "The agent.", ""),
+    (
+        "agent_busy",
+        "The agent that was asked for is at its limit.",
+        "",
+    ),
+    ("agent_id", "The agent's id.", ""),
+    (
+        "agent_id_header",
+        "The header of an INVITE that names the agent.",
+        "",
+    ),
+    (
+        "agent_name",
+        "The header gives an agent's name where its id is wanted.",
+        "",
+    ),
+    (
+        "agents",
+        "The agents as they would be, in place of those that are stored.",
+        "",
+    ),
+    (
+        "ai_instructions",
+        "The system prompt for the org's agents; the partner's counts where the org has none.",
+        r#""You answer the phone of a bakery.""#,
+    ),
+    ("alg", "The algorithm of the signatures: `EdDSA`.", ""),
+    (
+        "allowed_addresses",
+        "Addresses and networks whose INVITEs need no credentials.",
+        r#"["203.0.113.7", "198.51.100.0/28"]"#,
+    ),
+    (
+        "answered_at",
+        "When the call was answered; `null` before.",
+        "",
+    ),
+    ("api_key", "The key itself. It is shown this once.", ""),
+    ("api_key_id", "The key's id.", ""),
+    ("at", "When.", ""),
+    (
+        "auth_password",
+        "The password that the PBX registers and calls with.",
+        "",
+    ),
+    (
+        "auth_username",
+        "The user name that the PBX registers and calls with.",
+        "",
+    ),
+    (
+        "avatar_url",
+        "A picture of the contact.",
+        r#""https://example.com/a.png""#,
+    ),
+    (
+        "before",
+        "Other digits stand before those that both share.",
+        "",
+    ),
+    ("behind", "Digits that follow the number.", ""),
+    (
+        "bridge_when_refer_fails",
+        "Whether a transfer whose REFER the PBX refuses goes on as a bridged call.",
+        "",
+    ),
+    (
+        "busy",
+        "Whether the agents are taken to be at their limits.",
+        "",
+    ),
+    ("call_id", "The call's id.", ""),
+    ("caller", "The number that calls.", ""),
+    ("caller_call_id", "The `Call-ID` of the caller's leg.", ""),
+    (
+        "caller_number",
+        "The number that the trunk's calls come from.",
+        "",
+    ),
+    (
+        "calls_per_second",
+        "The most calls that the trunk begins in a second; `null` is no limit of its own.",
+        "5",
+    ),
+    ("changes", "What is thought of as changed.", ""),
+    (
+        "chat_context",
+        "Text about the contact for the agent.",
+        r#""Asked about opening hours yesterday.""#,
+    ),
+    ("contact", "The contact.", ""),
+    (
+        "contact_id",
+        "The contact's id; `null` where the call has none.",
+        "",
+    ),
+    (
+        "country",
+        "A country, as ISO 3166 abbreviates it.",
+        r#""GB""#,
+    ),
+    (
+        "create",
+        "A destination that is made and assigned at once.",
+        "",
+    ),
+    ("created_at", "When it was made.", ""),
+    ("crv", "The curve: `Ed25519`.", ""),
+    (
+        "customData",
+        "Anything of your own about the contact.",
+        r#"{"plan": "gold"}"#,
+    ),
+    ("data", "The items of the page.", ""),
+    ("database", "Whether the database answers.", ""),
+    (
+        "default_country",
+        "The country in which numbers without a country code are read, as ISO 3166 abbreviates it.",
+        "",
+    ),
+    ("deleted", "Ids of what is thought of as deleted.", ""),
+    (
+        "delivered_at",
+        "When a receiver took it; `null` before.",
+        "",
+    ),
+    (
+        "description",
+        "A note for people.",
+        r#""Our ticket system""#,
+    ),
+    ("destination", "Where the caller is brought.", ""),
+    ("destination_id", "The transfer destination's id.", ""),
+    (
+        "dialled",
+        "The number that was called, as the peer sent it.",
+        "",
+    ),
+    ("differs", "How the numbers differ.", ""),
+    ("direction", "Who began the call.", ""),
+    (
+        "e164",
+        "The number in E.164 form; `null` where it can't be read as one.",
+        "",
+    ),
+    ("email", "An e-mail address.", r#""ada@example.com""#),
+    ("enabled", "Whether it is in use.", "true"),
+    ("end_date", "The end of the time that was looked at.", ""),
+    ("ended_at", "When it ended; `null` before.", ""),
+    ("event", "The event as it is sent.", ""),
+    ("event_id", "The event's id.", ""),
+    ("event_type", "What happened.", ""),
+    ("expires_at", "When it ends unless it is renewed.", ""),
+    (
+        "explanation",
+        "Why, in sentences.",
+        r#""The caller asked for the billing department.""#,
+    ),
+    (
+        "external_id",
+        "The id that your own system has for it.",
+        r#""crm-4711""#,
+    ),
+    (
+        "fallbacks",
+        "URIs that are tried in turn when the runtime doesn't answer.",
+        "",
+    ),
+    ("fault", "What went wrong; `null` where nothing did.", ""),
+    (
+        "first_message",
+        "What the agent says first.",
+        r#""Hello, how can I help?""#,
+    ),
+    ("found", "What was there.", ""),
+    ("from", "The number that calls.", r#""+442071838750""#),
+    (
+        "from_e164",
+        "The calling number in E.164 form; `null` where it can't be read as one.",
+        "",
+    ),
+    (
+        "from_host",
+        "The host of the trunk's `From`; `null` for the trunk's own.",
+        "",
+    ),
+    ("from_number", "The calling number as the peer sent it.", ""),
+    ("further", "How many more there are.", ""),
+    ("handoff_id", "The handoff's id.", ""),
+    (
+        "handoff_phone_number",
+        "The number that callers are handed to.",
+        "",
+    ),
+    (
+        "hangup_by",
+        "Who ended the call; `null` while it is up.",
+        "",
+    ),
+    ("header", "The header's value.", ""),
+    (
+        "host",
+        "The carrier's host: a name or an address.",
+        r#""sip.carrier.example""#,
+    ),
+    (
+        "http_action_overrides",
+        "Values that replace those of the agent's HTTP actions.",
+        "",
+    ),
+    (
+        "http_status",
+        "The receiver's status; `null` where it gave none.",
+        "",
+    ),
+    ("id", "The id.", ""),
+    (
+        "integrations",
+        "Connections to other systems, made with the org.",
+        "",
+    ),
+    ("items", "The items of the page.", ""),
+    ("kid", "The key's id, as tokens name it.", ""),
+    (
+        "krisp_enabled",
+        "Whether the runtime is asked, by a header, to remove noise from the call's audio.",
+        "",
+    ),
+    ("kty", "The type of key: `OKP`.", ""),
+    ("language", "A language, as BCP 47 writes it.", r#""en-GB""#),
+    (
+        "last_used_at",
+        "When the key was last used; `null` if never.",
+        "",
+    ),
+    ("limit", "The most calls that are looked at.", ""),
+    (
+        "max_concurrent_calls",
+        "The most calls at a time; `null` is no limit of its own.",
+        "10",
+    ),
+    (
+        "max_duration_s",
+        "The most seconds that the call may last after its answer.",
+        "3600",
+    ),
+    (
+        "mcp_access",
+        "Servers that the agent may use on the contact's behalf.",
+        "",
+    ),
+    ("message", "What is wrong, in a sentence.", ""),
+    ("name", "A name for people.", r#""Front desk""#),
+    (
+        "national_form",
+        "It is the number's national form, in which the trunk's numbers aren't read.",
+        "",
+    ),
+    ("near_misses", "What the call came close to.", ""),
+    (
+        "next_attempt_at",
+        "When it is tried next; `null` where it isn't.",
+        "",
+    ),
+    ("number", "A phone number.", ""),
+    (
+        "numbers",
+        "The numbers as they would be, in place of those that are stored.",
+        "",
+    ),
+    (
+        "outbound_trunk",
+        "The trunk that the agent calls through.",
+        "",
+    ),
+    (
+        "outbound_trunk_id",
+        "The trunk that the agent calls through; `null` if none.",
+        "",
+    ),
+    ("outcome", "What became of it.", ""),
+    (
+        "p_asserted_identity",
+        "Whether the trunk's INVITEs carry `P-Asserted-Identity`.",
+        "",
+    ),
+    ("password", "The password that the carrier gave.", ""),
+    ("phone", "A phone number.", r#""+442071838750""#),
+    ("phone_agent_id", "The agent that calls.", ""),
+    ("phone_number", "A phone number in E.164 form.", ""),
+    ("phone_number_ids", "Ids of numbers of the org.", ""),
+    (
+        "phone_numbers",
+        "Phone numbers in E.164 form.",
+        r#"["+442071838750"]"#,
+    ),
+    (
+        "port",
+        "A port; `null` for the transport's own and for SRV records.",
+        "5060",
+    ),
+    ("reason", "Why it ended as it did, as one word.", ""),
+    ("reasons", "Why the agent hands off.", ""),
+    (
+        "refer_headers_in_uri",
+        "Whether a REFER's context stands in the URI of `Refer-To` as well as in headers.",
+        "",
+    ),
+    (
+        "refer_host",
+        "The host of `Refer-To`; `null` for the PBX's own.",
+        "",
+    ),
+    (
+        "refer_to_format",
+        "How `Refer-To` names a phone number.",
+        "",
+    ),
+    (
+        "register",
+        "Whether this trunk registers with the carrier.",
+        "",
+    ),
+    ("registered_at", "When it was registered.", ""),
+    ("requested_at", "When it was asked for.", ""),
+    ("revoked_at", "When the key was revoked.", ""),
+    ("ringing_at", "When it rang; `null` if it hasn't.", ""),
+    (
+        "ringing_timeout_s",
+        "The most seconds that the call may ring.",
+        "30",
+    ),
+    ("role_ids", "Ids of the roles that the login gets.", ""),
+    ("runtime", "What answers for the agent.", ""),
+    ("runtime_call_id", "The `Call-ID` of the runtime's leg.", ""),
+    ("scopes", "What the key may do.", ""),
+    (
+        "secret",
+        "The secret that signs what is sent. It is shown this once.",
+        "",
+    ),
+    ("sentiment", "How the person felt.", ""),
+    ("server_ids", "Ids of the servers.", ""),
+    (
+        "session_id",
+        "The session's id, as headers and events carry it.",
+        "",
+    ),
+    (
+        "short",
+        "Digits of the number that are missing at the end.",
+        "",
+    ),
+    (
+        "sip_code",
+        "The final SIP status; `null` where there was none.",
+        "",
+    ),
+    ("sip_endpoint", "Where the PBX sends its calls.", ""),
+    ("source", "The address that it came from.", ""),
+    (
+        "start_date",
+        "The start of the time that was looked at.",
+        "",
+    ),
+    ("started_at", "When it began.", ""),
+    ("state", "Where it stands.", ""),
+    ("status", "Where it stands.", ""),
+    ("statusCode", "The HTTP status.", ""),
+    ("step", "The step that found it.", ""),
+    ("success", "Always `true`.", ""),
+    (
+        "summary",
+        "What it is about, in a sentence or two.",
+        r#""Wants to change the delivery address of order 4711.""#,
+    ),
+    ("text", "The text.", ""),
+    ("to", "The number that is called.", r#""+442071838751""#),
+    (
+        "to_e164",
+        "The called number in E.164 form; `null` where it can't be read as one.",
+        "",
+    ),
+    ("to_number", "The called number as the peer sent it.", ""),
+    (
+        "to_registered",
+        "Whether the trunk's calls go to where its account is registered with this node.",
+        "",
+    ),
+    ("token", "The token.", ""),
+    ("took_ms", "Milliseconds that it took.", ""),
+    ("trail", "What was looked at, in order.", ""),
+    ("transfer_id", "The transfer's id.", ""),
+    ("transport", "`udp`, `tcp` or `tls`.", ""),
+    (
+        "trunk",
+        "The trunk as it would be, in place of the one that is stored.",
+        "",
+    ),
+    ("trunk_id", "The trunk's id.", ""),
+    ("type", "Which kind it is.", ""),
+    (
+        "types",
+        "The types of events that are sent; `null` for all.",
+        "",
+    ),
+    (
+        "unassigned",
+        "The number is the org's, and no agent has it.",
+        "",
+    ),
+    ("updated_at", "When it was last changed.", ""),
+    (
+        "url",
+        "An address on the web.",
+        r#""https://example.com/hook""#,
+    ),
+    ("use", "What the key is for: `sig`.", ""),
+    (
+        "use_org_knowledgebase",
+        "Whether the agent answers from the org's knowledge base.",
+        "",
+    ),
+    (
+        "user_agent",
+        "The peer's `User-Agent`; `null` where it sent none.",
+        "",
+    ),
+    ("username", "The user name that the carrier gave.", ""),
+    ("value", "The number or URI.", ""),
+    (
+        "verified",
+        "Whether the number is known to be the org's.",
+        "",
+    ),
+    (
+        "verified_at",
+        "When the number was verified; `null` before.",
+        "",
+    ),
+    (
+        "voice_id",
+        "The voice that the agent speaks with; `null` for the runtime's own.",
+        "",
+    ),
+    ("way", "How the caller is brought there.", ""),
+    ("webhook_id", "The webhook's id.", ""),
+    (
+        "website",
+        "The org's website.",
+        r#""https://bakery.example""#,
+    ),
+    (
+        "widget_token",
+        "The token that a web page identifies the org with.",
+        "",
+    ),
+    ("x", "The public key in base64url.", ""),
+];
+
+/// The description of a property, and an example of its value as JSON.
+pub(super) fn of(property: &str) -> Option<(&'static str, Option<&'static str>)> {
+    let found = WORDS.binary_search_by_key(&property, |(name, ..)| name);
+    let (_, description, example) = WORDS.get(found.ok()?)?;
+    Some((description, (!example.is_empty()).then_some(*example)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_are_in_order_and_their_examples_are_json() {
+        assert!(WORDS.is_sorted_by_key(|(name, ..)| name));
+        for (name, _, example) in WORDS {
+            let json = serde_json::from_str::<serde_json::Value>(example);
+            assert!(example.is_empty() || json.is_ok(), "{name}: {example}");
+        }
+    }
+}
