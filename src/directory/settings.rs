@@ -78,6 +78,7 @@ impl ReferFormat {
 /// How callers are handed over: asked of the PBX by REFER, or done here.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "TransferWaySetting")]
 pub enum TransferWay {
     /// REFER; bridged where the PBX refuses it.
     #[default]

@@ -53,6 +53,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         r#"["203.0.113.7", "198.51.100.0/28"]"#,
     ),
     (
+        "answer_confirmed",
+        "Whether the PBX showed that somebody answered, and not only that it took the REFER; `null` before the outcome.",
+        "",
+    ),
+    (
         "answered_at",
         "When the call was answered; `null` before.",
         "",
@@ -94,6 +99,11 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("call_id", "The call's id.", ""),
     ("caller", "The number that calls.", ""),
     ("caller_call_id", "The `Call-ID` of the caller's leg.", ""),
+    (
+        "caller_may_be_gone",
+        "The transfer failed after the PBX had accepted it, and the PBX is one that drops its caller then.",
+        "",
+    ),
     (
         "caller_number",
         "The number that the trunk's calls come from.",
@@ -182,6 +192,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "external_id",
         "The id that your own system has for it.",
         r#""crm-4711""#,
+    ),
+    (
+        "failover_on",
+        "Answers after which the next runtime is called, besides 408, 500, 502, 503 and 504: status codes, or `3xx`.",
+        r#"["404", "480", "3xx"]"#,
     ),
     (
         "fallbacks",
@@ -369,6 +384,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "",
     ),
     (
+        "session_token",
+        "Whether the runtime gets `X-PLATFORM-SESSION-TOKEN`, which opens the session's context.",
+        "",
+    ),
+    (
         "short",
         "Digits of the number that are missing at the end.",
         "",
@@ -413,6 +433,11 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("took_ms", "Milliseconds that it took.", ""),
     ("trail", "What was looked at, in order.", ""),
     ("transfer_id", "The transfer's id.", ""),
+    (
+        "transfer_way",
+        "How callers are handed over: `refer` (bridged where the PBX refuses), `bridge`, or `auto`.",
+        r#""auto""#,
+    ),
     ("transport", "`udp`, `tcp` or `tls`.", ""),
     (
         "trunk",
@@ -459,6 +484,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "verified_at",
         "When the number was verified; `null` before.",
         "",
+    ),
+    (
+        "via",
+        "Where a bridge calls the destination: `pbx`, the PBX that called first, or `trunk`, the agent's outbound trunk.",
+        r#""trunk""#,
     ),
     (
         "voice_id",
