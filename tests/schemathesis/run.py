@@ -37,7 +37,8 @@ CANT_HOLD = {
         "agents and numbers must be those of the org": ["replayRoutes"],
         "a call must be up, and the destination the agent's": ["transferCall"],
         "not every URL may be sent to": ["createWebhook", "updateWebhook"],
-        "the voice must be one that the operator offers": ["createAgent", "updateAgent"],
+        "not every host may be called": ["createDestination", "createOutboundTrunk", "renameOutboundTrunk"],
+        "nor every runtime, and the voice must be one that the operator offers": ["createAgent", "updateAgent"],
     },
 }
 
