@@ -9,6 +9,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::repeats::Repeats;
+use super::shares::{Shares, Taking};
 
 /// What a permit is counted against.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -17,7 +18,7 @@ pub enum Full {
     Agent,
     /// The trunk is.
     Trunk,
-    /// The org is.
+    /// The org is, or its share of the node is used up.
     Org,
     /// The org is, with calls that it began itself.
     Outbound,
@@ -41,6 +42,7 @@ pub struct Limits {
     calls: AtomicUsize,
     max_calls: usize,
     repeats: Repeats,
+    shares: Shares,
 }
 
 impl Limits {
@@ -61,6 +63,7 @@ impl Limits {
             calls: AtomicUsize::new(0),
             max_calls,
             repeats: Repeats::new(setups),
+            shares: Shares::new(max_calls),
         })
     }
 
@@ -88,13 +91,15 @@ impl Limits {
         org: Claim,
         trunk: Option<Claim>,
         agent: Claim,
+        now: Moment,
     ) -> Result<Permit, Full> {
-        self.acquire_all([
+        let claims = [
             (Some(org), Full::Org),
             (trunk, Full::Trunk),
             (Some(agent), Full::Agent),
             (None, Full::Outbound),
-        ])
+        ];
+        self.acquire_all(org.id, Taking::SetUp, claims, now)
     }
 
     /// The same for a call that we begin, which counts among its org's outbound calls as well.
@@ -104,38 +109,54 @@ impl Limits {
     pub(crate) fn acquire_outbound(
         self: &Arc<Self>,
         [org, outbound, trunk, agent]: [Claim; 4],
+        now: Moment,
     ) -> Result<Permit, Full> {
-        self.acquire_all([
+        let claims = [
             (Some(org), Full::Org),
             (Some(outbound), Full::Outbound),
             (Some(trunk), Full::Trunk),
             (Some(agent), Full::Agent),
-        ])
+        ];
+        self.acquire_all(org.id, Taking::SetUp, claims, now)
     }
 
-    /// The counts of one more leg of a call that is up.
+    /// The counts of one more leg of an org's call that is up. It is part of the org's share of the node.
     ///
     /// # Errors
     /// What is full; then nothing was taken.
     pub(crate) fn acquire_leg(
         self: &Arc<Self>,
+        org: Uuid,
         [outbound, trunk]: [Option<Claim>; 2],
+        now: Moment,
     ) -> Result<Permit, Full> {
-        self.acquire_all([
+        let claims = [
             (None, Full::Org),
             (outbound, Full::Outbound),
             (trunk, Full::Trunk),
             (None, Full::Agent),
-        ])
+        ];
+        self.acquire_all(org, Taking::Leg, claims, now)
     }
 
-    fn acquire_all(self: &Arc<Self>, claims: [(Option<Claim>, Full); 4]) -> Result<Permit, Full> {
+    fn acquire_all(
+        self: &Arc<Self>,
+        org: Uuid,
+        taking: Taking,
+        claims: [(Option<Claim>, Full); 4],
+        now: Moment,
+    ) -> Result<Permit, Full> {
         if self.calls.fetch_add(1, Ordering::Relaxed) >= self.max_calls {
             self.calls.fetch_sub(1, Ordering::Relaxed);
             return Err(Full::Node);
         }
+        if !self.shares.take(org, taking, now) {
+            self.calls.fetch_sub(1, Ordering::Relaxed);
+            return Err(Full::Org);
+        }
         let mut permit = Permit {
             limits: Arc::clone(self),
+            org,
             held: [None; 4],
         };
         for (held, (claim, full)) in permit.held.iter_mut().zip(claims) {
@@ -172,6 +193,8 @@ impl Limits {
 #[derive(Debug)]
 pub struct Permit {
     limits: Arc<Limits>,
+    /// The org whose share it is part of.
+    org: Uuid,
     held: [Option<Uuid>; 4],
 }
 
@@ -191,6 +214,7 @@ impl Drop for Permit {
         for id in self.held.into_iter().flatten() {
             self.limits.release(id);
         }
+        self.limits.shares.release(self.org);
         self.limits.calls.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -210,9 +234,19 @@ mod tests {
     fn a_refused_claim_takes_nothing() {
         let limits = Limits::new(10);
         let first = limits
-            .acquire(claim(1, None), Some(claim(2, None)), claim(3, Some(1)))
+            .acquire(
+                claim(1, None),
+                Some(claim(2, None)),
+                claim(3, Some(1)),
+                Moment::default(),
+            )
             .expect("room");
-        let refused = limits.acquire(claim(1, None), Some(claim(2, None)), claim(3, Some(1)));
+        let refused = limits.acquire(
+            claim(1, None),
+            Some(claim(2, None)),
+            claim(3, Some(1)),
+            Moment::default(),
+        );
         assert_eq!(refused.err(), Some(Full::Agent));
         assert_eq!(
             [1, 2, 3].map(|id| limits.live(Uuid::from_u128(id))),
@@ -237,15 +271,22 @@ mod tests {
     #[test]
     fn each_limit_names_itself() {
         let limits = Limits::new(1);
-        let org = limits.acquire(claim(1, Some(0)), None, claim(3, None));
+        let org = limits.acquire(claim(1, Some(0)), None, claim(3, None), Moment::default());
         assert_eq!(org.err(), Some(Full::Org));
-        let trunk = limits.acquire(claim(1, None), Some(claim(2, Some(0))), claim(3, None));
+        let trunk = limits.acquire(
+            claim(1, None),
+            Some(claim(2, Some(0))),
+            claim(3, None),
+            Moment::default(),
+        );
         assert_eq!(trunk.err(), Some(Full::Trunk));
         let held = limits
-            .acquire(claim(1, None), None, claim(3, None))
+            .acquire(claim(1, None), None, claim(3, None), Moment::default())
             .expect("room");
         assert_eq!(
-            limits.acquire(claim(1, None), None, claim(3, None)).err(),
+            limits
+                .acquire(claim(1, None), None, claim(3, None), Moment::default())
+                .err(),
             Some(Full::Node)
         );
         drop(held);

@@ -41,6 +41,7 @@ mod replaces;
 mod secure;
 mod session;
 mod setup;
+mod shares;
 pub(crate) mod sources;
 pub mod target;
 pub mod token;

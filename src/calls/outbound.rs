@@ -129,7 +129,10 @@ impl Calls {
         let permit = self
             .core
             .limits
-            .acquire_outbound([org_claim, caps.claim(order.org), trunk_claim, agent_claim])
+            .acquire_outbound(
+                [org_claim, caps.claim(order.org), trunk_claim, agent_claim],
+                now,
+            )
             .map_err(|full| match full {
                 Full::Agent => Reason::AgentBusy,
                 Full::Trunk => Reason::TrunkBusy,

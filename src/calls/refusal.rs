@@ -224,7 +224,9 @@ impl Reason {
             Self::NoAgent => "No agent of this org is available for the call",
             Self::AgentBusy => "The agent is at its limit of concurrent calls",
             Self::TrunkBusy => "The trunk is at its limit of concurrent calls",
-            Self::OrgBusy => "The org is at its limit of concurrent calls",
+            Self::OrgBusy => {
+                "The org is at its limit of concurrent calls, or at its share of this node"
+            }
             Self::Examined => {
                 "The report on this trunk is made: GET /phone/sip/inbound-trunk/doctor, or trunkline trunk doctor"
             }

@@ -178,11 +178,12 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 }
                 Outcome::NoAgent => return Err(Judged::refused(decision, Reason::NoAgent)),
             };
-            match cx
-                .core
-                .limits
-                .acquire(org_claim(org), trunk_claim(org), agent_claim(org, agent))
-            {
+            match cx.core.limits.acquire(
+                org_claim(org),
+                trunk_claim(org),
+                agent_claim(org, agent),
+                cx.now,
+            ) {
                 Ok(permit) => {
                     let trunk = org.routing.trunk.as_ref();
                     let trunk = trunk.map_or(org.routing.id, |trunk| trunk.id);

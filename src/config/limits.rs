@@ -31,6 +31,8 @@ pub struct Limits {
     pub outbound_calls_per_minute: u32,
     /// Outbound calls that one org may begin in 24 hours.
     pub outbound_calls_per_day: u32,
+    /// Trunks of one org that are registered with their carriers.
+    pub registrations_per_org: usize,
     /// How long a draining node waits for its calls.
     pub drain_timeout: Duration,
 }
@@ -43,6 +45,9 @@ impl Limits {
             setups_per_caller: section
                 .number("setups_per_caller", 0..=60_000)
                 .unwrap_or(20),
+            registrations_per_org: section
+                .number("registrations_per_org", 1..=100_000)
+                .unwrap_or(10),
             max_transactions: section
                 .number("max_transactions", 1..=10_000_000)
                 .unwrap_or(500_000),

@@ -25,7 +25,7 @@ use crate::directory::Directory;
 use crate::directory::view::{Runtime, View, WayOut};
 use crate::journal::Origin;
 use crate::peers::enrolment::Wanted;
-use crate::peers::standing::{Change, Standings, State, What};
+use crate::peers::standing::{Change, Standing, Standings, State, What};
 use crate::peers::{Config, Peers};
 use crate::store::{EventType, NewEvent, Serving, Store, written};
 use crate::telemetry::metrics;
@@ -90,6 +90,7 @@ impl Watched {
             Arc::downgrade(&deps.directory),
             Arc::clone(&standings),
             (deps.store.clone(), inbox, deps.node),
+            deps.config.limits.registrations_per_org,
         ));
         let config = Config {
             listeners: calls.listeners.clone(),
@@ -262,23 +263,30 @@ async fn enrol(
     directory: Weak<Directory>,
     standings: Arc<Standings>,
     (store, inbox, node): (Store, Inbox, u8),
+    per_org: usize,
 ) {
     let mut turns = tokio::time::interval(LOOK);
     let mut around = Around::default();
     let (mut seen, mut told) = (Weak::<View>::new(), Vec::new());
     let mut elsewhere = HashSet::new();
+    let mut left_out = HashSet::new();
     loop {
         turns.tick().await;
         let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
             return;
         };
-        let wanted = wanted(&view);
+        let (wanted, beyond) = wanted(&view, per_org);
         // Before the first is registered it must be known who else might.
         if !wanted.is_empty()
             && let Ok(serving) = store.nodes().serving(clock::now()).await
             && around.look(node, serving)
         {
             seen = Weak::new();
+        }
+        for (_, trunk) in &left_out {
+            if standings.of(*trunk).is_none() {
+                standings.set(*trunk, Standing::bare(State::Failed));
+            }
         }
         // What was ours is shown as such until it has been taken back.
         standings.elsewhere(&elsewhere);
@@ -299,6 +307,15 @@ async fn enrol(
             continue;
         }
         seen = Arc::downgrade(&view);
+        if left_out != beyond {
+            for (_, trunk) in left_out.difference(&beyond) {
+                standings.forget(*trunk);
+            }
+            for (org, trunk) in beyond.difference(&left_out) {
+                tracing::warn!(org.id = %org, trunk.id = %trunk, "not registered: the org has limits.registrations_per_org trunks registered already");
+            }
+            left_out = beyond;
+        }
         let numbers: Vec<u8> = around.runs.iter().map(|run| run.node).collect();
         let (ours, others): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|wanted| {
             let is_held = || {
@@ -357,8 +374,12 @@ impl Around {
     }
 }
 
-/// The trunks that want to be registered, in the order of their ids.
-fn wanted(view: &View) -> Vec<Wanted> {
+/// Orgs and trunks beyond the bound on registrations.
+type Beyond = HashSet<(Uuid, Uuid)>;
+
+/// The trunks that want to be registered, in the order of their ids, which is that of their creation: `per_org` of each org. Those
+/// beyond come second.
+fn wanted(view: &View, per_org: usize) -> (Vec<Wanted>, Beyond) {
     let mut wanted: Vec<Wanted> = view
         .orgs
         .iter()
@@ -370,7 +391,14 @@ fn wanted(view: &View) -> Vec<Wanted> {
         })
         .collect();
     wanted.sort_by_key(|wanted| wanted.way.id);
-    wanted
+    let mut counts: HashMap<Uuid, usize> = HashMap::new();
+    let (within, beyond): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|wanted| {
+        let count = counts.entry(wanted.org).or_default();
+        *count += 1;
+        *count <= per_org
+    });
+    let beyond = beyond.iter().map(|wanted| (wanted.org, wanted.way.id));
+    (within, beyond.collect())
 }
 
 /// Each trunk goes to the node that draws highest for it, so that a node that comes or goes moves no more than its share.

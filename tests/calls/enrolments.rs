@@ -151,3 +151,20 @@ fn a_carrier_that_is_silent_loses_us_and_gets_us_back() {
         json!(carrier.address.to_string())
     );
 }
+
+#[test]
+fn an_org_registers_so_many_trunks() {
+    let carrier = Carrier::start("acme", "wonder land");
+    let daemon = House::new()
+        .set("TRUNKLINE__LIMITS__REGISTRATIONS_PER_ORG", "2")
+        .serve();
+    let trunks = [(); 3].map(|()| trunk(&daemon, &carrier, "wonder land"));
+    for path in &trunks[..2] {
+        registration(&daemon, path, "registered");
+    }
+    registration(&daemon, &trunks[2], "failed");
+    assert!(daemon.log().contains("limits.registrations_per_org"));
+    let (status, deleted) = daemon.change("DELETE", &trunks[0], &json!({}));
+    assert_eq!(status, 200, "{deleted}");
+    registration(&daemon, &trunks[2], "registered");
+}

@@ -31,6 +31,7 @@ mod replaced;
 mod runtimes;
 mod secured;
 mod sessions;
+mod shares;
 mod steps;
 mod transfers;
 mod transports;

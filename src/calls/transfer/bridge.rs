@@ -416,11 +416,12 @@ impl Call {
         let permit = cx
             .core
             .limits
-            .acquire_leg(claims)
+            .acquire_leg(self.org, claims, cx.now)
             .map_err(|full| match full {
                 Full::Trunk => Reason::TrunkBusy,
                 Full::Outbound => Reason::OutboundBusy,
-                Full::Agent | Full::Org | Full::Node => Reason::Overload,
+                Full::Org => Reason::OrgBusy,
+                Full::Agent | Full::Node => Reason::Overload,
             })?;
         if !leads_back {
             let rate = trunk.map_or((Uuid::nil(), None), |trunk| {

@@ -1,0 +1,199 @@
+//! Shares of the node: one org can't take the calls and set-ups that others need.
+//!
+//! An org whose calls are the only ones leaves a tenth of the node free. Once others have calls it may have a quarter, or twenty
+//! calls where that is more. Calls that are up are never ended for it.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+/// Calls, and set-ups in a second, that every org may have however small the node is.
+const LEAST: u32 = 20;
+
+/// Seconds in which an org may fill its share of calls by set-ups.
+const FILL: u32 = 20;
+
+/// Orgs that are remembered before those without calls are forgotten.
+const SWEEP: usize = 1_024;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Calls and set-ups of every org that has any, over all shards.
+#[derive(Debug)]
+pub(super) struct Shares {
+    of: DashMap<Uuid, Share>,
+    calls: AtomicU32,
+    /// Calls of an org alone on the node.
+    alone: u32,
+    /// Calls of an org beside others.
+    beside: u32,
+    /// Its set-ups in a second, beside others.
+    setups: u32,
+    swept_at: Mutex<Moment>,
+}
+
+/// Kind of what is counted.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Taking {
+    /// A new call.
+    SetUp,
+    /// One more leg of a call that is up.
+    Leg,
+}
+
+#[derive(Debug, Default)]
+struct Share {
+    calls: u32,
+    /// Set-ups since `since`, which is less than a second ago.
+    setups: u32,
+    since: Moment,
+}
+
+impl Shares {
+    pub(super) fn new(max_calls: usize) -> Self {
+        let max = u32::try_from(max_calls).unwrap_or(u32::MAX);
+        let alone = max - max / 10;
+        let beside = LEAST.max(max / 4).min(alone);
+        Self {
+            of: DashMap::new(),
+            calls: AtomicU32::new(0),
+            alone,
+            beside,
+            setups: LEAST.max(beside / FILL),
+            swept_at: Mutex::default(),
+        }
+    }
+
+    /// Counts a call of an org; false, and nothing is counted, where its share is used up.
+    pub(super) fn take(&self, org: Uuid, taking: Taking, now: Moment) -> bool {
+        self.sweep(now);
+        let mut share = self.of.entry(org).or_default();
+        let has_company = self.calls.load(Ordering::Relaxed) > share.calls;
+        let most = if has_company { self.beside } else { self.alone };
+        if share.calls >= most {
+            return false;
+        }
+        if taking == Taking::SetUp {
+            if now.since(share.since) >= SECOND {
+                share.since = now;
+                share.setups = 0;
+            }
+            if has_company && share.setups >= self.setups {
+                return false;
+            }
+            share.setups += 1;
+        }
+        share.calls += 1;
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    pub(super) fn release(&self, org: Uuid) {
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+        if let Some(mut share) = self.of.get_mut(&org) {
+            share.calls = share.calls.saturating_sub(1);
+        }
+    }
+
+    /// Forgets orgs without calls once their last set-up is a second old, so that brief calls don't begin that second anew. Once a
+    /// second at most, by whichever shard comes first.
+    fn sweep(&self, now: Moment) {
+        if self.of.len() <= SWEEP {
+            return;
+        }
+        let Ok(mut swept_at) = self.swept_at.try_lock() else {
+            return;
+        };
+        if now.since(*swept_at) >= SECOND {
+            *swept_at = now;
+            self.of
+                .retain(|_, share| share.calls > 0 || now.since(share.since) < SECOND);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn org(number: u128) -> Uuid {
+        Uuid::from_u128(number)
+    }
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::from_secs(1_000) + Duration::from_millis(milliseconds)
+    }
+
+    /// How many of these calls an org gets, each ten minutes after the one before.
+    fn taken(shares: &Shares, of: u128, calls: u64) -> usize {
+        (0..calls)
+            .filter(|turn| shares.take(org(of), Taking::SetUp, at(turn * 600_000)))
+            .count()
+    }
+
+    #[test]
+    fn an_org_has_most_of_the_node_alone_and_a_quarter_beside_others() {
+        for (max, alone, beside) in [
+            (1, 1, 1),
+            (10, 9, 9),
+            (40, 36, 20),
+            (100, 90, 25),
+            (50_000, 45_000, 12_500),
+        ] {
+            let shares = Shares::new(max);
+            assert_eq!(taken(&shares, 1, 60_000), alone, "{max}, alone");
+            assert!(
+                shares.take(org(2), Taking::SetUp, at(0)),
+                "{max}, others get in"
+            );
+            assert!(
+                !shares.take(org(1), Taking::Leg, at(0)),
+                "{max}, and it doesn't"
+            );
+            let shares = Shares::new(max);
+            assert!(shares.take(org(2), Taking::SetUp, at(0)));
+            assert_eq!(taken(&shares, 1, 60_000), beside, "{max}, beside others");
+            shares.release(org(2));
+            assert_eq!(
+                taken(&shares, 1, 60_000),
+                alone - beside,
+                "{max}, alone again"
+            );
+        }
+    }
+
+    #[test]
+    fn an_org_sets_up_so_many_calls_a_second_beside_others() {
+        let shares = Shares::new(10_000);
+        let in_a_second = |from: u64| {
+            (from..from + 1_000)
+                .filter(|time| {
+                    let taken = shares.take(org(1), Taking::SetUp, at(*time));
+                    if taken {
+                        shares.release(org(1));
+                    }
+                    taken
+                })
+                .count()
+        };
+        assert_eq!(in_a_second(0), 1_000, "alone");
+        assert!(shares.take(org(2), Taking::SetUp, at(0)));
+        assert_eq!(in_a_second(2_000), 125);
+        assert_eq!(in_a_second(3_000), 125, "in each second");
+    }
+
+    #[test]
+    fn quiet_orgs_are_forgotten() {
+        let shares = Shares::new(100);
+        for number in 0..10_000_u32 {
+            let now = at(u64::from(number) * 10);
+            assert!(shares.take(org(number.into()), Taking::SetUp, now));
+            shares.release(org(number.into()));
+        }
+        assert!(shares.of.len() <= SWEEP + 200, "{}", shares.of.len());
+    }
+}

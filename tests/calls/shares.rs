@@ -1,0 +1,78 @@
+//! Shares of the node: one org can't take what others need.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use crate::harness::talker::{Answer, Rtp, Talker, offer};
+use crate::harness::{Deadline, House, http};
+
+const GREEDY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+const NUMBER: &str = "+442071838799";
+
+#[test]
+fn an_org_leaves_room_for_others() {
+    let house = House::new()
+        .set("TRUNKLINE__LIMITS__MAX_CALLS", "24")
+        .set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
+    house.dedicate(&GREEDY.to_string());
+    let made = house.run(&["org", "create", "--name", "Elsewhere", "--json"]);
+    let org = made["id"].as_str().expect("an id");
+    let agent = house.run(&["agent", "create", "--org", org, "--name", "Other", "--json"]);
+    let agent = agent["id"].as_str().expect("an id");
+    house.run(&[
+        "number",
+        "add",
+        NUMBER,
+        "--org",
+        org,
+        "--verified",
+        "--json",
+    ]);
+    house.run(&[
+        "number", "assign", NUMBER, "--org", org, "--agent", agent, "--json",
+    ]);
+    house.run(&["trunk", "create", "--org", org, "--json"]);
+    house.run(&[
+        "trunk",
+        "dedicate",
+        &OTHER.to_string(),
+        "--org",
+        org,
+        "--json",
+    ]);
+    let daemon = house.serve();
+
+    let rtp = Rtp::new(GREEDY);
+    let sdp = offer(rtp.address());
+    let greedy = || Talker::call(GREEDY, daemon.sip(), &daemon.house.first_number, &sdp).1;
+    let other = || Talker::call(OTHER, daemon.sip(), NUMBER, &offer((OTHER, 9).into())).1;
+    let is_busy = |answer: &Answer| {
+        let reason = answer.header("X-Trunkline-Reason");
+        (answer.status, reason) == (480, Some("org_busy"))
+    };
+
+    let first = greedy();
+    assert_eq!(first.status, 200, "{}", first.text);
+    for _ in 1..22 {
+        let answer = greedy();
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+    let beyond = greedy();
+    assert!(is_busy(&beyond), "a tenth is left free: {}", beyond.text);
+    let others = other();
+    assert_eq!(others.status, 200, "others get in: {}", others.text);
+    let again = greedy();
+    assert!(is_busy(&again), "its share is smaller now: {}", again.text);
+    let others = other();
+    assert_eq!(others.status, 200, "others get in: {}", others.text);
+    let media = first.media();
+    assert_eq!(rtp.converse(media), Some(media), "calls that are up go on");
+
+    let is_counted = |line: &str| line.contains("refus") && line.contains("org_busy");
+    let counted = Deadline::after(Duration::from_secs(10)).poll(|| {
+        let (_, metrics) = http::get(daemon.house.http, "/metrics", None)?;
+        metrics.lines().any(is_counted).then_some(())
+    });
+    assert!(counted.is_some(), "the refusals are counted");
+}
