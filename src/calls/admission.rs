@@ -19,6 +19,7 @@ use trunkline_sip::wire::invite::{self, Difference, Invite};
 
 use super::asked::Proof;
 use super::context::{Config, Core};
+use super::credentials::LegCredentials;
 use super::effect::{AuthFailure, Effect};
 use super::refusal::Reason;
 use super::sources::{self, Belief};
@@ -34,6 +35,8 @@ pub(crate) struct Admitted {
     pub(crate) invite: Result<Invite, Difference>,
     /// How.
     pub(crate) proof: Proof,
+    /// The pair that its digest verified with, good for where it came from.
+    pub(crate) verified: Option<LegCredentials>,
 }
 
 /// Lets an INVITE in, or answers it.
@@ -181,6 +184,10 @@ fn by_digest(
                 org,
                 invite: invite::read(message),
                 proof: Proof::Digest,
+                verified: Some(LegCredentials::proven(
+                    Arc::clone(&login.pair),
+                    flow.peer.ip(),
+                )),
             });
         }
         (Some(login), Verdict::Wrong(part)) => {
@@ -265,6 +272,7 @@ fn by_source(view: &View, flow: Flow, message: &Message<'_>, config: &Config) ->
             org: Arc::clone(view.org(org)?),
             invite: invite::read(message),
             proof: Proof::DedicatedAddress,
+            verified: None,
         }),
         // What this node sends to itself proves nobody.
         Source::Allowed(_) if config.addresses.is_own(flow.peer) => None,
@@ -279,6 +287,7 @@ fn by_source(view: &View, flow: Flow, message: &Message<'_>, config: &Config) ->
                 org: Arc::clone(org),
                 invite: Ok(invite),
                 proof: Proof::AllowedAddress,
+                verified: None,
             })
         }
     }
@@ -334,6 +343,7 @@ fn challenge(
 mod tests {
     use std::time::Duration;
 
+    use trunkline_sip::auth::NonceKeys;
     use trunkline_sip::entropy::Entropy;
     use trunkline_sip::wire::{Framing, lex};
 
@@ -344,15 +354,27 @@ mod tests {
 
     #[test]
     fn only_a_nonce_of_ours_that_is_good_sets_an_invite_apart() {
-        let nonces = Nonces::new([1; 32], LIFETIME);
+        let nonces = Nonces::new(
+            NonceKeys {
+                node: [1; 32],
+                deployment: [0; 32],
+            },
+            LIFETIME,
+        );
         let mut entropy = Entropy::from_seed([2; 32]);
         let fresh = nonces.issue(0, &mut entropy, NOW).to_string();
         let old = nonces
             .issue(0, &mut entropy, NOW - LIFETIME * 2)
             .to_string();
-        let foreign = Nonces::new([3; 32], LIFETIME)
-            .issue(0, &mut entropy, NOW)
-            .to_string();
+        let foreign = Nonces::new(
+            NonceKeys {
+                node: [3; 32],
+                deployment: [0; 32],
+            },
+            LIFETIME,
+        )
+        .issue(0, &mut entropy, NOW)
+        .to_string();
         let digest = |realm: &str, nonce: &str| {
             format!(
                 "Authorization: Digest username=\"u\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"sip:b\", response=\"0\"\r\n"

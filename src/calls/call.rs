@@ -4,7 +4,6 @@
 //! agent's runtime; with the built-in echo agent leg 1 has no dialog.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 use trunkline_sip::dialog::Dialog;
@@ -17,6 +16,7 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{HeaderName, Kept, Message, Method};
 use uuid::Uuid;
 
+use super::credentials::LegCredentials;
 use super::dial::Dial;
 use super::hangup::Farewell;
 use super::has_sdp;
@@ -32,7 +32,6 @@ use super::target::{Place, Target};
 use super::transfer::{Bridged, Transfer};
 use crate::address::NamedBy;
 use crate::directory::settings::FailoverOn;
-use crate::directory::view::PeerLogin;
 
 /// Where a call stands in this shard's slab.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -108,7 +107,7 @@ pub(crate) struct Leg {
     /// The SDP last sent on this leg, for a refresh of our own.
     pub(crate) sdp: Option<Box<[u8]>>,
     /// What this peer's challenges are answered with.
-    pub(crate) login: Option<Arc<PeerLogin>>,
+    pub(crate) credentials: Option<Box<LegCredentials>>,
     /// Whose session this peer takes every SDP of ours for.
     pub(crate) origin: Option<Box<Origin>>,
     /// The origin line of the SDP that the peer has of us.
@@ -129,7 +128,7 @@ impl Leg {
             session: None,
             session_timer: None,
             sdp: None,
-            login: None,
+            credentials: None,
             origin: None,
             told_origin: None,
             heard: None,

@@ -1,15 +1,17 @@
 //! Whom an INVITE of ours calls, and as whom: through an outbound trunk to its host, or to the PBX that has registered.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 
+use super::credentials::LegCredentials;
 use super::target::{self, Place, Target, Unresolved, default_port};
 use crate::address::NamedBy;
-use crate::directory::view::{PeerLogin, WayOut};
+use crate::directory::view::WayOut;
 use crate::registrar::bindings::Reach;
 
 /// Whom to call, and as whom.
@@ -27,8 +29,8 @@ pub(crate) struct Callee {
     pub(crate) from_host: Option<Box<str>>,
     /// Whether P-Asserted-Identity repeats From (RFC 3325).
     pub(crate) asserts: bool,
-    /// What challenges are answered with.
-    pub(crate) login: Option<Arc<PeerLogin>>,
+    /// What challenges are answered with: a trunk's pair, or that of each device of a PBX that has registered.
+    pub(crate) credentials: SmallVec<[LegCredentials; 1]>,
     /// Further header lines, each with its line end.
     pub(crate) lines: Box<[u8]>,
     /// It is the PBX on the caller's side: bounds on outbound calls don't hold for it.
@@ -36,6 +38,12 @@ pub(crate) struct Callee {
 }
 
 impl Callee {
+    /// What a challenge of the peer at `destination` is answered with.
+    pub(crate) fn credentials_at(&self, destination: IpAddr) -> Option<&LegCredentials> {
+        let mut held = self.credentials.iter();
+        held.find(|held| held.may_begin_at(destination))
+    }
+
     /// A number, reached through an outbound trunk with its caller number. `None` for a trunk to whoever is registered.
     pub(crate) fn through(trunk: &WayOut, number: E164) -> Option<Self> {
         let (host, port) = trunk.peer.as_ref()?;
@@ -67,7 +75,12 @@ impl Callee {
             from_user: trunk.caller_number.as_str().into(),
             from_host: trunk.from_host.clone(),
             asserts: trunk.p_asserted_identity,
-            login: trunk.login.clone(),
+            credentials: trunk
+                .login
+                .clone()
+                .map(LegCredentials::of_trunk)
+                .into_iter()
+                .collect(),
             lines: Box::default(),
             leads_back: false,
         })
@@ -78,6 +91,9 @@ impl Callee {
     pub(crate) fn registered(trunk: &WayOut, number: E164, reach: Vec<Reach>) -> Option<Self> {
         let best = reach.first()?;
         let host = target::host_of(best.uri.as_bytes())?;
+        // A device that has proven itself is answered where it did so, and with that pair alone.
+        let proven = |reach: &Reach| LegCredentials::proven(Arc::clone(&reach.pair), reach.source);
+        let credentials = reach.iter().map(proven).collect();
         let places = reach.into_iter().map(|reach| {
             Place::Known(Target {
                 transport: reach.flow.transport,
@@ -94,7 +110,7 @@ impl Callee {
             from_user: trunk.caller_number.as_str().into(),
             from_host: trunk.from_host.clone(),
             asserts: trunk.p_asserted_identity,
-            login: trunk.login.clone(),
+            credentials,
             lines: Box::default(),
             leads_back: false,
         })

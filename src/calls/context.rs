@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces};
@@ -35,7 +35,7 @@ use super::token::SessionTokens;
 use super::unproven::Unanswered;
 use super::ways;
 use crate::address::{AddressPolicy, PeerPattern};
-use crate::directory::view::Runtime;
+use crate::directory::view::{Runtime, View};
 use crate::registrar::bindings::Bindings;
 
 /// What the methods that we answer are called.
@@ -116,6 +116,8 @@ pub struct Core {
     pub(crate) config: Arc<Config>,
     pub(crate) minter: Minter,
     pub(crate) nonces: Arc<Nonces>,
+    /// The directory that the last message met.
+    view: Weak<View>,
     pub(crate) window: Arc<NonceWindow>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) caps: Arc<Caps>,
@@ -161,6 +163,7 @@ impl Core {
             config,
             minter,
             nonces,
+            view: Weak::new(),
             window,
             limits,
             caps,
@@ -206,6 +209,19 @@ impl Core {
     pub fn believing(self, proven: Arc<ProvenSources>) -> Self {
         let questions = Questions::of(proven);
         Self { questions, ..self }
+    }
+
+    /// Takes note of the directory as it is now.
+    pub(crate) fn sees(&mut self, view: &Arc<View>) {
+        if self.view.as_ptr() != Arc::as_ptr(view) {
+            self.view = Arc::downgrade(view);
+        }
+    }
+
+    /// Whether a digest user name is that of an inbound trunk here; if in doubt it is.
+    pub(crate) fn is_inbound_user(&self, user: &str) -> bool {
+        let view = self.view.upgrade();
+        view.is_none_or(|view| view.login(user.as_bytes()).is_some())
     }
 
     /// What is shared with whoever watches the peers.

@@ -23,6 +23,7 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 use super::call::{CallKey, ForkDialog, Leg, Side};
 use super::callee::Callee;
 use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows, lacks_refer};
+use super::credentials::{Stage, TrunkAddresses};
 use super::dialled::may_dial;
 use super::effect::Effect;
 use super::pbx::Pbx;
@@ -75,6 +76,8 @@ pub(crate) struct Dial {
     local_tag: Box<[u8]>,
     cseq: u32,
     proofs: Proofs,
+    /// Where the peer is: what its host resolved to, and where answers came from.
+    addresses: TrunkAddresses,
     min_se: Option<u32>,
     redirects: u8,
     /// Something came from the place that is being tried.
@@ -142,6 +145,7 @@ impl Dial {
             local_tag: Box::default(),
             cseq: 0,
             proofs: Proofs::default(),
+            addresses: TrunkAddresses::default(),
             min_se: None,
             redirects: 0,
             heard: false,
@@ -196,6 +200,9 @@ impl Dial {
     /// The resolver has answered; nothing found is an empty list.
     pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, targets: Vec<Target>) -> Progress {
         self.resolving = false;
+        for target in &targets {
+            self.addresses.add(target.address.ip());
+        }
         self.targets.extend(targets);
         self.advance(cx)
     }
@@ -235,6 +242,7 @@ impl Dial {
         self.cseq = 0;
         self.proofs = Proofs::default();
         self.heard = false;
+        self.addresses.add(target.address.ip());
         self.current = Some(target);
         self.client = self.send(cx);
         let another = !self.targets.is_empty() || !self.callee.places.is_empty();
@@ -297,6 +305,7 @@ impl Dial {
         flow: Flow,
         message: &Message<'_>,
     ) -> Progress {
+        self.addresses.add(flow.peer.ip());
         let heard = std::mem::replace(&mut self.heard, true);
         // The next hop has it, and nothing is known of who comes after. The timer runs on.
         if message.status() == 100 {
@@ -353,10 +362,18 @@ impl Dial {
         };
         let target = cx.next_flow(&dialog, flow);
         let request_uri = dialog.request_uri().to_vec();
+        let credentials = self.callee.credentials_at(flow.peer.ip());
+        let credentials =
+            credentials.map(|held| held.answered_at(&self.callee.hosts, self.addresses.as_slice()));
+        let proves = credentials
+            .as_ref()
+            .is_some_and(|held| held.lead_home(&dialog, target.peer.ip()));
         let write = |head: &mut Head<'_>| {
             dialog.ack_head(self.cseq, head);
-            // The same as the INVITE's (RFC 3261 §13.2.2.4).
-            self.proofs.lines(head);
+            // The same as the INVITE's (RFC 3261 §13.2.2.4), where they may go.
+            if proves {
+                self.proofs.lines(head);
+            }
         };
         cx.with_head(write, |cx, head| {
             let request = Request {
@@ -377,7 +394,7 @@ impl Dial {
         leg.abilities.no_refer = lacks_refer(message);
         leg.abilities.pbx = Pbx::of_message(message);
         leg.session = SessionTimer::for_uac(message, Some(cx.core.config.session_expires));
-        leg.login = self.callee.login.clone();
+        leg.credentials = credentials.map(Box::new);
         if leg.keeps_sdp() {
             leg.sdp = Some(self.offer.clone());
         }
@@ -425,7 +442,10 @@ impl Dial {
     }
 
     fn answers(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) -> bool {
-        let (Some(target), Some(login)) = (&self.current, &self.callee.login) else {
+        let Some(target) = &self.current else {
+            return false;
+        };
+        let Some(credentials) = self.callee.credentials_at(target.address.ip()) else {
             return false;
         };
         let asking = Asking {
@@ -433,8 +453,8 @@ impl Dial {
             uri: target.uri.as_bytes(),
             body: &self.offer,
         };
-        let random = cx.endpoint.entropy().bits128();
-        self.cseq < MAX_REQUESTS && self.proofs.answer(message, &asking, login, random)
+        let at = (Stage::Initial, target.address.ip());
+        self.cseq < MAX_REQUESTS && credentials.answer(cx, &mut self.proofs, message, &asking, at)
     }
 
     /// The same INVITE to the same place, with what was missing.

@@ -1,10 +1,10 @@
 //! Requests inside a call: each is checked against its dialog, answered here or relayed to the other leg
 //! (RFC 3261 §12.2).
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use trunkline_sip::auth::client::Asking;
-use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{Request, Response, ServerTx};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
@@ -12,6 +12,7 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::call::{Call, LEFT, OURS, Pending, Phase, Purpose, Side, Speaker, Theirs};
 use super::context::{ALLOW, CallTimer, Cx, capabilities};
+use super::credentials::Stage;
 use super::crossing::{self, Place, lacking_options};
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
@@ -196,7 +197,7 @@ impl Call {
         let Some(leg) = self.leg(side) else {
             return false;
         };
-        let mut again = leg.login.is_some().then(Vec::new);
+        let mut again = leg.credentials.is_some().then(Vec::new);
         let leg_flow = leg.flow_of(fork);
         let (session, is_sips) = (leg.session, leg.is_sips);
         let sdp = (offers && leg.keeps_sdp()).then(|| body.into());
@@ -267,6 +268,13 @@ impl Call {
         true
     }
 
+    /// The address that a request of ours on this leg goes to now.
+    pub(crate) fn next_hop(&mut self, cx: &mut Cx<'_>, side: Side, fork: u8) -> Option<IpAddr> {
+        let leg = self.leg(side)?;
+        let dialog = leg.dialog_ref(fork)?;
+        Some(cx.next_flow(dialog, leg.flow_of(fork)).peer.ip())
+    }
+
     /// The final answer to a request of ours inside the call.
     pub(crate) fn on_in_dialog_answer(
         &mut self,
@@ -325,18 +333,19 @@ impl Call {
             return Some(pending);
         };
         let (method, token) = (pending.method, pending.method.as_str());
-        let random = cx.endpoint.entropy().bits128();
+        let destination = self.next_hop(cx, pending.side, pending.fork);
         let answered = self.leg(pending.side).is_some_and(|leg| {
-            let login = leg.login.clone();
-            let uri = leg.dialog_ref(pending.fork).map(Dialog::request_uri);
-            login.zip(uri).is_some_and(|(login, uri)| {
+            let dialog = leg.dialog_ref(pending.fork);
+            let known = leg.credentials.as_ref().zip(dialog).zip(destination);
+            known.is_some_and(|((credentials, dialog), destination)| {
                 let body = &again.body;
                 let asking = Asking {
                     method: token,
-                    uri,
+                    uri: dialog.request_uri(),
                     body,
                 };
-                again.proofs.answer(message, &asking, &login, random)
+                let at = (Stage::InDialog(dialog), destination);
+                credentials.answer(cx, &mut again.proofs, message, &asking, at)
             })
         });
         let sent = answered

@@ -1,9 +1,8 @@
-//! The back-to-back user agent, pure: messages, time and answers from outside come in, transmits and
-//! effects go out. It knows no socket, no store, no clock.
+//! The back-to-back user agent, pure: messages, time and answers from outside come in, transmits and effects go out. It knows no
+//! socket, no store, no clock.
 //!
-//! [`Calls`] holds the calls of one shard. A new INVITE goes through [`admission`] and `setup`; what
-//! the runtime answers through `answer`; what happens inside a call through `in_dialog` and
-//! `reoffer`; its end through `hangup`.
+//! [`Calls`] holds the calls of one shard. A new INVITE goes through [`admission`] and `setup`; what the runtime answers through
+//! `answer`; what happens inside a call through `in_dialog` and `reoffer`; its end through `hangup`.
 
 pub mod admission;
 mod answer;
@@ -13,6 +12,7 @@ mod call;
 mod callee;
 pub mod caps;
 mod context;
+mod credentials;
 mod crossing;
 mod dial;
 mod dialled;
@@ -157,6 +157,7 @@ impl Calls {
         received: Received<'_>,
         now: Moment,
     ) {
+        self.core.sees(view);
         match received {
             Received::Handled => {}
             Received::Request(message) => self.request(endpoint, view, flow, &message, now),

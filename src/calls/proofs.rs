@@ -6,6 +6,7 @@
 
 use smallvec::SmallVec;
 use trunkline_sip::auth::client::{self, Asking, Login};
+use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
@@ -31,6 +32,7 @@ pub(crate) struct Proofs(SmallVec<[Proof; 1]>);
 #[derive(Clone)]
 struct Proof {
     header: HeaderName,
+    /// Without escapes.
     realm: Box<[u8]>,
     value: String,
     /// How often this realm has been answered.
@@ -53,7 +55,7 @@ impl Proofs {
         let Self(held) = self;
         let before = held
             .iter()
-            .position(|proof| proof.header == header && *proof.realm == *challenge.realm);
+            .position(|proof| proof.header == header && proof.is_for(challenge.realm));
         let answers = before.map_or(0, |at| held[at].answers);
         let again = before.is_some();
         if (again && !challenge.stale)
@@ -73,7 +75,7 @@ impl Proofs {
         };
         let proof = Proof {
             header,
-            realm: challenge.realm.into(),
+            realm: unescape_pairs(challenge.realm).into(),
             value,
             answers: answers + 1,
         };
@@ -84,11 +86,23 @@ impl Proofs {
         true
     }
 
+    /// Whether this realm has been answered, to whichever of the two statuses.
+    pub(crate) fn has_answered(&self, realm: &[u8]) -> bool {
+        self.0.iter().any(|proof| proof.is_for(realm))
+    }
+
     /// Authorization and Proxy-Authorization.
     pub(crate) fn lines(&self, head: &mut Head<'_>) {
         for proof in &self.0 {
             head.line(proof.header.as_str(), proof.value.as_bytes());
         }
+    }
+}
+
+impl Proof {
+    /// Whether it is for a realm as a challenge writes it.
+    fn is_for(&self, realm: &[u8]) -> bool {
+        *self.realm == *unescape_pairs(realm)
     }
 }
 

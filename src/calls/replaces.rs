@@ -20,6 +20,7 @@ use super::call::{
     Abilities, Call, CallKey, ForkDialog, LEFT, Leg, OURS, Pending, Phase, Purpose, Side, Speaker,
 };
 use super::context::{Cx, TagOwner};
+use super::credentials::LegCredentials;
 use super::refusal::Reason;
 use super::transfer::Bridged;
 use super::{Calls, has_sdp, owner_of, secure, setup};
@@ -34,6 +35,7 @@ pub(crate) struct Successor {
     abilities: Abilities,
     is_sips: bool,
     sdp: Option<Box<[u8]>>,
+    credentials: Option<LegCredentials>,
 }
 
 impl Calls {
@@ -62,7 +64,7 @@ impl Calls {
             return admission::turn_away(&mut self.core, endpoint, flow, message, reason);
         };
         self.with(key, endpoint, now, |call, cx| {
-            call.on_successor(cx, Side::Caller, server, flow, message);
+            call.on_successor(cx, (Side::Caller, admitted.verified), server, flow, message);
         });
     }
 
@@ -156,7 +158,7 @@ impl Call {
     pub(super) fn on_successor(
         &mut self,
         cx: &mut Cx<'_>,
-        side: Side,
+        (side, credentials): (Side, Option<LegCredentials>),
         server: ServerTx,
         flow: Flow,
         message: &Message<'_>,
@@ -181,6 +183,7 @@ impl Call {
             abilities: setup::abilities(message),
             is_sips: secure::wants_sips(message),
             sdp: has_sdp(message).then(|| message.body().into()),
+            credentials,
         }));
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
@@ -264,6 +267,7 @@ impl Call {
             abilities,
             is_sips,
             sdp,
+            credentials,
             ..
         } = *successor;
         dialog.confirm();
@@ -271,11 +275,9 @@ impl Call {
         leg.abilities = abilities;
         leg.is_sips = is_sips;
         leg.heard = sdp;
+        leg.credentials = credentials.map(Box::new);
         let mut old = match (side, &mut self.speaker) {
-            (Side::Caller, _) => {
-                leg.login = self.caller.login.clone();
-                std::mem::replace(&mut self.caller, leg)
-            }
+            (Side::Caller, _) => std::mem::replace(&mut self.caller, leg),
             (Side::Agent, Speaker::Runtime(held)) => std::mem::replace(held, leg),
             (Side::Agent, Speaker::Echo(_)) => return,
         };

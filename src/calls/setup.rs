@@ -23,6 +23,7 @@ use super::call::{
     Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker, Theirs,
 };
 use super::context::{CallTimer, Config, Core, Cx, allows, lacks_refer};
+use super::credentials::LegCredentials;
 use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
@@ -55,7 +56,8 @@ pub(crate) fn start(
         admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
         return None;
     };
-    let newcomer = Newcomer::new(cx, key, flow, message, (invite, admitted.proof));
+    let mut newcomer = Newcomer::new(cx, key, flow, message, (invite, admitted.proof));
+    newcomer.verified = admitted.verified;
     let org = admitted.org;
     let Ok(read) = admitted.invite else {
         let facts = Facts::default();
@@ -118,6 +120,7 @@ struct Newcomer<'a, 'm> {
     message: &'a Message<'m>,
     invite: ServerTx,
     proof: Proof,
+    verified: Option<LegCredentials>,
     call: Uuid,
     session: Uuid,
     /// How often the call has come back.
@@ -143,6 +146,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             message,
             invite,
             proof,
+            verified: None,
             call,
             session,
         }
@@ -336,7 +340,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let mut caller = Leg::new(self.flow);
         caller.abilities = abilities(self.message);
         caller.is_sips = secure::wants_sips(self.message);
-        caller.login = org.trunk.as_ref().map(|trunk| Arc::clone(&trunk.login));
+        caller.credentials = self.verified.map(Box::new);
         let speaker = match &*runtime {
             Runtime::Sip { .. } => Speaker::Runtime(Leg::new(self.flow)),
             Runtime::Echo => {

@@ -74,6 +74,10 @@ mod tests {
             org: Uuid::from_u128(org),
             trunk: Uuid::from_u128(org + 100),
             secret: Arc::new(Secret::new("u", "r", "p")),
+            pair: Arc::new(crate::directory::view::PeerLogin {
+                user: "u".into(),
+                password: "p".into(),
+            }),
             expires_at: ends.map(Moment::from_secs),
         };
         view.by_username.insert("trunk-a".into(), login(1, None));

@@ -174,6 +174,10 @@ impl Book {
                     org: rows.org.id,
                     trunk: trunk.id,
                     secret,
+                    pair: Arc::new(PeerLogin {
+                        user: username.into(),
+                        password: password.reveal().into(),
+                    }),
                     expires_at,
                 },
             )
@@ -287,10 +291,6 @@ fn trunk_view(trunk: &InboundTrunk) -> TrunkView {
         id: trunk.id,
         krisp_enabled: trunk.krisp_enabled,
         username: trunk.username.as_str().into(),
-        login: Arc::new(PeerLogin {
-            user: trunk.username.as_str().into(),
-            password: trunk.password.reveal().into(),
-        }),
         refer_to: trunk.refer_to_format,
         refer_host: trunk.refer_host.as_deref().map(Into::into),
         refer_headers_in_uri: trunk.refer_headers_in_uri,

@@ -109,8 +109,6 @@ pub struct TrunkView {
     pub krisp_enabled: bool,
     /// The digest user name.
     pub username: Box<str>,
-    /// The pair by which a PBX that challenges us is answered.
-    pub login: Arc<PeerLogin>,
     /// How `Refer-To` names a phone number.
     pub refer_to: ReferFormat,
     /// The host in `Refer-To`; without one that of the peer's Contact.
@@ -134,6 +132,8 @@ pub struct Login {
     pub trunk: Uuid,
     /// What the digest answer is checked against.
     pub secret: Arc<Secret>,
+    /// The pair itself, for a PBX that has proven it and challenges us.
+    pub pair: Arc<PeerLogin>,
     /// Set on the old pair after a rotation.
     pub expires_at: Option<Moment>,
 }

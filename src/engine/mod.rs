@@ -74,7 +74,9 @@ use outside::Outside;
 use pace::Pace;
 use peers::Watched;
 pub(crate) use resolve::Resolver;
-use settings::{bounds, calls_config, collector, disk, minter, registrar_config, sent_by};
+use settings::{
+    bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config, sent_by,
+};
 pub(crate) use settings::{configured_policy, session_tokens};
 use shard::Shard;
 use spans::Spans;
@@ -197,9 +199,10 @@ impl Engine {
             bindings: Arc::clone(&bindings),
             registrar: Arc::new(registrar_config(config)),
             calls: Arc::new(calls),
-            // The window knows what was used on this node since its start: another node's nonces, or those of the time
-            // before, could be used twice.
-            nonces: Arc::new(Nonces::new(rand::random(), config.sip.nonce_lifetime)),
+            nonces: Arc::new(Nonces::new(
+                nonce_keys(&deps.store),
+                config.sip.nonce_lifetime,
+            )),
             window,
             sent_by: sent_by(config, &bound.addresses),
             minter,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_sip::auth::{NonceWindow, Nonces};
+use trunkline_sip::auth::{NonceKeys, NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Counts, Endpoint, Received};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
@@ -77,7 +77,13 @@ impl Rehearsal {
             .map(|listener| listener.address)
             .collect();
         let minter = Minter::new(Node(0), rand::random());
-        let nonces = Arc::new(Nonces::new(rand::random(), sip.nonce_lifetime));
+        let nonces = Arc::new(Nonces::new(
+            NonceKeys {
+                node: rand::random(),
+                deployment: rand::random(),
+            },
+            sip.nonce_lifetime,
+        ));
         let window = Arc::new(NonceWindow::new(sip.nonce_lifetime, NONCES));
         let bindings = Bindings::new();
         let live = LiveCalls::new();

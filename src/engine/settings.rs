@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trunkline_sip::auth::Algorithm;
+use trunkline_sip::auth::{Algorithm, NonceKeys};
 use trunkline_sip::slot::{Minter, Node};
 
 use super::local;
@@ -46,6 +46,15 @@ pub(super) fn minter(store: &Store, node: u8) -> Minter {
     let mut secret = [0; 16];
     secret.copy_from_slice(&store.keyring().derive("sip tags")[..16]);
     Minter::new(Node(node), secret)
+}
+
+/// The window knows what was used on this node since its start: another node's nonces, or those of the time before, could be used twice.
+/// So its own key is drawn anew, while all nodes can tell a nonce of the deployment from a peer's.
+pub(super) fn nonce_keys(store: &Store) -> NonceKeys {
+    NonceKeys {
+        node: rand::random(),
+        deployment: store.keyring().derive("sip nonces"),
+    }
 }
 
 /// What makes the tokens of sessions, the same on every node of the installation.

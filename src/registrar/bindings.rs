@@ -2,6 +2,7 @@
 //!
 //! A trunk's bindings change under its own lock and are few. Nothing here knows messages or the clock.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use uuid::Uuid;
 
 use super::asked::Contact;
 use crate::address::AddressPolicy;
+use crate::directory::view::PeerLogin;
 
 /// Longer User-Agents are cut.
 const LONGEST_AGENT: usize = 128;
@@ -31,6 +33,8 @@ pub struct Binding {
     pub instance: Option<Box<str>>,
     /// How the REGISTER came.
     pub flow: Flow,
+    /// The pair that the digest of the REGISTER verified with.
+    pub pair: Arc<PeerLogin>,
     /// Whether something between rewrites addresses, so that only the REGISTER's own way leads back.
     pub is_behind_nat: bool,
     /// The User-Agent of the REGISTER.
@@ -52,15 +56,20 @@ pub struct Reach {
     pub uri: Box<str>,
     /// The flow to send it by. With connection 0 on a stream one to the peer is opened.
     pub flow: Flow,
+    /// The pair that the digest of the REGISTER verified with.
+    pub pair: Arc<PeerLogin>,
+    /// The address that the REGISTER came from.
+    pub source: IpAddr,
 }
 
 /// Who sends a REGISTER, and how it came.
-#[derive(Copy, Clone, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sender<'m> {
     pub(super) call_id: &'m [u8],
     pub(super) cseq: u32,
     pub(super) user_agent: Option<&'m [u8]>,
     pub(super) flow: Flow,
+    pub(super) pair: Arc<PeerLogin>,
     pub(super) is_behind_nat: bool,
 }
 
@@ -332,6 +341,7 @@ impl Registered {
             q: contact.q,
             instance: contact.instance.clone(),
             flow: sender.flow,
+            pair: Arc::clone(&sender.pair),
             is_behind_nat: sender.is_behind_nat,
             user_agent: sender.user_agent.map(agent_name),
             registered_at,
@@ -406,6 +416,8 @@ impl Binding {
         Reach {
             uri: self.contact.clone(),
             flow,
+            pair: Arc::clone(&self.pair),
+            source: self.flow.peer.ip(),
         }
     }
 }

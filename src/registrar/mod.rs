@@ -22,7 +22,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use crate::directory::blame;
-use crate::directory::view::{Login, View};
+use crate::directory::view::{Login, PeerLogin, View};
 use asked::{Asked, Fault};
 use bindings::{Binding, Bindings, Change, Refused, Sender};
 
@@ -135,8 +135,7 @@ impl Registrar {
         let Some(login) = self.admit(endpoint, view, flow, message, now) else {
             return;
         };
-        let (org, trunk) = (login.org, login.trunk);
-        self.register(endpoint, (org, trunk), flow, message, now);
+        self.register(endpoint, login, flow, message, now);
     }
 
     /// Who is it? Lets the trunk's PBX in, or answers.
@@ -219,11 +218,13 @@ impl Registrar {
     fn register(
         &mut self,
         endpoint: &mut Endpoint,
-        (org, trunk): (Uuid, Uuid),
+        login: &Login,
         flow: Flow,
         message: &Message<'_>,
         now: Moment,
     ) {
+        let (org, trunk) = (login.org, login.trunk);
+        let sender = sender(message, flow, &login.pair);
         let required: Vec<&[u8]> = message.elements(HeaderName::Require).collect();
         if !required.is_empty() {
             let unsupported = required.join(&b", "[..]);
@@ -239,17 +240,14 @@ impl Registrar {
         let asked = Asked::read(message, self.config.shortest, longest);
         let outcome = match asked {
             Ok(Asked::Nothing) => Ok(None),
-            Ok(Asked::RemoveAll) => self.bindings.remove_all(trunk, &sender(message, flow)),
+            Ok(Asked::RemoveAll) => self.bindings.remove_all(trunk, &sender),
             Ok(Asked::Change(contacts)) if contacts.len() > self.config.contacts => {
                 return self.answer(endpoint, message, flow, now, 403, |_| {});
             }
-            Ok(Asked::Change(contacts)) => self.bindings.change(
-                (org, trunk),
-                &contacts,
-                &sender(message, flow),
-                self.config.contacts,
-                now,
-            ),
+            Ok(Asked::Change(contacts)) => {
+                self.bindings
+                    .change((org, trunk), &contacts, &sender, self.config.contacts, now)
+            }
             Err(Fault::Malformed) => return self.answer(endpoint, message, flow, now, 400, |_| {}),
             Err(Fault::TooBrief) => {
                 let shortest = self.config.shortest.as_secs();
@@ -340,7 +338,7 @@ impl Registrar {
     }
 }
 
-fn sender<'m>(message: &Message<'m>, flow: Flow) -> Sender<'m> {
+fn sender<'m>(message: &Message<'m>, flow: Flow, pair: &Arc<PeerLogin>) -> Sender<'m> {
     let via = message.top_via();
     let is_direct = via.names(flow.peer.ip()) && via.port.unwrap_or(5060) == flow.peer.port();
     Sender {
@@ -348,6 +346,7 @@ fn sender<'m>(message: &Message<'m>, flow: Flow) -> Sender<'m> {
         cseq: message.cseq().number,
         user_agent: message.first(HeaderName::UserAgent),
         flow,
+        pair: Arc::clone(pair),
         // A stream's source port is never where the PBX listens.
         is_behind_nat: if flow.transport.is_reliable() {
             !via.names(flow.peer.ip())

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use trunkline_sip::auth::Secret;
 use trunkline_sip::auth::client::{Asking, Login as Answering, answer, challenge};
+use trunkline_sip::auth::{NonceKeys, Secret};
 use trunkline_sip::endpoint::{self, Received};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::Transport;
@@ -85,6 +85,10 @@ impl Scene {
                 org: ORG,
                 trunk,
                 secret: Arc::new(Secret::new(user, "us", "secret")),
+                pair: Arc::new(crate::directory::view::PeerLogin {
+                    user: user.into(),
+                    password: "secret".into(),
+                }),
                 expires_at: None,
             };
             (user.into(), login)
@@ -113,7 +117,13 @@ impl Scene {
                     contacts: 2,
                 }),
                 (
-                    Arc::new(Nonces::new([2; 32], Duration::from_secs(30))),
+                    Arc::new(Nonces::new(
+                        NonceKeys {
+                            node: [2; 32],
+                            deployment: [0; 32],
+                        },
+                        Duration::from_secs(30),
+                    )),
                     Arc::new(NonceWindow::new(Duration::from_secs(30), 1_000)),
                 ),
                 Arc::clone(&bindings),

@@ -94,17 +94,30 @@ fn referred() -> Vec<Case> {
             sends: &[(CALLER, "REFER", 0), (RUNTIME, "SIP/2.0 403", 1)],
         },
         Case {
-            name: "a challenge and glare come before the acceptance",
+            name: "glare comes before the acceptance",
             agent: Agent::One,
             asked: Some(AT_DESK),
             differs: |call| {
                 call.caller.talk.acts.clear();
-                let answers = [401, 491, 202].map(|status| (Duration::ZERO, status));
+                let answers = [491, 202].map(|status| (Duration::ZERO, status));
                 call.caller.talk.refers.answers = answers.to_vec();
             },
             record: "transferred 200 - platform",
             transfer: "refer completed -",
-            sends: &[(CALLER, "REFER", 3)],
+            sends: &[(CALLER, "REFER", 2)],
+        },
+        Case {
+            // It has proven no password by its INVITE, so it gets no digest.
+            name: "the PBX challenges the REFER, and was admitted by its address",
+            agent: Agent::One,
+            asked: Some(AT_DESK),
+            differs: |call| {
+                call.caller.talk.acts.clear();
+                call.caller.talk.refers.answers = vec![(Duration::ZERO, 401)];
+            },
+            record: "transferred 200 max_duration platform",
+            transfer: "bridge completed -",
+            sends: &[(CALLER, "REFER", 1), (DESK, "INVITE", 1)],
         },
         Case {
             name: "the PBX never answers the REFER",

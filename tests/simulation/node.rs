@@ -21,7 +21,7 @@ use trunkline::directory::view::{
 };
 use trunkline_routing as routing;
 use trunkline_routing::E164;
-use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces, Secret};
+use trunkline_sip::auth::{Algorithm, NonceKeys, NonceWindow, Nonces, Secret};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
@@ -98,7 +98,13 @@ impl Node {
     ) -> Self {
         let kept = Kept {
             minter: Minter::new(NodeNumber(7), [7; 16]),
-            nonces: Arc::new(Nonces::new([3; 32], NONCE_LIFETIME)),
+            nonces: Arc::new(Nonces::new(
+                NonceKeys {
+                    node: [3; 32],
+                    deployment: [0; 32],
+                },
+                NONCE_LIFETIME,
+            )),
             view: Arc::new(view(agent_limit)),
             config: Arc::new(config()),
             no_media,
@@ -480,6 +486,7 @@ fn view(agent_limit: Option<u32>) -> View {
         org,
         trunk,
         secret: Arc::new(Secret::new("trunk-user", REALM, "secret")),
+        pair: peer_login(),
         expires_at: None,
     };
     let trusted = "198.51.101.0/24".parse().expect("a network");
@@ -515,7 +522,6 @@ fn trunk_view(id: Uuid) -> TrunkView {
         id,
         krisp_enabled: false,
         username: "trunk-user".into(),
-        login: peer_login(),
         refer_to: ReferFormat::Sip,
         refer_host: None,
         refer_headers_in_uri: true,

@@ -1,7 +1,8 @@
 //! Nonces that need no memory until one is used: what they say is proved by their MAC (RFC 7616 §3.3, §5.4).
 //!
-//! 32 octets in URL-safe base64: milliseconds since the epoch (6), a tag of the issuer's choice (2), random bits (8) and
-//! the first half of an HMAC-SHA-256 over those.
+//! 32 octets in URL-safe base64: milliseconds since the epoch (6), a tag of the issuer's choice (2), random bits (4), the first 4
+//! octets of an HMAC-SHA-256 over those under a key that all nodes of a deployment share, and the first half of another over all of
+//! these under the node's own key. By the first, any node knows a nonce of the deployment; only its issuer accepts it.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::secret::Secret;
 use crate::entropy::Entropy;
 use crate::moment::Moment;
 
+const MARKED: usize = 12;
 const SIGNED: usize = 16;
 const OCTETS: usize = 32;
 const DIGITS: usize = 43;
@@ -22,12 +24,22 @@ const DIGITS: usize = 43;
 /// How long a nonce may be used unless configured otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(300);
 
-/// Issues nonces and knows its own again. One key a node, cloned to every shard.
+/// Issues nonces and knows its own again. Cloned to every shard.
 #[derive(Clone)]
 pub struct Nonces {
     keyed: Hmac<Sha256>,
+    shared: Hmac<Sha256>,
     lifetime: Duration,
     decoy: Secret,
+}
+
+/// What nonces are proved by.
+#[derive(Clone)]
+pub struct NonceKeys {
+    /// This node's alone: no other accepts its nonces.
+    pub node: [u8; 32],
+    /// Shared by all nodes: each knows the others' nonces.
+    pub deployment: [u8; 32],
 }
 
 /// What a nonce turned out to be.
@@ -46,12 +58,17 @@ pub enum NonceState {
 pub struct Nonce([u8; DIGITS]);
 
 impl Nonces {
-    /// Under that key; nonces are good for `lifetime`.
-    pub fn new(secret: [u8; 32], lifetime: Duration) -> Self {
-        let keyed = Hmac::new_from_slice(&secret).expect("HMAC takes a key of any length");
+    /// Under these keys; nonces are good for `lifetime`.
+    pub fn new(keys: NonceKeys, lifetime: Duration) -> Self {
+        let keyed = |key: &[u8; 32]| {
+            Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length")
+        };
+        let NonceKeys { node, deployment } = keys;
+        let (keyed, shared) = (keyed(&node), keyed(&deployment));
         Self {
             decoy: Secret::decoy(&key_of_decoy(&keyed)),
             keyed,
+            shared,
             lifetime,
         }
     }
@@ -66,7 +83,9 @@ impl Nonces {
         let mut octets = [0; OCTETS];
         octets[..6].copy_from_slice(&now.as_millis().to_be_bytes()[2..]);
         octets[6..8].copy_from_slice(&tag.to_be_bytes());
-        octets[8..SIGNED].copy_from_slice(&entropy.bits64().to_be_bytes());
+        octets[8..MARKED].copy_from_slice(&entropy.bits64().to_be_bytes()[..4]);
+        let mark = self.mark(&octets[..MARKED]).finalize().into_bytes();
+        octets[MARKED..SIGNED].copy_from_slice(&mark[..SIGNED - MARKED]);
         let mac = self.mac(&octets[..SIGNED]).finalize().into_bytes();
         octets[SIGNED..].copy_from_slice(&mac[..OCTETS - SIGNED]);
         let mut digits = [0; DIGITS];
@@ -92,6 +111,19 @@ impl Nonces {
         } else {
             NonceState::Stale
         }
+    }
+
+    /// Whether a node of this deployment has issued it, however long ago.
+    pub fn is_of_deployment(&self, nonce: &[u8]) -> bool {
+        Issued::read(nonce).is_some_and(|read| {
+            self.mark(&read.octets[..MARKED])
+                .verify_truncated_left(&read.octets[MARKED..SIGNED])
+                .is_ok()
+        })
+    }
+
+    fn mark(&self, marked: &[u8]) -> Hmac<Sha256> {
+        self.shared.clone().chain_update(marked)
     }
 
     fn mac(&self, signed: &[u8]) -> Hmac<Sha256> {
@@ -163,6 +195,12 @@ impl fmt::Debug for Nonce {
     }
 }
 
+impl fmt::Debug for NonceKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NonceKeys").finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Nonces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Nonces")
@@ -180,7 +218,13 @@ mod tests {
     const NOW: Moment = Moment::from_secs(1_790_000_000);
 
     fn nonces(key: u8) -> Nonces {
-        Nonces::new([key; 32], LIFETIME)
+        Nonces::new(
+            NonceKeys {
+                node: [key; 32],
+                deployment: [9; 32],
+            },
+            LIFETIME,
+        )
     }
 
     #[test]
@@ -206,6 +250,19 @@ mod tests {
         ] {
             assert_eq!(nonces(checker).check(nonce.as_bytes(), at), state, "{name}");
         }
+    }
+
+    #[test]
+    fn every_node_of_a_deployment_knows_a_nonce() {
+        let nonce = nonces(1).issue(7, &mut Entropy::from_seed([1; 32]), NOW);
+        assert!(nonces(1).is_of_deployment(nonce.as_bytes()));
+        assert!(nonces(2).is_of_deployment(nonce.as_bytes()));
+        let keys = NonceKeys {
+            node: [1; 32],
+            deployment: [8; 32],
+        };
+        assert!(!Nonces::new(keys, LIFETIME).is_of_deployment(nonce.as_bytes()));
+        assert!(!nonces(1).is_of_deployment(b"made up"));
     }
 
     #[test]

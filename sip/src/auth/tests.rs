@@ -33,7 +33,13 @@ struct Server {
 impl Server {
     fn new() -> Self {
         Self {
-            nonces: Nonces::new([7; 32], LIFETIME),
+            nonces: Nonces::new(
+                NonceKeys {
+                    node: [7; 32],
+                    deployment: [0; 32],
+                },
+                LIFETIME,
+            ),
             window: NonceWindow::new(LIFETIME, 1000),
             algorithms: Algorithm::ALL.into(),
             allow_rfc2069: false,
@@ -239,7 +245,13 @@ fn an_old_or_foreign_nonce_is_stale_to_who_knows_the_password_alone() {
         server.judge(wrong.as_bytes(), late),
         Some(Verdict::Wrong(Part::Password))
     );
-    server.nonces = Nonces::new([8; 32], LIFETIME);
+    server.nonces = Nonces::new(
+        NonceKeys {
+            node: [8; 32],
+            deployment: [0; 32],
+        },
+        LIFETIME,
+    );
     assert_eq!(server.judge(right.as_bytes(), NOW), Some(Verdict::Stale));
     assert!(server.window.is_empty());
     assert!(

@@ -195,7 +195,7 @@ impl Used {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::nonce::{LIFETIME, Nonce, Nonces};
+    use super::super::nonce::{LIFETIME, Nonce, NonceKeys, Nonces};
     use super::*;
     use crate::entropy::Entropy;
 
@@ -205,7 +205,16 @@ mod tests {
 
     impl Issuer {
         fn new() -> Self {
-            Self(Nonces::new([1; 32], LIFETIME), Entropy::from_seed([2; 32]))
+            Self(
+                Nonces::new(
+                    NonceKeys {
+                        node: [1; 32],
+                        deployment: [0; 32],
+                    },
+                    LIFETIME,
+                ),
+                Entropy::from_seed([2; 32]),
+            )
         }
 
         fn issue(&mut self, at: Moment) -> Nonce {

@@ -200,6 +200,11 @@ impl Dialog {
         !self.part(ROUTES).is_empty()
     }
 
+    /// The URIs of the route set, in the order that requests of ours take them.
+    pub fn routes(&self) -> impl Iterator<Item = &[u8]> {
+        route_set::uris(self.part(ROUTES))
+    }
+
     /// The peer's Contact.
     pub fn remote_target(&self) -> &[u8] {
         self.part(TARGET)

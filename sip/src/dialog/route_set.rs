@@ -40,6 +40,12 @@ pub(super) fn first(routes: &[u8]) -> Option<&[u8]> {
     Some(&behind[..memchr::memchr(b'>', behind)?])
 }
 
+/// The URIs of all routes, in their order.
+pub(super) fn uris(routes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let elements = text::elements(routes);
+    elements.filter_map(|element| Some(NameAddr::parse(element).ok()?.uri))
+}
+
 /// Whether a route is a strict one, which wants to be the Request-URI (RFC 2543).
 pub(super) fn is_strict(route: &[u8]) -> bool {
     Uri::parse(route).is_ok_and(|uri| !uri.is_loose())

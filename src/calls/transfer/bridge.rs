@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -26,6 +25,7 @@ use crate::address::NamedBy;
 use crate::calls::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
 use crate::calls::callee::Callee;
 use crate::calls::context::Cx;
+use crate::calls::credentials::LegCredentials;
 use crate::calls::dial::{Answered, Dial, Errand};
 use crate::calls::effect::Effect;
 use crate::calls::hangup::{Farewell, bye_alone};
@@ -34,9 +34,7 @@ use crate::calls::limits::{Claim, Full, Permit};
 use crate::calls::refusal::Reason;
 use crate::calls::target::{self, Place, Target};
 use crate::calls::unanswered::{Failure, UNREACHABLE};
-use crate::directory::view::{
-    Destination, OrgView, PeerLogin, TransferTarget, TrunkView, Via, WayOut,
-};
+use crate::directory::view::{Destination, OrgView, TransferTarget, TrunkView, Via, WayOut};
 
 /// How long a destination may ring.
 const RINGING: Duration = Duration::from_secs(45);
@@ -134,7 +132,7 @@ impl Call {
         let way = org.ways_out.get(&self.agent).map(|way| &**way);
         let mut fallback = match &destination.target {
             TransferTarget::Sip(uri) => {
-                let (callee, leaves_by) = self.to_uri(uri, org, way)?;
+                let (callee, leaves_by) = self.to_uri(uri, way)?;
                 Fallback::new(callee, leaves_by)
             }
             TransferTarget::Phone(number) => self.to_number(cx, *number, destination.via, org)?,
@@ -201,7 +199,7 @@ impl Call {
 
     /// A SIP URI. One at the PBX that called goes back by the way that it has proven, as the caller; one at the agent's outbound trunk is a
     /// call of that trunk. Any other host is called as the caller, without credentials.
-    fn to_uri(&self, uri: &str, org: &OrgView, way: Option<&WayOut>) -> Option<(Callee, Leaves)> {
+    fn to_uri(&self, uri: &str, way: Option<&WayOut>) -> Option<(Callee, Leaves)> {
         // The URI's headers are for the REFER.
         let parsed = Uri::parse(uri.as_bytes()).ok()?;
         let end = match parsed.headers.len() {
@@ -220,8 +218,7 @@ impl Call {
                 by: Some(flow),
                 named: NamedBy::Tenant,
             });
-            let callee = self.callee_as_caller(place, uri, host, self.pbx_login(org));
-            return Some((callee, Leaves::Pbx));
+            return Some((self.callee_at_pbx(place, uri, host), Leaves::Pbx));
         }
         let port = parsed.port_or_default();
         let is_trunks = |way: &&WayOut| {
@@ -234,12 +231,17 @@ impl Call {
                 from_user: way.caller_number.as_str().into(),
                 from_host: way.from_host.clone(),
                 asserts: way.p_asserted_identity,
-                login: way.login.clone(),
-                ..self.callee_as_caller(place, uri, host, None)
+                credentials: way
+                    .login
+                    .clone()
+                    .map(LegCredentials::of_trunk)
+                    .into_iter()
+                    .collect(),
+                ..self.callee_as_caller(place, uri, host)
             };
             return Some((callee, Leaves::Trunk(TrunkBounds::of(way, false))));
         }
-        let callee = self.callee_as_caller(place, uri, host, None);
+        let callee = self.callee_as_caller(place, uri, host);
         Some((callee, Leaves::Elsewhere))
     }
 
@@ -277,22 +279,23 @@ impl Call {
             named: NamedBy::Tenant,
         });
         let host = target::host_of(to.as_bytes())?;
-        Some(self.callee_as_caller(place, &to, host, self.pbx_login(org)))
+        Some(self.callee_at_pbx(place, &to, host))
     }
 
-    fn pbx_login(&self, org: &OrgView) -> Option<Arc<PeerLogin>> {
-        let trunk = org.trunk.as_ref().filter(|_| self.outbound.is_none());
-        trunk.map(|trunk| Arc::clone(&trunk.login))
+    /// The PBX that called: it is answered with the pair that it has proven itself by.
+    fn callee_at_pbx(&self, place: Place, to: &str, host: String) -> Callee {
+        let proven = self.caller.credentials.as_deref().cloned();
+        Callee {
+            credentials: proven
+                .filter(|_| self.outbound.is_none())
+                .into_iter()
+                .collect(),
+            ..self.callee_as_caller(place, to, host)
+        }
     }
 
     /// Whoever is called sees who is calling.
-    fn callee_as_caller(
-        &self,
-        place: Place,
-        to: &str,
-        host: String,
-        login: Option<Arc<PeerLogin>>,
-    ) -> Callee {
+    fn callee_as_caller(&self, place: Place, to: &str, host: String) -> Callee {
         let user = self
             .caller
             .dialogs
@@ -307,7 +310,7 @@ impl Call {
             from_user: user.unwrap_or("anonymous").into(),
             from_host: None,
             asserts: false,
-            login,
+            credentials: SmallVec::new(),
             lines: Box::default(),
             leads_back: false,
         }

@@ -17,7 +17,6 @@ pub mod record;
 mod refer;
 mod runtime;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -35,7 +34,7 @@ use super::proofs::Proofs;
 use super::record::{Ended, Fact};
 use super::refusal::Reason;
 use super::{CallKey, Calls};
-use crate::directory::view::{Destination, OrgView, PeerLogin, View};
+use crate::directory::view::{Destination, OrgView, View};
 pub(crate) use bridge::Bridged;
 use plan::Plan;
 pub use plan::{WayReason, way_in_force};
@@ -135,8 +134,6 @@ pub(crate) struct Transfer {
     offered: Box<[u8]>,
     /// What the leg of a destination that is being called is counted against.
     permit: Option<Permit>,
-    /// What a PBX that challenges the REFER is answered with.
-    login: Option<Arc<PeerLogin>>,
     /// What the PBX said last of the destination.
     heard: u16,
     /// REFERs sent.
@@ -276,10 +273,6 @@ impl Call {
         };
         let prefix = &cx.core.config.header_prefix;
         let refer_to = self.refer_to(&destination.target, replaces, org, prefix);
-        let login = match self.way_out(org) {
-            Some(way) => way.login.clone(),
-            None => org.trunk.as_ref().map(|trunk| Arc::clone(&trunk.login)),
-        };
         let referred = self.transfer.as_deref().map_or(0, |before| before.referred);
         self.drop_transfer(cx);
         self.transfer = Some(Box::new(Transfer {
@@ -293,7 +286,6 @@ impl Call {
             trunk: self.trunk_asked(org),
             offered: Box::default(),
             permit: None,
-            login,
             heard: 100,
             sent: 0,
             cseq: 0,

@@ -59,7 +59,7 @@ impl Calls {
         match endpoint.accept(message, flow, owner_of(key), now) {
             Ok(server) => {
                 self.with(key, endpoint, now, |call, cx| {
-                    call.on_successor(cx, Side::Agent, server, flow, message);
+                    call.on_successor(cx, (Side::Agent, None), server, flow, message);
                 });
             }
             Err(_) => self.core.stateless(endpoint, message, flow, 503, |_| {}),
@@ -110,7 +110,7 @@ impl Call {
             from_user: "trunkline".into(),
             from_host: None,
             asserts: false,
-            login: None,
+            credentials: SmallVec::new(),
             lines: lines.into(),
             leads_back: true,
         };

@@ -12,6 +12,7 @@ use super::Wait;
 use super::record::State;
 use crate::calls::call::{Call, OURS, Pending, Purpose, Side};
 use crate::calls::context::Cx;
+use crate::calls::credentials::Stage;
 use crate::calls::proofs::Proofs;
 use crate::calls::refusal::Reason;
 use crate::directory::view::{OrgView, ReferFormat, TransferTarget, WayOut};
@@ -99,11 +100,19 @@ impl Call {
 
     /// Asks the PBX; with the answers to its challenges, if it has made any.
     pub(super) fn send_refer(&mut self, cx: &mut Cx<'_>) {
+        let Some(fork) = self.caller.dialogs.first().map(|held| held.fork) else {
+            return;
+        };
+        // By now the peer may be at another address.
+        let destination = self.next_hop(cx, Side::Caller, fork);
         let (Some(transfer), Some(held)) = (self.transfer.as_deref(), self.caller.dialogs.first())
         else {
             return;
         };
-        let fork = held.fork;
+        let credentials = self.caller.credentials.as_ref().zip(destination);
+        let proves = credentials.is_some_and(|(held, destination)| {
+            held.lead_home(&self.caller.dialogs[0].dialog, destination)
+        });
         let prefix = &cx.core.config.header_prefix;
         let mut lines = Vec::new();
         let mut head = Head::new(&mut lines);
@@ -112,7 +121,9 @@ impl Call {
         for (name, id) in self.context() {
             head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
         }
-        transfer.proofs.lines(&mut head);
+        if proves {
+            transfer.proofs.lines(&mut head);
+        }
         let sent = transfer.sent < MOST_REFERS
             && self.send_on_leg(
                 cx,
@@ -223,14 +234,16 @@ impl Call {
         self.tell_transfer(cx);
     }
 
-    /// Whether a challenge can be answered, by the trunk's user name and password.
+    /// Whether a challenge is answered, by the credentials of the leg.
     fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
-        let random = cx.endpoint.entropy().bits128();
-        let Some(transfer) = self.transfer.as_deref_mut() else {
-            return false;
-        };
+        let destination = self.next_hop(cx, Side::Caller, pending.fork);
         let dialog = self.caller.dialog_ref(pending.fork);
-        let (Some(login), Some(dialog)) = (transfer.login.clone(), dialog) else {
+        let (Some(transfer), Some(credentials), Some(dialog), Some(destination)) = (
+            self.transfer.as_deref_mut(),
+            &self.caller.credentials,
+            dialog,
+            destination,
+        ) else {
             return false;
         };
         let asking = Asking {
@@ -238,7 +251,8 @@ impl Call {
             uri: dialog.request_uri(),
             body: b"",
         };
-        transfer.proofs.answer(message, &asking, &login, random)
+        let at = (Stage::InDialog(dialog), destination);
+        credentials.answer(cx, &mut transfer.proofs, message, &asking, at)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use trunkline_sip::auth::{
-    Algorithm, NonceWindow, Nonces, Policy, Secret, Verdict, credentials, verify,
+    Algorithm, NonceKeys, NonceWindow, Nonces, Policy, Secret, Verdict, credentials, verify,
 };
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
@@ -67,7 +67,13 @@ impl Carrier {
         };
         let mut desk = Desk {
             secret: Secret::new(user, REALM, password),
-            nonces: Nonces::new([3; 32], Duration::from_secs(60)),
+            nonces: Nonces::new(
+                NonceKeys {
+                    node: [3; 32],
+                    deployment: [0; 32],
+                },
+                Duration::from_secs(60),
+            ),
             window: NonceWindow::new(Duration::from_secs(60), 1_000),
             entropy: Entropy::from_seed([4; 32]),
         };
