@@ -36,6 +36,10 @@ bench-quick: build
 bench-self: build
     target/release/trunkline-bench loopback --seconds 5
 
+# A directory of 1,000, 10,000 and 100,000 orgs with ten numbers each: time to ready, lag of a change, CPU per change
+bench-directory *args: build
+    target/release/trunkline-bench directory --daemon {{daemon}} {{args}}
+
 # An hour at 500 calls/s with 20 s of talk
 soak minutes="60": build
     target/release/trunkline-bench calls --daemon {{daemon}} --rate 500 --talk-ms 20000 --seconds $(({{minutes}} * 60))

@@ -1,4 +1,4 @@
-//! A GET and a POST: what a load generator needs of HTTP. HTTP/1.0, so that the answer ends with the connection.
+//! A GET, a POST and a PATCH: what a load generator needs of HTTP. HTTP/1.0, so that the answer ends with the connection.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,12 +19,32 @@ pub fn get(server: SocketAddr, path: &str, bearer: Option<&str>) -> io::Result<(
 
 /// Status and body of a JSON body that is posted under a key.
 pub fn post(server: SocketAddr, path: &str, bearer: &str, body: &str) -> io::Result<(u16, String)> {
+    send("POST", server, path, bearer, body)
+}
+
+/// Status and body of a change under a key.
+pub fn patch(
+    server: SocketAddr,
+    path: &str,
+    bearer: &str,
+    body: &str,
+) -> io::Result<(u16, String)> {
+    send("PATCH", server, path, bearer, body)
+}
+
+fn send(
+    method: &str,
+    server: SocketAddr,
+    path: &str,
+    bearer: &str,
+    body: &str,
+) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let length = body.len();
     write!(
         stream,
-        "POST {path} HTTP/1.0\r\nHost: {server}\r\nAuthorization: Bearer {bearer}\r\nContent-Type: application/json\r\n\
+        "{method} {path} HTTP/1.0\r\nHost: {server}\r\nAuthorization: Bearer {bearer}\r\nContent-Type: application/json\r\n\
          Content-Length: {length}\r\n\r\n{body}"
     )?;
     let mut answer = String::new();

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use trunkline_bench::awake::Awake;
-use trunkline_bench::modes::{self, Fault, Fleet, Load, Phase, Scale, Setting};
+use trunkline_bench::modes::{self, Fault, Fleet, Load, Phase, Scale, Setting, Size};
 use trunkline_bench::report::Report;
 use trunkline_bench::seed::Rows;
 
@@ -138,6 +138,21 @@ enum Run {
         /// Seconds of each request.
         #[arg(long, default_value_t = 10)]
         seconds: u64,
+    },
+    /// A large directory: time to ready, and the lag and the CPU of a change.
+    Directory {
+        /// Orgs, one size after the other.
+        #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000", value_parser = clap::value_parser!(u32).range(1..=200_000))]
+        orgs: Vec<u32>,
+        /// Numbers of each org.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=100))]
+        numbers: u32,
+        /// Agents of the org that is changed.
+        #[arg(long, default_value_t = 0)]
+        agents: u32,
+        /// Changes of each size.
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+        changes: u32,
     },
     /// The generator against itself: how much load there can be.
     Loopback {
@@ -286,8 +301,24 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
                 contacts,
                 handoffs,
                 agents,
+                numbers: 0,
             };
             tell(modes::api(&setting, Scale { rows, seconds })?)
+        }
+        Run::Directory {
+            orgs,
+            numbers,
+            agents,
+            changes,
+        } => {
+            let sizes = orgs.into_iter().map(|orgs| Size {
+                orgs,
+                numbers,
+                agents,
+                changes,
+            });
+            let reports = sizes.map(|size| modes::directory(&setting, size));
+            tell_each(reports.collect::<Result<_, _>>()?, &tell)
         }
         Run::Loopback {
             rate,

@@ -17,6 +17,8 @@ pub struct Rows {
     pub handoffs: u32,
     /// Agents of the org that is there, beside its own.
     pub agents: u32,
+    /// Verified numbers over the other orgs, each held by an agent.
+    pub numbers: u32,
 }
 
 /// Why the database can't be filled.
@@ -46,6 +48,7 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
         contacts,
         handoffs,
         agents,
+        numbers,
     } = rows;
     let mut writing = database.begin().await?;
     let own = writing.fetch_one("SELECT id, created_at FROM orgs").await?;
@@ -93,6 +96,17 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
              SELECT randomblob(16), ranked.id, 'Agent ' || i, 'outbound', 'en', 'Hello, this is agent ' || i, 1, '[]', 1, {now} + i, {now} + i
              FROM numbered JOIN ranked ON ranked.rank = 0 WHERE {agents} > 0",
             numbered(agents)
+        ),
+        // An agent for each other org, under the org's own id.
+        format!(
+            "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, action_ids, enabled, created_at, updated_at)
+             SELECT id, id, 'Agent', 'inbound', 'en', 'Hello', 1, '[]', 1, {now}, {now} FROM ranked WHERE rank > 0 AND {numbers} > 0"
+        ),
+        format!(
+            "INSERT INTO numbers (id, org_id, number, verified_at, agent_id, created_at) {}
+             SELECT randomblob(16), ranked.id, printf('+9%011d', i), {now}, ranked.id, {now}
+             FROM numbered JOIN ranked ON ranked.rank = 1 + i % {orgs} WHERE {numbers} > 0",
+            numbered(numbers)
         ),
     ];
     for statement in statements {

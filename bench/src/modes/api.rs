@@ -31,6 +31,7 @@ const SMALL: Rows = Rows {
     contacts: 100,
     handoffs: 1_000,
     agents: 0,
+    numbers: 0,
 };
 /// Of bare axum's answers a second: what a point read and a list of 50 have to reach.
 const READ_SHARE: f64 = 0.4;
@@ -54,6 +55,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
         contacts,
         handoffs,
         agents,
+        ..
     } = scale.rows;
     let mut report = Report::new(format!(
         "API: {orgs} orgs, {contacts} contacts, {handoffs} handoffs, {agents} agents; {} s each",

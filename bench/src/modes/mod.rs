@@ -2,6 +2,7 @@
 
 mod api;
 mod calls;
+mod directory;
 mod hold;
 mod leftover;
 mod loopback;
@@ -27,6 +28,7 @@ use crate::tally::Tally;
 
 pub use api::{Scale, api};
 pub use calls::{Load, calls};
+pub use directory::{Size, directory};
 pub use hold::{Phase, hold};
 pub use loopback::loopback;
 pub use options::options;
