@@ -181,6 +181,7 @@ fn remove(uses: &DashMap<Uuid, Moment>, written: &[(Uuid, Moment)]) {
 
 /// Forgets keys as the change feed reports them, for as long as the API serves, and reads those that sign when another has come.
 pub(super) async fn follow(api: Api) {
+    let follower = api.store().feed().follower();
     let mut signal = api.store().feed().follow().await;
     let (mut seq, mut keys) = (None, SigningKeys::Unread);
     loop {
@@ -202,8 +203,14 @@ pub(super) async fn follow(api: Api) {
                         api.credentials().forget(change);
                     }
                     seq = Some(changes.seq);
+                    if changes.more {
+                        continue;
+                    }
                 }
             }
+        }
+        if let Some(seq) = seq {
+            follower.applied(seq);
         }
         keys.catch_up(api.store()).await;
         signal.wait().await;

@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use trunkline_sip::auth::Secret;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Defaults;
 use super::destinations::Destination;
+use super::entry::Entry;
 use super::settings::Runtime;
 use super::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
 use crate::address::{AddressPolicy, is_near_network};
@@ -17,8 +17,10 @@ use crate::store::{
     self, AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store,
 };
 
-/// Beyond so many touched orgs, everything is read anew.
+/// Up to so many touched orgs are read one by one in any case.
 const ONE_BY_ONE: usize = 100;
+/// Beyond one org in so many, everything is read anew.
+const SHARE: usize = 8;
 
 /// Everything read so far.
 #[derive(Debug)]
@@ -26,18 +28,19 @@ pub(super) struct Book {
     defaults: Defaults,
     default_runtime: Arc<Runtime>,
     entries: HashMap<Uuid, Entry>,
+    view: View,
     seq: i64,
 }
 
-/// What one org adds to the view.
-#[derive(Debug)]
-struct Entry {
-    org: Arc<OrgView>,
-    logins: Vec<(Box<str>, Login)>,
-    dedicated: Vec<IpNet>,
-    allowed: Vec<IpNet>,
-    allowed_near: Vec<IpNet>,
-    operators: Vec<IpNet>,
+/// How far a turn has come.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Progress {
+    /// Nothing has changed that the view shows.
+    Nothing,
+    /// What there was has been read.
+    All,
+    /// More waits than is read in one turn.
+    Some,
 }
 
 impl Book {
@@ -48,28 +51,40 @@ impl Book {
             defaults,
             default_runtime,
             entries: HashMap::new(),
+            view: View::default(),
             seq: 0,
         };
         book.read_all(store).await?;
         Ok(book)
     }
 
-    /// Reads what has changed; says whether anything did. After a fault it is as before, and may be tried again.
-    pub(super) async fn catch_up(&mut self, store: &Store) -> Result<bool, store::Error> {
+    /// Reads what has changed; says whether anything did, and whether more waits. After a fault it is as before, and may be tried again.
+    pub(super) async fn catch_up(&mut self, store: &Store) -> Result<Progress, store::Error> {
         let changes = store.feed().since(self.seq).await?;
         let orgs: HashSet<Uuid> = changes.changes.iter().filter_map(touched).collect();
-        if changes.missed || orgs.len() > ONE_BY_ONE {
+        if changes.missed || orgs.len() > ONE_BY_ONE.max(self.entries.len() / SHARE) {
             self.read_all(store).await?;
-            return Ok(true);
+            return Ok(Progress::All);
         }
         for org in &orgs {
-            match store.rows_of(Some(*org)).await?.pop() {
-                Some(rows) => drop(self.entries.insert(*org, self.entry(&rows))),
-                None => drop(self.entries.remove(org)),
-            }
+            let rows = store.rows_of(Some(*org)).await?.pop();
+            let entry = rows.map(|rows| self.entry(&rows));
+            self.replace(*org, entry);
         }
         self.seq = changes.seq;
-        Ok(!orgs.is_empty())
+        Ok(match (changes.more, orgs.is_empty()) {
+            (true, _) => Progress::Some,
+            (false, false) => Progress::All,
+            (false, true) => Progress::Nothing,
+        })
+    }
+
+    fn replace(&mut self, org: Uuid, entry: Option<Entry>) {
+        let before = self.entries.remove(&org);
+        self.view.replace(org, before.as_ref(), entry.as_ref());
+        if let Some(entry) = entry {
+            self.entries.insert(org, entry);
+        }
     }
 
     /// The number is read before the rows: what changes in between is read twice rather than never.
@@ -79,10 +94,11 @@ impl Book {
         if self.seq == 0 {
             report_sources(&rows, &self.defaults.addresses);
         }
-        self.entries = rows
-            .iter()
-            .map(|rows| (rows.org.id, self.entry(rows)))
-            .collect();
+        (self.entries, self.view) = (HashMap::with_capacity(rows.len()), View::default());
+        for rows in rows {
+            let entry = self.entry(&rows);
+            self.replace(rows.org.id, Some(entry));
+        }
         self.seq = seq;
         Ok(())
     }
@@ -94,27 +110,7 @@ impl Book {
 
     /// The view of it all.
     pub(super) fn view(&self) -> View {
-        let all = |networks: fn(&Entry) -> &[IpNet]| {
-            self.entries.iter().flat_map(move |(org, entry)| {
-                networks(entry).iter().map(|network| (*network, *org))
-            })
-        };
-        View {
-            orgs: self
-                .entries
-                .iter()
-                .map(|(id, entry)| (*id, Arc::clone(&entry.org)))
-                .collect(),
-            by_username: self
-                .entries
-                .values()
-                .flat_map(|entry| entry.logins.iter().cloned())
-                .collect(),
-            dedicated: all(|entry| &entry.dedicated).collect(),
-            allowed: all(|entry| &entry.allowed).collect(),
-            allowed_near: all(|entry| &entry.allowed_near).collect(),
-            operators: all(|entry| &entry.operators).collect(),
-        }
+        self.view.clone()
     }
 
     fn entry(&self, rows: &OrgRows) -> Entry {
@@ -161,7 +157,7 @@ impl Book {
             .collect()
     }
 
-    fn logins(&self, rows: &OrgRows, trunk: &InboundTrunk) -> Vec<(Box<str>, Login)> {
+    fn logins(&self, rows: &OrgRows, trunk: &InboundTrunk) -> Vec<(Arc<str>, Login)> {
         let login = |username: &str, password: &Password, expires_at: Option<Moment>| {
             let secret = Arc::new(Secret::new(
                 username,

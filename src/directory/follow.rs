@@ -7,7 +7,7 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 
 use super::Directory;
-use super::book::Book;
+use super::book::{Book, Progress};
 use crate::store::Store;
 use crate::store::feed::Signal;
 
@@ -23,17 +23,22 @@ pub(super) async fn follow(
     clock: fn() -> Moment,
 ) {
     let mut pruned = clock();
+    let mut more = false;
     loop {
-        signal.wait().await;
+        if !std::mem::take(&mut more) {
+            signal.wait().await;
+        }
         let Some(directory) = directory.upgrade() else {
             return;
         };
         match book.catch_up(&store).await {
-            Ok(changed) => {
-                if changed {
+            Ok(progress) => {
+                if progress != Progress::Nothing {
                     directory.view.store(Arc::new(book.view()));
                 }
-                directory.read.send_replace(book.seq());
+                more = progress == Progress::Some;
+                // Those who have written go on: what shards load from now on has their change.
+                directory.follower.applied(book.seq());
                 if !directory.current.swap(true, Ordering::Relaxed) {
                     tracing::info!("the directory follows the database again");
                 }

@@ -1,22 +1,26 @@
 //! The live, in-memory view of every org that routing and digest read, following the change feed.
 //!
-//! Shards read it without a lock; an edit anywhere is seen within a second. While the database is away the view stays as it was.
+//! Shards read it without a lock. An edit made by this process is in the view before the store says that it is done; one made
+//! anywhere else is seen within a second. While the database is away the view stays as it was.
 
 pub(crate) mod blame;
 mod book;
 pub mod destinations;
+mod entry;
 mod follow;
+pub mod persistent;
 pub mod settings;
+pub mod sources;
 pub mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 
 use crate::address::AddressPolicy;
+use crate::store::feed::Follower;
 use crate::store::{self, Store};
 use book::Book;
 use settings::Runtime;
@@ -38,8 +42,8 @@ pub struct Defaults {
 pub struct Directory {
     view: ArcSwap<View>,
     current: AtomicBool,
-    /// The change that the view has come to.
-    read: watch::Sender<i64>,
+    /// The change that the view has come to; who writes waits for it.
+    follower: Follower,
 }
 
 impl Directory {
@@ -53,11 +57,13 @@ impl Directory {
         clock: fn() -> Moment,
     ) -> Result<Arc<Self>, store::Error> {
         let signal = store.feed().follow().await;
+        let follower = store.feed().follower();
         let book = Book::read(&store, defaults).await?;
+        follower.applied(book.seq());
         let directory = Arc::new(Self {
             view: ArcSwap::from_pointee(book.view()),
             current: AtomicBool::new(true),
-            read: watch::Sender::new(book.seq()),
+            follower,
         });
         tokio::spawn(follow::follow(
             store,
@@ -76,9 +82,7 @@ impl Directory {
 
     /// Waits until the view shows the change of this number, and with it all before.
     pub async fn reaches(&self, seq: i64) {
-        let mut read = self.read.subscribe();
-        // The sender lives as long as the directory does.
-        let _ = read.wait_for(|read| *read >= seq).await;
+        self.follower.reaches(seq).await;
     }
 
     /// Whether the change feed could be read when it was looked at last.

@@ -1,30 +1,38 @@
-//! What routing and digest know of every org: a plain value, replaced as a whole when something changes.
+//! What routing and digest know of every org: a plain value, of which a changed one is made when something changes.
 //!
-//! Pure: no database, no clock, no sockets. An INVITE is judged from here alone.
+//! Pure: no database, no clock, no sockets. An INVITE is judged from here alone. A clone shares all it can with its origin, so
+//! the cost of a change is that of the org that has changed.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use smallvec::SmallVec;
-use trunkline_routing::E164;
+use trunkline_routing::{Country, E164};
 use trunkline_sip::auth::Secret;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 pub use super::destinations::Destination;
+pub use super::persistent::PersistentMap;
 pub use super::settings::{ReferFormat, Runtime, TransferTarget, TransferWay, Via};
-use crate::address::{NamedBy, canonical, is_near};
+pub use super::sources::Sources;
+use crate::address::{NamedBy, is_near};
 
-/// Every org, by id, by trunk user name and by source address.
+/// Every org, by id, by trunk user name, by number and by source address.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// By id.
-    pub orgs: HashMap<Uuid, Arc<OrgView>>,
+    pub orgs: PersistentMap<Uuid, Arc<OrgView>>,
     /// Trunk credentials by digest user name; the old pair of a rotated trunk is listed until it expires.
-    pub by_username: HashMap<Box<str>, Login>,
+    pub by_username: PersistentMap<Arc<str>, Login>,
+    /// The org of each verified number.
+    pub by_number: PersistentMap<E164, Uuid>,
+    /// The countries that trunks read numbers in, with the count of these trunks.
+    pub countries: PersistentMap<Country, usize>,
+    /// The orgs with an outbound trunk that is to be registered with its carrier.
+    pub registering: PersistentMap<Uuid, ()>,
     /// Networks that the operator has dedicated to one org.
     pub dedicated: Sources,
     /// `allowed_addresses` of the trunks; a carrier's network may stand for many orgs.
@@ -198,62 +206,10 @@ impl View {
     }
 }
 
-/// Networks and the orgs they stand for. A look-up costs one hash per prefix length in use, however many networks there are.
-#[derive(Clone, Debug, Default)]
-pub struct Sources {
-    networks: HashMap<IpNet, SmallVec<[Uuid; 1]>>,
-    /// The prefix lengths in use, longest first.
-    v4_lengths: SmallVec<[u8; 8]>,
-    v6_lengths: SmallVec<[u8; 8]>,
-}
-
-impl Sources {
-    /// Adds a network of `org`; twice is once.
-    pub fn insert(&mut self, network: IpNet, org: Uuid) {
-        let network = canonical(network);
-        let lengths = match network {
-            IpNet::V4(_) => &mut self.v4_lengths,
-            IpNet::V6(_) => &mut self.v6_lengths,
-        };
-        if let Err(place) = lengths.binary_search_by(|held| network.prefix_len().cmp(held)) {
-            lengths.insert(place, network.prefix_len());
-        }
-        let orgs = self.networks.entry(network).or_default();
-        if !orgs.contains(&org) {
-            orgs.push(org);
-        }
-    }
-
-    /// The orgs whose networks hold `address`, narrowest network first; one org may come twice.
-    pub fn matches(&self, address: IpAddr) -> impl Iterator<Item = Uuid> {
-        let address = address.to_canonical();
-        let lengths = match address {
-            IpAddr::V4(_) => &self.v4_lengths,
-            IpAddr::V6(_) => &self.v6_lengths,
-        };
-        lengths
-            .iter()
-            .filter_map(move |length| {
-                self.networks
-                    .get(&IpNet::new(address, *length).ok()?.trunc())
-            })
-            .flatten()
-            .copied()
-    }
-}
-
-impl FromIterator<(IpNet, Uuid)> for Sources {
-    fn from_iter<T: IntoIterator<Item = (IpNet, Uuid)>>(networks: T) -> Self {
-        let mut sources = Self::default();
-        for (network, org) in networks {
-            sources.insert(network, org);
-        }
-        sources
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use ipnet::IpNet;
+
     use super::*;
 
     fn org(number: u128) -> Uuid {
@@ -261,9 +217,10 @@ mod tests {
     }
 
     fn sources(networks: &[(&str, u128)]) -> Sources {
+        let parse = |network: &str| network.parse::<IpNet>().expect("a network");
+        let networks = networks.iter();
         networks
-            .iter()
-            .map(|(network, id)| (network.parse().expect("a network"), org(*id)))
+            .map(|(network, id)| (parse(network), org(*id)))
             .collect()
     }
 

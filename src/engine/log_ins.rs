@@ -1,7 +1,7 @@
 //! Writes down whose log-in failed: the org that it belongs to is told, nobody else.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,20 +164,18 @@ async fn of_unproven(
 
 /// The org whose number it is as its trunk's country dials it, and the number; of nobody where that is true of several.
 fn national(view: &View, digits: &str) -> Option<(Uuid, E164)> {
-    let mut by_country: HashMap<Country, Vec<E164>> = HashMap::new();
-    let mut found = None;
-    for (id, org) in &view.orgs {
-        let Some(country) = org.routing.country() else {
-            continue;
-        };
-        let readings = by_country
-            .entry(country)
-            .or_insert_with(|| readings(digits, country));
-        let held = readings.iter().find(|number| org.routing.holds(number));
-        if let Some(number) = held
-            && found.replace((*id, *number)).is_some()
-        {
-            return None;
+    let mut found: Option<(Uuid, E164)> = None;
+    for country in view.countries.keys() {
+        for number in readings(digits, *country) {
+            let holds = |id: &&Uuid| {
+                let org = view.org(**id);
+                org.is_some_and(|org| org.routing.country() == Some(*country))
+            };
+            match (view.by_number.get(&number).filter(holds), found) {
+                (Some(org), Some((other, _))) if *org != other => return None,
+                (Some(org), None) => found = Some((*org, number)),
+                (_, _) => {}
+            }
         }
     }
     found
@@ -209,6 +207,8 @@ const fn part_name(part: Part) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
     use crate::directory::view::OrgView;
 
@@ -226,6 +226,9 @@ mod tests {
         let mut view = View::default();
         let mut org = |number: &str, country: &str| {
             let id = Uuid::new_v4();
+            let country = Country::parse(country).unwrap();
+            view.by_number.insert(E164::parse(number).unwrap(), id);
+            view.countries.update(country, |count| *count += 1);
             let routing = trunkline_routing::Org {
                 id,
                 agents: Vec::new(),
@@ -234,7 +237,7 @@ mod tests {
                 trunk: Some(trunkline_routing::Trunk {
                     id,
                     numbers: Vec::new(),
-                    default_country: Country::parse(country).ok(),
+                    default_country: Some(country),
                     max_concurrent_calls: None,
                 }),
                 max_concurrent_calls: None,

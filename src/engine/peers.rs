@@ -380,10 +380,10 @@ type Beyond = HashSet<(Uuid, Uuid)>;
 /// The trunks that want to be registered, in the order of their ids, which is that of their creation: `per_org` of each org. Those
 /// beyond come second.
 fn wanted(view: &View, per_org: usize) -> (Vec<Wanted>, Beyond) {
-    let mut wanted: Vec<Wanted> = view
-        .orgs
-        .iter()
-        .flat_map(|(org, orgs)| orgs.outbound.iter().map(|way| (*org, way)))
+    let orgs = view.registering.keys();
+    let mut wanted: Vec<Wanted> = orgs
+        .filter_map(|org| Some((org, view.org(*org)?)))
+        .flat_map(|(org, own)| own.outbound.iter().map(|way| (*org, way)))
         .filter(|(_, way)| way.register && way.peer.is_some() && way.login.is_some())
         .map(|(org, way)| Wanted {
             org,

@@ -1,6 +1,5 @@
 //! REGISTERs of a PBX that knows the password, over many moments and ways.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use trunkline_sip::auth::client::{Asking, Login as Answering, answer, challenge};
@@ -130,7 +129,7 @@ impl Scene {
             ),
             bindings,
             view: View {
-                by_username: HashMap::from([login("pbx", TRUNK), login("other", OTHER_TRUNK)]),
+                by_username: [login("pbx", TRUNK), login("other", OTHER_TRUNK)].into(),
                 ..View::default()
             },
             now: START,

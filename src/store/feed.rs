@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::Store;
 use super::column::{from_row, micros};
 use super::error::Error;
+pub use super::in_force::Follower;
 use super::pool::{Pool, Writing, execute, fetch_all, fetch_one};
 
 /// How long rows are kept; a reader that was away for longer starts anew.
@@ -22,6 +23,13 @@ pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Serialises the numbering on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0002;
 const CHANNEL: &str = "trunkline_changes";
+
+/// Changes that are read at once.
+macro_rules! at_once {
+    () => {
+        1000
+    };
+}
 
 /// What changed.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +60,8 @@ pub struct Changes {
     pub changes: Vec<Change>,
     /// Rows were pruned that this reader hasn't seen: whatever it holds must be read anew.
     pub missed: bool,
+    /// There are more than are read at once.
+    pub more: bool,
 }
 
 #[derive(Debug)]
@@ -68,25 +78,26 @@ from_row!(Row {
     entity_id
 });
 
-/// Adds rows to the caller's transaction, as its last statements.
+/// Adds rows to the caller's transaction, as its last statements; gives the number of the last.
 pub(crate) async fn append(
     writing: &mut Writing,
     changes: &[Change],
     now: Moment,
-) -> Result<(), Error> {
+) -> Result<i64, Error> {
     let postgres = matches!(writing, Writing::Postgres(_));
     if postgres {
         execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
     }
+    let mut last = 0;
     for change in changes {
         let (org, kind, entity) = change.columns();
-        let sql = "INSERT INTO changes (org_id, kind, entity_id, at) VALUES ($1, $2, $3, $4)";
-        execute!(writing, sql, org, kind, entity, micros(now))?;
+        let sql = "INSERT INTO changes (org_id, kind, entity_id, at) VALUES ($1, $2, $3, $4) RETURNING seq";
+        (last,) = fetch_one!(writing, sql, org, kind, entity, micros(now))?;
     }
     if postgres {
         execute!(writing, "SELECT pg_notify($1, '')", CHANNEL)?;
     }
-    Ok(())
+    Ok(last)
 }
 
 /// Reads of the change feed.
@@ -111,14 +122,18 @@ impl Feed<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn since(self, seq: i64) -> Result<Changes, Error> {
-        let mut reading = self.0.pool().snapshot().await?;
-        let sql = "SELECT seq, org_id, kind, entity_id FROM changes WHERE seq > $1 ORDER BY seq LIMIT 10000";
+        let mut reading = self.0.pool().peek_snapshot().await?;
+        let sql = concat!(
+            "SELECT seq, org_id, kind, entity_id FROM changes WHERE seq > $1 ORDER BY seq LIMIT ",
+            at_once!()
+        );
         let rows: Vec<Row> = fetch_all!(reading, sql, seq)?;
         let (pruned,): (i64,) = fetch_one!(reading, "SELECT seq FROM changes_pruned")?;
         Ok(Changes {
             seq: rows.last().map_or(seq.max(pruned), |row| row.seq),
             changes: rows.iter().filter_map(Row::change).collect(),
             missed: seq < pruned,
+            more: rows.len() == at_once!(),
         })
     }
 
@@ -136,6 +151,11 @@ impl Feed<'_> {
             "DELETE FROM changes WHERE seq <= (SELECT seq FROM changes_pruned)"
         )?;
         writing.commit().await
+    }
+
+    /// Makes those who write from this process wait until this follower has applied their change.
+    pub fn follower(self) -> Follower {
+        self.0.followers().add()
     }
 
     /// Starts listening for changes.

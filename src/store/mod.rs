@@ -23,6 +23,7 @@ pub mod feed;
 mod handoffs;
 mod idempotency;
 mod identify;
+mod in_force;
 mod inbound_trunks;
 mod keyring;
 mod logins;
@@ -87,6 +88,7 @@ pub use snapshot::{OldCredentials, OrgRows};
 pub use transfers::CallTransfer;
 pub use webhooks::{MOST_WEBHOOKS, NewWebhook, Webhook, WebhookChange, Webhooks};
 
+use in_force::Followers;
 use pool::{Pool, Writing};
 use secrets::Vault;
 
@@ -103,6 +105,7 @@ struct Inner {
     changed: watch::Sender<u64>,
     /// Counts the commits of this process that have events.
     recorded: watch::Sender<u64>,
+    followers: Followers,
 }
 
 impl Store {
@@ -123,6 +126,7 @@ impl Store {
             vault,
             changed: watch::Sender::new(0),
             recorded: watch::Sender::new(0),
+            followers: Followers::default(),
         })))
     }
 
@@ -211,19 +215,31 @@ impl Store {
         Ok(writing)
     }
 
-    /// Commits a write together with its rows in the change feed, and wakes the readers of this process.
-    async fn commit(
+    fn followers(&self) -> &Followers {
+        &self.0.followers
+    }
+
+    /// Commits a write together with its rows in the change feed, and waits until it is in force in this process. Every edit that a
+    /// follower of the feed reads goes this way.
+    async fn commit(&self, writing: Writing, changes: &[Change], now: Moment) -> Result<(), Error> {
+        let seq = self.publish(writing, changes, now).await?;
+        self.followers().reach(seq).await;
+        Ok(())
+    }
+
+    /// The same for whoever can't wait: wakes the followers of this process, and gives the number of the last change.
+    async fn publish(
         &self,
         mut writing: Writing,
         changes: &[Change],
         now: Moment,
-    ) -> Result<(), Error> {
-        feed::append(&mut writing, changes, now).await?;
+    ) -> Result<i64, Error> {
+        let seq = feed::append(&mut writing, changes, now).await?;
         writing.commit().await?;
         self.0
             .changed
             .send_modify(|commits| *commits = commits.wrapping_add(1));
-        Ok(())
+        Ok(seq)
     }
 }
 

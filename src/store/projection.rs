@@ -69,7 +69,7 @@ impl Calls<'_> {
         events::append(&mut writing, &events).await?;
         if let Some(at) = changes.iter().map(|(_, at)| *at).max() {
             let changes: Vec<Change> = changes.iter().map(|(change, _)| *change).collect();
-            self.0.commit(writing, &changes, at).await?;
+            self.0.publish(writing, &changes, at).await?;
             self.0.recorded();
             return Ok(());
         }

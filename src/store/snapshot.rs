@@ -12,7 +12,7 @@ use super::error::Error;
 use super::inbound_trunks;
 use super::outbound_trunks;
 use super::password::Password;
-use super::pool::{Writing, fetch_all};
+use super::pool::{Peek, fetch_all};
 use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk, Store};
 use crate::directory::destinations::Destination;
 use crate::directory::settings::{TransferTarget, Via};
@@ -55,7 +55,12 @@ impl Store {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn rows_of(&self, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
-        let mut reading = self.pool().snapshot().await?;
+        // On SQLite the rows of one org are sooner read than the driver's thread is asked for them nine times.
+        self.pool().apart(self.read_rows(org)).await
+    }
+
+    async fn read_rows(&self, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
+        let mut reading = self.pool().peek_snapshot().await?;
         let mut rows = orgs(&mut reading, org).await?;
         add_agents(&mut reading, org, &mut rows).await?;
         add_numbers(&mut reading, org, &mut rows).await?;
@@ -87,7 +92,7 @@ macro_rules! of {
     };
 }
 
-async fn orgs(reading: &mut Writing, org: Option<Uuid>) -> Result<Rows, Error> {
+async fn orgs(reading: &mut Peek, org: Option<Uuid>) -> Result<Rows, Error> {
     let orgs: Vec<Org> = of!(reading, org, "SELECT * FROM orgs", "id", "")?;
     Ok(orgs
         .into_iter()
@@ -95,11 +100,7 @@ async fn orgs(reading: &mut Writing, org: Option<Uuid>) -> Result<Rows, Error> {
         .collect())
 }
 
-async fn add_agents(
-    reading: &mut Writing,
-    org: Option<Uuid>,
-    rows: &mut Rows,
-) -> Result<(), Error> {
+async fn add_agents(reading: &mut Peek, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
     let agents: Vec<Agent> = of!(
         reading,
         org,
@@ -115,11 +116,7 @@ async fn add_agents(
     Ok(())
 }
 
-async fn add_numbers(
-    reading: &mut Writing,
-    org: Option<Uuid>,
-    rows: &mut Rows,
-) -> Result<(), Error> {
+async fn add_numbers(reading: &mut Peek, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
     let numbers: Vec<Number> = of!(
         reading,
         org,
@@ -136,7 +133,7 @@ async fn add_numbers(
 }
 
 async fn add_dedications(
-    reading: &mut Writing,
+    reading: &mut Peek,
     org: Option<Uuid>,
     rows: &mut Rows,
 ) -> Result<(), Error> {
@@ -156,7 +153,7 @@ async fn add_dedications(
 }
 
 async fn add_destinations(
-    reading: &mut Writing,
+    reading: &mut Peek,
     org: Option<Uuid>,
     rows: &mut Rows,
 ) -> Result<(), Error> {
@@ -203,7 +200,7 @@ from_row!(Assigned {
 impl Store {
     async fn add_trunks(
         &self,
-        reading: &mut Writing,
+        reading: &mut Peek,
         org: Option<Uuid>,
         rows: &mut Rows,
     ) -> Result<(), Error> {
@@ -234,7 +231,7 @@ impl Store {
 
     async fn add_outbound_trunks(
         &self,
-        reading: &mut Writing,
+        reading: &mut Peek,
         org: Option<Uuid>,
         rows: &mut Rows,
     ) -> Result<(), Error> {
@@ -255,7 +252,7 @@ impl Store {
 
     async fn add_old_credentials(
         &self,
-        reading: &mut Writing,
+        reading: &mut Peek,
         org: Option<Uuid>,
         rows: &mut Rows,
     ) -> Result<(), Error> {

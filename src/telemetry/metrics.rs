@@ -97,8 +97,9 @@ fn recorder() -> PrometheusRecorder {
 }
 
 /// Counters of what seldom happens, which others count: there from the start, so that the first time is seen as a change.
-const RARE: [&str; 10] = [
+const RARE: [&str; 11] = [
     "trunkline_auth_failures_unrecorded_total",
+    "trunkline_changes_late_total",
     "trunkline_events_unrecorded_total",
     "trunkline_journal_errors_total",
     "trunkline_journal_full_total",

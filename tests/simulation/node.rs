@@ -16,7 +16,7 @@ use trunkline::calls::target::{Target, Unresolved};
 use trunkline::calls::transfer::{Ask, Chosen};
 use trunkline::calls::{CallKey, Calls, Config, Core, Effect, Reason};
 use trunkline::directory::view::{
-    Destination, Login, OrgView, PeerLogin, ReferFormat, Runtime, Sources, TransferTarget,
+    Destination, Login, OrgView, PeerLogin, PersistentMap, ReferFormat, Runtime, TransferTarget,
     TransferWay, TrunkView, Via, View, WayOut,
 };
 use trunkline_routing as routing;
@@ -491,7 +491,7 @@ fn view(agent_limit: Option<u32>) -> View {
     };
     let trusted = "198.51.101.0/24".parse().expect("a network");
     View {
-        orgs: HashMap::from([(
+        orgs: PersistentMap::from([(
             org,
             Arc::new(OrgView {
                 routing,
@@ -509,11 +509,9 @@ fn view(agent_limit: Option<u32>) -> View {
                     .collect(),
             }),
         )]),
-        by_username: HashMap::from([("trunk-user".into(), login)]),
+        by_username: [("trunk-user".into(), login)].into(),
         dedicated: std::iter::once((trusted, org)).collect(),
-        allowed: Sources::default(),
-        allowed_near: Sources::default(),
-        operators: Sources::default(),
+        ..View::default()
     }
 }
 

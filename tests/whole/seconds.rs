@@ -1,5 +1,5 @@
-//! A change is known within a second of the answer to whoever made it: to the other daemon of two on one PostgreSQL, and to a daemon beside
-//! which the command line works. Routing is tried with calls, since `route-test` waits until it knows.
+//! A change is in force at the node that answers it, and known within a second to the other daemon of two on one PostgreSQL, and to a
+//! daemon beside which the command line works. Routing is tried with calls, since `route-test` waits until it knows.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -51,6 +51,28 @@ impl Kind<'_> {
         }
         let name = self.name;
         panic!("{name}: seen within a second {prompt} times of {MOST}");
+    }
+}
+
+/// How often each change is made and unmade where it must be in force at once.
+const TURNS: usize = 8;
+
+impl Kind<'_> {
+    /// Plays it on and off, and looks once, with no time between the answer and the look.
+    fn is_in_force_at_once(&self) {
+        for turn in 0..=TURNS {
+            for on in [true, false] {
+                (self.set)(on);
+                // At first a source has to prove itself, and a runtime to be looked up.
+                let patience = if turn == 0 { LIMIT } else { Duration::ZERO };
+                let seen = Deadline::after(patience).poll(|| (self.is)(on).then_some(()));
+                let name = self.name;
+                assert!(
+                    seen.is_some(),
+                    "{name}: {on} isn't in force, turn {turn} of {TURNS}"
+                );
+            }
+        }
     }
 }
 
@@ -194,6 +216,27 @@ fn each_change_at_one_node_is_known_to_the_other_within_a_second() {
     kinds.push(of_the_dashboard(&scene));
     for kind in kinds {
         kind.play();
+    }
+}
+
+#[test]
+fn a_change_is_in_force_when_the_api_answers() {
+    let caps = CAPS.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let plot = Plot::new(&caps);
+    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
+    let node = plot.serve();
+    in_force_at_once(&Scene::new(&node, &node, &outset));
+    if let Some(pair) = Pair::new(&CAPS) {
+        in_force_at_once(&Scene::new(&pair.first, &pair.first, &pair.outset));
+    }
+}
+
+fn in_force_at_once(scene: &Scene<'_>) {
+    let mut kinds = of_the_api(scene);
+    kinds.extend(of_the_api_alone(scene));
+    kinds.push(of_the_dashboard(scene));
+    for kind in kinds {
+        kind.is_in_force_at_once();
     }
 }
 

@@ -1,0 +1,108 @@
+//! A change is in force before its writer goes on: whatever follows the change feed in this process says how far it has come, and
+//! a commit waits for it.
+//!
+//! Followers of other processes are not waited for. Nor is one for longer than [`PATIENCE`]: the change is committed, and a
+//! follower that can't read the database must not keep requests.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// How long a writer waits.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Counts the writers that went on without waiting any longer.
+const LATE: &str = "trunkline_changes_late_total";
+
+/// Those who follow the change feed in this process.
+#[derive(Debug, Default)]
+pub(super) struct Followers(Mutex<Vec<watch::Receiver<i64>>>);
+
+/// Says how far the change feed has been applied. Nobody waits for a follower that is dropped.
+#[derive(Debug)]
+pub struct Follower(watch::Sender<i64>);
+
+impl Follower {
+    /// Everything up to the change of this number is in force.
+    pub fn applied(&self, seq: i64) {
+        self.0.send_replace(seq);
+    }
+
+    /// Waits until the change of this number has been applied, and with it all before.
+    pub async fn reaches(&self, seq: i64) {
+        // The sender is ours, so it lives.
+        let _ = self.0.subscribe().wait_for(|applied| *applied >= seq).await;
+    }
+}
+
+impl Followers {
+    pub(super) fn add(&self) -> Follower {
+        // Until it has said how far it is, every change is ahead of it.
+        let (applied, seen) = watch::channel(i64::MIN);
+        let mut followers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.retain(|follower| follower.has_changed().is_ok());
+        followers.push(seen);
+        Follower(applied)
+    }
+
+    /// Waits until all have applied the change of this number.
+    pub(super) async fn reach(&self, seq: i64) {
+        if self.reach_within(PATIENCE, seq).await {
+            return;
+        }
+        metrics::counter!(LATE).increment(1);
+        tracing::warn!(
+            change.seq = seq,
+            waited_s = PATIENCE.as_secs(),
+            "a change is answered before it is in force on this node"
+        );
+    }
+
+    /// False if the time was over first.
+    async fn reach_within(&self, patience: Duration, seq: i64) -> bool {
+        let followers = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let all = async {
+            for mut follower in followers {
+                // One that is gone has nothing to apply.
+                let _ = follower.wait_for(|applied| *applied >= seq).await;
+            }
+        };
+        tokio::time::timeout(patience, all).await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_writer_waits_for_every_follower_but_not_for_ever() {
+        const LONG: Duration = Duration::from_secs(60);
+        const SHORT: Duration = Duration::from_millis(20);
+        let followers = Arc::new(Followers::default());
+        assert!(followers.reach_within(LONG, 7).await, "nobody follows");
+
+        let (one, two) = (followers.add(), followers.add());
+        one.applied(7);
+        assert!(!followers.reach_within(SHORT, 7).await, "one says nothing");
+        two.applied(6);
+        assert!(!followers.reach_within(SHORT, 7).await, "one is behind");
+
+        let waiting = Arc::clone(&followers);
+        let writer = tokio::spawn(async move { waiting.reach_within(LONG, 7).await });
+        tokio::task::yield_now().await;
+        two.applied(8);
+        assert!(writer.await.expect("no panic"), "both have it");
+
+        one.applied(9);
+        drop(two);
+        assert!(followers.reach_within(LONG, 9).await, "one is gone");
+    }
+}
