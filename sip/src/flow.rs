@@ -23,6 +23,19 @@ impl Transport {
         }
     }
 
+    /// Whether nobody between the two ends of it can read or change what passes.
+    pub const fn is_secure(self) -> bool {
+        match self {
+            Self::Udp | Self::Tcp => false,
+            Self::Tls => true,
+        }
+    }
+
+    /// Whether a message may come by `other` where this one was agreed on: never by a less secure transport.
+    pub const fn admits(self, other: Self) -> bool {
+        other.is_secure() || !self.is_secure()
+    }
+
     /// The name as it stands in a Via header.
     pub const fn via_name(self) -> &'static str {
         match self {
@@ -75,4 +88,33 @@ pub struct Flow {
     pub local: SocketAddr,
     /// The peer's address and port.
     pub peer: SocketAddr,
+}
+
+impl Flow {
+    /// Whether both are with the same IP, whatever the port.
+    pub fn is_with(&self, other: &Self) -> bool {
+        let (ip, other) = (self.peer.ip(), other.peer.ip());
+        ip == other || ip.to_canonical() == other.to_canonical()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_less_secure_transport_stands_in_for_no_other() {
+        use Transport::{Tcp, Tls, Udp};
+        for (agreed, other, admitted) in [
+            (Udp, Udp, true),
+            (Udp, Tcp, true),
+            (Tcp, Udp, true),
+            (Udp, Tls, true),
+            (Tls, Tls, true),
+            (Tls, Tcp, false),
+            (Tls, Udp, false),
+        ] {
+            assert_eq!(agreed.admits(other), admitted, "{agreed} {other}");
+        }
+    }
 }

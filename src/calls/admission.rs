@@ -214,7 +214,7 @@ fn by_digest(
 }
 
 /// Notes a failed log-in for the org that it belongs to.
-fn failed(
+pub(super) fn failed(
     core: &mut Core,
     whose: Option<(Uuid, Uuid, Part)>,
     credentials: &Credentials<'_>,
@@ -317,7 +317,8 @@ pub(crate) fn facts_of(invite: &Invite, prefix: &str) -> Facts {
     }
 }
 
-fn challenge(
+/// A stateless 401.
+pub(super) fn challenge(
     core: &mut Core,
     endpoint: &mut Endpoint,
     flow: Flow,

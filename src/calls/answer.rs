@@ -168,9 +168,10 @@ impl Call {
             return;
         };
         leg.flow = flow;
-        leg.dialogs
-            .iter_mut()
-            .for_each(|held| held.dialog.confirm());
+        for held in &mut leg.dialogs {
+            held.dialog.confirm();
+            cx.look_up(&held.dialog, flow.peer);
+        }
         leg.abilities.update = allows(message, "UPDATE");
         leg.session = SessionTimer::for_uac(message, Some(asked));
     }
@@ -223,12 +224,13 @@ impl Call {
             self.hear(Side::Caller, invite);
         }
         let body = &*self.with_origin(Side::Caller, body);
-        let session = self.caller.session;
+        let (session, peer) = (self.caller.session, self.caller.flow.peer);
         let Some(dialog) = self.caller.dialog(fork) else {
             return;
         };
         dialog.confirm();
         let dialog = &*dialog;
+        cx.look_up(dialog, peer);
         let write = |head: &mut Head<'_>| {
             Self::own_lines(head, &contact);
             if let Some(session) = &session {

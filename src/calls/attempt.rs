@@ -62,6 +62,11 @@ impl Call {
             return;
         };
         setup.resolving = false;
+        if let Speaker::Runtime(leg) = &mut self.speaker {
+            for target in &targets {
+                leg.places.learn(target.address.ip());
+            }
+        }
         setup.targets.extend(targets);
         self.advance(cx);
     }
@@ -124,6 +129,7 @@ impl Call {
         setup.local_tag = tag.as_bytes().into();
         if let Speaker::Runtime(leg) = &mut self.speaker {
             leg.flow = flow;
+            leg.places.begin(&flow);
             leg.is_sips = is_sips(target.uri.as_bytes());
         }
         let client = self.send_invite(cx, flow, &target);

@@ -4,6 +4,7 @@
 //! agent's runtime; with the built-in echo agent leg 1 has no dialog.
 
 use std::collections::{HashSet, VecDeque};
+use std::net::IpAddr;
 
 use smallvec::SmallVec;
 use trunkline_sip::dialog::Dialog;
@@ -26,6 +27,7 @@ use super::limits::Permit;
 use super::origin::Origin;
 use super::outbound::Outbound;
 use super::pbx::Pbx;
+use super::places::Places;
 use super::proofs::Again;
 use super::replaces::Successor;
 use super::target::{Place, Target};
@@ -114,8 +116,8 @@ pub(crate) struct Leg {
     pub(crate) told_origin: Option<Box<[u8]>>,
     /// The caller's SDP as it was agreed on, for whoever takes the agent's place.
     pub(crate) heard: Option<Box<[u8]>>,
-    /// The way to whoever had this place before, in the dialog [`LEFT`].
-    pub(crate) left: Option<Box<Flow>>,
+    /// Where its requests may come from.
+    pub(crate) places: Box<Places>,
 }
 
 impl Leg {
@@ -132,22 +134,46 @@ impl Leg {
             origin: None,
             told_origin: None,
             heard: None,
-            left: None,
+            places: Box::default(),
+        }
+    }
+
+    /// The same, once something has been sent or has come by its flow.
+    pub(crate) fn begun(flow: Flow) -> Self {
+        Self {
+            places: Box::new(Places::of(&flow)),
+            ..Self::new(flow)
+        }
+    }
+
+    /// Where requests in a dialog may come from.
+    pub(crate) fn places_of(&self, fork: u8) -> &Places {
+        match &self.places.left {
+            Some(left) if fork == LEFT => &left.places,
+            Some(_) | None => &self.places,
+        }
+    }
+
+    /// Requests in a dialog may come from this IP as well.
+    pub(crate) fn learn_place(&mut self, fork: u8, ip: IpAddr) {
+        match &mut self.places.left {
+            Some(left) if fork == LEFT => left.places.learn(ip),
+            Some(_) | None => self.places.learn(ip),
         }
     }
 
     /// The way to the peer of a dialog.
     pub(crate) fn flow_of(&self, fork: u8) -> Flow {
-        match &self.left {
-            Some(left) if fork == LEFT => **left,
+        match &self.places.left {
+            Some(left) if fork == LEFT => left.flow,
             Some(_) | None => self.flow,
         }
     }
 
     /// A message has come in a dialog by this way.
     pub(crate) fn came_by(&mut self, fork: u8, flow: Flow) {
-        match &mut self.left {
-            Some(left) if fork == LEFT => **left = flow,
+        match &mut self.places.left {
+            Some(left) if fork == LEFT => left.flow = flow,
             Some(_) | None => self.flow = flow,
         }
     }
@@ -490,6 +516,18 @@ impl Call {
         {
             self.caller.heard = Some(self.heard_sdp(&sdp));
         }
+    }
+
+    /// Whether the ACK of that CSeq number is to bring an SDP answer.
+    pub(crate) fn awaits_sdp_of(&self, side: Side, cseq: u32) -> bool {
+        let is_meant = |ack: &AwaitedAck| ack.from == side && ack.cseq == cseq;
+        let mut awaited = self.awaited.iter();
+        let ack = awaited.find(|ack| is_meant(ack));
+        ack.is_some_and(|ack| ack.delayed.is_some() || self.echo_awaits_answer())
+    }
+
+    fn echo_awaits_answer(&self) -> bool {
+        matches!(&self.speaker, Speaker::Echo(echo) if echo.offered)
     }
 
     /// Whether audio flows by way of us.

@@ -68,6 +68,14 @@ impl LegCredentials {
         }
     }
 
+    /// The pair that the peer has proven itself by, if it has.
+    pub(crate) fn proven_pair(&self) -> Option<Arc<PeerLogin>> {
+        match self.home {
+            Home::Inbound(_) => Some(Arc::clone(&self.login)),
+            Home::Trunk { .. } => None,
+        }
+    }
+
     /// The pair of an outbound trunk that is yet to be called.
     pub(crate) fn of_trunk(login: Arc<PeerLogin>) -> Self {
         Self {

@@ -6,6 +6,7 @@
 //! call is not known here.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -187,6 +188,11 @@ impl Dial {
         self.client == Some(client)
     }
 
+    /// Whether the peer is known to be at that address, by its host or by its answers.
+    pub(crate) fn knows(&self, ip: IpAddr) -> bool {
+        self.addresses.as_slice().contains(&ip.to_canonical())
+    }
+
     pub(crate) const fn is_resolving(&self) -> bool {
         self.resolving
     }
@@ -360,6 +366,7 @@ impl Dial {
         else {
             return Progress::Waits;
         };
+        cx.look_up(&dialog, flow.peer);
         let target = cx.next_flow(&dialog, flow);
         let request_uri = dialog.request_uri().to_vec();
         let credentials = self.callee.credentials_at(flow.peer.ip());
@@ -388,7 +395,10 @@ impl Dial {
         });
         self.client = None;
         self.release(cx);
-        let mut leg = Leg::new(flow);
+        let mut leg = Leg::begun(flow);
+        for ip in self.addresses.as_slice() {
+            leg.places.learn(*ip);
+        }
         leg.is_sips = is_sips(uri.as_bytes());
         leg.abilities.update = allows(message, "UPDATE");
         leg.abilities.no_refer = lacks_refer(message);

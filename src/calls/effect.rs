@@ -61,11 +61,38 @@ pub enum Effect {
     AuthFailure(AuthFailure),
     /// Somebody has called a number without proving anything.
     Unproven(Unproven),
+    /// A message came from a place that its dialog doesn't know.
+    Foreign(Foreign),
     /// A call was refused before it could be recorded: a stranger, overload, draining.
     Turned {
         /// The stable reason.
         reason: &'static str,
     },
+}
+
+/// What became of a message from a place that its dialog doesn't know.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Foreign {
+    /// The request was challenged: its leg has been proven by a digest.
+    Challenged,
+    /// The request was refused.
+    Refused,
+    /// The ACK was ignored.
+    Ack,
+    /// The response was ignored.
+    Response,
+}
+
+impl Foreign {
+    /// As it is counted.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Challenged => "challenged",
+            Self::Refused => "refused",
+            Self::Ack => "ack",
+            Self::Response => "response",
+        }
+    }
 }
 
 /// One audio stream of the echo agent.

@@ -2,7 +2,7 @@
 //! nobody: until the name is known it goes where the peer was heard from, and names are asked for as soon as they are seen.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use trunkline_sip::flow::Transport;
@@ -13,6 +13,8 @@ use super::target::{Target, Unresolved};
 
 /// How long an answer is used before it is asked for again; the resolver minds the TTL.
 const FRESH: Duration = Duration::from_secs(30);
+/// How long the first answer may take.
+const AWAITED: Duration = Duration::from_secs(5);
 /// Names that are remembered.
 const MOST: usize = 1_024;
 
@@ -74,6 +76,22 @@ impl Hops {
         target
     }
 
+    /// Whether `ip` is one of the addresses of `wanted`; `None` while nothing is known and an answer may come yet.
+    pub(crate) fn leads_to(
+        &mut self,
+        wanted: Unresolved,
+        ip: IpAddr,
+        effects: &mut VecDeque<Effect>,
+        now: Moment,
+    ) -> Option<bool> {
+        let name = name(&wanted);
+        self.find(wanted, SocketAddr::new(ip, 0), effects, now);
+        let hop = self.0.get(&name)?;
+        let is_there = |target: &Target| target.address.ip().to_canonical() == ip;
+        let is_awaited = hop.targets.is_empty() && now.since(hop.asked) < AWAITED;
+        (!is_awaited).then(|| hop.targets.iter().any(is_there))
+    }
+
     /// What the resolver has found; nothing leaves what was known.
     pub(crate) fn learn(&mut self, wanted: &Unresolved, targets: Vec<Target>, now: Moment) {
         if let Some(hop) = self.0.get_mut(&name(wanted))
@@ -132,5 +150,25 @@ mod tests {
         assert_eq!((found, asked.len()), (Some(target("192.0.2.2:5060")), 2));
         hops.learn(&wanted(), Vec::new(), later);
         assert!(hops.find(wanted(), heard, &mut asked, later).is_some());
+    }
+
+    #[test]
+    fn a_name_leads_to_each_of_its_addresses_once_they_are_known() {
+        let (mut hops, mut asked) = (Hops::default(), VecDeque::new());
+        let [first, second, other] =
+            ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|ip| ip.parse().unwrap());
+        assert_eq!(hops.leads_to(wanted(), first, &mut asked, NOW), None);
+        let late = NOW + AWAITED;
+        assert_eq!(
+            hops.leads_to(wanted(), first, &mut asked, late),
+            Some(false)
+        );
+        let both = vec![target("192.0.2.1:5060"), target("192.0.2.2:5060")];
+        hops.learn(&wanted(), both, NOW);
+        for (ip, is_there) in [(first, true), (second, true), (other, false)] {
+            let found = hops.leads_to(wanted(), ip, &mut asked, NOW);
+            assert_eq!(found, Some(is_there), "{ip}");
+        }
+        assert_eq!(asked.len(), 1);
     }
 }

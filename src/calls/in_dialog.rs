@@ -238,6 +238,7 @@ impl Call {
             cx.endpoint.request(flow, &request, owner, cx.now).ok()
         });
         let Some(client) = client else { return false };
+        leg.learn_place(fork, flow.peer.ip());
         if method == Method::Invite {
             cx.cancel_timer(&mut self.exchange);
             self.exchange = Some(cx.schedule(self.key, EXCHANGE_PATIENCE, CallTimer::Exchange));

@@ -16,6 +16,7 @@ mod credentials;
 mod crossing;
 mod dial;
 mod dialled;
+mod dialogs;
 mod echo;
 mod effect;
 mod generation;
@@ -28,9 +29,11 @@ mod in_dialog;
 mod joining;
 pub mod limits;
 pub mod live;
+mod moved;
 mod origin;
 pub mod outbound;
 pub mod pbx;
+mod places;
 pub(crate) mod proofs;
 mod provisional;
 pub mod record;
@@ -63,12 +66,12 @@ use uuid::Uuid;
 
 pub use call::{CallKey, Side};
 pub use context::{Config, Core, is_private, place_of};
-pub use effect::{AuthFailure, EchoMedia, Effect, Unproven};
+pub use effect::{AuthFailure, EchoMedia, Effect, Foreign, Unproven};
 pub use refusal::Reason;
 pub use setup::DOCTOR;
 
 use call::Call;
-use context::{CallTimer, Cx, TagOwner};
+use context::{CallTimer, Cx};
 use crossing::has_sdp;
 
 use crate::directory::view::View;
@@ -162,7 +165,10 @@ impl Calls {
             Received::Handled => {}
             Received::Request(message) => self.request(endpoint, view, flow, &message, now),
             Received::Ack(message) => {
-                if let Some((key, side, _)) = self.dialog_of(&message) {
+                if let Some(found) = self.dialog_of(&message)
+                    && self.lets_ack_in(view, found, &flow, &message, now)
+                {
+                    let (key, side, _) = found;
                     self.with(key, endpoint, now, |call, cx| {
                         call.on_ack(cx, side, &message)
                     });
@@ -176,6 +182,9 @@ impl Calls {
                 self.with_owner(owner, endpoint, now, |call, cx| {
                     call.on_cancel(cx, invite, &message)
                 });
+            }
+            Received::ForeignResponse { owner, tx, message } => {
+                self.foreign_response(endpoint, view, flow, (tx, owner), message, now);
             }
             Received::StrayAnswer(message) if message.method() == Method::Options => {
                 self.source_answered(endpoint, view, flow, &message, now);
@@ -349,6 +358,7 @@ impl Calls {
     ) {
         if message.to_tag().is_some() {
             return match self.dialog_of(message) {
+                Some(found) if !self.lets_in(endpoint, view, found, flow, message, now) => {}
                 Some((key, side, fork)) => {
                     let org = self.org_for(view, key, message);
                     self.with(key, endpoint, now, |call, cx| {
@@ -456,67 +466,6 @@ impl Calls {
             };
             hangup::refuse_late_answer(&mut cx, flow, Some(tx), message);
         }
-    }
-
-    /// The call and leg that a message's To-tag (and for forks its From-tag) names.
-    fn dialog_of(&self, message: &Message<'_>) -> Option<(CallKey, Side, u8)> {
-        let tag = self.core.minter.read_tag(message.to_tag()?)?;
-        let found = self.core.tags.get(&tag.bits)?;
-        let call = &self
-            .slab
-            .get(found.key.index as usize)
-            .filter(|slot| slot.generation == found.key.generation)?
-            .call;
-        match found.side {
-            Side::Caller => {
-                let same = call.caller.dialogs.iter().any(|held| {
-                    held.fork == found.fork
-                        && Some(held.dialog.remote_tag()) == message.from_tag().or(Some(b""))
-                        && held.dialog.call_id() == message.call_id()
-                });
-                same.then_some((found.key, Side::Caller, found.fork))
-            }
-            Side::Agent => {
-                let call::Speaker::Runtime(leg) = &call.speaker else {
-                    return None;
-                };
-                let fork = leg.fork_of(message.from_tag()?)?;
-                let same = leg.dialog_ref(fork)?.call_id() == message.call_id();
-                same.then_some((found.key, Side::Agent, fork))
-            }
-        }
-    }
-
-    /// Whether an answer is that of a dialog in a call that is up.
-    fn is_agreed(&self, answer: &Message<'_>) -> bool {
-        let found = answer
-            .from_tag()
-            .and_then(|tag| self.core.minter.read_tag(tag))
-            .and_then(|tag| self.core.tags.get(&tag.bits))
-            .and_then(|found| self.slab.get(found.key.index as usize));
-        let peer = answer.to_tag().unwrap_or_default();
-        found.is_some_and(|slot| {
-            let call = &slot.call;
-            let is_up = matches!(call.phase, call::Phase::Answered | call::Phase::Confirmed);
-            is_up && call.has_dialog(answer.call_id(), peer)
-        })
-    }
-
-    /// Whether a request of whoever is being called may have overtaken the answer that makes its dialog.
-    fn is_ahead(&self, message: &Message<'_>) -> bool {
-        let tag = message
-            .to_tag()
-            .and_then(|tag| self.core.minter.read_tag(tag));
-        let found = tag.and_then(|tag| self.core.tags.get(&tag.bits));
-        let Some(TagOwner { key, side, .. }) = found else {
-            return false;
-        };
-        let slot = self.slab.get(key.index as usize);
-        slot.filter(|slot| slot.generation == key.generation)
-            .is_some_and(|slot| {
-                let inviting = *side == Side::Agent && slot.call.phase == call::Phase::Setup;
-                inviting || slot.call.dial.is_some()
-            })
     }
 
     fn with_owner(

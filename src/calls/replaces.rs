@@ -21,6 +21,7 @@ use super::call::{
 };
 use super::context::{Cx, TagOwner};
 use super::credentials::LegCredentials;
+use super::places::Former;
 use super::refusal::Reason;
 use super::transfer::Bridged;
 use super::{Calls, has_sdp, owner_of, secure, setup};
@@ -271,7 +272,7 @@ impl Call {
             ..
         } = *successor;
         dialog.confirm();
-        let mut leg = Leg::new(flow);
+        let mut leg = Leg::begun(flow);
         leg.abilities = abilities;
         leg.is_sips = is_sips;
         leg.heard = sdp;
@@ -301,7 +302,10 @@ impl Call {
             }
         }
         if let Some(leg) = self.leg(side) {
-            leg.left = Some(Box::new(old.flow));
+            leg.places.left = Some(Former {
+                flow: old.flow,
+                places: old.places,
+            });
             leg.dialogs.push(ForkDialog { fork, dialog });
             leg.dialogs.push(ForkDialog {
                 fork: LEFT,

@@ -337,7 +337,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             .get(&agent)
             .unwrap_or(&cx.core.config.default_runtime)
             .clone();
-        let mut caller = Leg::new(self.flow);
+        let mut caller = Leg::begun(self.flow);
         caller.abilities = abilities(self.message);
         caller.is_sips = secure::wants_sips(self.message);
         caller.credentials = self.verified.map(Box::new);

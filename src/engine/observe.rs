@@ -10,9 +10,9 @@ use uuid::Uuid;
 
 use super::inbox::Switch;
 use crate::calls::record::{Direction, Ended, Fact, HangupBy, Status};
-use crate::calls::{Calls, Reason};
+use crate::calls::{Calls, Foreign, Reason};
 use crate::listener::udp::Sent;
-use crate::telemetry::metrics::{ShardMetrics, TransactionKind};
+use crate::telemetry::metrics::{self, ShardMetrics, TransactionKind};
 use crate::telemetry::redact::Shown;
 
 /// How often the gauges are set.
@@ -118,6 +118,11 @@ impl Observer {
         self.metrics.refused(reason);
     }
 
+    /// A message came from a place that its dialog doesn't know.
+    pub(crate) fn foreign(&self, what: Foreign) {
+        metrics::foreign(what.as_str(), 1);
+    }
+
     pub(crate) fn sent(&self, sent: Sent) {
         if sent.dropped > 0 {
             self.dropped(sent.dropped);
@@ -129,7 +134,7 @@ impl Observer {
     }
 
     pub(crate) fn panicked(&self) {
-        metrics::counter!("trunkline_panics_total").increment(1);
+        ::metrics::counter!("trunkline_panics_total").increment(1);
         tracing::error!("a fault of ours ended one call");
     }
 
@@ -175,6 +180,9 @@ impl Observer {
         let seen = std::mem::replace(&mut self.seen, stats);
         self.metrics.malformed(stats.malformed - seen.malformed);
         self.metrics.dropped(stats.dropped - seen.dropped);
+        if stats.less_secure > seen.less_secure {
+            metrics::foreign("response", stats.less_secure - seen.less_secure);
+        }
         self.metrics.retransmissions(
             stats.retransmissions_received - seen.retransmissions_received,
             stats.retransmissions_sent - seen.retransmissions_sent,

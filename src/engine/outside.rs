@@ -177,6 +177,7 @@ impl Outside {
             Effect::CloseEcho { call } => self.media.close(self.media_key(call)),
             Effect::AuthFailure(failure) => self.auth_failure(Failed::LogIn(failure)),
             Effect::Unproven(unproven) => self.auth_failure(Failed::Unproven(unproven)),
+            Effect::Foreign(what) => observer.foreign(what),
             Effect::Turned { reason } => observer.turned(reason),
         }
     }

@@ -255,6 +255,7 @@ impl Rehearsal {
             | Effect::CloseEcho { .. }
             | Effect::AuthFailure(_)
             | Effect::Unproven(_)
+            | Effect::Foreign(_)
             | Effect::Turned { .. } => {}
         }
     }

@@ -32,6 +32,8 @@ const SIP_REQUESTS: &str = "trunkline_sip_requests_received_total";
 const SIP_MALFORMED: &str = "trunkline_sip_malformed_total";
 /// Messages dropped for lack of room, by `cause`.
 const SIP_DROPPED: &str = "trunkline_sip_dropped_total";
+/// Messages inside calls from a place that their dialog doesn't know, by `what` became of them.
+const SIP_FOREIGN: &str = "trunkline_sip_foreign_total";
 /// Retransmissions, by `way` (`in`, `out`).
 const SIP_RETRANSMISSIONS: &str = "trunkline_sip_retransmissions_total";
 /// Transactions alive, by `shard` and `kind`.
@@ -121,6 +123,10 @@ fn describe() {
         (SIP_REQUESTS, "SIP requests received, by method"),
         (SIP_MALFORMED, "Messages received that are no SIP"),
         (SIP_DROPPED, "Messages dropped for lack of room, by cause"),
+        (
+            SIP_FOREIGN,
+            "Messages inside calls from a place that their dialog doesn't know",
+        ),
         (SIP_RETRANSMISSIONS, "SIP retransmissions seen and sent"),
         (HTTP_REQUESTS, "HTTP requests answered"),
         (HTTP_REFUSED, "HTTP connections for which there was no room"),
@@ -164,6 +170,11 @@ fn describe() {
 /// The gauge of one queue; its owner sets it.
 pub fn queue_depth(queue: impl Into<String>) -> Gauge {
     gauge!(QUEUE_DEPTH, "queue" => queue.into())
+}
+
+/// Counts messages inside calls from a place that their dialog doesn't know.
+pub fn foreign(what: &'static str, count: u64) {
+    counter!(SIP_FOREIGN, "what" => what).increment(count);
 }
 
 /// Says whether new calls are taken.

@@ -160,7 +160,7 @@ impl Line {
         let to = format!("sips:{}@{}", self.user(uri), self.daemon);
         let request = format!(
             "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/TLS {own};branch=z9hG4bK{cseq}{method}\r\nMax-Forwards: 70\r\n\
-             From: <sips:100@pbx.example>;tag=pbx\r\nTo: <{to}>{tag}\r\nCall-ID: secured@{own}\r\nCSeq: {cseq} {method}\r\n\
+             From: <sips:100@pbx.example>;tag=pbx\r\nTo: <{to}>{tag}\r\nCall-ID: secured@pbx.example\r\nCSeq: {cseq} {method}\r\n\
              Contact: <sips:100@{own}>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
@@ -287,4 +287,68 @@ fn a_call_to_a_sips_uri_without_tls_is_refused() {
         }
     }
     assert_eq!(daemon.record()["reason"], "not_secured");
+}
+
+/// Tags that were read somewhere are of no use over a transport that anybody on the way can read and write.
+#[test]
+fn a_call_on_tls_is_closed_to_less_secure_transports() {
+    let authority = Authority::new();
+    let (house, listener) = secured(&authority, House::new());
+    house.dedicate("127.0.0.1/32");
+    let daemon = house.serve();
+    let mut line = Line {
+        stream: authority.connect(listener).expect("TLS"),
+        framer: Framer::new(),
+        daemon: listener,
+    };
+    let uri = format!("sips:{}@{listener}", daemon.house.first_number);
+    let offer = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n";
+    line.send("INVITE", &uri, (1, ""), offer);
+    let answer = line.answer();
+    let to = header(&answer, "To").to_owned();
+    let (_, tag) = to.split_once(";tag=").expect("a tag");
+    let tag = format!(";tag={tag}");
+    let ours = format!("sips:trunkline@{listener}");
+    line.send("ACK", &ours, (1, &tag), "");
+
+    let call_id = header(&answer, "Call-ID");
+    for (cseq, method) in [(2, "INVITE"), (3, "UPDATE"), (4, "BYE")] {
+        let request = |transport: &str, own: SocketAddr| {
+            format!(
+                "{method} sip:trunkline@{} SIP/2.0\r\nVia: SIP/2.0/{transport} {own};branch=z9hG4bK{transport}{cseq};rport\r\n\
+                 Max-Forwards: 70\r\nFrom: <sips:100@pbx.example>;tag=pbx\r\nTo: {to}\r\nCall-ID: {call_id}\r\n\
+                 CSeq: {cseq} {method}\r\nContact: <sip:100@{own}>\r\nContent-Length: 0\r\n\r\n",
+                daemon.sip()
+            )
+        };
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let own = socket.local_addr().expect("an address");
+        let sent = socket.send_to(request("UDP", own).as_bytes(), daemon.sip());
+        sent.expect("it is sent");
+        let mut octets = [0; 4096];
+        let count = socket.recv(&mut octets).expect("an answer");
+        let refused = lex(&octets[..count], Framing::Datagram).expect("a message");
+        assert_eq!(refused.status(), 403, "{method} over UDP");
+
+        let mut stream = TcpStream::connect(daemon.sip()).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let own = stream.local_addr().expect("an address");
+        let sent = stream.write_all(request("TCP", own).as_bytes());
+        sent.expect("it is sent");
+        let count = stream.read(&mut octets).expect("an answer");
+        assert!(
+            octets[..count].starts_with(b"SIP/2.0 403 "),
+            "{method} over TCP"
+        );
+    }
+
+    // The call is what it was, also for another connection of its own.
+    line.stream = authority.connect(listener).expect("TLS");
+    line.send("INVITE", &ours, (2, &tag), offer);
+    assert!(line.answer().starts_with("SIP/2.0 200 "));
+    line.send("ACK", &ours, (2, &tag), "");
+    line.send("BYE", &ours, (3, &tag), "");
+    assert!(line.answer().starts_with("SIP/2.0 200 "));
+    assert_eq!(daemon.record()["status"], "completed");
 }

@@ -326,6 +326,7 @@ impl Node {
             Effect::AuthFailure(_)
             | Effect::Unproven(_)
             | Effect::Turned { .. }
+            | Effect::Foreign(_)
             | Effect::ResolveHop { .. } => {}
         }
     }

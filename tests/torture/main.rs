@@ -24,6 +24,7 @@ mod handed_over;
 )]
 mod harness;
 mod house;
+mod intruders;
 mod joined;
 mod peer;
 mod races;

@@ -94,15 +94,14 @@ fn a_request_sent_again_from_elsewhere_moves_nothing() {
     caller.send(&dialling, "INFO", 3, &tag);
     assert_eq!(status_of(&caller.peer.receive()), 200);
     let attacker = Stranger::from(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
-    let old = dialling.request("OPTIONS", 2, &tag, attacker.address());
-    let answers = attacker.answers_to(&old);
-    assert_eq!(
-        answers
-            .iter()
-            .map(|answer| status_of(answer))
-            .collect::<Vec<_>>(),
-        [500]
-    );
+    let old = |from: &Stranger| {
+        let answers = from.answers_to(&dialling.request("OPTIONS", 2, &tag, from.address()));
+        let statuses = answers.iter().map(|answer| status_of(answer));
+        statuses.collect::<Vec<_>>()
+    };
+    assert_eq!(old(&attacker), [401], "another IP has to prove itself");
+    let neighbour = Stranger::new(daemon.sip());
+    assert_eq!(old(&neighbour), [500], "another port of the caller's IP");
     assert_eq!(caller.hang_up(&dialling, 4, &tag), 200);
 }
 

@@ -230,6 +230,7 @@ impl Endpoint {
     pub(super) fn receive_response<'m>(
         &mut self,
         message: Message<'m>,
+        flow: Flow,
         now: Moment,
     ) -> Received<'m> {
         let branch = message
@@ -245,6 +246,29 @@ impl Endpoint {
         let Some(tx) = self.clients.find(u128::from(branch.bits)).map(ClientTx) else {
             return self.stray(message);
         };
+        let Some(entry) = self.clients.entry(tx.0) else {
+            return Received::Handled;
+        };
+
+        // A branch proves nothing to those who have seen the request. An answer comes from where that was sent to (§18.2.2, RFC 3581 §4).
+        let (sent, owner) = (entry.flow(), entry.owner);
+        if !sent.transport.admits(flow.transport) {
+            self.stats.less_secure += 1;
+            return Received::Handled;
+        }
+        if !sent.is_with(&flow) {
+            return Received::ForeignResponse { owner, tx, message };
+        }
+        self.accept_response(tx, message, now)
+    }
+
+    /// Works on a response to that request, wherever it came from.
+    pub fn accept_response<'m>(
+        &mut self,
+        tx: ClientTx,
+        message: Message<'m>,
+        now: Moment,
+    ) -> Received<'m> {
         let Some(entry) = self.clients.entry_mut(tx.0) else {
             return Received::Handled;
         };

@@ -85,6 +85,16 @@ pub enum Received<'m> {
         /// The response.
         message: Message<'m>,
     },
+    /// A response to a request of ours from another IP than the request went to. Nothing was done with it:
+    /// [`Endpoint::accept_response`] does, where its sender is known by other means.
+    ForeignResponse {
+        /// Who sent the request.
+        owner: Owner,
+        /// The request.
+        tx: ClientTx,
+        /// The response.
+        message: Message<'m>,
+    },
     /// A 2xx to an INVITE of ours whose transaction has failed or ended: ACK and BYE are due.
     StrayAnswer(Message<'m>),
 }
@@ -139,6 +149,8 @@ pub struct Stats {
     pub malformed: u64,
     /// Messages that were ignored: responses to nothing of ours, requests out of place.
     pub dropped: u64,
+    /// Responses that were ignored since they came by a less secure transport than their request went by.
+    pub less_secure: u64,
     /// Requests and responses received again.
     pub retransmissions_received: u64,
     /// Messages sent again.

@@ -34,7 +34,7 @@ impl Endpoint {
     ) -> Received<'m> {
         self.latest = now;
         if !message.is_request() {
-            return self.receive_response(message, now);
+            return self.receive_response(message, flow, now);
         }
         match message.method() {
             Method::Ack => self.receive_ack(message, now),

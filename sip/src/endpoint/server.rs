@@ -445,7 +445,8 @@ impl Endpoint {
         let Some(entry) = self.servers.entry_mut(tx.0) else {
             return Received::Handled;
         };
-        if entry.flow().peer.ip().to_canonical() != flow.peer.ip().to_canonical() {
+        let invited = entry.flow();
+        if !invited.is_with(&flow) || !invited.transport.admits(flow.transport) {
             self.respond_stateless(&message, &flow, &Response::bare(481));
             return Received::Handled;
         }

@@ -31,6 +31,7 @@ use crate::calls::effect::Effect;
 use crate::calls::hangup::{Farewell, bye_alone};
 use crate::calls::joining::Joining;
 use crate::calls::limits::{Claim, Full, Permit};
+use crate::calls::places::Former;
 use crate::calls::refusal::Reason;
 use crate::calls::target::{self, Place, Target};
 use crate::calls::unanswered::{Failure, UNREACHABLE};
@@ -546,7 +547,10 @@ impl Call {
         let Speaker::Runtime(leg) = &mut self.speaker else {
             return;
         };
-        leg.left = Some(Box::new(before.flow));
+        leg.places.left = Some(Former {
+            flow: before.flow,
+            places: before.places,
+        });
         if let Some(held) = before.dialogs.into_iter().next() {
             leg.dialogs.push(ForkDialog { fork: LEFT, ..held });
         }

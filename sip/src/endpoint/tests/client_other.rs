@@ -163,3 +163,93 @@ fn answers_come_to_the_slot_of_our_tag_or_else_of_the_call_id() {
         );
     }
 }
+
+/// A branch proves nothing: whoever has seen the request knows it.
+#[test]
+fn an_answer_comes_from_where_the_request_went() {
+    let from = |flow: Flow, peer: &str, transport| Flow {
+        peer: peer.parse().unwrap(),
+        transport,
+        ..flow
+    };
+    for (name, asked_by, peer, transport, log) in [
+        (
+            "the same",
+            Transport::Udp,
+            "192.0.2.1:5060",
+            Transport::Udp,
+            "<",
+        ),
+        (
+            "another port",
+            Transport::Udp,
+            "192.0.2.1:9",
+            Transport::Udp,
+            "<",
+        ),
+        (
+            "mapped",
+            Transport::Udp,
+            "[::ffff:192.0.2.1]:9",
+            Transport::Udp,
+            "<",
+        ),
+        (
+            "another IP",
+            Transport::Udp,
+            "192.0.2.2:5060",
+            Transport::Udp,
+            "~",
+        ),
+        (
+            "more secure",
+            Transport::Udp,
+            "192.0.2.1:5060",
+            Transport::Tls,
+            "<",
+        ),
+        (
+            "less secure",
+            Transport::Tls,
+            "192.0.2.1:5060",
+            Transport::Udp,
+            "",
+        ),
+        (
+            "less secure",
+            Transport::Tls,
+            "192.0.2.1:5060",
+            Transport::Tcp,
+            "",
+        ),
+        (
+            "another connection",
+            Transport::Tls,
+            "192.0.2.1:9",
+            Transport::Tls,
+            "<",
+        ),
+    ] {
+        let mut bench = Bench::new(asked_by);
+        bench.flow.peer = "192.0.2.1:5060".parse().unwrap();
+        bench.perform(BYE);
+        bench.note_output();
+        let (flow, before) = (bench.flow, bench.log.len());
+        let octets = bench.answer_text(200, "a", Method::Bye);
+        bench.arrive_by(from(flow, peer, transport), octets.as_bytes());
+        let heard: Vec<&str> = bench.log[before..].iter().map(|line| &line[2..3]).collect();
+        assert_eq!(heard.concat(), log, "{name}: {asked_by}, {transport}");
+        assert_eq!(
+            bench.endpoint.stats().less_secure,
+            u64::from(log.is_empty()),
+            "{name}"
+        );
+        if log != "<" {
+            assert_eq!(
+                bench.counts().client_other,
+                1,
+                "{name}: nothing has happened"
+            );
+        }
+    }
+}

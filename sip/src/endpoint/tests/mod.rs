@@ -205,17 +205,25 @@ impl Bench {
     }
 
     fn answer(&mut self, status: u16, tag: &str, method: Method) {
-        let octets = format!(
+        let octets = self.answer_text(status, tag, method);
+        self.arrive(octets.as_bytes());
+    }
+
+    fn answer_text(&self, status: u16, tag: &str, method: Method) -> String {
+        format!(
             "SIP/2.0 {status} Whatever\r\n{}\r\nFrom: <sip:us@example.com>;tag=us\r\n\
              To: <sip:peer@example.org>;tag={tag}\r\nCall-ID: ours\r\nCSeq: 3 {}\r\nContent-Length: 0\r\n\r\n",
             self.via,
             method.as_str()
-        );
-        self.arrive(octets.as_bytes());
+        )
     }
 
     fn arrive(&mut self, octets: &[u8]) {
-        let (flow, now) = (self.flow, self.now);
+        self.arrive_by(self.flow, octets);
+    }
+
+    fn arrive_by(&mut self, flow: Flow, octets: &[u8]) {
+        let now = self.now;
         match self.endpoint.receive(octets, flow, now) {
             Received::Handled => {}
             Received::Request(message) => {
@@ -235,6 +243,10 @@ impl Bench {
             Received::Response { tx, owner, message } => {
                 assert_eq!((Some(tx), owner), (self.client, OWNER));
                 note(&mut self.log, now, '<', &message);
+            }
+            Received::ForeignResponse { owner, tx, message } => {
+                assert_eq!((Some(tx), owner), (self.client, OWNER));
+                note(&mut self.log, now, '~', &message);
             }
             Received::StrayAnswer(message) => note(&mut self.log, now, '?', &message),
         }
@@ -273,7 +285,7 @@ fn millis(now: Moment) -> u128 {
     now.since(START).as_millis()
 }
 
-/// `>` sent, `}` sent by another flow, `<` handed out, `?` handed out as stray.
+/// `>` sent, `}` sent by another flow, `<` handed out, `?` handed out as stray, `~` as foreign.
 fn note(log: &mut Vec<String>, now: Moment, sign: char, message: &Message<'_>) {
     let what = if message.is_request() {
         message.method().as_str().to_owned()

@@ -1,0 +1,70 @@
+//! The call that a message belongs to, found by our tag in it (RFC 3261 §12.2.2).
+
+use trunkline_sip::wire::Message;
+
+use super::Calls;
+use super::call::{CallKey, Phase, Side, Speaker};
+use super::context::TagOwner;
+
+impl Calls {
+    /// The call and leg that a message's To-tag (and for forks its From-tag) names.
+    pub(super) fn dialog_of(&self, message: &Message<'_>) -> Option<(CallKey, Side, u8)> {
+        let tag = self.core.minter.read_tag(message.to_tag()?)?;
+        let found = self.core.tags.get(&tag.bits)?;
+        let call = &self
+            .slab
+            .get(found.key.index as usize)
+            .filter(|slot| slot.generation == found.key.generation)?
+            .call;
+        match found.side {
+            Side::Caller => {
+                let same = call.caller.dialogs.iter().any(|held| {
+                    held.fork == found.fork
+                        && Some(held.dialog.remote_tag()) == message.from_tag().or(Some(b""))
+                        && held.dialog.call_id() == message.call_id()
+                });
+                same.then_some((found.key, Side::Caller, found.fork))
+            }
+            Side::Agent => {
+                let Speaker::Runtime(leg) = &call.speaker else {
+                    return None;
+                };
+                let fork = leg.fork_of(message.from_tag()?)?;
+                let same = leg.dialog_ref(fork)?.call_id() == message.call_id();
+                same.then_some((found.key, Side::Agent, fork))
+            }
+        }
+    }
+
+    /// Whether an answer is that of a dialog in a call that is up.
+    pub(super) fn is_agreed(&self, answer: &Message<'_>) -> bool {
+        let found = answer
+            .from_tag()
+            .and_then(|tag| self.core.minter.read_tag(tag))
+            .and_then(|tag| self.core.tags.get(&tag.bits))
+            .and_then(|found| self.slab.get(found.key.index as usize));
+        let peer = answer.to_tag().unwrap_or_default();
+        found.is_some_and(|slot| {
+            let call = &slot.call;
+            let is_up = matches!(call.phase, Phase::Answered | Phase::Confirmed);
+            is_up && call.has_dialog(answer.call_id(), peer)
+        })
+    }
+
+    /// Whether a request of whoever is being called may have overtaken the answer that makes its dialog.
+    pub(super) fn is_ahead(&self, message: &Message<'_>) -> bool {
+        let tag = message
+            .to_tag()
+            .and_then(|tag| self.core.minter.read_tag(tag));
+        let found = tag.and_then(|tag| self.core.tags.get(&tag.bits));
+        let Some(TagOwner { key, side, .. }) = found else {
+            return false;
+        };
+        let slot = self.slab.get(key.index as usize);
+        slot.filter(|slot| slot.generation == key.generation)
+            .is_some_and(|slot| {
+                let inviting = *side == Side::Agent && slot.call.phase == Phase::Setup;
+                inviting || slot.call.dial.is_some()
+            })
+    }
+}

@@ -1,0 +1,72 @@
+//! A peer that has proven a password and now asks from a place which its dialog doesn't know: a phone that has changed networks, or somebody who
+//! has read the tags. The pair that the leg was proven by tells them apart (RFC 3261 §22.2).
+//!
+//! The 401 keeps nothing, and the dialog's CSeq stands still until the proof is there. Every request but ACK and CANCEL can be challenged
+//! (§22.1): INFO carries keys, NOTIFY the outcome of a transfer, PRACK an SDP.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use trunkline_sip::auth::{self, Policy, Secret, Verdict};
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
+
+use super::admission;
+use super::call::Leg;
+use super::context::Core;
+use super::credentials::LegCredentials;
+use super::effect::{Effect, Foreign};
+use crate::directory::view::{PeerLogin, View};
+
+/// Whether a request proves `pair`; if not, it has been challenged.
+pub(super) fn proves(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    view: &View,
+    pair: &PeerLogin,
+    flow: Flow,
+    message: &Message<'_>,
+    now: Moment,
+) -> bool {
+    let config = Arc::clone(&core.config);
+    let credentials = auth::credentials(message, &config.realm);
+    // Another trunk's pair proves nothing here, whether or not it is right.
+    let is_legs = |name: &[u8]| *name == *pair.user.as_bytes();
+    let credentials = credentials.filter(|held| is_legs(&held.username_unescaped()));
+    let verdict = credentials.as_ref().map(|credentials| {
+        let secret = Secret::new(&pair.user, &config.realm, &pair.password);
+        let policy = Policy {
+            algorithms: &config.algorithms,
+            allow_rfc2069: config.allow_rfc2069,
+        };
+        let (nonces, window) = (&core.nonces, &core.window);
+        auth::verify(credentials, message, &secret, nonces, window, policy, now)
+    });
+    match verdict {
+        Some(Verdict::Ok) => return true,
+        Some(Verdict::Wrong(part)) => {
+            let whose = view.login(pair.user.as_bytes());
+            let whose = whose.map(|login| (login.org, login.trunk, part));
+            if let Some(credentials) = &credentials {
+                admission::failed(core, whose, credentials, message, flow, now);
+            }
+        }
+        Some(Verdict::Stale) | None => {}
+    }
+
+    core.effects.push_back(Effect::Foreign(Foreign::Challenged));
+    let is_stale = verdict == Some(Verdict::Stale);
+    admission::challenge(core, endpoint, flow, message, is_stale, now);
+    false
+}
+
+impl Leg {
+    /// The peer has proven its pair at another place: that one is known from now on, and is where the pair may go.
+    pub(super) fn moved_to(&mut self, pair: Arc<PeerLogin>, flow: &Flow) {
+        let source: IpAddr = flow.peer.ip();
+        self.places.learn(source);
+        self.credentials = Some(Box::new(LegCredentials::proven(pair, source)));
+    }
+}

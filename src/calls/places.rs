@@ -1,0 +1,337 @@
+//! The known places of a dialog: where its requests and answers may come from.
+//!
+//! Tags and Call-ID pass in the clear, and whoever reads a trace has them. So they name a dialog and prove nothing: a request counts if
+//! it comes from an IP that this leg has sent to or heard from, that the configured host has, that Contact and Record-Route lead to, or that
+//! the trunk allows. The port may move, as it does behind NAT. Never by a less secure transport than the one that the dialog began on.
+//!
+//! From anywhere else a request has to prove the leg's own pair, where the peer has proven it before (`moved`); on any other leg it is 403. The
+//! first look costs a few comparisons; names and allowed networks are asked only about an IP that isn't known yet.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::endpoint::{ClientTx, Endpoint, Owner};
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::header::uri::{Host, Uri};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
+use uuid::Uuid;
+
+use super::call::{Call, CallKey, LEFT, Leg, Side};
+use super::context::{Core, Cx};
+use super::effect::{Effect, Foreign};
+use super::target::{self, Place};
+use super::{Calls, has_sdp, key_of, moved};
+use crate::directory::view::{Source, View};
+
+/// IPs of one leg that are kept; the one that was learnt first gives way, and is looked up again where it comes back.
+const MOST: usize = 16;
+
+/// The IPs of one leg that are known by now.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Places {
+    ips: SmallVec<[IpAddr; 2]>,
+    /// The transport that the dialog began on.
+    began_by: Option<Transport>,
+    /// The peer that had this leg before, in the dialog [`LEFT`].
+    pub(crate) left: Option<Former>,
+}
+
+/// What is kept of a peer that gave its place to another.
+#[derive(Clone, Debug)]
+pub(crate) struct Former {
+    /// The way to it.
+    pub(crate) flow: Flow,
+    pub(crate) places: Box<Places>,
+}
+
+impl Places {
+    /// Those of a leg that begins on this flow.
+    pub(crate) fn of(flow: &Flow) -> Self {
+        let mut places = Self::default();
+        places.begin(flow);
+        places
+    }
+
+    /// The dialog begins on this flow: what was known stays known.
+    pub(crate) fn begin(&mut self, flow: &Flow) {
+        self.began_by = Some(flow.transport);
+        self.learn(flow.peer.ip());
+    }
+
+    pub(crate) fn learn(&mut self, ip: IpAddr) {
+        if self.knows(ip) {
+            return;
+        }
+        if self.ips.len() >= MOST {
+            self.ips.remove(0);
+        }
+        self.ips.push(ip.to_canonical());
+    }
+
+    pub(crate) fn knows(&self, ip: IpAddr) -> bool {
+        self.ips.contains(&ip) || self.ips.contains(&ip.to_canonical())
+    }
+
+    fn admits(&self, transport: Transport) -> bool {
+        self.began_by.is_none_or(|began| began.admits(transport))
+    }
+}
+
+/// What is known of the place that a message came from.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Standing {
+    Known,
+    /// A name that may lead there is being looked up.
+    Awaited,
+    Unknown,
+    /// Wherever it is: the dialog began on a more secure transport.
+    LessSecure,
+}
+
+impl Calls {
+    /// Whether a request inside a call may come by this flow. If not, it has been answered, or is left to be sent again.
+    pub(super) fn lets_in(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        (key, side, fork): (CallKey, Side, u8),
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) -> bool {
+        let Some(call) = call_at(&mut self.slab, key) else {
+            return false;
+        };
+        let core = &mut self.core;
+        let standing = standing(core, Some(view), call, (side, fork), &flow, now);
+        match standing {
+            Standing::Known => return true,
+            // It is sent again, and by then the name is known.
+            Standing::Awaited if !flow.transport.is_reliable() => return false,
+            Standing::Awaited | Standing::Unknown | Standing::LessSecure => {}
+        }
+        let leg = call.leg(side).filter(|_| fork != LEFT);
+        let proven = leg.and_then(|leg| Some((leg.credentials.as_deref()?.proven_pair()?, leg)));
+        if standing != Standing::LessSecure
+            && let Some((pair, leg)) = proven
+        {
+            if !moved::proves(core, endpoint, view, &pair, flow, message, now) {
+                return false;
+            }
+            leg.moved_to(pair, &flow);
+            return true;
+        }
+
+        tracing::debug!(call.id = %call.id, source = %flow.peer, transport = %flow.transport, "a request from a place that its dialog doesn't know");
+        core.effects.push_back(Effect::Foreign(Foreign::Refused));
+        core.stateless(endpoint, message, flow, 403, |head| {
+            head.line(
+                "Warning",
+                b"399 trunkline \"Not from a place that this dialog knows\"",
+            );
+        });
+        false
+    }
+
+    /// Whether an ACK may come by this flow. It can't be challenged (RFC 3261 §22.1), so that one from an unknown place counts only where it says
+    /// nothing but that the answer is there: no SDP is in it, and none is waited for.
+    pub(super) fn lets_ack_in(
+        &mut self,
+        view: &View,
+        (key, side, fork): (CallKey, Side, u8),
+        flow: &Flow,
+        ack: &Message<'_>,
+        now: Moment,
+    ) -> bool {
+        let Some(call) = call_at(&mut self.slab, key) else {
+            return false;
+        };
+        let is_let_in = match standing(&mut self.core, Some(view), call, (side, fork), flow, now) {
+            Standing::Known => true,
+            Standing::Awaited | Standing::Unknown => {
+                !has_sdp(ack) && !call.awaits_sdp_of(side, ack.cseq().number)
+            }
+            Standing::LessSecure => false,
+        };
+        if !is_let_in {
+            self.core.effects.push_back(Effect::Foreign(Foreign::Ack));
+        }
+        is_let_in
+    }
+
+    /// Works on a response from another IP than its request went to, if the leg knows that IP; else it is as if it had not come.
+    pub(super) fn foreign_response(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &Arc<View>,
+        flow: Flow,
+        (tx, owner): (ClientTx, Owner),
+        message: Message<'_>,
+        now: Moment,
+    ) {
+        if !self.expects_from(&flow, tx, owner, now) {
+            tracing::debug!(source = %flow.peer, "a response from another IP than its request went to");
+            return self
+                .core
+                .effects
+                .push_back(Effect::Foreign(Foreign::Response));
+        }
+        let received = endpoint.accept_response(tx, message, now);
+        self.handle(endpoint, view, flow, received, now);
+    }
+
+    fn expects_from(&mut self, flow: &Flow, tx: ClientTx, owner: Owner, now: Moment) -> bool {
+        let Some(call) = call_at(&mut self.slab, key_of(owner)) else {
+            return false;
+        };
+        if let Some(dial) = call.dial.as_deref().filter(|dial| dial.owns(tx)) {
+            return dial.knows(flow.peer.ip());
+        }
+        let is_begun = |setup: &super::call::Setup| setup.client == Some(tx);
+        let asked = match call.setup.as_deref().is_some_and(is_begun) {
+            true => Some((Side::Agent, 0)),
+            false => {
+                let mut pending = call.pending.iter();
+                let pending = pending.find(|pending| pending.client == tx);
+                pending.map(|pending| (pending.side, pending.fork))
+            }
+        };
+        asked.is_some_and(|at| {
+            standing(&mut self.core, None, call, at, flow, now) == Standing::Known
+        })
+    }
+}
+
+impl Cx<'_> {
+    /// Asks for the names in Contact and Record-Route, so that they are known before a request comes from there.
+    pub(crate) fn look_up(&mut self, dialog: &Dialog, heard: SocketAddr) {
+        for uri in dialog.routes().chain([dialog.remote_target()]) {
+            let is_name = Uri::parse(uri).is_ok_and(|uri| matches!(uri.host, Host::Name(_)));
+            let uri = std::str::from_utf8(uri).ok().filter(|_| is_name);
+            if let Some(Place::Name(wanted)) = uri.and_then(target::place) {
+                let Core { hops, effects, .. } = &mut *self.core;
+                hops.find(wanted, heard, effects, self.now);
+            }
+        }
+    }
+}
+
+/// What is known of a place on that leg. Without a view, networks that a trunk allows don't count: an answer comes from where it was asked for.
+fn standing(
+    core: &mut Core,
+    view: Option<&View>,
+    call: &mut Call,
+    (side, fork): (Side, u8),
+    flow: &Flow,
+    now: Moment,
+) -> Standing {
+    let (org, is_runtimes) = (call.org, side == Side::Agent && call.bridged.is_none());
+    let Some(leg) = call.leg(side) else {
+        return Standing::Unknown;
+    };
+    let ip = flow.peer.ip();
+    let places = leg.places_of(fork);
+    if !places.admits(flow.transport) {
+        return Standing::LessSecure;
+    }
+    if places.knows(ip) {
+        return Standing::Known;
+    }
+
+    let ip = ip.to_canonical();
+    let is_allowed = view.is_some_and(|view| !is_runtimes && is_of_trunk(view, ip, org));
+    let standing = match is_allowed {
+        true => Standing::Known,
+        false => by_dialog(core, leg, fork, ip, now),
+    };
+    if standing == Standing::Known {
+        leg.learn_place(fork, ip);
+    }
+    standing
+}
+
+/// Whether the org's trunk allows this source, or the operator has dedicated it to the org.
+fn is_of_trunk(view: &View, ip: IpAddr, org: Uuid) -> bool {
+    match view.by_source(ip) {
+        Source::Dedicated(of) => of == org,
+        Source::Allowed(orgs) => orgs.contains(&org),
+        Source::Unknown => false,
+    }
+}
+
+/// Whether Contact or a recorded route leads there.
+fn by_dialog(core: &mut Core, leg: &Leg, fork: u8, ip: IpAddr, now: Moment) -> Standing {
+    let Some(dialog) = leg.dialog_ref(fork) else {
+        return Standing::Unknown;
+    };
+    let mut standing = Standing::Unknown;
+    for uri in dialog.routes().chain([dialog.remote_target()]) {
+        match leads_to(core, uri, ip, now) {
+            Some(true) => return Standing::Known,
+            Some(false) => {}
+            None => standing = Standing::Awaited,
+        }
+    }
+    standing
+}
+
+/// Whether a URI's host is at that IP; `None` while its name is being looked up.
+fn leads_to(core: &mut Core, uri: &[u8], ip: IpAddr, now: Moment) -> Option<bool> {
+    match std::str::from_utf8(uri).ok().and_then(target::place) {
+        Some(Place::Known(target)) => Some(target.address.ip().to_canonical() == ip),
+        Some(Place::Name(wanted)) => {
+            let Core { hops, effects, .. } = core;
+            hops.leads_to(wanted, ip, effects, now)
+        }
+        None => Some(false),
+    }
+}
+
+/// The call at `key`, if it is still there.
+fn call_at(slab: &mut slab::Slab<super::Slot>, key: CallKey) -> Option<&mut Call> {
+    let slot = slab.get_mut(key.index as usize)?;
+    (slot.generation == key.generation).then_some(&mut *slot.call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn so_many_ips_of_a_leg_are_kept() {
+        let mut places = Places::default();
+        for last in 0..MOST {
+            places.learn(ip(&format!("192.0.2.{last}")));
+            places.learn(ip(&format!("::ffff:192.0.2.{last}")));
+        }
+        assert!(places.knows(ip("192.0.2.0")) && places.knows(ip("::ffff:192.0.2.15")));
+        places.learn(ip("2001:db8::1"));
+        assert_eq!(places.ips.len(), MOST);
+        assert!(!places.knows(ip("192.0.2.0")));
+        assert!(places.knows(ip("192.0.2.1")) && places.knows(ip("2001:db8::1")));
+        assert!(!places.knows(ip("2001:db8::2")));
+    }
+
+    #[test]
+    fn a_dialog_that_began_on_tls_stays_there() {
+        let flow = |transport| Flow {
+            transport,
+            listener: 0,
+            connection: 0,
+            local: "192.0.2.9:5061".parse().unwrap(),
+            peer: "192.0.2.1:5061".parse().unwrap(),
+        };
+        let mut places = Places::of(&flow(Transport::Tls));
+        assert!(places.admits(Transport::Tls) && !places.admits(Transport::Udp));
+        // The next attempt goes to another target.
+        places.begin(&flow(Transport::Udp));
+        assert!(places.admits(Transport::Udp) && places.admits(Transport::Tls));
+    }
+}

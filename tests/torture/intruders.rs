@@ -1,0 +1,500 @@
+//! What somebody may try who has read the tags of a call: requests, an ACK and a response from an address that has no part in it. The honest
+//! peers of the same calls are served: those whose port or IP moves, that have several addresses, or that are behind a proxy.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use trunkline_sip::auth::client::{self, Asking, Login};
+
+use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
+use crate::harness::dns::{self, Record};
+use crate::harness::{Credentials, Daemon, House};
+use crate::house::{metric, until};
+use crate::one_shard;
+use crate::peer::{Stranger, StreamPeer, status_of};
+use crate::runtime::{Runtime, answer};
+
+const FOREIGN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+/// Whoever reads this has diverted the audio.
+const STOLEN: &str = "v=0\r\no=- 1 9 IN IP4 127.0.0.2\r\ns=-\r\nc=IN IP4 127.0.0.2\r\nt=0 0\r\nm=audio 40666 RTP/AVP 8\r\n";
+const COUNTED: &str = "trunkline_sip_foreign_total";
+
+/// One side of a dialog, as its peer writes requests in it.
+#[derive(Clone)]
+struct Inside {
+    uri: String,
+    from: String,
+    to: String,
+    call_id: String,
+    /// More lines.
+    lines: String,
+}
+
+impl Inside {
+    fn of_caller(dialling: &Dialling, tag: &str, daemon: SocketAddr) -> Self {
+        Self {
+            uri: format!("sip:trunkline@{daemon}"),
+            from: format!("{};tag=f-{}", dialling.from, dialling.id),
+            to: format!("{};tag={tag}", dialling.to),
+            call_id: format!("{}@pbx.invalid", dialling.id),
+            lines: String::new(),
+        }
+    }
+
+    /// That of a runtime which has answered this INVITE.
+    fn of_runtime(invite: &[u8], daemon: SocketAddr) -> Self {
+        let invite = read(invite);
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        Self {
+            uri: format!("sip:trunkline@{daemon}"),
+            from: format!("{};tag=runtime", text(invite.to())),
+            to: text(invite.from()),
+            call_id: text(invite.call_id()),
+            lines: String::new(),
+        }
+    }
+
+    fn with(&self, line: &str) -> Self {
+        let mut with = self.clone();
+        with.lines.push_str(line);
+        with.lines.push_str("\r\n");
+        with
+    }
+
+    fn request(
+        &self,
+        (cseq, method): (u32, &str),
+        transport: &str,
+        own: SocketAddr,
+        sdp: &str,
+    ) -> Vec<u8> {
+        let Self {
+            uri,
+            from,
+            to,
+            call_id,
+            lines,
+        } = self;
+        let of = if method == "ACK" { "ack" } else { "" };
+        let kind = if sdp.is_empty() {
+            ""
+        } else {
+            "Content-Type: application/sdp\r\n"
+        };
+        format!(
+            "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/{transport} {own};branch=z9hG4bK-{cseq}-{method}{of}-{own};rport\r\n\
+             Max-Forwards: 70\r\nFrom: {from}\r\nTo: {to}\r\nCall-ID: {call_id}\r\nCSeq: {cseq} {method}\r\n\
+             Contact: <sip:peer@{own}>\r\n{lines}{kind}Content-Length: {}\r\n\r\n{sdp}",
+            sdp.len()
+        )
+        .into_bytes()
+    }
+
+    /// Sends a request over UDP; the final answer.
+    fn ask(&self, peer: &Stranger, what: (u32, &str), sdp: &str) -> Vec<u8> {
+        peer.send(&self.request(what, "UDP", peer.address(), sdp));
+        self.answer(peer, what)
+    }
+
+    fn answer(&self, peer: &Stranger, (cseq, method): (u32, &str)) -> Vec<u8> {
+        let wanted = format!("CSeq: {cseq} {method}\r\n");
+        loop {
+            let octets = peer.receive();
+            let text = String::from_utf8_lossy(&octets);
+            if text.starts_with("SIP/2.0 ") && text.contains(&wanted) && status_of(&octets) >= 200 {
+                return octets;
+            }
+        }
+    }
+
+    /// The status of the final answer.
+    fn status(&self, peer: &Stranger, what: (u32, &str), sdp: &str) -> u16 {
+        status_of(&self.ask(peer, what, sdp))
+    }
+
+    /// The line that answers a challenge to a request of this method.
+    fn proof(&self, challenge: &[u8], method: &str, credentials: &Credentials) -> String {
+        let challenge = read(challenge);
+        let (_, challenge) = client::challenge(&challenge).expect("a challenge");
+        let asking = Asking {
+            method,
+            uri: self.uri.as_bytes(),
+            body: b"",
+        };
+        let login = Login {
+            user: &credentials.username,
+            password: &credentials.password,
+        };
+        let value = client::answer(&challenge, &asking, &login, 1, "moved");
+        format!("Authorization: {}", value.expect("a known algorithm"))
+    }
+}
+
+/// A call that is up, as both of its peers know it.
+struct Up {
+    daemon: Daemon,
+    caller: Caller,
+    runtime: Runtime,
+    of_caller: Inside,
+    of_runtime: Inside,
+}
+
+impl Up {
+    /// With a caller that has proven its password.
+    fn by_digest() -> Self {
+        Self::of(one_shard(House::new()), |caller, dialling| {
+            caller.dial(dialling)
+        })
+    }
+
+    /// With a caller that was admitted by its address, for which nothing was proven.
+    fn by_address(house: House) -> Self {
+        Self::of(house, |caller, dialling| caller.ask(dialling, dialling))
+    }
+
+    fn of(house: House, begin: impl FnOnce(&Caller, &Dialling) -> Vec<u8>) -> Self {
+        let runtime = Runtime::of(&house);
+        Self::with(house, runtime, begin)
+    }
+
+    fn with(
+        house: House,
+        runtime: Runtime,
+        begin: impl FnOnce(&Caller, &Dialling) -> Vec<u8>,
+    ) -> Self {
+        let daemon = house.serve();
+        let caller = Caller::new(daemon.sip(), daemon.credentials());
+        let dialling = Dialling::new("up", &daemon.house.first_number, daemon.sip());
+        begin(&caller, &dialling);
+
+        let invite = runtime.request("INVITE");
+        let contact = format!(
+            "Contact: <sip:runtime@{}>\r\nContent-Type: application/sdp\r\n",
+            runtime.peer.address()
+        );
+        runtime.answer(&invite, "200 OK", &contact, OFFER);
+        let mut accepted = caller.answer(&dialling);
+        while status_of(&accepted) < 200 {
+            accepted = caller.answer(&dialling);
+        }
+        assert_eq!(status_of(&accepted), 200);
+        let tag = to_tag(&accepted);
+        let cseq = if accepted.escape_ascii().to_string().contains("CSeq: 2 ") {
+            2
+        } else {
+            1
+        };
+        caller.send(&dialling, "ACK", cseq, &tag);
+        runtime.request("ACK");
+
+        let of_caller = Inside::of_caller(&dialling, &tag, daemon.sip());
+        let of_runtime = Inside::of_runtime(&invite, daemon.sip());
+        Self {
+            daemon,
+            caller,
+            runtime,
+            of_caller,
+            of_runtime,
+        }
+    }
+
+    /// The caller changes its media from this socket, and the runtime gets that.
+    fn reinvites(&self, of: &Inside, peer: &Stranger, cseq: u32) {
+        peer.send(&of.request((cseq, "INVITE"), "UDP", peer.address(), OFFER));
+        let change = self.runtime.request("INVITE");
+        self.runtime.answer(
+            &change,
+            "200 OK",
+            "Content-Type: application/sdp\r\n",
+            OFFER,
+        );
+        self.runtime.request("ACK");
+        assert_eq!(status_of(&of.answer(peer, (cseq, "INVITE"))), 200);
+        peer.send(&of.request((cseq, "ACK"), "UDP", peer.address(), ""));
+    }
+
+    /// A key of the runtime comes to this socket of the caller's side.
+    fn informs(&self, peer: &Stranger, cseq: u32) {
+        let runtime = &self.runtime.peer;
+        runtime.send(
+            &self
+                .of_runtime
+                .request((cseq, "INFO"), "UDP", runtime.address(), ""),
+        );
+        let info = loop {
+            let octets = peer.receive();
+            if octets.starts_with(b"INFO ") {
+                break octets;
+            }
+        };
+        peer.send(&answer(&read(&info), "200 OK", "", "", ""));
+        let informed = self.of_runtime.answer(runtime, (cseq, "INFO"));
+        assert_eq!(status_of(&informed), 200);
+    }
+
+    /// The caller hangs up from this socket.
+    fn hangs_up(&self, peer: &Stranger, cseq: u32) {
+        peer.send(
+            &self
+                .of_caller
+                .request((cseq, "BYE"), "UDP", peer.address(), ""),
+        );
+        let bye = self.runtime.request("BYE");
+        self.runtime.answer(&bye, "200 OK", "", "");
+        assert_eq!(status_of(&self.of_caller.answer(peer, (cseq, "BYE"))), 200);
+        assert_eq!(self.daemon.record()["status"], "completed");
+    }
+
+    fn counts(&self, wanted: f64) {
+        until(|| (metric(&self.daemon, COUNTED) >= wanted).then_some(()));
+        assert!((metric(&self.daemon, COUNTED) - wanted).abs() < 0.5);
+    }
+}
+
+const METHODS: [&str; 8] = [
+    "INVITE", "UPDATE", "REFER", "BYE", "INFO", "NOTIFY", "PRACK", "OPTIONS",
+];
+
+/// Everything that reads an answer over TCP: the status of the only one.
+fn over_tcp(of: &Inside, what: (u32, &str), daemon: SocketAddr, sdp: &str) -> u16 {
+    let peer = StreamPeer::from(FOREIGN, daemon);
+    peer.send(&of.request(what, "TCP", (FOREIGN, 5060).into(), sdp));
+    let answers = peer.answers_until_probed();
+    let answers: Vec<u16> = answers.iter().map(|answer| status_of(answer)).collect();
+    let [status] = answers[..] else {
+        panic!("one answer to {what:?}: {answers:?}");
+    };
+    status
+}
+
+#[test]
+fn whoever_has_the_tags_of_a_proven_leg_needs_its_password() {
+    let up = Up::by_digest();
+    let intruder = Stranger::from(FOREIGN, up.daemon.sip());
+    for (cseq, method) in (50..).zip(METHODS) {
+        let sdp = if method == "INVITE" { STOLEN } else { "" };
+        assert_eq!(
+            up.of_caller.status(&intruder, (cseq, method), sdp),
+            401,
+            "{method}"
+        );
+        assert_eq!(
+            over_tcp(&up.of_caller, (cseq, method), up.daemon.sip(), sdp),
+            401,
+            "{method}"
+        );
+    }
+    // A wrong password, and the right one of somebody else's name.
+    let credentials = up.daemon.credentials();
+    for (cseq, wrong) in [
+        (
+            70,
+            Credentials {
+                password: "guess".into(),
+                ..credentials.clone()
+            },
+        ),
+        (
+            72,
+            Credentials {
+                username: "other".into(),
+                ..credentials.clone()
+            },
+        ),
+    ] {
+        let challenge = up.of_caller.ask(&intruder, (cseq, "BYE"), "");
+        let proof = up.of_caller.proof(&challenge, "BYE", &wrong);
+        let refused = up
+            .of_caller
+            .with(&proof)
+            .status(&intruder, (cseq + 1, "BYE"), "");
+        assert_eq!(refused, 401);
+    }
+    up.counts(20.0);
+    until(|| {
+        let failures = up.daemon.shown("/phone/sip/inbound-trunk/auth-failures");
+        failures.to_string().contains("127.0.0.2").then_some(())
+    });
+
+    // Nothing of it has counted: neither the numbers nor the way to the caller.
+    up.informs(&up.caller.peer, 2);
+    up.reinvites(&up.of_caller, &up.caller.peer, 3);
+    up.hangs_up(&up.caller.peer, 4);
+}
+
+#[test]
+fn a_phone_that_moves_proves_itself_and_is_followed() {
+    let up = Up::by_digest();
+    let credentials = up.daemon.credentials();
+
+    // Behind NAT its port moves, and nothing is asked.
+    let port = Stranger::new(up.daemon.sip());
+    assert_eq!(up.of_caller.status(&port, (3, "OPTIONS"), ""), 200);
+    up.reinvites(&up.of_caller, &port, 4);
+    up.informs(&port, 2);
+
+    let moved = Stranger::from(FOREIGN, up.daemon.sip());
+    let challenge = up.of_caller.ask(&moved, (5, "INVITE"), OFFER);
+    assert_eq!(status_of(&challenge), 401);
+    up.informs(&port, 3);
+    let proof = up.of_caller.proof(&challenge, "INVITE", &credentials);
+    up.reinvites(&up.of_caller.with(&proof), &moved, 6);
+    up.informs(&moved, 4);
+    up.hangs_up(&moved, 7);
+}
+
+#[test]
+fn a_leg_that_nothing_has_proven_is_held_to_its_places() {
+    let house = one_shard(House::new());
+    let org = house.org.as_str();
+    let allow = ["127.0.0.1/32", "--allow", "127.0.0.3/32"];
+    house.run(
+        &[
+            &["trunk", "update", "--org", org, "--json", "--allow"],
+            &allow[..],
+        ]
+        .concat(),
+    );
+    let up = Up::by_address(house);
+    let intruder = Stranger::from(FOREIGN, up.daemon.sip());
+    let mut sent = 0.0;
+    for (cseq, method) in (50..).zip(METHODS) {
+        let sdp = if method == "INVITE" { STOLEN } else { "" };
+        for of in [&up.of_caller, &up.of_runtime] {
+            assert_eq!(of.status(&intruder, (cseq, method), sdp), 403, "{method}");
+            assert_eq!(
+                over_tcp(of, (cseq, method), up.daemon.sip(), sdp),
+                403,
+                "{method}"
+            );
+            sent += 2.0;
+        }
+    }
+    up.counts(sent);
+    up.informs(&up.caller.peer, 2);
+
+    // The PBX has another address that its trunk allows; the runtime may not use that one.
+    let second = Stranger::from(SECOND, up.daemon.sip());
+    assert_eq!(up.of_runtime.status(&second, (60, "OPTIONS"), ""), 403);
+    up.reinvites(&up.of_caller, &second, 3);
+    up.informs(&second, 3);
+    up.hangs_up(&up.caller.peer, 4);
+}
+
+/// A branch and the tags are known to whoever reads the trace while it rings.
+#[test]
+fn answers_and_acks_from_another_address_are_nobodys() {
+    let house = one_shard(House::new());
+    house.allow("127.0.0.1/32");
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let mut dialling = Dialling::new("late", &daemon.house.first_number, daemon.sip());
+    dialling.body = String::new();
+    caller.ask(&dialling, &dialling);
+    let invite = runtime.request("INVITE");
+    let intruder = Stranger::from(FOREIGN, daemon.sip());
+    let lines = |address: SocketAddr| {
+        format!("Contact: <sip:runtime@{address}>\r\nContent-Type: application/sdp\r\n")
+    };
+    intruder.send(&answer(
+        &read(&invite),
+        "200 OK",
+        "thief",
+        &lines(intruder.address()),
+        STOLEN,
+    ));
+    until(|| (metric(&daemon, COUNTED) >= 1.0).then_some(()));
+
+    runtime.answer(&invite, "200 OK", &lines(runtime.peer.address()), OFFER);
+    let mut accepted = caller.answer(&dialling);
+    while status_of(&accepted) < 200 {
+        accepted = caller.answer(&dialling);
+    }
+    assert!(!String::from_utf8_lossy(&accepted).contains("40666"));
+    // The caller's SDP is still to come, in its ACK.
+    let inside = Inside::of_caller(&dialling, &to_tag(&accepted), daemon.sip());
+    for sdp in [STOLEN, ""] {
+        intruder.send(&inside.request((1, "ACK"), "UDP", intruder.address(), sdp));
+    }
+    until(|| (metric(&daemon, COUNTED) >= 3.0).then_some(()));
+    caller
+        .peer
+        .send(&inside.request((1, "ACK"), "UDP", caller.peer.address(), OFFER));
+    let ack = runtime.request("ACK");
+    assert!(
+        String::from_utf8_lossy(&ack).contains("m=audio 40000"),
+        "{}",
+        ack.escape_ascii()
+    );
+}
+
+/// A proxy that has recorded its route sends on what its phone asks, and so may the phone's Contact.
+#[test]
+fn a_proxy_on_the_route_and_a_contact_are_places_of_the_dialog() {
+    let house = one_shard(House::new());
+    house.allow("127.0.0.1/32");
+    let runtime = Runtime::of(&house);
+    let daemon = house.serve();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let proxy = Stranger::from(SECOND, daemon.sip());
+    let phone = Stranger::from(Ipv4Addr::new(127, 0, 0, 4), daemon.sip());
+    let dialling = Dialling::new("routed", &daemon.house.first_number, daemon.sip())
+        .with(&format!("Record-Route: <sip:{};lr>", proxy.address()));
+    caller.ask(&dialling, &dialling);
+    let invite = runtime.request("INVITE");
+    let contact = format!(
+        "Contact: <sip:runtime@{}>\r\nContent-Type: application/sdp\r\n",
+        phone.address()
+    );
+    runtime.answer(&invite, "200 OK", &contact, OFFER);
+    let mut accepted = caller.answer(&dialling);
+    while status_of(&accepted) < 200 {
+        accepted = caller.answer(&dialling);
+    }
+    let of_caller = Inside::of_caller(&dialling, &to_tag(&accepted), daemon.sip());
+    proxy.send(&of_caller.request((1, "ACK"), "UDP", proxy.address(), ""));
+    assert_eq!(of_caller.status(&proxy, (2, "OPTIONS"), ""), 200);
+    let of_runtime = Inside::of_runtime(&invite, daemon.sip());
+    assert_eq!(of_runtime.status(&phone, (2, "OPTIONS"), ""), 200);
+    let intruder = Stranger::from(FOREIGN, daemon.sip());
+    assert_eq!(of_caller.status(&intruder, (3, "BYE"), ""), 403);
+    assert_eq!(of_caller.status(&proxy, (3, "BYE"), ""), 200);
+}
+
+/// What the configured name leads to may ask, whichever of its addresses was called.
+#[test]
+fn a_runtime_is_at_every_address_of_its_name() {
+    let table = [Ipv4Addr::LOCALHOST, SECOND].map(|ip| ("bot.test", Record::Address(ip)));
+    let names = dns::serve(table.to_vec());
+    let house = one_shard(House::new()).set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    house.allow("127.0.0.1/32");
+    let runtime = Runtime::of(&house);
+    let port = runtime.peer.address().port();
+    house.runtime(&house.first_agent, &format!("sip:x@bot.test:{port}"));
+    let up = Up::with(house, runtime, |caller, dialling| {
+        caller.ask(dialling, dialling)
+    });
+
+    let intruder = Stranger::from(FOREIGN, up.daemon.sip());
+    assert_eq!(up.of_runtime.status(&intruder, (2, "OPTIONS"), ""), 403);
+    let second = Stranger::from(SECOND, up.daemon.sip());
+    second.send(
+        &up.of_runtime
+            .request((3, "INVITE"), "UDP", second.address(), OFFER),
+    );
+    let change = loop {
+        let octets = up.caller.peer.receive();
+        if octets.starts_with(b"INVITE ") {
+            break octets;
+        }
+    };
+    let lines = "Content-Type: application/sdp\r\n";
+    up.caller
+        .peer
+        .send(&answer(&read(&change), "200 OK", "", lines, OFFER));
+    assert_eq!(
+        status_of(&up.of_runtime.answer(&second, (3, "INVITE"))),
+        200
+    );
+}
