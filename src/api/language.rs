@@ -1,6 +1,8 @@
-//! The language codes that contacts and orgs may have.
+//! The language codes that contacts and orgs may have, and the tags of agents.
 
-use super::shape::Choice;
+use serde_json::{Value, json};
+
+use super::shape::{Choice, Shape};
 
 macro_rules! codes {
     ($($code:literal),* $(,)?) => { Choice(&[$(($code, $code)),*]) };
@@ -14,10 +16,73 @@ pub(super) const LANGUAGE: Choice<&str> = codes![
     "sq", "hy", "az", "eu", "be", "bs", "ca", "cy", "ku", "ckb", "kmr",
 ];
 
-/// A language as the API takes one, for who reads it elsewhere.
+/// The longest tag (RFC 5646 §4.4.1).
+const LONGEST_TAG: usize = 35;
+
+/// An agent's language: a code of [`LANGUAGE`], or a tag that narrows one, as `en-GB` does (RFC 5646 §2.1).
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Tag;
+
+impl Shape for Tag {
+    type Read = String;
+
+    fn schema(&self) -> Value {
+        let codes: Vec<_> = LANGUAGE.0.iter().map(|(code, _)| *code).collect();
+        let pattern = format!("^({})(-[A-Za-z0-9]{{1,8}})*$", codes.join("|"));
+        json!({"type": "string", "maxLength": LONGEST_TAG, "pattern": pattern})
+    }
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<String> {
+        let any = super::shape::Text::line(1..=LONGEST_TAG);
+        let text = any.read(value, path, faults)?;
+        match language_tag(&text) {
+            Ok(tag) => Some(tag),
+            Err(fault) => {
+                faults.push(format!("{path}: {fault}"));
+                None
+            }
+        }
+    }
+}
+
+/// A tag as agents take one, for who reads it elsewhere.
 ///
 /// # Errors
-/// Which there are.
-pub(crate) fn language(text: &str) -> Result<String, String> {
-    LANGUAGE.meaning(text).map(str::to_owned)
+/// Which codes there are, or how a tag goes on.
+pub(crate) fn language_tag(text: &str) -> Result<String, String> {
+    let mut parts = text.split('-');
+    LANGUAGE.meaning(parts.next().unwrap_or_default())?;
+    let is_subtag = |part: &str| {
+        (1..=8).contains(&part.len()) && part.bytes().all(|octet| octet.is_ascii_alphanumeric())
+    };
+    if parts.all(is_subtag) && text.len() <= LONGEST_TAG {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is no language tag such as en or en-GB"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_narrow_a_known_code() {
+        for (text, is) in [
+            ("en", true),
+            ("en-GB", true),
+            ("zh-Hant-TW", true),
+            ("ckb", true),
+            ("", false),
+            ("english", false),
+            ("xx-YY", false),
+            ("en-", false),
+            ("en_GB", false),
+            ("en-GB-", false),
+            ("en-abcdefghi", false),
+            ("en-abcdefgh-abcdefgh-abcdefgh-abcdefgh", false),
+        ] {
+            assert_eq!(language_tag(text).is_ok(), is, "{text}");
+        }
+    }
 }

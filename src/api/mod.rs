@@ -14,6 +14,7 @@ mod error;
 mod handoff_analytics;
 mod health;
 mod idempotency;
+mod integrations;
 mod json;
 mod jwks;
 mod language;
@@ -61,7 +62,7 @@ use crate::store::Store;
 
 pub use error::ApiError;
 pub use health::database_answers;
-pub(crate) use language::language;
+pub(crate) use language::language_tag;
 pub use openapi::document;
 pub(crate) use phone::change_of;
 pub use server::{Server, bind};
@@ -69,7 +70,7 @@ pub(crate) use shape::{id_of, name};
 pub(crate) use time::{end as end_of, start as start_of};
 
 /// All scopes of org keys; a key made without naming any holds all.
-pub const SCOPES: [&str; 9] = [
+pub const SCOPES: [&str; 10] = [
     "widget:write",
     "handoff:read",
     "handoff:write",
@@ -79,6 +80,7 @@ pub const SCOPES: [&str; 9] = [
     "calls:write",
     "webhooks:write",
     "keys:write",
+    "integrations:read",
 ];
 
 /// What handlers reach. Clones share it.

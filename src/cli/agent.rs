@@ -31,8 +31,8 @@ pub(super) enum Command {
         runtime: RuntimeArgs,
         #[command(flatten)]
         limit: Limit,
-        /// The language it speaks, as a code.
-        #[arg(long, default_value = "en", value_parser = api::language)]
+        /// The language it speaks: a code, or a tag such as en-GB.
+        #[arg(long, default_value = "en", value_parser = api::language_tag)]
         language: String,
         /// What it says first.
         #[arg(long, default_value = "")]

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::column::{micros, to_json};
 use super::contacts::{Contact, Contacts, lock};
-use super::error::Error;
+use super::error::{Error, Kind, Wrong};
 use super::pool::{Source, Writing, execute, fetch_optional};
 use super::{new_id, set};
 
@@ -80,6 +80,30 @@ impl Contacts<'_> {
             phone: phone.as_deref(),
         };
         self.identify(org, by, details, now).await
+    }
+
+    /// Changes the contact of this id; its external id stays.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`], and as [`identify_by_external_id`](Self::identify_by_external_id).
+    pub async fn update(
+        self,
+        org: Uuid,
+        contact: Uuid,
+        details: &ContactDetails,
+        now: Moment,
+    ) -> Result<Contact, Error> {
+        let mut writing = self.0.pool().write().await?;
+        lock(&mut writing, std::iter::once(org)).await?;
+        let sql = "SELECT * FROM contacts WHERE org_id = $1 AND id = $2";
+        let known: Option<Contact> = fetch_optional!(writing, sql, org, contact)?;
+        let known = known.ok_or(Wrong::Absent(Kind::Contact))?;
+        let Some(changed) = details.changed(&known, now) else {
+            return Ok(known);
+        };
+        update(&mut writing, &changed).await?;
+        writing.commit().await?;
+        Ok(changed)
     }
 
     async fn identify(

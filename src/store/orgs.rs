@@ -1,14 +1,14 @@
 //! Orgs: the tenants. An org is a partner's, or the operator's own.
 
-use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{count, from_row, maybe, micros, moment, to_json};
+use super::column::{count, from_row, maybe, micros, moment};
 use super::error::{Error, Kind, Refused, Wrong};
+use super::integrations::{self, NewBooking};
 use super::keyring::to_hex;
-use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
-use super::{Change, Store, new_id};
+use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
+use super::{Change, Store, new_id, set};
 
 /// An org.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,27 +70,6 @@ pub struct NewOrg {
     pub bookings: Vec<NewBooking>,
 }
 
-/// An account with the booking platform.
-#[derive(Clone, PartialEq, Eq)]
-pub struct NewBooking {
-    /// What tells it from the org's others.
-    pub name: String,
-    /// The application's key.
-    pub app_key: String,
-    /// The user's key.
-    pub user_key: String,
-    /// The company that is meant where none is named.
-    pub default_company_shortname: Option<String>,
-}
-
-impl std::fmt::Debug for NewBooking {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NewBooking")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
 impl NewOrg {
     /// An org of this name, in English, with nothing else said.
     pub fn named(name: impl Into<String>) -> Self {
@@ -105,11 +84,19 @@ impl NewOrg {
     }
 }
 
-/// What is sealed.
-#[derive(Serialize)]
-struct Credentials<'k> {
-    app_key: &'k str,
-    user_key: &'k str,
+/// A change of an org. Of each field: `None` leaves it; of one that may be empty, `Some(None)` clears it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of Org, where they are described"
+)]
+pub struct OrgChange {
+    pub name: Option<String>,
+    pub website: Option<Option<String>>,
+    pub language: Option<String>,
+    pub ai_instructions: Option<Option<String>>,
+    /// All accounts with the booking platform, no two of one name.
+    pub bookings: Option<Vec<NewBooking>>,
 }
 
 /// The orgs.
@@ -160,41 +147,40 @@ impl Orgs<'_> {
             execute!(writing, sql, new_id(now), org.id, name, access, micros(now))?;
         }
         for booking in &new.bookings {
-            self.connect(&mut writing, org.id, booking, now).await?;
+            integrations::connect(&mut writing, self.0.keyring(), org.id, booking, now).await?;
         }
         self.0.commit(writing, &[Change::Org(org.id)], now).await?;
         Ok(org)
     }
 
-    async fn connect(
-        self,
-        writing: &mut Writing,
-        org: Uuid,
-        booking: &NewBooking,
-        now: Moment,
-    ) -> Result<(), Error> {
-        let id = new_id(now);
-        let credentials = Credentials {
-            app_key: &booking.app_key,
-            user_key: &booking.user_key,
-        };
-        let context = [b"integration\0", id.as_bytes().as_slice()].concat();
-        let sealed = self
-            .0
-            .keyring()
-            .seal(&context, to_json(&credentials).as_bytes());
+    /// Changes an org. The accounts that the change names replace those that were there: one of the same name keeps its id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn update(self, org: Uuid, change: &OrgChange, now: Moment) -> Result<Org, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let mut changed: Org = fetch_one!(writing, "SELECT * FROM orgs WHERE id = $1", org)?;
+        set(&mut changed.name, change.name.clone());
+        set(&mut changed.website, change.website.clone());
+        set(&mut changed.language, change.language.clone());
+        set(&mut changed.ai_instructions, change.ai_instructions.clone());
         execute!(
             writing,
-            "INSERT INTO integrations (id, org_id, kind, name, credentials, default_company_shortname, created_at)
-             VALUES ($1, $2, 'booking', $3, $4, $5, $6)",
-            id,
+            "UPDATE orgs SET name = $2, website = $3, language = $4, ai_instructions = $5 WHERE id = $1",
             org,
-            &booking.name,
-            sealed,
-            &booking.default_company_shortname,
-            micros(now),
+            &changed.name,
+            &changed.website,
+            &changed.language,
+            &changed.ai_instructions,
         )?;
-        Ok(())
+
+        if let Some(bookings) = &change.bookings {
+            integrations::replace(&mut writing, self.0.keyring(), org, bookings, now).await?;
+        }
+        self.0
+            .commit(writing, &[Change::Org(org), Change::Session(org)], now)
+            .await?;
+        Ok(changed)
     }
 
     /// The org of this id.

@@ -90,12 +90,12 @@ async fn every_fault_is_named() {
         (
             json!({"name": "", "scopes": ["calls:read", "calls:write "], "expires": 1}),
             "name: must not be empty; scopes[1]: \"calls:write \" is none of widget:write, handoff:read, handoff:write, \
-             phone:read, phone:write, calls:read, calls:write, webhooks:write, keys:write; \
+             phone:read, phone:write, calls:read, calls:write, webhooks:write, keys:write, integrations:read; \
              expires: is no field of this request",
         ),
         (
             json!({"scopes": []}),
-            "scopes: expected 1 to 9 entries, not 0",
+            "scopes: expected 1 to 10 entries, not 0",
         ),
         (
             json!({"scopes": "calls:read"}),

@@ -223,6 +223,7 @@ impl Home {
             ("orgId", org.clone()),
             ("org_id", org),
             ("externalId", external),
+            ("contact_id", id_of(&visitor["contact"])),
         ]);
         Self {
             key: Asker::bearer(&token),

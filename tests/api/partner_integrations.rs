@@ -341,3 +341,53 @@ async fn an_org_that_is_taken_while_the_platform_is_asked_is_409() {
         ["Default"]
     );
 }
+
+#[tokio::test]
+async fn connections_are_shown_to_those_who_may_and_replaced() {
+    let platform = Booking::start(Platform::Sound).await;
+    let house = House::with(&platform.config()).await;
+    let partner = house.reseller("Reseller").await;
+    let both = json!({"tours": [
+        {"app_key": "app", "user_key": "user", "default_company_shortname": "boats"},
+        {"app_key": "app", "user_key": "user2", "name": "Second"},
+    ]});
+    let made = connect(&house, &partner, both).await.with(201);
+    let org = made["id"].as_str().expect("an id").to_owned();
+    let path = format!("{ORGS}/{org}");
+
+    let before = house.get(&path, &partner.key).await.with(200);
+    let names = |org: &Value| {
+        let tours = org["integrations"]["tours"].as_array().cloned();
+        let tours = tours.unwrap_or_default();
+        let name = |tour: &Value| tour["name"].as_str().map(str::to_owned);
+        tours.iter().filter_map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&before), ["Default", "Second"]);
+    assert!(!before.to_string().contains("user2"), "{before}");
+
+    // What the platform refuses changes nothing.
+    let wrong =
+        json!({"name": "B", "integrations": {"tours": {"app_key": "app", "user_key": "nobody's"}}});
+    house.patch(&path, &partner.key, wrong).await.with(400);
+    assert_eq!(house.get(&path, &partner.key).await.with(200), before);
+
+    let other = json!({"integrations": {"tours": [
+        {"app_key": "app", "user_key": "user2"},
+        {"app_key": "app", "user_key": "user", "name": "Third"},
+    ]}});
+    let after = house.patch(&path, &partner.key, other).await.with(200);
+    assert_eq!(names(&after), ["Default", "Third"]);
+    let id = |org: &Value| org["integrations"]["tours"][0]["id"].clone();
+    assert_eq!(id(&after), id(&before));
+
+    let org_id: uuid::Uuid = org.parse().expect("an id");
+    let kept = house.store.integrations().bookings(org_id).await;
+    let keyring = house.store.keyring();
+    let credentials = kept.expect("they are read")[0].credentials(keyring);
+    let credentials = credentials.expect("they open");
+    assert_eq!(credentials, ("app".to_owned(), "user2".to_owned()));
+
+    let none = json!({"integrations": null});
+    let none = house.patch(&path, &partner.key, none).await.with(200);
+    assert_eq!(none["integrations"], json!({}));
+}

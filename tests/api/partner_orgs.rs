@@ -1,6 +1,7 @@
 //! `/partner/v1/orgs`, `/partner/v1/orgs/by-external-id/{externalId}`.
 
 use serde_json::{Value, json};
+use trunkline::store::NewPartner;
 
 use crate::house::{House, Reseller, masked, pass};
 
@@ -187,4 +188,45 @@ async fn every_fault_of_an_org_is_named() {
         );
     }
     assert_eq!(house.get(ORGS, &partner.key).await.with(200)["total"], 0);
+}
+
+#[tokio::test]
+async fn an_org_is_shown_and_changed_by_its_partner() {
+    let house = House::new().await;
+    let partner = house
+        .partner(NewPartner {
+            name: "Reseller".to_owned(),
+            ai_instructions: Some("Be kind.".to_owned()),
+            ..NewPartner::default()
+        })
+        .await;
+    let made = org(&house, &partner, json!({"name": "A", "external_id": "7"})).await;
+    let path = format!("{ORGS}/{}", made["id"].as_str().expect("an id"));
+    let found = house.get(&path, &partner.key).await.with(200);
+    insta::assert_json_snapshot!("an_org_with_everything", shown(found));
+
+    let change = json!({
+        "name": "B",
+        "website": "https://tours.example/a?b",
+        "language": "fr",
+        "ai_instructions": "Be brief.",
+    });
+    let changed = house.patch(&path, &partner.key, change).await.with(200);
+    assert_eq!(changed["ai_instructions_in_force"], "Be brief.");
+    insta::assert_json_snapshot!("an_org_changed", shown(changed.clone()));
+    assert_eq!(house.get(&path, &partner.key).await.with(200), changed);
+
+    let cleared = json!({"website": null, "ai_instructions": null});
+    let cleared = house.patch(&path, &partner.key, cleared).await.with(200);
+    assert_eq!(
+        (&cleared["website"], &cleared["ai_instructions"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(cleared["ai_instructions_in_force"], "Be kind.");
+    assert_eq!(cleared["name"], "B");
+
+    let wrong =
+        json!({"name": null, "website": "tours.example", "language": "xx", "external_id": "8"});
+    let refused = house.patch(&path, &partner.key, wrong).await;
+    insta::assert_json_snapshot!("faults_of_a_changed_org", refused.with(400));
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline::calls::token::SessionTokens;
+use trunkline::store::{NewBooking, NewOrg, NewPartner};
 use trunkline_routing::E164;
 use uuid::Uuid;
 
@@ -129,6 +130,66 @@ async fn an_org_sees_all_but_what_the_actions_need_also_when_the_call_is_over() 
         (&shown["agent"], &shown["destinations"]),
         (&Value::Null, &json!([]))
     );
+}
+
+#[tokio::test]
+async fn a_session_has_what_was_said_of_its_org() {
+    let house = House::new().await;
+    let partner = house
+        .partner(NewPartner {
+            name: "Reseller".to_owned(),
+            ai_instructions: Some("Be kind.".to_owned()),
+            ..NewPartner::default()
+        })
+        .await;
+    let new = NewOrg {
+        website: Some("https://acme.example".to_owned()),
+        language: "fr".to_owned(),
+        bookings: vec![NewBooking {
+            name: "Default".to_owned(),
+            app_key: "the-app".to_owned(),
+            user_key: "the-user".to_owned(),
+            default_company_shortname: Some("boats".to_owned()),
+        }],
+        ..NewOrg::named("Acme")
+    };
+    let orgs = house.store.orgs();
+    let org = orgs.create(Some(partner.id), &new, NOW).await;
+    let org = org.expect("an org is made").id;
+    let (key, key_token) = house.key(org, &["calls:read"]).await;
+    let tenant = Tenant {
+        org,
+        key,
+        token: key_token,
+    };
+    let agent = house.agent(org, "Reception").await;
+    up(&house, &tenant, agent, None).await;
+
+    let runtime = token(&house, org, SESSION);
+    for asker in [&runtime, &tenant.token] {
+        let shown = house.get(&path(SESSION), asker).await.with(200);
+        let (shown, handle) = (&shown["org"], &shown["org"]["integrations"]["booking"][0]);
+        assert_eq!(shown["name"], "Acme");
+        assert_eq!(shown["website"], "https://acme.example");
+        assert_eq!(shown["language"], "fr");
+        assert_eq!(shown["ai_instructions"], "Be kind.");
+        assert_eq!(handle["default_company_shortname"], "boats");
+        assert_eq!(handle.get("credentials"), None);
+    }
+
+    let (_, reader) = house.key(org, &["calls:read", "integrations:read"]).await;
+    let shown = house.get(&path(SESSION), &reader).await.with(200);
+    let credentials = json!({"app_key": "the-app", "user_key": "the-user"});
+    assert_eq!(
+        shown["org"]["integrations"]["booking"][0]["credentials"],
+        credentials
+    );
+
+    let own = json!({"ai_instructions": "Be brief."});
+    let of_partner = format!("/partner/v1/orgs/{org}");
+    house.patch(&of_partner, &partner.key, own).await.with(200);
+    let shown = house.get(&path(SESSION), &runtime).await.with(200);
+    assert_eq!(shown["org"]["ai_instructions"], "Be brief.");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use trunkline::store::Contact;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
-use crate::house::{Answer, House, Tenant, all_lack, masked, now, pass};
+use crate::house::{Answer, House, Tenant, all_absent, all_lack, masked, now, pass};
 
 const PLAIN: &str = "/widget/authenticate-user";
 const BY_ID: &str = "/widget/authenticate-user-by-external-id";
@@ -397,4 +397,51 @@ async fn identities_need_their_scope() {
         house.post(BY_ID, &reader, json!([])).await,
     ];
     all_lack(&answers, "widget:write");
+}
+
+#[tokio::test]
+async fn an_orgs_own_systems_see_and_change_what_is_kept_of_a_contact() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let other = house.tenant("Other").await;
+    let mut body = everything();
+    body["external_id"] = json!("crm/7");
+    let id = authenticate(&house, &tenant, BY_ID, body).await;
+    let path = format!("/widget/contacts/{id}");
+    let shown = house.get(&path, &tenant.token).await.with(200);
+    for name in [
+        "mcp_access",
+        "http_action_overrides",
+        "chat_context",
+        "customData",
+    ] {
+        assert_eq!(shown[name], everything()[name], "{name}");
+    }
+    insta::assert_json_snapshot!("a_contact_with_everything", masked(shown));
+
+    let change = json!({"chat_context": "called twice", "mcp_access": null});
+    pass(1);
+    let changed = house.patch(&path, &tenant.token, change).await.with(200);
+    assert_eq!(changed["chat_context"], "called twice");
+    assert_eq!(changed["mcp_access"], Value::Null);
+    assert_eq!(changed["external_id"], "crm/7");
+    assert_ne!(changed["updated_at"], changed["created_at"]);
+    assert_eq!(house.get(&path, &tenant.token).await.with(200), changed);
+
+    let wrong = json!({"external_id": "x", "email": "ann"});
+    let refused = house.patch(&path, &tenant.token, wrong).await.with(400);
+    assert_eq!(
+        refused["message"],
+        "email: \"ann\" is not an e-mail address; external_id: is no field of this request"
+    );
+    all_absent(
+        &[
+            house.get(&path, &other.token).await,
+            house.get("/widget/contacts/7", &tenant.token).await,
+            house.patch(&path, &other.token, json!({})).await,
+        ],
+        "contact",
+    );
+    let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
+    all_lack(&[house.get(&path, &reader).await], "widget:write");
 }

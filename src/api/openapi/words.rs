@@ -46,6 +46,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The system prompt for the org's agents; the partner's counts where the org has none.",
         r#""You answer the phone of a bakery.""#,
     ),
+    (
+        "ai_instructions_in_force",
+        "The system prompt that sessions carry.",
+        "",
+    ),
     ("alg", "The algorithm of the signatures: `EdDSA`.", ""),
     (
         "allowed_addresses",
@@ -64,6 +69,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("api_key", "The key itself. It is shown this once.", ""),
     ("api_key_id", "The key's id.", ""),
+    ("app_key", "The application's key.", ""),
     ("at", "When.", ""),
     (
         "auth_password",
@@ -137,6 +143,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("created_at", "When it was made.", ""),
+    ("credentials", "The credentials of the account.", ""),
     ("crv", "The curve: `Ed25519`.", ""),
     (
         "customData",
@@ -145,6 +152,11 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("data", "The items of the page.", ""),
     ("database", "Whether the database answers.", ""),
+    (
+        "default_company_shortname",
+        "The company that is meant where none is named.",
+        "",
+    ),
     (
         "default_country",
         "The country in which numbers without a country code are read, as ISO 3166 abbreviates it.",
@@ -253,14 +265,14 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("id", "The id.", ""),
     (
         "integrations",
-        "Connections to other systems, made with the org.",
+        "The org's accounts with other systems, under the key of each.",
         "",
     ),
     ("items", "The items of the page.", ""),
     ("kid", "The key's id, as tokens name it.", ""),
     (
         "krisp_enabled",
-        "Whether the runtime is asked, by a header, to remove noise from the call's audio.",
+        "Whether the runtime is asked to remove noise from the call's audio: its INVITE carries `X-PLATFORM-KRISP-ENABLED: true`, with the deployment's own prefix. Trunkline itself filters nothing.",
         "",
     ),
     ("kty", "The type of key: `OKP`.", ""),
@@ -305,6 +317,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The numbers as they would be, in place of those that are stored.",
         "",
     ),
+    ("org", "The org.", ""),
     (
         "outbound_trunk",
         "The trunk that the agent calls through.",
@@ -473,6 +486,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The peer's `User-Agent`; `null` where it sent none.",
         "",
     ),
+    ("user_key", "The user's key.", ""),
     ("username", "The user name that the carrier gave.", ""),
     ("value", "The number or URI.", ""),
     (

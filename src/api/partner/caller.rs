@@ -88,6 +88,11 @@ impl PartnerCaller {
         self.known.partner.id
     }
 
+    /// The default system prompt of the partner's orgs.
+    pub(super) fn ai_instructions(&self) -> Option<&str> {
+        self.known.partner.ai_instructions.as_deref()
+    }
+
     /// Counts a login link too.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What a new org is connected with: read from the body, and tried against the third party before the org is stored.
+//! What an org is connected with: read from the body, and tried against the third party before anything is stored.
 
 use std::collections::HashSet;
 
@@ -89,19 +89,23 @@ fn connection(fields: &mut Fields) -> Option<NewBooking> {
     })
 }
 
-/// Tries the connections, all at once.
+/// Tries the connections, all at once. `outcome` says what became of the request if one can't be tried.
 ///
 /// # Errors
 /// 400 that names each connection which the platform refuses; else 502 if one could not be tried.
-pub(super) async fn check(api: &Api, bookings: &[NewBooking]) -> Result<(), ApiError> {
+pub(super) async fn check(
+    api: &Api,
+    bookings: &[NewBooking],
+    outcome: &str,
+) -> Result<(), ApiError> {
     let Some(platform) = api.booking().filter(|_| !bookings.is_empty()) else {
         return Ok(());
     };
     let tried = bookings.iter().map(|booking| tried(platform, booking));
     let (mut refused, mut unanswered) = (Vec::new(), None);
-    for (booking, outcome) in bookings.iter().zip(join_all(tried).await) {
+    for (booking, answer) in bookings.iter().zip(join_all(tried).await) {
         let name = shown(&booking.name);
-        match outcome {
+        match answer {
             Ok(()) => {}
             Err(fault @ (Fault::Rejected | Fault::UnknownCompany(_))) => {
                 refused.push(format!("integrations: the connection {name}: {fault}"));
@@ -112,7 +116,7 @@ pub(super) async fn check(api: &Api, bookings: &[NewBooking]) -> Result<(), ApiE
     match (refused.is_empty(), unanswered) {
         (false, _) => Err(ApiError::BadRequest(refused)),
         (true, Some((name, cause))) => Err(ApiError::BadGateway(format!(
-            "The booking platform could not be asked about the connection {name}: {cause}. No org was made; try again later"
+            "The booking platform could not be asked about the connection {name}: {cause}. {outcome}; try again later"
         ))),
         (true, None) => Ok(()),
     }

@@ -4,6 +4,7 @@ mod api_keys;
 mod caller;
 mod integrations;
 mod login_links;
+mod org;
 mod orgs;
 mod roles;
 
@@ -25,6 +26,7 @@ pub(super) fn router() -> Routes {
             "/orgs/by-external-id/{externalId}",
             get(orgs::by_external_id),
         )
+        .route("/orgs/{orgId}", get(org::show).patch(org::update))
         .route("/orgs/{orgId}/api-keys", post(once(api_keys::create)))
         .route(
             "/orgs/{orgId}/api-keys/{apiKeyId}",
@@ -85,6 +87,27 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .partner()
                 .may_refuse(&[404])
                 .gives::<orgs::OrgView>(200)
+        },
+    );
+    book.add(
+        "get",
+        &format!("{ORGS}/{{orgId}}"),
+        "showOrg",
+        "An org with everything that is kept of it",
+        |op| op.tag(TAG).partner().gives::<org::WholeOrgView>(200),
+    );
+    book.add(
+        "patch",
+        &format!("{ORGS}/{{orgId}}"),
+        "updateOrg",
+        "Changes what is named: `null` clears, what is absent stays; `integrations` replaces all connections",
+        |op| {
+            let body = read_by(|fields| org::changed(config, fields));
+            op.tag(TAG)
+                .partner()
+                .may_refuse(&[502])
+                .body(body)
+                .gives::<org::WholeOrgView>(200)
         },
     );
     book.add(

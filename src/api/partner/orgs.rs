@@ -13,7 +13,7 @@ use crate::api::body::{Body, Fields};
 use crate::api::language::LANGUAGE;
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Text, shown};
+use crate::api::shape::{Parsed, Text, shown};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::config::Config;
@@ -82,7 +82,7 @@ pub(super) async fn create(
     if let Some(external_id) = &new.external_id {
         is_free(&api, caller.id(), external_id).await?;
     }
-    integrations::check(&api, &new.bookings).await?;
+    integrations::check(&api, &new.bookings, "No org was made").await?;
     let orgs = api.store().orgs();
     let org = orgs.create(Some(caller.id()), &new, api.now()).await?;
     Ok((StatusCode::CREATED, Json(org.into())))
@@ -125,10 +125,39 @@ pub(super) async fn by_external_id(
     }
 }
 
+/// A customer's web site.
+pub(super) const WEBSITE: Parsed<String> = Parsed::new("an http or https address", |text| {
+    is_website(text).then(|| text.to_owned())
+})
+.like(WEBSITE_PATTERN)
+.at_most(LONGEST_WEBSITE)
+.example("https://bakery.example");
+
+/// What [`is_website`] checks, as a regular expression.
+const WEBSITE_PATTERN: &str =
+    r"^https?://[^\s/?#@\u0000-\u001F\u007F-\u009F]+([/?#][^\s\u0000-\u001F\u007F-\u009F]*)?$";
+
+const LONGEST_WEBSITE: usize = 2048;
+
+/// A scheme, a host with neither blanks nor a user name, and whatever follows without blanks.
+fn is_website(text: &str) -> bool {
+    let rest = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"));
+    let Some(rest) = rest else { return false };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // The byte order mark counts as a blank in regular expressions of JSON Schema (ECMA-262 §12.2).
+    let is_blank = |char: char| char.is_whitespace() || char.is_control() || char == '\u{FEFF}';
+    !host.is_empty()
+        && !host.contains('@')
+        && !rest.contains(is_blank)
+        && text.chars().count() <= LONGEST_WEBSITE
+}
+
 pub(super) fn described(config: &Config, mut fields: Fields) -> Result<NewOrg, ApiError> {
     let name = fields.required("name", Text::line(1..=255));
     let external_id = fields.optional("external_id", Text::line(1..=255));
-    let website = fields.optional("website", Text::line(0..=2048));
+    let website = fields.optional("website", WEBSITE);
     let language = fields.optional("language", LANGUAGE);
     let ai_instructions = fields.optional("ai_instructions", Text::lines(0..=65_536));
     let booking = config.integrations.booking.as_ref();
@@ -164,4 +193,31 @@ fn number(text: &str, least: u32, most: u32) -> Result<u32, String> {
     number
         .filter(|number| (least..=most).contains(number))
         .ok_or_else(|| format!("expected a number from {least} to {most}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_website_has_a_scheme_and_a_host() {
+        for (text, is) in [
+            ("https://bakery.example", true),
+            ("http://bakery.example:8080/a?b=c#d", true),
+            ("https://bäckerei.example/ü", true),
+            ("", false),
+            ("bakery.example", false),
+            ("ftp://bakery.example", false),
+            ("javascript:alert(1)", false),
+            ("https://", false),
+            ("https:///a", false),
+            ("https://user@bakery.example", false),
+            ("https://bakery.example/a b", false),
+            ("https://bakery.example/\u{85}", false),
+        ] {
+            assert_eq!(is_website(text), is, "{text}");
+        }
+        let long = "a".repeat(LONGEST_WEBSITE);
+        assert!(!is_website(&format!("https://{long}")));
+    }
 }

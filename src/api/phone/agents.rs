@@ -17,6 +17,7 @@ use super::voices::VoiceId;
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
+use crate::api::language::Tag;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
@@ -77,7 +78,6 @@ const TYPE: Choice<AgentKind> = Choice(&[
     ("inbound", AgentKind::Inbound),
     ("outbound", AgentKind::Outbound),
 ]);
-const LANGUAGE: Text = Text::line(1..=35);
 const FIRST_MESSAGE: Text = Text::lines(0..=5_000);
 const ACTION_IDS: ListOf<Text> = ListOf::new(Text::line(1..=255), 0..=100);
 
@@ -198,7 +198,7 @@ pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Ag
 pub(super) fn new_agent(mut fields: Fields, voices: &[Voice]) -> Result<NewAgent, ApiError> {
     let name = fields.required("name", NAME);
     let kind = fields.required("type", TYPE);
-    let language = fields.required("language", LANGUAGE);
+    let language = fields.required("language", Tag);
     let first_message = fields.required("first_message", FIRST_MESSAGE);
     let use_org_knowledgebase = fields.required("use_org_knowledgebase", Switch);
     let voice_id = fields.optional("voice_id", VoiceId(voices));
@@ -228,7 +228,7 @@ pub(super) fn change(mut fields: Fields, voices: &[Voice]) -> Result<AgentChange
     let change = AgentChange {
         name: fields.change("name", NAME),
         kind: fields.change("type", TYPE),
-        language: fields.change("language", LANGUAGE),
+        language: fields.change("language", Tag),
         first_message: fields.change("first_message", FIRST_MESSAGE),
         use_org_knowledgebase: fields.change("use_org_knowledgebase", Switch),
         voice_id: fields.clearable("voice_id", VoiceId(voices)),

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::agents::AgentView;
 use crate::api::caller::{Caller, credential};
+use crate::api::integrations::{self, IntegrationsView, Shown};
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::quota::{Policy, Tally};
@@ -76,6 +77,7 @@ pub(crate) struct SessionView {
     started_at: String,
     answered_at: Option<String>,
     ended_at: Option<String>,
+    org: OrgView,
     /// `null` if there was none, or it has been deleted.
     agent: Option<AgentView>,
     /// Whom the agent may transfer the caller to, by name.
@@ -88,6 +90,21 @@ pub(crate) struct SessionView {
     dialled: NumberView,
     /// The `X-` headers that the caller sent, but for the platform's own.
     headers: BTreeMap<Box<str>, String>,
+}
+
+/// The org whose call it is, as its agent is to present it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SessionOrg")]
+struct OrgView {
+    id: Uuid,
+    external_id: Option<String>,
+    name: String,
+    website: Option<String>,
+    language: String,
+    /// The system prompt: the org's, or else its partner's.
+    ai_instructions: Option<String>,
+    /// Accounts with third parties, under the key of each platform.
+    integrations: IntegrationsView,
 }
 
 /// Whom the caller may be handed to.
@@ -141,11 +158,16 @@ pub(crate) async fn show(
     named: Named,
     query: Query,
 ) -> Result<Json<SessionView>, ApiError> {
-    let (org, for_actions) = match &asker {
-        Asker::Runtime(org) => (*org, true),
+    let (org, for_actions, credentials) = match &asker {
+        Asker::Runtime(org) => (*org, true, Shown::Handle),
         Asker::Org(caller) => {
             caller.needs("calls:read")?;
-            (caller.org, false)
+            let may_see = caller.may(integrations::CREDENTIALS);
+            let shown = match may_see {
+                true => Shown::Credentials,
+                false => Shown::Handle,
+            };
+            (caller.org, false, shown)
         }
     };
     let session = named.id("session_id", Kind::Session)?;
@@ -179,6 +201,7 @@ pub(crate) async fn show(
         started_at: written(call.started_at),
         answered_at: call.answered_at.map(written),
         ended_at: call.ended_at.map(written),
+        org: of_org(&api, org, credentials).await?,
         destinations: config.as_ref().map(destinations).unwrap_or_default(),
         agent: config.map(|config| config.agent.into()),
         contact: contact.map(|contact| ContactView::new(contact, for_actions)),
@@ -222,6 +245,24 @@ async fn find(
             None => Err(error.into()),
         },
     }
+}
+
+/// The org with the prompt that is in force.
+async fn of_org(api: &Api, org: Uuid, credentials: Shown) -> Result<OrgView, ApiError> {
+    let org = api.store().orgs().by_id(org).await?;
+    let ai_instructions = match (&org.ai_instructions, org.partner_id) {
+        (None, Some(partner)) => api.store().partners().by_id(partner).await?.ai_instructions,
+        (own, _) => own.clone(),
+    };
+    Ok(OrgView {
+        id: org.id,
+        external_id: org.external_id,
+        name: org.name,
+        website: org.website,
+        language: org.language,
+        ai_instructions,
+        integrations: integrations::of_org(api, org.id, credentials).await?,
+    })
 }
 
 fn or_none<T>(found: Result<T, Error>) -> Result<Option<T>, ApiError> {

@@ -19,7 +19,7 @@ use crate::api::{Api, ApiError, token};
 use crate::store::{Contact, ContactDetails};
 
 /// Both variants mint identities.
-const SCOPE: &str = "widget:write";
+pub(super) const SCOPE: &str = "widget:write";
 
 /// Octets that an object of the caller's own may have as JSON.
 const LARGEST_OBJECT: usize = 16 * 1024;
@@ -104,6 +104,12 @@ pub(super) fn identified(mut fields: Fields) -> Result<(String, ContactDetails),
     let external_id = fields.required("external_id", Text::line(1..=255));
     let details = details(&mut fields);
     fields.done(|| Some((external_id?, details)))
+}
+
+/// The fields of a change.
+pub(super) fn changed(mut fields: Fields) -> Result<ContactDetails, ApiError> {
+    let details = details(&mut fields);
+    fields.done(|| Some(details))
 }
 
 const PHONE: Text = Text::line(1..=64);

@@ -70,16 +70,22 @@ pub(super) async fn show(
     State(_): State<Api>,
 ) -> Result<Json<ContactView>, ApiError> {
     query.finish()?;
-    Ok(Json(ContactView {
-        id: contact.id,
-        external_id: contact.external_id,
-        email: contact.email,
-        phone: contact.phone,
-        name: contact.name,
-        avatar_url: contact.avatar_url,
-        language: contact.language,
-        custom_data: contact.custom_data,
-        created_at: written(contact.created_at),
-        updated_at: written(contact.updated_at),
-    }))
+    Ok(Json(contact.into()))
+}
+
+impl From<Contact> for ContactView {
+    fn from(contact: Contact) -> Self {
+        Self {
+            id: contact.id,
+            external_id: contact.external_id,
+            email: contact.email,
+            phone: contact.phone,
+            name: contact.name,
+            avatar_url: contact.avatar_url,
+            language: contact.language,
+            custom_data: contact.custom_data,
+            created_at: written(contact.created_at),
+            updated_at: written(contact.updated_at),
+        }
+    }
 }

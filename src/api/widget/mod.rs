@@ -1,12 +1,14 @@
 //! The chat widget: `/widget`.
 
 mod authenticate;
+mod contacts;
 mod me;
 
 use axum::routing::{get, post};
 
 use super::openapi::{Book, read_by};
 use super::routes::Routes;
+use authenticate::SCOPE;
 
 pub(super) fn router() -> Routes {
     Routes::new()
@@ -15,12 +17,15 @@ pub(super) fn router() -> Routes {
             "/authenticate-user-by-external-id",
             post(authenticate::by_external_id),
         )
+        .route(
+            "/contacts/{contact_id}",
+            get(contacts::show).patch(contacts::update),
+        )
         .route("/me", get(me::show))
 }
 
 pub(super) fn openapi(book: &mut Book) {
     const TAG: &str = "Widget contacts";
-    const SCOPE: &str = "widget:write";
     book.add(
         "post",
         "/widget/authenticate-user",
@@ -45,6 +50,30 @@ pub(super) fn openapi(book: &mut Book) {
                 .org(SCOPE)
                 .body(body)
                 .gives::<authenticate::Identity>(200)
+        },
+    );
+    book.add(
+        "get",
+        "/widget/contacts/{contact_id}",
+        "showContact",
+        "A contact with everything that is kept of it",
+        |op| {
+            op.tag(TAG)
+                .org(SCOPE)
+                .gives::<contacts::WholeContactView>(200)
+        },
+    );
+    book.add(
+        "patch",
+        "/widget/contacts/{contact_id}",
+        "updateContact",
+        "Changes what is named: `null` clears a detail, what is absent stays",
+        |op| {
+            let body = read_by(authenticate::changed);
+            op.tag(TAG)
+                .org(SCOPE)
+                .body(body)
+                .gives::<contacts::WholeContactView>(200)
         },
     );
     book.add(

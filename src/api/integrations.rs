@@ -1,0 +1,89 @@
+//! The accounts with third parties as they are shown: a handle for everybody who sees the org, credentials for those alone who may.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::{Api, ApiError};
+use crate::store::{Broke, Error, Integration, Keyring};
+
+/// Shows the credentials of integrations.
+pub(super) const CREDENTIALS: &str = "integrations:read";
+
+/// An account with a third party.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Integration")]
+pub(super) struct IntegrationView {
+    id: Uuid,
+    /// What tells it from the org's others.
+    name: String,
+    default_company_shortname: Option<String>,
+    /// Only for a key with the scope `integrations:read`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credentials: Option<CredentialsView>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "IntegrationCredentials")]
+struct CredentialsView {
+    app_key: String,
+    user_key: String,
+}
+
+impl std::fmt::Debug for CredentialsView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CredentialsView").finish_non_exhaustive()
+    }
+}
+
+/// The accounts under the key of each platform, as an org is created with them.
+pub(super) type IntegrationsView = BTreeMap<String, Vec<IntegrationView>>;
+
+/// How much of an account is shown.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Shown {
+    /// What names it.
+    Handle,
+    /// Its credentials too.
+    Credentials,
+}
+
+/// The org's accounts.
+pub(super) async fn of_org(
+    api: &Api,
+    org: Uuid,
+    shown: Shown,
+) -> Result<IntegrationsView, ApiError> {
+    /// For accounts from a time when the deployment had a platform.
+    const UNNAMED: &str = "booking";
+    let bookings = api.store().integrations().bookings(org).await?;
+    if bookings.is_empty() {
+        return Ok(IntegrationsView::new());
+    }
+    let keyring = api.store().keyring();
+    let views = bookings
+        .into_iter()
+        .map(|booking| view(booking, keyring, shown));
+    let views = views.collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
+    let platform = api.config().integrations.booking.as_ref();
+    let key = platform.map_or(UNNAMED, |platform| &platform.key);
+    Ok(IntegrationsView::from([(key.to_owned(), views)]))
+}
+
+fn view(booking: Integration, keyring: &Keyring, shown: Shown) -> Result<IntegrationView, Broke> {
+    let credentials = match shown {
+        Shown::Handle => None,
+        Shown::Credentials => {
+            let (app_key, user_key) = booking.credentials(keyring)?;
+            Some(CredentialsView { app_key, user_key })
+        }
+    };
+    Ok(IntegrationView {
+        id: booking.id,
+        name: booking.name,
+        default_company_shortname: booking.default_company_shortname,
+        credentials,
+    })
+}

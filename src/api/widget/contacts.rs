@@ -1,0 +1,74 @@
+//! `/widget/contacts/{contact_id}`: a contact as the org's own systems see and change it, with what is kept for its agents.
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::authenticate::{self, SCOPE};
+use super::me::ContactView;
+use crate::api::body::Body;
+use crate::api::caller::Caller;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::{Api, ApiError};
+use crate::store::{Contact, Kind};
+
+/// A contact with everything that is kept of it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "WidgetContact")]
+pub(super) struct WholeContactView {
+    #[serde(flatten)]
+    contact: ContactView,
+    chat_context: Option<String>,
+    mcp_access: Option<Map<String, Value>>,
+    http_action_overrides: Option<Map<String, Value>>,
+}
+
+impl From<Contact> for WholeContactView {
+    fn from(mut contact: Contact) -> Self {
+        Self {
+            chat_context: contact.chat_context.take(),
+            mcp_access: contact.mcp_access.take(),
+            http_action_overrides: contact.http_action_overrides.take(),
+            contact: contact.into(),
+        }
+    }
+}
+
+/// `GET /widget/contacts/{contact_id}`
+pub(super) async fn show(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<WholeContactView>, ApiError> {
+    caller.needs(SCOPE)?;
+    let contact = find(&api, &caller, &named).await?;
+    query.finish()?;
+    Ok(Json(contact.into()))
+}
+
+/// `PATCH /widget/contacts/{contact_id}`: absent leaves a detail, `null` clears it, a value replaces it.
+pub(super) async fn update(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<WholeContactView>, ApiError> {
+    caller.needs(SCOPE)?;
+    let contact = find(&api, &caller, &named).await?;
+    let details = authenticate::changed(body.fields()?)?;
+    let contacts = api.store().contacts();
+    let changed = contacts
+        .update(caller.org, contact.id, &details, api.now())
+        .await?;
+    Ok(Json(changed.into()))
+}
+
+/// The contact that the path names.
+async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Contact, ApiError> {
+    let id = named.id("contact_id", Kind::Contact)?;
+    Ok(api.store().contacts().by_id(caller.org, id).await?)
+}

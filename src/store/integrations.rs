@@ -1,0 +1,181 @@
+//! Accounts of orgs with third parties. Their credentials are sealed, each under its own id.
+
+use serde::{Deserialize, Serialize};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, micros, to_json};
+use super::error::{Broke, Error};
+use super::keyring::Keyring;
+use super::pool::{Writing, execute, fetch_all};
+use super::{Store, new_id};
+
+/// An account with the booking platform.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewBooking {
+    /// What tells it from the org's others.
+    pub name: String,
+    /// The application's key.
+    pub app_key: String,
+    /// The user's key.
+    pub user_key: String,
+    /// The company that is meant where none is named.
+    pub default_company_shortname: Option<String>,
+}
+
+impl std::fmt::Debug for NewBooking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewBooking")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An account of an org, its credentials sealed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Integration {
+    /// Its id.
+    pub id: Uuid,
+    /// What tells it from the org's others.
+    pub name: String,
+    /// The company that is meant where none is named.
+    pub default_company_shortname: Option<String>,
+    credentials: Vec<u8>,
+}
+from_row!(Integration {
+    id,
+    name,
+    default_company_shortname,
+    credentials
+});
+
+impl std::fmt::Debug for Integration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Integration")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Integration {
+    /// The credentials: the application's key and the user's.
+    ///
+    /// # Errors
+    /// [`Broke::Seal`] if another installation sealed them.
+    pub fn credentials(&self, keyring: &Keyring) -> Result<(String, String), Broke> {
+        let text = keyring.open(&context(self.id), &self.credentials)?;
+        let Credentials { app_key, user_key } =
+            serde_json::from_slice(&text).map_err(|_| Broke::Seal)?;
+        Ok((app_key, user_key))
+    }
+}
+
+/// What is sealed.
+#[derive(Serialize, Deserialize)]
+struct Credentials {
+    app_key: String,
+    user_key: String,
+}
+
+/// The accounts of orgs.
+#[derive(Copy, Clone, Debug)]
+pub struct Integrations<'s>(&'s Store);
+
+impl Store {
+    /// The accounts of orgs with third parties.
+    pub fn integrations(&self) -> Integrations<'_> {
+        Integrations(self)
+    }
+}
+
+impl Integrations<'_> {
+    /// The org's accounts with the booking platform, by name.
+    ///
+    /// # Errors
+    /// [`Broke`] alone.
+    pub async fn bookings(self, org: Uuid) -> Result<Vec<Integration>, Error> {
+        let mut reading = self.0.pool().peek().await?;
+        fetch_all!(
+            reading,
+            "SELECT id, name, default_company_shortname, credentials FROM integrations
+             WHERE org_id = $1 AND kind = 'booking' ORDER BY name",
+            org
+        )
+    }
+}
+
+/// Keeps a new account.
+pub(super) async fn connect(
+    writing: &mut Writing,
+    keyring: &Keyring,
+    org: Uuid,
+    booking: &NewBooking,
+    now: Moment,
+) -> Result<(), Error> {
+    let id = new_id(now);
+    execute!(
+        writing,
+        "INSERT INTO integrations (id, org_id, kind, name, credentials, default_company_shortname, created_at)
+         VALUES ($1, $2, 'booking', $3, $4, $5, $6)",
+        id,
+        org,
+        &booking.name,
+        sealed(keyring, id, booking),
+        &booking.default_company_shortname,
+        micros(now),
+    )?;
+    Ok(())
+}
+
+/// Makes these the org's accounts, and no others. One whose name is known keeps its id.
+pub(super) async fn replace(
+    writing: &mut Writing,
+    keyring: &Keyring,
+    org: Uuid,
+    bookings: &[NewBooking],
+    now: Moment,
+) -> Result<(), Error> {
+    let known: Vec<(Uuid, String)> = fetch_all!(
+        writing,
+        "SELECT id, name FROM integrations WHERE org_id = $1 AND kind = 'booking'",
+        org
+    )?;
+    for (id, name) in &known {
+        let stays = bookings.iter().any(|booking| booking.name == *name);
+        if !stays {
+            let sql = "DELETE FROM integrations WHERE org_id = $1 AND id = $2";
+            execute!(writing, sql, org, id)?;
+        }
+    }
+
+    for booking in bookings {
+        let known = known.iter().find(|(_, name)| *name == booking.name);
+        let Some((id, _)) = known else {
+            connect(writing, keyring, org, booking, now).await?;
+            continue;
+        };
+        execute!(
+            writing,
+            "UPDATE integrations SET credentials = $3, default_company_shortname = $4 WHERE org_id = $1 AND id = $2",
+            org,
+            id,
+            sealed(keyring, *id, booking),
+            &booking.default_company_shortname,
+        )?;
+    }
+    Ok(())
+}
+
+fn sealed(keyring: &Keyring, id: Uuid, booking: &NewBooking) -> Vec<u8> {
+    let credentials = Credentials {
+        app_key: booking.app_key.clone(),
+        user_key: booking.user_key.clone(),
+    };
+    keyring.seal(&context(id), to_json(&credentials).as_bytes())
+}
+
+/// What an account's credentials are sealed under.
+fn context(id: Uuid) -> Vec<u8> {
+    [b"integration\0", id.as_bytes().as_slice()].concat()
+}
