@@ -78,7 +78,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 }
 
 impl Body {
-    /// The fields of the object that the body holds; one that is empty and names no type holds `{}`.
+    /// The fields of the object that the body holds; an empty one that names no type, or JSON, holds `{}`.
     ///
     /// # Errors
     /// 413, 415, or 400 for what is no JSON object.
@@ -90,6 +90,10 @@ impl Body {
         let mut faults = self.query.faults();
         let map = match self.content_type.as_deref() {
             None if octets.is_empty() => Map::new(),
+            // Clients that name the type of every request send it with none, too.
+            Some(content_type) if is_json(content_type) && octets.trim_ascii().is_empty() => {
+                Map::new()
+            }
             Some(content_type) if is_json(content_type) => object(&octets).map_err(|fault| {
                 faults.push(fault);
                 ApiError::BadRequest(std::mem::take(&mut faults))
@@ -336,7 +340,13 @@ mod tests {
         for (content_type, octets, status) in [
             (None, "", None),
             (json, "{}", None),
-            (json, "", Some(StatusCode::BAD_REQUEST)),
+            (json, "", None),
+            (json, " \n", None),
+            (
+                Some("text/plain"),
+                "",
+                Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            ),
             (json, "[]", Some(StatusCode::BAD_REQUEST)),
             (json, "{\"a\":", Some(StatusCode::BAD_REQUEST)),
             (None, "{}", Some(StatusCode::UNSUPPORTED_MEDIA_TYPE)),

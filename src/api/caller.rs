@@ -13,6 +13,7 @@ use super::error::ApiError;
 use super::quota::{Policy, Tally};
 use super::room::Proof;
 use super::{Api, token, visit};
+use crate::calls::token as session;
 use crate::store::{Error, Wrong};
 
 /// The org whose key came with the request, and what the key may do.
@@ -39,9 +40,8 @@ impl Caller {
         if self.may(scope) {
             Ok(())
         } else {
-            Err(ApiError::Forbidden(format!(
-                "This API key lacks the scope {scope}"
-            )))
+            let message = format!("This API key lacks the scope {scope}");
+            Err(ApiError::Forbidden(message).with_code("missing_scope"))
         }
     }
 }
@@ -59,9 +59,13 @@ impl StreamCaller {
         self.caller.known.key.id
     }
 
-    /// Whether the key is still good. While that can't be known, it is.
+    /// Whether the key is still good, and its org not suspended. While that can't be known, it is.
     pub(super) async fn is_good(&self, api: &Api) -> bool {
-        !matches!(known(api, &self.token).await, Ok(None))
+        match known(api, &self.token).await {
+            Ok(Some(known)) => !known.suspended,
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 }
 
@@ -71,6 +75,7 @@ impl FromRequestParts<Api> for StreamCaller {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let token = credential(parts, REQUIRED)?.to_owned();
         let known = known(api, &token).await?.ok_or(REVOKED)?;
+        known.must_not_be_suspended()?;
         Proof::note(parts);
         let org = known.key.org_id;
         let (limit, now) = (api.config().limits.streaming_requests_per_minute, api.now());
@@ -78,6 +83,17 @@ impl FromRequestParts<Api> for StreamCaller {
         api.credentials().uses.note_org_key(known.key.id, now);
         let caller = Caller { org, known };
         Ok(Self { caller, token })
+    }
+}
+
+impl KnownOrg {
+    /// # Errors
+    /// 403 for a suspended org.
+    fn must_not_be_suspended(&self) -> Result<(), ApiError> {
+        match self.suspended {
+            true => Err(ApiError::suspended()),
+            false => Ok(()),
+        }
     }
 }
 
@@ -102,6 +118,7 @@ impl FromRequestParts<Api> for Caller {
         let now = api.now();
         if let Some(visit) = visit::of(parts, api).await? {
             let known = visit.as_key(&parts.method, &parts.headers, api)?;
+            known.must_not_be_suspended()?;
             let org = known.key.org_id;
             let limit = known.requests_per_minute;
             let limit = limit.unwrap_or(api.config().limits.requests_per_minute);
@@ -110,6 +127,7 @@ impl FromRequestParts<Api> for Caller {
         }
         let token = credential(parts, REQUIRED)?;
         let known = known(api, token).await?.ok_or(REVOKED)?;
+        known.must_not_be_suspended()?;
         Proof::note(parts);
         let org = known.key.org_id;
         let limit = known.requests_per_minute;
@@ -122,8 +140,7 @@ impl FromRequestParts<Api> for Caller {
 
 async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
     api.follow_key_of(token).await;
-    let claims = token::read(api.store().keyring(), token)
-        .ok_or(ApiError::Unauthorized("The API key is invalid"))?;
+    let claims = token::read(api.store().keyring(), token).ok_or_else(|| no_key(token))?;
     let Some(key) = api.store().org_keys().by_id(claims.org, claims.sub).await? else {
         return Ok(None);
     };
@@ -131,11 +148,29 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
         Ok(org) => Ok(Some(KnownOrg {
             key,
             requests_per_minute: org.requests_per_minute,
+            suspended: org.is_suspended(),
         })),
         Err(Error::Wrong(Wrong::Absent(_))) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
+
+/// What is said of a credential that is no key of an org: which it looks like, as far as its form shows that.
+fn no_key(token: &str) -> ApiError {
+    if token.starts_with(PARTNER_KEY) {
+        let message = "This is a partner key: it is good below /partner/v1. Make a key of the org with \
+                       POST /partner/v1/orgs/{orgId}/api-keys";
+        return ApiError::Unauthorized(message).with_code("partner_key");
+    }
+    if token.starts_with(session::PREFIX) {
+        let message = "This is a session token: it is good for GET /phone/sessions/{session_id} and for its own call";
+        return ApiError::Unauthorized(message).with_code("session_token");
+    }
+    ApiError::Unauthorized("The API key is invalid")
+}
+
+/// How partner keys begin.
+pub(super) const PARTNER_KEY: &str = "tlp_";
 
 /// The credential that came with the request; `required` says which is missing.
 pub(super) fn credential<'r>(

@@ -45,6 +45,8 @@ pub(super) struct KnownOrg {
     pub(super) key: OrgKey,
     /// Requests a minute, where the org has a limit of its own.
     pub(super) requests_per_minute: Option<u32>,
+    /// Whether the org is suspended.
+    pub(super) suspended: bool,
 }
 
 /// A partner's key that exists, and the partner, active or not.
@@ -84,6 +86,11 @@ impl Credentials {
                 self.sessions.forget(|visit| visit.session.org_id == org);
             }
             Change::Partner(partner) => self.partners.forget(|known| known.partner.id == partner),
+            // Whose org a key is of isn't known here.
+            Change::PartnerState(_) => {
+                self.orgs.forget(|_| true);
+                self.sessions.forget(|_| true);
+            }
             Change::Session(org) => self.sessions.forget(|visit| visit.session.org_id == org),
             Change::SigningKeys => {}
         }

@@ -1,7 +1,9 @@
 //! What a request is answered when it isn't answered as asked: `{statusCode, message, error}`, below `/partner/v1` without `error`.
+//! Besides, each has a `code` for programs, and a 400 lists its faults in `errors`.
 //!
 //! A 500 carries the request's id and nothing of its cause, which is logged once under that id (see `request`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Json;
@@ -69,6 +71,14 @@ pub enum ApiError {
     /// A third party that has to be asked can't be.
     #[error("{0}")]
     BadGateway(String),
+    /// A refusal that has a code of its own.
+    #[error("{of}")]
+    Coded {
+        /// The code, in snake case. It never changes its meaning.
+        code: &'static str,
+        /// The refusal.
+        of: Box<ApiError>,
+    },
     /// Something of ours broke.
     #[error("{0}")]
     Broke(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -83,11 +93,51 @@ struct Body<'a> {
     /// The standard reason phrase; the partner API has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'static str>,
+    code: &'a str,
+    #[serde(skip_serializing_if = "<[FaultView<'_>]>::is_empty")]
+    errors: &'a [FaultView<'a>],
+}
+
+/// One fault of a request.
+#[derive(Serialize, JsonSchema)]
+struct FaultView<'a> {
+    /// Where; `null` for the body as a whole.
+    path: Option<&'a str>,
+    message: &'a str,
 }
 
 /// What a refusal says, on its way to `request`.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal(pub(super) Arc<str>);
+pub(super) struct Refusal {
+    message: Arc<str>,
+    code: Cow<'static, str>,
+    /// Of a 400.
+    faults: Arc<[String]>,
+}
+
+impl Refusal {
+    /// Says only this.
+    pub(super) fn new(message: &str, code: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            message: message.into(),
+            code: code.into(),
+            faults: Arc::new([]),
+        }
+    }
+
+    /// As it is kept for an `Idempotency-Key`: the code in a line of its own.
+    pub(super) fn written(&self) -> String {
+        format!("{}\n{}", self.code, self.message)
+    }
+
+    /// Reads what [`written`](Self::written) made, or a message alone, which earlier versions kept.
+    pub(super) fn read(text: &str, status: StatusCode) -> Self {
+        match text.split_once('\n') {
+            Some((code, message)) => Self::new(message, code.to_owned()),
+            None => Self::new(text, code_of(status)),
+        }
+    }
+}
 
 /// The cause of a 500 on its way to the log.
 #[derive(Clone, Debug)]
@@ -113,6 +163,20 @@ impl ApiError {
                 Self::bad(format!("{field}: {wrong}"))
             }
             Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => Self::from(error),
+        }
+    }
+
+    /// The org may do nothing for now.
+    pub(super) fn suspended() -> Self {
+        Self::Forbidden("The org is suspended: ask its partner, or the operator".to_owned())
+            .with_code("org_suspended")
+    }
+
+    /// The same with a code of its own, for programs.
+    pub(super) fn with_code(self, code: &'static str) -> Self {
+        Self::Coded {
+            code,
+            of: Box::new(self),
         }
     }
 
@@ -143,12 +207,29 @@ impl From<Refused> for ApiError {
             | Refused::TrunkExists
             | Refused::TrunkInUse { .. }
             | Refused::TooManyWebhooks
-            | Refused::NameTaken(_) => Self::Conflict(sentence(&refused.to_string())),
+            | Refused::NameTaken(_) => {
+                let code = code_of_refused(&refused);
+                Self::Conflict(sentence(&refused.to_string())).with_code(code)
+            }
             // The operator's own affairs, which no request can bring about.
             Refused::NetworkDedicated { .. } | Refused::NodeServed { .. } => {
                 Self::Broke(Box::new(refused))
             }
         }
+    }
+}
+
+const fn code_of_refused(refused: &Refused) -> &'static str {
+    match refused {
+        Refused::ExternalIdTaken(_) => "external_id_taken",
+        Refused::NumberExists(_) => "number_exists",
+        Refused::NumberVerifiedElsewhere(_) => "number_verified_elsewhere",
+        Refused::NumberHeld { .. } => "number_assigned",
+        Refused::TrunkExists => "trunk_exists",
+        Refused::TrunkInUse { .. } => "trunk_in_use",
+        Refused::TooManyWebhooks => "too_many_webhooks",
+        Refused::NameTaken(_) => "name_taken",
+        Refused::NetworkDedicated { .. } | Refused::NodeServed { .. } => "internal_error",
     }
 }
 
@@ -162,8 +243,30 @@ fn sentence(text: &str) -> String {
 }
 
 impl ApiError {
+    /// The stable code of the refusal.
+    const fn code(&self) -> &'static str {
+        match self {
+            Self::BadRequest(_) => "bad_request",
+            Self::Unauthorized(_) => "unauthorized",
+            Self::Forbidden(_) => "forbidden",
+            Self::NotFound(_) => "not_found",
+            Self::Conflict(_) => "conflict",
+            Self::Unprocessable(_) => "idempotency_key_reused",
+            Self::TooLarge => "body_too_large",
+            Self::MediaType => "unsupported_media_type",
+            Self::TooMany { .. } => "rate_limited",
+            Self::TooManyAtOnce(_) => "too_many_at_once",
+            Self::AtLimit { .. } => "at_limit",
+            Self::Unavailable { .. } => "unavailable",
+            Self::BadGateway(_) => "bad_gateway",
+            Self::Coded { code, .. } => code,
+            Self::Broke(_) => "internal_error",
+        }
+    }
+
     pub(in crate::api) const fn status(&self) -> StatusCode {
         match self {
+            Self::Coded { of, .. } => of.status(),
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
@@ -184,8 +287,20 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = refusal(self.status(), &self.to_string());
-        match &self {
+        let mut refusal = Refusal::new(&self.to_string(), self.code());
+        let plain = if let Self::Coded { of, .. } = self {
+            *of
+        } else {
+            self
+        };
+        if let Self::BadRequest(faults) = &plain {
+            refusal.faults = faults.iter().take(MOST_FAULTS).cloned().collect();
+        }
+        let mut response = plain.status().into_response();
+        response.extensions_mut().insert(refusal);
+        match &plain {
+            // A code is given once.
+            Self::Coded { .. } => {}
             Self::Unauthorized(_) => {
                 let bearer = HeaderValue::from_static("Bearer");
                 let headers = response.headers_mut();
@@ -228,20 +343,36 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// An answer that says no. `request`, which knows the path, makes its body.
-pub(super) fn refusal(status: StatusCode, message: &str) -> Response {
+pub(super) fn refusal(status: StatusCode, refusal: Refusal) -> Response {
     let mut response = status.into_response();
-    response.extensions_mut().insert(Refusal(message.into()));
+    response.extensions_mut().insert(refusal);
     response
 }
 
+/// The code of a refusal that has none of its own.
+pub(super) const fn code_of(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        400 => "bad_request",
+        401 => "unauthorized",
+        403 => "forbidden",
+        404 => "not_found",
+        405 => "method_not_allowed",
+        409 => "conflict",
+        _ => "internal_error",
+    }
+}
+
 /// Gives a refusal of a request for `path` its body.
-pub(super) fn with_body(mut response: Response, path: &str, message: &str) -> Response {
+pub(super) fn with_body(mut response: Response, path: &str, refusal: &Refusal) -> Response {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("Error");
+    let errors: Vec<_> = refusal.faults.iter().map(|text| fault(text)).collect();
     let body = Json(Body {
         status_code: status.as_u16(),
-        message,
+        message: &refusal.message,
         error: (!is_partners(path)).then_some(reason),
+        code: &refusal.code,
+        errors: &errors,
     });
     let (parts, body) = body.into_response().into_parts();
     *response.body_mut() = body;
@@ -249,6 +380,20 @@ pub(super) fn with_body(mut response: Response, path: &str, message: &str) -> Re
     response.headers_mut().remove(header::CONTENT_LENGTH);
     response.headers_mut().extend(parts.headers);
     response
+}
+
+/// A fault as it is noted, `path: what is wrong`, in its parts. A path has no blanks; what has some is said of the whole body.
+fn fault(text: &str) -> FaultView<'_> {
+    match text.split_once(": ") {
+        Some((path, message)) if !path.contains(' ') => FaultView {
+            path: Some(path),
+            message,
+        },
+        Some(_) | None => FaultView {
+            path: None,
+            message: text,
+        },
+    }
 }
 
 fn is_partners(path: &str) -> bool {
@@ -277,6 +422,39 @@ mod tests {
         assert!(text.starts_with("f0: is wrong; f1: is wrong; "), "{text}");
         assert!(text.ends_with("f49: is wrong; and 3 more"), "{text}");
         assert_eq!(listed(&faults[..1]), "f0: is wrong");
+    }
+
+    #[test]
+    fn a_fault_has_its_path_apart() {
+        for (text, path, message) in [
+            ("name: is required", Some("name"), "is required"),
+            ("a.b[2].c: x: y", Some("a.b[2].c"), "x: y"),
+            (
+                "the body is not well-formed JSON: EOF",
+                None,
+                "the body is not well-formed JSON: EOF",
+            ),
+            (
+                "the body is no JSON object",
+                None,
+                "the body is no JSON object",
+            ),
+        ] {
+            let found = fault(text);
+            assert_eq!((found.path, found.message), (path, message), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_kept_with_its_code() {
+        let refusal = Refusal::new("There is one", "name_taken");
+        let read = Refusal::read(&refusal.written(), StatusCode::CONFLICT);
+        assert_eq!(
+            (&*read.message, &*read.code),
+            ("There is one", "name_taken")
+        );
+        let old = Refusal::read("There is one", StatusCode::CONFLICT);
+        assert_eq!((&*old.message, &*old.code), ("There is one", "conflict"));
     }
 
     #[test]

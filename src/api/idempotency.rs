@@ -230,7 +230,7 @@ async fn finished(api: &Api, asked: &Asked, response: Response) -> Response {
 fn kept(status: StatusCode, refused: Option<&Refusal>, octets: &Bytes) -> Option<Kept> {
     let passing = [400, 401, 403, 429].contains(&status.as_u16()) || status.is_server_error();
     let text = match refused {
-        Some(Refusal(message)) => message.to_string(),
+        Some(refused) => refused.written(),
         None => std::str::from_utf8(octets).ok()?.to_owned(),
     };
     (!passing).then(|| Kept {
@@ -243,7 +243,7 @@ fn kept(status: StatusCode, refused: Option<&Refusal>, octets: &Bytes) -> Option
 fn replayed(kept: &Kept) -> Response {
     let status = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = if kept.refusal {
-        refusal(status, &kept.text)
+        refusal(status, Refusal::read(&kept.text, status))
     } else {
         let json = [(header::CONTENT_TYPE, "application/json")];
         (status, json, kept.text.clone()).into_response()

@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -277,11 +277,13 @@ async fn unknown_path() -> ApiError {
     ApiError::NotFound("There is no such path".to_owned())
 }
 
-async fn unknown_method() -> Response {
-    error::refusal(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "This path does not take this method; see Allow",
-    )
+async fn unknown_method(uri: Uri) -> Response {
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let message = match uri.path() {
+        "/phone/agents" => phone::NO_AGENTS,
+        _ => "This path does not take this method; see Allow",
+    };
+    error::refusal(status, error::Refusal::new(message, error::code_of(status)))
 }
 
 /// The panic's text went to standard error by the panic hook; `request` makes the body.

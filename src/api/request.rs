@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::Api;
 use super::connection::HealthOnly;
-use super::error::{ApiError, Cause, Refusal, with_body};
+use super::error::{ApiError, Cause, Refusal, code_of, with_body};
 use super::quota::Tally;
 use crate::telemetry::metrics;
 
@@ -104,10 +104,11 @@ fn answered(response: Response, path: &str, id: &str, span: &tracing::Span) -> R
         let cause = cause.map_or("a handler failed", |cause| &*cause.0);
         span.in_scope(|| tracing::error!(cause, "request failed"));
         let message = format!("Something broke on our side; quote the request id {id}");
-        return with_body(response, path, &message);
+        let refusal = Refusal::new(&message, code_of(response.status()));
+        return with_body(response, path, &refusal);
     }
     match response.extensions().get::<Refusal>().cloned() {
-        Some(Refusal(message)) => with_body(response, path, &message),
+        Some(refusal) => with_body(response, path, &refusal),
         None => response,
     }
 }

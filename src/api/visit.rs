@@ -130,6 +130,7 @@ impl Visit {
                 last_used_at: None,
             },
             requests_per_minute: self.session.requests_per_minute,
+            suspended: self.session.suspended,
         }))
     }
 

@@ -105,6 +105,9 @@ impl Calls {
             return Err(Reason::DestinationNotAllowed.into());
         }
         let org = view.org(order.org).ok_or(Reason::NoAgent)?;
+        if org.suspended {
+            return Err(Reason::OrgSuspended.into());
+        }
         let way = org.ways_out.get(&order.agent).ok_or(Reason::NoWayOut)?;
         let callee = match (&way.peer, &org.trunk) {
             (Some(_), _) => Callee::through(way, order.number),

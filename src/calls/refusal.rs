@@ -13,6 +13,8 @@ pub enum Reason {
     TrunkBusy,
     /// The org is at its limit.
     OrgBusy,
+    /// The org is suspended.
+    OrgSuspended,
     /// The call asked for a report on its trunk, which is made.
     Examined,
     /// This node is at its limit.
@@ -106,11 +108,12 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 49] = [
+    const ALL: [Self; 50] = [
         Self::NoAgent,
         Self::AgentBusy,
         Self::TrunkBusy,
         Self::OrgBusy,
+        Self::OrgSuspended,
         Self::Examined,
         Self::Overload,
         Self::Draining,
@@ -170,6 +173,7 @@ impl Reason {
             Self::AgentBusy => "agent_busy",
             Self::TrunkBusy => "trunk_busy",
             Self::OrgBusy => "org_busy",
+            Self::OrgSuspended => "org_suspended",
             Self::Examined => "examined",
             Self::Overload => "overload",
             Self::Draining => "draining",
@@ -227,6 +231,7 @@ impl Reason {
             Self::OrgBusy => {
                 "The org is at its limit of concurrent calls, or at its share of this node"
             }
+            Self::OrgSuspended => "The org is suspended",
             Self::Examined => {
                 "The report on this trunk is made: GET /phone/sip/inbound-trunk/doctor, or trunkline trunk doctor"
             }
@@ -308,6 +313,7 @@ impl Reason {
             | Self::AgentBusy
             | Self::TrunkBusy
             | Self::OrgBusy
+            | Self::OrgSuspended
             | Self::Examined
             | Self::NotSecured
             | Self::RuntimeUnreachable
@@ -362,6 +368,7 @@ impl Reason {
             | Self::AgentBusy
             | Self::TrunkBusy
             | Self::OrgBusy
+            | Self::OrgSuspended
             | Self::Examined
             | Self::Overload
             | Self::Draining

@@ -165,10 +165,15 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             decision: None,
             reason,
         })?;
-        if self.generation >= LAST_GENERATION {
+        let stands_against = match (org.suspended, self.generation) {
+            (true, _) => Some(Reason::OrgSuspended),
+            (false, LAST_GENERATION..) => Some(Reason::LoopDetected),
+            (false, _) => None,
+        };
+        if let Some(reason) = stands_against {
             return Err(Judged {
                 decision: None,
-                reason: Reason::LoopDetected,
+                reason,
             });
         }
         let mut full: SmallVec<[Uuid; 4]> = SmallVec::new();

@@ -7,7 +7,7 @@ use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
 use crate::api;
 use crate::config::Config;
-use crate::store::{NewOrg, Org, Store};
+use crate::store::{NewOrg, Org, Store, SuspendedBy, Suspender};
 
 /// Orgs: the tenants.
 #[derive(Debug, clap::Subcommand)]
@@ -38,6 +38,21 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// Suspends an org: its keys, INVITEs and REGISTERs are refused, it begins no calls, and calls that are up go on.
+    #[command(after_help = "Example:\n  trunkline org suspend Acme")]
+    Suspend {
+        /// Its id or name.
+        org: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Ends the operator's suspension; one by the org's partner stays.
+    Resume {
+        /// Its id or name.
+        org: String,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Limits the org's calls at once.
     #[command(after_help = "Examples:\n  trunkline org limit Acme 50\n  trunkline org limit Acme")]
     Limit {
@@ -57,12 +72,14 @@ struct OrgView {
     partner_id: Option<Uuid>,
     external_id: Option<String>,
     max_concurrent_calls: Option<u32>,
+    suspended_by: Vec<SuspendedBy>,
     created_at: String,
 }
 
 impl From<Org> for OrgView {
     fn from(org: Org) -> Self {
         Self {
+            suspended_by: org.suspended_by(),
             id: org.id,
             name: org.name,
             partner_id: org.partner_id,
@@ -74,15 +91,25 @@ impl From<Org> for OrgView {
 }
 
 impl Shown for OrgView {
-    const COLUMNS: &'static [&'static str] = &["id", "name", "partner", "max calls", "created"];
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "name",
+        "partner",
+        "max calls",
+        "suspended by",
+        "created",
+    ];
 
     fn cells(&self) -> Vec<String> {
+        let by = self.suspended_by.iter().map(|by| by.as_str());
+        let by = by.collect::<Vec<_>>().join(",");
         let (partner, max) = (or_dash(self.partner_id), or_dash(self.max_concurrent_calls));
         vec![
             self.id.to_string(),
             self.name.clone(),
             partner,
             max,
+            or_dash((!by.is_empty()).then_some(by)),
             self.created_at.clone(),
         ]
     }
@@ -114,6 +141,18 @@ impl Command {
                     .collect::<Vec<_>>(),
             ),
             Self::Show { org, output } => output.one(&OrgView::from(find(&store, &org).await?)),
+            Self::Suspend { org, output } => {
+                let id = find(&store, &org).await?.id;
+                let suspended = orgs
+                    .suspend(id, Suspender::Operator, Some(now()), now())
+                    .await?;
+                output.one(&OrgView::from(suspended));
+            }
+            Self::Resume { org, output } => {
+                let id = find(&store, &org).await?.id;
+                let resumed = orgs.suspend(id, Suspender::Operator, None, now()).await?;
+                output.one(&OrgView::from(resumed));
+            }
             Self::Limit {
                 org,
                 max_calls,

@@ -46,11 +46,25 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Stops the partner's keys from working.
+    /// Stops the partner's keys from working, and suspends its orgs.
     Deactivate {
         /// Its id.
         #[arg(value_parser = api::id_of)]
         partner: Uuid,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lets the partner verify phone numbers of its orgs, or takes that back.
+    #[command(
+        after_help = "Examples:\n  trunkline partner let-verify ID\n  trunkline partner let-verify ID --no"
+    )]
+    LetVerify {
+        /// Its id.
+        #[arg(value_parser = api::id_of)]
+        partner: Uuid,
+        /// It may not.
+        #[arg(long)]
+        no: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -118,6 +132,7 @@ struct PartnerView {
     name: String,
     active: bool,
     allowed_networks: Option<Vec<IpNet>>,
+    verifies_numbers: bool,
     created_at: String,
 }
 
@@ -128,6 +143,7 @@ impl From<Partner> for PartnerView {
             name: partner.name,
             active: partner.active,
             allowed_networks: partner.allowed_networks,
+            verifies_numbers: partner.verifies_numbers,
             created_at: time(partner.created_at),
         }
     }
@@ -241,7 +257,15 @@ impl Command {
             }
             Self::Deactivate { partner, output } => {
                 partners.set_active(partner, false, now()).await?;
-                output.done("The partner's keys no longer work.");
+                output.done("The partner's keys no longer work, and its orgs are suspended.");
+            }
+            Self::LetVerify {
+                partner,
+                no,
+                output,
+            } => {
+                let changed = partners.let_verify(partner, !no, now()).await?;
+                output.one(&PartnerView::from(changed));
             }
             Self::Allow {
                 partner,

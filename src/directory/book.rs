@@ -62,7 +62,8 @@ impl Book {
     pub(super) async fn catch_up(&mut self, store: &Store) -> Result<Progress, store::Error> {
         let changes = store.feed().since(self.seq).await?;
         let orgs: HashSet<Uuid> = changes.changes.iter().filter_map(touched).collect();
-        if changes.missed || orgs.len() > ONE_BY_ONE.max(self.entries.len() / SHARE) {
+        let many = changes.changes.iter().any(touches_many);
+        if changes.missed || many || orgs.len() > ONE_BY_ONE.max(self.entries.len() / SHARE) {
             self.read_all(store).await?;
             return Ok(Progress::All);
         }
@@ -124,6 +125,7 @@ impl Book {
             .partition(|network| is_near_network(**network));
         Entry {
             org: Arc::new(OrgView {
+                suspended: rows.org.is_suspended(),
                 routing: routing(rows),
                 runtimes: self.runtimes(rows),
                 operators_runtimes: operators_runtimes(rows),
@@ -217,10 +219,17 @@ fn operators_runtimes(rows: &OrgRows) -> HashSet<Uuid> {
 fn touched(change: &Change) -> Option<Uuid> {
     match change {
         Change::Org(org) => Some(*org),
-        Change::OrgKey { .. } | Change::Partner(_) | Change::Session(_) | Change::SigningKeys => {
-            None
-        }
+        Change::OrgKey { .. }
+        | Change::Partner(_)
+        | Change::PartnerState(_)
+        | Change::Session(_)
+        | Change::SigningKeys => None,
     }
+}
+
+/// Whether a change concerns orgs that it doesn't name.
+const fn touches_many(change: &Change) -> bool {
+    matches!(change, Change::PartnerState(_))
 }
 
 /// What the four steps read. A number that has lost its verification counts for nothing, listed or not.

@@ -46,6 +46,8 @@ pub struct View {
 /// One org: what the four steps read, and what follows from their choice.
 #[derive(Clone, Debug)]
 pub struct OrgView {
+    /// It begins no calls: its INVITEs, REGISTERs and orders are refused.
+    pub suspended: bool,
     /// Agents, numbers, trunk and limits.
     pub routing: trunkline_routing::Org,
     /// By agent.

@@ -246,6 +246,7 @@ mod tests {
                 routing,
                 runtimes: HashMap::new(),
                 operators_runtimes: Default::default(),
+                suspended: false,
                 trunk: None,
                 ways_out: HashMap::new(),
                 outbound: Vec::new(),

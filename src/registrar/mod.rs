@@ -135,6 +135,9 @@ impl Registrar {
         let Some(login) = self.admit(endpoint, view, flow, message, now) else {
             return;
         };
+        if view.org(login.org).is_some_and(|org| org.suspended) {
+            return self.answer(endpoint, message, flow, now, 403, |_| {});
+        }
         self.register(endpoint, login, flow, message, now);
     }
 

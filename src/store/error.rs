@@ -40,7 +40,10 @@ pub enum Wrong {
     #[error("{}", together(.0))]
     Entries(Vec<(usize, Wrong)>),
     /// A trunk was asked for without naming numbers, and the org has none that are verified.
-    #[error("the org has no verified number")]
+    #[error(
+        "the org has no verified number: add one (POST /phone/numbers), and have your partner \
+         (POST /partner/v1/orgs/{{orgId}}/phone-numbers/{{phoneNumberId}}/verify) or the operator (trunkline number verify) verify it"
+    )]
     NoVerifiedNumber,
     /// A text holds a character that PostgreSQL doesn't store.
     #[error("a text must not hold the character NUL")]

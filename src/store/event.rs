@@ -33,11 +33,13 @@ pub enum EventType {
     HandoffCreated,
     #[serde(rename = "key.revoked")]
     KeyRevoked,
+    #[serde(rename = "number.verified")]
+    NumberVerified,
 }
 
 impl EventType {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::CallStarted,
         Self::CallRinging,
         Self::CallAnswered,
@@ -48,6 +50,7 @@ impl EventType {
         Self::TrunkLost,
         Self::HandoffCreated,
         Self::KeyRevoked,
+        Self::NumberVerified,
     ];
 
     /// As it is written.
@@ -63,6 +66,7 @@ impl EventType {
             Self::TrunkLost => "trunk.lost",
             Self::HandoffCreated => "handoff.created",
             Self::KeyRevoked => "key.revoked",
+            Self::NumberVerified => "number.verified",
         }
     }
 }

@@ -45,6 +45,8 @@ pub enum Change {
     },
     /// A partner, or one of its keys.
     Partner(Uuid),
+    /// A partner became active or inactive, and so did its orgs.
+    PartnerState(Uuid),
     /// A session of the org's dashboard has ended.
     Session(Uuid),
     /// Another key signs tokens.
@@ -220,6 +222,7 @@ impl Change {
             Self::Org(org) => (Some(org), "org", None),
             Self::OrgKey { org, key } => (Some(org), "org_key", Some(key)),
             Self::Partner(partner) => (None, "partner", Some(partner)),
+            Self::PartnerState(partner) => (None, "partner_state", Some(partner)),
             Self::Session(org) => (Some(org), "session", None),
             Self::SigningKeys => (None, "signing_keys", None),
         }
@@ -236,6 +239,7 @@ impl Row {
                 key: self.entity_id?,
             }),
             "partner" => self.entity_id.map(Change::Partner),
+            "partner_state" => self.entity_id.map(Change::PartnerState),
             "session" => self.org_id.map(Change::Session),
             "signing_keys" => Some(Change::SigningKeys),
             _ => None,

@@ -44,6 +44,7 @@ const MIGRATIONS: &[Migration] = migrations![
     16 "0016_operator_addresses",
     17 "0017_runtimes_of_the_operator",
     18 "0018_transfer_ways",
+    19 "0019_suspended_orgs",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -80,7 +80,7 @@ pub use nodes::{Nodes, Serving};
 pub use numbers::{Number, Numbers};
 pub use open::{OpenFault, Options, Outset};
 pub use org_keys::{OrgKey, OrgKeys};
-pub use orgs::{NewOrg, Org, OrgChange, Orgs};
+pub use orgs::{NewOrg, Org, OrgChange, Orgs, SuspendedBy, Suspender};
 pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, OutboundTrunks};
 pub use page::{Page, Position};
 pub use partners::{NewPartner, Partner, PartnerKey, Partners};

@@ -1,15 +1,16 @@
 //! Phone numbers of orgs: verified in one org only, and each assigned to one agent at most.
 
+use serde_json::json;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::agents::must_exist;
-use super::column::{from_row, maybe, micros, moment, number};
+use super::column::{from_row, maybe, micros, moment, number, written};
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::page::{Page, Position, fetch_page};
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
-use super::{Change, Store, new_id};
+use super::{Change, EventType, NewEvent, Store, events, new_id};
 
 /// A phone number of an org.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,8 +75,12 @@ impl Numbers<'_> {
             verified.then(|| micros(now)),
             micros(now),
         )?;
-        let row = row.ok_or(Refused::NumberVerifiedElsewhere(number))?;
+        let row: Number = row.ok_or(Refused::NumberVerifiedElsewhere(number))?;
+        if verified {
+            note_verified(&mut writing, &row, now).await?;
+        }
         self.0.commit(writing, &[Change::Org(org)], now).await?;
+        self.0.recorded();
         Ok(row)
     }
 
@@ -167,7 +172,9 @@ impl Numbers<'_> {
             done => done?,
         };
         number.verified_at = Some(now);
+        note_verified(&mut writing, &number, now).await?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
+        self.0.recorded();
         Ok(number)
     }
 
@@ -250,6 +257,18 @@ pub(super) async fn of_agent(
 ) -> Result<Vec<Number>, Error> {
     let sql = "SELECT * FROM numbers WHERE org_id = $1 AND agent_id = $2 ORDER BY created_at, id";
     fetch_all!(on, sql, org, agent)
+}
+
+/// Records that the number is verified.
+async fn note_verified(writing: &mut Writing, number: &Number, now: Moment) -> Result<(), Error> {
+    let data = json!({
+        "phone_number_id": number.id,
+        "phone_number": number.number.as_str(),
+        "verified_at": written(now),
+    });
+    let (org, id) = (number.org_id, number.id);
+    let event = NewEvent::of(org, EventType::NumberVerified, id, &data, now);
+    events::append(writing, &[event]).await
 }
 
 async fn find(writing: &mut Writing, org: Uuid, id: Uuid) -> Result<Number, Error> {

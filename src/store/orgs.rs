@@ -1,5 +1,7 @@
 //! Orgs: the tenants. An org is a partner's, or the operator's own.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -35,6 +37,12 @@ pub struct Org {
     pub streaming_per_minute: Option<u32>,
     /// Calls at once; `None`: no limit.
     pub max_concurrent_calls: Option<u32>,
+    /// Since when its partner has suspended it.
+    pub suspended_by_partner_at: Option<Moment>,
+    /// Since when the operator has suspended it.
+    pub suspended_by_operator_at: Option<Moment>,
+    /// Since when its partner is inactive.
+    pub partner_inactive_at: Option<Moment>,
     /// When it was made.
     pub created_at: Moment,
 }
@@ -50,8 +58,62 @@ from_row!(Org {
     requests_per_minute: maybe(count),
     streaming_per_minute: maybe(count),
     max_concurrent_calls: maybe(count),
+    suspended_by_partner_at: maybe(moment),
+    suspended_by_operator_at: maybe(moment),
+    partner_inactive_at: maybe(moment),
     created_at: moment,
 });
+
+/// Why an org is suspended: it begins no calls, its keys are refused, and calls that are up go on.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "OrgSuspendedBy")]
+pub enum SuspendedBy {
+    /// Its partner suspended it.
+    Partner,
+    /// The operator suspended it.
+    Operator,
+    /// Its partner is inactive.
+    InactivePartner,
+}
+
+impl SuspendedBy {
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Partner => "partner",
+            Self::Operator => "operator",
+            Self::InactivePartner => "inactive_partner",
+        }
+    }
+}
+
+/// Whoever suspends an org, and can take that back alone.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Suspender {
+    /// The org's partner.
+    Partner,
+    /// The operator.
+    Operator,
+}
+
+impl Org {
+    /// Everything that the org is suspended by; empty if it isn't.
+    pub fn suspended_by(&self) -> Vec<SuspendedBy> {
+        let all = [
+            (self.suspended_by_partner_at, SuspendedBy::Partner),
+            (self.suspended_by_operator_at, SuspendedBy::Operator),
+            (self.partner_inactive_at, SuspendedBy::InactivePartner),
+        ];
+        let since = |(at, by): (Option<Moment>, _)| at.map(|_| by);
+        all.into_iter().filter_map(since).collect()
+    }
+
+    /// Whether anything suspends it.
+    pub fn is_suspended(&self) -> bool {
+        !self.suspended_by().is_empty()
+    }
+}
 
 /// What an org is made of.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -180,6 +242,37 @@ impl Orgs<'_> {
         self.0
             .commit(writing, &[Change::Org(org), Change::Session(org)], now)
             .await?;
+        Ok(changed)
+    }
+
+    /// Suspends an org, or ends the suspension by the same one; it may stay suspended by another. Again changes nothing.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn suspend(
+        self,
+        org: Uuid,
+        by: Suspender,
+        since: Option<Moment>,
+        now: Moment,
+    ) -> Result<Org, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let sql = match (by, since) {
+            (Suspender::Partner, Some(_)) => {
+                "UPDATE orgs SET suspended_by_partner_at = COALESCE(suspended_by_partner_at, $2) WHERE id = $1 RETURNING *"
+            }
+            (Suspender::Partner, None) => {
+                "UPDATE orgs SET suspended_by_partner_at = $2 WHERE id = $1 RETURNING *"
+            }
+            (Suspender::Operator, Some(_)) => {
+                "UPDATE orgs SET suspended_by_operator_at = COALESCE(suspended_by_operator_at, $2) WHERE id = $1 RETURNING *"
+            }
+            (Suspender::Operator, None) => {
+                "UPDATE orgs SET suspended_by_operator_at = $2 WHERE id = $1 RETURNING *"
+            }
+        };
+        let changed: Org = fetch_one!(writing, sql, org, since.map(micros))?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
         Ok(changed)
     }
 

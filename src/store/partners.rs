@@ -27,6 +27,8 @@ pub struct Partner {
     pub requests_per_minute: Option<u32>,
     /// Login links a minute; `None`: as configured.
     pub login_links_per_minute: Option<u32>,
+    /// Whether it may say which numbers are its orgs' own.
+    pub verifies_numbers: bool,
     /// When it was made.
     pub created_at: Moment,
 }
@@ -38,6 +40,7 @@ from_row!(Partner {
     allowed_networks: maybe(json),
     requests_per_minute: maybe(count),
     login_links_per_minute: maybe(count),
+    verifies_numbers,
     created_at: moment,
 });
 
@@ -138,7 +141,7 @@ impl Partners<'_> {
         )
     }
 
-    /// Makes its keys work or not.
+    /// Makes its keys work or not. While they don't, its orgs are suspended.
     ///
     /// # Errors
     /// [`Wrong::Absent`].
@@ -153,9 +156,36 @@ impl Partners<'_> {
         {
             return Err(Wrong::Absent(Kind::Partner).into());
         }
+        let sql = match active {
+            true => "UPDATE orgs SET partner_inactive_at = $2 WHERE partner_id = $1",
+            false => {
+                "UPDATE orgs SET partner_inactive_at = $2 WHERE partner_id = $1 AND partner_inactive_at IS NULL"
+            }
+        };
+        let since = (!active).then(|| micros(now));
+        execute!(writing, sql, partner, since)?;
+        let changes = [Change::Partner(partner), Change::PartnerState(partner)];
+        self.0.commit(writing, &changes, now).await
+    }
+
+    /// Lets the partner verify numbers of its orgs, or not.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn let_verify(
+        self,
+        partner: Uuid,
+        verifies: bool,
+        now: Moment,
+    ) -> Result<Partner, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let sql = "UPDATE partners SET verifies_numbers = $2 WHERE id = $1 RETURNING *";
+        let row: Option<Partner> = fetch_optional!(writing, sql, partner, verifies)?;
+        let changed = row.ok_or(Wrong::Absent(Kind::Partner))?;
         self.0
             .commit(writing, &[Change::Partner(partner)], now)
-            .await
+            .await?;
+        Ok(changed)
     }
 
     /// Says where its requests may come from: anywhere without a list, and nowhere with an empty one.

@@ -27,6 +27,8 @@ pub struct Session {
     pub email: String,
     /// Whether one of the person's roles may change things.
     pub writes: bool,
+    /// Whether the org is suspended.
+    pub suspended: bool,
     /// When the session ends.
     pub expires_at: Moment,
 }
@@ -37,6 +39,7 @@ from_row!(Session {
     name,
     email,
     writes,
+    suspended,
     expires_at: moment,
 });
 
@@ -107,6 +110,8 @@ impl Sessions<'_> {
         let sql = "SELECT orgs.id AS org_id, orgs.name AS org_name, requests_per_minute, users.name AS name, email,
                        EXISTS (SELECT 1 FROM membership_roles JOIN roles ON roles.id = role_id
                            WHERE membership_roles.org_id = orgs.id AND user_id = users.id AND access = 'write') AS writes,
+                       (suspended_by_partner_at IS NOT NULL OR suspended_by_operator_at IS NOT NULL
+                           OR partner_inactive_at IS NOT NULL) AS suspended,
                        expires_at
                    FROM dashboard_sessions JOIN orgs ON orgs.id = dashboard_sessions.org_id
                        JOIN users ON users.id = dashboard_sessions.user_id

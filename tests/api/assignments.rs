@@ -117,7 +117,7 @@ async fn a_number_that_another_agent_holds_stays_there() {
     assert_eq!(
         refused,
         json!({
-            "statusCode": 409, "error": "Conflict",
+            "statusCode": 409, "error": "Conflict", "code": "number_assigned",
             "message": format!("+442071838751 is assigned to the agent \"Anna\" ({anna})"),
         })
     );

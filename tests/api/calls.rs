@@ -227,7 +227,7 @@ async fn another_tenants_call_and_none_at_all_are_the_same_404() {
         assert_eq!(
             bodies,
             HashSet::from([
-                r#"{"statusCode":404,"message":"There is no such call","error":"Not Found"}"#
+                r#"{"statusCode":404,"message":"There is no such call","error":"Not Found","code":"not_found"}"#
                     .to_owned()
             ])
         );
@@ -301,11 +301,18 @@ async fn a_wrong_query_is_400_with_every_fault() {
             .get(&format!("/phone/calls?{query}"), &tenant.token)
             .await
             .with(400);
-        assert_eq!(
-            body,
-            json!({"statusCode": 400, "message": message, "error": "Bad Request"}),
-            "{query}"
-        );
+        let errors = body["errors"].as_array().expect("faults").iter();
+        let listed: Vec<_> = errors
+            .map(|fault| {
+                let part = |name: &str| fault[name].as_str().expect("a text").to_owned();
+                format!("{}: {}", part("path"), part("message"))
+            })
+            .collect();
+        assert_eq!(listed.join("; "), message, "{query}");
+        let refusal = json!({
+            "statusCode": 400, "message": message, "error": "Bad Request", "code": "bad_request", "errors": body["errors"],
+        });
+        assert_eq!(body, refusal, "{query}");
     }
     let body = house
         .get("/phone/calls?status=up", &tenant.token)

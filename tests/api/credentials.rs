@@ -88,7 +88,7 @@ async fn a_missing_scope_is_403_and_is_named() {
         "/phone/calls?colour=red".to_owned(),
     ] {
         let body = house.get(&path, &token).await.with(403);
-        let expected = serde_json::json!({"statusCode": 403, "message": "This API key lacks the scope calls:read", "error": "Forbidden"});
+        let expected = serde_json::json!({"statusCode": 403, "message": "This API key lacks the scope calls:read", "error": "Forbidden", "code": "missing_scope"});
         assert_eq!(body, expected, "{path}");
     }
 }
@@ -149,4 +149,44 @@ async fn a_key_in_use_ends_when_it_is_revoked() {
         .await
         .expect("the key is refused at last");
     server.stop().await;
+}
+
+#[tokio::test]
+async fn a_credential_of_another_kind_is_named() {
+    let house = House::new().await;
+    let (tenant, partner) = (house.tenant("Acme").await, house.reseller("Reseller").await);
+    let session = format!("tls_{}", "0".repeat(64));
+    for (path, credential, code, right) in [
+        ("/phone", &partner.key, "partner_key", "/api-keys"),
+        ("/phone", &session, "session_token", "/phone/sessions/"),
+        ("/partner/v1/orgs", &tenant.token, "org_key", "partner key"),
+    ] {
+        let refused = house.get(path, credential).await.with(401);
+        assert_eq!(refused["code"], code, "{path}");
+        let message = refused["message"].as_str().expect("a sentence");
+        assert!(message.contains(right), "{message}");
+    }
+    for answer in [
+        house.get("/phone/agents", &tenant.token).await.with(404),
+        house
+            .post("/phone/agents", &tenant.token, serde_json::json!({}))
+            .await
+            .with(405),
+    ] {
+        let message = answer["message"].as_str().expect("a sentence");
+        assert!(message.contains("listed at /phone"), "{message}");
+    }
+    let faults = serde_json::json!({"name": "", "colour": "red"});
+    let refused = house
+        .post("/api-keys", &tenant.token, faults)
+        .await
+        .with(400);
+    let errors = serde_json::json!([
+        {"path": "name", "message": "must not be empty"},
+        {"path": "colour", "message": "is no field of this request"},
+    ]);
+    assert_eq!(
+        (&refused["code"], &refused["errors"]),
+        (&"bad_request".into(), &errors)
+    );
 }

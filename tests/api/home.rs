@@ -211,6 +211,7 @@ impl Home {
         let ids = BTreeMap::from([
             ("agent_id", agent.to_string()),
             ("number_id", verified.id.to_string()),
+            ("phoneNumberId", verified.id.to_string()),
             ("phone_number", number),
             ("call_id", call.to_string()),
             ("session_id", session.to_string()),

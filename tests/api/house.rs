@@ -395,8 +395,9 @@ pub(crate) async fn walk(
 
 /// That each request answers 404 with this body and no other.
 pub(crate) fn all_absent(answers: &[Answer], thing: &str) {
-    let body =
-        format!(r#"{{"statusCode":404,"message":"There is no such {thing}","error":"Not Found"}}"#);
+    let body = format!(
+        r#"{{"statusCode":404,"message":"There is no such {thing}","error":"Not Found","code":"not_found"}}"#
+    );
     for answer in answers {
         assert_eq!((answer.status, &answer.text), (404, &body));
     }

@@ -66,7 +66,7 @@ async fn another_body_under_the_same_key_is_422() {
     other["name"] = json!("Else");
     let refused = ask(&house, DESTINATIONS, &tenant.token, "k", &other).await;
     let message = "This Idempotency-Key was used with another body";
-    let body = json!({"statusCode": 422, "message": message, "error": "Unprocessable Entity"});
+    let body = json!({"statusCode": 422, "message": message, "error": "Unprocessable Entity", "code": "idempotency_key_reused"});
     assert_eq!(refused.with(422), body);
     assert_eq!(destinations(&house, &tenant).await, 1);
 }
@@ -238,6 +238,6 @@ async fn answers_outlive_a_restart_and_are_sealed() {
     let message = "This Idempotency-Key was used with another body";
     assert_eq!(
         other.with(422),
-        json!({"statusCode": 422, "message": message})
+        json!({"statusCode": 422, "message": message, "code": "idempotency_key_reused"})
     );
 }

@@ -60,13 +60,13 @@ async fn refusals_have_no_error_field_wherever_they_come_from() {
     let unknown = house.get("/partner/v1/nowhere", &partner.key).await;
     assert_eq!(
         unknown.with(404),
-        json!({"statusCode": 404, "message": "There is no such path"})
+        json!({"statusCode": 404, "message": "There is no such path", "code": "not_found"})
     );
     let method = house.delete(ORGS, &partner.key).await;
     let message = "This path does not take this method; see Allow";
     assert_eq!(
         method.with(405),
-        json!({"statusCode": 405, "message": message})
+        json!({"statusCode": 405, "message": message, "code": "method_not_allowed"})
     );
     assert_eq!(method.header("Allow"), Some("GET,HEAD,POST"));
     house.store.close().await;
@@ -77,7 +77,7 @@ async fn refusals_have_no_error_field_wherever_they_come_from() {
     let message = "Something broke on our side; quote the request id seven";
     assert_eq!(
         broken.with(500),
-        json!({"statusCode": 500, "message": message})
+        json!({"statusCode": 500, "message": message, "code": "internal_error"})
     );
 }
 

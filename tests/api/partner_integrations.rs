@@ -240,7 +240,7 @@ async fn a_platform_that_can_not_be_asked_is_502() {
         );
         assert_eq!(
             refused.with(502),
-            json!({"statusCode": 502, "message": message}),
+            json!({"statusCode": 502, "message": message, "code": "bad_gateway"}),
             "{platform:?}"
         );
         none_was_made(&house, &partner).await;

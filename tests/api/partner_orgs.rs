@@ -1,9 +1,10 @@
 //! `/partner/v1/orgs`, `/partner/v1/orgs/by-external-id/{externalId}`.
 
 use serde_json::{Value, json};
-use trunkline::store::NewPartner;
+use trunkline::store::{NewPartner, SuspendedBy, Suspender};
+use uuid::Uuid;
 
-use crate::house::{House, Reseller, masked, pass};
+use crate::house::{House, Reseller, masked, now, pass};
 
 const ORGS: &str = "/partner/v1/orgs";
 
@@ -229,4 +230,150 @@ async fn an_org_is_shown_and_changed_by_its_partner() {
         json!({"name": null, "website": "tours.example", "language": "xx", "external_id": "8"});
     let refused = house.patch(&path, &partner.key, wrong).await;
     insta::assert_json_snapshot!("faults_of_a_changed_org", refused.with(400));
+}
+
+/// The names of what suspends an org, as its partner sees it.
+async fn suspended_by(house: &House, partner: &Reseller, path: &str) -> Value {
+    house.get(path, &partner.key).await.with(200)["suspended_by"].clone()
+}
+
+#[tokio::test]
+async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it() {
+    let house = House::new().await;
+    let partner = house.reseller("Reseller").await;
+    let made = org(&house, &partner, json!({"name": "A"})).await;
+    let id: Uuid = made["id"].as_str().expect("an id").parse().expect("an id");
+    let (_, token) = house.key(id, &trunkline::api::SCOPES).await;
+    let visitor = json!({"email": "ann@example.com"});
+    let visitor = house.post("/widget/authenticate-user", &token, visitor);
+    let visitor = visitor.await.with(200)["token"].as_str().map(str::to_owned);
+    let visitor = visitor.expect("a token");
+    house.get("/phone", &token).await.with(200);
+    let path = format!("{ORGS}/{id}");
+    let (suspend, resume) = (format!("{path}/suspend"), format!("{path}/resume"));
+    assert_eq!(suspended_by(&house, &partner, &path).await, json!([]));
+
+    for _ in 0..2 {
+        let suspended = house.post(&suspend, &partner.key, json!({})).await;
+        assert_eq!(suspended.with(200)["suspended_by"], json!(["partner"]));
+    }
+    for (path, credential) in [
+        ("/phone", &token),
+        ("/phone/events", &token),
+        ("/phone?nonsense=1", &token),
+        ("/widget/me", &visitor),
+    ] {
+        let refused = house.get(path, credential).await.with(403);
+        assert_eq!(refused["code"], "org_suspended", "{path}");
+    }
+    house.get("/phone", "wrong").await.with(401);
+    // Its partner sees everything.
+    for rest in ["", "/roles", "/phone-numbers"] {
+        let shown = house.get(&format!("{path}{rest}"), &partner.key).await;
+        shown.with(200);
+    }
+
+    // The operator's suspension isn't the partner's to end.
+    let orgs = house.store.orgs();
+    let by_operator = orgs.suspend(id, Suspender::Operator, Some(now()), now());
+    by_operator.await.expect("it is suspended");
+    let resumed = house.post(&resume, &partner.key, json!({})).await;
+    assert_eq!(resumed.with(200)["suspended_by"], json!(["operator"]));
+    house.get("/phone", &token).await.with(403);
+    let resumed = orgs.suspend(id, Suspender::Operator, None, now()).await;
+    resumed.expect("it is resumed");
+    pass(61);
+    house.get("/phone", &token).await.with(200);
+
+    // Nor is that of an inactive partner, and both are apart.
+    house
+        .post(&suspend, &partner.key, json!({}))
+        .await
+        .with(200);
+    let partners = house.store.partners();
+    let inactive = partners.set_active(partner.id, false, now()).await;
+    inactive.expect("it is inactive");
+    let stored = house.store.orgs().by_id(id).await.expect("an org");
+    assert_eq!(
+        stored.suspended_by(),
+        [SuspendedBy::Partner, SuspendedBy::InactivePartner]
+    );
+    let active = partners.set_active(partner.id, true, now()).await;
+    active.expect("it is active");
+    pass(61);
+    assert_eq!(
+        suspended_by(&house, &partner, &path).await,
+        json!(["partner"])
+    );
+    house.get("/phone", &token).await.with(403);
+    house.post(&resume, &partner.key, json!({})).await.with(200);
+    house.get("/phone", &token).await.with(200);
+}
+
+#[tokio::test]
+async fn a_partner_verifies_numbers_where_the_operator_lets_it() {
+    let house = House::new().await;
+    let partner = house.reseller("Reseller").await;
+    let made = org(&house, &partner, json!({"name": "A"})).await;
+    let id: Uuid = made["id"].as_str().expect("an id").parse().expect("an id");
+    let (_, token) = house.key(id, &trunkline::api::SCOPES).await;
+    let number = json!({"phone_number": "+442071838750"});
+    let number = house.post("/phone/numbers", &token, number).await.with(201);
+    let own = format!("/phone/numbers/{}", number["id"].as_str().expect("an id"));
+    assert_eq!(house.get(&own, &token).await.with(200), number);
+
+    // The org can't do it by itself, and is told who can.
+    let refused = house
+        .post(&format!("{own}/verify"), &token, json!({}))
+        .await;
+    assert_eq!(refused.with(409)["code"], "no_verification_route");
+    let trunk = house
+        .post("/phone/sip/inbound-trunk", &token, json!({}))
+        .await;
+    let message = trunk.with(400)["message"].as_str().map(str::to_owned);
+    let message = message.expect("a sentence");
+    for way in ["/verify", "trunkline number verify"] {
+        assert!(message.contains(way), "{message}");
+    }
+
+    let numbers = format!("{ORGS}/{id}/phone-numbers");
+    let verify = format!("{numbers}/{}/verify", number["id"].as_str().expect("an id"));
+    let refused = house.post(&verify, &partner.key, json!({})).await.with(403);
+    assert_eq!(refused["code"], "verification_not_granted");
+    let partners = house.store.partners();
+    let granted = partners.let_verify(partner.id, true, now()).await;
+    granted.expect("it is granted");
+    pass(61);
+    for _ in 0..2 {
+        let verified = house.post(&verify, &partner.key, json!({})).await;
+        assert_eq!(verified.with(200)["verified"], true);
+    }
+    let listed = house.get(&numbers, &partner.key).await.with(200);
+    assert_eq!(listed["items"][0]["verified"], true);
+    let absent = format!("{numbers}/{id}/verify");
+    house.post(&absent, &partner.key, json!({})).await.with(404);
+    house
+        .post(&format!("{own}/verify"), &token, json!({}))
+        .await
+        .with(200);
+    house
+        .post("/phone/sip/inbound-trunk", &token, json!({}))
+        .await
+        .with(201);
+
+    let events = "SELECT type || ' ' || body FROM events WHERE type = 'number.verified'";
+    let events = house.rows(events).await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].contains("+442071838750"), "{events:?}");
+
+    // A number is one org's: another of the same partner can't have it.
+    let other = org(&house, &partner, json!({"name": "B"})).await;
+    let other: Uuid = other["id"].as_str().expect("an id").parse().expect("an id");
+    let (_, token) = house.key(other, &trunkline::api::SCOPES).await;
+    let number = json!({"phone_number": "+442071838750"});
+    let number = house.post("/phone/numbers", &token, number).await.with(201);
+    let id = number["id"].as_str().expect("an id");
+    let path = format!("{ORGS}/{other}/phone-numbers/{id}/verify");
+    let taken = house.post(&path, &partner.key, json!({})).await.with(409);
+    assert_eq!(taken["code"], "number_verified_elsewhere");
 }

@@ -14,7 +14,7 @@ async fn an_unknown_path_is_404() {
         .await;
     assert_eq!(
         answer.with(404),
-        json!({"statusCode": 404, "message": "There is no such path", "error": "Not Found"})
+        json!({"statusCode": 404, "message": "There is no such path", "error": "Not Found", "code": "not_found"})
     );
 }
 
@@ -24,7 +24,7 @@ async fn an_unknown_method_is_405_and_says_which_are_known() {
     let answer = house
         .send(Request::delete("/phone/calls").body(Body::empty()))
         .await;
-    let expected = json!({"statusCode": 405, "message": "This path does not take this method; see Allow", "error": "Method Not Allowed"});
+    let expected = json!({"statusCode": 405, "message": "This path does not take this method; see Allow", "error": "Method Not Allowed", "code": "method_not_allowed"});
     assert_eq!(answer.with(405), expected);
     assert_eq!(answer.header("Allow"), Some("GET,HEAD"));
 }
@@ -92,7 +92,7 @@ async fn a_fault_of_ours_shows_nothing_but_the_requests_id() {
         .header("X-Request-Id", "seven");
     let answer = house.send(request.body(Body::empty())).await;
     let expected = json!({
-        "statusCode": 500, "message": "Something broke on our side; quote the request id seven", "error": "Internal Server Error",
+        "statusCode": 500, "message": "Something broke on our side; quote the request id seven", "error": "Internal Server Error", "code": "internal_error",
     });
     assert_eq!(answer.with(500), expected);
 }

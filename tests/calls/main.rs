@@ -33,6 +33,7 @@ mod secured;
 mod sessions;
 mod shares;
 mod steps;
+mod suspended;
 mod transfers;
 mod transports;
 mod ways_out;

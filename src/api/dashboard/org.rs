@@ -86,9 +86,17 @@ fn wrong(text: &str) -> Instead {
 /// The org of the path, which must be the session's.
 pub(super) fn of_visit(named: &Named, visit: &Visit) -> Result<Uuid, Instead> {
     let org = named.id("org_id", Kind::Org)?;
-    (org == visit.session.org_id)
-        .then_some(org)
-        .ok_or_else(Instead::not_found)
+    if org != visit.session.org_id {
+        return Err(Instead::not_found());
+    }
+    if visit.session.suspended {
+        return Err(Instead::new(
+            StatusCode::FORBIDDEN,
+            "This organization is suspended",
+            "Calls that are up go on. Ask whoever gave you the login link.",
+        ));
+    }
+    Ok(org)
 }
 
 /// `GET /dashboard/{org_id}`

@@ -8,13 +8,14 @@ use super::form::camel;
 const PUBLISHED: &str = include_str!("../../../docs/events.schema.json");
 
 /// The schema of the data of each event, and its name in the document.
-const DATA: [(&str, &str); 6] = [
+const DATA: [(&str, &str); 7] = [
     ("call", "CallEvent"),
     ("transfer", "TransferEvent"),
     ("registration", "TrunkRegisteredEvent"),
     ("loss", "TrunkLostEvent"),
     ("handoff", "HandoffEvent"),
     ("revocation", "KeyRevokedEvent"),
+    ("verification", "NumberVerifiedEvent"),
 ];
 
 /// One entry for each type of event, and the schemas that they refer to.

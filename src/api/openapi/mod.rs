@@ -219,6 +219,19 @@ fn error(reason: bool) -> Value {
         "properties": {
             "statusCode": {"type": "integer"},
             "message": {"type": "string"},
+            "code": {"type": "string", "pattern": "^[a-z0-9_]+$", "description": "What was refused, for programs. A code never changes its meaning; new ones may come."},
+            "errors": {
+                "type": "array",
+                "description": "Every fault of the request, where its status is 400.",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "path": {"type": ["string", "null"], "description": "The field or parameter; `null` for the body as a whole."},
+                        "message": {"type": "string"},
+                    },
+                    "required": ["path", "message"],
+                },
+            },
         },
         "required": ["statusCode", "message"],
     });

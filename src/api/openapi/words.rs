@@ -338,6 +338,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("phone", "A phone number.", r#""+442071838750""#),
     ("phone_agent_id", "The agent that calls.", ""),
     ("phone_number", "A phone number in E.164 form.", ""),
+    ("phone_number_id", "The number's id.", ""),
     ("phone_number_ids", "Ids of numbers of the org.", ""),
     (
         "phone_numbers",

@@ -9,7 +9,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use uuid::Uuid;
 
-use crate::api::caller::credential;
+use crate::api::caller::{PARTNER_KEY, credential};
 use crate::api::credentials::{KnownPartner, presented};
 use crate::api::idempotency::Credential;
 use crate::api::path::Named;
@@ -44,9 +44,7 @@ impl FromRequestParts<Api> for PartnerCaller {
         };
         let partners = &api.credentials().partners;
         let known = partners.or_look_up(hash, now, look_up).await?;
-        let known = known.ok_or(ApiError::Unauthorized(
-            "The partner key is invalid or has been revoked",
-        ))?;
+        let known = known.ok_or_else(|| no_key(key))?;
         admitted(api, parts, &known.partner)?;
         Proof::note(parts);
         let (partner, tally) = (&known.partner, Tally::of(parts));
@@ -65,11 +63,23 @@ impl Credential for PartnerCaller {
     }
 }
 
+/// What is said of a credential that is no partner's key.
+fn no_key(key: &str) -> ApiError {
+    if !key.starts_with(PARTNER_KEY) && key.split('.').count() == 3 {
+        let message =
+            "This is a token of an org: below /partner/v1 a partner key (tlp_…) is required";
+        return ApiError::Unauthorized(message).with_code("org_key");
+    }
+    ApiError::Unauthorized("The partner key is invalid or has been revoked")
+}
+
 /// # Errors
 /// 401 for an inactive partner; 403 for an address that isn't on its list.
 fn admitted(api: &Api, parts: &Parts, partner: &Partner) -> Result<(), ApiError> {
     if !partner.active {
-        return Err(ApiError::Unauthorized("The partner account is inactive"));
+        return Err(
+            ApiError::Unauthorized("The partner account is inactive").with_code("partner_inactive")
+        );
     }
     let Some(networks) = &partner.allowed_networks else {
         return Ok(());
@@ -79,7 +89,7 @@ fn admitted(api: &Api, parts: &Parts, partner: &Partner) -> Result<(), ApiError>
         Ok(())
     } else {
         let message = "Requests from this address are not allowed";
-        Err(ApiError::Forbidden(message.to_owned()))
+        Err(ApiError::Forbidden(message.to_owned()).with_code("address_not_allowed"))
     }
 }
 
@@ -91,6 +101,17 @@ impl PartnerCaller {
     /// The default system prompt of the partner's orgs.
     pub(super) fn ai_instructions(&self) -> Option<&str> {
         self.known.partner.ai_instructions.as_deref()
+    }
+
+    /// # Errors
+    /// 403 unless the operator lets the partner say which numbers are its orgs' own.
+    pub(super) fn may_verify_numbers(&self) -> Result<(), ApiError> {
+        if self.known.partner.verifies_numbers {
+            return Ok(());
+        }
+        let message =
+            "The operator has not let this partner verify numbers (trunkline partner let-verify)";
+        Err(ApiError::Forbidden(message.to_owned()).with_code("verification_not_granted"))
     }
 
     /// Counts a login link too.
@@ -111,7 +132,10 @@ impl PartnerCaller {
     /// # Errors
     /// The same 403 for another partner's org, for one that isn't there and for what is no id.
     pub(super) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
-        let foreign = || ApiError::Forbidden("The org does not belong to this partner".to_owned());
+        let foreign = || {
+            ApiError::Forbidden("The org does not belong to this partner".to_owned())
+                .with_code("foreign_org")
+        };
         let id = named.text("orgId").and_then(id);
         match api.store().orgs().by_id(id.ok_or_else(foreign)?).await {
             Ok(org) if org.partner_id == Some(self.id()) => Ok(org),

@@ -4,6 +4,7 @@ mod api_keys;
 mod caller;
 mod integrations;
 mod login_links;
+mod numbers;
 mod org;
 mod orgs;
 mod roles;
@@ -12,9 +13,12 @@ use axum::routing::{delete, get, post};
 use serde_json::json;
 
 use super::Success;
+use super::body::Fields;
+use super::error::ApiError;
 use super::idempotency::{Idempotent, once_for};
 use super::openapi::{Book, read_by};
 use super::page::Page;
+use super::phone::NumberView;
 use super::routes::Routes;
 use crate::config::Config;
 use caller::PartnerCaller;
@@ -27,6 +31,13 @@ pub(super) fn router() -> Routes {
             get(orgs::by_external_id),
         )
         .route("/orgs/{orgId}", get(org::show).patch(org::update))
+        .route("/orgs/{orgId}/suspend", post(org::suspend))
+        .route("/orgs/{orgId}/resume", post(org::resume))
+        .route("/orgs/{orgId}/phone-numbers", get(numbers::list))
+        .route(
+            "/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify",
+            post(numbers::verify),
+        )
         .route("/orgs/{orgId}/api-keys", post(once(api_keys::create)))
         .route(
             "/orgs/{orgId}/api-keys/{apiKeyId}",
@@ -39,6 +50,11 @@ pub(super) fn router() -> Routes {
 /// A handler that takes `Idempotency-Key`.
 const fn once<H>(handler: H) -> Idempotent<PartnerCaller, H> {
     once_for(handler)
+}
+
+/// The body of what says everything by its path.
+fn nothing(fields: Fields) -> Result<(), ApiError> {
+    fields.done(|| Some(()))
 }
 
 pub(super) fn openapi(book: &mut Book, config: &Config) {
@@ -108,6 +124,45 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .may_refuse(&[502])
                 .body(body)
                 .gives::<org::WholeOrgView>(200)
+        },
+    );
+    for (word, id, summary) in [
+        (
+            "suspend",
+            "suspendOrg",
+            "Suspends an org: its keys, INVITEs and REGISTERs are refused, calls that are up go on",
+        ),
+        (
+            "resume",
+            "resumeOrg",
+            "Ends the partner's suspension of an org; one by the operator stays",
+        ),
+    ] {
+        book.add("post", &of_org(word), id, summary, |op| {
+            op.tag(TAG)
+                .partner()
+                .body(read_by(nothing))
+                .gives::<org::WholeOrgView>(200)
+        });
+    }
+    book.add(
+        "get",
+        &of_org("phone-numbers"),
+        "listOrgNumbers",
+        "The org's phone numbers, newest first",
+        |op| op.tag(TAG).partner().lists::<NumberView>(),
+    );
+    book.add(
+        "post",
+        &of_org("phone-numbers/{phoneNumberId}/verify"),
+        "verifyOrgNumber",
+        "Marks a number as the org's own, where the operator lets the partner do so",
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .may_refuse(&[404, 409])
+                .body(read_by(nothing))
+                .gives::<NumberView>(200)
         },
     );
     book.add(

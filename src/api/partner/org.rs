@@ -16,7 +16,8 @@ use crate::api::query::Query;
 use crate::api::shape::Text;
 use crate::api::{Api, ApiError};
 use crate::config::Config;
-use crate::store::{Org, OrgChange};
+use crate::store::{Change, Org, OrgChange, SuspendedBy, Suspender};
+use trunkline_sip::moment::Moment;
 
 /// An org with everything that is kept of it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -31,6 +32,8 @@ pub(super) struct WholeOrgView {
     ai_instructions: Option<String>,
     /// The system prompt that sessions carry: the org's, or else the partner's.
     ai_instructions_in_force: Option<String>,
+    /// Everything that the org is suspended by; empty if it isn't.
+    suspended_by: Vec<SuspendedBy>,
     /// Accounts with third parties, under the key of each platform, without their credentials.
     integrations: IntegrationsView,
 }
@@ -64,6 +67,43 @@ pub(super) async fn update(
     whole(&api, &caller, org).await
 }
 
+/// `POST /partner/v1/orgs/{orgId}/suspend`: the org's keys, INVITEs and REGISTERs are refused from now on; calls that are up go on.
+pub(super) async fn suspend(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    body: Body,
+) -> Result<Json<WholeOrgView>, ApiError> {
+    let now = api.now();
+    set_suspended(&api, &caller, (&named, body), Some(now)).await
+}
+
+/// `POST /partner/v1/orgs/{orgId}/resume`: takes back what the partner did; a suspension by the operator stays.
+pub(super) async fn resume(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    body: Body,
+) -> Result<Json<WholeOrgView>, ApiError> {
+    set_suspended(&api, &caller, (&named, body), None).await
+}
+
+async fn set_suspended(
+    api: &Api,
+    caller: &PartnerCaller,
+    (named, body): (&Named, Body),
+    since: Option<Moment>,
+) -> Result<Json<WholeOrgView>, ApiError> {
+    let org = caller.owned(api, named).await?.id;
+    body.empty()?;
+    let orgs = api.store().orgs();
+    let changed = orgs
+        .suspend(org, Suspender::Partner, since, api.now())
+        .await?;
+    api.credentials().forget(Change::Org(org));
+    whole(api, caller, changed).await
+}
+
 async fn whole(
     api: &Api,
     caller: &PartnerCaller,
@@ -76,6 +116,7 @@ async fn whole(
         language: org.language.clone(),
         ai_instructions: org.ai_instructions.clone(),
         ai_instructions_in_force: in_force,
+        suspended_by: org.suspended_by(),
         integrations: integrations::of_org(api, org.id, Shown::Handle).await?,
         org: org.into(),
     }))

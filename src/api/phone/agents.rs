@@ -189,8 +189,15 @@ fn may_call_runtime(
     may_call(api, std::iter::once(own).chain(others))
 }
 
+/// What is said at `/phone/agents`, which many try first.
+pub(in crate::api) const NO_AGENTS: &str =
+    "There is no such path: agents are made and listed at /phone, and one is at /phone/{agent_id}";
+
 /// The agent that the path names.
 pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Agent, ApiError> {
+    if named.text("agent_id") == Some("agents") {
+        return Err(ApiError::NotFound(NO_AGENTS.to_owned()));
+    }
     let id = named.id("agent_id", Kind::Agent)?;
     Ok(api.store().agents().by_id(caller.org, id).await?)
 }

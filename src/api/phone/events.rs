@@ -133,7 +133,9 @@ const fn scope(kind: EventType) -> &'static str {
         | EventType::CallEnded
         | EventType::CallRefused
         | EventType::TransferUpdated => SCOPE,
-        EventType::TrunkRegistered | EventType::TrunkLost => super::READ,
+        EventType::TrunkRegistered | EventType::TrunkLost | EventType::NumberVerified => {
+            super::READ
+        }
         EventType::HandoffCreated => "handoff:read",
         EventType::KeyRevoked => "keys:write",
     }

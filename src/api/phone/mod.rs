@@ -31,10 +31,12 @@ mod voices;
 
 use axum::routing::{delete, get, post, put};
 
+pub(super) use agents::NO_AGENTS;
 pub(super) use call_routing::explained;
 pub(super) use calls::{find as found, from_memory};
 pub(super) use elsewhere::serve as serve_others;
 pub(super) use events::TYPES as EVENT_TYPES;
+pub(super) use numbers::NumberView;
 pub(crate) use route_replay::change_of;
 pub(super) use trace::picture;
 
@@ -67,7 +69,11 @@ pub(super) fn router() -> Routes {
         )
         .route("/voices", get(voices::list))
         .route("/numbers", get(numbers::list).post(once(numbers::create)))
-        .route("/numbers/{number_id}", delete(numbers::delete))
+        .route(
+            "/numbers/{number_id}",
+            get(numbers::one).delete(numbers::delete),
+        )
+        .route("/numbers/{number_id}/verify", post(numbers::verify))
         .nest("/sip", sip())
         .route("/events", get(events::stream))
         .route("/outbound-call", post(once(outbound_call::place)))

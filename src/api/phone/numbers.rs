@@ -83,6 +83,42 @@ pub(crate) async fn list(
     Ok(paging.page(page, NumberView::from))
 }
 
+/// `GET /phone/numbers/{number_id}`
+pub(crate) async fn one(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<NumberView>, ApiError> {
+    caller.needs(READ)?;
+    let id = named.id("number_id", Kind::Number)?;
+    let number = api.store().numbers().by_id(caller.org, id).await?;
+    query.finish()?;
+    Ok(Json(number.into()))
+}
+
+/// `POST /phone/numbers/{number_id}/verify`: answers a number that is verified; any other is 409, since no route for calls that
+/// speak a code can be configured.
+pub(crate) async fn verify(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<NumberView>, ApiError> {
+    caller.needs(WRITE)?;
+    let id = named.id("number_id", Kind::Number)?;
+    let number = api.store().numbers().by_id(caller.org, id).await?;
+    body.empty()?;
+    if number.verified_at.is_some() {
+        return Ok(Json(number.into()));
+    }
+    let message = format!(
+        "No verification route is configured here, so no code can be sent to {}: ask your partner or the operator to verify the number",
+        number.number
+    );
+    Err(ApiError::Conflict(message).with_code("no_verification_route"))
+}
+
 /// `DELETE /phone/numbers/{number_id}`: ends its assignment too. A trunk lists it until it is synced, without effect.
 pub(crate) async fn delete(
     State(api): State<Api>,

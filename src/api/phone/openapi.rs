@@ -85,6 +85,22 @@ fn numbers(book: &mut Book) {
         "Adds a number, which the operator then verifies",
         |op| op.makes::<NumberView>(read_by(numbers::named)),
     );
+    of.get(
+        "/phone/numbers/{number_id}",
+        "showNumber",
+        "A phone number of the org",
+        |op| op.gives::<NumberView>(200),
+    );
+    of.post(
+        "/phone/numbers/{number_id}/verify",
+        "verifyNumber",
+        "Shows a number that is verified; any other is 409 where no verification route is configured",
+        |op| {
+            op.may_refuse(&[409])
+                .body(read_by(|fields| fields.done(|| Some(()))))
+                .gives::<NumberView>(200)
+        },
+    );
     of.delete(
         "/phone/numbers/{number_id}",
         "deleteNumber",

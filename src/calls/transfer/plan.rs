@@ -105,7 +105,8 @@ impl Call {
         destination: &Destination,
         replaces: Option<&str>,
     ) -> Result<Plan, Unable> {
-        let allowed = is_allowed(cx, org, destination);
+        // A suspended org's caller may still be brought back to its own PBX.
+        let allowed = !org.suspended && is_allowed(cx, org, destination);
         let fallback = self.fallback(cx, destination, replaces, org);
         let fallback = fallback.filter(|fallback| allowed || fallback.leads_back());
         let trunk = org.trunk.as_ref();

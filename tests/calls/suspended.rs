@@ -1,0 +1,68 @@
+//! A suspended org: what it begins is refused, what is up goes on, and others notice nothing.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use crate::harness::talker::{Answer, Rtp, Talker, offer};
+use crate::harness::{Deadline, House, Pbx};
+
+const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+const NUMBER: &str = "+442071838799";
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_suspended_org_begins_nothing_and_its_live_call_finishes() {
+    let house = House::new().set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
+    house.dedicate(&OURS.to_string());
+    let other = house.run(&["org", "create", "--name", "Other", "--json"]);
+    let other = other["id"].as_str().expect("an id");
+    let agent = ["agent", "create", "--org", other, "--name", "A", "--json"];
+    let agent = house.run(&agent);
+    let agent = agent["id"].as_str().expect("an id");
+    let add = ["number", "add", NUMBER, "--org", other, "--verified"];
+    house.run(&[&add[..], &["--json"]].concat());
+    let assign = ["number", "assign", NUMBER, "--org", other, "--agent", agent];
+    house.run(&[&assign[..], &["--json"]].concat());
+    house.run(&["trunk", "create", "--org", other, "--json"]);
+    let theirs = OTHERS.to_string();
+    house.run(&["trunk", "dedicate", &theirs, "--org", other, "--json"]);
+    let daemon = house.serve();
+
+    let rtp = Rtp::new(OURS);
+    let sdp = offer(rtp.address());
+    let call = || Talker::call(OURS, daemon.sip(), &daemon.house.first_number, &sdp);
+    let is_refused = |answer: &Answer| {
+        let reason = answer.header("X-Trunkline-Reason");
+        (answer.status, reason) == (480, Some("org_suspended"))
+    };
+    let (live, answer) = call();
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let mut pbx = Pbx::udp(&daemon);
+    let contact = format!("Contact: <sip:pbx@{}>\r\n", pbx.address());
+    assert_eq!(pbx.register(&contact).status, 200);
+
+    let org = daemon.house.org.clone();
+    let shown = daemon.house.run(&["org", "suspend", &org, "--json"]);
+    assert_eq!(shown["suspended_by"], serde_json::json!(["operator"]));
+    let refused = Deadline::after(PATIENCE).poll(|| is_refused(&call().1).then_some(()));
+    assert!(refused.is_some(), "its INVITEs are refused");
+    assert_eq!(pbx.register(&contact).status, 403);
+    let (status, body) = daemon.read("/phone", daemon.key());
+    assert_eq!((status, &body["code"]), (403, &"org_suspended".into()));
+
+    // What is up goes on, and the other org is served.
+    let again = live.offer(&sdp);
+    assert_eq!(again.status, 200, "{}", again.text);
+    let (_, answer) = Talker::call(OTHERS, daemon.sip(), NUMBER, &offer((OTHERS, 9).into()));
+    assert_eq!(answer.status, 200, "{}", answer.text);
+
+    let shown = daemon.house.run(&["org", "resume", &org, "--json"]);
+    assert_eq!(shown["suspended_by"], serde_json::json!([]));
+    let served = Deadline::after(PATIENCE).poll(|| (call().1.status == 200).then_some(()));
+    assert!(served.is_some(), "its INVITEs are taken again");
+    assert_eq!(pbx.register(&contact).status, 200);
+    let calls = daemon.calls();
+    let refused = calls.iter().find(|call| call["reason"] == "org_suspended");
+    assert_eq!(refused.expect("a record")["status"], "refused");
+}
