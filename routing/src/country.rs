@@ -78,6 +78,8 @@ pub struct Plan {
     rewrite: Option<String>,
     /// Every national significant number, anchored on both sides.
     general: Regex,
+    /// Lines and mobiles, anchored on both sides; where a country's own international prefixes begin with 00 and more digits.
+    lines: Vec<Regex>,
 }
 
 impl Plan {
@@ -86,7 +88,16 @@ impl Plan {
             .by_id(country.as_str())
             .expect("every country that parses has metadata");
         let starts = |pattern: &str| compile(&format!("^(?:{pattern})"));
+        let whole = |pattern: &str| compile(&format!("^(?:{pattern})$"));
+        let own = data.international_prefix().map(|pattern| pattern.as_str());
+        let is_longer = own.is_some_and(|pattern| pattern.starts_with('0') && pattern != "00");
+        let descriptors = data.descriptors();
+        let lines = [descriptors.fixed_line(), descriptors.mobile()];
+        let lines = lines.into_iter().flatten().filter(|_| is_longer);
         Self {
+            lines: lines
+                .map(|lines| whole(lines.national_number().as_str()))
+                .collect(),
             code: data.country_code().to_string(),
             international: data
                 .international_prefix()
@@ -97,10 +108,7 @@ impl Plan {
                 .or_else(|| data.national_prefix())
                 .map(starts),
             rewrite: data.national_prefix_transform_rule().map(delimit_groups),
-            general: compile(&format!(
-                "^(?:{})$",
-                data.descriptors().general().national_number().as_str()
-            )),
+            general: whole(descriptors.general().national_number().as_str()),
         }
     }
 
@@ -112,6 +120,15 @@ impl Plan {
     /// Whether the digits are a complete national number: area code included, national prefix not.
     pub fn is_national(&self, digits: &str) -> bool {
         self.general.is_match(digits)
+    }
+
+    /// The national number behind `00` and the country's own code, where the country's own international prefixes are 00 and more digits:
+    /// the same digits may begin with such a prefix, so it has to be a line or a mobile of the plan. A phone system that writes 00 for a
+    /// plus sign does so for numbers of its own country, too.
+    pub fn after_own_code<'d>(&self, digits: &'d str) -> Option<&'d str> {
+        let national = digits.strip_prefix("00")?.strip_prefix(&*self.code)?;
+        let is_line = self.lines.iter().any(|lines| lines.is_match(national));
+        is_line.then_some(national)
     }
 
     /// What follows the country's international prefix, if the digits begin with it.

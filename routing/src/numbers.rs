@@ -104,6 +104,10 @@ fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
     let mut push = |number: Option<E164>, sure: bool| {
         readings.extend(number.map(|number| Reading { number, sure }))
     };
+    if let Some((plan, national)) = plan.and_then(|plan| Some((plan, plan.after_own_code(digits)?)))
+    {
+        push(international(&[plan.code(), national].concat()), true);
+    }
     if let Some(rest) = plan.and_then(|plan| plan.after_international(digits)) {
         push(international(rest), true);
     }
@@ -296,6 +300,108 @@ mod tests {
                 "011 15 2345 6789",
                 "AR",
                 Some("+5491123456789"),
+            ),
+            (
+                "00 for the plus, Brazil",
+                "0055 11 2345 6789",
+                "BR",
+                Some("+551123456789"),
+            ),
+            (
+                "00 for the plus, Brazil, a mobile",
+                "0055 11 96123 4567",
+                "BR",
+                Some("+5511961234567"),
+            ),
+            (
+                "a carrier of Brazil and the USA",
+                "0055 1 212 736 5000",
+                "BR",
+                Some("+12127365000"),
+            ),
+            (
+                "another carrier of Brazil",
+                "0015 44 20 7183 8750",
+                "BR",
+                Some("+442071838750"),
+            ),
+            (
+                "00 for the plus, Colombia",
+                "0057 601 234 5678",
+                "CO",
+                Some("+576012345678"),
+            ),
+            (
+                "a carrier of Colombia",
+                "009 44 20 7183 8750",
+                "CO",
+                Some("+442071838750"),
+            ),
+            (
+                "00 for the plus, Hong Kong",
+                "00852 2123 4567",
+                "HK",
+                Some("+85221234567"),
+            ),
+            (
+                "001 from Hong Kong",
+                "001 44 20 7183 8750",
+                "HK",
+                Some("+442071838750"),
+            ),
+            (
+                "00 for the plus, Cambodia",
+                "00855 23 756 789",
+                "KH",
+                Some("+85523756789"),
+            ),
+            (
+                "001 from Cambodia",
+                "001 44 20 7183 8750",
+                "KH",
+                Some("+442071838750"),
+            ),
+            (
+                "00 for the plus, Korea",
+                "0082 2 312 3456",
+                "KR",
+                Some("+8223123456"),
+            ),
+            (
+                "001 from Korea",
+                "001 44 20 7183 8750",
+                "KR",
+                Some("+442071838750"),
+            ),
+            (
+                "00700 from Korea",
+                "00700 44 20 7183 8750",
+                "KR",
+                Some("+442071838750"),
+            ),
+            (
+                "00 for the plus, Singapore",
+                "0065 6123 4567",
+                "SG",
+                Some("+6561234567"),
+            ),
+            (
+                "001 from Singapore",
+                "001 44 20 7183 8750",
+                "SG",
+                Some("+442071838750"),
+            ),
+            (
+                "00 for the plus, Thailand",
+                "0066 2 123 4567",
+                "TH",
+                Some("+6621234567"),
+            ),
+            (
+                "001 from Thailand",
+                "001 44 20 7183 8750",
+                "TH",
+                Some("+442071838750"),
             ),
             (
                 "country code without plus",
