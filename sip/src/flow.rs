@@ -73,6 +73,17 @@ pub fn source(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Whether an address is one that only its own network reaches.
+pub fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
+            v4.is_private() || v4.is_loopback() || v4.is_link_local() || shared
+        }
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
 /// One way to one peer: a socket of ours, the local address the packet came to, the peer, and for a
 /// stream the connection. Plain data; the shell maps it to descriptors.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -115,6 +126,25 @@ mod tests {
             (Tls, Udp, false),
         ] {
             assert_eq!(agreed.admits(other), admitted, "{agreed} {other}");
+        }
+    }
+
+    #[test]
+    fn private_hosts_are_told_from_public_ones() {
+        for (address, private) in [
+            ("10.1.2.3", true),
+            ("100.64.0.1", true),
+            ("100.128.0.1", false),
+            ("192.0.2.1", false),
+            ("::ffff:192.168.0.1", true),
+            ("fd00::1", true),
+            ("2001:db8::1", false),
+        ] {
+            assert_eq!(
+                is_private(address.parse().expect("address")),
+                private,
+                "{address}"
+            );
         }
     }
 }

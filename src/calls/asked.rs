@@ -8,14 +8,12 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_routing::Facts;
-use trunkline_sip::flow::Flow;
+use trunkline_sip::flow::{Flow, is_private};
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::text;
 use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
-
-use super::context::is_private;
 
 /// Characters that are kept of a text, codecs of an offer, identities that were asserted.
 const KEPT: usize = 128;

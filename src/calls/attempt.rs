@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::endpoint::Request;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::wire::Method;
@@ -17,7 +17,7 @@ use super::context::{CallTimer, Config, Cx, TagOwner};
 use super::crossing;
 use super::dial::Dial;
 use super::effect::Effect;
-use super::owner_of;
+use super::large::{self, InviteSent};
 use super::record::Fact;
 use super::refusal::Reason;
 use super::secure::is_sips;
@@ -67,7 +67,10 @@ impl Call {
                 leg.places.learn(target.address.ip());
             }
         }
-        setup.targets.extend(targets);
+        // Others may wait, where a connection to the first was tried.
+        for target in targets.into_iter().rev() {
+            setup.targets.push_front(target);
+        }
         self.advance(cx);
     }
 
@@ -132,16 +135,23 @@ impl Call {
             leg.places.begin(&flow);
             leg.is_sips = is_sips(target.uri.as_bytes());
         }
-        let client = self.send_invite(cx, flow, &target);
+        let sent = self.send_invite(cx, flow, &target);
         let more = self.more_targets();
         let Some(setup) = self.setup.as_deref_mut() else {
             return;
         };
-        setup.client = client;
-        setup.current = Some(target);
-        if setup.client.is_none() {
-            return self.advance(cx);
+        match sent {
+            InviteSent::Invite(client) => setup.client = Some(client),
+            InviteSent::Connecting => {
+                setup.resolving = true;
+                return;
+            }
+            InviteSent::Nothing => {
+                setup.current = Some(target);
+                return self.advance(cx);
+            }
         }
+        setup.current = Some(target);
         if more {
             setup.attempt_timer = Some(cx.schedule(self.key, ATTEMPT_PATIENCE, CallTimer::Attempt));
         }
@@ -153,13 +163,14 @@ impl Call {
             .is_some_and(|setup| !setup.targets.is_empty() || !setup.names.is_empty())
     }
 
-    fn send_invite(&self, cx: &mut Cx<'_>, flow: Flow, target: &Target) -> Option<ClientTx> {
-        let setup = self.setup.as_deref()?;
+    fn send_invite(&self, cx: &mut Cx<'_>, flow: Flow, target: &Target) -> InviteSent {
+        let Some(setup) = self.setup.as_deref() else {
+            return InviteSent::Nothing;
+        };
         let invite = setup.invite();
         let config = Arc::clone(&cx.core.config);
         let call_id = cx.core.minter.call_id(self.slot, cx.endpoint.entropy());
         let contact = cx.contact(&flow, is_sips(target.uri.as_bytes()));
-        let owner = owner_of(self.key);
         let trusts = setup.wants_token || is_trusted(&config, target);
         let write = |head: &mut Head<'_>| {
             head.number("Max-Forwards", u64::from(Theirs::of(invite).hops));
@@ -187,7 +198,7 @@ impl Call {
                 head,
                 body: invite.body(),
             };
-            cx.endpoint.request(flow, &request, owner, cx.now).ok()
+            large::send_invite(cx, self.key, (target, flow), &request)
         })
     }
 

@@ -35,6 +35,17 @@ pub(crate) struct Callee {
     pub(crate) lines: Box<[u8]>,
     /// It is the PBX on the caller's side: bounds on outbound calls don't hold for it.
     pub(crate) leads_back: bool,
+    /// Who chooses the transport of an INVITE whose URI names none.
+    pub(crate) transport: Choice,
+}
+
+/// Who chooses the transport of an INVITE that is too large for a datagram.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Choice {
+    /// It is that of the trunk, or of the way that leads back.
+    Given,
+    /// RFC 3261 §18.1.1 does.
+    Ours,
 }
 
 impl Callee {
@@ -83,6 +94,7 @@ impl Callee {
                 .collect(),
             lines: Box::default(),
             leads_back: false,
+            transport: Choice::Given,
         })
     }
 
@@ -113,6 +125,7 @@ impl Callee {
             credentials,
             lines: Box::default(),
             leads_back: false,
+            transport: Choice::Given,
         })
     }
 }

@@ -1,14 +1,14 @@
 //! What every call of a shard shares: configuration, tag index, timers, wishes, and the stateless answers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{Endpoint, Response, ServerTx};
-use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::flow::{Flow, Transport, is_private};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node, Slot, Tag};
 use trunkline_sip::verified::Names;
@@ -524,17 +524,6 @@ fn with_register(methods: &[u8]) -> Vec<u8> {
     [methods, b"REGISTER"].join(&b", "[..])
 }
 
-/// Whether an address is one that only its own network reaches.
-pub fn is_private(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => {
-            let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
-            v4.is_private() || v4.is_loopback() || v4.is_link_local() || shared
-        }
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
-    }
-}
-
 impl Call {
     /// `Contact`, `Allow` and `Supported` of our side on a leg.
     pub(crate) fn own_lines(head: &mut Head<'_>, contact: &str) {
@@ -577,24 +566,5 @@ mod tests {
             assert_eq!(id.get_version_num(), 7, "{id}");
         }
         assert_eq!(place_of(Uuid::max()), None);
-    }
-
-    #[test]
-    fn private_hosts_are_told_from_public_ones() {
-        for (address, private) in [
-            ("10.1.2.3", true),
-            ("100.64.0.1", true),
-            ("100.128.0.1", false),
-            ("192.0.2.1", false),
-            ("::ffff:192.168.0.1", true),
-            ("fd00::1", true),
-            ("2001:db8::1", false),
-        ] {
-            assert_eq!(
-                is_private(address.parse().expect("address")),
-                private,
-                "{address}"
-            );
-        }
     }
 }

@@ -22,18 +22,19 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::call::{CallKey, ForkDialog, Leg, Side};
-use super::callee::Callee;
+use super::callee::{Callee, Choice};
 use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows, lacks_refer};
 use super::credentials::{Stage, TrunkAddresses};
 use super::dialled::may_dial;
 use super::effect::Effect;
+use super::has_sdp;
+use super::large::{self, InviteSent};
 use super::pbx::Pbx;
 use super::proofs::Proofs;
 use super::refusal::Reason;
 use super::secure::is_sips;
 use super::target::{self, Place, Target};
 use super::unanswered::{Failure, UNREACHABLE, failure, reason_line};
-use super::{has_sdp, owner_of};
 
 /// How long a place may be silent while another waits.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
@@ -41,8 +42,6 @@ const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
 const MAX_REDIRECTS: u8 = 3;
 /// Requests of one attempt: the first, and those with credentials or a longer session.
 const MAX_REQUESTS: u32 = 8;
-/// A datagram above this may be cut on its way (RFC 3261 §18.1.1).
-const LARGE: usize = 1_300;
 
 /// What a call in progress is for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -209,13 +208,16 @@ impl Dial {
         for target in &targets {
             self.addresses.add(target.address.ip());
         }
-        self.targets.extend(targets);
+        // Others may wait, where a connection to the first was tried.
+        for target in targets.into_iter().rev() {
+            self.targets.push_front(target);
+        }
         self.advance(cx)
     }
 
     /// Goes on as far as it can.
     fn advance(&mut self, cx: &mut Cx<'_>) -> Progress {
-        while self.client.is_none() {
+        while self.client.is_none() && !self.resolving {
             let target = match self.targets.pop_front() {
                 Some(target) => target,
                 None => match self.callee.places.pop_front() {
@@ -288,11 +290,7 @@ impl Dial {
             self.proofs.lines(head);
             head.line("Content-Type", b"application/sdp");
         };
-        let owner = owner_of(self.key);
-        cx.with_head(write, |cx, head| {
-            if !flow.transport.is_reliable() && head.len() + self.offer.len() > LARGE {
-                tracing::warn!(peer = %flow.peer, octets = head.len() + self.offer.len(), "an INVITE that may be cut on its way over UDP");
-            }
+        let sent = cx.with_head(write, |cx, head| {
             let request = Request {
                 method: Method::Invite,
                 token: "INVITE",
@@ -300,8 +298,19 @@ impl Dial {
                 head,
                 body: &self.offer,
             };
-            cx.endpoint.request(flow, &request, owner, cx.now).ok()
-        })
+            match self.callee.transport {
+                Choice::Ours => large::send_invite(cx, self.key, (target, flow), &request),
+                Choice::Given => large::send_by(cx, self.key, flow, &request),
+            }
+        });
+        match sent {
+            InviteSent::Invite(client) => Some(client),
+            InviteSent::Connecting => {
+                self.resolving = true;
+                None
+            }
+            InviteSent::Nothing => None,
+        }
     }
 
     /// An answer to the INVITE.

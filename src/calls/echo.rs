@@ -7,11 +7,12 @@ use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::flow::is_private;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::call::{Call, ForkDialog, Phase, Side, Speaker};
-use super::context::{Cx, TagOwner, is_private};
+use super::context::{Cx, TagOwner};
 use super::effect::{EchoMedia, Effect};
 use super::hangup::End;
 use super::has_sdp;

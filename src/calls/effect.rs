@@ -4,12 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use trunkline_routing::E164;
 use trunkline_sip::auth::Part;
+use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::CallKey;
 use super::record::Fact;
-use super::target::Unresolved;
+use super::target::{Target, Unresolved};
 pub use super::unproven::Unproven;
 
 /// One wish.
@@ -21,6 +22,18 @@ pub enum Effect {
         call: CallKey,
         /// What is to be resolved.
         wanted: Unresolved,
+    },
+    /// An INVITE to this target is too large for a datagram: open a connection to it, if it takes one soon; answered by
+    /// `Calls::handle_resolved` with the target and the flow to send by.
+    Connect {
+        /// Who asks.
+        call: CallKey,
+        /// Where the INVITE is to go.
+        target: Target,
+        /// The flow of a connection.
+        stream: Flow,
+        /// The flow of a datagram, where no connection comes about.
+        datagram: Flow,
     },
     /// Resolve the next hop of requests inside a call; answered by `Calls::handle_hop`.
     ResolveHop {

@@ -27,6 +27,7 @@ pub mod hold;
 mod hops;
 mod in_dialog;
 mod joining;
+mod large;
 pub mod limits;
 pub mod live;
 mod moved;
@@ -59,20 +60,21 @@ use std::sync::Arc;
 use slab::Slab;
 use trunkline_sip::endpoint::{ClientTx, Endpoint, Event, Owner, Received};
 use trunkline_sip::flow::Flow;
-use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 use uuid::Uuid;
 
 pub use call::{CallKey, Side};
-pub use context::{Config, Core, is_private, place_of};
+pub use context::{Config, Core, place_of};
 pub use effect::{AuthFailure, EchoMedia, Effect, Foreign, Unproven};
 pub use refusal::Reason;
 pub use setup::DOCTOR;
+pub use trunkline_sip::flow::is_private;
 
 use call::Call;
 use context::{CallTimer, Cx};
 use crossing::has_sdp;
+use refusal::uri_refusal;
 
 use crate::directory::view::View;
 
@@ -260,7 +262,7 @@ impl Calls {
         }
     }
 
-    /// The answer to [`Effect::Resolve`].
+    /// The answer to [`Effect::Resolve`] and [`Effect::Connect`].
     pub fn handle_resolved(
         &mut self,
         endpoint: &mut Endpoint,
@@ -520,14 +522,6 @@ impl Calls {
         if self.slab.is_empty() {
             self.core.lost = HashSet::new();
         }
-    }
-}
-
-/// The status for a Request-URI that nobody here is meant by (RFC 3261 §8.2.2.1).
-fn uri_refusal(message: &Message<'_>) -> Option<u16> {
-    match Uri::parse(message.request_uri()) {
-        Ok(uri) => (uri.scheme == Scheme::Other).then_some(416),
-        Err(_) => Some(400),
     }
 }
 

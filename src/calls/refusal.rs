@@ -1,5 +1,8 @@
 //! Why a call is refused or ended by us: a stable code for programs, a sentence for people, a SIP status.
 
+use trunkline_sip::header::uri::{Scheme, Uri};
+use trunkline_sip::wire::Message;
+
 use super::record::Status;
 
 /// One reason. The codes are part of the interface and never change their meaning.
@@ -390,5 +393,13 @@ impl Reason {
             | Self::CallChanging
             | Self::SessionTooBrief => Status::Refused,
         }
+    }
+}
+
+/// The status for a Request-URI that nobody here is meant by (RFC 3261 §8.2.2.1).
+pub(super) fn uri_refusal(message: &Message<'_>) -> Option<u16> {
+    match Uri::parse(message.request_uri()) {
+        Ok(uri) => (uri.scheme == Scheme::Other).then_some(416),
+        Err(_) => Some(400),
     }
 }

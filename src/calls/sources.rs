@@ -30,8 +30,8 @@ const SILENT: Duration = Duration::from_secs(5);
 const MOST_PROVEN: usize = 65_536;
 const MOST_WAITING: usize = 64;
 const MOST_ASKED: usize = 256;
-/// An INVITE that waits: a smaller one would be answered with more than it brought.
-const OCTETS: std::ops::RangeInclusive<usize> = 350..=8_192;
+/// An INVITE that waits: to a smaller one the question and the challenge that may follow would be more than twice what it brought.
+const OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;
 
 /// Sources that have answered an OPTIONS of ours, and when. Shared by all shards.
 #[derive(Debug, Default)]

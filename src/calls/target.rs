@@ -26,6 +26,18 @@ pub struct Target {
     pub named: NamedBy,
 }
 
+impl Target {
+    /// The same target, reached by that flow.
+    #[must_use]
+    pub fn reached_by(self, flow: Flow) -> Self {
+        Self {
+            transport: flow.transport,
+            by: Some(flow),
+            ..self
+        }
+    }
+}
+
 /// A URI before its host is known as an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unresolved {

@@ -23,6 +23,7 @@ mod settings;
 mod shard;
 mod spans;
 mod strays;
+mod stream_opener;
 mod told;
 
 use std::collections::VecDeque;
@@ -80,6 +81,7 @@ use settings::{
 pub(crate) use settings::{configured_policy, session_tokens};
 use shard::Shard;
 use spans::Spans;
+use stream_opener::StreamOpener;
 use told::Told;
 
 /// Nonces that are remembered as used; beyond, the oldest go first.
@@ -153,6 +155,7 @@ impl Engine {
             journal: deps.journal.clone(),
             contacts: Contacts::start(deps.store.clone(), &deps.runtime),
             resolver: Resolver::new(&config.sip.nameservers),
+            streams: StreamOpener::new(connections.clone()),
             media,
             auth_failures: log_ins::start(
                 deps.store.clone(),

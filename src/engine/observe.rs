@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use trunkline_sip::endpoint::{Counts, Endpoint, Stats};
+use trunkline_sip::endpoint::{Counts, Endpoint, LargeRequest, Stats};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
@@ -174,6 +174,9 @@ impl Observer {
             self.metrics.transactions(kind, count);
         }
         self.add(stats);
+        while let Some(LargeRequest { peer, octets }) = endpoint.poll_large_request() {
+            tracing::warn!(%peer, octets, "requests to this peer are too large for UDP and may be cut on their way: let it be called by TCP or TLS (transport=tcp in its URI, or the trunk's transport)");
+        }
     }
 
     fn add(&mut self, stats: Stats) {
@@ -183,10 +186,13 @@ impl Observer {
         if stats.less_secure > seen.less_secure {
             metrics::foreign("response", stats.less_secure - seen.less_secure);
         }
+        self.metrics.withheld(stats.withheld - seen.withheld);
         self.metrics.retransmissions(
             stats.retransmissions_received - seen.retransmissions_received,
             stats.retransmissions_sent - seen.retransmissions_sent,
         );
+        self.metrics
+            .large_requests(stats.large_requests - seen.large_requests);
         for (class, (now, before)) in stats
             .responses_sent
             .iter()

@@ -17,6 +17,7 @@ use super::observe::Observer;
 use super::registrations;
 use super::resolve::Resolver;
 use super::spans::Spans;
+use super::stream_opener::StreamOpener;
 use super::told::Told;
 use crate::calls::caps::Denied;
 use crate::calls::live::LiveCalls;
@@ -41,6 +42,8 @@ pub(crate) struct Outside {
     pub(crate) journal: Journal<Fact>,
     pub(crate) contacts: Contacts,
     pub(crate) resolver: Resolver,
+    /// Connections for what is too large for a datagram.
+    pub(crate) streams: StreamOpener,
     pub(crate) media: EchoMedia,
     /// Where callers are told to send their audio.
     pub(crate) media_ip: IpAddr,
@@ -76,6 +79,7 @@ impl Outside {
             journal: self.journal.clone(),
             contacts: self.contacts.clone(),
             resolver: self.resolver.clone(),
+            streams: self.streams.clone(),
             media: self.media.clone(),
             media_ip: self.media_ip,
             media_bind: self.media_bind,
@@ -140,6 +144,26 @@ impl Outside {
                 let (resolver, inbox) = (self.resolver.clone(), self.inbox.clone());
                 self.runtime.spawn(async move {
                     let targets = resolver.resolve(&wanted).await;
+                    inbox.send(Input::Resolved(call, targets)).await;
+                });
+            }
+            Effect::Connect {
+                call,
+                target,
+                stream,
+                datagram,
+            } => {
+                if self.streams.refuses(stream.peer, now) {
+                    let targets = vec![target.reached_by(datagram)];
+                    return calls.handle_resolved(endpoint, call, targets, now);
+                }
+                let (streams, inbox) = (self.streams.clone(), self.inbox.clone());
+                self.runtime.spawn(async move {
+                    let flow = match streams.opens(&stream).await {
+                        true => stream,
+                        false => datagram,
+                    };
+                    let targets = vec![target.reached_by(flow)];
                     inbox.send(Input::Resolved(call, targets)).await;
                 });
             }

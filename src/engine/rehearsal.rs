@@ -234,6 +234,17 @@ impl Rehearsal {
                 self.calls
                     .handle_resolved(&mut self.endpoint, call, targets, now);
             }
+            // Datagrams of any size come through here.
+            Effect::Connect {
+                call,
+                target,
+                datagram,
+                ..
+            } => {
+                let targets = vec![target.reached_by(datagram)];
+                self.calls
+                    .handle_resolved(&mut self.endpoint, call, targets, now);
+            }
             Effect::ResolveHop { wanted } => {
                 let targets = self.found(&wanted);
                 self.calls.handle_hop(&wanted, targets, now);

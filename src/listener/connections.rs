@@ -40,6 +40,17 @@ struct Shared {
 /// Opens a connection in the background: the flow it is to have, what its peer has to prove, and what waits to be sent on it.
 type Open = dyn Fn(&Connections, Flow, u32, Arc<Outbox>) + Send + Sync;
 
+/// A connection that is open or is being opened.
+#[derive(Debug)]
+pub struct Opening(Arc<Outbox>);
+
+impl Opening {
+    /// Returns once it is open or has ended; whether it takes messages.
+    pub async fn opened(self) -> bool {
+        self.0.opened().await
+    }
+}
+
 #[derive(Default)]
 struct Table {
     last_number: u32,
@@ -98,6 +109,22 @@ impl Connections {
         let pushed = outbox.push(octets).map_err(|Refused| SendError::Closed);
         (self.shared.open)(self, flow, asked, outbox);
         pushed
+    }
+
+    /// Uses a connection to the flow's peer again, or begins to open one; never waits.
+    ///
+    /// # Errors
+    /// None may be opened.
+    pub fn open(&self, flow: &Flow) -> Result<Opening, SendError> {
+        let mut table = self.table();
+        if let Some(outbox) = table.outbox(flow) {
+            return Ok(Opening(outbox));
+        }
+        let asked = flow.connection;
+        let (flow, outbox) = table.open(flow, &self.shared.settings)?;
+        drop(table);
+        (self.shared.open)(self, flow, asked, Arc::clone(&outbox));
+        Ok(Opening(outbox))
     }
 
     /// How many connections are open or being opened.
@@ -189,6 +216,9 @@ impl Table {
             ..flow
         };
         let outbox = Arc::new(Outbox::new(outbox_octets));
+        if is_accepted {
+            outbox.set_opened();
+        }
         self.by_peer
             .insert((flow.transport, flow.peer, asked), flow.connection);
         self.by_number.insert(

@@ -9,6 +9,8 @@ use tokio::sync::Notify;
 pub(super) struct Outbox {
     waiting: Mutex<Waiting>,
     changed: Notify,
+    /// Wakes those who wait until the connection is open, or won't be.
+    settled: Notify,
     limit_octets: usize,
 }
 
@@ -18,6 +20,7 @@ struct Waiting {
     /// Messages so far.
     pushed: u64,
     state: State,
+    is_opened: bool,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -48,10 +51,12 @@ impl Outbox {
             octets: Vec::new(),
             pushed: 0,
             state: State::Open,
+            is_opened: false,
         };
         Self {
             waiting: Mutex::new(waiting),
             changed: Notify::new(),
+            settled: Notify::new(),
             limit_octets,
         }
     }
@@ -75,6 +80,28 @@ impl Outbox {
             self.changed.notify_one();
         }
         if fits { Ok(()) } else { Err(Refused) }
+    }
+
+    /// The connection is open.
+    pub(super) fn set_opened(&self) {
+        self.waiting().is_opened = true;
+        self.settled.notify_waiters();
+    }
+
+    /// Returns once the connection is open or has ended; whether it takes messages.
+    pub(super) async fn opened(&self) -> bool {
+        loop {
+            // Asked for first, so that what happens meanwhile isn't missed.
+            let settled = self.settled.notified();
+            let (state, is_opened) = {
+                let waiting = self.waiting();
+                (waiting.state, waiting.is_opened)
+            };
+            if state != State::Open || is_opened {
+                return state == State::Open;
+            }
+            settled.await;
+        }
     }
 
     /// How many messages have been pushed.
@@ -115,6 +142,7 @@ impl Outbox {
         }
         drop(waiting);
         self.changed.notify_one();
+        self.settled.notify_waiters();
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -147,6 +175,21 @@ mod tests {
         assert_eq!(octets, b"one");
         octets.clear();
         assert_eq!(outbox.take(&mut octets).await, Err(Done::Finished));
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_learns_whether_it_opens() {
+        for opens in [true, false] {
+            let outbox = Outbox::new(10);
+            let (opened, ()) = tokio::join!(outbox.opened(), async {
+                match opens {
+                    true => outbox.set_opened(),
+                    false => outbox.finish(),
+                }
+            });
+            assert_eq!(opened, opens);
+            assert_eq!(outbox.opened().await, opens, "asked later");
+        }
     }
 
     #[tokio::test]

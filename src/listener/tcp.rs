@@ -286,6 +286,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
     async fn open(self) {
         match self.connect().await {
             Ok((stream, local)) => {
+                self.outbox.set_opened();
                 let flow = Flow { local, ..self.flow };
                 let first = (Awaited::FirstMessage, (self.clock)());
                 let ended = match self.verified(stream).await {

@@ -34,6 +34,10 @@ const SIP_MALFORMED: &str = "trunkline_sip_malformed_total";
 const SIP_DROPPED: &str = "trunkline_sip_dropped_total";
 /// Messages inside calls from a place that their dialog doesn't know, by `what` became of them.
 const SIP_FOREIGN: &str = "trunkline_sip_foreign_total";
+/// Answers by UDP that weren't sent: to requests that prove nothing and are small, or flood.
+const SIP_WITHHELD: &str = "trunkline_sip_answers_withheld_total";
+/// Requests sent by UDP that may be cut on their way.
+const SIP_LARGE: &str = "trunkline_sip_large_requests_total";
 /// Retransmissions, by `way` (`in`, `out`).
 const SIP_RETRANSMISSIONS: &str = "trunkline_sip_retransmissions_total";
 /// Transactions alive, by `shard` and `kind`.
@@ -126,6 +130,14 @@ fn describe() {
         (
             SIP_FOREIGN,
             "Messages inside calls from a place that their dialog doesn't know",
+        ),
+        (
+            SIP_WITHHELD,
+            "Answers by UDP not sent, as unproven requests would have brought more than they sent",
+        ),
+        (
+            SIP_LARGE,
+            "Requests sent by UDP that are larger than 1,300 octets",
         ),
         (SIP_RETRANSMISSIONS, "SIP retransmissions seen and sent"),
         (HTTP_REQUESTS, "HTTP requests answered"),
@@ -272,6 +284,8 @@ pub struct ShardMetrics {
     requests: Requests,
     malformed: Counter,
     dropped: Counter,
+    withheld: Counter,
+    large_requests: Counter,
     retransmissions_in: Counter,
     retransmissions_out: Counter,
     active: Gauge,
@@ -331,6 +345,8 @@ impl ShardMetrics {
             requests: Requests::default(),
             malformed: counter!(SIP_MALFORMED),
             dropped: counter!(SIP_DROPPED, "cause" => "overload"),
+            withheld: counter!(SIP_WITHHELD),
+            large_requests: counter!(SIP_LARGE),
             retransmissions_in: counter!(SIP_RETRANSMISSIONS, "way" => "in"),
             retransmissions_out: counter!(SIP_RETRANSMISSIONS, "way" => "out"),
             active: gauge!(CALLS_ACTIVE, "shard" => shard.clone()),
@@ -385,6 +401,16 @@ impl ShardMetrics {
     /// Messages were dropped for lack of room.
     pub fn dropped(&self, count: u64) {
         self.dropped.increment(count);
+    }
+
+    /// Answers weren't sent, since their requests would have brought too much.
+    pub fn withheld(&self, count: u64) {
+        self.withheld.increment(count);
+    }
+
+    /// Requests went out by UDP that were too large for it.
+    pub fn large_requests(&self, count: u64) {
+        self.large_requests.increment(count);
     }
 
     /// Retransmissions came in, and went out.

@@ -6,6 +6,7 @@
 mod addresses;
 mod bridge;
 mod bridged;
+mod datagrams;
 mod documented;
 mod echo;
 mod endings;

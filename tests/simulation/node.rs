@@ -297,6 +297,16 @@ impl Node {
     fn carry_out(&mut self, effect: Effect, now: Moment) {
         match effect {
             Effect::Resolve { call, wanted } => self.wishes.push(Wish::Resolve(call, wanted)),
+            Effect::Connect {
+                call,
+                target,
+                datagram,
+                ..
+            } => {
+                let targets = vec![target.reached_by(datagram)];
+                self.calls
+                    .handle_resolved(&mut self.endpoint, call, targets, now);
+            }
             Effect::FindContact { call, .. } => self.wishes.push(Wish::FindContact(call)),
             Effect::OpenEcho { call, .. } => {
                 let local = (!self.kept.no_media).then(|| address("203.0.113.5:20000"));

@@ -35,9 +35,11 @@ mod strangers;
 mod streams;
 mod tenants;
 
+use std::net::Ipv4Addr;
+
 use corpus::{Case, Lexed, Stream, cases};
 use harness::{Daemon, House};
-use peer::{Stranger, StreamPeer, status_of};
+use peer::{Listening, Stranger, StreamPeer, status_of};
 use trunkline_sip::wire::{Framing, lex};
 
 /// A valid request is answered by a message that its sender knows again.
@@ -71,9 +73,14 @@ fn served_by_one() -> Daemon {
 #[test]
 fn each_datagram_gets_its_answer() {
     let daemon = served_by_one();
-    let stranger = Stranger::new(daemon.sip());
+    let stranger = Stranger::from(LISTENING, daemon.sip());
+    let cases = cases();
+    let listening = Listening::at(
+        LISTENING,
+        cases.iter().map(|case| sent_by_port(&case.octets)),
+    );
     let mut wrong = Vec::new();
-    for case in cases() {
+    for case in cases {
         let Case {
             set,
             name,
@@ -81,7 +88,7 @@ fn each_datagram_gets_its_answer() {
             udp,
             ..
         } = &case;
-        let answers = stranger.answers_to(octets);
+        let answers = listening.answers_to(&stranger, octets);
         if let [answer] = &answers[..] {
             assert_known_again(&case, answer);
         }
@@ -92,6 +99,21 @@ fn each_datagram_gets_its_answer() {
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     assert!(daemon.calls().is_empty(), "strangers leave no call");
+}
+
+/// An address whose ports are nobody else's.
+const LISTENING: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 99);
+
+/// The port of sent-by, where an answer to a request without `rport` goes.
+fn sent_by_port(request: &[u8]) -> u16 {
+    let port = match &lex(request, Framing::Datagram) {
+        Ok(message) => message.top_via().port,
+        Err(malformed) => malformed
+            .answer
+            .as_ref()
+            .and_then(|request| request.top_via().port),
+    };
+    port.unwrap_or(5060)
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A peer that sends octets and reads what comes back, over UDP and TCP.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
@@ -132,6 +133,45 @@ impl Stranger {
             }
         }
         panic!("no answer to an OPTIONS");
+    }
+}
+
+/// The ports where a peer says that it listens, while it sends from another.
+#[derive(Debug)]
+pub(crate) struct Listening(Vec<UdpSocket>);
+
+impl Listening {
+    pub(crate) fn at(address: Ipv4Addr, ports: impl Iterator<Item = u16>) -> Self {
+        let ports: BTreeSet<u16> = ports.filter(|port| *port != 0).collect();
+        let open = |port| {
+            let socket = UdpSocket::bind((address, port)).expect("a port of this test's");
+            socket.set_nonblocking(true).expect("a socket");
+            socket
+        };
+        Self(ports.into_iter().map(open).collect())
+    }
+
+    /// What comes for a datagram of `sender`, at whichever port.
+    pub(crate) fn answers_to(&self, sender: &Stranger, octets: &[u8]) -> Vec<Vec<u8>> {
+        for _ in 0..TRIES {
+            let mut answers = sender.answers_to(octets);
+            answers.extend(self.arrived());
+            if !matches!(&answers[..], [answer] if is_shed(answer)) {
+                return answers;
+            }
+        }
+        panic!("no turn for a new INVITE");
+    }
+
+    fn arrived(&self) -> Vec<Vec<u8>> {
+        let mut buffer = vec![0; 65_536];
+        let mut arrived = Vec::new();
+        for socket in &self.0 {
+            while let Ok(length) = socket.recv(&mut buffer) {
+                arrived.push(buffer[..length].to_vec());
+            }
+        }
+        arrived
     }
 }
 

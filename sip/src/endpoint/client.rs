@@ -12,6 +12,7 @@ use crate::transaction::io::{Io, Shared};
 use crate::transaction::sketch;
 use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
+use crate::wire::compact::LARGEST_DATAGRAM;
 use crate::wire::{HeaderName, Message, Method, print};
 
 use super::{ClientTx, Endpoint, Event, Owner, Received, Request, TableFull};
@@ -180,7 +181,7 @@ impl Endpoint {
     }
 
     /// The slot of our tag in From, for answers must come to the shard of the dialog; else that of the Call-ID.
-    fn slot_of(&self, request: &Request<'_>) -> Slot {
+    pub(super) fn slot_of(&self, request: &Request<'_>) -> Slot {
         let tag = sketch::header_in(request.head, "From").and_then(sketch::tag_in);
         match tag.and_then(|tag| self.minter.read_tag(tag)) {
             Some(key) => key.slot,
@@ -192,11 +193,33 @@ impl Endpoint {
     }
 
     fn print_request(&mut self, flow: Flow, request: &Request<'_>, branch: &Branch) -> &[u8] {
+        self.write_via(&flow, branch);
+        let Request {
+            token,
+            uri,
+            head,
+            body,
+            ..
+        } = *request;
+        let via = &self.via;
+        let printed = self
+            .shared
+            .outbox
+            .print(flow, |out| print::request(out, token, uri, via, head, body))
+            .len();
+        if printed > LARGEST_DATAGRAM && !flow.transport.is_reliable() {
+            self.shorten_last(&flow);
+        }
+        self.shared.outbox.last().unwrap_or_default()
+    }
+
+    /// Our Via on a flow.
+    pub(super) fn write_via(&mut self, flow: &Flow, branch: &Branch) {
         let Flow {
             transport,
             listener,
             ..
-        } = flow;
+        } = *flow;
         let sent_by = self
             .sent_by
             .get(usize::from(listener))
@@ -214,17 +237,6 @@ impl Endpoint {
             "SIP/2.0/{protocol} {sent_by};branch={branch}{rport}"
         )
         .expect("writing to memory does not fail");
-        let Request {
-            token,
-            uri,
-            head,
-            body,
-            ..
-        } = *request;
-        let via = &self.via;
-        self.shared
-            .outbox
-            .print(flow, |out| print::request(out, token, uri, via, head, body))
     }
 
     pub(super) fn receive_response<'m>(

@@ -4,8 +4,11 @@
 //! be sent waits in [`Endpoint::transmits`], what has happened to a transaction in [`Endpoint::poll_event`]. Nothing is
 //! kept for a request until [`Endpoint::accept`].
 
+mod budget;
 mod client;
+mod large;
 mod receive;
+mod reply_flow;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -27,8 +30,11 @@ use crate::wire::Message;
 pub use crate::transaction::table::{ClientTx, Owner, ServerTx, TableFull};
 pub use crate::transaction::timer::Tx;
 pub use crate::transaction::{Request, Response};
+pub use large::LargeRequest;
 
+use budget::Budget;
 use client::Client;
+use large::Large;
 use server::{Merged, Server};
 
 /// How many timers and tombstones one call of [`Endpoint::handle_timeout`] serves, so that what it sends stays bounded.
@@ -155,6 +161,10 @@ pub struct Stats {
     pub retransmissions_received: u64,
     /// Messages sent again.
     pub retransmissions_sent: u64,
+    /// Answers that weren't sent, since a request that proves nothing would have brought too much.
+    pub withheld: u64,
+    /// Requests sent by UDP that were too large for it in their shortest form.
+    pub large_requests: u64,
     /// Responses sent for the first time, by class: index 1 for 1xx to 6 for 6xx.
     pub responses_sent: [u64; 7],
 }
@@ -177,6 +187,8 @@ pub struct Endpoint {
     tombstones: Tombstones,
     merged: Merged,
     shared: Shared,
+    large: Large,
+    budget: Budget,
     events: VecDeque<Event>,
     counts: Counts,
     stats: Stats,
@@ -184,7 +196,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint without transactions.
-    pub fn new(config: Config, entropy: Entropy) -> Self {
+    pub fn new(config: Config, mut entropy: Entropy) -> Self {
         let Config {
             minter,
             t1,
@@ -197,6 +209,7 @@ impl Endpoint {
         let times = Times { t1, t2, t4 };
         let max_tombstones = max_transactions.saturating_mul(TOMBSTONES_PER_TRANSACTION);
         Self {
+            budget: Budget::new(&mut entropy),
             entropy,
             server: server.into(),
             sent_by,
@@ -212,6 +225,7 @@ impl Endpoint {
                 wheel: Wheel::new(Moment::default()),
                 times,
             },
+            large: Large::default(),
             events: VecDeque::new(),
             counts: Counts::default(),
             stats: Stats::default(),
@@ -332,6 +346,7 @@ impl Endpoint {
     pub fn stats(&self) -> Stats {
         Stats {
             retransmissions_sent: self.shared.outbox.retransmissions(),
+            large_requests: self.large.count(),
             ..self.stats
         }
     }

@@ -15,8 +15,11 @@ use crate::transaction::sketch::RequestSketch;
 use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
 use crate::transaction::tombstone::{Lasting, ToTag, Tombstone};
+use crate::wire::compact::compact_answer;
 use crate::wire::{Message, Method, print};
 
+use super::budget::MOST_FOR_ONE;
+use super::reply_flow::reply_flow;
 use super::{Endpoint, Event, Owner, Received, Response, ServerTx, TableFull};
 
 /// A server transaction of either kind.
@@ -131,6 +134,10 @@ impl Endpoint {
     ) -> Result<ServerTx, TableFull> {
         if self.servers.is_full() {
             return Err(TableFull);
+        }
+        let flow = reply_flow(request, flow);
+        if !flow.transport.is_reliable() {
+            self.budget.prove(flow.peer.ip(), now);
         }
         let key = server_key(request, &self.minter);
         let merged = match request.to_tag() {
@@ -261,11 +268,34 @@ impl Endpoint {
             body,
             ..
         } = *response;
+        let flow = reply_flow(request, flow);
         let server = &self.server;
         self.shared.outbox.print(flow, |out| {
             print::response(out, request, &flow, status, reason, tag, server, head, body);
         });
-        self.count_response(status);
+        if flow.transport.is_reliable() || self.is_paid_for(request, &flow) {
+            self.count_response(status);
+        }
+    }
+
+    /// Keeps the answer that was printed last within what its request may bring, or takes it back.
+    fn is_paid_for(&mut self, request: &Message<'_>, flow: &Flow) -> bool {
+        let brought = request.raw().len();
+        let most = brought * MOST_FOR_ONE;
+        let outbox = &mut self.shared.outbox;
+        let mut answer = outbox.last().map_or(0, <[u8]>::len);
+        if answer > most {
+            answer = outbox.rewrite_last(compact_answer).len();
+        }
+        let is_paid_for = answer <= most
+            && self
+                .budget
+                .pay(flow.peer.ip(), brought, answer, self.latest);
+        if !is_paid_for {
+            self.shared.outbox.drop_last();
+            self.stats.withheld += 1;
+        }
+        is_paid_for
     }
 
     fn count_response(&mut self, status: u16) {
@@ -385,6 +415,7 @@ impl Endpoint {
         if message.method() == Method::Invite {
             return;
         }
+        let flow = reply_flow(message, flow);
         let (minter, server) = (&self.minter, &self.server);
         let outbox = &mut self.shared.outbox;
         tag.with(minter, |tag| {

@@ -110,6 +110,15 @@ impl<'a> Via<'a> {
         }
     }
 
+    /// The address in sent-by; `None` for a name.
+    pub fn address(&self) -> Option<IpAddr> {
+        let text = std::str::from_utf8(self.host).ok()?;
+        let bare = text.trim_start_matches('[').trim_end_matches(']');
+        bare.parse()
+            .ok()
+            .map(|address: IpAddr| address.to_canonical())
+    }
+
     /// The parameters one by one, as sent.
     pub const fn parameters(&self) -> Params<'a> {
         Params::new(self.params)

@@ -41,6 +41,24 @@ impl Outbox {
         self.print_again(flow, |out| out.extend_from_slice(message));
     }
 
+    /// Prints the last message in another form, in its place.
+    pub(crate) fn rewrite_last(&mut self, rewrite: impl FnOnce(&[u8], &mut Vec<u8>)) -> &[u8] {
+        let Some((_, message)) = self.messages.last_mut() else {
+            return b"";
+        };
+        let printed = self.octets.split_off(message.start);
+        rewrite(&printed, &mut self.octets);
+        message.end = self.octets.len();
+        &self.octets[message.clone()]
+    }
+
+    /// Takes the last message back.
+    pub(crate) fn drop_last(&mut self) {
+        if let Some((_, message)) = self.messages.pop() {
+            self.octets.truncate(message.start);
+        }
+    }
+
     /// How many messages wait.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()

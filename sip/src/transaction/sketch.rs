@@ -1,7 +1,8 @@
 //! What is kept of a message so that others can be made from it: of an INVITE sent, for its CANCEL and the ACK of a
 //! refusal (RFC 3261 §9.1, §17.1.1.3); of a request received, for its responses (§8.2.6.2).
 //!
-//! Both are cut from what `wire::print` has printed, where every header stands on one line under its full name.
+//! Both are cut from what `wire::print` has printed, where every header stands on one line under its full name, or in what was too
+//! large for a datagram under its compact one.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -214,7 +215,8 @@ pub(crate) fn header_in<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
 }
 
 fn value_of<'l>(line: &'l [u8], name: &str) -> Option<&'l [u8]> {
-    is_header(line, name).then(|| line[name.len() + 1..].trim_ascii())
+    let value = memchr::memchr(b':', line).filter(|_| is_header(line, name))? + 1;
+    Some(line[value..].trim_ascii())
 }
 
 /// The tag parameter of a From or To value, which stands behind the address.
@@ -253,6 +255,9 @@ fn header_lines(message: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn is_header(line: &[u8], name: &str) -> bool {
+    if let [letter, b':', ..] = line {
+        return HeaderName::from_bytes(name.as_bytes()).letter() == Some(*letter);
+    }
     line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name.as_bytes())
 }
 

@@ -2,6 +2,7 @@
 //!
 //! `rsip` never sees raw network octets; nothing outside this folder sees `rsip`.
 
+pub mod compact;
 pub mod fault;
 pub mod frame;
 pub mod invite;

@@ -19,6 +19,15 @@ macro_rules! header_names {
                 }
             }
 
+            /// The compact form, where there is one.
+            pub fn letter(self) -> Option<u8> {
+                let letters: &[u8] = match self {
+                    $(Self::$variant => &[$($compact)?],)+
+                    Self::Other => &[],
+                };
+                letters.first().copied()
+            }
+
             const fn of_letter(letter: u8) -> Self {
                 match letter {
                     $($($compact => Self::$variant,)?)+

@@ -23,7 +23,7 @@ use super::Wait;
 use super::record::{State, Way};
 use crate::address::NamedBy;
 use crate::calls::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
-use crate::calls::callee::Callee;
+use crate::calls::callee::{Callee, Choice};
 use crate::calls::context::Cx;
 use crate::calls::credentials::LegCredentials;
 use crate::calls::dial::{Answered, Dial, Errand};
@@ -238,6 +238,7 @@ impl Call {
                     .map(LegCredentials::of_trunk)
                     .into_iter()
                     .collect(),
+                transport: Choice::Given,
                 ..self.callee_as_caller(place, uri, host)
             };
             return Some((callee, Leaves::Trunk(TrunkBounds::of(way, false))));
@@ -314,6 +315,7 @@ impl Call {
             credentials: SmallVec::new(),
             lines: Box::default(),
             leads_back: false,
+            transport: Choice::Ours,
         }
     }
 

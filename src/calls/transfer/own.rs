@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::bridge::{Fallback, Leaves};
 use crate::address::NamedBy;
 use crate::calls::call::{Call, Side};
-use crate::calls::callee::Callee;
+use crate::calls::callee::{Callee, Choice};
 use crate::calls::context::Cx;
 use crate::calls::target::{Place, Target};
 use crate::calls::{Calls, owner_of};
@@ -113,6 +113,7 @@ impl Call {
             credentials: SmallVec::new(),
             lines: lines.into(),
             leads_back: true,
+            transport: Choice::Given,
         };
         Some(Fallback::new(callee, Leaves::Ours))
     }

@@ -1,0 +1,83 @@
+//! Requests that are too large for a datagram (RFC 3261 §18.1.1): printed in their shortest form, and counted where even that is cut on
+//! its way. Whether one leaves by another transport is its sender's to decide.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use crate::flow::Flow;
+use crate::wire::compact::{LARGEST_DATAGRAM, compact};
+use crate::wire::print;
+
+use super::{Endpoint, Request};
+
+/// Peers that are reported: one entry each for as long as the process lives.
+const MOST_PEERS: usize = 1_024;
+/// Octets that the endpoint adds to a request at most: start line without its URI, Via, Content-Length.
+const ADDED: usize = 420;
+
+/// The first request to a peer that was too large.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct LargeRequest {
+    /// The peer.
+    pub peer: SocketAddr,
+    /// Its size.
+    pub octets: usize,
+}
+
+/// What is known of them.
+#[derive(Debug, Default)]
+pub(super) struct Large {
+    count: u64,
+    peers: HashSet<SocketAddr>,
+    unreported: Vec<LargeRequest>,
+}
+
+impl Large {
+    pub(super) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn note(&mut self, peer: SocketAddr, octets: usize) {
+        self.count += 1;
+        if self.peers.len() < MOST_PEERS && self.peers.insert(peer) {
+            self.unreported.push(LargeRequest { peer, octets });
+        }
+    }
+}
+
+impl Endpoint {
+    /// Takes a peer that was sent a request too large for UDP; each peer comes once.
+    pub fn poll_large_request(&mut self) -> Option<LargeRequest> {
+        self.large.unreported.pop()
+    }
+
+    /// Whether a request is too large for a datagram on that flow, even in its shortest form.
+    pub fn is_too_large(&mut self, flow: &Flow, request: &Request<'_>) -> bool {
+        let Request {
+            token,
+            uri,
+            head,
+            body,
+            ..
+        } = *request;
+        let at_most = uri.len() + head.len() + body.len() + ADDED;
+        if flow.transport.is_reliable() || at_most <= LARGEST_DATAGRAM {
+            return false;
+        }
+
+        let branch = self.minter.branch_of(self.slot_of(request), 0);
+        self.write_via(flow, &branch);
+        let (mut printed, mut shortest) = (Vec::new(), Vec::new());
+        print::request(&mut printed, token, uri, &self.via, head, body);
+        compact(&printed, &mut shortest);
+        shortest.len() > LARGEST_DATAGRAM
+    }
+
+    /// Prints the last request in its shortest form.
+    pub(super) fn shorten_last(&mut self, flow: &Flow) {
+        let shortest = self.shared.outbox.rewrite_last(compact).len();
+        if shortest > LARGEST_DATAGRAM {
+            self.large.note(flow.peer, shortest);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A printed message in fewer octets (RFC 3261 §7.3.3): compact header names and no blanks where none are needed. The start line and the
+//! body stay as they are, and so does the meaning.
+
+use super::HeaderName;
+
+/// The most octets that a request may have to leave by UDP, where the path's MTU isn't known (RFC 3261 §18.1.1).
+pub const LARGEST_DATAGRAM: usize = 1_300;
+
+/// Appends `message`, which is as the printer made it, to `out`.
+pub fn compact(message: &[u8], out: &mut Vec<u8>) {
+    write(message, out, says_nothing);
+}
+
+/// The same for an answer to a request that proves nothing and is small: what its sender can do without is left out.
+pub fn compact_answer(message: &[u8], out: &mut Vec<u8>) {
+    const NICETIES: [&[u8]; 4] = [b"Server: ", b"Allow: ", b"Accept: ", b"Supported: "];
+    write(message, out, |line| {
+        NICETIES.iter().any(|name| line.starts_with(name))
+    });
+}
+
+fn write(message: &[u8], out: &mut Vec<u8>, is_left_out: impl Fn(&[u8]) -> bool) {
+    let mut rest = message;
+    let mut is_start = true;
+    while let Some(end) = memchr::memmem::find(rest, b"\r\n") {
+        let (line, behind) = rest.split_at(end);
+        rest = &behind[2..];
+        if line.is_empty() {
+            out.extend_from_slice(b"\r\n");
+            break;
+        }
+        match std::mem::take(&mut is_start) {
+            true => out.extend_from_slice(line),
+            false if is_left_out(line) => continue,
+            false => header(line, out),
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(rest);
+}
+
+/// The smallest session interval that holds anyway (RFC 4028 §5).
+fn says_nothing(line: &[u8]) -> bool {
+    line == b"Min-SE: 90"
+}
+
+fn header(line: &[u8], out: &mut Vec<u8>) {
+    let Some(colon) = memchr::memchr(b':', line) else {
+        return out.extend_from_slice(line);
+    };
+    let (written, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    let name = HeaderName::from_bytes(written);
+    match name.letter() {
+        Some(letter) => out.push(letter),
+        None => out.extend_from_slice(written),
+    }
+    out.push(b':');
+    let is_list_of_tokens = matches!(
+        name,
+        HeaderName::Allow | HeaderName::Supported | HeaderName::Require | HeaderName::AllowEvents
+    );
+    if is_list_of_tokens {
+        out.extend(value.iter().filter(|octet| **octet != b' '));
+    } else {
+        out.extend_from_slice(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Framing, lex};
+
+    #[test]
+    fn a_compact_request_says_the_same_in_fewer_octets() {
+        let printed = b"INVITE sip:a@b SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1;rport\r\nMax-Forwards: 70\r\n\
+            From: \"A: B\" <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContact: <sip:a@h>\r\n\
+            Allow: INVITE, ACK, BYE\r\nSupported: timer, 100rel\r\nSession-Expires: 1800\r\nMin-SE: 90\r\n\
+            X-Long-Name: one, two: three\r\nContent-Type: text/plain\r\nContent-Length: 17\r\n\r\nTo: you\r\n\r\nTo: me";
+        let mut out = b"before".to_vec();
+        compact(printed, &mut out);
+        let shorter = &out[b"before".len()..];
+        let expected = "INVITE sip:a@b SIP/2.0\r\nv:SIP/2.0/UDP h;branch=z9hG4bK1;rport\r\nMax-Forwards:70\r\n\
+            f:\"A: B\" <sip:a@b>;tag=1\r\nt:<sip:c@d>\r\ni:x\r\nCSeq:1 INVITE\r\nm:<sip:a@h>\r\n\
+            Allow:INVITE,ACK,BYE\r\nk:timer,100rel\r\nx:1800\r\n\
+            X-Long-Name:one, two: three\r\nc:text/plain\r\nl:17\r\n\r\nTo: you\r\n\r\nTo: me";
+        assert_eq!(String::from_utf8_lossy(shorter), expected);
+
+        let (long, short) = (
+            lex(printed, Framing::Datagram),
+            lex(shorter, Framing::Datagram),
+        );
+        let (long, short) = (long.expect("a request"), short.expect("a request"));
+        for name in [
+            HeaderName::From,
+            HeaderName::To,
+            HeaderName::CallId,
+            HeaderName::Contact,
+            HeaderName::SessionExpires,
+            HeaderName::ContentType,
+        ] {
+            assert_eq!(long.first(name), short.first(name), "{name:?}");
+        }
+        assert_eq!(long.body(), short.body());
+        assert_eq!(long.top_via(), short.top_via());
+    }
+}

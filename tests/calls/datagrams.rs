@@ -1,0 +1,451 @@
+//! UDP: INVITEs that are too large for a datagram, answers to requests without `rport`, and how much a forged datagram brings.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+
+use crate::harness::carrier::reply;
+use crate::harness::http;
+use crate::harness::probe::Probe;
+use crate::harness::{Daemon, Deadline, House};
+
+const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A datagram may have so many octets (RFC 3261 §18.1.1).
+const LARGEST: usize = 1_300;
+
+/// A runtime that takes datagrams and, on the same port, perhaps connections. Each call is busy.
+struct Port {
+    address: SocketAddr,
+    /// By which transport each INVITE came, and the INVITE.
+    invites: Arc<Mutex<Vec<(&'static str, String)>>>,
+    tcp: TcpListener,
+}
+
+impl Port {
+    fn open() -> Self {
+        let (tcp, udp) = loop {
+            let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+            if let Ok(udp) = UdpSocket::bind(tcp.local_addr().expect("an address")) {
+                break (tcp, udp);
+            }
+        };
+        let port = Self {
+            address: tcp.local_addr().expect("an address"),
+            invites: Arc::default(),
+            tcp,
+        };
+        let invites = Arc::clone(&port.invites);
+        std::thread::spawn(move || {
+            let mut octets = vec![0; 65_536];
+            while let Ok((count, from)) = udp.recv_from(&mut octets) {
+                if let Some(busy) = take(&octets[..count], Framing::Datagram, "UDP", &invites) {
+                    udp.send_to(busy.as_bytes(), from).expect("it is sent");
+                }
+            }
+        });
+        port
+    }
+
+    /// From now on connections are taken and read.
+    fn take_connections(&self) {
+        let (tcp, invites) = (
+            self.tcp.try_clone().expect("a handle"),
+            self.invites.clone(),
+        );
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = tcp.accept() {
+                let invites = Arc::clone(&invites);
+                std::thread::spawn(move || serve(stream, &invites));
+            }
+        });
+    }
+
+    fn last(&self) -> (&'static str, String) {
+        let invites = self.invites.lock().expect("nobody panics with it");
+        invites.last().expect("an INVITE").clone()
+    }
+}
+
+fn take(
+    octets: &[u8],
+    framing: Framing,
+    transport: &'static str,
+    invites: &Mutex<Vec<(&'static str, String)>>,
+) -> Option<String> {
+    let request = lex(octets, framing).ok()?;
+    if request.method() == Method::Ack {
+        return None;
+    }
+    if request.method() != Method::Invite {
+        return Some(reply(&request, "200 OK", ""));
+    }
+    let text = String::from_utf8_lossy(octets).into_owned();
+    let mut invites = invites.lock().expect("nobody panics with it");
+    invites.push((transport, text));
+    Some(reply(&request, "486 Busy Here", ""))
+}
+
+fn serve(mut stream: TcpStream, invites: &Mutex<Vec<(&'static str, String)>>) {
+    let (mut read, mut chunk) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = stream.read(&mut chunk) {
+        read.extend_from_slice(&chunk[..count]);
+        if lex(&read, Framing::Stream).is_err() {
+            continue;
+        }
+        if let Some(busy) = take(&read, Framing::Stream, "TCP", invites) {
+            stream.write_all(busy.as_bytes()).expect("it is sent");
+        }
+        read.clear();
+    }
+}
+
+/// A node with an agent whose runtime is to be set.
+fn node() -> (Daemon, Probe) {
+    let house = House::new();
+    house.dedicate(&CALLER.to_string());
+    let daemon = house.serve();
+    let probe = Probe::new(CALLER, daemon.sip());
+    (daemon, probe)
+}
+
+/// Calls the runtime at `uri` with an INVITE that has so many octets more.
+fn call(daemon: &Daemon, probe: &Probe, uri: &str, pad: usize) -> Option<u16> {
+    let agent = &daemon.house.first_agent;
+    let path = format!("/phone/{agent}");
+    if daemon.shown(&path)["runtime"]["uri"] != uri {
+        let change = serde_json::json!({ "runtime": { "type": "sip", "uri": uri } });
+        let (status, body) = daemon.change("PATCH", &path, &change);
+        assert_eq!(status, 200, "{uri}: {body}");
+        daemon.house.settle();
+    }
+    let line = format!("X-PLATFORM-AGENT-ID: {agent}\r\nX-Pad: {}", "p".repeat(pad));
+    probe.call("someone", &line)
+}
+
+fn metric(daemon: &Daemon, name: &str) -> u64 {
+    let (_, text) = http::get(daemon.house.http, "/metrics", None).expect("the metrics");
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    value.unwrap_or_default() as u64
+}
+
+#[test]
+fn a_large_invite_leaves_by_tcp_where_the_peer_takes_it() {
+    let (daemon, probe) = node();
+    let port = Port::open();
+    port.take_connections();
+    let uri = format!("sip:x@{}", port.address);
+
+    // A small one as ever.
+    assert_eq!(call(&daemon, &probe, &uri, 0), Some(486));
+    let (transport, invite) = port.last();
+    assert_eq!(transport, "UDP");
+    assert!(invite.contains("\r\nContact: <sip:trunkline@"), "{invite}");
+    let usual = invite.len();
+
+    // One that only the full names make too large.
+    assert_eq!(call(&daemon, &probe, &uri, LARGEST + 20 - usual), Some(486));
+    let (transport, invite) = port.last();
+    assert_eq!(transport, "UDP", "{invite}");
+    assert!(invite.len() <= LARGEST, "{} octets: {invite}", invite.len());
+    assert!(invite.contains("\r\nm:<sip:trunkline@"), "{invite}");
+
+    // One that no datagram carries whole: Via and Contact say how it came.
+    assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486));
+    let (transport, invite) = port.last();
+    assert_eq!(transport, "TCP", "{}", daemon.log());
+    let message = lex(invite.as_bytes(), Framing::Stream).expect("a request");
+    let text = |name| String::from_utf8_lossy(message.first(name).expect("a header")).into_owned();
+    assert!(
+        text(HeaderName::Via).starts_with("SIP/2.0/TCP "),
+        "{invite}"
+    );
+    assert!(
+        text(HeaderName::Contact).contains("transport=tcp"),
+        "{invite}"
+    );
+
+    // A transport that the URI names is that of every INVITE; it is counted, and the log says so once.
+    for _ in 0..2 {
+        let by_udp = format!("{uri};transport=udp");
+        assert_eq!(call(&daemon, &probe, &by_udp, 1_000), Some(486));
+        assert_eq!(port.last().0, "UDP");
+    }
+    let counted = || (metric(&daemon, "trunkline_sip_large_requests_total") >= 2).then_some(());
+    assert!(Deadline::after(PATIENCE).poll(counted).is_some());
+    let log = daemon.log();
+    let warned = log.matches("too large for UDP").count();
+    assert_eq!(warned, 1, "{log}");
+}
+
+#[test]
+fn a_large_invite_goes_on_by_udp_where_no_connection_comes_about() {
+    let (daemon, probe) = node();
+
+    // The port is closed for TCP.
+    let closed = Port::open();
+    let uri = format!("sip:x@{}", closed.address);
+    let udp_only = UdpOnly::from(closed);
+    assert_eq!(
+        call(&daemon, &probe, &uri, 1_000),
+        Some(486),
+        "{}",
+        daemon.log()
+    );
+    assert_eq!(udp_only.last().0, "UDP");
+
+    // Nothing comes back: the queue of connections is full, so that the kernel drops what asks for more.
+    let silent = Port::open();
+    let held = silent.fill();
+    let uri = format!("sip:x@{}", silent.address);
+    assert_eq!(
+        call(&daemon, &probe, &uri, 1_000),
+        Some(486),
+        "{}",
+        daemon.log()
+    );
+    assert_eq!(silent.last().0, "UDP");
+
+    // That is remembered: it isn't asked again, although it would take a connection by now.
+    drop(held);
+    silent.take_connections();
+    assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486));
+    assert_eq!(silent.last().0, "UDP");
+}
+
+/// A port whose TCP listener is gone.
+struct UdpOnly(Arc<Mutex<Vec<(&'static str, String)>>>);
+
+impl From<Port> for UdpOnly {
+    fn from(port: Port) -> Self {
+        Self(port.invites)
+    }
+}
+
+impl UdpOnly {
+    fn last(&self) -> (&'static str, String) {
+        let invites = self.0.lock().expect("nobody panics with it");
+        invites.last().expect("an INVITE").clone()
+    }
+}
+
+impl Port {
+    /// Fills the queue of connections that nobody accepts.
+    fn fill(&self) -> Vec<TcpStream> {
+        let listener = socket2::SockRef::from(&self.tcp);
+        listener.listen(0).expect("a shorter queue");
+        let connect = || TcpStream::connect_timeout(&self.address, Duration::from_millis(200)).ok();
+        let held: Vec<_> = std::iter::from_fn(connect).take(64).collect();
+        assert!(held.len() < 64, "the queue is never full");
+        held
+    }
+}
+
+/// A request without credentials from `via`, with further lines.
+fn request(method: &str, via: &str, id: &str, daemon: &Daemon) -> String {
+    let sip = daemon.sip();
+    format!(
+        "{method} sip:x@{sip} SIP/2.0\r\nVia: SIP/2.0/UDP {via};branch=z9hG4bK{id}\r\nMax-Forwards: 70\r\n\
+         From: <sip:a@{sip}>;tag={id}\r\nTo: <sip:x@{sip}>\r\nCall-ID: {id}\r\nCSeq: 1 {method}\r\n\
+         Contact: <sip:a@{sip}>\r\nContent-Length: 0\r\n\r\n"
+    )
+}
+
+fn socket(from: Ipv4Addr) -> UdpSocket {
+    let socket = UdpSocket::bind((from, 0)).expect("a port");
+    let limit = Some(Duration::from_millis(500));
+    socket.set_read_timeout(limit).expect("a limit");
+    socket
+}
+
+#[test]
+fn answers_go_to_the_port_where_the_peer_listens() {
+    let daemon = House::new().serve();
+    let (sends, listens) = (socket(Ipv4Addr::LOCALHOST), socket(Ipv4Addr::LOCALHOST));
+    let port = listens.local_addr().expect("an address").port();
+    for (number, (via, at_listener)) in [
+        (format!("127.0.0.1:{port}"), true),
+        (format!("127.0.0.1:{port};rport"), false),
+        (format!("pbx.example.com:{port}"), true),
+        // A NAT stands between them.
+        (format!("10.11.12.13:{port}"), false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = format!("rport{number}");
+        let asks = request("OPTIONS", &via, &id, &daemon);
+        let mut octets = [0; 4096];
+        let answered = (0..20).find_map(|_| {
+            sends.send_to(asks.as_bytes(), daemon.sip()).expect("sent");
+            let to = if at_listener { &listens } else { &sends };
+            to.recv(&mut octets).ok()
+        });
+        let answer = lex(&octets[..answered.expect("an answer")], Framing::Datagram);
+        let answer = answer.expect("an answer");
+        assert_eq!(
+            (answer.status(), answer.call_id()),
+            (200, id.as_bytes()),
+            "{via}"
+        );
+        // What was sent again meanwhile.
+        while listens.recv(&mut octets).is_ok() || sends.recv(&mut octets).is_ok() {}
+    }
+}
+
+/// What comes back to a socket until nothing does.
+fn octets_back(socket: &UdpSocket) -> usize {
+    let mut octets = [0; 65_536];
+    let mut sum = 0;
+    while let Ok(count) = socket.recv(&mut octets) {
+        sum += count;
+    }
+    sum
+}
+
+#[test]
+fn a_forged_datagram_brings_at_most_twice_its_size() {
+    // Calls from here wait while their source is asked.
+    let allowed = Ipv4Addr::new(127, 0, 0, 3);
+    let house = House::told(
+        Ipv4Addr::LOCALHOST.into(),
+        vec![("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", allowed.to_string())],
+    );
+    let number = house.first_number.clone();
+    let daemon = house.serve();
+    let change = serde_json::json!({ "allowed_addresses": [allowed] });
+    let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &change);
+    assert_eq!(status, 200, "{body}");
+    daemon.house.settle();
+    let sip = daemon.sip();
+
+    let smallest = |method: &str, lines: &str| {
+        format!(
+            "{method} sip:{sip} SIP/2.0\r\nv:SIP/2.0/UDP h;branch=z9hG4bK1;rport\r\nf:<sip:a@h>;tag=1\r\nt:<sip:b>\r\ni:1\r\n\
+             CSeq:1 {method}\r\n{lines}\r\n"
+        )
+    };
+    let mut cases: Vec<(String, String)> = Vec::new();
+    for method in [
+        "INVITE",
+        "REGISTER",
+        "OPTIONS",
+        "BYE",
+        "CANCEL",
+        "REFER",
+        "SUBSCRIBE",
+        "MESSAGE",
+        "PUBLISH",
+        "NOTHING",
+    ] {
+        cases.push((format!("the smallest {method}"), smallest(method, "")));
+        let usual = request(
+            method,
+            "127.0.0.1:9;rport",
+            &format!("usual{method}"),
+            &daemon,
+        );
+        cases.push((format!("a usual {method}"), usual));
+    }
+    for (case, lines) in [
+        ("an extension", "Require:x\r\n"),
+        ("a body that is short", "l:99\r\n"),
+        ("two Call-IDs", "i:2\r\n"),
+        ("a line that is none", "hello\r\n"),
+        (
+            "a foreign realm",
+            "Authorization:Digest username=\"a\",realm=\"b\"\r\n",
+        ),
+        ("a tag of nobody's", "To:<sip:b>;tag=x\r\n"),
+    ] {
+        for method in ["INVITE", "REGISTER", "OPTIONS"] {
+            cases.push((format!("{method} with {case}"), smallest(method, lines)));
+        }
+    }
+    let version = smallest("OPTIONS", "").replacen("SIP/2.0", "SIP/9.0", 1);
+    cases.push(("another version".to_owned(), version));
+    cases.push(("no SIP".to_owned(), "hello\r\n\r\n".to_owned()));
+    for pad in [0, 60, 110, 200, 400] {
+        let to = format!("INVITE sip:{number}@{sip}");
+        let invite = request(
+            "INVITE",
+            "127.0.0.3:9;rport",
+            &format!("asked{pad}"),
+            &daemon,
+        );
+        let invite = invite.replacen(&format!("INVITE sip:x@{sip}"), &to, 1);
+        let pad = format!("Subject: {}\r\n\r\n", "s".repeat(pad));
+        cases.push((
+            "from an allowed address".to_owned(),
+            invite.replacen("\r\n\r\n", &format!("\r\n{pad}"), 1),
+        ));
+    }
+
+    let mut answered = 0;
+    for (case, datagram) in &cases {
+        let from = match case.starts_with("from an allowed") {
+            true => allowed,
+            false => Ipv4Addr::LOCALHOST,
+        };
+        let socket = socket(from);
+        socket.send_to(datagram.as_bytes(), sip).expect("sent");
+        // Those that wait are challenged after a second.
+        std::thread::sleep(Duration::from_millis(if from == allowed {
+            1_500
+        } else {
+            0
+        }));
+        let back = octets_back(&socket);
+        answered += usize::from(back > 0);
+        assert!(
+            back <= 2 * datagram.len(),
+            "{case}: {back} octets for {}:\n{datagram}",
+            datagram.len()
+        );
+    }
+    assert!(
+        answered > cases.len() / 2,
+        "{answered} of {} are answered",
+        cases.len()
+    );
+
+    // A flood brings less than it sends, and nobody else waits for that.
+    let forged = Ipv4Addr::new(127, 0, 0, 4);
+    let flood = socket(forged);
+    let (mut sent, mut back) = (0, 0);
+    for round in 0..400 {
+        for number in 0..25 {
+            let id = format!("{round}x{number}");
+            let asks = smallest("REGISTER", "m:<sip:a@192.0.2.1>\r\nMax-Forwards:70\r\n")
+                .replace("i:1", &format!("i:{id}"));
+            sent += flood.send_to(asks.as_bytes(), sip).expect("sent");
+        }
+        if round % 40 == 39 {
+            back += octets_back(&flood);
+        }
+    }
+    assert!(back > 0, "something is answered");
+    assert!(back <= sent, "{back} octets for {sent}");
+    let withheld = || (metric(&daemon, "trunkline_sip_answers_withheld_total") > 0).then_some(());
+    assert!(Deadline::after(PATIENCE).poll(withheld).is_some());
+    let honest = Probe::new(CALLER, sip);
+    let (_, answer) = honest.ask("OPTIONS", &format!("sip:{sip}"), "", "");
+    assert_eq!(status_of(&answer), 200);
+    let (_, answer) = honest.ask(
+        "REGISTER",
+        &format!("sip:{sip}"),
+        "Contact: <sip:a@127.0.0.2>\r\n",
+        "",
+    );
+    assert_eq!(status_of(&answer), 401);
+}
+
+fn status_of(answer: &[u8]) -> u16 {
+    let answer: Message<'_> = lex(answer, Framing::Datagram).expect("an answer");
+    answer.status()
+}
