@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use trunkline_routing::Facts;
-use trunkline_sip::auth::{self, NonceState, Nonces, Part, Policy, Verdict};
+use trunkline_sip::auth::{self, Cause, NonceState, Nonces, Part, Policy, Verdict};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::auth::Credentials;
@@ -71,7 +71,7 @@ pub(crate) fn admit(
                 } else {
                     core.unanswered.challenged(message, &flow, now);
                 }
-                challenge(core, endpoint, flow, message, false, now);
+                challenge(core, endpoint, flow, message, Cause::Bare, now);
                 None
             }
         },
@@ -107,7 +107,7 @@ pub(crate) fn distrust(
     now: Moment,
 ) {
     core.unanswered.challenged(message, &flow, now);
-    challenge(core, endpoint, flow, message, false, now);
+    challenge(core, endpoint, flow, message, Cause::Bare, now);
 }
 
 /// Whether an INVITE is worth more than a stranger's when there is no time for all: it answers a challenge that was
@@ -193,7 +193,14 @@ fn by_digest(
         (Some(login), Verdict::Wrong(part)) => {
             let whose = Some((login.org, login.trunk, part));
             failed(core, whose, credentials, message, flow, now);
-            challenge(core, endpoint, flow, message, false, now);
+            challenge(
+                core,
+                endpoint,
+                flow,
+                message,
+                Cause::Wrong(credentials.nonce),
+                now,
+            );
         }
         // A stranger's stale nonce looks the same as a customer's.
         (login, Verdict::Stale) => {
@@ -201,13 +208,20 @@ fn by_digest(
                 let whose = Some((login.org, login.trunk, Part::Nonce));
                 failed(core, whose, credentials, message, flow, now);
             }
-            challenge(core, endpoint, flow, message, true, now);
+            challenge(core, endpoint, flow, message, Cause::Stale, now);
         }
         (None, Verdict::Ok | Verdict::Wrong(_)) => {
             let name = credentials.username_unescaped();
             let whose = blame::of_unknown_user(view, flow.peer.ip(), &name, now);
             failed(core, whose, credentials, message, flow, now);
-            challenge(core, endpoint, flow, message, false, now);
+            challenge(
+                core,
+                endpoint,
+                flow,
+                message,
+                Cause::Wrong(credentials.nonce),
+                now,
+            );
         }
     }
     None
@@ -323,18 +337,20 @@ pub(super) fn challenge(
     endpoint: &mut Endpoint,
     flow: Flow,
     message: &Message<'_>,
-    stale: bool,
+    cause: Cause<'_>,
     now: Moment,
 ) {
     let config = Arc::clone(&core.config);
     let slot = core.minter.dispatch(message);
-    let nonce = core.nonces.issue(slot.index(), endpoint.entropy(), now);
+    let nonce = core
+        .nonces
+        .for_challenge(cause, slot.index(), endpoint.entropy(), now);
     core.stateless(endpoint, message, flow, 401, |head| {
         auth::challenge(
             head,
             &config.realm,
             nonce.as_str(),
-            stale,
+            cause == Cause::Stale,
             &config.algorithms,
         );
     });

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use trunkline_sip::auth::{self, Policy, Secret, Verdict};
+use trunkline_sip::auth::{self, Cause, Policy, Secret, Verdict};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -44,21 +44,20 @@ pub(super) fn proves(
         let (nonces, window) = (&core.nonces, &core.window);
         auth::verify(credentials, message, &secret, nonces, window, policy, now)
     });
-    match verdict {
-        Some(Verdict::Ok) => return true,
-        Some(Verdict::Wrong(part)) => {
+    let cause = match (verdict, &credentials) {
+        (Some(Verdict::Ok), _) => return true,
+        (Some(Verdict::Wrong(part)), Some(credentials)) => {
             let whose = view.login(pair.user.as_bytes());
             let whose = whose.map(|login| (login.org, login.trunk, part));
-            if let Some(credentials) = &credentials {
-                admission::failed(core, whose, credentials, message, flow, now);
-            }
+            admission::failed(core, whose, credentials, message, flow, now);
+            Cause::Wrong(credentials.nonce)
         }
-        Some(Verdict::Stale) | None => {}
-    }
+        (Some(Verdict::Stale), _) => Cause::Stale,
+        (Some(Verdict::Wrong(_)) | None, _) => Cause::Bare,
+    };
 
     core.effects.push_back(Effect::Foreign(Foreign::Challenged));
-    let is_stale = verdict == Some(Verdict::Stale);
-    admission::challenge(core, endpoint, flow, message, is_stale, now);
+    admission::challenge(core, endpoint, flow, message, cause, now);
     false
 }
 

@@ -11,10 +11,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_sip::auth::{self, Algorithm, NonceWindow, Nonces, Part, Policy, Verdict};
+use trunkline_sip::auth::{self, Algorithm, Cause, NonceWindow, Nonces, Part, Policy, Verdict};
 use trunkline_sip::endpoint::{Endpoint, Owner, Response};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::auth::Credentials;
+use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
@@ -135,7 +136,8 @@ impl Registrar {
         let Some(login) = self.admit(endpoint, view, flow, message, now) else {
             return;
         };
-        if view.org(login.org).is_some_and(|org| org.suspended) {
+        let is_suspended = view.org(login.org).is_some_and(|org| org.suspended);
+        if is_suspended || is_anothers(view, login, message) {
             return self.answer(endpoint, message, flow, now, 403, |_| {});
         }
         self.register(endpoint, login, flow, message, now);
@@ -156,7 +158,7 @@ impl Registrar {
                 let whose = blame::of_other_realm(view, &other.username_unescaped());
                 self.failed(whose, &other, message, flow, now);
             }
-            self.challenge(endpoint, flow, message, false, now);
+            self.challenge(endpoint, flow, message, Cause::Bare, now);
             return None;
         };
         let login = view
@@ -181,14 +183,16 @@ impl Registrar {
             (Some(login), Verdict::Wrong(part)) => {
                 let whose = Some((login.org, login.trunk, part));
                 self.failed(whose, &credentials, message, flow, now);
-                self.challenge(endpoint, flow, message, false, now);
+                let cause = Cause::Wrong(credentials.nonce);
+                self.challenge(endpoint, flow, message, cause, now);
             }
-            (_, Verdict::Stale) => self.challenge(endpoint, flow, message, true, now),
+            (_, Verdict::Stale) => self.challenge(endpoint, flow, message, Cause::Stale, now),
             (None, Verdict::Ok | Verdict::Wrong(_)) => {
                 let name = credentials.username_unescaped();
                 let whose = blame::of_unknown_user(view, flow.peer.ip(), &name, now);
                 self.failed(whose, &credentials, message, flow, now);
-                self.challenge(endpoint, flow, message, false, now);
+                let cause = Cause::Wrong(credentials.nonce);
+                self.challenge(endpoint, flow, message, cause, now);
             }
         }
         None
@@ -216,8 +220,8 @@ impl Registrar {
         }));
     }
 
-    /// What the trunk's PBX asks for (§10.3, steps 2 and 6 to 8). The AOR is the trunk, whatever To says: PBXs put the
-    /// user name, a number or a domain of their own there.
+    /// What the trunk's PBX asks for (§10.3, steps 2 and 6 to 8). The AOR is the trunk, whatever else To says:
+    /// PBXs put the user name, a number or a domain of their own there.
     fn register(
         &mut self,
         endpoint: &mut Endpoint,
@@ -276,24 +280,25 @@ impl Registrar {
         }
     }
 
-    /// A challenge with a fresh nonce; nothing is kept.
+    /// A challenge; nothing is kept.
     fn challenge(
         &mut self,
         endpoint: &mut Endpoint,
         flow: Flow,
         message: &Message<'_>,
-        stale: bool,
+        cause: Cause<'_>,
         now: Moment,
     ) {
         let config = Arc::clone(&self.config);
         let slot = endpoint.minter().dispatch(message);
-        let nonce = self.nonces.issue(slot.index(), endpoint.entropy(), now);
+        let (nonces, tag) = (&self.nonces, slot.index());
+        let nonce = nonces.for_challenge(cause, tag, endpoint.entropy(), now);
         self.stateless(endpoint, message, flow, 401, |head| {
             auth::challenge(
                 head,
                 &config.realm,
                 nonce.as_str(),
-                stale,
+                cause == Cause::Stale,
                 &config.algorithms,
             );
         });
@@ -339,6 +344,14 @@ impl Registrar {
         };
         endpoint.respond(tx, &answer, now);
     }
+}
+
+/// Whether To names the address of record of another trunk (§10.3 step 4).
+fn is_anothers(view: &View, login: &Login, message: &Message<'_>) -> bool {
+    let to = message.first(HeaderName::To).map(NameAddr::parse);
+    let uri = to.and_then(|to| Uri::parse(to.ok()?.uri).ok());
+    let named = uri.and_then(|uri| view.login(&uri.user_unescaped()));
+    named.is_some_and(|named| named.trunk != login.trunk)
 }
 
 fn sender<'m>(message: &Message<'m>, flow: Flow, pair: &Arc<PeerLogin>) -> Sender<'m> {

@@ -102,6 +102,42 @@ fn a_wrong_password_registers_nothing_and_is_noted() {
     assert!(noted.is_some());
 }
 
+/// Another trunk's user name in To is its address of record; a number or a name of the PBX's own is nobody's.
+#[test]
+fn nobody_registers_anothers_address() {
+    let house = House::new();
+    let org = house.run(&["org", "create", "--name", "Other", "--json"])["id"].clone();
+    let org = org.as_str().expect("an id");
+    let number = "+442071838799";
+    house.run(&[
+        "number",
+        "add",
+        number,
+        "--org",
+        org,
+        "--verified",
+        "--json",
+    ]);
+    let other = house.run(&["trunk", "create", "--org", org, "--json"]);
+    let others = other["auth_username"].as_str().expect("a name").to_owned();
+    let daemon = house.serve();
+    let mut pbx = Pbx::udp(&daemon);
+    let own = pbx.registers.clone();
+    let lines = format!("Contact: <sip:pbx@{}>\r\nExpires: 120\r\n", pbx.address());
+    for (registers, status, count) in [
+        (others.clone(), 403, 0),
+        (own, 200, 1),
+        (daemon.house.first_number.clone(), 200, 1),
+        ("front-desk".to_owned(), 200, 1),
+        (others, 403, 1),
+    ] {
+        pbx.registers.clone_from(&registers);
+        assert_eq!(pbx.register(&lines).status, status, "{registers}");
+        let trunk = trunk_with(&daemon, count);
+        assert_eq!(trunk["registered"], count > 0, "{trunk}");
+    }
+}
+
 #[test]
 fn baresip_registers_comes_back_from_another_port_and_leaves() {
     if !tools(&["baresip"]) {

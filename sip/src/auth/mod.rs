@@ -12,7 +12,7 @@ mod verify;
 mod window;
 
 pub use algorithm::Algorithm;
-pub use nonce::{LIFETIME, Nonce, NonceKeys, NonceState, Nonces};
+pub use nonce::{Cause, LIFETIME, Nonce, NonceKeys, NonceState, Nonces};
 pub use secret::{Ha1, Secret};
 pub use verify::{Part, Policy, Verdict, verify};
 pub use window::NonceWindow;

@@ -42,6 +42,18 @@ pub struct NonceKeys {
     pub deployment: [u8; 32],
 }
 
+/// Why a request is challenged.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Cause<'n> {
+    /// It has no credentials for our realm.
+    Bare,
+    /// Its sender knows the password, but the nonce isn't good any more (`stale=true`).
+    Stale,
+    /// Its credentials with this nonce are wrong. The next challenge repeats a nonce that is still good: by that a client knows that the
+    /// password was refused (RFC 7616 §3.3, `stale`). Clients of pjsip try a wrong password again with every new nonce.
+    Wrong(&'n [u8]),
+}
+
 /// What a nonce turned out to be.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum NonceState {
@@ -93,6 +105,23 @@ impl Nonces {
             .encode_slice(octets, &mut digits)
             .expect("32 octets are 43 digits of base64");
         Nonce(digits)
+    }
+
+    /// The nonce of the next challenge.
+    pub fn for_challenge(
+        &self,
+        cause: Cause<'_>,
+        tag: u16,
+        entropy: &mut Entropy,
+        now: Moment,
+    ) -> Nonce {
+        let again = match cause {
+            Cause::Wrong(used) if self.check(used, now) == NonceState::Fresh => {
+                used.try_into().ok()
+            }
+            Cause::Wrong(_) | Cause::Bare | Cause::Stale => None,
+        };
+        again.map_or_else(|| self.issue(tag, entropy, now), Nonce)
     }
 
     /// Whether that nonce is ours and may still be used.
@@ -249,6 +278,25 @@ mod tests {
             ("another node", 2, NOW, NonceState::Foreign),
         ] {
             assert_eq!(nonces(checker).check(nonce.as_bytes(), at), state, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_answer_is_challenged_with_the_same_nonce_while_that_is_good() {
+        let mut entropy = Entropy::from_seed([1; 32]);
+        let nonces = nonces(1);
+        let used = nonces.issue(7, &mut entropy, NOW);
+        let old = nonces.issue(7, &mut entropy, NOW - LIFETIME * 2);
+        for (case, cause, again) in [
+            ("wrong", Cause::Wrong(used.as_bytes()), true),
+            ("wrong and old", Cause::Wrong(old.as_bytes()), false),
+            ("wrong and made up", Cause::Wrong(b"made up"), false),
+            ("bare", Cause::Bare, false),
+            ("stale", Cause::Stale, false),
+        ] {
+            let next = nonces.for_challenge(cause, 7, &mut entropy, NOW);
+            assert_eq!(next.as_str() == used.as_str(), again, "{case}");
+            assert_ne!(next.as_str(), old.as_str(), "{case}");
         }
     }
 

@@ -29,6 +29,8 @@ pub(crate) struct Pbx {
     daemon: SocketAddr,
     username: String,
     pub(crate) password: String,
+    /// The user in To and From, whose address of record it registers.
+    pub(crate) registers: String,
     /// What its Via says.
     pub(crate) sent_by: String,
     call_id: String,
@@ -69,6 +71,7 @@ impl Pbx {
         let mut pbx = Self {
             socket,
             daemon: daemon.sip(),
+            registers: credentials.username.clone(),
             username: credentials.username,
             password: credentials.password,
             sent_by: String::new(),
@@ -158,7 +161,7 @@ impl Pbx {
         self.cseq += 1;
         let Self {
             daemon,
-            username,
+            registers,
             sent_by,
             call_id,
             cseq,
@@ -171,7 +174,7 @@ impl Pbx {
         };
         let request = format!(
             "REGISTER sip:{daemon} SIP/2.0\r\nVia: SIP/2.0/{transport} {sent_by};branch=z9hG4bK-{cseq};rport\r\n\
-             Max-Forwards: 70\r\nFrom: <sip:{username}@pbx.example>;tag=pbx\r\nTo: <sip:{username}@pbx.example>\r\n\
+             Max-Forwards: 70\r\nFrom: <sip:{registers}@pbx.example>;tag=pbx\r\nTo: <sip:{registers}@pbx.example>\r\n\
              Call-ID: {call_id}\r\nCSeq: {cseq} REGISTER\r\n{lines}Content-Length: 0\r\n\r\n"
         );
         let mut octets = vec![0; 4096];
