@@ -76,12 +76,13 @@ impl Command {
             Err(Error::Wrong(Wrong::Absent(_))) => None,
             Err(error) => return Err(error.into()),
         };
+        let realm = outset::with_known_realm(config, &store).await?.sip.realm();
         let house = House {
             store: &store,
             org,
             name: self.org.as_given(),
             trunk: trunk.as_ref(),
-            realm: &config.sip.realm,
+            realm: &realm,
         };
         let mut explained = Vec::new();
         for seen in &calls {

@@ -38,6 +38,27 @@ pub(super) async fn open_store(config: &Config) -> Result<Store, Failure> {
         .map_err(|fault| Failure::Outset(fault.to_string()))
 }
 
+/// The configuration with the realm of this installation, for a command that only looks.
+pub(super) async fn with_known_realm(config: &Config, store: &Store) -> Result<Config, Failure> {
+    let known = store.realm().await?;
+    Ok(with_realm(config, known))
+}
+
+/// The same for what challenges from now on: a realm that is new is kept.
+pub(super) async fn with_kept_realm(config: &Config, store: &Store) -> Result<Config, Failure> {
+    let configured = config.sip.realm.as_deref();
+    let kept = store.keep_realm(configured, &config.sip.realm()).await?;
+    Ok(with_realm(config, Some(kept)))
+}
+
+fn with_realm(config: &Config, known: Option<String>) -> Config {
+    let mut config = config.clone();
+    if config.sip.realm.is_none() {
+        config.sip.realm = known.map(Into::into);
+    }
+    config
+}
+
 /// The certificate that HTTPS is served with, if one is configured.
 pub(super) fn certificate(config: &Config) -> Result<Option<Arc<Certificate>>, Failure> {
     let Some((chain, key)) = config.http.tls.clone() else {
@@ -106,7 +127,7 @@ pub(super) async fn open_directory(
         },
     };
     let defaults = Defaults {
-        realm: config.sip.realm.to_string(),
+        realm: config.sip.realm().into(),
         runtime,
         addresses: engine::configured_policy(config),
     };

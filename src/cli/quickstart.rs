@@ -86,6 +86,7 @@ impl Command {
         if self.no_serve {
             return outset::block_on(async {
                 let store = outset::open_store(config).await?;
+                let config = &outset::with_kept_realm(config, &store).await?;
                 write(config)?;
                 let made = make(config, &store, &Reachable::configured(config)).await?;
                 print(config, &made, json)?;
@@ -95,6 +96,7 @@ impl Command {
         }
         serve::run(config, async |store, directory, reachable| {
             write(config)?;
+            let config = &outset::with_known_realm(config, store).await?;
             let made = make(config, store, reachable).await?;
             admitted(directory, &made.trunk.auth_username).await;
             print(config, &made, json)

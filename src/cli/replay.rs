@@ -162,6 +162,7 @@ impl Command {
     fn play_in_process(&self, options: &Options, config: &Config) -> Result<Vec<Played>, Failure> {
         let core = outset::block_on(async {
             let store = outset::open_store(config).await?;
+            let config = &outset::with_known_realm(config, &store).await?;
             let directory = outset::open_directory(config, &store).await?;
             let view = directory.load();
             Ok(Rehearsal::new(

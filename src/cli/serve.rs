@@ -112,6 +112,7 @@ async fn serve(
     let sockets = Sockets::bind(config)?;
     let reachable = Reachable::new(config, &sockets).map_err(broken)?;
     let store = outset::open_store(config).await?;
+    let config = &outset::with_kept_realm(config, &store).await?;
     let handle = metrics::install();
     let live = LiveCalls::new();
     let sip = &config.sip;

@@ -310,7 +310,8 @@ impl Command {
             }
             Self::Doctor { org, output } => {
                 let endpoint = config.sip.endpoint();
-                let place = (endpoint.as_str(), &*config.sip.realm);
+                let realm = outset::with_known_realm(config, &store).await?.sip.realm();
+                let place = (endpoint.as_str(), &*realm);
                 let org = org.id(&store).await?;
                 show(output, &report::of_trunk(&store, org, place, now()).await?);
                 return Ok(());

@@ -21,8 +21,8 @@ pub struct Sip {
     pub listeners: Vec<Listener>,
     /// What peers are told to dial, if the operator says so.
     pub public_host: Option<HostPort>,
-    /// The realm of digest challenges.
-    pub realm: Box<str>,
+    /// The realm of digest challenges; absent: the one that the installation has used ([`Self::realm`] for a new one).
+    pub realm: Option<Box<str>>,
     /// The brand in `X-PLATFORM-…`, without the dash at its end.
     pub header_prefix: Box<str>,
     /// Whether SHA-256 is offered beside MD5 (RFC 8760).
@@ -103,8 +103,7 @@ impl Sip {
             public_host: section.parsed("public_host"),
             realm: token(section, "realm", |octet| {
                 octet != b'"' && octet != b'\\' && !octet.is_ascii_control()
-            })
-            .unwrap_or("trunkline".into()),
+            }),
             header_prefix: token(section, "header_prefix", |octet| {
                 octet.is_ascii_alphanumeric() || octet == b'-'
             })
@@ -231,6 +230,14 @@ impl Sip {
                     .map_or(sent_by.clone(), str::to_owned)
             }
         }
+    }
+
+    /// The realm of digest challenges: the configured one, or the host of [`Self::endpoint`].
+    pub fn realm(&self) -> Box<str> {
+        self.realm.clone().unwrap_or_else(|| {
+            let host = self.endpoint().parse::<HostPort>().ok();
+            host.map_or("trunkline".into(), |host| host.host().into())
+        })
     }
 
     /// The address that callers know us by, for media: `sip.public_host` where it is an address, else the first

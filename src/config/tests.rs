@@ -82,7 +82,7 @@ fn flags_override_the_environment_which_overrides_the_file() {
     }];
     let sip = Config::load(&sources).unwrap().sip;
     assert_eq!(
-        (&*sip.header_prefix, &*sip.realm, sip.node),
+        (&*sip.header_prefix, &*sip.realm(), sip.node),
         ("X-FILE", "env", 3)
     );
 }

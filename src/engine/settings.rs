@@ -80,7 +80,7 @@ pub(super) fn algorithms(config: &Config) -> Vec<Algorithm> {
 pub(super) fn registrar_config(config: &Config) -> registrar::Config {
     let sip = &config.sip;
     registrar::Config {
-        realm: sip.realm.clone(),
+        realm: sip.realm(),
         algorithms: algorithms(config),
         allow_rfc2069: sip.digest_allow_rfc2069,
         shortest: sip.registration_min,
@@ -109,7 +109,7 @@ pub(super) fn calls_config(
     };
     calls::Config {
         header_prefix: sip.header_prefix.clone(),
-        realm: sip.realm.clone(),
+        realm: sip.realm(),
         algorithms: algorithms(config),
         allow_rfc2069: sip.digest_allow_rfc2069,
         default_runtime: Arc::new(default_runtime),

@@ -45,6 +45,7 @@ const MIGRATIONS: &[Migration] = migrations![
     17 "0017_runtimes_of_the_operator",
     18 "0018_transfer_ways",
     19 "0019_suspended_orgs",
+    20 "0020_realms",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

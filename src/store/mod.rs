@@ -41,6 +41,7 @@ mod partners;
 mod password;
 mod pool;
 mod projection;
+mod realm;
 mod rows;
 mod secrets;
 mod sessions;

@@ -102,7 +102,7 @@ impl House {
         };
         let store = Store::open(&options, NOW).await.expect("a new store opens");
         let defaults = Defaults {
-            realm: config.sip.realm.to_string(),
+            realm: config.sip.realm().into(),
             runtime: Runtime::Echo,
             addresses: Default::default(),
         };

@@ -15,6 +15,7 @@ crate::on_both!(
     a_future_migration_is_refused,
     opens_at_once_are_one_database,
     a_signing_key_is_rotated,
+    the_realm_that_was_used_is_kept,
 );
 
 mod files {
@@ -51,6 +52,28 @@ async fn a_future_migration_is_refused(bed: &Bed) {
     assert!(matches!(fault, OpenFault::Future { found: 99, .. }));
     assert!(fault.to_string().contains("newer version"), "{fault}");
     assert_eq!(contents(bed.directory()), before);
+}
+
+/// A new installation begins with the default; one from before the realm was kept has the one that challenges named then.
+async fn the_realm_that_was_used_is_kept(bed: &Bed) {
+    const MIGRATION: &str = include_str!("../../migrations/sqlite/0020_realms.sql");
+    let store = bed.open().await;
+    assert_eq!(store.realm().await.expect("a look"), None);
+    let kept = async |configured, default| {
+        let kept = store.keep_realm(configured, default).await;
+        kept.expect("a realm")
+    };
+    assert_eq!(kept(None, "sip.example.com").await, "sip.example.com");
+    assert_eq!(kept(None, "other.example.com").await, "sip.example.com");
+    assert_eq!(kept(Some("set"), "other.example.com").await, "set");
+    assert_eq!(kept(None, "other.example.com").await, "set");
+    assert_eq!(store.realm().await.expect("a look").as_deref(), Some("set"));
+
+    bed.execute("DELETE FROM installation").await;
+    let line = |line: &&str| line.starts_with("INSERT INTO installation");
+    bed.execute(MIGRATION.lines().find(line).expect("the statement"))
+        .await;
+    assert_eq!(kept(None, "other.example.com").await, "trunkline");
 }
 
 /// The new key signs, tokens of the old one stay good, and what was sealed opens; two at once add a key each.

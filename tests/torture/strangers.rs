@@ -217,13 +217,16 @@ fn a_foreign_nonce_is_stale_for_those_who_know_the_password() {
     let elsewhere = served_by_one();
     let dialling = Dialling::new("elsewhere", &number, daemon.sip());
     let foreign = Caller::new(elsewhere.sip(), daemon.credentials()).challenge(&dialling);
-    let made_up = b"SIP/2.0 401 X\r\nVia: SIP/2.0/UDP h\r\nFrom: <sip:a>\r\nTo: <sip:b>\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\n\
-        WWW-Authenticate: Digest realm=\"trunkline\", nonce=\"made-up\", qop=\"auth\"\r\n\r\n";
+    let realm = daemon.sip().ip();
+    let made_up = format!(
+        "SIP/2.0 401 X\r\nVia: SIP/2.0/UDP h\r\nFrom: <sip:a>\r\nTo: <sip:b>\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\n\
+        WWW-Authenticate: Digest realm=\"{realm}\", nonce=\"made-up\", qop=\"auth\"\r\n\r\n"
+    );
     let wrong = Credentials {
         password: "guess".to_owned(),
         ..daemon.credentials()
     };
-    for (case, nonce_of) in [("foreign", &foreign[..]), ("made up", &made_up[..])] {
+    for (case, nonce_of) in [("foreign", &foreign[..]), ("made up", made_up.as_bytes())] {
         for (credentials, stale) in [(daemon.credentials(), true), (wrong.clone(), false)] {
             let caller = Caller::new(daemon.sip(), credentials);
             let realm = String::from_utf8_lossy(nonce_of).into_owned();

@@ -18,7 +18,8 @@ pub(crate) async fn show(
     caller.needs(READ)?;
     let sip = &api.config().sip;
     let endpoint = sip.endpoint();
-    let place = (endpoint.as_str(), &*sip.realm);
+    let realm = sip.realm();
+    let place = (endpoint.as_str(), &*realm);
     let report = report::of_trunk(api.store(), caller.org, place, api.now()).await?;
     query.finish()?;
     Ok(Json(report))

@@ -72,18 +72,19 @@ Trunkline is set up in {data_dir}.
 }
 
 /// What the trunk's settings are made of, with its password: it is printed once more above.
-fn trunk<'t>(made: &'t MadeView, config: &'t Config) -> Trunk<'t> {
+fn trunk<'t>(made: &'t MadeView, realm: &'t str) -> Trunk<'t> {
     Trunk {
         endpoint: &made.sip,
         username: &made.trunk.auth_username,
         password: &made.trunk.auth_password,
-        realm: &config.sip.realm,
+        realm,
     }
 }
 
 fn asterisk(made: &MadeView, config: &Config) -> String {
     let number = made.phone_number.as_str();
-    let settings = settings(Pbx::Asterisk, trunk(made, config));
+    let realm = config.sip.realm();
+    let settings = settings(Pbx::Asterisk, trunk(made, &realm));
     format!(
         "; Asterisk: call with Dial(PJSIP/{number}@trunkline)\n{}",
         settings.trim_end()
@@ -92,7 +93,8 @@ fn asterisk(made: &MadeView, config: &Config) -> String {
 
 fn freeswitch(made: &MadeView, config: &Config) -> String {
     let number = made.phone_number.as_str();
-    let settings = settings(Pbx::FreeSwitch, trunk(made, config));
+    let realm = config.sip.realm();
+    let settings = settings(Pbx::FreeSwitch, trunk(made, &realm));
     format!(
         "<!-- FreeSWITCH: call with bridge sofia/gateway/trunkline/{number} -->\n{}",
         settings.trim_end()

@@ -406,6 +406,18 @@ impl Daemon {
         read(&self.house.folder.path().join("log"))
     }
 
+    /// Ends the daemon and starts it again with further settings.
+    pub(crate) fn restart(&mut self, more: &[(&'static str, &str)]) {
+        self.process.terminate();
+        let ended = self.process.wait(Deadline::after(READY));
+        assert!(ended.is_some_and(|status| status.success()), "it ends");
+        let more = more
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()));
+        self.house.settings.extend(more);
+        self.process = self.house.start();
+    }
+
     /// SIGTERM, and the end that follows it.
     pub(crate) fn stop(mut self) -> bool {
         self.process.terminate();
