@@ -1,88 +1,9 @@
 //! Where the letter of RFC 3261 decides: a caller and a runtime of bare sockets, who look at single lines.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::net::SocketAddr;
 
-use trunkline_sip::wire::{Framing, lex};
-
-use crate::harness::carrier::reply;
-use crate::harness::{Daemon, Deadline, House, Message};
-
-const PATIENCE: Duration = Duration::from_secs(20);
-const SDP: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n";
-
-/// One end of a call.
-struct End {
-    socket: UdpSocket,
-    own: SocketAddr,
-    daemon: SocketAddr,
-}
-
-impl End {
-    fn new(daemon: SocketAddr) -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let limit = Duration::from_millis(200);
-        socket.set_read_timeout(Some(limit)).expect("a limit");
-        let own = socket.local_addr().expect("an address");
-        Self {
-            socket,
-            own,
-            daemon,
-        }
-    }
-
-    fn send(&self, text: &str) {
-        self.socket
-            .send_to(text.as_bytes(), self.daemon)
-            .expect("it is sent");
-    }
-
-    /// The next message like this, whatever else comes before.
-    fn next(&self, what: &str, is_meant: impl Fn(&Message) -> bool) -> (Message, Vec<u8>) {
-        let mut octets = vec![0; 8192];
-        let meant = || {
-            let count = self.socket.recv(&mut octets).ok()?;
-            let message = Message::of(&String::from_utf8_lossy(&octets[..count]));
-            is_meant(&message).then(|| (message, octets[..count].to_vec()))
-        };
-        let found = Deadline::after(PATIENCE).poll(meant);
-        found.unwrap_or_else(|| panic!("no {what} came"))
-    }
-
-    fn request(&self, method: &str) -> (Message, Vec<u8>) {
-        self.next(method, |message| message.is_request(method))
-    }
-
-    fn answer(&self, cseq: &str) -> Message {
-        let is_meant = |message: &Message| {
-            let is_final = message.status().is_some_and(|status| status >= 200);
-            is_final && message.header("CSeq") == Some(cseq)
-        };
-        self.next(cseq, is_meant).0
-    }
-
-    /// Answers a request.
-    fn reply(&self, request: &[u8], status: &str) {
-        self.reply_with(request, status, "");
-    }
-
-    /// Answers an INVITE with an SDP.
-    fn reply_with_sdp(&self, invite: &[u8], status: &str, sdp: &str) {
-        let invite = lex(invite, Framing::Datagram).expect("a request");
-        let own = self.own;
-        let lines = format!("Contact: <sip:{own}>\r\nContent-Type: application/sdp\r\n");
-        let bare = reply(&invite, status, &lines);
-        let length = format!("Content-Length: {}\r\n\r\n{sdp}", sdp.len());
-        self.send(&bare.replace("Content-Length: 0\r\n\r\n", &length));
-    }
-
-    /// Answers a request, with more lines.
-    fn reply_with(&self, request: &[u8], status: &str, lines: &str) {
-        let lines = format!("Contact: <sip:{}>\r\n{lines}", self.own);
-        let request = lex(request, Framing::Datagram).expect("a request");
-        self.send(&reply(&request, status, &lines));
-    }
-}
+use crate::harness::end::{End, SDP};
+use crate::harness::{Daemon, House, Message};
 
 /// A caller by its address, and the runtime of the only agent.
 struct Call {

@@ -6,6 +6,7 @@
 mod addresses;
 mod bridge;
 mod bridged;
+mod challenges;
 mod datagrams;
 mod documented;
 mod echo;
@@ -16,6 +17,7 @@ mod event_schema;
 mod events;
 mod explained;
 mod failover;
+mod guessing;
 mod harness;
 mod health;
 mod held;

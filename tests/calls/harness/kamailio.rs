@@ -25,10 +25,20 @@ impl Kamailio {
     /// What comes from `daemon` has to prove who it is and goes to `phone`; other calls go to `daemon`, or with `X-Way: registered` to whoever is
     /// registered. Returns once it answers.
     pub(crate) fn start(daemon: SocketAddr, phone: SocketAddr) -> Self {
+        Self::challenging("1", daemon, phone)
+    }
+
+    /// The same with challenges as its stock configuration makes them: without `qop`.
+    pub(crate) fn stock(daemon: SocketAddr, phone: SocketAddr) -> Self {
+        Self::challenging("0", daemon, phone)
+    }
+
+    fn challenging(flags: &str, daemon: SocketAddr, phone: SocketAddr) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let config = folder.path().join("kamailio.cfg");
-        std::fs::write(&config, configuration(address, daemon, phone)).expect("it can be written");
+        std::fs::write(&config, configuration(address, daemon, phone, flags))
+            .expect("it can be written");
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let mut command = Command::new("kamailio");
         command
@@ -86,7 +96,7 @@ impl Drop for Kamailio {
     }
 }
 
-fn configuration(own: SocketAddr, daemon: SocketAddr, phone: SocketAddr) -> String {
+fn configuration(own: SocketAddr, daemon: SocketAddr, phone: SocketAddr, flags: &str) -> String {
     let modules = [
         "sl",
         "tm",
@@ -124,14 +134,14 @@ request_route {{
   }}
   t_check_trans();
   if (is_method("REGISTER")) {{
-    if ($au != "{USER}" || !pv_www_authenticate("kamailio.test", "{PASSWORD}", "0")) {{ www_challenge("kamailio.test", "1"); exit; }}
+    if ($au != "{USER}" || !pv_www_authenticate("kamailio.test", "{PASSWORD}", "0")) {{ www_challenge("kamailio.test", "{flags}"); exit; }}
     save("location");
     exit;
   }}
   if (!is_method("INVITE")) {{ sl_send_reply("405", "No"); exit; }}
   record_route();
   if ($sp == {port}) {{
-    if ($au != "{USER}" || !pv_proxy_authenticate("kamailio.test", "{PASSWORD}", "0")) {{ proxy_challenge("kamailio.test", "1"); exit; }}
+    if ($au != "{USER}" || !pv_proxy_authenticate("kamailio.test", "{PASSWORD}", "0")) {{ proxy_challenge("kamailio.test", "{flags}"); exit; }}
     consume_credentials();
     $du = "sip:{phone}";
   }} else if ($hdr(X-Way) == "registered") {{
