@@ -103,6 +103,13 @@ impl Call {
             // Another fork's: repeated until the first has won.
             return;
         }
+        if self.is_out_of_reach(message) {
+            hangup::refuse_late_answer(cx, flow, Some(client), message);
+            return match self.more_targets() {
+                true => self.attempt_failed(cx),
+                false => self.refuse(cx, Reason::MediaFamilies),
+            };
+        }
         let Some(fork) = self.fork_for(cx, message) else {
             hangup::refuse_late_answer(cx, flow, Some(client), message);
             return self.refuse(cx, Reason::RuntimeRefused);

@@ -53,7 +53,9 @@ pub enum Effect {
     OpenEcho {
         /// Whose.
         call: CallKey,
-        /// The address that the caller's packets came to, so that media is offered on the same interface.
+        /// The listener that the call came by or leaves by; `None`: not known yet.
+        listener: Option<u16>,
+        /// The address of ours that the peer's packets come to, so that media is offered on the same interface.
         near: IpAddr,
     },
     /// Where and how the caller wants its audio.

@@ -85,6 +85,10 @@ impl Call {
             hangup::refuse_late_answer(cx, flow, Some(client), message);
             return self.refuse(cx, Reason::RuntimeRefused);
         };
+        if self.is_out_of_reach(message) {
+            hangup::refuse_late_answer(cx, flow, Some(client), message);
+            return self.refuse(cx, Reason::MediaFamilies);
+        }
         if let Some(setup) = self.setup.take() {
             cx.release_setup(&setup);
         }

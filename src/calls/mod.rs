@@ -19,6 +19,7 @@ mod dialled;
 mod dialogs;
 mod echo;
 mod effect;
+mod families;
 mod generation;
 pub mod handoff;
 mod hangup;

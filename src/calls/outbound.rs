@@ -154,9 +154,15 @@ impl Calls {
             call: cx.mint_id(slot),
             session: cx.mint_id(slot),
         };
-        let near = match callee.places.front() {
-            Some(super::target::Place::Known(target)) => target.address.ip(),
-            Some(super::target::Place::Name(_)) | None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        let flow = match callee.places.front() {
+            Some(super::target::Place::Known(target)) => cx.flow_to(target),
+            Some(super::target::Place::Name(_)) | None => None,
+        };
+        let near = match flow {
+            // A peer on this machine reaches us where it is itself.
+            Some(flow) if flow.peer.ip().is_loopback() => flow.peer.ip(),
+            Some(flow) => flow.local.ip(),
+            None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
         let parties = [
             callee.to.clone(),
@@ -191,9 +197,11 @@ impl Calls {
             org: order.org,
             number: order.number,
         });
-        cx.core
-            .effects
-            .push_back(Effect::OpenEcho { call: key, near });
+        cx.core.effects.push_back(Effect::OpenEcho {
+            call: key,
+            listener: flow.map(|flow| flow.listener),
+            near,
+        });
         let runtime = org
             .runtimes
             .get(&order.agent)

@@ -46,6 +46,8 @@ pub enum Reason {
     RuntimeRefused,
     /// The runtime's or the caller's media can't match.
     NoCommonMedia,
+    /// One side's media is on IPv4, the other's on IPv6, and nothing relays it.
+    MediaFamilies,
     /// No RTP port was free.
     NoMediaPort,
     /// The runtime said that it is busy or declines.
@@ -111,7 +113,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 50] = [
+    const ALL: [Self; 51] = [
         Self::NoAgent,
         Self::AgentBusy,
         Self::TrunkBusy,
@@ -131,6 +133,7 @@ impl Reason {
         Self::RuntimeUnreachable,
         Self::RuntimeRefused,
         Self::NoCommonMedia,
+        Self::MediaFamilies,
         Self::NoMediaPort,
         Self::Declined,
         Self::SetupTimeout,
@@ -191,6 +194,7 @@ impl Reason {
             Self::RuntimeUnreachable => "runtime_unreachable",
             Self::RuntimeRefused => "runtime_refused",
             Self::NoCommonMedia => "no_common_media",
+            Self::MediaFamilies => "media_families_differ",
             Self::NoMediaPort => "no_media_port",
             Self::Declined => "declined",
             Self::SetupTimeout => "setup_timeout",
@@ -253,6 +257,9 @@ impl Reason {
             Self::RuntimeUnreachable => "The agent's runtime cannot be reached",
             Self::RuntimeRefused => "The agent's runtime refused the call",
             Self::NoCommonMedia => "The two sides have no media in common",
+            Self::MediaFamilies => {
+                "One side has its media on IPv4 and the other on IPv6, and media is not relayed"
+            }
             Self::NoMediaPort => "No media port is free",
             Self::Declined => "The agent's runtime declined the call",
             Self::SetupTimeout => "The call was not answered in time",
@@ -299,7 +306,7 @@ impl Reason {
             Self::LoopDetected | Self::SetupsRepeat => 482,
             Self::BadRequest => 400,
             Self::SessionTooBrief => 422,
-            Self::NoCommonMedia | Self::JoinRefused => 488,
+            Self::NoCommonMedia | Self::MediaFamilies | Self::JoinRefused => 488,
             Self::CalleeBusy => 486,
             Self::CalleeDeclined => 603,
             Self::NumberUnreachable => 404,
@@ -352,6 +359,7 @@ impl Reason {
             | Self::RuntimeUnreachable
             | Self::RuntimeRefused
             | Self::NoCommonMedia
+            | Self::MediaFamilies
             | Self::NoMediaPort
             | Self::NoAck
             | Self::SessionExpired

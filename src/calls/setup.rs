@@ -351,6 +351,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             Runtime::Echo => {
                 cx.core.effects.push_back(Effect::OpenEcho {
                     call: self.key,
+                    listener: Some(self.flow.listener),
                     near: self.flow.local.ip(),
                 });
                 Speaker::Echo(Echo::default())

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Failure;
 use super::output::{Output, Shown};
 use super::outset;
-use crate::config::Config;
+use crate::config::{Config, MediaHost, Sip};
 
 /// Reads and judges the configuration.
 #[derive(Debug, clap::Subcommand)]
@@ -68,6 +68,25 @@ impl Command {
     }
 }
 
+/// What SDP says, each address and name once; names are looked up at the start.
+fn media_hosts(config: &Config) -> String {
+    let sip = &config.sip;
+    let hosts = sip.listeners.iter().map(|listener| {
+        match config.media.host_for(sip, listener) {
+            MediaHost::Address(ip) => ip.to_string(),
+            MediaHost::Name { host, .. } => host.to_owned(),
+            MediaHost::Own => match listener.address.ip() {
+                ip if ip.is_unspecified() => Sip::own_address(ip.is_ipv6()).to_string(),
+                ip => ip.to_string(),
+            },
+        }
+    });
+    let mut hosts: Vec<String> = hosts.collect();
+    hosts.sort();
+    hosts.dedup();
+    hosts.join(", ")
+}
+
 impl Summary {
     fn of(config: &Config) -> Self {
         let listener = |listener: &crate::config::Listener| {
@@ -86,7 +105,7 @@ impl Summary {
             sip_endpoint: config.sip.endpoint(),
             media: format!(
                 "{} ports {}-{}",
-                config.media.ip,
+                media_hosts(config),
                 ports.start(),
                 ports.end()
             ),

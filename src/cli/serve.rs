@@ -14,7 +14,7 @@ use crate::api::{self, Api, Server};
 use crate::calls::live::LiveCalls;
 use crate::config::Config;
 use crate::directory::Directory;
-use crate::engine::{Deps, Engine, Recording};
+use crate::engine::{Deps, Engine, MediaAddresses, Recording};
 use crate::listener::tls::Security;
 use crate::memory;
 use crate::store::Store;
@@ -110,6 +110,9 @@ async fn serve(
     let receivers = outset::receivers(config)?;
     outset::traces(config)?;
     let sockets = Sockets::bind(config)?;
+    let media_addresses = MediaAddresses::find(config).await;
+    let media_addresses =
+        Arc::new(media_addresses.map_err(|fault| Failure::Outset(fault.to_string()))?);
     let reachable = Reachable::new(config, &sockets).map_err(broken)?;
     let store = outset::open_store(config).await?;
     let config = &outset::with_kept_realm(config, &store).await?;
@@ -123,6 +126,7 @@ async fn serve(
     let config = Arc::new(config.clone());
     let deps = Deps {
         config: Arc::clone(&config),
+        media_addresses: Arc::clone(&media_addresses),
         http: sockets.http.local_addr().map_err(broken)?,
         store: store.clone(),
         directory: Arc::clone(&directory),
@@ -155,8 +159,10 @@ async fn serve(
     let courier = Courier::new(store.clone(), sending, recording.run.node, now).start();
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     metrics::ready(true);
-    for (listener, told) in config.sip.listeners.iter().zip(&reachable.sip) {
-        tracing::info!(transport = %listener.transport, address = %listener.address, advertised = told, "SIP listener");
+    for (at, (listener, told)) in config.sip.listeners.iter().zip(&reachable.sip).enumerate() {
+        let media = media_addresses.advertised(at);
+        let media = media.map(tracing::field::display);
+        tracing::info!(transport = %listener.transport, address = %listener.address, advertised = told, media, "SIP listener");
     }
     tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
     let outcome = match ready(&store, &directory, &reachable).await {

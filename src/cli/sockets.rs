@@ -28,8 +28,10 @@ impl Sockets {
             bind(listener, config.sip.shards).map_err(|error| taken(&key, listener.address, &error))
         };
         // Ports are taken call by call.
-        let media = SocketAddr::new(config.media.bind, 0);
-        udp::bind(media, false).map_err(|error| taken("media.bind", media, &error))?;
+        if let Some(ip) = config.media.bind {
+            let media = SocketAddr::new(ip, 0);
+            udp::bind(media, false).map_err(|error| taken("media.bind", media, &error))?;
+        }
         Ok(Self {
             http,
             sip: config

@@ -1,42 +1,81 @@
-//! `[media]`: our own RTP, which the built-in echo agent speaks.
+//! `[media]`: our own RTP, which the built-in echo agent speaks, and what SDP says of it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use super::section::Section;
+use super::{Listener, Sip};
 
 /// Where RTP is received.
 #[derive(Clone, Debug)]
 pub struct Media {
     /// The UDP ports of RTP.
     pub rtp_ports: RangeInclusive<u16>,
-    /// The address that is written into SDP.
-    pub ip: IpAddr,
-    /// The address that sockets are bound to; by default all of `ip`'s family, since `ip` may be a NAT's.
-    pub bind: IpAddr,
+    /// The address in SDP for calls of its family, unless their listener advertises one of its own.
+    pub ip: Option<IpAddr>,
+    /// The address that sockets of its family are bound to; absent: the one that SDP says, where this machine has it.
+    pub bind: Option<IpAddr>,
+}
+
+/// What SDP says to those who call by one listener.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum MediaHost<'c> {
+    /// This address.
+    Address(IpAddr),
+    /// The address of this name, which stands at `key`.
+    Name {
+        /// The name.
+        host: &'c str,
+        /// Where it is configured.
+        key: &'static str,
+    },
+    /// The address that the call came to.
+    Own,
 }
 
 impl Media {
-    /// `default_ip` is the address that callers know us by.
-    pub(super) fn read(section: &mut Section<'_>, default_ip: IpAddr) -> Self {
-        let ip: IpAddr = section.parsed("ip").unwrap_or(default_ip);
-        if ip.is_unspecified() {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        let ip: Option<IpAddr> = section.parsed("ip");
+        if ip.is_some_and(|ip| ip.is_unspecified()) {
             section.refuse_key("ip", "must be an address that callers can send to; use media.bind for the address to listen on");
         }
-        let all: IpAddr = if ip.is_ipv4() {
-            Ipv4Addr::UNSPECIFIED.into()
-        } else {
-            Ipv6Addr::UNSPECIFIED.into()
-        };
         let ports = section
             .parsed("rtp_ports")
             .unwrap_or(Ports(10_000..=19_999));
         Self {
             rtp_ports: ports.0,
             ip,
-            bind: section.parsed("bind").unwrap_or(all),
+            bind: section.parsed("bind"),
         }
+    }
+
+    /// What SDP says to those who call by `listener`: an address that it advertises, else `media.ip`, else what its name or
+    /// `sip.public_host` stands for. What is of the other family doesn't count.
+    pub fn host_for<'c>(&self, sip: &'c Sip, listener: &'c Listener) -> MediaHost<'c> {
+        let is_usable = |ip: &IpAddr| ip.is_ipv6() == listener.address.is_ipv6();
+        let told = [
+            (listener.advertise.as_ref(), "advertise"),
+            (sip.public_host.as_ref(), "sip.public_host"),
+        ];
+        let [own, public] = told.map(|(host, key)| host.map(|host| (host, key)));
+
+        let addressed = |told: Option<(&super::HostPort, _)>| told.and_then(|(host, _)| host.ip());
+        let own_address = addressed(own).filter(is_usable);
+        if let Some(ip) = own_address.or(self.ip.filter(is_usable)) {
+            return MediaHost::Address(ip);
+        }
+        let name = |told: Option<(&'c super::HostPort, &'static str)>| {
+            let (host, key) = told.filter(|(host, _)| host.ip().is_none())?;
+            Some(MediaHost::Name {
+                host: host.host(),
+                key,
+            })
+        };
+        name(own)
+            .or_else(|| addressed(public).filter(is_usable).map(MediaHost::Address))
+            .or_else(|| name(public))
+            .unwrap_or(MediaHost::Own)
     }
 }
 

@@ -32,7 +32,7 @@ pub use http::{Http, Patience};
 pub use integrations::{Booking, Integrations};
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
-pub use media::Media;
+pub use media::{Media, MediaHost};
 pub use phone::{DefaultRuntime, Phone, Voice};
 pub use secret::Secret;
 pub use secrets::Secrets;
@@ -140,7 +140,7 @@ impl Config {
             database: Database::read(database, &data_dir),
             secrets: Secrets::read(secrets),
             http: Http::read(http),
-            media: Media::read(media, sip.media_address()),
+            media: Media::read(media),
             phone: Phone::read(phone),
             widget: Widget::read(widget),
             events: Events::read(events),

@@ -239,19 +239,6 @@ impl Sip {
             host.map_or("trunkline".into(), |host| host.host().into())
         })
     }
-
-    /// The address that callers know us by, for media: `sip.public_host` where it is an address, else the first
-    /// listener's, else the first non-loopback one.
-    pub(super) fn media_address(&self) -> IpAddr {
-        let advertised = self.public_host.as_ref().and_then(HostPort::ip);
-        advertised.unwrap_or_else(|| {
-            concrete(
-                self.listeners
-                    .first()
-                    .map_or(Ipv4Addr::UNSPECIFIED.into(), |first| first.address.ip()),
-            )
-        })
-    }
 }
 
 fn concrete(ip: IpAddr) -> IpAddr {

@@ -11,6 +11,7 @@ mod inbox;
 mod lanes;
 pub(crate) mod local;
 mod log_ins;
+mod media_addresses;
 mod observe;
 mod outside;
 mod pace;
@@ -74,6 +75,7 @@ use observe::Observer;
 use outside::Outside;
 use pace::Pace;
 use peers::Watched;
+pub(crate) use media_addresses::{MediaAddresses, NoMediaAddress};
 pub(crate) use resolve::Resolver;
 use settings::{
     bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config, sent_by,
@@ -95,6 +97,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub struct Deps {
     /// The configuration.
     pub config: Arc<Config>,
+    /// Where RTP is received.
+    pub(crate) media_addresses: Arc<MediaAddresses>,
     /// Where the API is bound.
     pub http: std::net::SocketAddr,
     /// Contacts, failed log-ins, the installation's keys.
@@ -140,7 +144,7 @@ impl Engine {
         let limits = Limits::with_setups(config.limits.max_calls, config.limits.setups_per_caller);
         let caps = Caps::new(bounds(config));
         caps.seed(deps.begun.iter().copied());
-        let media = start_media(config, &switch)?;
+        let media = start_media(config, &deps.media_addresses, &switch)?;
         let (streams, connections) = start_streams(&deps, &switch, bound.streams)?;
         let told = Told::start(deps.store.clone(), &deps.runtime);
         let traces = Traces::new(shards, disk(config), collector(config), clock::now)?;
@@ -164,8 +168,7 @@ impl Engine {
             ),
             told: told.clone(),
             runtime: deps.runtime.clone(),
-            media_ip: config.media.ip,
-            media_bind: config.media.bind,
+            media_addresses: Arc::clone(&deps.media_addresses),
             facts: Vec::new(),
             promised: Vec::new(),
             ended: Vec::new(),
@@ -401,10 +404,14 @@ impl Shared {
     }
 }
 
-fn start_media(config: &Config, switch: &Switch) -> io::Result<EchoMedia> {
+fn start_media(
+    config: &Config,
+    addresses: &MediaAddresses,
+    switch: &Switch,
+) -> io::Result<EchoMedia> {
     let settings = media::Settings {
         ports: config.media.rtp_ports.clone(),
-        ips: vec![config.media.bind],
+        ips: addresses.to_try(),
         own: local::addresses(),
         silence: SILENCE,
         workers: 1,

@@ -1,7 +1,7 @@
 //! Carries out what the calls of a shard wish of the world; nothing here waits.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::contacts::Contacts;
 use super::inbox::{Inbox, Input};
 use super::log_ins::Failed;
+use super::media_addresses::{MediaAddress, MediaAddresses};
 use super::observe::Observer;
 use super::registrations;
 use super::resolve::Resolver;
@@ -45,10 +46,8 @@ pub(crate) struct Outside {
     /// Connections for what is too large for a datagram.
     pub(crate) streams: StreamOpener,
     pub(crate) media: EchoMedia,
-    /// Where callers are told to send their audio.
-    pub(crate) media_ip: IpAddr,
-    /// The address that RTP sockets are bound to.
-    pub(crate) media_bind: IpAddr,
+    /// Where callers are told to send their audio, and where it is received.
+    pub(crate) media_addresses: Arc<MediaAddresses>,
     pub(crate) auth_failures: mpsc::Sender<Failed>,
     pub(crate) told: Told,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -81,8 +80,7 @@ impl Outside {
             resolver: self.resolver.clone(),
             streams: self.streams.clone(),
             media: self.media.clone(),
-            media_ip: self.media_ip,
-            media_bind: self.media_bind,
+            media_addresses: Arc::clone(&self.media_addresses),
             auth_failures: self.auth_failures.clone(),
             told: self.told.clone(),
             runtime: self.runtime.clone(),
@@ -174,17 +172,17 @@ impl Outside {
                     inbox.send(Input::Hop(wanted, targets)).await;
                 });
             }
-            Effect::OpenEcho { call, near } => {
-                // A caller on this machine is met on this machine; all others where the operator says.
-                let ip = if near.is_loopback() {
-                    near
-                } else {
-                    self.media_ip
-                };
+            Effect::OpenEcho {
+                call,
+                listener,
+                near,
+            } => {
+                let MediaAddress { bind, advertised } =
+                    self.media_addresses.at(listener.map(usize::from), near);
                 let local = self
                     .media
-                    .open(self.media_key(call), self.media_bind)
-                    .map(|bound| SocketAddr::new(ip, bound.port()));
+                    .open(self.media_key(call), bind)
+                    .map(|bound| SocketAddr::new(advertised, bound.port()));
                 calls.handle_echo_open(endpoint, call, local, now);
             }
             Effect::UpdateEcho { call, media } => {

@@ -255,7 +255,7 @@ impl Rehearsal {
                 self.calls
                     .handle_contact(&mut self.endpoint, call, contact, now);
             }
-            Effect::OpenEcho { call, near } => {
+            Effect::OpenEcho { call, near, .. } => {
                 let local = SocketAddr::new(near, MEDIA_PORT);
                 self.calls
                     .handle_echo_open(&mut self.endpoint, call, Some(local), now);

@@ -76,6 +76,12 @@ fn sentences(
         (None, Some(_)) => said.push("No agent was looked for.".to_owned()),
         (None, None) => {}
     }
+    let private = asked.and_then(|asked| asked.manner.private_media.as_deref());
+    said.extend(private.map(|ip| {
+        format!(
+            "The caller's media address is {ip}, a private one, while its packets come from outside: a runtime elsewhere hears the caller and can't answer it there."
+        )
+    }));
     let reason = reason.map(|code| match Reason::from_code(code) {
         Some(reason) => format!("{} ({code}).", reason.sentence()),
         None => format!("The call ended: {code}."),

@@ -24,6 +24,7 @@ mod held;
 mod letter;
 mod loops;
 mod media;
+mod media_families;
 mod names;
 mod outbound;
 mod proxied;

@@ -136,6 +136,10 @@ fn an_address_for_media_that_is_not_ours_and_a_file_where_traces_belong() {
             ["this machine has no such address", "set media.bind to"],
         ),
         (
+            "sip.public_host=nowhere.invalid",
+            ["nowhere.invalid, which has no address", "set media.ip to"],
+        ),
+        (
             "traces.directory=notes.txt/traces",
             ["notes.txt is no directory", "set traces.directory to"],
         ),

@@ -28,6 +28,7 @@ use crate::calls::context::Cx;
 use crate::calls::credentials::LegCredentials;
 use crate::calls::dial::{Answered, Dial, Errand};
 use crate::calls::effect::Effect;
+use crate::calls::families;
 use crate::calls::hangup::{Farewell, bye_alone};
 use crate::calls::joining::Joining;
 use crate::calls::limits::{Claim, Full, Permit};
@@ -470,7 +471,9 @@ impl Call {
         let (Some(fork), Some(first)) = (fork, leg.dialogs.first_mut()) else {
             return;
         };
-        if sdp.is_empty() {
+        let offered = self.transfer.as_deref().map(|transfer| &*transfer.offered);
+        let is_apart = offered.is_some_and(|offered| families::differ(offered, &sdp));
+        if sdp.is_empty() || is_apart {
             let target = cx.next_flow(&first.dialog, leg.flow);
             bye_alone(cx, &mut first.dialog, target);
             return self.settle(cx, State::Failed, Some(Reason::NoCommonMedia.status()));

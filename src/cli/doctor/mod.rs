@@ -1,19 +1,23 @@
 //! `trunkline doctor`: looks at a deployment from outside and inside, and says what to mend. Changes nothing.
 //!
-//! Each check is a file: `listen` the daemon and its ports, `names` what is advertised, `certificates` TLS, `reach` runtimes and
+//! Each check is a file: `listen` the daemon and its ports, `names` and `media` what is advertised, `certificates` TLS, `reach` runtimes and
 //! carriers, `orgs` the database, the tenants in it and how their phone systems speak.
 
 mod certificates;
 mod listen;
+mod media;
 mod names;
 mod orgs;
 mod ping;
 mod reach;
 
+use std::net::IpAddr;
+
 use serde::Serialize;
 
 use super::output::{Output, json, print};
 use super::{Failure, now, outset};
+use crate::calls::is_private;
 use crate::config::Config;
 use crate::engine::Resolver;
 use crate::explain::finding::{Finding, Level};
@@ -47,6 +51,16 @@ struct Patient<'c> {
     resolver: Resolver,
     /// Calls of late, of all orgs, newest first.
     calls: Vec<Recorded>,
+}
+
+impl Patient<'_> {
+    /// A public address that a call came from.
+    fn source_outside(&self) -> Option<IpAddr> {
+        let asked = self.calls.iter().filter_map(|call| call.asked.as_ref());
+        asked
+            .map(|asked| asked.source.ip())
+            .find(|source| !is_private(*source))
+    }
 }
 
 impl Command {
@@ -104,6 +118,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
         Err(finding) => findings.push(finding),
     }
     findings.extend(names::examine(&patient).await);
+    findings.extend(media::examine(&patient).await);
     findings.extend(certificates::examine(config, now()));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     findings

@@ -48,13 +48,7 @@ fn transports(config: &Config) -> BTreeSet<&'static str> {
 
 fn address(patient: &Patient<'_>, ip: IpAddr, endpoint: &str) -> Finding {
     const CHECK: &str = "advertised";
-    let from_outside = patient
-        .calls
-        .iter()
-        .filter_map(|call| call.asked.as_ref())
-        .map(|asked| asked.source.ip())
-        .find(|source| !is_private(*source));
-    match from_outside {
+    match patient.source_outside() {
         Some(source) if is_private(ip) => Finding::problem(
             CHECK,
             format!(

@@ -1,0 +1,104 @@
+//! The IP families of media: SDP crosses a bridge as it is, so one end with IPv4 media and one with IPv6 hear nothing of each other. Media isn't
+//! relayed here; such a call is refused instead of answered.
+
+use std::net::IpAddr;
+
+use trunkline_sip::wire::Message;
+
+use super::call::Call;
+use super::has_sdp;
+
+/// An IP version.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
+    /// The family of all `c=` lines (RFC 8866 §5.7); `None` if they differ, or if the peer can do with either: by ICE (RFC 8839), or by a
+    /// connection that is on hold or a name.
+    fn of_sdp(sdp: &[u8]) -> Option<Self> {
+        let mut found = None;
+        for line in sdp.split(|octet| *octet == b'\n') {
+            if [&b"a=candidate"[..], b"a=altc", b"a=group:ANAT"]
+                .iter()
+                .any(|either| line.starts_with(either))
+            {
+                return None;
+            }
+            let Some(connection) = line.strip_prefix(b"c=") else {
+                continue;
+            };
+            let text = std::str::from_utf8(connection).ok()?;
+            let address = text.split_ascii_whitespace().nth(2)?;
+            let address: IpAddr = address.split('/').next()?.parse().ok()?;
+            let family = Some(Self::of(address)).filter(|_| !address.is_unspecified())?;
+            if found.is_some_and(|before| before != family) {
+                return None;
+            }
+            found = Some(family);
+        }
+        found
+    }
+}
+
+/// Whether two descriptions are of media that can't meet.
+pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
+    let families = (Family::of_sdp(one), Family::of_sdp(two));
+    matches!(families, (Some(one), Some(two)) if one != two)
+}
+
+impl Call {
+    /// Whether the runtime's answer to the INVITE can't be heard by the caller. One without an offer is taken to have media where its
+    /// signalling is.
+    pub(super) fn is_out_of_reach(&self, answer: &Message<'_>) -> bool {
+        let Some(setup) = self.setup.as_deref().filter(|_| has_sdp(answer)) else {
+            return false;
+        };
+        match setup.caller_offered {
+            true => differ(setup.invite().body(), answer.body()),
+            false => {
+                let signalling = Family::of(self.caller.flow.peer.ip());
+                Family::of_sdp(answer.body()).is_some_and(|media| media != signalling)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_of_two_families_never_meets() {
+        let v4 = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 4000 RTP/AVP 0\r\n";
+        let v6 = "v=0\r\nc=IN IP6 2001:db8::1\r\nm=audio 4000 RTP/AVP 0\r\n";
+        let by_media = "v=0\r\nm=audio 4000 RTP/AVP 0\r\nc=IN IP6 2001:db8::1\r\n";
+        let held = "v=0\r\nc=IN IP4 0.0.0.0\r\nm=audio 4000 RTP/AVP 0\r\n";
+        let named = "v=0\r\nc=IN IP4 media.example.com\r\nm=audio 4000 RTP/AVP 0\r\n";
+        let ice = format!("{v4}a=candidate:1 1 UDP 1 2001:db8::1 4000 typ host\r\n");
+        let mixed = format!("{v4}c=IN IP6 2001:db8::1\r\n");
+        for (case, one, two, differs) in [
+            ("IPv4 and IPv6", v4, v6, true),
+            ("at the media line", v4, by_media, true),
+            ("IPv4", v4, v4, false),
+            ("IPv6", v6, by_media, false),
+            ("on hold", held, v6, false),
+            ("a name", named, v6, false),
+            ("ICE", &ice, v6, false),
+            ("one of each", &mixed, v6, false),
+            ("nothing", "", v6, false),
+        ] {
+            assert_eq!(differ(one.as_bytes(), two.as_bytes()), differs, "{case}");
+            assert_eq!(differ(two.as_bytes(), one.as_bytes()), differs, "{case}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What peers are told by listener: where signalling goes, and where audio does.
+
+use super::Patient;
+use crate::calls::is_private;
+use crate::engine::MediaAddresses;
+use crate::explain::finding::Finding;
+
+const CHECK: &str = "media_address";
+
+pub(super) async fn examine(patient: &Patient<'_>) -> Vec<Finding> {
+    let config = patient.config;
+    let addresses = match MediaAddresses::find(config).await {
+        Ok(addresses) => addresses,
+        Err(fault) => {
+            return vec![Finding::problem(
+                CHECK,
+                format!("The daemon doesn't start: {fault}."),
+                "Set it, and start the daemon.",
+            )];
+        }
+    };
+    let outside = patient.source_outside();
+    let mut findings = Vec::new();
+    for (at, listener) in config.sip.listeners.iter().enumerate() {
+        let Some(media) = addresses.advertised(at) else {
+            continue;
+        };
+        let signalling = config.sip.sent_by(listener, listener.address);
+        let told = format!(
+            "Who calls by {} {} is told {signalling} for signalling and {media} for audio",
+            listener.transport, listener.address
+        );
+        // A listener with an address of its own serves a network of its own.
+        let is_for_all = listener.advertise.is_none();
+        findings.push(match outside {
+            Some(source) if is_private(media) && is_for_all && !listener.address.ip().is_loopback() => Finding::problem(
+                CHECK,
+                format!("{told}, a private address, and calls come from {source} outside."),
+                "Set sip.public_host to the address that they reach, or media.ip if audio has another.",
+            ),
+            Some(_) | None if media.is_loopback() => {
+                Finding::note(CHECK, format!("{told}, which only this machine reaches."))
+            }
+            Some(_) | None => Finding::ok(CHECK, format!("{told}.")),
+        });
+    }
+    findings
+}

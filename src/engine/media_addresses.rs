@@ -1,0 +1,263 @@
+//! The addresses of RTP, by the listener that a call came by: what SDP says, and what the socket is bound to, so that RTP leaves by the
+//! address that SDP says. One family each: a caller on IPv6 is told an IPv6 address.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use tokio::time::timeout;
+use trunkline_sip::flow::Transport;
+
+use super::resolve::Resolver;
+use crate::address::NamedBy;
+use crate::calls::target::Unresolved;
+use crate::config::{Config, MediaHost, Sip};
+
+/// How long the system may look for a name.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Where the RTP of a call is received.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MediaAddress {
+    /// The address that the socket is bound to.
+    pub(crate) bind: IpAddr,
+    /// The address in SDP.
+    pub(crate) advertised: IpAddr,
+}
+
+/// A name in the configuration that SDP would need the address of.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "{key} is {host}, which has no address that SDP could say: set media.ip to the address that callers send their audio to, or {key} to a name that has one"
+)]
+pub(crate) struct NoMediaAddress {
+    key: &'static str,
+    host: Box<str>,
+}
+
+/// The addresses of all listeners.
+#[derive(Clone, Debug)]
+pub(crate) struct MediaAddresses {
+    listeners: Vec<ListenerMedia>,
+    bind: Option<IpAddr>,
+    /// Addresses of this machine.
+    own: Vec<IpAddr>,
+}
+
+/// What one listener's callers are told.
+#[derive(Copy, Clone, Debug)]
+struct ListenerMedia {
+    bound: IpAddr,
+    /// `None`: the address that the call came to.
+    advertised: Option<IpAddr>,
+}
+
+impl MediaAddresses {
+    /// Reads the configuration, and looks up the names in it.
+    ///
+    /// # Errors
+    /// A name that has no address at all.
+    pub(crate) async fn find(config: &Config) -> Result<Self, NoMediaAddress> {
+        let resolver = Resolver::new(&config.sip.nameservers);
+        let mut found: HashMap<&str, Vec<IpAddr>> = HashMap::new();
+        let mut listeners = Vec::with_capacity(config.sip.listeners.len());
+        for listener in &config.sip.listeners {
+            let advertised = match config.media.host_for(&config.sip, listener) {
+                MediaHost::Address(ip) => Some(ip),
+                MediaHost::Own => None,
+                MediaHost::Name { host, key } => {
+                    if !found.contains_key(host) {
+                        found.insert(host, addresses(&resolver, host).await);
+                    }
+                    let all = found.get(host).map_or(&[][..], Vec::as_slice);
+                    if all.is_empty() {
+                        let host = host.into();
+                        return Err(NoMediaAddress { key, host });
+                    }
+                    let is_v6 = listener.address.is_ipv6();
+                    all.iter().copied().find(|ip| ip.is_ipv6() == is_v6)
+                }
+            };
+            listeners.push(ListenerMedia {
+                bound: listener.address.ip(),
+                advertised,
+            });
+        }
+        Ok(Self {
+            listeners,
+            bind: config.media.bind,
+            own: super::local::addresses(),
+        })
+    }
+
+    /// What SDP says to those who call by a listener, where nothing more is known of a call.
+    pub(crate) fn advertised(&self, listener: usize) -> Option<IpAddr> {
+        let held = self.listeners.get(listener)?;
+        Some(self.at(Some(listener), held.bound).advertised)
+    }
+
+    /// The addresses that sockets may be bound to, of which one port each is tried at the start.
+    pub(crate) fn to_try(&self) -> Vec<IpAddr> {
+        if let Some(bind) = self.bind {
+            return vec![bind];
+        }
+        let mut all: Vec<IpAddr> = self.listeners.iter().map(|held| held.bound).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// The addresses for a call by `listener` whose packets come to `local`. `None`: it isn't known yet by which it leaves.
+    pub(crate) fn at(&self, listener: Option<usize>, local: IpAddr) -> MediaAddress {
+        let first_of_v4 = || self.listeners.iter().find(|held| held.bound.is_ipv4());
+        let held = match listener {
+            Some(at) => self.listeners.get(at),
+            None => first_of_v4().or(self.listeners.first()),
+        };
+        let bound = held.map_or(Ipv4Addr::UNSPECIFIED.into(), |held| held.bound);
+        let local = match local.to_canonical() {
+            // Packets that came to no address of ours, as it seems, say nothing.
+            ip if ip.is_ipv6() == bound.is_ipv6() && !ip.is_unspecified() => ip,
+            _ => bound,
+        };
+        // A caller on this machine is met on this machine; all others where the operator says.
+        let advertised = match held.and_then(|held| held.advertised) {
+            Some(advertised) if !local.is_loopback() => advertised,
+            Some(_) | None if !local.is_unspecified() => local,
+            Some(advertised) => advertised,
+            None => Sip::own_address(bound.is_ipv6()),
+        };
+        MediaAddress {
+            bind: self.bind_for(advertised, local),
+            advertised,
+        }
+    }
+
+    fn bind_for(&self, advertised: IpAddr, local: IpAddr) -> IpAddr {
+        let all: IpAddr = match advertised {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let fits = |ip: &IpAddr| ip.is_ipv6() == all.is_ipv6();
+        if let Some(bind) = self.bind.filter(fits) {
+            return bind;
+        }
+        let is_here = |ip: &IpAddr| fits(ip) && (ip.is_loopback() || self.own.contains(ip));
+        [advertised, local]
+            .into_iter()
+            .find(is_here)
+            .filter(|ip| !is_link_local(*ip))
+            .unwrap_or(all)
+    }
+}
+
+/// An address that means nothing without its interface.
+const fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// The addresses of a name, of both families.
+async fn addresses(resolver: &Resolver, host: &str) -> Vec<IpAddr> {
+    let wanted = Unresolved {
+        uri: format!("sip:{host}").into(),
+        host: host.into(),
+        // With a port, SRV records aren't looked at.
+        port: Some(5060),
+        transport: Some(Transport::Udp),
+        named: NamedBy::Operator,
+    };
+    let found = resolver.resolve(&wanted).await;
+    if !found.is_empty() {
+        return found.iter().map(|target| target.address.ip()).collect();
+    }
+    // The system knows names that no name server does (`/etc/hosts`).
+    let asked = timeout(PATIENCE, tokio::net::lookup_host((host, 0))).await;
+    let found = asked.ok().and_then(Result::ok);
+    found.into_iter().flatten().map(|address| address.ip()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn addresses(bind: Option<&str>) -> MediaAddresses {
+        let listener = |bound, advertised: Option<&str>| ListenerMedia {
+            bound: ip(bound),
+            advertised: advertised.map(ip),
+        };
+        MediaAddresses {
+            listeners: vec![
+                listener("0.0.0.0", Some("203.0.113.9")),
+                listener("10.0.0.5", None),
+                listener("::", None),
+                listener("0.0.0.0", Some("10.0.0.5")),
+            ],
+            bind: bind.map(ip),
+            own: vec![ip("10.0.0.5"), ip("2001:db8::5"), ip("fe80::5")],
+        }
+    }
+
+    #[test]
+    fn rtp_leaves_by_the_address_that_sdp_says() {
+        for (case, listener, local, advertised, bind) in [
+            (
+                "a public address that a NAT holds",
+                Some(0),
+                "10.0.0.5",
+                "203.0.113.9",
+                "10.0.0.5",
+            ),
+            (
+                "this machine",
+                Some(0),
+                "127.0.0.1",
+                "127.0.0.1",
+                "127.0.0.1",
+            ),
+            ("a bound address", Some(1), "10.0.0.5", "10.0.0.5", "10.0.0.5"),
+            (
+                "IPv6",
+                Some(2),
+                "2001:db8::5",
+                "2001:db8::5",
+                "2001:db8::5",
+            ),
+            ("a link alone", Some(2), "fe80::5", "fe80::5", "::"),
+            (
+                "one of our own",
+                Some(3),
+                "10.0.0.7",
+                "10.0.0.5",
+                "10.0.0.5",
+            ),
+            ("not known yet", None, "0.0.0.0", "203.0.113.9", "0.0.0.0"),
+            (
+                "IPv4 on an IPv6 socket",
+                Some(0),
+                "::ffff:10.0.0.5",
+                "203.0.113.9",
+                "10.0.0.5",
+            ),
+        ] {
+            let expected = MediaAddress {
+                bind: ip(bind),
+                advertised: ip(advertised),
+            };
+            assert_eq!(addresses(None).at(listener, ip(local)), expected, "{case}");
+        }
+        let told = addresses(Some("10.0.0.6"));
+        assert_eq!(told.at(Some(0), ip("10.0.0.5")).bind, ip("10.0.0.6"));
+        assert_eq!(
+            told.at(Some(2), ip("2001:db8::5")).bind,
+            ip("2001:db8::5"),
+            "another family"
+        );
+    }
+}

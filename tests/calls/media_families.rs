@@ -1,0 +1,161 @@
+//! The addresses of media: one for each listener and family, and a refusal where two families would meet.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use trunkline_sip::wire::{Framing, Method, lex};
+
+use crate::harness::carrier::reply;
+use crate::harness::dns::{self, Record};
+use crate::harness::talker::{Rtp, Talker, offer};
+use crate::harness::{Daemon, Deadline, House};
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Another listener's.
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5));
+const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+/// Calls from here need no credentials.
+const CALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+/// A node that listens on both families, one port.
+fn both() -> House {
+    let house = House::new();
+    let port = house.sip.port();
+    let house = house.set(
+        "TRUNKLINE__SIP__UDP",
+        &format!("127.0.0.1:{port},{OTHER}:{port},[::1]:{port}"),
+    );
+    house.dedicate(&CALLER.to_string());
+    house.dedicate(&V6.to_string());
+    house
+}
+
+fn at(ip: IpAddr, daemon: &Daemon) -> SocketAddr {
+    SocketAddr::new(ip, daemon.sip().port())
+}
+
+#[test]
+fn media_is_where_the_call_came_by() {
+    let daemon = both().serve();
+    let number = daemon.house.first_number.clone();
+    for (from, listener) in [(CALLER, V4), (V6, V6), (CALLER, OTHER)] {
+        let rtp = Rtp::new(from);
+        let (_talker, answer) =
+            Talker::call(from, at(listener, &daemon), &number, &offer(rtp.address()));
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(answer.media().ip(), listener, "{}", answer.text);
+        // It is sent from the very address that the SDP says.
+        assert_eq!(rtp.converse(answer.media()), Some(answer.media()), "{from}");
+    }
+    let log = daemon.log();
+    for (address, media) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")] {
+        let line = log.lines().find(|line| line.contains(&format!("address={address}:")));
+        let line = line.unwrap_or_else(|| panic!("no listener {address}: {log}"));
+        assert!(line.contains(&format!("media={media}")), "{line}");
+    }
+}
+
+#[test]
+fn a_public_host_that_is_a_name_is_looked_up_for_media() {
+    let here = Ipv4Addr::new(127, 0, 0, 9);
+    let names = dns::serve(vec![("voice.test", Record::Address(here))]);
+    let daemon = House::new()
+        .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())
+        .set("TRUNKLINE__SIP__PUBLIC_HOST", "voice.test")
+        .serve();
+    let (_, report) = daemon.house.doctor();
+    let findings = report["findings"].as_array().expect("findings");
+    let told = findings.iter().any(|finding| {
+        finding["check"] == "media_address"
+            && finding["text"].as_str().is_some_and(|text| {
+                text.contains("voice.test:") && text.contains("for signalling")
+            })
+    });
+    assert!(told, "{report}");
+}
+
+/// A runtime that answers each call with media of its own family.
+struct Answering {
+    address: SocketAddr,
+    /// The methods that came, in their order.
+    heard: Arc<Mutex<Vec<Method>>>,
+}
+
+impl Answering {
+    fn at(ip: IpAddr) -> Self {
+        let socket = UdpSocket::bind((ip, 0)).expect("a port");
+        let address = socket.local_addr().expect("an address");
+        let heard: Arc<Mutex<Vec<Method>>> = Arc::default();
+        let hears = Arc::clone(&heard);
+        std::thread::spawn(move || {
+            let mut octets = [0; 8192];
+            while let Ok((count, from)) = socket.recv_from(&mut octets) {
+                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
+                hears.lock().expect("nobody panics with it").push(request.method());
+                if request.method() == Method::Ack {
+                    continue;
+                }
+                let mut answer = reply(&request, "200 OK", "");
+                if request.method() == Method::Invite {
+                    answer = answered(&answer, address);
+                }
+                socket.send_to(answer.as_bytes(), from).expect("it is sent");
+            }
+        });
+        Self { address, heard }
+    }
+
+    fn has_heard(&self, method: Method) -> bool {
+        self.heard.lock().expect("nobody panics with it").contains(&method)
+    }
+}
+
+/// A 200 with an SDP.
+fn answered(bare: &str, at: SocketAddr) -> String {
+    let sdp = offer(SocketAddr::new(at.ip(), 4_000));
+    let lines = format!(
+        "Contact: <sip:runtime@{at}>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{sdp}",
+        sdp.len()
+    );
+    bare.replace("Content-Length: 0\r\n\r\n", &lines)
+}
+
+#[test]
+fn two_families_of_media_are_not_bridged() {
+    let (v4, v6) = (Answering::at(V4), Answering::at(V6));
+    let house = both();
+    let number = house.first_number.clone();
+    let six = format!("sip:x@{}", v6.address);
+    house.runtime(&house.first_agent, &six);
+    let daemon = house.serve();
+    let call = |from: IpAddr, listener: IpAddr| {
+        let sdp = offer(SocketAddr::new(from, 4_002));
+        Talker::call(from, at(listener, &daemon), &number, &sdp).1
+    };
+
+    let refused = call(CALLER, V4);
+    assert_eq!(refused.status, 488, "{}", refused.text);
+    let warning = refused.header("Warning").unwrap_or_default();
+    assert!(warning.contains("IPv4") && warning.contains("IPv6"), "{warning}");
+    let ended = Deadline::after(Duration::from_secs(10))
+        .poll(|| v6.has_heard(Method::Bye).then_some(()));
+    assert!(ended.is_some(), "the runtime isn't left with a call");
+    let recorded = daemon.record();
+    assert_eq!(recorded["reason"], "media_families_differ", "{recorded}");
+    let explained = daemon.shown(&format!(
+        "/phone/calls/{}/routing",
+        recorded["id"].as_str().expect("an id")
+    ));
+    let said = explained["explanation"].to_string();
+    assert!(said.contains("IPv6"), "{explained}");
+
+    // The same runtime serves who has its family, and a fallback of the caller's family is tried.
+    assert_eq!(call(V6, V6).status, 200);
+    let four = format!("sip:x@{}", v4.address);
+    daemon.house.runtime_with_fallback(&daemon.house.first_agent, &six, &four);
+    daemon.house.settle();
+    let taken = call(CALLER, V4);
+    assert_eq!(taken.status, 200, "{}", taken.text);
+    assert_eq!(taken.media().ip(), V4);
+}
