@@ -466,6 +466,8 @@ pub(crate) struct Call {
     pub(crate) exchange: Option<TimerId>,
     /// The set-up deadline, then the longest duration.
     pub(crate) deadline: Option<TimerId>,
+    /// Runs where the caller is behind NAT and its way is UDP.
+    pub(crate) keep_alive: Option<TimerId>,
     /// The last transfer, under way or settled.
     pub(crate) transfer: Option<Box<Transfer>>,
     /// Whether it is held from outside.

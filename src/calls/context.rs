@@ -69,6 +69,8 @@ pub struct Config {
     pub listeners: Vec<(Transport, SocketAddr)>,
     /// How many seconds a shunned caller waits before it tries again (`Retry-After`).
     pub retry_after: u32,
+    /// How often callers behind NAT are sent something.
+    pub keep_alive: Duration,
     /// This node.
     pub node: Node,
     /// Makes what opens a session's context.
@@ -106,6 +108,8 @@ pub(crate) enum CallTimer {
     Exchange,
     /// Refresh or expiry of the session on one leg (RFC 4028).
     Session(Side),
+    /// The caller behind NAT is to be asked again.
+    KeepAlive,
     /// A transfer has waited long enough.
     Transfer,
 }
@@ -328,6 +332,7 @@ impl Core {
             self.tags.remove(&tag);
         }
         let mut timers = vec![call.deadline, call.exchange, call.caller.session_timer];
+        timers.push(call.keep_alive);
         timers.push(call.transfer_timer());
         timers.push(call.joining_timer());
         timers.push(call.hold_timer());

@@ -509,12 +509,21 @@ impl Dial {
     /// The transaction has ended in silence (408) or on a broken way (503).
     pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, status: u16) -> Progress {
         self.client = None;
+        self.note_unanswered(cx);
         cx.cancel_timer(&mut self.attempt_timer);
         self.last = Some(Failure {
             sip_code: status,
             ..UNREACHABLE
         });
         self.advance(cx)
+    }
+
+    /// A registered PBX that says nothing at all to an INVITE is taken for unreachable until it is heard again.
+    fn note_unanswered(&self, cx: &Cx<'_>) {
+        let by = self.current.as_ref().and_then(|target| target.by);
+        if let Some(flow) = by.filter(|_| !self.heard) {
+            cx.core.bindings.note_unanswered(&flow);
+        }
     }
 
     /// The place that is being tried has said nothing while another waits.
@@ -537,6 +546,7 @@ impl Dial {
         let reason = if self.heard {
             Reason::RingingTimeout
         } else {
+            self.note_unanswered(cx);
             Reason::TrunkUnreachable
         };
         self.cancel(cx, reason);

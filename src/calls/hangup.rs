@@ -454,6 +454,7 @@ impl Call {
             self.exchange.take(),
             self.caller.session_timer.take(),
             None,
+            self.keep_alive.take(),
             self.joining.as_deref_mut().and_then(Joining::take_timer),
         ];
         if let Speaker::Runtime(leg) = &mut self.speaker {

@@ -28,6 +28,7 @@ pub mod hold;
 mod hops;
 mod in_dialog;
 mod joining;
+mod keep_alive;
 mod large;
 pub mod limits;
 pub mod live;
@@ -258,6 +259,7 @@ impl Calls {
                 CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
                 CallTimer::Exchange => call.on_exchange_late(cx),
                 CallTimer::Session(side) => call.on_session_timer(cx, side),
+                CallTimer::KeepAlive => call.on_keep_alive(cx),
                 CallTimer::Transfer => call.on_transfer_timer(cx),
             });
         }

@@ -249,6 +249,7 @@ impl Calls {
             permit: Some(permit),
             exchange: None,
             deadline: None,
+            keep_alive: None,
             contact: None,
             transfer: None,
             hold: None,

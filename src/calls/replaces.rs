@@ -283,6 +283,9 @@ impl Call {
             (Side::Agent, Speaker::Echo(_)) => return,
         };
         cx.cancel_timer(&mut old.session_timer);
+        if side == Side::Caller {
+            cx.cancel_timer(&mut self.keep_alive);
+        }
         let Some(before) = old.dialogs.into_iter().next() else {
             return;
         };

@@ -27,6 +27,7 @@ use super::credentials::LegCredentials;
 use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
+use super::keep_alive;
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::record::{Direction, Ended, Fact, HangupBy, Started};
@@ -346,6 +347,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         caller.abilities = abilities(self.message);
         caller.is_sips = secure::wants_sips(self.message);
         caller.credentials = self.verified.map(Box::new);
+        let keep_alive = keep_alive::begin(cx, self.key, &self.flow, self.message);
         let speaker = match &*runtime {
             Runtime::Sip { .. } => Speaker::Runtime(Leg::new(self.flow)),
             Runtime::Echo => {
@@ -403,6 +405,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             exchange: None,
             permit: Some(permit),
             deadline: Some(deadline),
+            keep_alive,
             contact: None,
             transfer: None,
             hold: None,

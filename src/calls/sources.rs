@@ -12,6 +12,7 @@ use dashmap::DashMap;
 use trunkline_sip::endpoint::{Endpoint, Request};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::{Slot, Tag};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Framing, Message, Method, lex};
 
@@ -180,6 +181,19 @@ pub(crate) fn believe(
 /// Sends one OPTIONS to where an INVITE came from.
 fn ask(core: &mut Core, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_>, now: Moment) {
     let slot = core.minter.dispatch(invite);
+    let tag = send_options(core, endpoint, flow, slot);
+    if core.questions.asked.len() >= MOST_ASKED {
+        core.questions.asked.pop_front();
+    }
+    core.questions.asked.push_back(Asked {
+        source: flow.peer.ip().to_canonical(),
+        tag: tag.bits(),
+        at: now,
+    });
+}
+
+/// Sends one OPTIONS that nothing is kept of; the From-tag that its answer brings back.
+pub(super) fn send_options(core: &Core, endpoint: &mut Endpoint, flow: Flow, slot: Slot) -> Tag {
     let tag = core.minter.tag(slot, endpoint.entropy());
     let call_id = core.minter.call_id(slot, endpoint.entropy());
     let host = endpoint.sent_by(&flow).to_owned();
@@ -199,14 +213,7 @@ fn ask(core: &mut Core, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_
         body: b"",
     };
     endpoint.request_once(flow, &request);
-    if core.questions.asked.len() >= MOST_ASKED {
-        core.questions.asked.pop_front();
-    }
-    core.questions.asked.push_back(Asked {
-        source: flow.peer.ip().to_canonical(),
-        tag: tag.bits(),
-        at: now,
-    });
+    tag
 }
 
 impl Calls {

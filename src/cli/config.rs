@@ -71,16 +71,17 @@ impl Command {
 /// What SDP says, each address and name once; names are looked up at the start.
 fn media_hosts(config: &Config) -> String {
     let sip = &config.sip;
-    let hosts = sip.listeners.iter().map(|listener| {
-        match config.media.host_for(sip, listener) {
+    let hosts = sip
+        .listeners
+        .iter()
+        .map(|listener| match config.media.host_for(sip, listener) {
             MediaHost::Address(ip) => ip.to_string(),
             MediaHost::Name { host, .. } => host.to_owned(),
             MediaHost::Own => match listener.address.ip() {
                 ip if ip.is_unspecified() => Sip::own_address(ip.is_ipv6()).to_string(),
                 ip => ip.to_string(),
             },
-        }
-    });
+        });
     let mut hosts: Vec<String> = hosts.collect();
     hosts.sort();
     hosts.dedup();

@@ -53,6 +53,8 @@ pub struct Sip {
     pub registration_max: Duration,
     /// Bindings of one trunk.
     pub registration_contacts: usize,
+    /// How often peers behind NAT are sent something, so that the way to them stays open.
+    pub keep_alive: Duration,
     /// Shards, each a thread with its own sockets.
     pub shards: usize,
     /// This node's number among those that share a database.
@@ -125,6 +127,7 @@ impl Sip {
             registration_contacts: section
                 .number("registration_contacts", 1..=100)
                 .unwrap_or(10),
+            keep_alive: seconds(section, "keep_alive_s", 1, 600, 25),
             shards: section.number("shards", 1..=256).unwrap_or_else(cores),
             node: section.number("node", 0..=255).unwrap_or(0),
             node_lease: Duration::from_secs(section.number("node_lease_s", 5..=300).unwrap_or(30)),

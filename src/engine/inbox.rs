@@ -18,6 +18,7 @@ use crate::calls::target::{Target, Unresolved};
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::{CallKey, Reason, hold};
 use crate::listener::Lost;
+use crate::peers::Inquiry;
 use crate::peers::enrolment::Wanted;
 
 /// A message that came by a stream, or to another shard's socket.
@@ -46,7 +47,7 @@ pub(crate) enum Input {
     /// The echo agent hears nothing.
     EchoSilent(CallKey),
     /// These are asked whether they are there.
-    Probe(Vec<Target>),
+    Inquire(Inquiry),
     /// These trunks, and no others, are registered with their carriers.
     Enrol(Vec<Wanted>),
     /// The registrar of a trunk was resolved; empty if it wasn't.

@@ -176,7 +176,11 @@ async fn addresses(resolver: &Resolver, host: &str) -> Vec<IpAddr> {
     // The system knows names that no name server does (`/etc/hosts`).
     let asked = timeout(PATIENCE, tokio::net::lookup_host((host, 0))).await;
     let found = asked.ok().and_then(Result::ok);
-    found.into_iter().flatten().map(|address| address.ip()).collect()
+    found
+        .into_iter()
+        .flatten()
+        .map(|address| address.ip())
+        .collect()
 }
 
 #[cfg(test)]
@@ -221,14 +225,14 @@ mod tests {
                 "127.0.0.1",
                 "127.0.0.1",
             ),
-            ("a bound address", Some(1), "10.0.0.5", "10.0.0.5", "10.0.0.5"),
             (
-                "IPv6",
-                Some(2),
-                "2001:db8::5",
-                "2001:db8::5",
-                "2001:db8::5",
+                "a bound address",
+                Some(1),
+                "10.0.0.5",
+                "10.0.0.5",
+                "10.0.0.5",
             ),
+            ("IPv6", Some(2), "2001:db8::5", "2001:db8::5", "2001:db8::5"),
             ("a link alone", Some(2), "fe80::5", "fe80::5", "::"),
             (
                 "one of our own",

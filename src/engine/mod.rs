@@ -71,11 +71,11 @@ use bound::Sorted;
 use contacts::Contacts;
 use inbox::{Arrived, Inbox, Input, Outlet, Switch};
 use lanes::Lanes;
+pub(crate) use media_addresses::MediaAddresses;
 use observe::Observer;
 use outside::Outside;
 use pace::Pace;
 use peers::Watched;
-pub(crate) use media_addresses::{MediaAddresses, NoMediaAddress};
 pub(crate) use resolve::Resolver;
 use settings::{
     bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config, sent_by,
@@ -184,8 +184,11 @@ impl Engine {
             deps.store.clone(),
         ));
         let bindings = Bindings::new();
-        deps.runtime
-            .spawn(registrations::sweep(Arc::downgrade(&bindings), told));
+        deps.runtime.spawn(registrations::sweep(
+            Arc::downgrade(&bindings),
+            told,
+            (switch.shards()[0].clone(), config.sip.keep_alive),
+        ));
         let calls = calls_config(
             config,
             deps.store.keyring(),
@@ -386,9 +389,11 @@ impl Shared {
                 (Arc::clone(&self.nonces), Arc::clone(&self.window)),
                 Arc::clone(&self.bindings),
             ),
-            peers: self
-                .watched
-                .peers(Arc::clone(self.deps.security.names()), now),
+            peers: self.watched.peers(
+                Arc::clone(self.deps.security.names()),
+                Arc::clone(&self.bindings),
+                now,
+            ),
             directory: Arc::clone(&self.deps.directory),
             switch: self.switch.clone(),
             outside,

@@ -26,7 +26,8 @@ use crate::directory::view::{Runtime, View, WayOut};
 use crate::journal::Origin;
 use crate::peers::enrolment::Wanted;
 use crate::peers::standing::{Change, Standing, Standings, State, What};
-use crate::peers::{Config, Peers};
+use crate::peers::{Config, Inquiry, Peers};
+use crate::registrar::bindings::Bindings;
 use crate::store::{EventType, NewEvent, Serving, Store, written};
 use crate::telemetry::metrics;
 
@@ -106,11 +107,15 @@ impl Watched {
     }
 
     /// A shard's share.
-    pub(super) fn peers(&self, names: Arc<Names>, now: Moment) -> Peers {
+    pub(super) fn peers(&self, names: Arc<Names>, bindings: Arc<Bindings>, now: Moment) -> Peers {
         Peers::new(
             Arc::clone(&self.config),
             names,
-            (Arc::clone(&self.health), Arc::clone(&self.standings)),
+            (
+                Arc::clone(&self.health),
+                Arc::clone(&self.standings),
+                bindings,
+            ),
             now,
         )
     }
@@ -137,7 +142,7 @@ async fn watch(
         before = now;
         let mut targets = resolve(&resolver, probed, &health).await;
         targets.retain(|target| Peer::of(target).is_some_and(|peer| health.wants_probe(&peer)));
-        if !targets.is_empty() && !inbox.send(Input::Probe(targets)).await {
+        if !targets.is_empty() && !inbox.send(Input::Inquire(Inquiry::Probe(targets))).await {
             return;
         }
         metrics::peers(health.counts());

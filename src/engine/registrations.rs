@@ -7,7 +7,9 @@ use serde_json::json;
 use trunkline_sip::moment::Moment;
 
 use super::clock;
+use super::inbox::{Inbox, Input};
 use super::told::Told;
+use crate::peers::Inquiry;
 use crate::registrar::bindings::{Bindings, Change, What};
 use crate::store::{EventType, NewEvent, written};
 use crate::telemetry::metrics;
@@ -15,8 +17,12 @@ use crate::telemetry::metrics;
 /// How often expired bindings are looked for.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Forgets what has expired, for as long as somebody holds the table.
-pub(crate) async fn sweep(bindings: Weak<Bindings>, told: Told) {
+/// Forgets what has expired and has those behind NAT asked by the shard of `inbox`, for as long as somebody holds the table.
+pub(crate) async fn sweep(
+    bindings: Weak<Bindings>,
+    told: Told,
+    (inbox, interval): (Inbox, Duration),
+) {
     let mut turns = tokio::time::interval(LOOK);
     loop {
         turns.tick().await;
@@ -27,8 +33,18 @@ pub(crate) async fn sweep(bindings: Weak<Bindings>, told: Told) {
         for change in bindings.sweep(now) {
             note(&change, &told, now);
         }
+        let due = bindings.due_keep_alives(|| spread(interval), now);
+        // Where the shard has no room, they are due again soon enough.
+        if !due.is_empty() && !inbox.offer(Input::Inquire(Inquiry::KeepAlive(due))) {
+            tracing::debug!("no room to ask registered PBXs");
+        }
         metrics::registrations(bindings.len());
     }
+}
+
+/// The interval, a fifth more or less, so that what began together isn't due together.
+fn spread(interval: Duration) -> Duration {
+    interval.mul_f64(rand::random_range(0.8..1.2))
 }
 
 /// Says that a trunk's PBX has come or gone.

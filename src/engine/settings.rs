@@ -117,6 +117,7 @@ pub(super) fn calls_config(
         max_duration: sip.max_duration,
         session_expires: sip.session_expires_s,
         min_se: sip.min_se_s,
+        keep_alive: sip.keep_alive,
         listeners: sip
             .listeners
             .iter()

@@ -380,8 +380,8 @@ impl Shard {
             Input::EchoSilent(call) => catch_unwind(AssertUnwindSafe(|| {
                 calls.handle_echo_silent(endpoint, call, now)
             })),
-            Input::Probe(targets) => catch_unwind(AssertUnwindSafe(|| {
-                peers.probe(endpoint, &targets, now);
+            Input::Inquire(inquiry) => catch_unwind(AssertUnwindSafe(|| {
+                peers.ask(endpoint, inquiry, now);
             })),
             Input::Enrol(wanted) => catch_unwind(AssertUnwindSafe(|| {
                 peers.enrol(endpoint, wanted, now);

@@ -28,6 +28,8 @@ use crate::address::AddressPolicy;
 use crate::calls::health::{Health, Peer};
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::ways;
+use crate::registrar::bindings::Bindings;
+use crate::registrar::keep_alive::KeepAlive;
 use enrolment::Enrolment;
 use standing::{Change, Standings};
 
@@ -65,10 +67,20 @@ pub enum Effect {
     Tried(standing::Tried),
 }
 
+/// Whom to ask by OPTIONS.
+#[derive(Clone, Debug)]
+pub enum Inquiry {
+    /// Peers that we call, whether they are there.
+    Probe(Vec<Target>),
+    /// Registered PBXs behind NAT, so that the way to them stays open.
+    KeepAlive(Vec<KeepAlive>),
+}
+
 /// What a request without an answer was for.
 #[derive(Clone, Debug)]
 enum Asked {
     Probe(Peer),
+    KeepAlive(KeepAlive),
     Register(Uuid),
 }
 
@@ -89,6 +101,7 @@ pub struct Peers {
     names: Arc<Names>,
     health: Arc<Health>,
     standings: Arc<Standings>,
+    bindings: Arc<Bindings>,
     asked: HashMap<u32, Asked>,
     last_number: u32,
     enrolments: HashMap<Uuid, Enrolment>,
@@ -100,11 +113,11 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Nobody is asked yet. `health` and `standings` are what others read.
+    /// Nobody is asked yet. `health`, `standings` and `bindings` are what others read.
     pub fn new(
         config: Arc<Config>,
         names: Arc<Names>,
-        (health, standings): (Arc<Health>, Arc<Standings>),
+        (health, standings, bindings): (Arc<Health>, Arc<Standings>, Arc<Bindings>),
         now: Moment,
     ) -> Self {
         Self {
@@ -112,6 +125,7 @@ impl Peers {
             names,
             health,
             standings,
+            bindings,
             asked: HashMap::new(),
             last_number: 0,
             enrolments: HashMap::new(),
@@ -175,6 +189,7 @@ impl Peers {
         let number = u32::try_from(owner.0 & !OURS).unwrap_or_default();
         match self.asked.remove(&number) {
             Some(Asked::Probe(peer)) => self.probed(&peer, reply),
+            Some(Asked::KeepAlive(asked)) => self.kept_alive(&asked, reply),
             Some(Asked::Register(trunk)) => {
                 self.register_replied(endpoint, (trunk, number), reply, now);
             }

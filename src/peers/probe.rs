@@ -1,19 +1,31 @@
 //! OPTIONS to the peers that we call, and what their answers say of them.
 
 use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Method;
 
-use super::{Asked, Peers, Reply, SLOT};
+use super::{Asked, Inquiry, Peers, Reply, SLOT};
 use crate::calls::health::{Outcome, Peer, Turn};
 use crate::calls::target::Target;
 use crate::calls::ways;
+use crate::registrar::keep_alive::KeepAlive;
 
 impl Peers {
     /// Asks each of these whether it is there.
-    pub fn probe(&mut self, endpoint: &mut Endpoint, targets: &[Target], now: Moment) {
-        for target in targets {
-            self.probe_one(endpoint, target, now);
+    pub fn ask(&mut self, endpoint: &mut Endpoint, inquiry: Inquiry, now: Moment) {
+        match inquiry {
+            Inquiry::Probe(targets) => {
+                for target in targets {
+                    self.probe_one(endpoint, &target, now);
+                }
+            }
+            Inquiry::KeepAlive(bindings) => {
+                for asked in bindings {
+                    let (flow, uri) = (asked.flow, asked.contact.clone());
+                    self.send_options(endpoint, (flow, &uri), Asked::KeepAlive(asked), now);
+                }
+            }
         }
     }
 
@@ -21,16 +33,25 @@ impl Peers {
         let Some(flow) = self.way_to(target) else {
             return;
         };
+        let Some(peer) = Peer::of(target) else {
+            return;
+        };
+        self.send_options(endpoint, (flow, &target.uri), Asked::Probe(peer), now);
+    }
+
+    fn send_options(
+        &mut self,
+        endpoint: &mut Endpoint,
+        (flow, uri): (Flow, &str),
+        asked: Asked,
+        now: Moment,
+    ) {
         let minter = endpoint.minter().clone();
         let tag = minter.tag(SLOT, endpoint.entropy());
         let call_id = minter.call_id(SLOT, endpoint.entropy());
         let contact = ways::contact(endpoint, &flow);
         let host = endpoint.sent_by(&flow).to_owned();
-        let Some(peer) = Peer::of(target) else {
-            return;
-        };
-        let asked = Asked::Probe(peer);
-        let request = (flow, Method::Options, &*target.uri);
+        let request = (flow, Method::Options, uri);
         self.send(
             endpoint,
             request,
@@ -41,7 +62,7 @@ impl Peers {
                     "From",
                     format_args!("<sip:trunkline@{host}>;tag={}", tag.as_str()),
                 );
-                head.fmt("To", format_args!("<{}>", target.uri));
+                head.fmt("To", format_args!("<{uri}>"));
                 head.line("Call-ID", call_id.as_bytes());
                 head.line("CSeq", b"1 OPTIONS");
                 head.line("Contact", contact.as_bytes());
@@ -49,6 +70,30 @@ impl Peers {
             },
             now,
         );
+    }
+
+    /// Any answer says that the way to a registered PBX is open.
+    pub(super) fn kept_alive(&self, asked: &KeepAlive, reply: Reply<'_>) {
+        let is_answered = match reply {
+            Reply::Message(_) => true,
+            Reply::Silence | Reply::Broken => false,
+        };
+        if !self.bindings.note_keep_alive(asked, is_answered) {
+            return;
+        }
+        let KeepAlive {
+            trunk,
+            contact,
+            flow,
+        } = asked;
+        match is_answered {
+            true => {
+                tracing::info!(trunk.id = %trunk, %contact, source = %flow.peer, "a registered PBX answers again");
+            }
+            false => {
+                tracing::warn!(trunk.id = %trunk, %contact, source = %flow.peer, "a registered PBX behind NAT no longer answers OPTIONS: calls to it may not arrive");
+            }
+        }
     }
 
     /// Any answer but 503 says that somebody is there.

@@ -76,7 +76,7 @@ impl Scene {
             peers: Peers::new(
                 Arc::new(config),
                 Arc::default(),
-                (Arc::clone(&health), Arc::clone(&standings)),
+                (Arc::clone(&health), Arc::clone(&standings), Bindings::new()),
                 START,
             ),
             health,
@@ -474,9 +474,11 @@ fn what_answers_options_is_there() {
         (200, Some(true)),
     ] {
         let now = scene.now;
-        scene
-            .peers
-            .probe(&mut scene.endpoint, std::slice::from_ref(&target), now);
+        scene.peers.ask(
+            &mut scene.endpoint,
+            Inquiry::Probe(vec![target.clone()]),
+            now,
+        );
         let sent = scene.sent();
         assert!(
             sent[0].starts_with("OPTIONS sip:192.0.2.1 SIP/2.0"),

@@ -16,6 +16,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::asked::Contact;
+use super::keep_alive::Liveness;
 use crate::address::AddressPolicy;
 use crate::directory::view::PeerLogin;
 
@@ -45,6 +46,8 @@ pub struct Binding {
     pub refreshed_at: Moment,
     /// When it is forgotten unless it is refreshed.
     pub expires_at: Moment,
+    /// Whether it answers.
+    pub liveness: Liveness,
     call_id: Box<[u8]>,
     cseq: u32,
 }
@@ -154,7 +157,7 @@ impl Bindings {
         self.len() == 0
     }
 
-    /// The bindings of a trunk, the best first: by the PBX's own preference, then the one refreshed last.
+    /// The bindings of a trunk, the best first: those that answer, then by the PBX's own preference, then the one refreshed last.
     pub fn of(&self, trunk: Uuid, now: Moment) -> Vec<Binding> {
         let mut bindings: Vec<Binding> = self
             .trunks
@@ -168,7 +171,12 @@ impl Bindings {
             })
             .unwrap_or_default();
         bindings.sort_by_key(|binding| {
-            std::cmp::Reverse((binding.q.unwrap_or(1000), binding.refreshed_at))
+            let is_reachable = !binding.liveness.is_unreachable();
+            std::cmp::Reverse((
+                is_reachable,
+                binding.q.unwrap_or(1000),
+                binding.refreshed_at,
+            ))
         });
         bindings
     }
@@ -314,6 +322,32 @@ impl Bindings {
         })
     }
 
+    /// Lets `change` work on every binding.
+    pub(super) fn each(&self, mut change: impl FnMut(Uuid, &mut Binding)) {
+        for mut entry in self.trunks.iter_mut() {
+            let trunk = *entry.key();
+            for binding in &mut entry.bindings {
+                change(trunk, binding);
+            }
+        }
+    }
+
+    /// Lets `change` work on the bindings of one trunk; whether it says that something is news.
+    pub(super) fn change_one(
+        &self,
+        trunk: Uuid,
+        mut change: impl FnMut(&mut Binding) -> bool,
+    ) -> bool {
+        let Some(mut entry) = self.trunks.get_mut(&trunk) else {
+            return false;
+        };
+        let mut is_news = false;
+        for binding in &mut entry.bindings {
+            is_news |= change(binding);
+        }
+        is_news
+    }
+
     fn note_connection(&self, connection: u32, trunk: Uuid) {
         let mut trunks = self.by_connection.entry(connection).or_default();
         if !trunks.contains(&trunk) {
@@ -335,7 +369,9 @@ impl Registered {
         if contact.expires.is_zero() {
             return;
         }
-        let registered_at = held.map_or(now, |held| held.registered_at);
+        let registered_at = held.as_ref().map_or(now, |held| held.registered_at);
+        let mut liveness = held.map(|held| held.liveness).unwrap_or_default();
+        liveness.hear();
         self.bindings.push(Binding {
             contact: contact.uri.clone(),
             q: contact.q,
@@ -347,6 +383,7 @@ impl Registered {
             registered_at,
             refreshed_at: now,
             expires_at: now + contact.expires.max(Duration::from_secs(1)),
+            liveness,
             call_id: sender.call_id.into(),
             cseq: sender.cseq,
         });

@@ -6,6 +6,7 @@
 
 mod asked;
 pub mod bindings;
+pub mod keep_alive;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -356,7 +357,6 @@ fn is_anothers(view: &View, login: &Login, message: &Message<'_>) -> bool {
 
 fn sender<'m>(message: &Message<'m>, flow: Flow, pair: &Arc<PeerLogin>) -> Sender<'m> {
     let via = message.top_via();
-    let is_direct = via.names(flow.peer.ip()) && via.port.unwrap_or(5060) == flow.peer.port();
     Sender {
         call_id: message.call_id(),
         cseq: message.cseq().number,
@@ -367,7 +367,7 @@ fn sender<'m>(message: &Message<'m>, flow: Flow, pair: &Arc<PeerLogin>) -> Sende
         is_behind_nat: if flow.transport.is_reliable() {
             !via.names(flow.peer.ip())
         } else {
-            !is_direct
+            !via.is_at(flow.peer)
         },
     }
 }

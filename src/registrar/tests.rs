@@ -487,3 +487,61 @@ fn trunks_do_not_see_each_other() {
     assert_eq!(scene.register(&other), (200, vec![]));
     assert_eq!(scene.bindings.len(), 1);
 }
+
+#[test]
+fn a_binding_behind_nat_is_asked_and_its_silence_is_seen() {
+    let contact = "Contact: <sip:pbx@10.0.0.7:5060>;expires=3600\r\n";
+    let behind = Request {
+        via: "10.0.0.7:5060",
+        ..Request::new(1, contact).from(udp("203.0.113.5:40000"))
+    };
+    let mut scene = Scene::new();
+    scene.register(&behind);
+    let due = |scene: &Scene| {
+        let interval = || Duration::from_secs(25);
+        scene.bindings.due_keep_alives(interval, scene.now)
+    };
+    let is_unreachable = |scene: &Scene| {
+        scene.bindings.of(TRUNK, scene.now)[0]
+            .liveness
+            .is_unreachable()
+    };
+
+    // The REGISTER has just opened the way.
+    assert_eq!(due(&scene), []);
+    assert_eq!(due(scene.later(24)), []);
+    let asked = due(scene.later(1));
+    let [one] = &asked[..] else {
+        panic!("{asked:?}");
+    };
+    assert_eq!((one.trunk, one.flow), (TRUNK, behind.flow));
+    assert_eq!(due(scene.later(24)), [], "not again at once");
+
+    // One that has never answered may not know OPTIONS.
+    for _ in 0..5 {
+        assert!(!scene.bindings.note_keep_alive(one, false));
+    }
+    assert!(!is_unreachable(&scene));
+    scene.bindings.note_keep_alive(one, true);
+    assert!(
+        !scene.bindings.note_keep_alive(one, false),
+        "once is chance"
+    );
+    assert!(scene.bindings.note_keep_alive(one, false), "that is news");
+    assert!(is_unreachable(&scene));
+    assert!(scene.bindings.note_keep_alive(one, true), "so is that");
+
+    scene.bindings.note_unanswered(&one.flow);
+    assert!(is_unreachable(&scene), "an INVITE without an answer");
+    scene.register(&Request { cseq: 2, ..behind });
+    assert!(!is_unreachable(&scene), "it has sent something");
+
+    // What nothing stands before needs nothing.
+    let mut direct = Scene::new();
+    direct.register(&Request::new(
+        1,
+        "Contact: <sip:pbx@192.0.2.1>;expires=3600\r\n",
+    ));
+    assert_eq!(due(&direct), []);
+    assert_eq!(due(direct.later(60)), []);
+}

@@ -21,6 +21,7 @@ mod guessing;
 mod harness;
 mod health;
 mod held;
+mod keep_alive;
 mod letter;
 mod loops;
 mod media;

@@ -50,7 +50,9 @@ fn media_is_where_the_call_came_by() {
     }
     let log = daemon.log();
     for (address, media) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")] {
-        let line = log.lines().find(|line| line.contains(&format!("address={address}:")));
+        let line = log
+            .lines()
+            .find(|line| line.contains(&format!("address={address}:")));
         let line = line.unwrap_or_else(|| panic!("no listener {address}: {log}"));
         assert!(line.contains(&format!("media={media}")), "{line}");
     }
@@ -68,9 +70,9 @@ fn a_public_host_that_is_a_name_is_looked_up_for_media() {
     let findings = report["findings"].as_array().expect("findings");
     let told = findings.iter().any(|finding| {
         finding["check"] == "media_address"
-            && finding["text"].as_str().is_some_and(|text| {
-                text.contains("voice.test:") && text.contains("for signalling")
-            })
+            && finding["text"]
+                .as_str()
+                .is_some_and(|text| text.contains("voice.test:") && text.contains("for signalling"))
     });
     assert!(told, "{report}");
 }
@@ -92,7 +94,10 @@ impl Answering {
             let mut octets = [0; 8192];
             while let Ok((count, from)) = socket.recv_from(&mut octets) {
                 let request = lex(&octets[..count], Framing::Datagram).expect("a message");
-                hears.lock().expect("nobody panics with it").push(request.method());
+                hears
+                    .lock()
+                    .expect("nobody panics with it")
+                    .push(request.method());
                 if request.method() == Method::Ack {
                     continue;
                 }
@@ -107,7 +112,10 @@ impl Answering {
     }
 
     fn has_heard(&self, method: Method) -> bool {
-        self.heard.lock().expect("nobody panics with it").contains(&method)
+        self.heard
+            .lock()
+            .expect("nobody panics with it")
+            .contains(&method)
     }
 }
 
@@ -137,9 +145,12 @@ fn two_families_of_media_are_not_bridged() {
     let refused = call(CALLER, V4);
     assert_eq!(refused.status, 488, "{}", refused.text);
     let warning = refused.header("Warning").unwrap_or_default();
-    assert!(warning.contains("IPv4") && warning.contains("IPv6"), "{warning}");
-    let ended = Deadline::after(Duration::from_secs(10))
-        .poll(|| v6.has_heard(Method::Bye).then_some(()));
+    assert!(
+        warning.contains("IPv4") && warning.contains("IPv6"),
+        "{warning}"
+    );
+    let ended =
+        Deadline::after(Duration::from_secs(10)).poll(|| v6.has_heard(Method::Bye).then_some(()));
     assert!(ended.is_some(), "the runtime isn't left with a call");
     let recorded = daemon.record();
     assert_eq!(recorded["reason"], "media_families_differ", "{recorded}");
@@ -153,7 +164,9 @@ fn two_families_of_media_are_not_bridged() {
     // The same runtime serves who has its family, and a fallback of the caller's family is tried.
     assert_eq!(call(V6, V6).status, 200);
     let four = format!("sip:x@{}", v4.address);
-    daemon.house.runtime_with_fallback(&daemon.house.first_agent, &six, &four);
+    daemon
+        .house
+        .runtime_with_fallback(&daemon.house.first_agent, &six, &four);
     daemon.house.settle();
     let taken = call(CALLER, V4);
     assert_eq!(taken.status, 200, "{}", taken.text);

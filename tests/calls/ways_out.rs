@@ -15,12 +15,7 @@ use crate::secured::secured;
 fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<(Method, String)> {
     let lines = format!("Contact: <{contact}>\r\n");
     assert_eq!(pbx.register(&lines).status, 200);
-    give_trunk(
-        daemon,
-        Runtime::new(),
-        &json!({"to_registered": true, "host": null, "port": null, "transport": null}),
-    );
-    order(daemon, &json!({"max_duration_s": 1}));
+    call_registered(daemon);
     let heard = pbx.take_call();
     let methods: Vec<Method> = heard.iter().map(|(method, _)| *method).collect();
     assert_eq!(
@@ -41,6 +36,16 @@ fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<(Method, St
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["direction"], "outbound", "{record}");
     heard
+}
+
+/// Orders a short call of the built-in agent to the PBX that has registered.
+pub(crate) fn call_registered(daemon: &Daemon) {
+    give_trunk(
+        daemon,
+        Runtime::new(),
+        &json!({"to_registered": true, "host": null, "port": null, "transport": null}),
+    );
+    order(daemon, &json!({"max_duration_s": 1}));
 }
 
 #[test]

@@ -451,6 +451,7 @@ fn config() -> Config {
         max_duration: LONGEST,
         session_expires: 120,
         min_se: 90,
+        keep_alive: Duration::from_secs(25),
         listeners: vec![
             (Transport::Udp, address(NODE)),
             (Transport::Tcp, address(NODE)),

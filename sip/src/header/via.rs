@@ -1,6 +1,6 @@
 //! Via (RFC 3261 §20.42, RFC 3581): who sent a message and where its answer goes.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::params::{self, Param, Params};
 use super::text;
@@ -108,6 +108,11 @@ impl<'a> Via<'a> {
                     == Ok(v6)
             }
         }
+    }
+
+    /// Whether a message came from the very address and port that sent-by names: nothing between has changed them.
+    pub fn is_at(&self, source: SocketAddr) -> bool {
+        self.names(source.ip()) && self.port.unwrap_or(5060) == source.port()
     }
 
     /// The address in sent-by; `None` for a name.

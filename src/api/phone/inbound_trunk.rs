@@ -72,6 +72,8 @@ pub(crate) struct RegistrationView {
     user_agent: Option<String>,
     registered_at: String,
     expires_at: String,
+    /// Whether it answers, as far as is known: a PBX behind NAT that leaves `OPTIONS` or a call without an answer doesn't, until it is heard again.
+    reachable: bool,
 }
 
 impl From<Binding> for RegistrationView {
@@ -83,6 +85,7 @@ impl From<Binding> for RegistrationView {
             user_agent: binding.user_agent.map(Into::into),
             registered_at: written(binding.registered_at),
             expires_at: written(binding.expires_at),
+            reachable: !binding.liveness.is_unreachable(),
         }
     }
 }

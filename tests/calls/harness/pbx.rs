@@ -53,6 +53,33 @@ impl Pbx {
         Self::new(daemon, Socket::Udp(socket))
     }
 
+    /// Over UDP, by a NAT that has this address inside.
+    pub(crate) fn behind(daemon: &Daemon, nat: SocketAddr) -> Self {
+        let socket = UdpSocket::bind((nat.ip(), 0)).expect("a port");
+        socket.connect(nat).expect("the NAT's port");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        Self::new(daemon, Socket::Udp(socket))
+    }
+
+    /// Answers what comes by UDP from now on, beside what else is done.
+    pub(crate) fn answer_options(&self) {
+        let Socket::Udp(socket) = &self.socket else {
+            panic!("only over UDP");
+        };
+        let socket = socket.try_clone().expect("a second handle");
+        std::thread::spawn(move || {
+            let mut octets = vec![0; 8192];
+            loop {
+                let Ok(count) = socket.recv(&mut octets) else {
+                    continue;
+                };
+                let (_, reply) = reply_to(&octets[..count], "sip:pbx@10.9.8.7");
+                // The test may be over.
+                let _ = socket.send(reply.as_bytes());
+            }
+        });
+    }
+
     pub(crate) fn tcp(daemon: &Daemon) -> Self {
         let stream = TcpStream::connect(daemon.sip()).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a limit");

@@ -17,6 +17,10 @@ impl Deadline {
         Self(now() + limit)
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        now() >= self.0
+    }
+
     /// Asks until there is an answer or the time is over.
     pub(crate) fn poll<T>(self, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
         loop {

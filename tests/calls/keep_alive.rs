@@ -1,0 +1,208 @@
+//! Peers behind NAT over UDP: a PBX that registered is called after the NAT would have forgotten it, and one that no longer answers is shown so.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use trunkline_sip::wire::{Framing, Method, lex};
+
+use crate::harness::carrier::reply;
+use crate::harness::talker::{Talker, offer};
+use crate::harness::{Daemon, Deadline, House, Pbx};
+use crate::ways_out;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the NAT remembers a mapping after the last packet from inside.
+const REMEMBERED: Duration = Duration::from_secs(3);
+/// What a PBX behind it writes into Via.
+const INSIDE: &str = "10.9.8.7:5060";
+
+/// A NAT of one port: packets from inside open a way to the daemon and keep it open; packets from outside don't (RFC 4787, REQ-6).
+struct Nat {
+    inside: SocketAddr,
+    is_blocked: Arc<AtomicBool>,
+}
+
+impl Nat {
+    fn before(daemon: SocketAddr) -> Self {
+        let inside = unblocked(Ipv4Addr::LOCALHOST);
+        let nat = Self {
+            inside: inside.local_addr().expect("an address"),
+            is_blocked: Arc::default(),
+        };
+        let is_blocked = Arc::clone(&nat.is_blocked);
+        std::thread::spawn(move || {
+            let mut octets = vec![0; 65_536];
+            let mut pbx = None;
+            let mut mapping: Option<(UdpSocket, Deadline)> = None;
+            loop {
+                mapping = mapping.take().filter(|(_, end)| !end.is_over());
+                while let Ok((count, from)) = inside.recv_from(&mut octets) {
+                    pbx = Some(from);
+                    let remembered = || Deadline::after(REMEMBERED);
+                    let open = || (unblocked(Ipv4Addr::LOCALHOST), remembered());
+                    let (outside, end) = mapping.get_or_insert_with(open);
+                    *end = remembered();
+                    if !is_blocked.load(Ordering::SeqCst) {
+                        outside
+                            .send_to(&octets[..count], daemon)
+                            .expect("it is sent");
+                    }
+                }
+                if let (Some((outside, _)), Some(pbx)) = (&mapping, pbx) {
+                    while let Ok(count) = outside.recv(&mut octets) {
+                        if !is_blocked.load(Ordering::SeqCst) {
+                            inside.send_to(&octets[..count], pbx).expect("it is sent");
+                        }
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        nat
+    }
+
+    fn block(&self, is_blocked: bool) {
+        self.is_blocked.store(is_blocked, Ordering::SeqCst);
+    }
+}
+
+fn unblocked(ip: Ipv4Addr) -> UdpSocket {
+    let socket = UdpSocket::bind((ip, 0)).expect("a port");
+    socket.set_nonblocking(true).expect("a socket");
+    socket
+}
+
+/// A node that asks often, and gives up soon.
+fn node() -> House {
+    House::new()
+        .set("TRUNKLINE__SIP__KEEP_ALIVE_S", "1")
+        .set("TRUNKLINE__SIP__T1_MS", "20")
+}
+
+fn registration(daemon: &Daemon) -> Value {
+    daemon.shown("/phone/sip/inbound-trunk")["registrations"][0].take()
+}
+
+fn until_reachable(daemon: &Daemon, is_reachable: bool) {
+    let seen = Deadline::after(PATIENCE)
+        .poll(|| (registration(daemon)["reachable"] == is_reachable).then_some(()));
+    assert!(seen.is_some(), "{}\n{}", registration(daemon), daemon.log());
+}
+
+#[test]
+fn a_pbx_behind_nat_is_called_after_the_nat_would_have_forgotten_it() {
+    let daemon = node().serve();
+    let nat = Nat::before(daemon.sip());
+    let mut pbx = Pbx::behind(&daemon, nat.inside);
+    pbx.sent_by = INSIDE.to_owned();
+    let contact = format!("Contact: <sip:pbx@{INSIDE}>\r\nExpires: 600\r\n");
+    assert_eq!(pbx.register(&contact).status, 200);
+    assert_eq!(registration(&daemon)["reachable"], true);
+
+    let taken = std::thread::spawn(move || pbx.take_call());
+    std::thread::sleep(REMEMBERED * 2);
+    ways_out::call_registered(&daemon);
+    let heard = taken.join().expect("the call is taken");
+    let came = |method| heard.iter().filter(|(heard, _)| *heard == method).count();
+    assert!(came(Method::Options) >= 3, "{heard:?}");
+    assert_eq!(
+        (came(Method::Invite), came(Method::Bye)),
+        (1, 1),
+        "{heard:?}"
+    );
+}
+
+#[test]
+fn a_registered_pbx_that_no_longer_answers_is_shown_so() {
+    let daemon = node().serve();
+    let nat = Nat::before(daemon.sip());
+    let mut pbx = Pbx::behind(&daemon, nat.inside);
+    pbx.sent_by = INSIDE.to_owned();
+    let contact = format!("Contact: <sip:pbx@{INSIDE}>\r\nExpires: 600\r\n");
+    assert_eq!(pbx.register(&contact).status, 200);
+
+    // It answers what comes, for as long as the test lasts.
+    pbx.answer_options();
+    let is_told = || {
+        daemon
+            .log()
+            .contains("a registered PBX behind NAT no longer answers")
+    };
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(!is_told(), "{}", daemon.log());
+    nat.block(true);
+    until_reachable(&daemon, false);
+    assert!(is_told(), "{}", daemon.log());
+    assert_eq!(daemon.shown("/phone/sip/inbound-trunk")["registered"], true);
+
+    // It comes back by a REGISTER: its way is a new one.
+    nat.block(false);
+    let mut back = Pbx::behind(&daemon, nat.inside);
+    back.sent_by = INSIDE.to_owned();
+    assert_eq!(back.register(&contact).status, 200);
+    until_reachable(&daemon, true);
+}
+
+#[test]
+fn a_caller_behind_nat_is_asked_while_its_call_is_up() {
+    let house = House::new().set("TRUNKLINE__SIP__KEEP_ALIVE_S", "1");
+    let from = Ipv4Addr::new(127, 0, 0, 2);
+    house.dedicate(&from.to_string());
+    let daemon = house.serve();
+    let number = daemon.house.first_number.clone();
+    let sdp = offer(SocketAddr::from((from, 4_000)));
+
+    // No NAT stands before this one.
+    let (direct, answer) = Talker::call(from.into(), daemon.sip(), &number, &sdp);
+    assert_eq!(answer.status, 200, "{}", answer.text);
+
+    let socket = UdpSocket::bind((from, 0)).expect("a port");
+    socket.connect(daemon.sip()).expect("an address");
+    let limit = Some(Duration::from_millis(500));
+    socket.set_read_timeout(limit).expect("a limit");
+    let invite = format!(
+        "INVITE sip:{number}@{sip} SIP/2.0\r\nVia: SIP/2.0/UDP {INSIDE};branch=z9hG4bKnat;rport\r\nMax-Forwards: 70\r\n\
+         From: <sip:+441632960002@{INSIDE}>;tag=nat\r\nTo: <sip:{number}@{sip}>\r\nCall-ID: nat\r\nCSeq: 1 INVITE\r\n\
+         Contact: <sip:pbx@{INSIDE}>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{sdp}",
+        sdp.len(),
+        sip = daemon.sip(),
+    );
+    let (mut asked, mut octets) = (0, vec![0; 8_192]);
+    let until = Deadline::after(PATIENCE);
+    let enough = until.poll(|| {
+        if asked == 0 {
+            socket.send(invite.as_bytes()).expect("it is sent");
+        }
+        while let Ok(count) = socket.recv(&mut octets) {
+            let message = lex(&octets[..count], Framing::Datagram).expect("a message");
+            if message.is_request() && message.method() == Method::Options {
+                asked += 1;
+                let answer = reply(&message, "404 Not Found", "");
+                socket.send(answer.as_bytes()).expect("it is sent");
+            } else if !message.is_request() && message.status() == 200 {
+                let to = String::from_utf8_lossy(message.to()).into_owned();
+                let ack = format!(
+                    "ACK sip:{sip} SIP/2.0\r\nVia: SIP/2.0/UDP {INSIDE};branch=z9hG4bKack;rport\r\nMax-Forwards: 70\r\n\
+                     From: <sip:+441632960002@{INSIDE}>;tag=nat\r\nTo: {to}\r\nCall-ID: nat\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n",
+                    sip = daemon.sip(),
+                );
+                socket.send(ack.as_bytes()).expect("it is sent");
+            }
+            if asked >= 3 {
+                return Some(());
+            }
+        }
+        None
+    });
+    assert!(enough.is_some(), "{asked} OPTIONS:\n{}", daemon.log());
+    let up = daemon
+        .calls()
+        .into_iter()
+        .filter(|call| call["status"] == "in_progress");
+    assert_eq!(up.count(), 2, "an answer of any kind ends nothing");
+    let asked = direct.asked("OPTIONS");
+    assert_eq!(asked, None, "where nothing stands between, nothing is sent");
+}
