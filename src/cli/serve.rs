@@ -134,6 +134,7 @@ async fn serve(
         live: live.clone(),
         security: Arc::clone(&security),
         node: recording.run.node,
+        lapses: recording.lapses(),
         begun,
         runtime: tokio::runtime::Handle::current(),
     };

@@ -48,8 +48,9 @@ pub(crate) enum Input {
     EchoSilent(CallKey),
     /// These are asked whether they are there.
     Inquire(Inquiry),
-    /// These trunks, and no others, are registered with their carriers.
-    Enrol(Vec<Wanted>),
+    /// These trunks, and no others, are registered with their carriers; `None`: registrations of ours may be gone, and are not ours until the
+    /// next of these.
+    Enrol(Option<Vec<Wanted>>),
     /// The registrar of a trunk was resolved; empty if it wasn't.
     Registrar(Uuid, Vec<Target>),
     /// The echo agent hears a key.

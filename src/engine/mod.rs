@@ -9,6 +9,7 @@ mod contacts;
 mod handle;
 mod inbox;
 mod lanes;
+mod lease;
 pub(crate) mod local;
 mod log_ins;
 mod media_addresses;
@@ -22,6 +23,7 @@ pub mod rehearsal;
 mod resolve;
 mod settings;
 mod shard;
+pub mod skew;
 mod spans;
 mod strays;
 mod stream_opener;
@@ -34,6 +36,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime;
+use tokio::sync::watch;
 use trunkline_sip::auth::{NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
@@ -113,6 +116,8 @@ pub struct Deps {
     pub security: Arc<Security>,
     /// This node's number.
     pub node: u8,
+    /// How often other nodes may have taken this run for dead.
+    pub lapses: watch::Receiver<u64>,
     /// What orgs began within the last day before this process did, oldest first.
     pub begun: Vec<(Uuid, Moment)>,
     /// Serves what isn't a shard's: streams, names, the store.

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use serde_json::json;
+use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::verified::Names;
 use uuid::Uuid;
 
+use super::Deps;
 use super::inbox::{Inbox, Input};
 use super::resolve::Resolver;
 use super::told::Told;
-use super::{Deps, clock};
 use crate::address::NamedBy;
 use crate::calls;
 use crate::calls::health::{Health, Peer, probe_uri};
@@ -91,6 +92,7 @@ impl Watched {
             Arc::downgrade(&deps.directory),
             Arc::clone(&standings),
             (deps.store.clone(), inbox, deps.node),
+            deps.lapses.clone(),
             deps.config.limits.registrations_per_org,
         ));
         let config = Config {
@@ -268,6 +270,7 @@ async fn enrol(
     directory: Weak<Directory>,
     standings: Arc<Standings>,
     (store, inbox, node): (Store, Inbox, u8),
+    mut lapses: watch::Receiver<u64>,
     per_org: usize,
 ) {
     let mut turns = tokio::time::interval(LOOK);
@@ -280,10 +283,19 @@ async fn enrol(
         let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
             return;
         };
+        if lapses.has_changed().unwrap_or_default() {
+            lapses.borrow_and_update();
+            // Others have registered what was ours: nothing is known of it until we have agreed with them again.
+            if !inbox.send(Input::Enrol(None)).await {
+                return;
+            }
+            around = Around::default();
+            (seen, told) = (Weak::new(), Vec::new());
+        }
         let (wanted, beyond) = wanted(&view, per_org);
         // Before the first is registered it must be known who else might.
         if !wanted.is_empty()
-            && let Ok(serving) = store.nodes().serving(clock::now()).await
+            && let Ok(serving) = store.nodes().serving().await
             && around.look(node, serving)
         {
             seen = Weak::new();
@@ -332,7 +344,7 @@ async fn enrol(
         elsewhere = others.iter().map(|wanted| wanted.way.id).collect();
         standings.elsewhere(&elsewhere);
         if told != ours {
-            if !inbox.send(Input::Enrol(ours.clone())).await {
+            if !inbox.send(Input::Enrol(Some(ours.clone()))).await {
                 return;
             }
             told = ours;

@@ -6,15 +6,16 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::clock;
+use super::lease::Lease;
+use super::skew::{self, Off};
 use crate::calls::record::Fact;
 use crate::journal::{Journal, OpenError, Origin, Projector, Settings};
-use crate::store::{self, Store};
+use crate::store::{self, Refused, Store};
 
-/// How often a lease is renewed while it lasts.
-const RENEWALS: u32 = 3;
 /// How often a run that ends asks whether the database takes its last facts. Where it takes none they stay in the journal.
 const LAST_FACTS: Duration = Duration::from_secs(10);
 
@@ -30,11 +31,28 @@ pub enum RecordingFault {
     /// The data directory, or what an earlier run left there, can't be read.
     #[error("the data directory can't be used: {0}")]
     Replay(#[from] std::io::Error),
+    /// The node's number is taken.
+    #[error(transparent)]
+    Refused(Refused),
+    /// This machine's clock is far from the database's.
+    #[error(
+        "this machine's clock is {0} the database's, and nodes that share a database need the same time: set both by NTP (timedatectl shows whether it runs), then start again"
+    )]
+    Clock(Off),
     /// The database doesn't do its part.
     #[error(
         "the database does not take this start ({0}): look whether its disk is full, and whether this user may write it"
     )]
-    Store(#[from] store::Error),
+    Store(#[source] store::Error),
+}
+
+impl From<store::Error> for RecordingFault {
+    fn from(error: store::Error) -> Self {
+        match error {
+            store::Error::Refused(refused) => Self::Refused(refused),
+            store::Error::Wrong(_) | store::Error::Broke(_) => Self::Store(error),
+        }
+    }
 }
 
 /// This run's record keeping.
@@ -48,7 +66,7 @@ pub struct Recording {
     store: Store,
     /// Held as long as this run lives.
     _lock: File,
-    lease: JoinHandle<()>,
+    lease: Lease,
 }
 
 impl Recording {
@@ -64,17 +82,19 @@ impl Recording {
         lease: Duration,
     ) -> Result<Self, RecordingFault> {
         let lock = lock(data_dir)?;
-        let run = store
-            .nodes()
-            .begin(node, &host(data_dir), lease, clock::now())
-            .await?;
+        if let Some(off) = Off::measure(store).await?
+            && off.by() > skew::REFUSED
+        {
+            return Err(RecordingFault::Clock(off));
+        }
+        let nodes = store.nodes();
+        let run = nodes.begin(node, &host(data_dir), lease).await?;
         let (journal, mut projector) =
             Journal::open(&data_dir.join("journal"), run, Settings::default())?;
         let replayed = projector.replay(store).await?;
-        let lost = store
-            .calls()
-            .close_lost(run.node, run.boot, clock::now())
-            .await?;
+        let calls = store.calls();
+        calls.close_lost(run.node, run.boot, clock::now()).await?;
+        let lost = calls.tell_lost(run.node, run.boot).await?;
         if replayed.facts > 0 || lost > 0 {
             tracing::info!(
                 facts = replayed.facts,
@@ -83,7 +103,7 @@ impl Recording {
             );
         }
         let projecting = tokio::spawn(project(projector, store.clone()));
-        let lease = tokio::spawn(keep_lease(store.clone(), run, lease));
+        let lease = Lease::keep(store.clone(), run, lease);
         Ok(Self {
             journal,
             run,
@@ -94,9 +114,14 @@ impl Recording {
         })
     }
 
+    /// How often other nodes may have taken this run for dead since it began.
+    pub fn lapses(&self) -> watch::Receiver<u64> {
+        self.lease.lapses()
+    }
+
     /// From now on another node does what one does for all, though calls of this one may go on for long.
     pub async fn drain(&self) {
-        let drained = self.store.nodes().drain(self.run, clock::now()).await;
+        let drained = self.store.nodes().drain(self.run).await;
         if let Err(error) = drained {
             tracing::warn!(%error, "other nodes don't know that this one drains");
         }
@@ -105,7 +130,7 @@ impl Recording {
     /// Waits until every fact is a row, and tells the other nodes that this one is gone. Facts that the database doesn't take stay in the
     /// journal for the next start, and so do all that are left once somebody insists. All other handles of the journal must be gone.
     pub async fn end(mut self, insisted: impl Future<Output = ()>) {
-        self.lease.abort();
+        self.lease.end();
         let condition = self.journal.condition();
         drop(self.journal);
         let refused = async {
@@ -121,7 +146,7 @@ impl Recording {
                 if projected.is_err() {
                     tracing::error!("the projector had panicked");
                 }
-                let gone = self.store.nodes().renew(self.run, Duration::ZERO, clock::now());
+                let gone = self.store.nodes().renew(self.run, Duration::ZERO);
                 if let Err(error) = gone.await {
                     tracing::warn!(%error, "other nodes wait until this one's lease has expired");
                 }
@@ -161,38 +186,6 @@ fn lock(data_dir: &Path) -> Result<File, RecordingFault> {
 async fn project(projector: Projector<Fact>, store: Store) {
     if let Err(error) = projector.run(store).await {
         tracing::error!(%error, "facts stay in the journal until the next start");
-    }
-}
-
-/// Keeps this run's lease, and closes the calls of nodes whose lease has expired.
-async fn keep_lease(store: Store, run: Origin, lease: Duration) {
-    let mut renewals = tokio::time::interval(lease / RENEWALS);
-    loop {
-        renewals.tick().await;
-        let now = clock::now();
-        if let Err(error) = store.nodes().renew(run, lease, now).await {
-            tracing::warn!(%error, "this node's lease was not renewed");
-            continue;
-        }
-        let expired = store.nodes().expired(now).await.unwrap_or_default();
-        for dead in expired.into_iter().filter(|dead| *dead != run) {
-            // Its last boot's calls are open as well: close up to and with that one.
-            match store
-                .calls()
-                .close_lost(dead.node, dead.boot + 1, now)
-                .await
-            {
-                Ok(0) => {}
-                Ok(calls) => tracing::warn!(
-                    node = dead.node,
-                    calls,
-                    "closed the calls of a node that is gone"
-                ),
-                Err(error) => {
-                    tracing::warn!(%error, node = dead.node, "calls of a node that is gone stay open")
-                }
-            }
-        }
     }
 }
 

@@ -25,11 +25,14 @@ const SPREAD: Duration = Duration::from_millis(4);
 const REOPEN: Duration = Duration::from_secs(2);
 
 impl Peers {
-    /// From now on these trunks are registered, and no others.
-    pub fn enrol(&mut self, endpoint: &mut Endpoint, wanted: Vec<Wanted>, now: Moment) {
+    /// From now on these trunks are registered, and no others. `None`: what was registered may be gone, and nothing is ours until the next call.
+    pub fn enrol(&mut self, endpoint: &mut Endpoint, wanted: Option<Vec<Wanted>>, now: Moment) {
         if self.leaving {
             return;
         }
+        let Some(wanted) = wanted else {
+            return self.disown();
+        };
         let mut listed: HashMap<Uuid, Wanted> = wanted
             .into_iter()
             .map(|wanted| (wanted.way.id, wanted))
@@ -49,6 +52,24 @@ impl Peers {
         let spread = SPREAD * u32::try_from(listed.len()).unwrap_or(u32::MAX);
         for wanted in listed.into_values() {
             self.begin(endpoint, wanted, spread, now);
+        }
+    }
+
+    /// Forgets the registrations that stand or are under way, without a word to the carriers: another node may have registered the same trunks
+    /// meanwhile. Those that are being taken back go on with that.
+    fn disown(&mut self) {
+        let ours: Vec<Uuid> = self
+            .enrolments
+            .iter()
+            .filter(|(_, enrolment)| enrolment.end.is_none())
+            .map(|(trunk, _)| *trunk)
+            .collect();
+        for trunk in ours {
+            let enrolment = self.enrolments.remove(&trunk);
+            if let Some(timer) = enrolment.and_then(|enrolment| enrolment.timer) {
+                self.timers.cancel(timer);
+            }
+            self.standings.forget(trunk);
         }
     }
 

@@ -107,7 +107,7 @@ impl Scene {
     }
 
     fn enrol(&mut self, wanted: Vec<Wanted>) {
-        self.peers.enrol(&mut self.endpoint, wanted, self.now);
+        self.peers.enrol(&mut self.endpoint, Some(wanted), self.now);
     }
 
     /// Everything that was sent and isn't a retransmission, once so many milliseconds have passed.

@@ -30,13 +30,15 @@ pub(super) struct CallRow {
     pub(super) sip_code: Option<i64>,
     pub(super) reason: Option<String>,
     pub(super) hangup_by: Option<String>,
+    /// For a call that was closed as lost: whether its end was told.
+    pub(super) lost_told: Option<bool>,
 }
 
 /// The columns of a [`CallRow`].
 macro_rules! call_columns {
     () => {
         "id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number, from_e164, to_e164,
-            started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by"
+            started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by, lost_told"
     };
 }
 pub(super) use call_columns;
@@ -60,6 +62,7 @@ from_row!(CallRow {
     sip_code,
     reason,
     hangup_by,
+    lost_told,
 });
 
 /// Which stages of a call the facts at hand are about.
@@ -111,7 +114,10 @@ impl CallRow {
         let queued = stages.started.then_some(started_at);
         let ringing = self.ringing_at.filter(|_| stages.ringing);
         let answered = self.answered_at.filter(|_| stages.answered);
-        let ended = self.ended_at.filter(|_| stages.ended);
+        // An end that is a guess waits for the truth, and an end is told once: see `Calls::tell_lost`.
+        let ended = self
+            .ended_at
+            .filter(|_| stages.ended && self.lost_told.is_none());
         let between = STAGES.into_iter().zip([queued, ringing, answered]);
         between
             .filter_map(|((kind, _), at)| Some(self.event(kind, at?)))
@@ -122,6 +128,19 @@ impl CallRow {
     /// What the row says of a stage that was reached isn't changed any more, but for the contact.
     fn event(&self, kind: EventType, at: Moment) -> NewEvent {
         NewEvent::of_call(self.org_id, kind, self.id, self.contact_id, at)
+    }
+
+    /// The end of a call that was closed as lost, and of which nothing better is known by now.
+    pub(super) fn lost(self) -> Vec<NewEvent> {
+        let end = Stages {
+            ended: true,
+            ..Stages::default()
+        };
+        let settled = Self {
+            lost_told: None,
+            ..self
+        };
+        settled.events(end)
     }
 
     fn end(&self, at: Moment) -> NewEvent {

@@ -46,6 +46,7 @@ const MIGRATIONS: &[Migration] = migrations![
     18 "0018_transfer_ways",
     19 "0019_suspended_orgs",
     20 "0020_realms",
+    21 "0021_lost_calls",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -28,6 +28,7 @@ mod inbound_trunks;
 mod integrations;
 mod keyring;
 mod logins;
+mod lost;
 mod migrate;
 mod nearby;
 mod nodes;
@@ -77,7 +78,7 @@ pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, InboundTrunks, Synced
 pub use integrations::{Integration, Integrations, NewBooking};
 pub use keyring::{Keyring, SigningPair};
 pub use logins::{Access, LoginLink, Logins, NewLogin, Role};
-pub use nodes::{Nodes, Serving};
+pub use nodes::{Nodes, Renewal, Serving};
 pub use numbers::{Number, Numbers};
 pub use open::{OpenFault, Options, Outset};
 pub use org_keys::{OrgKey, OrgKeys};

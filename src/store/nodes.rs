@@ -1,11 +1,9 @@
-//! The processes that serve: which run of a node is on, and how long it is trusted to be alive.
+//! The processes that serve: which run of a node is on, and how long it is trusted to be alive, by the clock of the database.
 
 use std::time::Duration;
 
-use trunkline_sip::moment::Moment;
-
 use super::Store;
-use super::column::{from_row, micros};
+use super::column::from_row;
 use super::error::{Error, Refused};
 use super::pool::{Writing, execute, fetch_all, fetch_optional};
 use crate::journal::Origin;
@@ -24,20 +22,53 @@ impl Store {
     }
 }
 
+/// A statement by the database's own clock: the pieces of its text are joined by what the database at hand calls now, in microseconds. The
+/// clocks of nodes differ, and a lease holds on all of them.
+macro_rules! by_its_clock {
+    ($store:expr, $first:literal $(, $next:literal)+ $(,)?) => {
+        if $store.is_shared() {
+            concat!($first $(, "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)", $next)+)
+        } else {
+            concat!($first $(, "CAST(unixepoch('now', 'subsec') * 1000000 AS BIGINT)", $next)+)
+        }
+    };
+}
+
+/// Who serves as a node, or did.
+struct Holder {
+    boot: i64,
+    host: String,
+    is_held: bool,
+}
+from_row!(Holder {
+    boot,
+    host,
+    is_held
+});
+
 struct Row {
     node: i64,
     boot: i64,
-    host: String,
-    lease_expires_at: i64,
     sees: Option<String>,
 }
-from_row!(Row {
-    node,
-    boot,
-    host,
-    lease_expires_at,
-    sees
-});
+from_row!(Row { node, boot, sees });
+
+struct Run {
+    node: i64,
+    boot: i64,
+}
+from_row!(Run { node, boot });
+
+/// What came of the renewal of a lease.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Renewal {
+    /// It had not expired.
+    Held,
+    /// It had expired: other nodes may have taken over what was this one's.
+    Lapsed,
+    /// Another run of the node has begun, and has the lease.
+    Replaced,
+}
 
 /// A node that serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,22 +85,20 @@ impl Nodes<'_> {
     ///
     /// # Errors
     /// [`Refused::NodeServed`] if another host serves as this node.
-    pub async fn begin(
-        self,
-        node: u8,
-        host: &str,
-        lease: Duration,
-        now: Moment,
-    ) -> Result<Origin, Error> {
+    pub async fn begin(self, node: u8, host: &str, lease: Duration) -> Result<Origin, Error> {
         let mut writing = self.0.pool().write().await?;
         if matches!(writing, Writing::Postgres(_)) {
             execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
         }
-        let sql = "SELECT * FROM nodes WHERE node = $1";
-        let before: Option<Row> = fetch_optional!(writing, sql, i64::from(node))?;
+        let sql = by_its_clock!(
+            self.0,
+            "SELECT boot, host, lease_expires_at >= ",
+            " AS is_held FROM nodes WHERE node = $1"
+        );
+        let before: Option<Holder> = fetch_optional!(writing, sql, i64::from(node))?;
         if let Some(other) = &before
             && other.host != host
-            && other.lease_expires_at >= micros(now)
+            && other.is_held
         {
             return Err(Refused::NodeServed {
                 node,
@@ -78,18 +107,16 @@ impl Nodes<'_> {
             .into());
         }
         let boot = before.map_or(0, |before| before.boot) + 1;
-        execute!(
-            writing,
-            "INSERT INTO nodes (node, boot, host, started_at, lease_expires_at) VALUES ($1, $2, $3, $4, $5)
+        let sql = by_its_clock!(
+            self.0,
+            "INSERT INTO nodes (node, boot, host, started_at, lease_expires_at) VALUES ($1, $2, $3, ",
+            ", ",
+            " + $4)
              ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, host = excluded.host,
                  started_at = excluded.started_at, lease_expires_at = excluded.lease_expires_at, drains_since = NULL,
-                 sees = NULL",
-            i64::from(node),
-            boot,
-            host,
-            micros(now),
-            micros(now + lease),
-        )?;
+                 sees = NULL"
+        );
+        execute!(writing, sql, i64::from(node), boot, host, length(lease))?;
         writing.commit().await?;
         Ok(Origin { node, boot })
     }
@@ -98,45 +125,59 @@ impl Nodes<'_> {
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn drain(self, run: Origin, now: Moment) -> Result<(), Error> {
+    pub async fn drain(self, run: Origin) -> Result<(), Error> {
         let mut writing = self.0.pool().write().await?;
-        let sql = "UPDATE nodes SET drains_since = $3 WHERE node = $1 AND boot = $2";
-        execute!(writing, sql, i64::from(run.node), run.boot, micros(now))?;
+        let sql = by_its_clock!(
+            self.0,
+            "UPDATE nodes SET drains_since = ",
+            " WHERE node = $1 AND boot = $2"
+        );
+        execute!(writing, sql, i64::from(run.node), run.boot)?;
         writing.commit().await
     }
 
-    /// Extends the lease, or with none ends it; `false`: another run has begun.
+    /// Extends the lease from now on, or with no length ends it.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn renew(self, run: Origin, lease: Duration, now: Moment) -> Result<bool, Error> {
+    pub async fn renew(self, run: Origin, lease: Duration) -> Result<Renewal, Error> {
         let mut writing = self.0.pool().write().await?;
-        let sql = "UPDATE nodes SET lease_expires_at = $3 WHERE node = $1 AND boot = $2";
-        let renewed = execute!(
-            writing,
-            sql,
-            i64::from(run.node),
-            run.boot,
-            micros(now + lease)
-        )?;
+        let sql = by_its_clock!(
+            self.0,
+            "SELECT boot, host, lease_expires_at >= ",
+            " AS is_held FROM nodes WHERE node = $1"
+        );
+        let before: Option<Holder> = fetch_optional!(writing, sql, i64::from(run.node))?;
+
+        let sql = by_its_clock!(
+            self.0,
+            "UPDATE nodes SET lease_expires_at = ",
+            " + $3 WHERE node = $1 AND boot = $2"
+        );
+        let of = i64::from(run.node);
+        let renewed = execute!(writing, sql, of, run.boot, length(lease))?;
         writing.commit().await?;
-        Ok(renewed == 1)
+        Ok(match before {
+            Some(before) if renewed == 1 && before.is_held => Renewal::Held,
+            Some(_) if renewed == 1 => Renewal::Lapsed,
+            Some(_) | None => Renewal::Replaced,
+        })
     }
 
     /// The nodes that serve now and go on with it, in the order of their numbers.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn serving(self, now: Moment) -> Result<Vec<Serving>, Error> {
+    pub async fn serving(self) -> Result<Vec<Serving>, Error> {
         let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT * FROM nodes WHERE lease_expires_at >= $1 AND drains_since IS NULL ORDER BY node";
-        let rows: Vec<Row> = fetch_all!(reading, sql, micros(now))?;
+        let sql = by_its_clock!(
+            self.0,
+            "SELECT node, boot, sees FROM nodes WHERE lease_expires_at >= ",
+            " AND drains_since IS NULL ORDER BY node"
+        );
+        let rows: Vec<Row> = fetch_all!(reading, sql)?;
         let nodes = rows.iter().filter_map(|row| {
-            let node = u8::try_from(row.node).ok()?;
-            let run = Origin {
-                node,
-                boot: row.boot,
-            };
+            let run = origin(row.node, row.boot)?;
             let sees = row.sees.as_deref().map(seen).unwrap_or_default();
             Some(Serving { run, sees })
         });
@@ -162,30 +203,56 @@ impl Nodes<'_> {
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn expired(self, now: Moment) -> Result<Vec<Origin>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT * FROM nodes WHERE lease_expires_at < $1 AND EXISTS (
+    pub async fn expired(self) -> Result<Vec<Origin>, Error> {
+        let sql = by_its_clock!(
+            self.0,
+            "SELECT node, boot FROM nodes WHERE lease_expires_at < ",
+            " AND EXISTS (
                 SELECT 1 FROM calls WHERE calls.node = nodes.node AND calls.boot <= nodes.boot AND calls.ended_at IS NULL
-            ) ORDER BY node";
-        let rows: Vec<Row> = fetch_all!(reading, sql, micros(now))?;
-        let runs = rows.iter().filter_map(|row| {
-            Some(Origin {
-                node: u8::try_from(row.node).ok()?,
-                boot: row.boot,
-            })
-        });
-        Ok(runs.collect())
+            ) ORDER BY node"
+        );
+        let rows: Vec<Run> = fetch_all!(self.0.pool().read().await?, sql)?;
+        Ok(runs(&rows))
     }
+
+    /// The runs whose lease expired so long ago that nobody waits for them any more, while nobody has told the end of calls of theirs.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn given_up(self, grace: Duration) -> Result<Vec<Origin>, Error> {
+        let sql = by_its_clock!(
+            self.0,
+            "SELECT node, boot FROM nodes WHERE lease_expires_at < ",
+            " - $1 AND EXISTS (
+                SELECT 1 FROM calls WHERE calls.node = nodes.node AND calls.boot <= nodes.boot AND calls.lost_told = FALSE
+            ) ORDER BY node"
+        );
+        let rows: Vec<Run> = fetch_all!(self.0.pool().read().await?, sql, length(grace))?;
+        Ok(runs(&rows))
+    }
+}
+
+fn runs(rows: &[Run]) -> Vec<Origin> {
+    rows.iter()
+        .filter_map(|row| origin(row.node, row.boot))
+        .collect()
+}
+
+fn origin(node: i64, boot: i64) -> Option<Origin> {
+    let node = u8::try_from(node).ok()?;
+    Some(Origin { node, boot })
+}
+
+/// In microseconds.
+fn length(lease: Duration) -> i64 {
+    i64::try_from(lease.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// `node.boot` of each run.
 fn seen(sees: &str) -> Vec<Origin> {
     let run = |text: &str| {
         let (node, boot) = text.split_once('.')?;
-        Some(Origin {
-            node: node.parse().ok()?,
-            boot: boot.parse().ok()?,
-        })
+        origin(node.parse().ok()?, boot.parse().ok()?)
     };
     sees.split(' ').filter_map(run).collect()
 }

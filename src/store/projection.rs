@@ -1,7 +1,8 @@
 //! The journal's facts, written into the rows of calls.
 //!
 //! Facts may come in any grouping, again, and again after the call was closed as lost: each row is the union of what is known. A
-//! call that starts and ends within one batch costs one row written once. What the rows then tell is recorded as events with them.
+//! call that starts and ends within one batch costs one row written once. What the rows then tell is recorded as events with them. Calls
+//! whose node is gone are closed in `lost`.
 
 use std::collections::HashMap;
 
@@ -15,11 +16,11 @@ use super::column::{micros, to_json};
 use super::error::Error;
 use super::event::NewEvent;
 use super::events;
-use super::pool::{Writing, execute, fetch_all};
+use super::pool::{Writing, execute};
 use super::rows::{self, Insert, Value};
 use super::transfers;
 use super::{Change, Store};
-use crate::calls::record::{Ended, Fact, HangupBy, Started, Status};
+use crate::calls::record::{Ended, Fact, Started, Status};
 use crate::journal::{Origin, Project, Retry};
 
 /// What some facts say of one call.
@@ -74,37 +75,6 @@ impl Calls<'_> {
             return Ok(());
         }
         self.0.commit_recorded(writing).await
-    }
-
-    /// Closes as lost what `node` left open in its runs before `boot`; gives how many calls that were.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn close_lost(self, node: u8, boot: i64, now: Moment) -> Result<u64, Error> {
-        let mut writing = self.0.pool().write().await?;
-        transfers::close_lost(&mut writing, node, boot, now).await?;
-        let closed: Vec<CallRow> = fetch_all!(
-            writing,
-            concat!(
-                "UPDATE calls SET status = $3, ended_at = $4, hangup_by = $5, reason = $6
-                 WHERE node = $1 AND boot < $2 AND ended_at IS NULL RETURNING ",
-                call_columns!()
-            ),
-            i64::from(node),
-            boot,
-            Status::Lost.as_str(),
-            micros(now),
-            HangupBy::Platform.as_str(),
-            "node_lost",
-        )?;
-        let end = Stages {
-            ended: true,
-            ..Stages::default()
-        };
-        let events: Vec<_> = closed.iter().flat_map(|call| call.events(end)).collect();
-        events::append(&mut writing, &events).await?;
-        self.0.commit_recorded(writing).await?;
-        Ok(closed.len() as u64)
     }
 }
 
@@ -194,6 +164,7 @@ impl<'f> Known<'f> {
             sip_code: ended.map(|ended| i64::from(ended.sip_code)),
             reason: ended.and_then(|ended| ended.reason.as_deref().map(text)),
             hangup_by: ended.map(|ended| ended.hangup_by.as_str().to_owned()),
+            lost_told: None,
         }
     }
 
@@ -337,7 +308,8 @@ const MERGE: &str = concat!(
     hangup_by = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
         THEN excluded.hangup_by ELSE calls.hangup_by END,
     ended_at = CASE WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost')
-        THEN excluded.ended_at ELSE calls.ended_at END
+        THEN excluded.ended_at ELSE calls.ended_at END,
+    lost_told = CASE WHEN excluded.ended_at IS NOT NULL AND calls.lost_told = FALSE THEN NULL ELSE calls.lost_told END
     RETURNING ",
     call_columns!()
 );

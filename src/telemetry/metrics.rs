@@ -70,6 +70,9 @@ const REGISTRATION_CHANGES: &str = "trunkline_registration_changes_total";
 /// 1 while the database answers.
 const DATABASE_UP: &str = "trunkline_database_up";
 
+/// Seconds by which this machine's clock is ahead of the database's.
+const CLOCK_SKEW: &str = "trunkline_clock_skew_seconds";
+
 /// Upper bounds of set-up times, in seconds.
 const SETUP_BUCKETS: [f64; 12] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0,
@@ -164,6 +167,10 @@ fn describe() {
         ),
         (REGISTRATIONS, "Contacts that PBXs have registered"),
         (DATABASE_UP, "1 while the database answers"),
+        (
+            CLOCK_SKEW,
+            "Seconds by which this machine's clock is ahead of the database's",
+        ),
     ] {
         metrics::describe_gauge!(name, text);
     }
@@ -197,6 +204,11 @@ pub fn ready(ready: bool) {
 /// Says whether the database answers.
 pub fn database_up(up: bool) {
     gauge!(DATABASE_UP).set(u8::from(up));
+}
+
+/// Says by how many seconds this machine's clock is ahead of the database's.
+pub fn clock_skew(seconds: f64) {
+    gauge!(CLOCK_SKEW).set(seconds);
 }
 
 /// Says how many runtimes and carriers answer, don't, and were never heard.

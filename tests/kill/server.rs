@@ -51,6 +51,17 @@ impl Database {
         administer(&self.url(), sql.to_owned());
     }
 
+    /// What a query gives, which has one column of text.
+    pub(crate) fn texts(&self, sql: &'static str) -> Vec<String> {
+        runtime().block_on(async {
+            let mut connection = PgConnection::connect(&self.url())
+                .await
+                .expect("the database answers");
+            let texts = sqlx::query_scalar(sql).fetch_all(&mut connection).await;
+            texts.expect("the query is sound")
+        })
+    }
+
     /// Sets what connections begin with.
     pub(crate) fn alter(&self, what: &str) {
         let sql = format!("ALTER DATABASE {} {what}", self.name);

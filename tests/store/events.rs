@@ -18,7 +18,7 @@ use crate::event_schema::assert_fits;
 crate::on_both!(
     a_call_tells_each_stage_once,
     a_refused_call_says_so,
-    calls_that_died_with_a_node_end,
+    an_end_is_told_once,
     what_was_told_stays_octet_by_octet,
     writes_tell_what_they_did,
     readers_never_miss_a_number,
@@ -147,20 +147,76 @@ async fn a_refused_call_says_so(bed: &Bed) {
     );
 }
 
-async fn calls_that_died_with_a_node_end(bed: &Bed) {
+/// A node that is only held up is taken for dead as well, while its calls go on.
+async fn an_end_is_told_once(bed: &Bed) {
     let store = bed.open().await;
-    let org = Uuid::from_u128(1);
-    let facts = life(org, 1, Status::Completed);
     let (calls, next) = (store.calls(), RUN.boot + 1);
-    calls.project(RUN, &facts[..3]).await.expect("projected");
-    let closed = calls.close_lost(RUN.node, next, later(9)).await;
-    assert_eq!(closed.expect("closed"), 1);
-    assert_eq!(told(&store, org).await[3].1["status"], "lost");
-    // Its true end is learnt late, and told as well.
+    let close = async || {
+        calls
+            .close_lost(RUN.node, next, later(9))
+            .await
+            .expect("closed")
+    };
+    let tell = async || calls.tell_lost(RUN.node, next).await.expect("told");
+    let begin = async |number: u128| {
+        let org = Uuid::from_u128(number);
+        let facts = life(org, number, Status::Completed);
+        calls.project(RUN, &facts[..3]).await.expect("projected");
+        (org, facts)
+    };
+    let status = async |org: Uuid, number: u128| {
+        let call = calls.by_id(org, Uuid::from_u128(number)).await;
+        call.expect("a row").status
+    };
+
+    let (gone, facts) = begin(1).await;
+    assert_eq!(close().await, 1);
+    assert_eq!(status(gone, 1).await, Status::Lost);
+    assert_eq!(kinds(&told(&store, gone).await), STAGES[..3], "not yet");
+    assert_eq!((tell().await, tell().await), (1, 0));
+    let last = told(&store, gone).await;
+    assert_eq!(
+        (kinds(&last), &last[3].1["status"]),
+        (STAGES.to_vec(), &json!("lost"))
+    );
+    assert_eq!(
+        calls.reopen(RUN).await.expect("an answer"),
+        0,
+        "it was told"
+    );
+    // Its true end is learnt too late to be told, and shown by the call.
+    for _ in 0..2 {
+        calls.project(RUN, &facts).await.expect("projected");
+    }
+    assert_eq!(kinds(&told(&store, gone).await), STAGES);
+    assert_eq!(status(gone, 1).await, Status::Completed);
+
+    let (held_up, facts) = begin(2).await;
+    assert_eq!(close().await, 1);
+    assert_eq!(calls.reopen(RUN).await.expect("reopened"), 1);
+    assert_eq!(status(held_up, 2).await, Status::InProgress);
+    assert_eq!(tell().await, 0);
     calls.project(RUN, &facts[3..]).await.expect("projected");
-    let told = told(&store, org).await;
-    assert_eq!(kinds(&told[3..]), ["call.ended", "call.ended"]);
-    assert_eq!(told[4].1["status"], "completed");
+    let last = told(&store, held_up).await;
+    assert_eq!(
+        (kinds(&last), &last[3].1["status"]),
+        (STAGES.to_vec(), &json!("completed"))
+    );
+
+    let (ended, facts) = begin(3).await;
+    assert_eq!(close().await, 1);
+    calls
+        .project(RUN, &facts[..3])
+        .await
+        .expect("projected again");
+    assert_eq!(kinds(&told(&store, ended).await), STAGES[..3], "a guess");
+    calls.project(RUN, &facts[3..]).await.expect("projected");
+    assert_eq!(tell().await, 0, "the truth was told");
+    let last = told(&store, ended).await;
+    assert_eq!(
+        (kinds(&last), &last[3].1["status"]),
+        (STAGES.to_vec(), &json!("completed"))
+    );
 }
 
 /// Whatever the call's row learns afterwards, in a stream and in a delivery alike.
@@ -194,27 +250,29 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
         if turn == 3 {
             let closed = calls.close_lost(RUN.node, RUN.boot + 1, later(2)).await;
             assert_eq!(closed.expect("closed"), 1);
+            let told = calls.tell_lost(RUN.node, RUN.boot + 1).await;
+            assert_eq!(told.expect("told"), 1);
             kept = grown(&store, org, kept).await;
+            calls.project(RUN, batch).await.expect("projected");
+            let again = store.events().since(org, 0, 1000).await;
+            assert_eq!(again.expect("events"), kept, "an end is told once");
+            continue;
         }
         calls.project(RUN, batch).await.expect("projected");
         kept = grown(&store, org, kept).await;
     }
     let told = told(&store, org).await;
-    let [started, ringing, answered, lost, ended] = &told[..] else {
+    let [started, ringing, answered, lost] = &told[..] else {
         panic!("{told:?}");
     };
     assert_eq!(started.1["contact_id"], Value::Null);
-    for (kind, data) in [ringing, answered, lost, ended] {
+    for (kind, data) in [ringing, answered, lost] {
         assert_eq!(data["contact_id"], contact.to_string(), "{kind}");
         assert_fits(kind, data);
     }
     assert_eq!(
         (&lost.1["sip_code"], &lost.1["status"]),
         (&Value::Null, &json!("lost"))
-    );
-    assert_eq!(
-        (&ended.1["sip_code"], &ended.1["status"]),
-        (&json!(200), &json!("completed"))
     );
     let lease = Duration::from_secs(90);
     let held = store

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
-use trunkline::store::{Asking, Call, CallFilter, Error, Refused, Store};
+use trunkline::store::{Asking, Call, CallFilter, Error, Refused, Renewal, Store};
 use trunkline_routing::{Caller, Decision, Dialled, Outcome, Step};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -485,27 +485,29 @@ async fn many_calls_are_counted_to_the_last(bed: &Bed) {
     }
 }
 
+/// Leases go by the database's clock, which no test can set: short ones are waited for.
 async fn nodes_take_turns(bed: &Bed) {
-    const LEASE: Duration = Duration::from_secs(10);
+    const LEASE: Duration = Duration::from_secs(3_600);
+    const OVER: Duration = Duration::ZERO;
     let store = bed.open().await;
     let nodes = store.nodes();
-    let begin = async |node, host: &str, at| nodes.begin(node, host, LEASE, later(at)).await;
+    let begin = async |node, host: &str| nodes.begin(node, host, LEASE).await;
     assert_eq!(
-        begin(0, "a", 0).await.expect("a run"),
+        begin(0, "a").await.expect("a run"),
         Origin { node: 0, boot: 1 }
     );
     assert_eq!(
-        begin(1, "b", 0).await.expect("a run"),
+        begin(1, "b").await.expect("a run"),
         Origin { node: 1, boot: 1 }
     );
-    let again = begin(0, "a", 1).await.expect("the same host may at once");
+    let again = begin(0, "a").await.expect("the same host may at once");
     assert_eq!(again, Origin { node: 0, boot: 2 });
-    let serving = async |at| -> Vec<u8> {
-        let serving = nodes.serving(later(at)).await.expect("nodes");
+    let serving = async || -> Vec<u8> {
+        let serving = nodes.serving().await.expect("nodes");
         serving.iter().map(|one| one.run.node).collect()
     };
     let sees = async |node: u8| {
-        let serving = nodes.serving(later(1)).await.expect("nodes");
+        let serving = nodes.serving().await.expect("nodes");
         let mut of_node = serving.into_iter().filter(|one| one.run.node == node);
         of_node.next().expect("it serves").sees
     };
@@ -516,55 +518,48 @@ async fn nodes_take_turns(bed: &Bed) {
     let before = Origin { node: 0, boot: 1 };
     nodes.see(before, &[]).await.expect("of a run that is over");
     assert_eq!(sees(0).await, others);
-    assert_eq!(serving(10).await, [0, 1]);
-    nodes.drain(again, later(1)).await.expect("drained");
-    assert_eq!(
-        serving(10).await,
-        [1],
-        "one that drains does nothing for all"
-    );
-    let held = begin(1, "a", 10).await;
+    assert_eq!(serving().await, [0, 1]);
+    nodes.drain(again).await.expect("drained");
+    assert_eq!(serving().await, [1], "one that drains does nothing for all");
+    let held = begin(1, "a").await;
     assert!(
         matches!(held, Err(Error::Refused(Refused::NodeServed { node: 1, host })) if host == "b")
     );
     let second = Origin { node: 1, boot: 1 };
-    assert!(nodes.renew(second, LEASE, later(8)).await.expect("renewed"));
-    assert_eq!(
-        nodes.expired(later(12)).await.expect("runs"),
-        [],
-        "nothing to close"
-    );
-    store
-        .calls()
-        .project(again, &life(1)[..4])
-        .await
-        .expect("projected");
-    store
-        .calls()
-        .project(second, &life(2)[..4])
-        .await
-        .expect("projected");
-    assert_eq!(nodes.expired(later(12)).await.expect("runs"), [again]);
-    let taken = begin(0, "c", 12).await.expect("the lease has expired");
+    let renew = async |run, lease| nodes.renew(run, lease).await.expect("an answer");
+    assert_eq!(renew(second, LEASE).await, Renewal::Held);
+
+    assert_eq!(renew(again, OVER).await, Renewal::Held);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(serving().await, [1]);
+    assert_eq!(nodes.expired().await.expect("runs"), [], "nothing to close");
+    for (run, number) in [(again, 1), (second, 2)] {
+        let facts = &life(number)[..4];
+        store.calls().project(run, facts).await.expect("projected");
+    }
+    assert_eq!(nodes.expired().await.expect("runs"), [again]);
+    assert_eq!(renew(again, LEASE).await, Renewal::Lapsed);
+    assert_eq!(nodes.expired().await.expect("runs"), []);
+    assert_eq!(renew(again, OVER).await, Renewal::Held);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let taken = begin(0, "c").await.expect("the lease has expired");
     assert_eq!(taken, Origin { node: 0, boot: 3 });
-    assert!(
-        !nodes
-            .renew(again, LEASE, later(12))
-            .await
-            .expect("an answer")
-    );
-    assert_eq!(serving(12).await, [0, 1], "another run doesn't drain");
-    assert!(
-        nodes
-            .renew(taken, Duration::ZERO, later(12))
-            .await
-            .expect("ended")
-    );
-    assert_eq!(nodes.expired(later(13)).await.expect("runs"), [taken]);
-    store
-        .calls()
+    assert_eq!(renew(again, LEASE).await, Renewal::Replaced);
+    assert_eq!(serving().await, [0, 1], "another run doesn't drain");
+
+    assert_eq!(renew(taken, OVER).await, Renewal::Held);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(nodes.expired().await.expect("runs"), [taken]);
+    let calls = store.calls();
+    let lost = calls
         .close_lost(taken.node, taken.boot + 1, later(13))
-        .await
-        .expect("closed");
-    assert_eq!(nodes.expired(later(13)).await.expect("runs"), []);
+        .await;
+    assert_eq!(lost.expect("closed"), 1);
+    assert_eq!(nodes.expired().await.expect("runs"), []);
+    let given_up = async |grace| nodes.given_up(grace).await.expect("runs");
+    assert_eq!(given_up(LEASE).await, [], "it may only be held up");
+    assert_eq!(given_up(OVER).await, [taken]);
+    let told = calls.tell_lost(taken.node, taken.boot + 1).await;
+    assert_eq!(told.expect("told"), 1);
+    assert_eq!(given_up(OVER).await, []);
 }

@@ -1,12 +1,12 @@
 //! An outbound trunk that wants to be registered, and two daemons on one PostgreSQL: one of them registers it, and the other takes over when
-//! that one dies, drains or ends.
+//! that one dies, drains, ends or is held up.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::Deadline;
 use crate::harness::carrier::Carrier;
+use crate::harness::{Deadline, tools};
 use crate::node::{Node, text};
 use crate::nodes::Pair;
 
@@ -196,4 +196,65 @@ fn a_node_that_ends_leaves_the_registration_to_the_other() {
         (scene.state(heir) == "registered" && scene.is_called_at(heir)).then_some(())
     });
     assert!(took.is_some(), "nobody takes over: {:?}", scene.contacts());
+}
+
+/// A process that stands still for longer than its lease looks dead to the other, which takes its work over. Its calls go on all the same, and
+/// the carrier has to be told anew whom to call.
+#[test]
+fn a_node_that_was_held_up_takes_its_own_back() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let Some(scene) = Scene::new() else {
+        return;
+    };
+    let (pair, is_first) = (&scene.pair, scene.settled());
+    let (held_up, other) = if is_first {
+        (&pair.first, &pair.second)
+    } else {
+        (&pair.second, &pair.first)
+    };
+    let mut caller = pair.caller(held_up);
+    caller.talks = Duration::from_secs(40);
+    let call = caller.play("caller_hangs_up");
+    let status = |node: &Node| {
+        let (_, calls) = node.get("/phone/calls", &pair.key);
+        let calls: Value = serde_json::from_str(&calls).ok()?;
+        calls["items"][0]["status"].as_str().map(str::to_owned)
+    };
+    let is = |node: &Node, wanted: &str| {
+        let reached = Deadline::after(LIMIT).poll(|| (status(node)? == wanted).then_some(()));
+        assert!(reached.is_some(), "not {wanted}: {:?}", status(node));
+    };
+    is(other, "in_progress");
+
+    held_up.signal("STOP");
+    let took = Deadline::after(LIMIT).poll(|| (scene.state(other) == "registered").then_some(()));
+    assert!(took.is_some(), "nobody takes over");
+    is(other, "lost");
+    let asked = scene.carrier.ways().registered.len();
+    held_up.signal("CONT");
+    let back = Deadline::after(LIMIT).poll(|| {
+        let settled = scene.settled() == is_first && scene.is_called_at(held_up);
+        settled.then_some(())
+    });
+    assert!(
+        back.is_some(),
+        "{:?} {:?}",
+        scene.states(),
+        scene.contacts()
+    );
+    let ways = scene.carrier.ways();
+    let anew = ways.registered[asked..].iter().any(|(asked, register)| {
+        let contact = register.lines().find(|line| line.starts_with("Contact: "));
+        *asked > 0 && contact.is_some_and(|line| line.contains(&held_up.plot.sip.to_string()))
+    });
+    assert!(anew, "not told anew: {:?}", &ways.registered[asked..]);
+    drop(ways);
+
+    is(other, "in_progress");
+    let trace = call.finish();
+    drop(trace);
+    is(other, "completed");
+    assert_eq!(pair.ends(), ["completed"], "one end, and the true one");
 }

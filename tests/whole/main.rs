@@ -1,5 +1,6 @@
 //! The built daemon as a whole: two of them on one database, what it lets out, and its document's examples.
 
+mod clocks;
 mod control;
 mod doctor;
 mod ending;

@@ -92,6 +92,18 @@ impl Plot {
         serde_json::from_str(told.trim()).unwrap_or_default()
     }
 
+    /// Runs a command of the command line to its end: its exit code, and what it says.
+    pub(crate) fn said(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = self.command();
+        let output = command.args(arguments).stdin(Stdio::null()).output();
+        let output = output.expect("the binary runs");
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    }
+
     /// Starts a daemon, and returns once it is ready.
     pub(crate) fn serve(self) -> Node {
         Node {
@@ -147,6 +159,11 @@ impl Node {
     pub(crate) fn end(&mut self) {
         self.process.terminate();
         self.gone();
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        self.process.signal(name);
     }
 
     fn gone(&mut self) {

@@ -24,7 +24,7 @@ pub(crate) struct Pair {
     pub(crate) outset: Value,
     pub(crate) key: String,
     // Dropped last: the daemons use it.
-    _database: Database,
+    pub(crate) database: Database,
 }
 
 impl Pair {
@@ -38,13 +38,30 @@ impl Pair {
         second.push(("TRUNKLINE__SIP__NODE".to_owned(), "1".to_owned()));
         let first = Plot::new(&environment);
         let outset = first.run(&["quickstart", "--json", "--no-serve"]);
-        Some(Self {
-            first: first.serve(),
-            second: Plot::new(&second).serve(),
+        let first = first.serve();
+        let second = Plot::new(&second).serve();
+        Some(Self::of(first, second, outset, database))
+    }
+
+    /// Two that serve, and what `quickstart` has said of the org.
+    pub(crate) fn of(first: Node, second: Node, outset: Value, database: Database) -> Self {
+        Self {
+            first,
+            second,
             key: text(&outset["api_key"]),
             outset,
-            _database: database,
-        })
+            database,
+        }
+    }
+
+    /// What a further daemon on the same database is told.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        self.database.environment()
+    }
+
+    /// The statuses that the ends of calls were told with, as events.
+    pub(crate) fn ends(&self) -> Vec<String> {
+        ends(&self.database)
     }
 
     /// The org's PBX, that calls its number by way of one of the nodes.
@@ -64,6 +81,14 @@ impl Pair {
             allow: None,
         }
     }
+}
+
+/// The statuses of calls that have an event of their end, one for each event.
+pub(crate) fn ends(database: &Database) -> Vec<String> {
+    database.texts(
+        "SELECT calls.status FROM events JOIN calls ON calls.id = events.call_id WHERE events.type = 'call.ended'
+         UNION ALL SELECT body::json->'data'->>'status' FROM events WHERE type = 'call.ended' AND call_id IS NULL",
+    )
 }
 
 /// The trunk's pair, made on one, lets a PBX call through the other.

@@ -8,6 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use crate::address::{AddressPolicy, Refusal};
+use crate::engine::skew::{Off, REPORTED};
 use crate::explain::finding::{Finding, Level};
 use crate::explain::{log_in, pbx};
 use crate::store::{AgentKind, Error, OrgRows, Recorded, Store};
@@ -18,8 +19,6 @@ const OF_LATE: Duration = Duration::from_secs(7 * 24 * 3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// Orgs that are looked at.
 const ORGS: usize = 200;
-/// A database's clock may be off by this.
-const SKEW: Duration = Duration::from_secs(5);
 
 /// What was read.
 pub(super) struct Orgs {
@@ -65,7 +64,7 @@ impl Orgs {
         now: Moment,
     ) -> Vec<Finding> {
         let mut findings = vec![self.database()];
-        findings.extend(clock(store, now).await);
+        findings.extend(clock(store).await);
         for (rows, (_, calls)) in self.rows.iter().zip(&self.calls) {
             findings.extend(set_up(rows));
             findings.extend(sources(rows, policy));
@@ -98,20 +97,19 @@ impl Orgs {
 }
 
 /// The database's clock against this machine's.
-async fn clock(store: &Store, now: Moment) -> Option<Finding> {
-    Some(skew(store.clock().await.ok().flatten()?, now))
+async fn clock(store: &Store) -> Option<Finding> {
+    Some(skew(Off::measure(store).await.ok().flatten()?))
 }
 
-fn skew(theirs: Moment, ours: Moment) -> Finding {
-    let off = theirs.since(ours).max(ours.since(theirs));
-    if off > SKEW {
+fn skew(off: Off) -> Finding {
+    if off.by() > REPORTED {
         Finding::problem(
             "clock",
             format!(
-                "This machine's clock and the database's are {} seconds apart.",
-                off.as_secs()
+                "This machine's clock and the database's are {} seconds apart: it is {off} the database's.",
+                off.by().as_secs()
             ),
-            "Let both take their time from NTP: nonces, certificates and the order of records depend on it.",
+            "Let both take their time from NTP: calls, keys and certificates depend on it, and a node that is more than 5 seconds off doesn't start.",
         )
     } else {
         Finding::ok("clock", "This machine's clock and the database's agree.")
@@ -234,13 +232,12 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_off_is_told_either_way() {
-        let ours = Moment::from_secs(1_790_000_000);
-        for (seconds, level) in [(0, Level::Ok), (5, Level::Ok), (6, Level::Problem)] {
-            let by = Duration::from_secs(seconds);
-            for theirs in [ours + by, ours - by] {
-                let found = skew(theirs, ours);
-                assert_eq!(found.level, level, "{seconds}: {found}");
-                let is_told = found.text.contains(&format!("{seconds} seconds apart"));
+        for (millis, level) in [(0, Level::Ok), (1_000, Level::Ok), (2_000, Level::Problem)] {
+            let by = Duration::from_millis(millis);
+            for off in [Off::Ahead(by), Off::Behind(by)] {
+                let found = skew(off);
+                assert_eq!(found.level, level, "{millis}: {found}");
+                let is_told = found.text.contains("2 seconds apart");
                 assert_eq!(is_told, level == Level::Problem, "{found}");
             }
         }

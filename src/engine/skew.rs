@@ -1,0 +1,122 @@
+//! This machine's clock against the database's. Nodes that share a database compare times that others have written: calls, keys, links. A
+//! clock that is far off is no start, one that goes off is reported.
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use super::clock;
+use crate::store::{self, Store};
+use crate::telemetry::metrics;
+
+/// A difference beyond this is reported.
+pub(crate) const REPORTED: Duration = Duration::from_secs(1);
+/// Beyond this a node doesn't start.
+pub(super) const REFUSED: Duration = Duration::from_secs(5);
+
+/// The distance of this machine's clock from the database's.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Off {
+    /// It is ahead by so much.
+    Ahead(Duration),
+    /// It is behind by so much.
+    Behind(Duration),
+}
+
+impl Off {
+    /// Compares the database's clock, which was read between two looks at ours. What the question took is no difference.
+    fn between(before: Moment, theirs: Moment, after: Moment) -> Self {
+        if before > theirs {
+            Self::Ahead(before.since(theirs))
+        } else {
+            Self::Behind(theirs.since(after))
+        }
+    }
+
+    /// Asks the database; `None` where it is part of this process.
+    pub(crate) async fn measure(store: &Store) -> Result<Option<Self>, store::Error> {
+        let before = clock::now();
+        let theirs = store.clock().await?;
+        let after = clock::now();
+        Ok(theirs.map(|theirs| Self::between(before, theirs, after)))
+    }
+
+    /// The size of the difference.
+    pub(crate) const fn by(self) -> Duration {
+        match self {
+            Self::Ahead(by) | Self::Behind(by) => by,
+        }
+    }
+
+    /// In seconds, negative where this machine is behind.
+    fn seconds(self) -> f64 {
+        match self {
+            Self::Ahead(by) => by.as_secs_f64(),
+            Self::Behind(by) => -by.as_secs_f64(),
+        }
+    }
+}
+
+impl std::fmt::Display for Off {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.by().as_secs_f64();
+        match self {
+            Self::Ahead(_) => write!(f, "{seconds:.1} s ahead of"),
+            Self::Behind(_) => write!(f, "{seconds:.1} s behind"),
+        }
+    }
+}
+
+/// The difference while a node serves: measured, and logged when it begins and when it ends.
+#[derive(Debug, Default)]
+pub(super) struct Skew {
+    is_reported: bool,
+}
+
+impl Skew {
+    pub(super) async fn look(&mut self, store: &Store) -> Result<(), store::Error> {
+        let Some(off) = Off::measure(store).await? else {
+            return Ok(());
+        };
+        metrics::clock_skew(off.seconds());
+        let is_off = off.by() > REPORTED;
+        if is_off && !self.is_reported {
+            tracing::warn!(
+                skew_s = off.seconds(),
+                "this machine's clock is {off} the database's: set both by NTP"
+            );
+        }
+        if !is_off && self.is_reported {
+            tracing::info!("this machine's clock agrees with the database's again");
+        }
+        self.is_reported = is_off;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_question_took_is_no_difference() {
+        let at = Moment::from_secs;
+        let ahead = |secs| Off::Ahead(Duration::from_secs(secs));
+        let behind = |secs| Off::Behind(Duration::from_secs(secs));
+        for (name, before, theirs, after, off) in [
+            ("within the question", 10, 12, 14, behind(0)),
+            ("at its end", 10, 14, 14, behind(0)),
+            ("at its beginning", 10, 10, 14, behind(0)),
+            ("ahead", 10, 4, 14, ahead(6)),
+            ("behind", 10, 20, 14, behind(6)),
+        ] {
+            assert_eq!(
+                Off::between(at(before), at(theirs), at(after)),
+                off,
+                "{name}"
+            );
+        }
+        assert_eq!(ahead(6).to_string(), "6.0 s ahead of");
+        assert_eq!(behind(6).to_string(), "6.0 s behind");
+    }
+}

@@ -1,0 +1,119 @@
+//! Daemons on one PostgreSQL whose machines don't agree on the time. libfaketime turns the wall clock of one process.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::harness::{Deadline, process, tools};
+use crate::node::{Node, Plot};
+use crate::nodes::{Pair, ends};
+use crate::server::Database;
+
+/// Far beyond what it takes, since other tests may have the machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The library, for threads; `None` where it isn't installed, which is no excuse under CI.
+fn library() -> Option<PathBuf> {
+    let folders = std::fs::read_dir("/usr/lib")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut found = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
+    let found = found.find(|library| library.exists());
+    if found.is_none() {
+        process::skipped("libfaketime");
+    }
+    found
+}
+
+/// Has a process live in another time by so many seconds; what runs monotonically stays.
+fn turned(library: &std::path::Path, by: &str) -> Vec<(String, String)> {
+    let library = library.display().to_string();
+    [
+        ("LD_PRELOAD", library.as_str()),
+        ("FAKETIME", by),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .to_vec()
+}
+
+fn metric(node: &Node, name: &str) -> Option<f64> {
+    let (_, metrics) = node.get("/metrics", "");
+    let line = metrics.lines().find(|line| line.starts_with(name))?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+#[test]
+fn a_node_whose_clock_is_ahead_takes_nothing_from_the_others() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (Some(library), Some(database)) = (library(), Database::new()) else {
+        return;
+    };
+    let told = |more: Vec<(String, String)>| {
+        let lease = ("TRUNKLINE__SIP__NODE_LEASE_S".to_owned(), "5".to_owned());
+        let environment = database.environment().into_iter().chain([lease]);
+        environment.chain(more).collect::<Vec<_>>()
+    };
+    let number = |number: &str| ("TRUNKLINE__SIP__NODE".to_owned(), number.to_owned());
+    let first = Plot::new(&told(Vec::new()));
+    let outset = first.run(&["quickstart", "--json", "--no-serve"]);
+    let first = first.serve();
+    // Less than a lease, so that each renewal of the first leaves it behind for a moment.
+    let mut ahead = turned(&library, "+4.5s");
+    ahead.push(number("1"));
+    let ahead = Plot::new(&told(ahead));
+    let (code, report) = ahead.said(&["doctor", "--quiet"]);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(
+        report.contains("4 seconds apart: it is 4.5 s ahead of"),
+        "{report}"
+    );
+    let ahead = ahead.serve();
+
+    let pair = Pair::of(first, ahead, outset, database);
+    let mut caller = pair.caller(&pair.first);
+    caller.talks = Duration::from_secs(12);
+    caller.play("caller_hangs_up").finish();
+    let ended = Deadline::after(LIMIT).poll(|| (pair.ends().len() == 1).then_some(()));
+    assert!(ended.is_some(), "{:?}", pair.ends());
+    assert_eq!(pair.ends(), ["completed"]);
+    let log = pair.second.plot.log();
+    assert!(!log.contains("closed the calls"), "{log}");
+    assert!(
+        log.contains("ahead of the database's: set both by NTP"),
+        "{log}"
+    );
+    let skew = metric(&pair.second, "trunkline_clock_skew_seconds").expect("it is measured");
+    assert!((4.0..5.0).contains(&skew), "{skew}");
+    let skew = metric(&pair.first, "trunkline_clock_skew_seconds").expect("it is measured");
+    assert!(skew.abs() < 1.0, "{skew}");
+    assert!(!pair.first.plot.log().contains("set both by NTP"));
+
+    for (by, said) in [("+8s", "8.0 s ahead of"), ("-8s", "8.0 s behind")] {
+        let mut off = turned(&library, by);
+        off.push(number("2"));
+        let off = Plot::new(&[pair.environment(), off].concat());
+        let (code, complaint) = off.said(&["serve"]);
+        assert_eq!(code, Some(2), "{by}: {complaint}");
+        let is_said = complaint.contains(said) && complaint.contains("set both by NTP");
+        assert!(is_said, "{by}: {complaint}");
+    }
+}
+
+#[test]
+fn a_node_number_that_is_taken_says_so() {
+    let Some(pair) = Pair::new(&[]) else {
+        return;
+    };
+    let second = Plot::new(&pair.environment());
+    let (code, complaint) = second.said(&["serve"]);
+    assert_eq!(code, Some(2), "{complaint}");
+    assert!(
+        complaint.contains("node 0 is served by") && complaint.contains("sip.node"),
+        "{complaint}"
+    );
+    assert!(!complaint.contains("disk"), "{complaint}");
+    assert_eq!(ends(&pair.database), Vec::<String>::new());
+}
