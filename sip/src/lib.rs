@@ -7,6 +7,7 @@ pub mod auth;
 pub mod dialog;
 pub mod endpoint;
 pub mod entropy;
+pub mod fault;
 pub mod flow;
 pub mod header;
 pub mod moment;

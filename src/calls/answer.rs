@@ -9,6 +9,7 @@ use trunkline_sip::header::text;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
+use super::attempts::{Came, NoAnswer};
 use super::call::{AwaitedAck, Call, Delayed, Held, Phase, Purpose, Setup, Side, Speaker, Won};
 use super::context::{CallTimer, Cx, allows};
 use super::crossing::{self, Place, Refusal};
@@ -36,7 +37,7 @@ impl Call {
             .as_deref()
             .is_some_and(|setup| setup.client == Some(client))
         {
-            self.note_alive(cx, message.status());
+            self.note_heard(cx, message.status());
             return match message.status() {
                 100..=199 => self.on_runtime_provisional(cx, message),
                 200..=299 if self.outbound.is_some() => {
@@ -62,13 +63,16 @@ impl Call {
     }
 
     /// A peer that takes calls needn't be asked whether it is there.
-    fn note_alive(&self, cx: &Cx<'_>, status: u16) {
-        let current = self
-            .setup
-            .as_deref()
-            .and_then(|setup| setup.current.as_ref());
-        if let Some(target) = current.filter(|_| (200..300).contains(&status)) {
+    fn note_heard(&mut self, cx: &mut Cx<'_>, status: u16) {
+        if status < 200 {
+            return self.attempts.hear(status);
+        }
+        let whose = self.runtime_attempt();
+        let setup = self.setup.as_deref();
+        let current = setup.and_then(|setup| setup.current.as_ref());
+        if let Some(target) = current.filter(|_| status < 300) {
             cx.core.health.heard(target);
+            self.attempts.answered(cx, whose, target, status);
         }
     }
 
@@ -306,6 +310,7 @@ impl Call {
     }
 
     fn on_runtime_refused(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) {
+        self.note_attempt(cx, &Came::Status(status));
         let listed = match status {
             404 => Some(FailoverOn::NotFound),
             480 => Some(FailoverOn::Unavailable),
@@ -396,17 +401,19 @@ impl Call {
         }
     }
 
-    /// A transaction of ours ended in silence (408) or on a broken way (503).
-    pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, client: ClientTx, status: u16) {
+    /// A transaction of ours ended in silence, or its flow broke.
+    pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, client: ClientTx, why: NoAnswer) {
+        let status = why.status();
         if self
             .setup
             .as_deref()
             .is_some_and(|setup| setup.client == Some(client))
         {
+            self.note_attempt(cx, &(&why).into());
             return self.attempt_failed(cx);
         }
         if self.dial.as_deref().is_some_and(|dial| dial.owns(client)) {
-            return self.with_dial(cx, |dial, cx| dial.on_no_answer(cx, status));
+            return self.with_dial(cx, |dial, cx| dial.on_no_answer(cx, &why));
         }
         let Some(pending) = self.take_pending(client) else {
             return;

@@ -12,6 +12,7 @@ use trunkline_sip::wire::Method;
 use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
+use super::attempts::{AttemptLeg, Came, Found, Tried, Whose};
 use super::call::{Call, ContactState, Phase, Setup, Side, Speaker, Theirs};
 use super::context::{CallTimer, Config, Cx, TagOwner};
 use super::crossing;
@@ -21,7 +22,8 @@ use super::large::{self, InviteSent};
 use super::record::Fact;
 use super::refusal::Reason;
 use super::secure::is_sips;
-use super::target::{self, Place, Target};
+use super::target::{self, Place, Target, Unresolved};
+use crate::address::Refusal;
 
 /// How long a target may be silent while another waits.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
@@ -32,20 +34,24 @@ impl Call {
         let Some(setup) = self.setup.as_deref_mut() else {
             return;
         };
-        let waits =
-            setup.client.is_some() || setup.resolving || setup.contact == ContactState::Pending;
+        let waits = setup.client.is_some()
+            || setup.resolving.is_some()
+            || setup.contact == ContactState::Pending;
         if waits || matches!(self.speaker, Speaker::Echo(_)) {
             return;
         }
         if setup.targets.is_empty() {
             match setup.names.pop_front() {
                 Some(Place::Known(target)) => setup.targets.push_back(target),
-                Some(Place::Name(wanted)) => {
-                    setup.resolving = true;
-                    return cx.core.effects.push_back(Effect::Resolve {
-                        call: self.key,
-                        wanted,
-                    });
+                Some(place) if place.is_reserved(&cx.core.config.addresses) => {
+                    let came = Came::NotAllowed(Refusal::Reserved);
+                    let whose = self.runtime_attempt();
+                    self.attempts.failed(cx, whose, (&place).into(), &came);
+                    return self.advance(cx);
+                }
+                Some(Place::Name(wanted)) => return self.look_up(cx, wanted),
+                None if self.attempts.are_forbidden() => {
+                    return self.refuse(cx, Reason::PeerNotAllowed);
                 }
                 None => return self.refuse(cx, Reason::RuntimeUnreachable),
             }
@@ -53,25 +59,70 @@ impl Call {
         self.attempt(cx);
     }
 
-    /// The resolver has answered; nothing found is an empty list.
-    pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, targets: Vec<Target>) {
-        if self.dial.as_deref().is_some_and(Dial::is_resolving) {
-            return self.with_dial(cx, |dial, cx| dial.on_resolved(cx, targets));
+    fn look_up(&mut self, cx: &mut Cx<'_>, wanted: Unresolved) {
+        self.attempts.begin(cx);
+        if let Some(setup) = self.setup.as_deref_mut() {
+            setup.resolving = Some(wanted.uri.clone());
         }
-        let Some(setup) = self.setup.as_deref_mut().filter(|setup| setup.resolving) else {
+        let call = self.key;
+        cx.core.effects.push_back(Effect::Resolve { call, wanted });
+    }
+
+    /// The resolver has answered.
+    pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, found: Found) {
+        if self.dial.as_deref().is_some_and(Dial::is_resolving) {
+            return self.with_dial(cx, |dial, cx| dial.on_resolved(cx, found));
+        }
+        let Some(setup) = self.setup.as_deref_mut() else {
             return;
         };
-        setup.resolving = false;
-        if let Speaker::Runtime(leg) = &mut self.speaker {
-            for target in &targets {
-                leg.places.learn(target.address.ip());
+        let Some(uri) = setup.resolving.take() else {
+            return;
+        };
+        match found {
+            Ok(targets) => {
+                if let Speaker::Runtime(leg) = &mut self.speaker {
+                    for target in &targets {
+                        leg.places.learn(target.address.ip());
+                    }
+                }
+                // Others may wait, where a connection to the first was tried.
+                for target in targets.into_iter().rev() {
+                    setup.targets.push_front(target);
+                }
+            }
+            Err(fault) => {
+                let (whose, came) = (self.runtime_attempt(), Came::Unresolved(fault));
+                self.attempts.failed(cx, whose, Tried::named(&uri), &came);
             }
         }
-        // Others may wait, where a connection to the first was tried.
-        for target in targets.into_iter().rev() {
-            setup.targets.push_front(target);
-        }
         self.advance(cx);
+    }
+
+    pub(super) const fn runtime_attempt(&self) -> Whose {
+        Whose {
+            call: self.id,
+            org: self.org,
+            leg: AttemptLeg::Runtime,
+        }
+    }
+
+    /// Something has come of the attempt at the runtime that is under way.
+    pub(super) fn note_attempt(&mut self, cx: &mut Cx<'_>, came: &Came) {
+        let whose = self.runtime_attempt();
+        let setup = self.setup.as_deref();
+        if let Some(target) = setup.and_then(|setup| setup.current.as_ref()) {
+            self.attempts.failed(cx, whose, target.into(), came);
+        }
+    }
+
+    /// The call ends before the runtime has answered.
+    pub(super) fn note_canceled(&mut self, cx: &mut Cx<'_>) {
+        let whose = self.runtime_attempt();
+        let setup = self.setup.as_deref();
+        if let Some(target) = setup.and_then(|setup| setup.current.as_ref()) {
+            self.attempts.canceled(cx, whose, target);
+        }
     }
 
     /// The contact is known, or its look-up took too long.
@@ -117,9 +168,15 @@ impl Call {
         let Some(target) = setup.targets.pop_front() else {
             return;
         };
-        let Some(flow) = cx.flow_to(&target) else {
-            return self.advance(cx);
+        let flow = match cx.flow_to(&target) {
+            Ok(flow) => flow,
+            Err(came) => {
+                let whose = self.runtime_attempt();
+                self.attempts.failed(cx, whose, (&target).into(), &came);
+                return self.advance(cx);
+            }
         };
+        self.attempts.begin(cx);
         let tag = cx.mint_tag(
             self.slot,
             TagOwner {
@@ -143,11 +200,12 @@ impl Call {
         match sent {
             InviteSent::Invite(client) => setup.client = Some(client),
             InviteSent::Connecting => {
-                setup.resolving = true;
+                setup.resolving = Some(target.uri);
                 return;
             }
             InviteSent::Nothing => {
                 setup.current = Some(target);
+                self.note_attempt(cx, &Came::Overloaded);
                 return self.advance(cx);
             }
         }
@@ -240,6 +298,7 @@ impl Call {
         setup.attempt_timer = None;
         if let Some(client) = setup.client.take() {
             cx.endpoint.cancel(client, b"", cx.now);
+            self.note_attempt(cx, &Came::Silence);
         }
         self.advance(cx);
     }

@@ -17,6 +17,7 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{HeaderName, Kept, Message, Method};
 use uuid::Uuid;
 
+use super::attempts::Attempts;
 use super::credentials::LegCredentials;
 use super::dial::Dial;
 use super::hangup::Farewell;
@@ -287,7 +288,8 @@ pub(crate) struct Setup {
     pub(crate) names: VecDeque<Place>,
     /// The hosts that a redirection may name.
     pub(crate) hosts: SmallVec<[String; 1]>,
-    pub(crate) resolving: bool,
+    /// The URI whose host is being looked up.
+    pub(crate) resolving: Option<Box<str>>,
     pub(crate) contact: ContactState,
     pub(crate) session_token: Box<str>,
     /// Whether the agent wants its runtime to have it, whoever that is.
@@ -472,6 +474,8 @@ pub(crate) struct Call {
     pub(crate) transfer: Option<Box<Transfer>>,
     /// Whether it is held from outside.
     pub(crate) hold: Option<Box<Hold>>,
+    /// Those at its runtime.
+    pub(crate) attempts: Attempts,
 }
 
 impl Call {

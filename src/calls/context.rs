@@ -18,6 +18,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::Stale;
+use super::attempts::Came;
 use super::call::{Call, CallKey, Side, Speaker};
 use super::caps::Caps;
 use super::crossing::lacking_options;
@@ -33,7 +34,7 @@ use super::sources::{ProvenSources, Questions};
 use super::target::{self, Place, Target};
 use super::token::SessionTokens;
 use super::unproven::Unanswered;
-use super::ways;
+use super::ways::{self, NoWay};
 use crate::address::{AddressPolicy, PeerPattern};
 use crate::directory::view::{Runtime, View};
 use crate::registrar::bindings::Bindings;
@@ -463,13 +464,16 @@ impl Cx<'_> {
         }
     }
 
-    /// A flow for a call to `target`; `None` if there is none, or if the target is known not to answer.
-    pub(crate) fn flow_to(&self, target: &Target) -> Option<Flow> {
-        let is_down = self.core.health.is_down(target);
-        self.way_to(target).filter(|_| !is_down)
+    /// A flow for a call to `target`, or why there is none: the target may be known not to answer.
+    pub(crate) fn flow_to(&self, target: &Target) -> Result<Flow, Came> {
+        let way = self.way_to(target)?;
+        match self.core.health.is_down(target) {
+            true => Err(Came::KnownDown),
+            false => Ok(way),
+        }
     }
 
-    fn way_to(&self, target: &Target) -> Option<Flow> {
+    fn way_to(&self, target: &Target) -> Result<Flow, NoWay> {
         let Config {
             listeners,
             addresses,

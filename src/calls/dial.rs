@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use trunkline_sip::auth::client::Asking;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, Request};
@@ -19,13 +18,13 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::slot::{CallId, Slot};
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message, Method};
+use trunkline_sip::wire::{Message, Method};
 
+use super::attempts::{Attempts, Came, Found, NoAnswer, Tried, Whose};
 use super::call::{CallKey, ForkDialog, Leg, Side};
 use super::callee::{Callee, Choice};
 use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows, lacks_refer};
-use super::credentials::{Stage, TrunkAddresses};
-use super::dialled::may_dial;
+use super::credentials::TrunkAddresses;
 use super::effect::Effect;
 use super::has_sdp;
 use super::large::{self, InviteSent};
@@ -33,8 +32,11 @@ use super::pbx::Pbx;
 use super::proofs::Proofs;
 use super::refusal::Reason;
 use super::secure::is_sips;
-use super::target::{self, Place, Target};
-use super::unanswered::{Failure, UNREACHABLE, failure, reason_line};
+use super::target::{Place, Target};
+use super::unanswered::{FORBIDDEN, Failure, UNREACHABLE, reason_line};
+use crate::address::Refusal;
+
+mod refused;
 
 /// How long a place may be silent while another waits.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
@@ -59,6 +61,8 @@ type Early = (Box<[u8]>, Box<[u8]>);
 #[derive(Debug)]
 pub(crate) struct Dial {
     pub(crate) errand: Errand,
+    whose: Whose,
+    attempts: Attempts,
     pub(crate) callee: Callee,
     /// Its Max-Forwards.
     hops: u8,
@@ -71,7 +75,8 @@ pub(crate) struct Dial {
     call_id: CallId,
     targets: VecDeque<Target>,
     current: Option<Target>,
-    resolving: bool,
+    /// The URI whose host is being looked up.
+    resolving: Option<Box<str>>,
     client: Option<ClientTx>,
     local_tag: Box<[u8]>,
     cseq: u32,
@@ -125,13 +130,15 @@ impl Dial {
     pub(crate) fn new(
         cx: &mut Cx<'_>,
         (key, slot, side): (CallKey, Slot, Side),
-        errand: Errand,
+        (errand, whose, attempts): (Errand, Whose, Attempts),
         callee: Callee,
         hops: u8,
     ) -> Self {
         Self {
             hops,
             errand,
+            whose,
+            attempts,
             callee,
             offer: Box::default(),
             side,
@@ -140,7 +147,7 @@ impl Dial {
             call_id: cx.core.minter.call_id(slot, cx.endpoint.entropy()),
             targets: VecDeque::new(),
             current: None,
-            resolving: false,
+            resolving: None,
             client: None,
             local_tag: Box::default(),
             cseq: 0,
@@ -193,7 +200,11 @@ impl Dial {
     }
 
     pub(crate) const fn is_resolving(&self) -> bool {
-        self.resolving
+        self.resolving.is_some()
+    }
+
+    pub(crate) const fn attempts(&self) -> &Attempts {
+        &self.attempts
     }
 
     /// The timers and tags that it holds.
@@ -202,34 +213,45 @@ impl Dial {
         (timers.into_iter().flatten(), &self.tags)
     }
 
-    /// The resolver has answered; nothing found is an empty list.
-    pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, targets: Vec<Target>) -> Progress {
-        self.resolving = false;
-        for target in &targets {
-            self.addresses.add(target.address.ip());
-        }
-        // Others may wait, where a connection to the first was tried.
-        for target in targets.into_iter().rev() {
-            self.targets.push_front(target);
+    /// The resolver has answered.
+    pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, found: Found) -> Progress {
+        let uri = self.resolving.take().unwrap_or_default();
+        match found {
+            Ok(targets) => {
+                for target in &targets {
+                    self.addresses.add(target.address.ip());
+                }
+                // Others may wait, where a connection to the first was tried.
+                for target in targets.into_iter().rev() {
+                    self.targets.push_front(target);
+                }
+            }
+            Err(fault) => self.passed_over(cx, Tried::named(&uri), &Came::Unresolved(fault)),
         }
         self.advance(cx)
     }
 
     /// Goes on as far as it can.
     fn advance(&mut self, cx: &mut Cx<'_>) -> Progress {
-        while self.client.is_none() && !self.resolving {
+        while self.client.is_none() && self.resolving.is_none() {
             let target = match self.targets.pop_front() {
                 Some(target) => target,
                 None => match self.callee.places.pop_front() {
                     Some(Place::Known(target)) => target,
-                    Some(place) if place.is_reserved(&cx.core.config.addresses) => continue,
+                    Some(place) if place.is_reserved(&cx.core.config.addresses) => {
+                        let came = Came::NotAllowed(Refusal::Reserved);
+                        self.passed_over(cx, (&place).into(), &came);
+                        continue;
+                    }
                     Some(Place::Name(wanted)) => {
-                        self.resolving = true;
+                        self.attempts.begin(cx);
+                        self.current = None;
+                        self.resolving = Some(wanted.uri.clone());
                         let call = self.key;
                         cx.core.effects.push_back(Effect::Resolve { call, wanted });
                         return Progress::Waits;
                     }
-                    None => return self.fail(cx, self.last.unwrap_or(UNREACHABLE)),
+                    None => return self.fail(cx, self.last.unwrap_or_else(|| self.unreachable())),
                 },
             };
             self.attempt(cx, target);
@@ -250,9 +272,10 @@ impl Dial {
         self.cseq = 0;
         self.proofs = Proofs::default();
         self.heard = false;
+        self.attempts.begin(cx);
         self.addresses.add(target.address.ip());
         self.current = Some(target);
-        self.client = self.send(cx);
+        self.send(cx);
         let another = !self.targets.is_empty() || !self.callee.places.is_empty();
         if self.client.is_some() && (another || self.is_tentative) {
             let timer = cx.schedule(self.key, ATTEMPT_PATIENCE, CallTimer::Attempt);
@@ -260,10 +283,54 @@ impl Dial {
         }
     }
 
+    /// Nobody was called: no place is left, or none may be contacted.
+    const fn unreachable(&self) -> Failure {
+        if self.attempts.are_forbidden() {
+            FORBIDDEN
+        } else {
+            UNREACHABLE
+        }
+    }
+
+    fn passed_over(&mut self, cx: &mut Cx<'_>, tried: Tried<'_>, came: &Came) {
+        self.attempts.failed(cx, self.whose, tried, came);
+    }
+
+    /// Something has come of the attempt that is under way.
+    fn note(&mut self, cx: &mut Cx<'_>, came: &Came) {
+        if let Some(target) = &self.current {
+            self.attempts.failed(cx, self.whose, target.into(), came);
+        }
+    }
+
     /// Sends the INVITE to the place that is being tried; again, if something has to be said better.
-    fn send(&mut self, cx: &mut Cx<'_>) -> Option<ClientTx> {
-        let target = self.current.as_ref()?;
-        let flow = cx.flow_to(target)?;
+    fn send(&mut self, cx: &mut Cx<'_>) {
+        let way = self.current.as_ref().map(|target| cx.flow_to(target));
+        let came = match way {
+            Some(Ok(flow)) => match self.send_by(cx, flow) {
+                InviteSent::Invite(client) => {
+                    self.client = Some(client);
+                    None
+                }
+                InviteSent::Connecting => {
+                    let target = self.current.as_ref();
+                    self.resolving = target.map(|target| target.uri.clone());
+                    None
+                }
+                InviteSent::Nothing => Some(Came::Overloaded),
+            },
+            Some(Err(came)) => Some(came),
+            None => None,
+        };
+        if let Some(came) = came {
+            self.note(cx, &came);
+        }
+    }
+
+    fn send_by(&mut self, cx: &mut Cx<'_>, flow: Flow) -> InviteSent {
+        let Some(target) = &self.current else {
+            return InviteSent::Nothing;
+        };
         self.cseq += 1;
         let config = Arc::clone(&cx.core.config);
         let contact = cx.contact(&flow, is_sips(target.uri.as_bytes()));
@@ -290,7 +357,7 @@ impl Dial {
             self.proofs.lines(head);
             head.line("Content-Type", b"application/sdp");
         };
-        let sent = cx.with_head(write, |cx, head| {
+        cx.with_head(write, |cx, head| {
             let request = Request {
                 method: Method::Invite,
                 token: "INVITE",
@@ -302,15 +369,7 @@ impl Dial {
                 Choice::Ours => large::send_invite(cx, self.key, (target, flow), &request),
                 Choice::Given => large::send_by(cx, self.key, flow, &request),
             }
-        });
-        match sent {
-            InviteSent::Invite(client) => Some(client),
-            InviteSent::Connecting => {
-                self.resolving = true;
-                None
-            }
-            InviteSent::Nothing => None,
-        }
+        })
     }
 
     /// An answer to the INVITE.
@@ -322,6 +381,9 @@ impl Dial {
     ) -> Progress {
         self.addresses.add(flow.peer.ip());
         let heard = std::mem::replace(&mut self.heard, true);
+        if message.status() < 200 {
+            self.attempts.hear(message.status());
+        }
         // The next hop has it, and nothing is known of who comes after. The timer runs on.
         if message.status() == 100 {
             return Progress::Waits;
@@ -365,6 +427,8 @@ impl Dial {
     fn on_accepted(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) -> Progress {
         if let Some(target) = &self.current {
             cx.core.health.heard(target);
+            let status = message.status();
+            self.attempts.answered(cx, self.whose, target, status);
         }
         let uri = self
             .current
@@ -438,81 +502,14 @@ impl Dial {
         }
     }
 
-    fn on_refused(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) -> Progress {
-        match status {
-            401 | 407 if self.answers(cx, message) => self.again(cx),
-            422 if self.min_se.is_none() => match message.number(HeaderName::MinSe) {
-                Some(min_se) => {
-                    self.min_se = Some(min_se);
-                    // A nonce that was answered is used up: the challenge comes again.
-                    self.proofs = Proofs::default();
-                    self.again(cx)
-                }
-                None => self.fail(cx, failure(status, message)),
-            },
-            300..=399 => self.on_redirect(cx, status, message),
-            // Once it rang, a person may have been asked.
-            408 | 500 | 502..=504 if !self.rang => {
-                self.last = Some(failure(status, message));
-                self.advance(cx)
-            }
-            _ => self.fail(cx, failure(status, message)),
-        }
-    }
-
-    fn answers(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) -> bool {
-        let Some(target) = &self.current else {
-            return false;
-        };
-        let Some(credentials) = self.callee.credentials_at(target.address.ip()) else {
-            return false;
-        };
-        let asking = Asking {
-            method: "INVITE",
-            uri: target.uri.as_bytes(),
-            body: &self.offer,
-        };
-        let at = (Stage::Initial, target.address.ip());
-        self.cseq < MAX_REQUESTS && credentials.answer(cx, &mut self.proofs, message, &asking, at)
-    }
-
-    /// The same INVITE to the same place, with what was missing.
-    fn again(&mut self, cx: &mut Cx<'_>) -> Progress {
-        self.client = self.send(cx);
-        self.advance(cx)
-    }
-
-    /// A 3xx is followed only within the peer's own hosts.
-    fn on_redirect(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) -> Progress {
-        self.redirects += 1;
-        let mut places = target::redirections(message, &self.callee.hosts);
-        let by = self.current.as_ref().and_then(|target| target.by);
-        match by.filter(|_| self.callee.leads_back) {
-            // Back to the PBX that called, by the way that it has proven.
-            Some(by) => {
-                for place in &mut places {
-                    *place = place.by_flow(by);
-                }
-            }
-            // Nobody redirects us to a number that we may not call.
-            None => places.retain(|place| may_dial(&cx.core.caps, place.uri().as_bytes(), None)),
-        }
-        if self.redirects > MAX_REDIRECTS || places.is_empty() {
-            return self.fail(cx, failure(status, message));
-        }
-        places.extend(self.targets.drain(..).map(Place::Known));
-        places.append(&mut self.callee.places);
-        self.callee.places = places;
-        self.advance(cx)
-    }
-
-    /// The transaction has ended in silence (408) or on a broken way (503).
-    pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, status: u16) -> Progress {
+    /// The transaction has ended in silence, or its flow broke.
+    pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, why: &NoAnswer) -> Progress {
         self.client = None;
         self.note_unanswered(cx);
         cx.cancel_timer(&mut self.attempt_timer);
+        self.note(cx, &why.into());
         self.last = Some(Failure {
-            sip_code: status,
+            sip_code: why.status(),
             ..UNREACHABLE
         });
         self.advance(cx)
@@ -532,6 +529,7 @@ impl Dial {
         if let Some(client) = self.client.take() {
             cx.endpoint.cancel(client, b"", cx.now);
         }
+        self.note(cx, &Came::Silence);
         self.last = Some(Failure {
             sip_code: 408,
             ..UNREACHABLE
@@ -549,6 +547,7 @@ impl Dial {
             self.note_unanswered(cx);
             Reason::TrunkUnreachable
         };
+        self.note(cx, &Came::Silence);
         self.cancel(cx, reason);
         Progress::Failed(Failure {
             sip_code: 408,
@@ -564,6 +563,9 @@ impl Dial {
             let mut lines = Vec::new();
             reason_line(&mut Head::new(&mut lines), reason);
             cx.endpoint.cancel(client, &lines, cx.now);
+        }
+        if let Some(target) = &self.current {
+            self.attempts.canceled(cx, self.whose, target);
         }
         self.release(cx);
     }

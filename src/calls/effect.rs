@@ -9,6 +9,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::CallKey;
+use super::attempts::AttemptOutcome;
 use super::record::Fact;
 use super::target::{Target, Unresolved};
 pub use super::unproven::Unproven;
@@ -78,6 +79,11 @@ pub enum Effect {
     Unproven(Unproven),
     /// A message came from a place that its dialog doesn't know.
     Foreign(Foreign),
+    /// Another target of a call is tried since one has failed.
+    FailedOver {
+        /// What that one came to.
+        cause: AttemptOutcome,
+    },
     /// A call was refused before it could be recorded: a stranger, overload, draining.
     Turned {
         /// The stable reason.

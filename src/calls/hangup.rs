@@ -10,6 +10,7 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use uuid::Uuid;
 
 use super::answer::dialog_of_answer;
+use super::attempts::Came;
 use super::call::{Call, Delayed, Held, OURS, Pending, Phase, Purpose, Setup, Side, Speaker};
 use super::context::Cx;
 use super::crossing::{self, Place};
@@ -169,6 +170,13 @@ impl Call {
                 let longest = cx.core.config.setup_timeout;
                 let own = |setup: &Setup| setup::patience(setup.invite(), longest).1;
                 let reason = self.setup.as_deref().map_or(Reason::SetupTimeout, own);
+                if self
+                    .setup
+                    .as_deref()
+                    .is_some_and(|setup| setup.client.is_some())
+                {
+                    self.note_attempt(cx, &Came::Silence);
+                }
                 self.refuse(cx, reason);
             }
             Phase::Answered | Phase::Confirmed => self.hang_up(cx, Reason::MaxDuration),
@@ -309,6 +317,7 @@ impl Call {
             Head::new(&mut lines).line("Reason", reason);
         }
         cx.endpoint.cancel(client, &lines, cx.now);
+        self.note_canceled(cx);
         self.refuse_held(cx);
     }
 

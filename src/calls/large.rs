@@ -64,10 +64,11 @@ fn leaves_choice(target: &Target) -> bool {
 
 /// The flow of a connection to the same address and port.
 fn stream_to(cx: &Cx<'_>, target: &Target) -> Option<Flow> {
-    cx.flow_to(&Target {
+    let stream = Target {
         transport: Transport::Tcp,
         ..target.clone()
-    })
+    };
+    cx.flow_to(&stream).ok()
 }
 
 #[cfg(test)]

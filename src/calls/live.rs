@@ -8,7 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::hold::Standing;
-use super::record::{Direction, Fact, Started, Status, Transfer};
+use super::record::{Attempt, Direction, Fact, Started, Status, Transfer};
 
 /// One live call as the API shows it.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct LiveCall {
     pub transfer: Option<Arc<Transfer>>,
     /// Whether it is held from outside.
     pub hold: Standing,
+    /// Its attempts at targets, once one has failed.
+    pub attempts: Vec<Attempt>,
 }
 
 /// All live calls of this node.
@@ -116,6 +118,7 @@ impl LiveCalls {
                     over: false,
                     transfer: None,
                     hold: Standing::default(),
+                    attempts: Vec::new(),
                 };
                 self.sessions.insert(started.session, started.call);
                 self.calls.insert(started.call, live);
@@ -148,6 +151,9 @@ impl LiveCalls {
             Fact::Held { .. } => {}
             Fact::Transfer(transfer) => self.change(transfer.call, |live| {
                 live.transfer = Some(Arc::new((**transfer).clone()));
+            }),
+            Fact::Attempt(attempt) => self.change(attempt.call, |live| {
+                live.attempts.push((**attempt).clone());
             }),
             // Shown as it was until its end is a row: see `forget`.
             Fact::Ended(ended) => self.change(ended.call, |live| live.over = true),

@@ -8,6 +8,7 @@ pub mod admission;
 mod answer;
 pub mod asked;
 mod attempt;
+pub mod attempts;
 mod call;
 mod callee;
 pub mod caps;
@@ -217,12 +218,12 @@ impl Calls {
             }
             Event::Timeout { tx, owner } => {
                 self.with_owner(owner, endpoint, now, |call, cx| {
-                    call.on_no_answer(cx, tx, 408)
+                    call.on_no_answer(cx, tx, attempts::NoAnswer::Silence)
                 });
             }
-            Event::TransportError { tx, owner } => {
+            Event::TransportError { tx, owner, fault } => {
                 self.with_owner(owner, endpoint, now, |call, cx| {
-                    call.on_no_answer(cx, tx, 503)
+                    call.on_no_answer(cx, tx, attempts::NoAnswer::Broken(fault))
                 });
             }
             Event::NoAck { tx, owner } => {
@@ -270,10 +271,10 @@ impl Calls {
         &mut self,
         endpoint: &mut Endpoint,
         key: CallKey,
-        targets: Vec<target::Target>,
+        found: attempts::Found,
         now: Moment,
     ) {
-        self.with(key, endpoint, now, |call, cx| call.on_resolved(cx, targets));
+        self.with(key, endpoint, now, |call, cx| call.on_resolved(cx, found));
     }
 
     /// The answer to [`Effect::ResolveHop`].

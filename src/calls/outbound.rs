@@ -19,6 +19,7 @@ use trunkline_sip::wire::print::{self, Head};
 use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
+use super::attempts::{AttemptLeg, Attempts, Whose};
 use super::call::{Call, ContactState, Echo, Leg, OURS, Phase, Setup, Side, Speaker};
 use super::callee::Callee;
 use super::caps::Denied;
@@ -155,7 +156,7 @@ impl Calls {
             session: cx.mint_id(slot),
         };
         let flow = match callee.places.front() {
-            Some(super::target::Place::Known(target)) => cx.flow_to(target),
+            Some(super::target::Place::Known(target)) => cx.flow_to(target).ok(),
             Some(super::target::Place::Name(_)) | None => None,
         };
         let near = match flow {
@@ -168,10 +169,15 @@ impl Calls {
             callee.to.clone(),
             format!("sip:{}@trunkline.invalid", way.caller_number.as_str()).into(),
         ];
+        let whose = Whose {
+            call: placed.call,
+            org: order.org,
+            leg: AttemptLeg::Callee,
+        };
         let dial = Dial::new(
             &mut cx,
             (key, slot, Side::Caller),
-            Errand::Begin,
+            (Errand::Begin, whose, Attempts::default()),
             callee,
             OURS.hops,
         );
@@ -253,6 +259,7 @@ impl Calls {
             contact: None,
             transfer: None,
             hold: None,
+            attempts: Attempts::default(),
         };
         self.slab.insert(Place {
             generation: key.generation,
@@ -323,7 +330,9 @@ impl Call {
             return;
         };
         let errand = dial.errand;
-        match act(&mut dial, cx) {
+        let progress = act(&mut dial, cx);
+        self.attempts.go_on_from(dial.attempts());
+        match progress {
             Progress::Waits => self.dial = Some(dial),
             Progress::Rings => {
                 self.dial = Some(dial);

@@ -10,6 +10,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 pub use super::asked::{Asked, Proof};
+pub use super::attempts::{Attempt, AttemptLeg, AttemptOutcome};
 pub use super::transfer::record::{State as TransferState, Transfer, Trunk, Way};
 
 /// Who began the call.
@@ -222,6 +223,8 @@ pub enum Fact {
     },
     /// A transfer of the call has come to a state.
     Transfer(Box<Transfer>),
+    /// A target was tried in vain, or after another that was.
+    Attempt(Box<Attempt>),
     /// The call is over.
     Ended(Box<Ended>),
 }
@@ -233,6 +236,7 @@ impl Fact {
             Self::Started(started) => started.call,
             Self::Ended(ended) => ended.call,
             Self::Transfer(transfer) => transfer.call,
+            Self::Attempt(attempt) => attempt.call,
             Self::Contact { call, .. }
             | Self::Ringing { call, .. }
             | Self::Joined { call, .. }

@@ -42,6 +42,8 @@ pub enum Reason {
     SessionTooBrief,
     /// No runtime of the agent could be reached.
     RuntimeUnreachable,
+    /// The rule on addresses forbids all places that the call was to go to.
+    PeerNotAllowed,
     /// The runtime declined with a code that is its own trouble.
     RuntimeRefused,
     /// The runtime's or the caller's media can't match.
@@ -113,7 +115,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 51] = [
+    const ALL: [Self; 52] = [
         Self::NoAgent,
         Self::AgentBusy,
         Self::TrunkBusy,
@@ -131,6 +133,7 @@ impl Reason {
         Self::BadRequest,
         Self::SessionTooBrief,
         Self::RuntimeUnreachable,
+        Self::PeerNotAllowed,
         Self::RuntimeRefused,
         Self::NoCommonMedia,
         Self::MediaFamilies,
@@ -192,6 +195,7 @@ impl Reason {
             Self::BadRequest => "bad_request",
             Self::SessionTooBrief => "session_interval_too_small",
             Self::RuntimeUnreachable => "runtime_unreachable",
+            Self::PeerNotAllowed => "peer_not_allowed",
             Self::RuntimeRefused => "runtime_refused",
             Self::NoCommonMedia => "no_common_media",
             Self::MediaFamilies => "media_families_differ",
@@ -255,6 +259,9 @@ impl Reason {
             Self::BadRequest => "The request can be read in two ways or lacks what a call needs",
             Self::SessionTooBrief => "The session interval is too small",
             Self::RuntimeUnreachable => "The agent's runtime cannot be reached",
+            Self::PeerNotAllowed => {
+                "The call was to go to an address that may not be contacted from here"
+            }
             Self::RuntimeRefused => "The agent's runtime refused the call",
             Self::NoCommonMedia => "The two sides have no media in common",
             Self::MediaFamilies => {
@@ -327,6 +334,7 @@ impl Reason {
             | Self::Examined
             | Self::NotSecured
             | Self::RuntimeUnreachable
+            | Self::PeerNotAllowed
             | Self::RuntimeRefused
             | Self::Declined
             | Self::SetupTimeout
@@ -357,6 +365,7 @@ impl Reason {
             | Self::RingingTimeout => Status::NoAnswer,
             Self::Declined
             | Self::RuntimeUnreachable
+            | Self::PeerNotAllowed
             | Self::RuntimeRefused
             | Self::NoCommonMedia
             | Self::MediaFamilies

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
 use super::asked::{Asked, Proof};
+use super::attempts::Attempts;
 use super::call::{
     Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker, Theirs,
 };
@@ -409,6 +410,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             contact: None,
             transfer: None,
             hold: None,
+            attempts: Attempts::default(),
         })
     }
 }
@@ -519,7 +521,7 @@ impl Setup {
             current: None,
             names: VecDeque::new(),
             hosts: SmallVec::new(),
-            resolving: false,
+            resolving: None,
             contact,
             session_token: token,
             wants_token: false,
@@ -574,9 +576,8 @@ impl Setup {
         for template in std::iter::once(uri).chain(fallbacks) {
             let uri = parties.uri(template);
             self.hosts.extend(target::host_of(uri.as_bytes()));
-            let place = target::place(&uri).map(|place| place.named(named));
-            let place = place.filter(|place| !place.is_reserved(&config.addresses));
-            self.names.extend(place);
+            self.names
+                .extend(target::place(&uri).map(|place| place.named(named)));
         }
     }
 

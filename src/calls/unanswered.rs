@@ -26,6 +26,13 @@ pub(crate) const UNREACHABLE: Failure = Failure {
     cause: None,
 };
 
+/// The rule on addresses forbids all places.
+pub(crate) const FORBIDDEN: Failure = Failure {
+    sip_code: Reason::PeerNotAllowed.status(),
+    reason: Reason::PeerNotAllowed,
+    ..UNREACHABLE
+};
+
 /// What a final refusal says of the callee. The Q.850 cause of a gateway is nearer to the truth than the code it was mapped to.
 pub(super) fn failure(status: u16, message: &Message<'_>) -> Failure {
     let cause = message

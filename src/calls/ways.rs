@@ -7,33 +7,43 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::verified::Names;
 
 use super::target::{self, Target};
-use crate::address::{AddressPolicy, NamedBy};
+use crate::address::{AddressPolicy, NamedBy, Refusal};
 
-/// A flow towards `target`, from the listener of ours that serves its transport and address family; `None` if there is none, or if
-/// `addresses` refuses the target.
+/// Why nothing can be sent to a target.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum NoWay {
+    /// The rule on addresses forbids it.
+    NotAllowed(Refusal),
+    /// No listener has its transport and address family, or too many names have to be proved.
+    NoListener,
+}
+
+/// A flow towards `target`, from the listener of ours that serves its transport and address family.
+///
+/// # Errors
+/// Why there is none.
 pub fn to(
     listeners: &[(Transport, SocketAddr)],
     addresses: &AddressPolicy,
     names: &Names,
     target: &Target,
-) -> Option<Flow> {
-    if target.by.is_some() {
-        return target.by;
+) -> Result<Flow, NoWay> {
+    if let Some(by) = target.by {
+        return Ok(by);
     }
-    if target.named == NamedBy::Tenant
-        && let Err(refusal) = addresses.judge(target.address)
-    {
-        tracing::info!(uri = %target.uri, peer = %target.address, reason = refusal.code(), "a peer isn't contacted");
-        return None;
+    if target.named == NamedBy::Tenant {
+        let judged = addresses.judge(target.address);
+        judged.map_err(NoWay::NotAllowed)?;
     }
-    let flow = flow_to(listeners, target.transport, target.address)?;
+    let flow = flow_to(listeners, target.transport, target.address).ok_or(NoWay::NoListener)?;
     if target.transport != Transport::Tls {
-        return Some(flow);
+        return Ok(flow);
     }
     // Not the host that SRV names: who asks for a domain wants to hear that domain (RFC 5922 §4).
-    let name = target::host_of(target.uri.as_bytes())?;
-    let connection = names.connection(&name)?;
-    Some(Flow { connection, ..flow })
+    let name = target::host_of(target.uri.as_bytes());
+    let connection = name.and_then(|name| names.connection(&name));
+    let connection = connection.ok_or(NoWay::NoListener)?;
+    Ok(Flow { connection, ..flow })
 }
 
 /// Our Contact on a flow.

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::org::OfOrg;
 use super::output::{Output, json, print};
 use super::{Failure, outset};
+use crate::calls::record::Attempt;
 use crate::capture::import::import;
 use crate::config::Config;
 use crate::directory::view::OrgView;
@@ -145,7 +146,9 @@ impl House<'_> {
         if let Some(recorded) = self.recorded(seen).await? {
             let failures = self.failures(&seen.call_id).await?;
             view.call_id = Some(recorded.id);
-            view.tell(recorded, failures, self.name);
+            let (calls, org) = (self.store.calls(), self.org.routing.id);
+            let attempts = calls.attempts(org, recorded.id).await?;
+            view.tell(recorded, failures, &attempts, self.name);
         } else if seen.is_locked_out() {
             self.locked_out(seen, &mut view);
         } else {
@@ -208,13 +211,20 @@ fn mend(decision: Option<&Decision>, org: &str) -> Vec<String> {
 }
 
 impl ExplainedView {
-    fn tell(&mut self, recorded: Recorded, failures: Vec<FailureView>, org: &str) {
+    fn tell(
+        &mut self,
+        recorded: Recorded,
+        failures: Vec<FailureView>,
+        attempts: &[Attempt],
+        org: &str,
+    ) {
         self.mend = mend(recorded.decision.as_ref(), org);
         let explanation = Explanation::new(
             recorded.decision,
             recorded.asked.as_ref(),
             recorded.reason.as_deref(),
             failures,
+            attempts,
         );
         self.explanation = explanation.explanation;
     }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::clock;
 use super::strays::Strays;
+use crate::calls::attempts::Found;
 use crate::calls::caps::Denied;
 use crate::calls::outbound::{Order, Placed};
 use crate::calls::record::Transfer;
@@ -38,8 +39,8 @@ pub(crate) enum Input {
     Lost(Lost),
     /// The peer of a connection sends no more.
     Closing(Flow),
-    /// A runtime's host was resolved; empty if it wasn't.
-    Resolved(CallKey, Vec<Target>),
+    /// A runtime's host was resolved, or why it wasn't.
+    Resolved(CallKey, Found),
     /// The next hop of requests inside calls was resolved; empty if it wasn't.
     Hop(Unresolved, Vec<Target>),
     /// A contact was found or made, or not.

@@ -487,7 +487,7 @@ impl tcp::Sink for Streams {
 
     async fn lost(&self, lost: Lost) {
         for inbox in self.0.shards() {
-            inbox.send(Input::Lost(lost)).await;
+            inbox.send(Input::Lost(lost.clone())).await;
         }
     }
 }

@@ -9,7 +9,7 @@ use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::inbox::Switch;
-use crate::calls::record::{Direction, Ended, Fact, HangupBy, Status};
+use crate::calls::record::{Attempt, AttemptOutcome, Direction, Ended, Fact, HangupBy, Status};
 use crate::calls::{Calls, Foreign, Reason};
 use crate::listener::udp::Sent;
 use crate::telemetry::metrics::{self, ShardMetrics, TransactionKind};
@@ -106,6 +106,7 @@ impl Observer {
                 sip_code = transfer.sip_code,
                 "transfer"
             ),
+            Fact::Attempt(attempt) => log_attempt(attempt),
             Fact::Contact { .. }
             | Fact::Ringing { .. }
             | Fact::Joined { .. }
@@ -121,6 +122,11 @@ impl Observer {
     /// A message came from a place that its dialog doesn't know.
     pub(crate) fn foreign(&self, what: Foreign) {
         metrics::foreign(what.as_str(), 1);
+    }
+
+    /// A call goes on to another target.
+    pub(crate) fn failed_over(&self, cause: AttemptOutcome) {
+        self.metrics.failed_over(cause.as_str());
     }
 
     pub(crate) fn sent(&self, sent: Sent) {
@@ -205,6 +211,28 @@ impl Observer {
                 now - before,
             );
         }
+    }
+}
+
+/// A line for each attempt at a target that is on record: at `info` where the way to the target is at fault.
+fn log_attempt(attempt: &Attempt) {
+    let Attempt {
+        call,
+        org,
+        target,
+        sip_code,
+        ..
+    } = attempt;
+    let (leg, outcome) = (attempt.leg.as_str(), attempt.outcome.as_str());
+    let peer = attempt.address.map(tracing::field::display);
+    let (transport, detail) = (attempt.transport.as_deref(), attempt.detail.as_deref());
+    let took_ms = u64::try_from(attempt.ended_at.since(attempt.began_at).as_millis());
+    let took_ms = took_ms.unwrap_or(u64::MAX);
+    let target = Shown(target.as_bytes());
+    if attempt.outcome.is_of_the_way() {
+        tracing::info!(call.id = %call, org.id = %org, leg, %target, peer, transport, outcome, detail, took_ms, "a target can't be reached");
+    } else {
+        tracing::debug!(call.id = %call, org.id = %org, leg, %target, peer, transport, outcome, sip_code, detail, took_ms, "an attempt at a target");
     }
 }
 

@@ -141,8 +141,8 @@ impl Outside {
             Effect::Resolve { call, wanted } => {
                 let (resolver, inbox) = (self.resolver.clone(), self.inbox.clone());
                 self.runtime.spawn(async move {
-                    let targets = resolver.resolve(&wanted).await;
-                    inbox.send(Input::Resolved(call, targets)).await;
+                    let found = resolver.find(&wanted).await;
+                    inbox.send(Input::Resolved(call, found)).await;
                 });
             }
             Effect::Connect {
@@ -153,7 +153,7 @@ impl Outside {
             } => {
                 if self.streams.refuses(stream.peer, now) {
                     let targets = vec![target.reached_by(datagram)];
-                    return calls.handle_resolved(endpoint, call, targets, now);
+                    return calls.handle_resolved(endpoint, call, Ok(targets), now);
                 }
                 let (streams, inbox) = (self.streams.clone(), self.inbox.clone());
                 self.runtime.spawn(async move {
@@ -162,7 +162,7 @@ impl Outside {
                         false => datagram,
                     };
                     let targets = vec![target.reached_by(flow)];
-                    inbox.send(Input::Resolved(call, targets)).await;
+                    inbox.send(Input::Resolved(call, Ok(targets))).await;
                 });
             }
             Effect::ResolveHop { wanted } => {
@@ -201,6 +201,7 @@ impl Outside {
             Effect::Unproven(unproven) => self.auth_failure(Failed::Unproven(unproven)),
             Effect::Foreign(what) => observer.foreign(what),
             Effect::Turned { reason } => observer.turned(reason),
+            Effect::FailedOver { cause } => observer.failed_over(cause),
         }
     }
 

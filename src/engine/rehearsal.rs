@@ -232,7 +232,7 @@ impl Rehearsal {
             Effect::Resolve { call, wanted } => {
                 let targets = self.found(&wanted);
                 self.calls
-                    .handle_resolved(&mut self.endpoint, call, targets, now);
+                    .handle_resolved(&mut self.endpoint, call, Ok(targets), now);
             }
             // Datagrams of any size come through here.
             Effect::Connect {
@@ -243,7 +243,7 @@ impl Rehearsal {
             } => {
                 let targets = vec![target.reached_by(datagram)];
                 self.calls
-                    .handle_resolved(&mut self.endpoint, call, targets, now);
+                    .handle_resolved(&mut self.endpoint, call, Ok(targets), now);
             }
             Effect::ResolveHop { wanted } => {
                 let targets = self.found(&wanted);
@@ -267,6 +267,7 @@ impl Rehearsal {
             | Effect::AuthFailure(_)
             | Effect::Unproven(_)
             | Effect::Foreign(_)
+            | Effect::FailedOver { .. }
             | Effect::Turned { .. } => {}
         }
     }

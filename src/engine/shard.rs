@@ -318,16 +318,17 @@ impl Shard {
     }
 
     /// A flow is broken, be it that its peer had closed it first.
-    fn lose(&mut self, Lost { flow, was_closing }: Lost, now: Moment) {
-        match was_closing {
-            true => self.endpoint.handle_flow_closed(&flow, now),
-            false => self.endpoint.handle_flow_lost(&flow, now),
+    fn lose(&mut self, lost: &Lost, now: Moment) {
+        let flow = &lost.flow;
+        match lost.was_closing {
+            true => self.endpoint.handle_flow_closed(flow, now),
+            false => self.endpoint.handle_flow_lost(flow, &lost.fault, now),
         }
         if !flow.is_named() {
-            self.calls.handle_flow_lost(&flow);
+            self.calls.handle_flow_lost(flow);
         }
-        self.peers.handle_flow_lost(&mut self.endpoint, &flow, now);
-        self.registrar.handle_flow_lost(&flow);
+        self.peers.handle_flow_lost(&mut self.endpoint, flow, now);
+        self.registrar.handle_flow_lost(flow);
     }
 
     fn input(&mut self, input: Input) {
@@ -364,11 +365,11 @@ impl Shard {
                 Ok(())
             }
             Input::Lost(lost) => {
-                self.lose(lost, now);
+                self.lose(&lost, now);
                 Ok(())
             }
-            Input::Resolved(call, targets) => catch_unwind(AssertUnwindSafe(|| {
-                calls.handle_resolved(endpoint, call, targets, now)
+            Input::Resolved(call, found) => catch_unwind(AssertUnwindSafe(|| {
+                calls.handle_resolved(endpoint, call, found, now)
             })),
             Input::Hop(wanted, targets) => {
                 calls.handle_hop(&wanted, targets, now);
@@ -476,7 +477,7 @@ impl Shard {
         } = self;
         while let Some(event) = endpoint.poll_event() {
             if catch_unwind(AssertUnwindSafe(|| {
-                if !peers.handle_event(endpoint, event, now) {
+                if !peers.handle_event(endpoint, &event, now) {
                     calls.handle_event(endpoint, event, now);
                 }
             }))
@@ -533,10 +534,8 @@ impl Shard {
             .transmits()
             .filter(|(flow, _)| flow.transport != Transport::Udp)
         {
-            if self.connections.send(&flow, octets).is_err() {
-                // Of a connection that is gone everybody has been told.
-                let was_closing = flow.is_connection();
-                self.lost.push(Lost { flow, was_closing });
+            if let Err(error) = self.connections.send(&flow, octets) {
+                self.lost.push(Lost::unsent(flow, error));
             }
         }
         self.endpoint.clear_transmits();
@@ -546,10 +545,10 @@ impl Shard {
         }
         let now = clock::now();
         for lost in std::mem::take(&mut self.lost) {
-            self.lose(lost, now);
+            self.lose(&lost, now);
             // What waits for an answer from that peer may be another shard's.
             for (at, inbox) in self.switch.shards().iter().enumerate() {
-                if at != self.index && !inbox.offer(Input::Lost(lost)) {
+                if at != self.index && !inbox.offer(Input::Lost(lost.clone())) {
                     tracing::debug!(shard = at, "no room to tell of a lost flow");
                 }
             }

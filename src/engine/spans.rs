@@ -65,6 +65,7 @@ impl Spans {
             | Fact::Ringing { .. }
             | Fact::Answered { .. }
             | Fact::Transfer(_)
+            | Fact::Attempt(_)
             | Fact::Ended(_) => {
                 if self.0.try_send(fact.clone()).is_err() {
                     metrics::counter!("trunkline_spans_lost_total").increment(1);
@@ -139,6 +140,10 @@ impl Exporter {
                     .or(transfer.ringing_at)
                     .or(transfer.accepted_at);
                 self.note(call, name, latest.unwrap_or(transfer.requested_at));
+            }
+            Fact::Attempt(attempt) => {
+                let name = format!("attempt {}", attempt.outcome.as_str());
+                self.note(call, name, attempt.ended_at);
             }
             Fact::Ended(ended) => {
                 if let Some(up) = self.up.remove(&call) {

@@ -4,9 +4,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::{Caller, Decision, Dialled, Looked, NearMiss, Outcome};
 
+use super::attempts::{AttemptView, sentence};
 use super::log_in::{self, FailureView, LogInView};
 use crate::calls::Reason;
-use crate::calls::record::Asked;
+use crate::calls::record::{Asked, Attempt};
 
 /// A call's explanation. Of a call that was refused before an agent was looked for, and of an outbound one, there is no decision:
 /// its fields are `null` or empty.
@@ -22,6 +23,9 @@ pub struct Explanation {
     pub explanation: Vec<String>,
     /// `null` for an outbound call.
     log_in: Option<LogInView>,
+    /// The attempts at targets, where one has failed: those at the agent's runtime and its fallbacks, at the callee of an outbound call, and
+    /// at a transfer's destination that was called from here.
+    attempts: Vec<AttemptView>,
 }
 
 impl Explanation {
@@ -31,8 +35,10 @@ impl Explanation {
         asked: Option<&Asked>,
         reason: Option<&str>,
         failures: Vec<FailureView>,
+        attempts: &[Attempt],
     ) -> Self {
-        let explanation = sentences(decision.as_ref(), asked, reason, &failures);
+        let explanation = sentences(decision.as_ref(), asked, reason, &failures, attempts);
+        let attempts = attempts.iter().map(AttemptView::from).collect();
         let log_in = asked.map(|asked| LogInView::new(asked, failures));
         match decision {
             Some(decision) => Self {
@@ -43,6 +49,7 @@ impl Explanation {
                 near_misses: decision.near_misses,
                 explanation,
                 log_in,
+                attempts,
             },
             None => Self {
                 outcome: None,
@@ -52,6 +59,7 @@ impl Explanation {
                 near_misses: Vec::new(),
                 explanation,
                 log_in,
+                attempts,
             },
         }
     }
@@ -62,6 +70,7 @@ fn sentences(
     asked: Option<&Asked>,
     reason: Option<&str>,
     failures: &[FailureView],
+    attempts: &[Attempt],
 ) -> Vec<String> {
     let failed = failures.iter().map(|failure| {
         format!(
@@ -82,6 +91,7 @@ fn sentences(
             "The caller's media address is {ip}, a private one, while its packets come from outside: a runtime elsewhere hears the caller and can't answer it there."
         )
     }));
+    said.extend(attempts.iter().map(sentence));
     let reason = reason.map(|code| match Reason::from_code(code) {
         Some(reason) => format!("{} ({code}).", reason.sentence()),
         None => format!("The call ended: {code}."),
@@ -101,7 +111,7 @@ mod tests {
             part: "password".to_owned(),
             explanation: log_in::sentence("password"),
         }];
-        let explained = Explanation::new(None, None, Some("too_many_hops"), failures);
+        let explained = Explanation::new(None, None, Some("too_many_hops"), failures, &[]);
         assert_eq!(explained.explanation.len(), 2, "{explained:?}");
         assert!(explained.explanation[0].contains("password is wrong"));
         assert_eq!(

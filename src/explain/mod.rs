@@ -5,6 +5,7 @@
 //! settings that would mend it, `report` is what a call to the doctor finds,
 //! `captured` reads a call out of a capture, and `mend` names the commands that make a hit of a near miss.
 
+pub mod attempts;
 pub mod call;
 pub mod captured;
 pub mod change;

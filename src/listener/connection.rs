@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use trunkline_sip::fault::{Fault, Unreachable};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::frame::{Frame, FrameFault, Framer};
@@ -44,8 +45,8 @@ pub(super) enum Ended {
     Framing(FrameFault),
     #[error("could not be opened in time")]
     NotOpened,
-    #[error("TLS could not be agreed on")]
-    NotSecured,
+    #[error("TLS could not be agreed on: {0}")]
+    NotSecured(Arc<str>),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -60,9 +61,36 @@ impl Ended {
             Self::SlowToRead => "slow_to_read",
             Self::Framing(_) => "framing",
             Self::NotOpened => "not_opened",
-            Self::NotSecured => "not_secured",
+            Self::NotSecured(_) => "not_secured",
             Self::Io(_) => "io",
         }
+    }
+
+    /// The same, as transactions that wait for an answer are told.
+    pub(super) fn fault(&self) -> Fault {
+        match self {
+            Self::NotOpened => Fault::NotOpened,
+            Self::NotSecured(reason) => Fault::NotSecured(Arc::clone(reason)),
+            Self::Io(error) => fault_of(error),
+            Self::ByPeer | Self::Idle | Self::SlowToSend | Self::SlowToRead | Self::Framing(_) => {
+                Fault::Closed
+            }
+        }
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the standard library adds kinds"
+)]
+fn fault_of(error: &io::Error) -> Fault {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Fault::Refused,
+        io::ErrorKind::HostUnreachable => Fault::Unreachable(Unreachable::Host),
+        io::ErrorKind::NetworkUnreachable => Fault::Unreachable(Unreachable::Network),
+        io::ErrorKind::PermissionDenied => Fault::Unreachable(Unreachable::Prohibited),
+        io::ErrorKind::TimedOut => Fault::NotOpened,
+        _ => Fault::Closed,
     }
 }
 

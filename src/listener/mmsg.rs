@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use trunkline_sip::fault::Unreachable;
 
 /// Datagrams a system call takes or gives at most.
 pub(crate) const BATCH: usize = 64;
@@ -245,7 +246,9 @@ impl Name {
 
 /// Takes one entry of the error queue: the peer that an ICMP message says can't be reached, `Some(None)` for an entry
 /// that tells of no such loss (RFC 3261 §18.4 ignores those), `None` when the queue is empty.
-pub(super) fn next_unreachable(socket: &UdpSocket) -> io::Result<Option<Option<SocketAddr>>> {
+pub(super) fn next_unreachable(
+    socket: &UdpSocket,
+) -> io::Result<Option<Option<(SocketAddr, Unreachable)>>> {
     let mut control = Control([0; CONTROL]);
     let mut octets = [0_u8; 1];
     // SAFETY: zero is valid for these integers and pointers.
@@ -276,9 +279,14 @@ pub(super) fn next_unreachable(socket: &UdpSocket) -> io::Result<Option<Option<S
             Err(error)
         };
     }
-    let lost =
-        controls(&header).any(|control| matches!(control, ControlMessage::Unreachable(true)));
-    Ok(Some(address(&name).filter(|_| lost)))
+    let what = controls(&header).find_map(|control| match control {
+        ControlMessage::Unreachable(what) => what,
+        ControlMessage::Destination(_)
+        | ControlMessage::Stamp(_)
+        | ControlMessage::Overflow(_)
+        | ControlMessage::Other => None,
+    });
+    Ok(Some(address(&name).zip(what)))
 }
 
 /// A control message, read.
@@ -286,8 +294,8 @@ enum ControlMessage {
     Destination(IpAddr),
     Stamp(Duration),
     Overflow(u32),
-    /// An extended error; whether it means that the peer can't be reached.
-    Unreachable(bool),
+    /// An extended error; what can't be reached, if that is what it means.
+    Unreachable(Option<Unreachable>),
     Other,
 }
 
@@ -336,7 +344,7 @@ unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
                 ControlMessage::Overflow(ptr::read_unaligned(data.cast()))
             }
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
-                ControlMessage::Unreachable(is_unreachable(&ptr::read_unaligned(data.cast())))
+                ControlMessage::Unreachable(unreachable(&ptr::read_unaligned(data.cast())))
             }
             _ => ControlMessage::Other,
         }
@@ -345,13 +353,24 @@ unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
 
 /// RFC 3261 §18.4: host, network, port or protocol unreachable and parameter problem are failures of the transport; a
 /// packet found too big, source quench and TTL exceeded are not.
-const fn is_unreachable(error: &libc::sock_extended_err) -> bool {
+const fn unreachable(error: &libc::sock_extended_err) -> Option<Unreachable> {
     const FRAGMENTATION_NEEDED: u8 = 4;
-    match (error.ee_origin, error.ee_type) {
-        (libc::SO_EE_ORIGIN_ICMP, 3) => error.ee_code != FRAGMENTATION_NEEDED,
-        (libc::SO_EE_ORIGIN_ICMP, 12) | (libc::SO_EE_ORIGIN_ICMP6, 1 | 4) => true,
-        _ => false,
-    }
+    let (v4, v6) = (libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6);
+    let origin = error.ee_origin;
+    Some(match (error.ee_type, error.ee_code) {
+        (3, FRAGMENTATION_NEEDED) if origin == v4 => return None,
+        (3, 0 | 6) if origin == v4 => Unreachable::Network,
+        (3, 1 | 7) if origin == v4 => Unreachable::Host,
+        (3, 3) if origin == v4 => Unreachable::Port,
+        (3, 9 | 10 | 13) if origin == v4 => Unreachable::Prohibited,
+        (3 | 12, _) if origin == v4 => Unreachable::Other,
+        (1, 0) if origin == v6 => Unreachable::Network,
+        (1, 1) if origin == v6 => Unreachable::Prohibited,
+        (1, 3) if origin == v6 => Unreachable::Host,
+        (1, 4) if origin == v6 => Unreachable::Port,
+        (1 | 4, _) if origin == v6 => Unreachable::Other,
+        _ => return None,
+    })
 }
 
 /// Asks the kernel for what [`Incoming`] reads of a socket that will be bound to `address`: destination addresses where that leaves

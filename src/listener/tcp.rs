@@ -22,6 +22,7 @@ use trunkline_sip::moment::Moment;
 use super::Lost;
 use super::connection::{Awaited, Connection, Ended};
 use super::connections::Connections;
+use super::handshake;
 use super::outbox::Outbox;
 use super::tls::Security;
 
@@ -277,9 +278,9 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
             Ok(Ok(stream)) => Ok(Secured::Tls(Box::new(stream))),
             Ok(Err(error)) => {
                 tracing::info!(peer = %self.flow.peer, %error, "TLS was not agreed on");
-                Err(Ended::NotSecured)
+                Err(Ended::NotSecured("the handshake failed".into()))
             }
-            Err(_) => Err(Ended::NotSecured),
+            Err(_) => Err(Ended::NotSecured("the handshake took too long".into())),
         }
     }
 
@@ -314,12 +315,21 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         match timeout(settings.connect, connecting).await {
             Ok(Ok(stream)) => Ok(Secured::Tls(Box::new(stream))),
             Ok(Err(error)) => {
+                let peer = self.flow.peer;
                 let name = self.security.names().name(self.asked);
-                let name = name.as_deref().unwrap_or_default();
-                tracing::warn!(peer = %self.flow.peer, name, %error, "the peer was not verified");
-                Err(Ended::NotSecured)
+                let name = name.map_or_else(|| peer.ip().to_string(), |name| name.to_string());
+                let reason = handshake::reason(&error, &name);
+                // Who is asked whether it is there fails at each turn.
+                if self
+                    .security
+                    .unverified()
+                    .is_news(peer, &reason, (self.clock)())
+                {
+                    tracing::warn!(%peer, name, reason = &*reason, "the peer was not verified");
+                }
+                Err(Ended::NotSecured(reason))
             }
-            Err(_) => Err(Ended::NotOpened),
+            Err(_) => Err(Ended::NotSecured("the handshake took too long".into())),
         }
     }
 
@@ -370,9 +380,14 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         tracing::debug!(peer = %flow.peer, connection = flow.connection, why = %ended, "connection ended");
         self.connections.remove(flow.connection);
         let was_closing = self.is_closing.load(Ordering::Relaxed);
-        self.sink.lost(Lost { flow, was_closing }).await;
+        let lost = |flow| Lost {
+            flow,
+            was_closing,
+            fault: ended.fault(),
+        };
+        self.sink.lost(lost(flow)).await;
         if let Some(flow) = self.named(flow).filter(|_| !was_closing) {
-            self.sink.lost(Lost { flow, was_closing }).await;
+            self.sink.lost(lost(flow)).await;
         }
     }
 

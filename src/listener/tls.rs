@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use trunkline_sip::verified::Names;
 
+use super::handshake::Unverified;
 use crate::tls::{Certificate, Files, Unusable, authorities, system_roots};
 
 /// Where the files are.
@@ -37,6 +38,7 @@ pub struct Security {
     certificate: Option<Arc<Certificate>>,
     current: ArcSwap<Current>,
     names: Arc<Names>,
+    unverified: Unverified,
 }
 
 struct Current {
@@ -59,6 +61,7 @@ impl Security {
             settings,
             certificate,
             names,
+            unverified: Unverified::default(),
         }))
     }
 
@@ -78,6 +81,11 @@ impl Security {
     /// The names that flows speak of.
     pub fn names(&self) -> &Arc<Names> {
         &self.names
+    }
+
+    /// The peers that the log has named as not verified.
+    pub(super) const fn unverified(&self) -> &Unverified {
+        &self.unverified
     }
 
     pub(super) async fn accept(

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
+use trunkline_sip::fault::{Fault, Unreachable};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 
@@ -177,13 +178,13 @@ impl UdpSocket {
             return Ok(());
         }
         while let Some(peer) = mmsg::next_unreachable(self.io.get_ref())? {
-            let next = peer.map(|peer| self.lost(peer));
+            let next = peer.map(|(peer, what)| self.lost(peer, what));
             lost.extend(next.filter(|next| lost.last() != Some(next)));
         }
         Ok(())
     }
 
-    const fn lost(&self, peer: SocketAddr) -> Lost {
+    const fn lost(&self, peer: SocketAddr, what: Unreachable) -> Lost {
         Lost {
             flow: Flow {
                 transport: Transport::Udp,
@@ -193,6 +194,7 @@ impl UdpSocket {
                 peer,
             },
             was_closing: false,
+            fault: Fault::Unreachable(what),
         }
     }
 
@@ -225,6 +227,17 @@ fn is_of_a_peer(error: &io::Error) -> bool {
             libc::ENOPROTOOPT | libc::EPROTO | libc::EACCES | libc::EOPNOTSUPP | libc::EMSGSIZE
         )
     )
+}
+
+/// What the kernel says of a peer that a datagram can't be sent to.
+fn unreachable(error: &io::Error) -> Unreachable {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED) => Unreachable::Port,
+        Some(libc::EHOSTUNREACH | libc::EHOSTDOWN) => Unreachable::Host,
+        Some(libc::ENETUNREACH | libc::ENETDOWN) => Unreachable::Network,
+        Some(libc::EACCES | libc::EPERM) => Unreachable::Prohibited,
+        Some(_) | None => Unreachable::Other,
+    }
 }
 
 /// What became of a batch that was to be sent.
@@ -307,7 +320,8 @@ impl<'a> Sending<'_, 'a> {
             Some(libc::EMSGSIZE | libc::ENOBUFS | libc::ENOMEM)
         );
         if !is_of_the_message {
-            self.lost.push(self.socket.lost(peer));
+            let what = unreachable(error);
+            self.lost.push(self.socket.lost(peer, what));
         }
     }
 }

@@ -165,10 +165,10 @@ impl Peers {
     }
 
     /// Works on what the endpoint says of its own accord; false if that is for somebody else.
-    pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: Event, now: Moment) -> bool {
+    pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: &Event, now: Moment) -> bool {
         let (owner, reply) = match event {
-            Event::Timeout { owner, .. } => (owner, Reply::Silence),
-            Event::TransportError { owner, .. } => (owner, Reply::Broken),
+            Event::Timeout { owner, .. } => (*owner, Reply::Silence),
+            Event::TransportError { owner, .. } => (*owner, Reply::Broken),
             Event::NoAck { .. } => return false,
         };
         if !Self::owns(owner) {
@@ -235,7 +235,7 @@ impl Peers {
             addresses,
             ..
         } = &*self.config;
-        ways::to(listeners, addresses, &self.names, target)
+        ways::to(listeners, addresses, &self.names, target).ok()
     }
 }
 

@@ -122,7 +122,10 @@ impl Scene {
             self.now = self.now.max(at);
             self.endpoint.handle_timeout(self.now);
             while let Some(event) = self.endpoint.poll_event() {
-                assert!(self.peers.handle_event(&mut self.endpoint, event, self.now));
+                assert!(
+                    self.peers
+                        .handle_event(&mut self.endpoint, &event, self.now)
+                );
             }
             self.peers.handle_timeout(&mut self.endpoint, self.now);
             sent.extend(self.sent());

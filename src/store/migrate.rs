@@ -47,6 +47,7 @@ const MIGRATIONS: &[Migration] = migrations![
     19 "0019_suspended_orgs",
     20 "0020_realms",
     21 "0021_lost_calls",
+    22 "0022_call_attempts",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -6,6 +6,7 @@
 mod agent_config;
 mod agents;
 mod asks;
+mod attempts;
 mod auth_failures;
 mod call_events;
 mod calls;

@@ -10,6 +10,7 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::attempts;
 use super::call_events::{CallRow, Stages, call_columns};
 use super::calls::Calls;
 use super::column::{micros, to_json};
@@ -56,6 +57,7 @@ impl Calls<'_> {
         let mut events = Vec::new();
         let mut happened = Vec::new();
         let changes = transfers::project(&mut writing, facts, &mut events).await?;
+        attempts::project(&mut writing, facts).await?;
         for some in rows::portions(&known) {
             let rows = write(&mut writing, origin, some).await?;
             happened.extend(events_of(some, &rows));
@@ -135,8 +137,8 @@ impl<'f> Known<'f> {
             } => self.runtime_call_id = Some(&**runtime_call_id),
             Fact::Held { held, .. } => self.held = Some(*held),
             Fact::Ended(ended) => self.ended = Some(ended),
-            // A row of its own.
-            Fact::Transfer(_) => {}
+            // Rows of their own.
+            Fact::Transfer(_) | Fact::Attempt(_) => {}
         }
     }
 
@@ -252,6 +254,7 @@ fn org(fact: &Fact) -> Uuid {
         Fact::Started(started) => started.org,
         Fact::Ended(ended) => ended.org,
         Fact::Transfer(transfer) => transfer.org,
+        Fact::Attempt(attempt) => attempt.org,
         Fact::Contact { org, .. }
         | Fact::Ringing { org, .. }
         | Fact::Answered { org, .. }

@@ -22,6 +22,8 @@ const CALLS_ACTIVE: &str = "trunkline_calls_active";
 const SETUP_SECONDS: &str = "trunkline_call_setup_seconds";
 /// INVITEs refused by us, by `reason`.
 const REFUSALS: &str = "trunkline_refusals_total";
+/// Targets that were tried since the one before had failed, by `cause`.
+const FAIL_OVERS: &str = "trunkline_fail_overs_total";
 /// Responses sent, by `class`.
 const SIP_SENT: &str = "trunkline_sip_responses_sent_total";
 /// Responses received, by `class`.
@@ -125,6 +127,10 @@ fn describe() {
         (CALLS_STARTED, "Calls that began"),
         (CALLS_ENDED, "Calls that ended, by their final status"),
         (REFUSALS, "INVITEs refused by this node, by reason"),
+        (
+            FAIL_OVERS,
+            "Targets tried since the one before had failed, by cause",
+        ),
         (SIP_SENT, "SIP responses sent, by class"),
         (SIP_RECEIVED, "SIP responses received, by class"),
         (SIP_REQUESTS, "SIP requests received, by method"),
@@ -378,6 +384,11 @@ impl ShardMetrics {
     /// A call ended. `direction` and `status` are the names of the API.
     pub fn call_ended(&self, direction: &'static str, status: &'static str) {
         counter!(CALLS_ENDED, "direction" => direction, "status" => status).increment(1);
+    }
+
+    /// A call goes on to another target, since one has failed for `cause`.
+    pub fn failed_over(&self, cause: &'static str) {
+        counter!(FAIL_OVERS, "cause" => cause).increment(1);
     }
 
     /// An INVITE was refused by us for `reason`, a stable code.

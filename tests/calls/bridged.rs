@@ -197,6 +197,10 @@ fn a_destination_that_is_busy_leaves_the_caller_with_its_agent() {
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(daemon.shown("/handoff-analytics/events")["total"], 0);
+    let attempts = daemon.routing(&record)["attempts"].take();
+    assert_eq!(attempts[0]["leg"], "destination", "{attempts}");
+    assert_eq!(attempts[0]["sip_code"], 486, "{attempts}");
+    assert_eq!(attempts[1], serde_json::Value::Null, "{attempts}");
 }
 
 /// Whoever is called is offered to hear and to be heard, though caller and agent have one another wait.

@@ -12,7 +12,7 @@ use crate::harness::probe::{Busy, Probe};
 const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Answers OPTIONS with 200 and each INVITE in one way, with these lines.
-fn answering(status: &'static str, lines: &'static str) -> SocketAddr {
+pub(crate) fn answering(status: &'static str, lines: &'static str) -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = socket.local_addr().expect("an address");
     std::thread::spawn(move || {

@@ -4,6 +4,7 @@
 //! (`fixtures/sipp`), and judges by what the peers saw on the wire and by the record that `GET /phone/calls` gives.
 
 mod addresses;
+mod attempts;
 mod bridge;
 mod bridged;
 mod challenges;

@@ -452,6 +452,7 @@ pub(crate) fn record(world: &World) -> String {
         | Fact::Joined { .. }
         | Fact::Held { .. }
         | Fact::Answered { .. }
+        | Fact::Attempt(_)
         | Fact::Transfer(_) => None,
     });
     ended.map_or(String::new(), |ended| {

@@ -496,6 +496,7 @@ fn transfer(world: &World) -> String {
         | Fact::Joined { .. }
         | Fact::Held { .. }
         | Fact::Answered { .. }
+        | Fact::Attempt(_)
         | Fact::Ended(_) => None,
     });
     transfers.next_back().map_or(String::new(), |transfer| {

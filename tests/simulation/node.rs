@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline::calls::attempts::DnsFault;
 use trunkline::calls::caps::{Bounds, Caps};
 use trunkline::calls::hold::Standing;
 use trunkline::calls::limits::Limits;
@@ -24,6 +25,7 @@ use trunkline_routing::E164;
 use trunkline_sip::auth::{Algorithm, NonceKeys, NonceWindow, Nonces, Secret};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
+use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node as NodeNumber, Slot};
@@ -180,14 +182,18 @@ impl Node {
     /// Nobody is at that address, or the connection is gone.
     pub(crate) fn lost(&mut self, peer: SocketAddr, connection: Option<u32>, now: Moment) {
         let flow = flow_of(peer, connection);
-        self.endpoint.handle_flow_lost(&flow, now);
+        self.endpoint.handle_flow_lost(&flow, &Fault::Closed, now);
         self.calls.handle_flow_lost(&flow);
         self.settle(now);
     }
 
     pub(crate) fn resolved(&mut self, key: CallKey, targets: Vec<Target>, now: Moment) {
+        let found = match targets.is_empty() {
+            true => Err(DnsFault::NoAddress),
+            false => Ok(targets),
+        };
         self.calls
-            .handle_resolved(&mut self.endpoint, key, targets, now);
+            .handle_resolved(&mut self.endpoint, key, found, now);
         self.settle(now);
     }
 
@@ -305,7 +311,7 @@ impl Node {
             } => {
                 let targets = vec![target.reached_by(datagram)];
                 self.calls
-                    .handle_resolved(&mut self.endpoint, call, targets, now);
+                    .handle_resolved(&mut self.endpoint, call, Ok(targets), now);
             }
             Effect::FindContact { call, .. } => self.wishes.push(Wish::FindContact(call)),
             Effect::OpenEcho { call, .. } => {
@@ -335,6 +341,7 @@ impl Node {
             }
             Effect::AuthFailure(_)
             | Effect::Unproven(_)
+            | Effect::FailedOver { .. }
             | Effect::Turned { .. }
             | Effect::Foreign(_)
             | Effect::ResolveHop { .. } => {}

@@ -91,13 +91,33 @@ fn records(world: &World) -> Vec<String> {
     faults
 }
 
-fn record(facts: &[&Fact]) -> Option<&'static str> {
+fn record(all: &[&Fact]) -> Option<&'static str> {
+    // Targets may be tried at any time.
+    let is_attempt = |fact: &&&Fact| matches!(fact, Fact::Attempt(_));
+    let numbers = all.iter().filter_map(|fact| {
+        let Fact::Attempt(attempt) = fact else {
+            return None;
+        };
+        Some(attempt.number)
+    });
+    if !numbers.eq(1..=u8::try_from(all.iter().filter(is_attempt).count()).unwrap_or(0)) {
+        return Some("attempts aren't counted in their order");
+    }
+    if matches!(all.last(), Some(Fact::Attempt(_))) {
+        return Some("an attempt after the end");
+    }
+    let facts: Vec<&Fact> = all
+        .iter()
+        .filter(|fact| !is_attempt(fact))
+        .copied()
+        .collect();
+    let facts = &facts[..];
     let rank = |fact: &Fact| match fact {
         Fact::Started(_) => 0,
         Fact::Contact { .. } | Fact::Ringing { .. } => 1,
         Fact::Answered { .. } => 2,
         Fact::Joined { .. } => 3,
-        Fact::Transfer(_) | Fact::Held { .. } => 4,
+        Fact::Transfer(_) | Fact::Held { .. } | Fact::Attempt(_) => 4,
         Fact::Ended(_) => 5,
     };
     // A transfer is told of at each of its states, a hold whenever it begins or ends.
@@ -275,6 +295,7 @@ fn outcome(world: &World, caller: &Caller) -> Option<String> {
         | Fact::Answered { .. }
         | Fact::Held { .. }
         | Fact::Transfer(_)
+        | Fact::Attempt(_)
         | Fact::Ended(_) => None,
     })?;
     let agrees = match caller.outcome {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use trunkline::calls::asked::Manner;
-use trunkline::calls::record::{Asked, Direction, Ended, Fact, HangupBy, Proof, Started, Status};
+use trunkline::calls::record::{
+    Asked, Attempt, AttemptLeg, AttemptOutcome, Direction, Ended, Fact, HangupBy, Proof, Started,
+    Status,
+};
 use trunkline::journal::Origin;
 use trunkline::store::{Error, NewAuthFailure, Store, Wrong};
 use trunkline_routing::{Caller, Decision, Dialled, Facts, NearMiss, Outcome};
@@ -14,6 +17,7 @@ use crate::bed::{Bed, NOW, later, org};
 
 crate::on_both!(
     what_an_invite_said_is_read_back,
+    attempts_are_written_once_and_read_in_their_order,
     recorded_calls_are_of_one_org_and_period,
     failed_log_ins_are_found_by_their_call,
 );
@@ -110,6 +114,49 @@ async fn what_an_invite_said_is_read_back(bed: &Bed) {
         matches!(foreign, Err(Error::Wrong(Wrong::Absent(_)))),
         "{foreign:?}"
     );
+}
+
+async fn attempts_are_written_once_and_read_in_their_order(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let call = Uuid::from_u128(1);
+    let first = Attempt {
+        call,
+        org: ours,
+        number: 1,
+        leg: AttemptLeg::Runtime,
+        target: "sip:x@bot.test".into(),
+        address: "192.0.2.1:5061".parse().ok(),
+        transport: Some("tls".into()),
+        began_at: NOW,
+        ended_at: later(1),
+        outcome: AttemptOutcome::TlsFailed,
+        sip_code: None,
+        detail: Some("its certificate has expired".into()),
+    };
+    let second = Attempt {
+        number: 2,
+        leg: AttemptLeg::Destination,
+        address: None,
+        transport: None,
+        outcome: AttemptOutcome::SipStatus,
+        sip_code: Some(486),
+        detail: None,
+        ..first.clone()
+    };
+    // The facts may come again, and in any grouping.
+    let fact = |attempt: &Attempt| Fact::Attempt(Box::new(attempt.clone()));
+    project(&store, &[fact(&second)]).await;
+    let again = [
+        started(ours, 1, Direction::Inbound, NOW),
+        fact(&first),
+        fact(&second),
+    ];
+    project(&store, &again).await;
+    let read = store.calls().attempts(ours, call).await;
+    assert_eq!(read.expect("attempts"), [first, second]);
+    let foreign = store.calls().attempts(theirs, call).await;
+    assert_eq!(foreign.expect("nothing"), []);
 }
 
 async fn recorded_calls_are_of_one_org_and_period(bed: &Bed) {

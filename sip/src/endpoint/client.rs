@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::fault::Fault;
 use crate::flow::Flow;
 use crate::header::text;
 use crate::moment::Moment;
@@ -345,18 +346,19 @@ impl Endpoint {
     /// A transport failure ends what has no final response yet (§17.1.4); the rest runs out by itself.
     ///
     /// A request that left by "a connection to that peer" knows no number: any connection may have been that one.
-    pub(super) fn fail_clients(&mut self, lost: &Flow) {
-        self.fail_clients_on(lost);
+    pub(super) fn fail_clients(&mut self, lost: &Flow, fault: &Fault) {
+        self.fail_clients_on(lost, fault);
         if lost.connection != 0 {
-            self.fail_clients_on(&Flow {
+            let any = Flow {
                 connection: 0,
                 ..*lost
-            });
+            };
+            self.fail_clients_on(&any, fault);
         }
     }
 
     /// Not those that any connection to the peer would do for.
-    pub(super) fn fail_clients_on(&mut self, lost: &Flow) {
+    pub(super) fn fail_clients_on(&mut self, lost: &Flow, fault: &Fault) {
         for handle in self.clients.on_flow(lost) {
             let Some(entry) = self.clients.entry(handle) else {
                 continue;
@@ -364,7 +366,9 @@ impl Endpoint {
             if !entry.machine.is_answered() {
                 let (tx, owner) = (ClientTx(handle), entry.owner);
                 self.end_client(tx);
-                self.events.push_back(Event::TransportError { tx, owner });
+                let fault = fault.clone();
+                self.events
+                    .push_back(Event::TransportError { tx, owner, fault });
             }
         }
     }

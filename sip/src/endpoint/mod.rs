@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::entropy::Entropy;
+use crate::fault::Fault;
 use crate::flow::Flow;
 use crate::moment::Moment;
 use crate::slot::Minter;
@@ -106,7 +107,7 @@ pub enum Received<'m> {
 }
 
 /// What happened without a message.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// No final response came in time (RFC 3261 §17.1.1.2, §17.1.2.2), or none to a cancelled INVITE (§9.1).
     Timeout {
@@ -121,6 +122,8 @@ pub enum Event {
         tx: ClientTx,
         /// Who sent it.
         owner: Owner,
+        /// What the transport says.
+        fault: Fault,
     },
     /// No ACK came for a 2xx within 64*T1 (§13.3.1.4).
     NoAck {
@@ -295,20 +298,20 @@ impl Endpoint {
 
     /// The connection is closed, could not be opened, or on UDP the peer is unreachable. Unanswered requests fail with
     /// [`Event::TransportError`]; responses go on over a new connection (§18.2.2).
-    pub fn handle_flow_lost(&mut self, lost: &Flow, now: Moment) {
-        self.fail_clients(lost);
+    pub fn handle_flow_lost(&mut self, lost: &Flow, fault: &Fault, now: Moment) {
+        self.fail_clients(lost, fault);
         self.move_servers(lost, now);
     }
 
     /// The peer of a connection sends no more: unanswered requests fail as when it is lost. Answers still leave by it, until
     /// [`Endpoint::handle_flow_closed`].
     pub fn handle_flow_closing(&mut self, closing: &Flow) {
-        self.fail_clients(closing);
+        self.fail_clients(closing, &Fault::Closed);
     }
 
     /// A connection that was closing is closed. What any connection to its peer would do for went by another one since.
     pub fn handle_flow_closed(&mut self, closed: &Flow, now: Moment) {
-        self.fail_clients_on(closed);
+        self.fail_clients_on(closed, &Fault::Closed);
         self.move_servers(closed, now);
     }
 

@@ -235,6 +235,7 @@ mod tests {
             over: false,
             transfer: None,
             hold: crate::calls::hold::Standing::default(),
+            attempts: Vec::new(),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
+use crate::calls::record::Attempt;
 use crate::explain::call::Explanation;
 use crate::explain::log_in::{self, FailureView};
 use crate::store::{Call, Explained, Kind};
@@ -51,7 +52,16 @@ pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, Api
         known.asked.as_ref(),
         call.reason.as_deref(),
         failures.collect(),
+        &attempts(api, call).await?,
     ))
+}
+
+/// The attempts of a call at its targets, from memory while it is up.
+pub(super) async fn attempts(api: &Api, call: &Call) -> Result<Vec<Attempt>, ApiError> {
+    Ok(match api.live().one(call.org_id, call.id) {
+        Some(live) => live.attempts,
+        None => api.store().calls().attempts(call.org_id, call.id).await?,
+    })
 }
 
 /// The decision of a call, from memory while it is up.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::call_routing::decision;
+use super::call_routing::{attempts, decision};
 use super::calls::{SCOPE, find};
 use super::legs::{Message as Leg, legs};
 use crate::api::caller::Caller;
@@ -22,6 +22,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::capture::Captured;
 use crate::capture::message::Message;
+use crate::explain::attempts::sentence;
 use crate::store::{Call, Kind};
 use crate::traces::pcap;
 use crate::traces::show::{Rung, label, ladder};
@@ -178,6 +179,12 @@ async fn decided(api: &Api, call: &Call) -> Result<Vec<(Moment, String)>, ApiErr
     if let Some(decision) = decision(api, call.org_id, call.id).await? {
         decided.push((call.started_at, decision.sentences().join(" ")));
     }
+    let tried = attempts(api, call).await?;
+    decided.extend(
+        tried
+            .iter()
+            .map(|attempt| (attempt.ended_at, sentence(attempt))),
+    );
     if let Some(at) = call.ended_at {
         let mut text = format!("call ended: {}", call.status.as_str());
         if let Some(reason) = &call.reason {

@@ -22,6 +22,7 @@ use uuid::Uuid;
 use super::Wait;
 use super::record::{State, Way};
 use crate::address::NamedBy;
+use crate::calls::attempts::{AttemptLeg, Attempts, Whose};
 use crate::calls::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
 use crate::calls::callee::{Callee, Choice};
 use crate::calls::context::Cx;
@@ -366,10 +367,15 @@ impl Call {
             let is_proven = flow.peer.ip() == self.caller.flow.peer.ip();
             target.by = Some(if is_proven { flow } else { self.caller.flow });
         }
+        let whose = Whose {
+            call: self.id,
+            org: self.org,
+            leg: AttemptLeg::Destination,
+        };
         let dial = Dial::new(
             cx,
             (self.key, self.slot, Side::Agent),
-            Errand::Bridge,
+            (Errand::Bridge, whose, Attempts::after(&self.attempts)),
             callee,
             self.hops,
         );

@@ -94,13 +94,14 @@ impl Answers {
         })
     }
 
-    /// The records of a name, waited for until `until` at most. What comes later is remembered for the next who asks.
+    /// The records of a name, waited for until `until` at most; `None` if no server answers and none are remembered. What comes later is
+    /// remembered for the next who asks.
     pub(super) async fn ask(
         self: &Arc<Self>,
         name: &str,
         kind: RecordType,
         until: Moment,
-    ) -> Records {
+    ) -> Outcome {
         let now = clock::now();
         let question = Question {
             name: name.to_ascii_lowercase(),
@@ -111,7 +112,7 @@ impl Answers {
             if let Some(known) = memory.known.get(&question)
                 && known.has_just_failed(now)
             {
-                return known.old(now).unwrap_or_default();
+                return known.old(now);
             }
             let Some(asked) = self.begin(&mut memory, &question) else {
                 return memory.old(&question, now);
@@ -122,7 +123,7 @@ impl Answers {
         };
 
         match timeout(patience, asked).await {
-            Ok(Some(records)) => records,
+            Ok(Some(records)) => Some(records),
             Ok(None) | Err(_) => self.memory().old(&question, now),
         }
     }
@@ -164,9 +165,8 @@ impl Answers {
 }
 
 impl Memory {
-    fn old(&self, question: &Question, now: Moment) -> Records {
-        let known = self.known.get(question);
-        known.and_then(|known| known.old(now)).unwrap_or_default()
+    fn old(&self, question: &Question, now: Moment) -> Outcome {
+        self.known.get(question)?.old(now)
     }
 
     fn learn(&mut self, question: &Question, outcome: Outcome, now: Moment) {
@@ -252,15 +252,15 @@ mod tests {
     fn an_answer_serves_for_a_day_while_no_server_answers() {
         let start = Moment::from_secs(1_000);
         let memory = after(&[Some(records()), None], start);
-        assert_eq!(memory.old(&question(), start + STALE / 2), records());
-        assert_eq!(memory.old(&question(), start + STALE), Records::default());
+        assert_eq!(memory.old(&question(), start + STALE / 2), Some(records()));
+        assert_eq!(memory.old(&question(), start + STALE), None);
     }
 
     #[test]
     fn an_answer_of_no_records_replaces_what_was_known() {
         let start = Moment::from_secs(1_000);
         let memory = after(&[Some(records()), Some(Records::default())], start);
-        assert_eq!(memory.old(&question(), start), Records::default());
+        assert_eq!(memory.old(&question(), start), Some(Records::default()));
     }
 
     #[test]

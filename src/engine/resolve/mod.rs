@@ -7,6 +7,7 @@ mod servers;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
@@ -15,6 +16,7 @@ use tokio::time::sleep;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 
+use crate::calls::attempts::{DnsFault, Found};
 use crate::calls::target::{Target, Unresolved, default_port};
 use crate::engine::clock;
 
@@ -47,12 +49,24 @@ impl Resolver {
 
     /// The places of a host in the order to be tried; none if it has no address. Takes less than two seconds.
     pub(crate) async fn resolve(&self, wanted: &Unresolved) -> Vec<Target> {
+        self.find(wanted).await.unwrap_or_default()
+    }
+
+    /// The same, or why there is none.
+    pub(crate) async fn find(&self, wanted: &Unresolved) -> Found {
         let search = Search {
             answers: &self.0,
             began: clock::now(),
+            is_unanswered: AtomicBool::new(false),
         };
         let found = search.places(wanted).await;
-        found
+        if found.is_empty() {
+            return Err(match search.is_unanswered.into_inner() {
+                true => DnsFault::NoAnswer,
+                false => DnsFault::NoAddress,
+            });
+        }
+        let targets = found
             .into_iter()
             .take(MAX_TARGETS)
             .map(|(transport, address)| Target {
@@ -61,8 +75,8 @@ impl Resolver {
                 address,
                 by: None,
                 named: wanted.named,
-            })
-            .collect()
+            });
+        Ok(targets.collect())
     }
 }
 
@@ -72,6 +86,8 @@ type Places = Vec<(Transport, SocketAddr)>;
 struct Search<'a> {
     answers: &'a Arc<Answers>,
     began: Moment,
+    /// A question has no answer.
+    is_unanswered: AtomicBool,
 }
 
 impl Search<'_> {
@@ -172,13 +188,17 @@ impl Search<'_> {
             .map(|ip| (transport, SocketAddr::new(ip, port)))
             .collect();
         if places.is_empty() {
-            tracing::info!(host, "a host has no address");
+            tracing::debug!(host, "a host has no address");
         }
         places
     }
 
     async fn ask(&self, name: &str, kind: RecordType, within: Duration) -> Records {
-        self.answers.ask(name, kind, self.began + within).await
+        let answer = self.answers.ask(name, kind, self.began + within).await;
+        answer.unwrap_or_else(|| {
+            self.is_unanswered.store(true, Ordering::Relaxed);
+            Records::default()
+        })
     }
 }
 

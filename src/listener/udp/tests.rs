@@ -119,7 +119,7 @@ async fn more_than_a_batch_goes_out_and_comes_in_in_order() {
     );
     let flow = Flow {
         peer: theirs.local_address(),
-        ..ours.lost(ours.local_address()).flow
+        ..ours.lost(ours.local_address(), Unreachable::Port).flow
     };
     // Empty, short and the longest possible datagram are among them.
     let messages: Vec<Vec<u8>> = (0..150_u8)
@@ -158,7 +158,7 @@ async fn an_icmp_message_names_the_peer_and_harms_no_other() {
         let alive = client(loopback);
         let to = |peer| Flow {
             peer,
-            ..server.lost(peer).flow
+            ..server.lost(peer, Unreachable::Port).flow
         };
         let mut lost = Vec::new();
         server.send_batch([(to(gone), b"to nobody".as_slice())], &mut lost);
@@ -188,7 +188,8 @@ async fn an_icmp_message_names_the_peer_and_harms_no_other() {
             lost,
             [Lost {
                 flow: to(gone),
-                was_closing: false
+                was_closing: false,
+                fault: Fault::Unreachable(Unreachable::Port),
             }],
             "{name}"
         );
@@ -201,11 +202,17 @@ async fn word_of_a_lost_peer_wakes_an_idle_socket() {
     let gone = client("127.0.0.1:0").local_addr().unwrap();
     let mut lost = Vec::new();
     server.send_batch(
-        [(server.lost(gone).flow, b"to nobody".as_slice())],
+        [(
+            server.lost(gone, Unreachable::Port).flow,
+            b"to nobody".as_slice(),
+        )],
         &mut lost,
     );
     assert_eq!(lost, [], "the message itself left");
-    assert_eq!(receive(&server, 1).await, (vec![], vec![server.lost(gone)]));
+    assert_eq!(
+        receive(&server, 1).await,
+        (vec![], vec![server.lost(gone, Unreachable::Port)])
+    );
     // And it does so once: the socket is quiet again.
     let mut batch = Batch::new();
     assert_eq!(
@@ -222,8 +229,10 @@ async fn word_of_a_lost_peer_wakes_an_idle_socket() {
 async fn what_cannot_be_sent_is_dropped_alone() {
     let server = UdpSocket::bind(address("127.0.0.1:0"), 0, false).unwrap();
     let alive = client("127.0.0.1:0");
-    let flow = server.lost(alive.local_addr().unwrap()).flow;
-    let nowhere = server.lost(address("127.0.0.1:0")).flow;
+    let flow = server
+        .lost(alive.local_addr().unwrap(), Unreachable::Port)
+        .flow;
+    let nowhere = server.lost(address("127.0.0.1:0"), Unreachable::Port).flow;
     let too_long = vec![0; 65_508];
     let cases: [(&str, Flow, &[u8], &[Lost]); 2] = [
         (
@@ -239,6 +248,7 @@ async fn what_cannot_be_sent_is_dropped_alone() {
             &[Lost {
                 flow: nowhere,
                 was_closing: false,
+                fault: Fault::Unreachable(Unreachable::Other),
             }],
         ),
     ];

@@ -134,7 +134,7 @@ fn a_lost_peer_fails_its_own_requests_alone() {
     for flow in [here, there, here, there] {
         assert!(endpoint.request(flow, &request, OWNER, START).is_ok());
     }
-    endpoint.handle_flow_lost(&there, START);
+    endpoint.handle_flow_lost(&there, &Fault::Closed, START);
     assert_eq!(std::iter::from_fn(|| endpoint.poll_event()).count(), 2);
     assert_eq!(endpoint.counts().client_other, 2);
 }
@@ -155,11 +155,11 @@ fn a_lost_connection_fails_what_was_to_open_or_find_one_to_its_peer() {
         for flow in [by_number, by_peer, elsewhere] {
             assert!(endpoint.request(flow, &request, OWNER, START).is_ok());
         }
-        endpoint.handle_flow_lost(&lost, START);
+        endpoint.handle_flow_lost(&lost, &Fault::Closed, START);
         let events = std::iter::from_fn(|| endpoint.poll_event());
         assert_eq!(events.count(), failed, "{lost:?}");
         for flow in [by_number, elsewhere] {
-            endpoint.handle_flow_lost(&flow, START);
+            endpoint.handle_flow_lost(&flow, &Fault::Closed, START);
         }
         while endpoint.poll_event().is_some() {}
     }
@@ -192,12 +192,13 @@ fn an_owner_can_change() {
     );
     let tx = tx.expect("the table has room");
     endpoint.set_owner(tx, Owner(5));
-    endpoint.handle_flow_lost(&flow(Transport::Udp), START);
+    endpoint.handle_flow_lost(&flow(Transport::Udp), &Fault::Closed, START);
     assert_eq!(
         endpoint.poll_event(),
         Some(Event::TransportError {
             tx,
-            owner: Owner(5)
+            owner: Owner(5),
+            fault: Fault::Closed,
         })
     );
 }

@@ -175,7 +175,9 @@ impl Bench {
                     now,
                 );
             }
-            Do::Lose => self.endpoint.handle_flow_lost(&self.flow, now),
+            Do::Lose => self
+                .endpoint
+                .handle_flow_lost(&self.flow, &Fault::Closed, now),
         }
         self.note_output();
     }

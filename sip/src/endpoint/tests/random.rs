@@ -136,7 +136,7 @@ impl Users {
                         .ack(*tx, TAGS[tag].as_bytes(), flow, &ack, now);
                 }
             }
-            Step::Lose => self.endpoint.handle_flow_lost(&flow, now),
+            Step::Lose => self.endpoint.handle_flow_lost(&flow, &Fault::Closed, now),
             Step::Wait { millis } => self.wait(Duration::from_millis(millis)),
         }
         self.check_output();

@@ -1,0 +1,459 @@
+//! A call's attempts at targets: where each went, how long it took, and what came. They are facts of the call once one has failed; a call
+//! that its first target answers leaves none.
+
+use std::net::SocketAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use trunkline_sip::fault::{Fault, Unreachable};
+use trunkline_sip::flow::Transport;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::context::Cx;
+use super::effect::Effect;
+use super::record::Fact;
+use super::target::{Place, Target};
+use super::ways::NoWay;
+use crate::address::Refusal;
+
+/// Attempts of a call that are recorded.
+const MOST: u8 = 16;
+/// Octets of a target that are recorded.
+const LONGEST: usize = 256;
+
+/// Whom an attempt was to reach.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptLeg {
+    /// The agent's runtime, or one of its fallbacks.
+    Runtime,
+    /// The callee of an outbound call.
+    Callee,
+    /// The destination of a transfer that is called from here.
+    Destination,
+}
+
+impl AttemptLeg {
+    /// The name as the API and the database have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Runtime => "runtime",
+            Self::Callee => "callee",
+            Self::Destination => "destination",
+        }
+    }
+}
+
+/// What came of an attempt.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptOutcome {
+    /// The call was answered.
+    Answered,
+    /// A SIP status refused the call, or led on.
+    SipStatus,
+    /// Nothing came in time.
+    Timeout,
+    /// A bare 100 came, and nothing else in time: the next hop is there, nobody is known behind it.
+    OnlyTrying,
+    /// It rang, and nobody answered in time.
+    NotAnswered,
+    /// An ICMP message, or this machine's routing, says that the address can't be reached.
+    Unreachable,
+    /// The connection was refused.
+    ConnectionRefused,
+    /// The connection was not opened in time.
+    ConnectTimeout,
+    /// The connection broke before an answer came.
+    ConnectionLost,
+    /// TLS was not agreed on, or the certificate doesn't prove the name.
+    TlsFailed,
+    /// The host's name led to no address.
+    DnsFailed,
+    /// The rule on addresses forbids it.
+    NotAllowed,
+    /// It was not tried: it doesn't answer OPTIONS now.
+    KnownDown,
+    /// No listener of this node has that transport and address family.
+    NoListener,
+    /// This node has no room for another request or connection.
+    Overloaded,
+    /// The call ended first.
+    Canceled,
+}
+
+impl AttemptOutcome {
+    /// The name as the API, the database and the metric have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::SipStatus => "sip_status",
+            Self::Timeout => "timeout",
+            Self::OnlyTrying => "only_trying",
+            Self::NotAnswered => "not_answered",
+            Self::Unreachable => "unreachable",
+            Self::ConnectionRefused => "connection_refused",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::ConnectionLost => "connection_lost",
+            Self::TlsFailed => "tls_failed",
+            Self::DnsFailed => "dns_failed",
+            Self::NotAllowed => "not_allowed",
+            Self::KnownDown => "known_down",
+            Self::NoListener => "no_listener",
+            Self::Overloaded => "overloaded",
+            Self::Canceled => "canceled",
+        }
+    }
+
+    /// Whether the way to the target is at fault, and not what the target says.
+    pub const fn is_of_the_way(self) -> bool {
+        match self {
+            Self::Unreachable
+            | Self::ConnectionRefused
+            | Self::ConnectTimeout
+            | Self::ConnectionLost
+            | Self::TlsFailed
+            | Self::DnsFailed
+            | Self::NotAllowed
+            | Self::NoListener => true,
+            Self::Answered
+            | Self::SipStatus
+            | Self::Timeout
+            | Self::OnlyTrying
+            | Self::NotAnswered
+            | Self::KnownDown
+            | Self::Overloaded
+            | Self::Canceled => false,
+        }
+    }
+}
+
+/// One attempt, as a fact.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Attempt {
+    /// The call.
+    pub call: Uuid,
+    /// The org.
+    pub org: Uuid,
+    /// Its place in the call's record, from 1.
+    pub number: u8,
+    /// Whom it was to reach.
+    pub leg: AttemptLeg,
+    /// The Request-URI, cut at a bound.
+    pub target: Box<str>,
+    /// The address; `None` where the name led to none, or to one that may not be contacted.
+    pub address: Option<SocketAddr>,
+    /// `udp`, `tcp` or `tls`.
+    pub transport: Option<Box<str>>,
+    /// When it began.
+    pub began_at: Moment,
+    /// When something came of it.
+    pub ended_at: Moment,
+    /// What came.
+    pub outcome: AttemptOutcome,
+    /// The SIP status that came.
+    pub sip_code: Option<u16>,
+    /// What is known besides.
+    pub detail: Option<Box<str>>,
+}
+
+/// Why a name led to no address.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum DnsFault {
+    /// It has none.
+    NoAddress,
+    /// No name server has answered.
+    NoAnswer,
+}
+
+/// The places that a name leads to, in the order to be tried.
+pub type Found = Result<Vec<Target>, DnsFault>;
+
+/// What has come of an attempt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Came {
+    Status(u16),
+    /// Nothing more, in time.
+    Silence,
+    Broken(Fault),
+    Unresolved(DnsFault),
+    NotAllowed(Refusal),
+    KnownDown,
+    NoListener,
+    Overloaded,
+    /// The call has ended.
+    Canceled,
+}
+
+/// Why a request of ours has no answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum NoAnswer {
+    /// None came in time.
+    Silence,
+    /// The flow broke.
+    Broken(Fault),
+}
+
+impl NoAnswer {
+    /// The status that stands for it (RFC 3261 §8.1.3.1).
+    pub(crate) const fn status(&self) -> u16 {
+        match self {
+            Self::Silence => 408,
+            Self::Broken(_) => 503,
+        }
+    }
+}
+
+impl From<&NoAnswer> for Came {
+    fn from(why: &NoAnswer) -> Self {
+        match why {
+            NoAnswer::Silence => Self::Silence,
+            NoAnswer::Broken(fault) => Self::Broken(fault.clone()),
+        }
+    }
+}
+
+impl From<NoWay> for Came {
+    fn from(why: NoWay) -> Self {
+        match why {
+            NoWay::NotAllowed(refusal) => Self::NotAllowed(refusal),
+            NoWay::NoListener => Self::NoListener,
+        }
+    }
+}
+
+/// What has been heard from the target of an attempt.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum Heard {
+    #[default]
+    Nothing,
+    Trying,
+    Ringing,
+}
+
+/// Whose attempt it is.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Whose {
+    pub(crate) call: Uuid,
+    pub(crate) org: Uuid,
+    pub(crate) leg: AttemptLeg,
+}
+
+/// Where an attempt went.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Tried<'t> {
+    uri: &'t str,
+    way: Option<(Transport, SocketAddr)>,
+}
+
+impl<'t> Tried<'t> {
+    /// A name that led nowhere.
+    pub(crate) const fn named(uri: &'t str) -> Self {
+        Self { uri, way: None }
+    }
+}
+
+impl<'t> From<&'t Target> for Tried<'t> {
+    fn from(target: &'t Target) -> Self {
+        Self {
+            uri: &target.uri,
+            way: Some((target.transport, target.address)),
+        }
+    }
+}
+
+impl<'t> From<&'t Place> for Tried<'t> {
+    fn from(place: &'t Place) -> Self {
+        Self::named(place.uri())
+    }
+}
+
+/// The attempts on one leg of a call.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    /// Those of the whole call that are recorded.
+    recorded: u8,
+    /// One is under way.
+    is_open: bool,
+    began: Moment,
+    heard: Heard,
+    /// What the last one failed with, until another begins.
+    last: Option<AttemptOutcome>,
+    /// One was refused by the rule on addresses; one came to something else.
+    has_forbidden: bool,
+    has_other: bool,
+}
+
+impl Attempts {
+    /// Those of another leg of the call.
+    pub(crate) fn after(other: &Self) -> Self {
+        Self {
+            recorded: other.recorded,
+            ..Self::default()
+        }
+    }
+
+    /// The count of the call goes on from that of the other leg.
+    pub(crate) const fn go_on_from(&mut self, other: &Self) {
+        self.recorded = other.recorded;
+    }
+
+    /// A target is tried, or its name looked up.
+    pub(crate) fn begin(&mut self, cx: &mut Cx<'_>) {
+        if let Some(cause) = self.last.take() {
+            cx.core.effects.push_back(Effect::FailedOver { cause });
+        }
+        self.is_open = true;
+        self.began = cx.now;
+        self.heard = Heard::Nothing;
+    }
+
+    /// A provisional answer has come.
+    pub(crate) const fn hear(&mut self, status: u16) {
+        self.heard = if status == 100 {
+            Heard::Trying
+        } else {
+            Heard::Ringing
+        };
+    }
+
+    /// The target has answered the call. Of a call whose first target does nothing is recorded.
+    pub(crate) fn answered(&mut self, cx: &mut Cx<'_>, whose: Whose, target: &Target, status: u16) {
+        if self.recorded > 0 && self.is_open {
+            self.record(cx, whose, target.into(), &Came::Status(status));
+        }
+        self.is_open = false;
+    }
+
+    /// The call ends before the target has answered. A first one that rings has failed in nothing.
+    pub(crate) fn canceled(&mut self, cx: &mut Cx<'_>, whose: Whose, target: &Target) {
+        let is_plain = self.recorded == 0 && self.heard == Heard::Ringing;
+        if self.is_open && !is_plain {
+            self.record(cx, whose, target.into(), &Came::Canceled);
+        }
+        self.is_open = false;
+    }
+
+    /// The attempt has failed, or its target was passed over.
+    pub(crate) fn failed(&mut self, cx: &mut Cx<'_>, whose: Whose, tried: Tried<'_>, came: &Came) {
+        if !self.is_open {
+            self.began = cx.now;
+        }
+        self.is_open = false;
+        let outcome = came.outcome(self.heard);
+        match came {
+            Came::NotAllowed(_) => self.has_forbidden = true,
+            // It leads on by itself.
+            Came::Status(300..=399) => return self.record(cx, whose, tried, came),
+            Came::Status(_)
+            | Came::Silence
+            | Came::Broken(_)
+            | Came::Unresolved(_)
+            | Came::KnownDown
+            | Came::NoListener
+            | Came::Overloaded
+            | Came::Canceled => self.has_other = true,
+        }
+        self.last = Some(outcome);
+        self.record(cx, whose, tried, came);
+    }
+
+    /// Whether the rule on addresses alone has kept the leg from being called.
+    pub(crate) const fn are_forbidden(&self) -> bool {
+        self.has_forbidden && !self.has_other
+    }
+
+    fn record(&mut self, cx: &mut Cx<'_>, whose: Whose, tried: Tried<'_>, came: &Came) {
+        if self.recorded >= MOST {
+            return;
+        }
+        self.recorded += 1;
+        let end = (0..=LONGEST.min(tried.uri.len()))
+            .rev()
+            .find(|end| tried.uri.is_char_boundary(*end));
+        let is_hidden = matches!(came, Came::NotAllowed(_));
+        let way = tried.way;
+        cx.core.fact(Fact::Attempt(Box::new(Attempt {
+            call: whose.call,
+            org: whose.org,
+            number: self.recorded,
+            leg: whose.leg,
+            target: tried.uri[..end.unwrap_or(0)].into(),
+            // Whoever names a host learns nothing of the addresses that it has in a network of the operator's.
+            address: way.map(|(_, address)| address).filter(|_| !is_hidden),
+            transport: way.map(|(transport, _)| transport.uri_name().into()),
+            began_at: self.began,
+            ended_at: cx.now,
+            outcome: came.outcome(self.heard),
+            sip_code: came.sip_code(),
+            detail: came.detail(),
+        })));
+    }
+}
+
+impl Came {
+    const fn outcome(&self, heard: Heard) -> AttemptOutcome {
+        match self {
+            Self::Status(200..=299) => AttemptOutcome::Answered,
+            Self::Status(_) => AttemptOutcome::SipStatus,
+            Self::Silence => match heard {
+                Heard::Nothing => AttemptOutcome::Timeout,
+                Heard::Trying => AttemptOutcome::OnlyTrying,
+                Heard::Ringing => AttemptOutcome::NotAnswered,
+            },
+            Self::Broken(Fault::Closed) => AttemptOutcome::ConnectionLost,
+            Self::Broken(Fault::Refused) => AttemptOutcome::ConnectionRefused,
+            Self::Broken(Fault::Unreachable(_)) => AttemptOutcome::Unreachable,
+            Self::Broken(Fault::NotOpened) => AttemptOutcome::ConnectTimeout,
+            Self::Broken(Fault::NotSecured(_)) => AttemptOutcome::TlsFailed,
+            Self::Broken(Fault::TooMany) | Self::Overloaded => AttemptOutcome::Overloaded,
+            Self::Unresolved(_) => AttemptOutcome::DnsFailed,
+            Self::NotAllowed(_) => AttemptOutcome::NotAllowed,
+            Self::KnownDown => AttemptOutcome::KnownDown,
+            Self::NoListener => AttemptOutcome::NoListener,
+            Self::Canceled => AttemptOutcome::Canceled,
+        }
+    }
+
+    const fn sip_code(&self) -> Option<u16> {
+        match self {
+            Self::Status(status) => Some(*status),
+            Self::Silence
+            | Self::Broken(_)
+            | Self::Unresolved(_)
+            | Self::NotAllowed(_)
+            | Self::KnownDown
+            | Self::NoListener
+            | Self::Overloaded
+            | Self::Canceled => None,
+        }
+    }
+
+    fn detail(&self) -> Option<Box<str>> {
+        Some(match self {
+            Self::Broken(Fault::Unreachable(what)) => unreachable(*what).into(),
+            Self::Broken(Fault::NotSecured(reason)) => (**reason).into(),
+            Self::Unresolved(DnsFault::NoAddress) => "the name has no address".into(),
+            Self::Unresolved(DnsFault::NoAnswer) => "no name server has answered".into(),
+            Self::NotAllowed(refusal) => refusal.code().into(),
+            Self::Status(_)
+            | Self::Silence
+            | Self::Broken(Fault::Closed | Fault::Refused | Fault::NotOpened | Fault::TooMany)
+            | Self::KnownDown
+            | Self::NoListener
+            | Self::Overloaded
+            | Self::Canceled => return None,
+        })
+    }
+}
+
+const fn unreachable(what: Unreachable) -> &'static str {
+    match what {
+        Unreachable::Port => "nobody listens at the port",
+        Unreachable::Host => "the host can't be reached",
+        Unreachable::Network => "the network can't be reached",
+        Unreachable::Prohibited => "a firewall forbids it",
+        Unreachable::Other => "the network refuses it",
+    }
+}

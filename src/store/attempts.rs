@@ -1,0 +1,120 @@
+//! Attempts of calls at their targets: written from the journal's facts, each once however often it comes; read with their calls.
+
+use uuid::Uuid;
+
+use super::calls::Calls;
+use super::column::{from_row, maybe, micros, moment, named, parsed, small};
+use super::error::Error;
+use super::pool::{Writing, fetch_all};
+use super::rows::{self, Insert, Value};
+use crate::calls::record::{Attempt, Fact};
+
+const ATTEMPTS: Insert = Insert {
+    into: "call_attempts (call_id, number, org_id, leg, target, address, transport, began_at, ended_at, outcome, sip_code, detail)",
+    ending: " ON CONFLICT (call_id, number) DO NOTHING",
+};
+
+/// A row, whose columns have other names than the fact.
+struct Row {
+    call_id: Uuid,
+    org_id: Uuid,
+    number: u16,
+    leg: crate::calls::record::AttemptLeg,
+    target: String,
+    address: Option<std::net::SocketAddr>,
+    transport: Option<String>,
+    began_at: trunkline_sip::moment::Moment,
+    ended_at: trunkline_sip::moment::Moment,
+    outcome: crate::calls::record::AttemptOutcome,
+    sip_code: Option<u16>,
+    detail: Option<String>,
+}
+from_row!(Row {
+    call_id,
+    org_id,
+    number: small,
+    leg: named,
+    target,
+    address: maybe(parsed),
+    transport,
+    began_at: moment,
+    ended_at: moment,
+    outcome: named,
+    sip_code: maybe(small),
+    detail,
+});
+
+impl From<Row> for Attempt {
+    fn from(row: Row) -> Self {
+        Self {
+            call: row.call_id,
+            org: row.org_id,
+            number: u8::try_from(row.number).unwrap_or(u8::MAX),
+            leg: row.leg,
+            target: row.target.into(),
+            address: row.address,
+            transport: row.transport.map(Into::into),
+            began_at: row.began_at,
+            ended_at: row.ended_at,
+            outcome: row.outcome,
+            sip_code: row.sip_code,
+            detail: row.detail.map(Into::into),
+        }
+    }
+}
+
+impl Calls<'_> {
+    /// The attempts of a call that are on record, in their order.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn attempts(self, org: Uuid, call: Uuid) -> Result<Vec<Attempt>, Error> {
+        let mut reading = self.0.pool().peek().await?;
+        let rows: Vec<Row> = fetch_all!(
+            reading,
+            "SELECT * FROM call_attempts WHERE call_id = $2 AND org_id = $1 ORDER BY number",
+            org,
+            call,
+        )?;
+        Ok(rows.into_iter().map(Attempt::from).collect())
+    }
+}
+
+/// Writes the attempts among these facts.
+pub(super) async fn project(writing: &mut Writing, facts: &[Fact]) -> Result<(), Error> {
+    let attempts = facts.iter().filter_map(|fact| match fact {
+        Fact::Attempt(attempt) => Some(values(attempt)),
+        Fact::Started(_)
+        | Fact::Contact { .. }
+        | Fact::Ringing { .. }
+        | Fact::Answered { .. }
+        | Fact::Joined { .. }
+        | Fact::Held { .. }
+        | Fact::Transfer(_)
+        | Fact::Ended(_) => None,
+    });
+    let attempts: Vec<_> = attempts.collect();
+    for some in rows::portions(&attempts) {
+        rows::insert(writing, ATTEMPTS, some).await?;
+    }
+    Ok(())
+}
+
+fn values(attempt: &Attempt) -> [Value<'_>; 12] {
+    // PostgreSQL takes no NUL, which a peer's words may hold.
+    let text = |text: &str| text.replace('\0', "\u{fffd}");
+    [
+        attempt.call.into(),
+        i64::from(attempt.number).into(),
+        attempt.org.into(),
+        attempt.leg.as_str().into(),
+        text(&attempt.target).into(),
+        attempt.address.map(|address| address.to_string()).into(),
+        attempt.transport.as_deref().into(),
+        micros(attempt.began_at).into(),
+        micros(attempt.ended_at).into(),
+        attempt.outcome.as_str().into(),
+        attempt.sip_code.map(i64::from).into(),
+        attempt.detail.as_deref().map(text).into(),
+    ]
+}
