@@ -419,10 +419,11 @@ impl Call {
             return;
         };
         self.end_exchange(cx, &pending);
-        // The peer may be well, and only the connection gone. What has become of an offer nobody knows then.
-        let broken = status == 503 && pending.connected && !pending.offers;
+        // A broken way counts as 503 (RFC 3261 §8.1.3.1), which fails the request and not its dialog: that ends by 408 and 481 alone (§12.2.1.2).
+        let broken = status == 503;
         match pending.purpose {
             Purpose::Relay(server) => {
+                self.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
                 if !broken {
                     self.hang_up(cx, Reason::DialogGone);
@@ -431,23 +432,24 @@ impl Call {
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
             // The transfer has a time of its own for it.
             Purpose::Probe => {}
-            Purpose::Refresh if broken => self.refresh_again(cx, pending.side),
-            Purpose::Refresh | Purpose::Join | Purpose::Follow | Purpose::Hold | Purpose::Stale => {
+            Purpose::Refresh if broken && pending.connected => self.refresh_again(cx, pending.side),
+            Purpose::Refresh => self.missed(cx, pending.side),
+            Purpose::Join | Purpose::Follow if broken => self.join_again(cx),
+            Purpose::Hold if broken => self.hold_unsent(cx, pending.side),
+            Purpose::Stale if broken => {}
+            Purpose::Join | Purpose::Follow | Purpose::Hold | Purpose::Stale => {
                 self.hang_up(cx, Reason::DialogGone)
             }
-            Purpose::Own if broken && pending.method == Method::Bye => {
+            Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.send_bye_again(cx, &pending);
             }
             Purpose::Own | Purpose::Again => {}
         }
     }
 
-    /// Keeps the SDP that was agreed on for a leg where a refresh of ours may need it again.
+    /// Keeps the SDP that a leg has of us: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4).
     pub(crate) fn remember_sdp(&mut self, side: Side, body: &[u8]) {
-        let Some(leg) = self.leg(side) else { return };
-        if !leg.keeps_sdp() {
-            leg.sdp = None;
-        } else if !body.is_empty() {
+        if let Some(leg) = self.leg(side).filter(|_| !body.is_empty()) {
             leg.sdp = Some(body.into());
         }
     }

@@ -31,6 +31,7 @@ use super::pbx::Pbx;
 use super::places::Places;
 use super::proofs::Again;
 use super::replaces::Successor;
+use super::session::Liveness;
 use super::target::{Place, Target};
 use super::transfer::{Bridged, Transfer};
 use crate::address::NamedBy;
@@ -107,6 +108,8 @@ pub(crate) struct Leg {
     pub(crate) is_sips: bool,
     pub(crate) session: Option<SessionTimer>,
     pub(crate) session_timer: Option<TimerId>,
+    /// Whether the peer is still there.
+    pub(crate) liveness: Liveness,
     /// The SDP last sent on this leg, for a refresh of our own.
     pub(crate) sdp: Option<Box<[u8]>>,
     /// What this peer's challenges are answered with.
@@ -118,7 +121,7 @@ pub(crate) struct Leg {
     /// The caller's SDP as it was agreed on, for whoever takes the agent's place.
     pub(crate) heard: Option<Box<[u8]>>,
     /// Where its requests may come from.
-    pub(crate) places: Box<Places>,
+    pub(crate) places: Places,
 }
 
 impl Leg {
@@ -130,19 +133,20 @@ impl Leg {
             is_sips: false,
             session: None,
             session_timer: None,
+            liveness: Liveness::default(),
             sdp: None,
             credentials: None,
             origin: None,
             told_origin: None,
             heard: None,
-            places: Box::default(),
+            places: Places::default(),
         }
     }
 
     /// The same, once something has been sent or has come by its flow.
     pub(crate) fn begun(flow: Flow) -> Self {
         Self {
-            places: Box::new(Places::of(&flow)),
+            places: Places::of(&flow),
             ..Self::new(flow)
         }
     }
@@ -179,12 +183,6 @@ impl Leg {
         }
     }
 
-    /// Whether a refresh of ours may have to repeat the SDP that was agreed on: the peer has a session timer and no
-    /// UPDATE (RFC 4028 §7.4).
-    pub(crate) const fn keeps_sdp(&self) -> bool {
-        !self.abilities.update && self.session.is_some()
-    }
-
     pub(crate) fn dialog(&mut self, fork: u8) -> Option<&mut Dialog> {
         self.dialogs
             .iter_mut()
@@ -209,6 +207,10 @@ impl Leg {
 
 /// Who speaks for the agent.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every call has a runtime, and the call itself is boxed"
+)]
 pub(crate) enum Speaker {
     /// A runtime over SIP: leg 1.
     Runtime(Leg),

@@ -66,6 +66,8 @@ pub struct Config {
     pub min_se: u32,
     /// The rule for addresses that tenants and messages name.
     pub addresses: Arc<AddressPolicy>,
+    /// How long a peer may say nothing in a call until it is asked; zero: for ever.
+    pub dead_peer: Duration,
     /// The listeners by `Flow::listener`: transport and bound address.
     pub listeners: Vec<(Transport, SocketAddr)>,
     /// How many seconds a shunned caller waits before it tries again (`Retry-After`).

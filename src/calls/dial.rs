@@ -478,9 +478,7 @@ impl Dial {
         leg.abilities.pbx = Pbx::of_message(message);
         leg.session = SessionTimer::for_uac(message, Some(cx.core.config.session_expires));
         leg.credentials = credentials.map(Box::new);
-        if leg.keeps_sdp() {
-            leg.sdp = Some(self.offer.clone());
-        }
+        leg.sdp = Some(self.offer.clone());
         leg.dialogs.push(ForkDialog { fork: 0, dialog });
         let sdp = if has_sdp(message) {
             message.body().into()

@@ -463,6 +463,11 @@ impl Call {
             && origin::is_same_media(&offered, &plain)
     }
 
+    /// The way broke under a re-INVITE that holds or resumes: as if it had been answered 503.
+    pub(crate) fn hold_unsent(&mut self, cx: &mut Cx<'_>, side: Side) {
+        self.hold_refused(cx, Refused { side, status: 503 });
+    }
+
     fn hold_refused(&mut self, cx: &mut Cx<'_>, refused: Refused) {
         let is_echo = matches!(self.speaker, Speaker::Echo(_));
         let Some(hold) = self.hold.as_deref_mut() else {

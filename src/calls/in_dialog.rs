@@ -60,6 +60,9 @@ impl Call {
         }
         // One that has been sent before may come from anywhere.
         leg.came_by(fork, flow);
+        if fork != LEFT {
+            leg.liveness.hear(cx.now);
+        }
         if fork == LEFT {
             let status = if message.method() == Method::Bye {
                 200
@@ -200,7 +203,7 @@ impl Call {
         let mut again = leg.credentials.is_some().then(Vec::new);
         let leg_flow = leg.flow_of(fork);
         let (session, is_sips) = (leg.session, leg.is_sips);
-        let sdp = (offers && leg.keeps_sdp()).then(|| body.into());
+        let sdp = offers.then(|| body.into());
         let Some(dialog) = leg.dialog(fork) else {
             return false;
         };
@@ -285,6 +288,10 @@ impl Call {
         message: &Message<'_>,
     ) {
         self.end_exchange(cx, &pending);
+        let is_life = !matches!(message.status(), 408 | 481) && pending.fork != LEFT;
+        if let Some(leg) = self.leg(pending.side).filter(|_| is_life) {
+            leg.liveness.hear(cx.now);
+        }
         let Some(pending) = self.prove(cx, pending, message) else {
             return;
         };

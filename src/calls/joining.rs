@@ -154,6 +154,11 @@ impl Call {
         }
     }
 
+    /// The way broke under a re-INVITE of ours.
+    pub(crate) fn join_again(&mut self, cx: &mut Cx<'_>) {
+        self.join_later(cx, JOIN_PAUSE);
+    }
+
     fn join_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
         let timer = cx.schedule(self.key, wait, CallTimer::Join);
         match self.joining.as_deref_mut() {

@@ -36,7 +36,7 @@ pub(crate) struct Places {
     /// The transport that the dialog began on.
     began_by: Option<Transport>,
     /// The peer that had this leg before, in the dialog [`LEFT`].
-    pub(crate) left: Option<Former>,
+    pub(crate) left: Option<Box<Former>>,
 }
 
 /// What is kept of a peer that gave its place to another.
@@ -44,7 +44,7 @@ pub(crate) struct Places {
 pub(crate) struct Former {
     /// The way to it.
     pub(crate) flow: Flow,
-    pub(crate) places: Box<Places>,
+    pub(crate) places: Places,
 }
 
 impl Places {

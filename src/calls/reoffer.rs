@@ -324,6 +324,9 @@ impl Call {
         };
         let ack = self.awaited.remove(at);
         cx.endpoint.acknowledged(ack.server);
+        if let Some(leg) = self.leg(side) {
+            leg.liveness.hear(cx.now);
+        }
         self.hear(side, message);
         match ack.delayed {
             Some(delayed) if has_sdp(message) => {

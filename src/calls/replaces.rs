@@ -305,10 +305,10 @@ impl Call {
             }
         }
         if let Some(leg) = self.leg(side) {
-            leg.places.left = Some(Former {
+            leg.places.left = Some(Box::new(Former {
                 flow: old.flow,
                 places: old.places,
-            });
+            }));
             leg.dialogs.push(ForkDialog { fork, dialog });
             leg.dialogs.push(ForkDialog {
                 fork: LEFT,

@@ -1,86 +1,227 @@
-//! Session timers (RFC 4028), one on each leg: our own refreshes, and the end of a session that nobody
-//! refreshes.
+//! Whether the peer of a leg is still there. Session timers (RFC 4028), one on each leg, are refreshed by us, or end a session that
+//! nobody refreshes. A peer that has said nothing for long is asked, with a session or without: by what refreshes, since OPTIONS
+//! proves no dialog.
+//!
+//! One timer of the wheel serves both. What is heard only sets a moment; the timer finds that out when it fires.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use trunkline_sip::dialog::direction;
+use trunkline_sip::dialog::sdp::Direction;
 use trunkline_sip::dialog::session_timer::SessionTimer;
-use trunkline_sip::flow::Flow;
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
-use super::call::{Call, OURS, Pending, Purpose, Side};
+use super::Calls;
+use super::call::{Call, Leg, OURS, Pending, Phase, Purpose, Side};
 use super::context::{CallTimer, Cx};
 use super::refusal::Reason;
 
+/// How long after a first sign that a peer is gone it is asked again, to be sure.
+const AGAIN: Duration = Duration::from_secs(60);
+/// How long a transaction may take.
+const ANSWERED: Duration = Duration::from_secs(32);
+/// Over how long the questions are spread to those who share a peer that is taken for gone.
+const SPREAD_MS: u64 = 2_000;
+
+/// What is known of a peer's being there.
+#[derive(Copy, Clone, Default, Debug)]
+pub(crate) struct Liveness {
+    /// When it was last heard in this dialog.
+    heard: Moment,
+    /// When its session is to be refreshed, or counts as gone if that is up to the peer.
+    session_due: Option<Moment>,
+    /// When its session ends unless it is refreshed.
+    session_end: Option<Moment>,
+    /// When to ask it, if that isn't left to its silence.
+    ask_at: Option<Moment>,
+    /// A question had no answer, or none that a live dialog gives.
+    is_missed: bool,
+    /// It refuses re-INVITEs that change nothing.
+    refuses_reinvite: bool,
+}
+
+impl Liveness {
+    /// Something of the peer has come in its dialog.
+    pub(crate) const fn hear(&mut self, now: Moment) {
+        self.heard = now;
+        self.ask_at = None;
+        self.is_missed = false;
+    }
+
+    /// A session begins, or is refreshed.
+    fn begin(&mut self, session: Option<&SessionTimer>, now: Moment) {
+        self.hear(now);
+        self.session_due = session.map(|session| session.due(now));
+        let whole = |session: &SessionTimer| now + Duration::from_secs(session.interval().into());
+        self.session_end = session.map(whole);
+    }
+
+    /// When its silence has lasted for `longest`; never if that is nothing.
+    fn silent_at(&self, longest: Duration) -> Option<Moment> {
+        self.ask_at
+            .or_else(|| (!longest.is_zero()).then(|| self.heard + longest))
+    }
+
+    /// A question had no answer; whether there is still time to ask once more.
+    fn miss(&mut self, now: Moment) -> bool {
+        let is_first = !std::mem::replace(&mut self.is_missed, true);
+        let next = now + AGAIN;
+        let outlives = self.session_end.is_none_or(|end| next + ANSWERED < end);
+        self.ask_at = Some(next);
+        // The session is refreshed by the same question.
+        self.session_due = self.session_due.map(|due| due.max(next));
+        is_first && outlives
+    }
+}
+
+/// By what a peer is asked.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Question {
+    Update,
+    Reinvite,
+    Options,
+}
+
+impl Leg {
+    /// What refreshes comes first; OPTIONS only where both are refused, or a re-INVITE would disturb.
+    fn question(&self) -> Question {
+        let may_reinvite = || {
+            let sdp = self.sdp.as_deref();
+            !self.liveness.refuses_reinvite && sdp.is_some_and(is_plain_audio)
+        };
+        match self.abilities.update {
+            true => Question::Update,
+            false if may_reinvite() => Question::Reinvite,
+            false => Question::Options,
+        }
+    }
+}
+
+/// Whether a description neither holds the call nor sends a fax: repeating one of those could end it.
+fn is_plain_audio(sdp: &[u8]) -> bool {
+    let is_open = |direction| direction == Direction::SendRecv;
+    let mut lines = sdp.split(|octet| *octet == b'\n');
+    let has_image = lines.any(|line| line.starts_with(b"m=image"));
+    !has_image && direction::of(sdp).into_iter().all(is_open)
+}
+
+/// Whether a peer that answers so takes no re-INVITE that changes nothing.
+const fn refuses_reinvite(status: u16) -> bool {
+    matches!(status, 403 | 405 | 415 | 420 | 488 | 501 | 603 | 606)
+}
+
+impl Calls {
+    /// A peer doesn't answer OPTIONS outside of calls any more: it is asked in its calls at once.
+    pub fn suspect(&mut self, transport: Transport, address: SocketAddr, now: Moment) {
+        for (_, slot) in &mut self.slab {
+            let call = &mut slot.call;
+            let key = call.key;
+            let is_up = matches!(call.phase, Phase::Answered | Phase::Confirmed);
+            for side in [Side::Caller, Side::Agent] {
+                let is_asked =
+                    |pending: &Pending| pending.side == side && pending.purpose == Purpose::Refresh;
+                let is_asked = call.pending.iter().any(is_asked);
+                let is_meant =
+                    |leg: &&mut Leg| leg.flow.peer == address && leg.flow.transport == transport;
+                let leg = call.leg(side).filter(is_meant);
+                let Some(leg) = leg.filter(|_| is_up && !is_asked) else {
+                    continue;
+                };
+                let spread = u64::from(key.index).wrapping_mul(37) % SPREAD_MS;
+                let at = now + Duration::from_millis(spread);
+                leg.liveness.ask_at.get_or_insert(at);
+                let timer = self
+                    .core
+                    .timers
+                    .schedule(at, (key, CallTimer::Session(side)));
+                if let Some(old) = leg.session_timer.replace(timer) {
+                    self.core.timers.cancel(old);
+                }
+            }
+        }
+    }
+}
+
 impl Call {
-    /// Starts the leg's timer anew, if its session has one.
+    /// Starts the leg's timer anew: its session begins, or has been refreshed.
     pub(crate) fn start_session(&mut self, cx: &mut Cx<'_>, side: Side) {
-        let key = self.key;
+        if let Some(leg) = self.leg(side) {
+            leg.liveness.begin(leg.session.as_ref(), cx.now);
+        }
+        self.watch(cx, side);
+    }
+
+    /// Sets the leg's timer to what is due next.
+    fn watch(&mut self, cx: &mut Cx<'_>, side: Side) {
+        let (key, longest) = (self.key, cx.core.config.dead_peer);
         let Some(leg) = self.leg(side) else { return };
+        let silent_at = leg.liveness.silent_at(longest);
+        let due = [leg.liveness.session_due, silent_at];
+        let due = due.into_iter().flatten().min();
         let mut old = leg.session_timer.take();
         cx.cancel_timer(&mut old);
-        if let Some(session) = &leg.session {
-            let due = session.due(cx.now);
-            leg.session_timer = Some(
-                cx.core
-                    .timers
-                    .schedule(due, (key, CallTimer::Session(side))),
-            );
+        if let Some(due) = due {
+            let timer = (key, CallTimer::Session(side));
+            leg.session_timer = Some(cx.core.timers.schedule(due, timer));
         }
     }
 
-    /// The leg's timer: time to refresh, or nobody has.
+    /// The leg's timer: time to refresh, nobody has, or the peer has been silent for long.
     pub(crate) fn on_session_timer(&mut self, cx: &mut Cx<'_>, side: Side) {
         let busy = self.pending.iter().any(|pending| pending.offers) || !self.awaited.is_empty();
+        let longest = cx.core.config.dead_peer;
         let Some(leg) = self.leg(side) else { return };
         leg.session_timer = None;
-        if !leg.session.as_ref().is_some_and(SessionTimer::we_refresh) {
+        let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= cx.now);
+        let session_is_due = is_due(leg.liveness.session_due);
+        if session_is_due && !leg.session.as_ref().is_some_and(SessionTimer::we_refresh) {
             return self.hang_up(cx, Reason::SessionExpired);
+        }
+        if !session_is_due && !is_due(leg.liveness.silent_at(longest)) {
+            return self.watch(cx, side);
         }
         if busy {
             return self.refresh_later(cx, side, Duration::from_secs(2));
         }
-        self.refresh(cx, side);
+
+        let question = match (session_is_due, leg.sdp.is_some()) {
+            (false, _) => leg.question(),
+            // The session has to be refreshed, whatever the peer lists.
+            (true, true) if !leg.abilities.update => Question::Reinvite,
+            (true, _) => Question::Update,
+        };
+        self.ask(cx, side, question);
     }
 
-    /// A bodiless UPDATE where the peer takes one, else a re-INVITE with the SDP that it has.
-    fn refresh(&mut self, cx: &mut Cx<'_>, side: Side) {
+    /// A bodiless UPDATE, a re-INVITE with the SDP that the peer has, or OPTIONS.
+    fn ask(&mut self, cx: &mut Cx<'_>, side: Side, question: Question) {
         let Some(leg) = self.leg(side) else { return };
         let Some(fork) = leg.dialogs.first().map(|held| held.fork) else {
             return;
         };
-        let sdp = leg.sdp.clone().filter(|_| !leg.abilities.update);
-        let purpose = Purpose::Refresh;
-        let sent = match sdp {
-            None => self.send_on_leg(
-                cx,
-                side,
-                fork,
-                (Method::Update, "UPDATE"),
-                (purpose, false, OURS),
-                b"",
-                |_| {},
-            ),
-            Some(body) => {
-                let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-                self.send_on_leg(
-                    cx,
-                    side,
-                    fork,
-                    (Method::Invite, "INVITE"),
-                    (purpose, true, OURS),
-                    &body,
-                    lines,
-                )
+        let sdp = leg.sdp.clone().unwrap_or_default();
+        let (method, offers, body) = match question {
+            Question::Update => ((Method::Update, "UPDATE"), false, &b""[..]),
+            Question::Reinvite => ((Method::Invite, "INVITE"), true, &*sdp),
+            Question::Options => ((Method::Options, "OPTIONS"), false, &b""[..]),
+        };
+        let purpose = (Purpose::Refresh, offers, OURS);
+        let lines = |head: &mut Head<'_>| {
+            if offers {
+                head.line("Content-Type", b"application/sdp");
             }
         };
-        if !sent {
+        if !self.send_on_leg(cx, side, fork, method, purpose, body, lines) {
             self.refresh_later(cx, side, Duration::from_secs(2));
         }
     }
 
-    /// The answer to a refresh of ours. Only 408 and 481 say that the session is gone; any other answer
-    /// shows that the peer is there.
+    /// The answer to a refresh or question of ours. 481 to what refreshes says that the dialog is gone. 481 to OPTIONS may come from a peer that
+    /// looks for no dialog, and 408 from a proxy: these count once they are said twice. Any other answer shows that the peer is there.
     pub(crate) fn on_refresh_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -88,41 +229,58 @@ impl Call {
         pending: &Pending,
         message: &Message<'_>,
     ) {
+        let (side, fork) = (pending.side, pending.fork);
         match message.status() {
+            200..=299 if pending.method == Method::Options => self.watch(cx, side),
             200..=299 => {
-                if let Some(leg) = self.leg(pending.side) {
+                if let Some(leg) = self.leg(side) {
                     leg.flow = flow;
                 }
                 if pending.method == Method::Invite {
-                    self.send_ack(
-                        cx,
-                        pending.side,
-                        pending.fork,
-                        pending.client,
-                        pending.cseq,
-                        None,
-                    );
+                    self.send_ack(cx, side, fork, pending.client, pending.cseq, None);
                 }
                 self.note_refresh(cx, pending, message);
             }
-            408 | 481 => self.hang_up(cx, Reason::DialogGone),
+            481 if pending.method != Method::Options => self.hang_up(cx, Reason::DialogGone),
+            408 | 481 => self.missed(cx, side),
             491 => {
-                let wait = glare_wait(pending.side, cx.endpoint.entropy().bits64());
-                self.refresh_later(cx, pending.side, wait);
+                let wait = glare_wait(side, cx.endpoint.entropy().bits64());
+                self.refresh_later(cx, side, wait);
             }
-            // Refused, but heard: once more, after a 422 with the interval that the peer wants.
-            status => {
-                let interval = self.leg(pending.side).and_then(|leg| leg.session);
-                let raised = interval.filter(|_| status == 422);
-                if let Some(raised) = raised.and_then(|session| session.raised(message))
-                    && let Some(leg) = self.leg(pending.side)
-                {
-                    leg.session = Some(raised);
-                    return self.refresh_later(cx, pending.side, Duration::from_secs(2));
-                }
-                let again = interval.map_or(0, |session| session.interval() / 8);
-                self.refresh_later(cx, pending.side, Duration::from_secs(u64::from(again)));
-            }
+            _ => self.refresh_refused(cx, pending, message),
+        }
+    }
+
+    /// Refused, but heard: once more, after a 422 with the interval that the peer wants; or next time by something else.
+    fn refresh_refused(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) {
+        let (side, status) = (pending.side, message.status());
+        let Some(leg) = self.leg(side) else { return };
+        if pending.method == Method::Update && matches!(status, 405 | 501) {
+            leg.abilities.update = false;
+        }
+        leg.liveness.refuses_reinvite |=
+            pending.method == Method::Invite && refuses_reinvite(status);
+        let is_due = leg.liveness.session_due.is_some_and(|due| due <= cx.now);
+        let Some(session) = leg.session.filter(|_| is_due) else {
+            return self.watch(cx, side);
+        };
+
+        let raised = Some(session).filter(|_| status == 422);
+        if let Some(raised) = raised.and_then(|session| session.raised(message)) {
+            leg.session = Some(raised);
+            return self.refresh_later(cx, side, Duration::from_secs(2));
+        }
+        let wait = Duration::from_secs(u64::from(session.interval() / 8));
+        self.refresh_later(cx, side, wait);
+    }
+
+    /// A refresh or question had no answer: the peer is asked once more before the call ends.
+    pub(crate) fn missed(&mut self, cx: &mut Cx<'_>, side: Side) {
+        let now = cx.now;
+        let asks_again = self.leg(side).is_some_and(|leg| leg.liveness.miss(now));
+        match asks_again {
+            true => self.watch(cx, side),
+            false => self.hang_up(cx, Reason::DialogGone),
         }
     }
 
@@ -134,7 +292,8 @@ impl Call {
     fn refresh_later(&mut self, cx: &mut Cx<'_>, side: Side, wait: Duration) {
         let timer = cx.schedule(self.key, wait, CallTimer::Session(side));
         if let Some(leg) = self.leg(side) {
-            leg.session_timer = Some(timer);
+            let mut old = leg.session_timer.replace(timer);
+            cx.cancel_timer(&mut old);
         }
     }
 }
@@ -149,7 +308,16 @@ pub(crate) fn glare_wait(side: Side, random: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_sip::wire::{Framing, lex};
+
     use super::*;
+
+    const START: Moment = Moment::from_secs(1_790_000_000);
+    const LONGEST: Duration = Duration::from_secs(300);
+
+    fn after(seconds: u64) -> Moment {
+        START + Duration::from_secs(seconds)
+    }
 
     #[test]
     fn glare_waits_are_those_of_the_rfc() {
@@ -160,6 +328,84 @@ mod tests {
                 "{ours:?}"
             );
             assert!(glare_wait(Side::Caller, random) < Duration::from_secs(2));
+        }
+    }
+
+    #[test]
+    fn silence_is_counted_from_what_was_heard_last() {
+        let mut liveness = Liveness::default();
+        liveness.begin(None, START);
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(300)));
+        assert_eq!(liveness.silent_at(Duration::ZERO), None, "switched off");
+        liveness.hear(after(100));
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(400)));
+
+        assert!(liveness.miss(after(432)), "the first");
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(492)));
+        assert_eq!(liveness.silent_at(Duration::ZERO), Some(after(492)));
+        assert!(!liveness.miss(after(524)), "the second");
+
+        liveness.hear(after(525));
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(825)));
+        assert!(liveness.miss(after(825)), "it had been heard");
+    }
+
+    #[test]
+    fn no_question_waits_beyond_the_end_of_a_session() {
+        for (interval, asks_again) in [(90, false), (240, false), (1_800, true)] {
+            let octets = format!(
+                "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
+                 Call-ID: x\r\nCSeq: 1 INVITE\r\nSession-Expires: {interval};refresher=uac\r\n\r\n"
+            );
+            let answer = lex(octets.as_bytes(), Framing::Datagram).expect("a response");
+            let session = SessionTimer::for_uac(&answer, Some(interval));
+            let mut liveness = Liveness::default();
+            liveness.begin(session.as_ref(), START);
+            let half = u64::from(interval) / 2;
+            assert_eq!(liveness.session_due, Some(after(half)));
+            // The refresh at half the interval had no answer.
+            assert_eq!(liveness.miss(after(half + 32)), asks_again, "{interval}");
+        }
+    }
+
+    #[test]
+    fn what_refreshes_comes_before_options() {
+        let plain = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\n";
+        let held = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\na=sendonly\r\n";
+        let fax = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=image 9 udptl t38\r\n";
+        let flow = Flow {
+            transport: Transport::Udp,
+            listener: 0,
+            connection: 0,
+            local: "192.0.2.9:5060".parse().unwrap(),
+            peer: "192.0.2.1:5060".parse().unwrap(),
+        };
+        for (case, update, refuses_reinvite, sdp, question) in [
+            (
+                "UPDATE is listed",
+                true,
+                false,
+                Some(plain),
+                Question::Update,
+            ),
+            ("held", true, false, Some(held), Question::Update),
+            ("no UPDATE", false, false, Some(plain), Question::Reinvite),
+            ("both refused", false, true, Some(plain), Question::Options),
+            (
+                "held, no UPDATE",
+                false,
+                false,
+                Some(held),
+                Question::Options,
+            ),
+            ("a fax", false, false, Some(fax), Question::Options),
+            ("nothing to repeat", false, false, None, Question::Options),
+        ] {
+            let mut leg = Leg::new(flow);
+            leg.abilities.update = update;
+            leg.liveness.refuses_reinvite = refuses_reinvite;
+            leg.sdp = sdp.map(|sdp| sdp.as_bytes().into());
+            assert_eq!(leg.question(), question, "{case}");
         }
     }
 }

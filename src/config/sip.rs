@@ -69,6 +69,8 @@ pub struct Sip {
     pub session_expires_s: u32,
     /// The shortest session interval we take, in seconds (RFC 4028 §5).
     pub min_se_s: u32,
+    /// How long a peer may say nothing in a call until it is asked whether it is there; zero: for ever.
+    pub dead_peer: Duration,
     /// Name servers for the hosts of trunks and runtimes; empty: the system's.
     pub nameservers: Vec<SocketAddr>,
     /// Loopback, link-local and private addresses that tenants and messages may name; absent: none.
@@ -137,6 +139,7 @@ impl Sip {
                 .number("session_expires_s", 90..=86_400)
                 .unwrap_or(1800),
             min_se_s: section.number("min_se_s", 90..=86_400).unwrap_or(90),
+            dead_peer: seconds(section, "dead_peer_s", 0, 86_400, 300),
             nameservers: section.list("nameservers", nameserver).unwrap_or_default(),
             allow_private_peers: section.list("allow_private_peers", network),
             reserved_peers: section

@@ -1,9 +1,10 @@
 //! What reaches a shard from outside its own sockets, and the bounded way there.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use trunkline_sip::flow::Flow;
+use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Slot};
 use trunkline_sip::wire::{Framing, Message, lex};
@@ -49,6 +50,8 @@ pub(crate) enum Input {
     EchoSilent(CallKey),
     /// These are asked whether they are there.
     Inquire(Inquiry),
+    /// A peer doesn't answer any more: it is asked in its calls.
+    Gone(Transport, SocketAddr),
     /// These trunks, and no others, are registered with their carriers; `None`: registrations of ours may be gone, and are not ours until the
     /// next of these.
     Enrol(Option<Vec<Wanted>>),

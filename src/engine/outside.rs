@@ -11,7 +11,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::contacts::Contacts;
-use super::inbox::{Inbox, Input};
+use super::inbox::{Inbox, Input, Switch};
 use super::log_ins::Failed;
 use super::media_addresses::{MediaAddress, MediaAddresses};
 use super::observe::Observer;
@@ -227,8 +227,14 @@ impl Outside {
     }
 
     /// What our own registrations wish.
-    pub(crate) fn enrolled(&self, effect: peers::Effect, now: Moment) {
+    pub(crate) fn enrolled(&self, effect: peers::Effect, switch: &Switch, now: Moment) {
         match effect {
+            peers::Effect::Down(peer) => {
+                for inbox in switch.shards() {
+                    // A shard without room asks when its own time has come.
+                    inbox.offer(Input::Gone(peer.transport, peer.address));
+                }
+            }
             peers::Effect::Resolve { trunk, wanted } => {
                 let (resolver, inbox) = (self.resolver.clone(), self.inbox.clone());
                 self.runtime.spawn(async move {

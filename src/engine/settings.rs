@@ -118,6 +118,7 @@ pub(super) fn calls_config(
         session_expires: sip.session_expires_s,
         min_se: sip.min_se_s,
         keep_alive: sip.keep_alive,
+        dead_peer: sip.dead_peer,
         listeners: sip
             .listeners
             .iter()

@@ -384,6 +384,10 @@ impl Shard {
             Input::Inquire(inquiry) => catch_unwind(AssertUnwindSafe(|| {
                 peers.ask(endpoint, inquiry, now);
             })),
+            Input::Gone(transport, address) => {
+                calls.suspect(transport, address, now);
+                Ok(())
+            }
             Input::Enrol(wanted) => catch_unwind(AssertUnwindSafe(|| {
                 peers.enrol(endpoint, wanted, now);
             })),
@@ -491,7 +495,7 @@ impl Shard {
             self.outside.registered(effect, now);
         }
         for effect in self.peers.effects() {
-            self.outside.enrolled(effect, now);
+            self.outside.enrolled(effect, &self.switch, now);
         }
         self.outside
             .carry_out(&mut self.calls, &mut self.endpoint, &mut self.observer, now);

@@ -65,6 +65,8 @@ pub enum Effect {
     Changed(Change),
     /// A REGISTER was answered, or wasn't.
     Tried(standing::Tried),
+    /// A peer has been found gone.
+    Down(Peer),
 }
 
 /// Whom to ask by OPTIONS.

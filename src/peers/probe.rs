@@ -5,7 +5,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Method;
 
-use super::{Asked, Inquiry, Peers, Reply, SLOT};
+use super::{Asked, Effect, Inquiry, Peers, Reply, SLOT};
 use crate::calls::health::{Outcome, Peer, Turn};
 use crate::calls::target::Target;
 use crate::calls::ways;
@@ -97,7 +97,7 @@ impl Peers {
     }
 
     /// Any answer but 503 says that somebody is there.
-    pub(super) fn probed(&self, peer: &Peer, reply: Reply<'_>) {
+    pub(super) fn probed(&mut self, peer: &Peer, reply: Reply<'_>) {
         let outcome = match reply {
             Reply::Message(message) if message.status() == 503 => Outcome::Refused,
             Reply::Message(_) => Outcome::Answered,
@@ -113,6 +113,7 @@ impl Peers {
         match self.health.note(peer, outcome) {
             Some(Turn::Down) => {
                 tracing::warn!(peer = %address, %transport, %uri, "a peer doesn't answer OPTIONS: calls to it are refused until it does");
+                self.effects.push(Effect::Down(peer.clone()));
             }
             Some(Turn::Up) => {
                 tracing::info!(peer = %address, %transport, %uri, "a peer answers again")

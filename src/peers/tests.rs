@@ -22,6 +22,8 @@ struct Scene {
     peers: Peers,
     health: Arc<Health>,
     standings: Arc<Standings>,
+    /// Where something was sent last.
+    carrier: SocketAddr,
     now: Moment,
 }
 
@@ -81,6 +83,7 @@ impl Scene {
             ),
             health,
             standings,
+            carrier: SocketAddr::from(([192, 0, 2, 1], 5060)),
             now: START,
         }
     }
@@ -146,6 +149,9 @@ impl Scene {
     }
 
     fn sent(&mut self) -> Vec<String> {
+        if let Some((flow, _)) = self.endpoint.transmits().last() {
+            self.carrier = flow.peer;
+        }
         let sent = self.endpoint.transmits();
         let sent = sent
             .map(|(_, octets)| String::from_utf8_lossy(octets).into_owned())
@@ -172,7 +178,7 @@ impl Scene {
             listener: 0,
             connection: 0,
             local: SocketAddr::from(([192, 0, 2, 100], 5060)),
-            peer: SocketAddr::from(([192, 0, 2, 1], 5060)),
+            peer: self.carrier,
         };
         let received = self.endpoint.receive_message(message, flow, self.now);
         let Received::Response { owner, message, .. } = received else {
@@ -193,7 +199,7 @@ impl Scene {
         effects
             .filter_map(|effect| match effect {
                 Effect::Changed(change) => Some(change.what),
-                Effect::Resolve { .. } | Effect::Tried(_) => None,
+                Effect::Resolve { .. } | Effect::Tried(_) | Effect::Down(_) => None,
             })
             .collect()
     }
@@ -405,7 +411,7 @@ fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
         .effects()
         .filter_map(|effect| match effect {
             Effect::Resolve { wanted, .. } => Some(wanted),
-            Effect::Changed(_) | Effect::Tried(_) => None,
+            Effect::Changed(_) | Effect::Tried(_) | Effect::Down(_) => None,
         })
         .collect();
     let [wanted] = &asked[..] else {

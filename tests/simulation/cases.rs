@@ -62,6 +62,7 @@ fn cases() -> Vec<Case> {
     cases.extend(attempts());
     cases.extend(early());
     cases.extend(changes());
+    cases.extend(silences());
     cases
 }
 
@@ -438,6 +439,36 @@ fn changes() -> Vec<Case> {
             outcome: Outcome::Up,
             record: "completed 200 - caller",
             sends: &[(RUNTIME, "INVITE", 4), (RUNTIME, "UPDATE", 0)],
+        },
+    ]
+}
+
+/// Peers that say nothing in a call for minutes.
+fn silences() -> Vec<Case> {
+    vec![
+        Case {
+            name: "a caller that has gone is asked twice",
+            agent: Agent::One,
+            differs: |caller, _| {
+                caller.talk.acts.clear();
+                caller.talk.updates = true;
+                caller.vanish_after = Some(seconds(20));
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 dialog_gone platform",
+            sends: &[(CALLER, "UPDATE", 2), (RUNTIME, "BYE", 1)],
+        },
+        Case {
+            name: "peers that are only quiet are asked once in five minutes",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                caller.talk.acts = vec![(seconds(700), Act::HangUp)];
+                caller.talk.updates = false;
+                attempts[0].talk.updates = true;
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 - caller",
+            sends: &[(CALLER, "INVITE", 2), (RUNTIME, "UPDATE", 2)],
         },
     ]
 }

@@ -457,6 +457,7 @@ fn config() -> Config {
         setup_timeout: SETUP,
         max_duration: LONGEST,
         session_expires: 120,
+        dead_peer: Duration::from_secs(300),
         min_se: 90,
         keep_alive: Duration::from_secs(25),
         listeners: vec![

@@ -72,9 +72,13 @@ struct Leg {
     acknowledged: bool,
 }
 
+/// Without an answer an INVITE is taken back after half of this, and given up at its end (RFC 3261 §9.1, §17.1.1.2).
+const GIVEN_UP: Duration = Duration::from_secs(64);
+
 /// A request of the node.
 #[derive(Debug)]
 struct Asked {
+    came: Moment,
     octets: Octets,
     sent: u32,
     offers: bool,
@@ -102,6 +106,14 @@ impl Wiretap {
                 is_near: leg.is_near,
                 ..Leg::default()
             };
+        }
+    }
+
+    /// All connections break, and what was asked over them has failed.
+    pub(crate) fn cut(&mut self) {
+        let streams = self.legs.values_mut().filter(|leg| leg.is_stream);
+        for asked in streams.flat_map(|leg| leg.asked.values_mut()) {
+            asked.is_final = true;
         }
     }
 
@@ -253,10 +265,11 @@ impl Leg {
         let offers = message.to_tag().is_some()
             && matches!(method, Method::Invite | Method::Update)
             && (method == Method::Invite || !message.body().is_empty());
-        if offers && self.asks() {
+        if offers && self.asks(now) {
             faults.push(format!("{} while an offer is out", method.as_str()));
         }
         let asked = Asked {
+            came: now,
             octets: message.raw().to_vec(),
             sent: 1,
             offers,
@@ -278,10 +291,11 @@ impl Leg {
         }
     }
 
-    fn asks(&self) -> bool {
+    /// Whether an offer has no answer, and its transaction can't have ended without one.
+    fn asks(&self, now: Moment) -> bool {
         self.asked
             .values()
-            .any(|asked| asked.offers && !asked.is_final)
+            .any(|asked| asked.offers && !asked.is_final && now.since(asked.came) < GIVEN_UP)
     }
 
     fn check_sequence(&mut self, message: &Message<'_>, faults: &mut Vec<String>) {

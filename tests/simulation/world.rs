@@ -290,6 +290,7 @@ impl World {
                 self.node.lost(peer, connection, self.now);
             }
             Occasion::Cut => {
+                self.tap.cut();
                 for (number, peer) in self.connections.cut() {
                     self.schedule(TICK, Occasion::Lost(peer, Some(number)));
                 }

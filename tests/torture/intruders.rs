@@ -21,7 +21,7 @@ const COUNTED: &str = "trunkline_sip_foreign_total";
 
 /// One side of a dialog, as its peer writes requests in it.
 #[derive(Clone)]
-struct Inside {
+pub(crate) struct Inside {
     uri: String,
     from: String,
     to: String,
@@ -61,7 +61,7 @@ impl Inside {
         with
     }
 
-    fn request(
+    pub(crate) fn request(
         &self,
         (cseq, method): (u32, &str),
         transport: &str,
@@ -96,7 +96,7 @@ impl Inside {
         self.answer(peer, what)
     }
 
-    fn answer(&self, peer: &Stranger, (cseq, method): (u32, &str)) -> Vec<u8> {
+    pub(crate) fn answer(&self, peer: &Stranger, (cseq, method): (u32, &str)) -> Vec<u8> {
         let wanted = format!("CSeq: {cseq} {method}\r\n");
         loop {
             let octets = peer.receive();
@@ -108,7 +108,7 @@ impl Inside {
     }
 
     /// The status of the final answer.
-    fn status(&self, peer: &Stranger, what: (u32, &str), sdp: &str) -> u16 {
+    pub(crate) fn status(&self, peer: &Stranger, what: (u32, &str), sdp: &str) -> u16 {
         status_of(&self.ask(peer, what, sdp))
     }
 
@@ -131,11 +131,11 @@ impl Inside {
 }
 
 /// A call that is up, as both of its peers know it.
-struct Up {
-    daemon: Daemon,
-    caller: Caller,
-    runtime: Runtime,
-    of_caller: Inside,
+pub(crate) struct Up {
+    pub(crate) daemon: Daemon,
+    pub(crate) caller: Caller,
+    pub(crate) runtime: Runtime,
+    pub(crate) of_caller: Inside,
     of_runtime: Inside,
 }
 
@@ -152,7 +152,7 @@ impl Up {
         Self::of(house, |caller, dialling| caller.ask(dialling, dialling))
     }
 
-    fn of(house: House, begin: impl FnOnce(&Caller, &Dialling) -> Vec<u8>) -> Self {
+    pub(crate) fn of(house: House, begin: impl FnOnce(&Caller, &Dialling) -> Vec<u8>) -> Self {
         let runtime = Runtime::of(&house);
         Self::with(house, runtime, begin)
     }
@@ -169,7 +169,7 @@ impl Up {
 
         let invite = runtime.request("INVITE");
         let contact = format!(
-            "Contact: <sip:runtime@{}>\r\nContent-Type: application/sdp\r\n",
+            "Contact: <sip:runtime@{}>\r\nAllow: INVITE, ACK, BYE, UPDATE\r\nContent-Type: application/sdp\r\n",
             runtime.peer.address()
         );
         runtime.answer(&invite, "200 OK", &contact, OFFER);
@@ -233,7 +233,7 @@ impl Up {
     }
 
     /// The caller hangs up from this socket.
-    fn hangs_up(&self, peer: &Stranger, cseq: u32) {
+    pub(crate) fn hangs_up(&self, peer: &Stranger, cseq: u32) {
         peer.send(
             &self
                 .of_caller

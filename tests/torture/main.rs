@@ -15,6 +15,7 @@ mod change;
 )]
 mod corpus;
 mod fuzz;
+mod gone;
 mod handed_over;
 #[path = "../calls/harness/mod.rs"]
 #[expect(

@@ -68,7 +68,11 @@ impl Stranger {
 
     /// From another address of this machine.
     pub(crate) fn from(address: Ipv4Addr, daemon: SocketAddr) -> Self {
-        let socket = UdpSocket::bind((address, 0)).expect("a free port");
+        Self::on(UdpSocket::bind((address, 0)).expect("a free port"), daemon)
+    }
+
+    /// By a socket that is bound.
+    pub(crate) fn on(socket: UdpSocket, daemon: SocketAddr) -> Self {
         socket.connect(daemon).expect("loopback");
         Self {
             socket,

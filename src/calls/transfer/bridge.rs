@@ -558,10 +558,10 @@ impl Call {
         let Speaker::Runtime(leg) = &mut self.speaker else {
             return;
         };
-        leg.places.left = Some(Former {
+        leg.places.left = Some(Box::new(Former {
             flow: before.flow,
             places: before.places,
-        });
+        }));
         if let Some(held) = before.dialogs.into_iter().next() {
             leg.dialogs.push(ForkDialog { fork: LEFT, ..held });
         }
