@@ -12,6 +12,7 @@ mod segments;
 pub mod show;
 pub mod svg;
 mod tap;
+pub mod veil;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

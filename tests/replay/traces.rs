@@ -460,3 +460,94 @@ fn a_call_is_a_trace_for_opentelemetry() {
     assert_eq!(set_up["endTimeUnixNano"], talk["startTimeUnixNano"]);
     assert_eq!(talk["endTimeUnixNano"], whole["endTimeUnixNano"]);
 }
+
+/// Tags of From and To in a message, in their order.
+fn tags(message: &str) -> Vec<String> {
+    let lines = message.split("\r\n").filter(|line| {
+        let (name, _) = line.split_once(':').unwrap_or_default();
+        ["From", "To", "f", "t"].contains(&name)
+    });
+    let tag = |line: &str| Some(line.split_once(";tag=")?.1.split(';').next()?.to_owned());
+    lines.filter_map(tag).collect()
+}
+
+/// Who may read calls and not end them gets every form without tags, and can explain and play what he got.
+#[test]
+fn tags_are_hidden_from_keys_that_may_not_end_calls() {
+    let traced = Traced::new("answered.flow");
+    let house = &traced.stage.daemon.house;
+    let scopes = ["--scopes", "calls:read", "--json"];
+    let key = house.run(&[&["key", "create", "--org", &house.org][..], &scopes].concat());
+    let hidden = |accept: &str| {
+        let (status, body) = get(house.http, &traced.path, text(&key["api_key"]), accept);
+        assert_eq!(status, 200);
+        body
+    };
+    let messages = |body: &[u8]| -> Vec<String> {
+        let shown: Value = serde_json::from_slice(body).expect("JSON");
+        let items = shown["items"].as_array().expect("items").iter();
+        let messages = items.filter(|item| item["type"] == "message");
+        messages
+            .map(|item| text(&item["text"]).to_owned())
+            .collect()
+    };
+
+    // JSON: each tag has letters of its own, the same in every message, and as many.
+    let whole = messages(&traced.get("application/json"));
+    let shown = messages(&hidden("application/json"));
+    let mut known = std::collections::BTreeMap::new();
+    for (shown, whole) in shown.iter().zip(&whole) {
+        assert_eq!(shown.len(), whole.len(), "{shown}");
+        for (hidden, tag) in tags(shown).into_iter().zip(tags(whole)) {
+            assert_eq!(hidden.len(), tag.len());
+            assert_eq!(known.entry(tag).or_insert_with(|| hidden.clone()), &hidden);
+        }
+    }
+    let distinct: std::collections::BTreeSet<_> = known.values().collect();
+    assert!(
+        known.len() >= 4 && distinct.len() == known.len(),
+        "{known:?}"
+    );
+    assert_eq!(
+        shown,
+        messages(&hidden("application/json")),
+        "and next time"
+    );
+
+    let forms = [
+        "application/json",
+        "text/plain",
+        "image/svg+xml",
+        "application/vnd.tcpdump.pcap",
+    ];
+    for form in forms {
+        let body = hidden(form);
+        let holds = |tag: &String| {
+            body.windows(tag.len())
+                .any(|octets| octets == tag.as_bytes())
+        };
+        let long = known.keys().filter(|tag| tag.len() >= 8);
+        let found: Vec<_> = long.filter(|tag| holds(tag)).collect();
+        assert!(found.is_empty(), "{form} shows {found:?}");
+        if form != "application/json" {
+            assert_eq!(body.len(), traced.get(form).len(), "{form}");
+        }
+    }
+
+    // The pcap is as good as the other for what it is taken for.
+    let files = [
+        ("whole.pcap", traced.get(forms[3])),
+        ("hidden.pcap", hidden(forms[3])),
+    ];
+    let mut told = Vec::new();
+    for (name, octets) in files {
+        let file = traced.stage.shell.path(name);
+        std::fs::write(&file, octets).expect("it can be written");
+        let file = file.display().to_string();
+        told.push(house.run(&["explain", &file, "--org", &house.org, "--json"]));
+        let ran = traced.stage.replay(&file, &["--speed", "max"]);
+        assert_eq!(ran.code, Some(0), "{name}: {ran:?}");
+    }
+    assert_eq!(told[0], told[1]);
+    assert!(told[0].to_string().contains("200"), "{}", told[0]);
+}

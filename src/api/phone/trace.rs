@@ -1,5 +1,6 @@
 //! `GET /phone/calls/{call_id}/trace`: the SIP messages of a call, all legs in one ladder with what we decided between them, while this
-//! node has them. JSON, or by `Accept` a ladder as text or as a picture, or a pcap for Wireshark. Credentials are hidden in all of them.
+//! node has them. JSON, or by `Accept` a ladder as text or as a picture, or a pcap for Wireshark. Credentials are hidden in all of them, and
+//! tags from keys that may not end calls.
 
 use std::sync::Arc;
 
@@ -27,6 +28,10 @@ use crate::store::{Call, Kind};
 use crate::traces::pcap;
 use crate::traces::show::{Rung, label, ladder};
 use crate::traces::svg::svg;
+use crate::traces::veil::hide_tags;
+
+/// With the tags of a call requests can be written inside it.
+const CHANGES: &str = "calls:write";
 
 const TEXT: &str = "text/plain";
 const SVG: &str = "image/svg+xml";
@@ -113,7 +118,11 @@ pub(crate) async fn show(
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     query.finish()?;
-    let (call, legs, is_complete) = read(&api, call).await?;
+    let (call, mut legs, is_complete) = read(&api, call).await?;
+    if !caller.may(CHANGES) {
+        let secret = api.store().keyring().derive("tags in traces");
+        hide_tags(legs.iter_mut().map(|leg| &mut leg.captured.octets), secret);
+    }
     if legs.is_empty()
         && let Some(node) = api.engine().and_then(|engine| engine.another_of(call.id))
     {
