@@ -31,7 +31,7 @@ use super::pbx::Pbx;
 use super::places::Places;
 use super::proofs::Again;
 use super::replaces::Successor;
-use super::session::Liveness;
+use super::session::Presence;
 use super::target::{Place, Target};
 use super::transfer::{Bridged, Transfer};
 use crate::address::NamedBy;
@@ -109,7 +109,7 @@ pub(crate) struct Leg {
     pub(crate) session: Option<SessionTimer>,
     pub(crate) session_timer: Option<TimerId>,
     /// Whether the peer is still there.
-    pub(crate) liveness: Liveness,
+    pub(crate) presence: Presence,
     /// The SDP last sent on this leg, for a refresh of our own.
     pub(crate) sdp: Option<Box<[u8]>>,
     /// What this peer's challenges are answered with.
@@ -133,7 +133,7 @@ impl Leg {
             is_sips: false,
             session: None,
             session_timer: None,
-            liveness: Liveness::default(),
+            presence: Presence::default(),
             sdp: None,
             credentials: None,
             origin: None,

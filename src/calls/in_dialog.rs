@@ -61,7 +61,7 @@ impl Call {
         // One that has been sent before may come from anywhere.
         leg.came_by(fork, flow);
         if fork != LEFT {
-            leg.liveness.hear(cx.now);
+            leg.presence.hear(cx.now);
         }
         if fork == LEFT {
             let status = if message.method() == Method::Bye {
@@ -290,7 +290,7 @@ impl Call {
         self.end_exchange(cx, &pending);
         let is_life = !matches!(message.status(), 408 | 481) && pending.fork != LEFT;
         if let Some(leg) = self.leg(pending.side).filter(|_| is_life) {
-            leg.liveness.hear(cx.now);
+            leg.presence.hear(cx.now);
         }
         let Some(pending) = self.prove(cx, pending, message) else {
             return;

@@ -27,6 +27,8 @@ pub struct LiveCall {
     pub runtime_call_id: Option<Box<str>>,
     /// It has ended, and is shown as it was until its end is a row.
     pub over: bool,
+    /// Its beginning is on disk.
+    pub kept: bool,
     /// Its last transfer.
     pub transfer: Option<Arc<Transfer>>,
     /// Whether it is held from outside.
@@ -92,11 +94,11 @@ impl LiveCalls {
         (!live.over).then_some(live.started.session)
     }
 
-    /// The live calls of an org, in no order.
+    /// The live calls of an org whose beginning can't be lost any more, in no order.
     pub fn of_org(&self, org: Uuid) -> Vec<LiveCall> {
         self.calls
             .iter()
-            .filter(|live| live.started.org == org)
+            .filter(|live| live.started.org == org && live.kept)
             .map(|live| live.value().clone())
             .collect()
     }
@@ -116,6 +118,7 @@ impl LiveCalls {
                     answered_at: None,
                     runtime_call_id: None,
                     over: false,
+                    kept: false,
                     transfer: None,
                     hold: Standing::default(),
                     attempts: Vec::new(),
@@ -158,6 +161,11 @@ impl LiveCalls {
             // Shown as it was until its end is a row: see `forget`.
             Fact::Ended(ended) => self.change(ended.call, |live| live.over = true),
         }
+    }
+
+    /// The beginning of a call is on disk.
+    pub(crate) fn keep(&self, call: Uuid) {
+        self.change(call, |live| live.kept = true);
     }
 
     /// A call is held, or resumed, or is not to be.

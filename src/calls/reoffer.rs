@@ -325,7 +325,7 @@ impl Call {
         let ack = self.awaited.remove(at);
         cx.endpoint.acknowledged(ack.server);
         if let Some(leg) = self.leg(side) {
-            leg.liveness.hear(cx.now);
+            leg.presence.hear(cx.now);
         }
         self.hear(side, message);
         match ack.delayed {

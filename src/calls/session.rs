@@ -29,7 +29,7 @@ const SPREAD_MS: u64 = 2_000;
 
 /// What is known of a peer's being there.
 #[derive(Copy, Clone, Default, Debug)]
-pub(crate) struct Liveness {
+pub(crate) struct Presence {
     /// When it was last heard in this dialog.
     heard: Moment,
     /// When its session is to be refreshed, or counts as gone if that is up to the peer.
@@ -44,7 +44,7 @@ pub(crate) struct Liveness {
     refuses_reinvite: bool,
 }
 
-impl Liveness {
+impl Presence {
     /// Something of the peer has come in its dialog.
     pub(crate) const fn hear(&mut self, now: Moment) {
         self.heard = now;
@@ -91,7 +91,7 @@ impl Leg {
     fn question(&self) -> Question {
         let may_reinvite = || {
             let sdp = self.sdp.as_deref();
-            !self.liveness.refuses_reinvite && sdp.is_some_and(is_plain_audio)
+            !self.presence.refuses_reinvite && sdp.is_some_and(is_plain_audio)
         };
         match self.abilities.update {
             true => Question::Update,
@@ -133,7 +133,7 @@ impl Calls {
                 };
                 let spread = u64::from(key.index).wrapping_mul(37) % SPREAD_MS;
                 let at = now + Duration::from_millis(spread);
-                leg.liveness.ask_at.get_or_insert(at);
+                leg.presence.ask_at.get_or_insert(at);
                 let timer = self
                     .core
                     .timers
@@ -150,7 +150,7 @@ impl Call {
     /// Starts the leg's timer anew: its session begins, or has been refreshed.
     pub(crate) fn start_session(&mut self, cx: &mut Cx<'_>, side: Side) {
         if let Some(leg) = self.leg(side) {
-            leg.liveness.begin(leg.session.as_ref(), cx.now);
+            leg.presence.begin(leg.session.as_ref(), cx.now);
         }
         self.watch(cx, side);
     }
@@ -159,8 +159,8 @@ impl Call {
     fn watch(&mut self, cx: &mut Cx<'_>, side: Side) {
         let (key, longest) = (self.key, cx.core.config.dead_peer);
         let Some(leg) = self.leg(side) else { return };
-        let silent_at = leg.liveness.silent_at(longest);
-        let due = [leg.liveness.session_due, silent_at];
+        let silent_at = leg.presence.silent_at(longest);
+        let due = [leg.presence.session_due, silent_at];
         let due = due.into_iter().flatten().min();
         let mut old = leg.session_timer.take();
         cx.cancel_timer(&mut old);
@@ -177,11 +177,11 @@ impl Call {
         let Some(leg) = self.leg(side) else { return };
         leg.session_timer = None;
         let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= cx.now);
-        let session_is_due = is_due(leg.liveness.session_due);
+        let session_is_due = is_due(leg.presence.session_due);
         if session_is_due && !leg.session.as_ref().is_some_and(SessionTimer::we_refresh) {
             return self.hang_up(cx, Reason::SessionExpired);
         }
-        if !session_is_due && !is_due(leg.liveness.silent_at(longest)) {
+        if !session_is_due && !is_due(leg.presence.silent_at(longest)) {
             return self.watch(cx, side);
         }
         if busy {
@@ -258,9 +258,9 @@ impl Call {
         if pending.method == Method::Update && matches!(status, 405 | 501) {
             leg.abilities.update = false;
         }
-        leg.liveness.refuses_reinvite |=
+        leg.presence.refuses_reinvite |=
             pending.method == Method::Invite && refuses_reinvite(status);
-        let is_due = leg.liveness.session_due.is_some_and(|due| due <= cx.now);
+        let is_due = leg.presence.session_due.is_some_and(|due| due <= cx.now);
         let Some(session) = leg.session.filter(|_| is_due) else {
             return self.watch(cx, side);
         };
@@ -277,7 +277,7 @@ impl Call {
     /// A refresh or question had no answer: the peer is asked once more before the call ends.
     pub(crate) fn missed(&mut self, cx: &mut Cx<'_>, side: Side) {
         let now = cx.now;
-        let asks_again = self.leg(side).is_some_and(|leg| leg.liveness.miss(now));
+        let asks_again = self.leg(side).is_some_and(|leg| leg.presence.miss(now));
         match asks_again {
             true => self.watch(cx, side),
             false => self.hang_up(cx, Reason::DialogGone),
@@ -333,21 +333,21 @@ mod tests {
 
     #[test]
     fn silence_is_counted_from_what_was_heard_last() {
-        let mut liveness = Liveness::default();
-        liveness.begin(None, START);
-        assert_eq!(liveness.silent_at(LONGEST), Some(after(300)));
-        assert_eq!(liveness.silent_at(Duration::ZERO), None, "switched off");
-        liveness.hear(after(100));
-        assert_eq!(liveness.silent_at(LONGEST), Some(after(400)));
+        let mut presence = Presence::default();
+        presence.begin(None, START);
+        assert_eq!(presence.silent_at(LONGEST), Some(after(300)));
+        assert_eq!(presence.silent_at(Duration::ZERO), None, "switched off");
+        presence.hear(after(100));
+        assert_eq!(presence.silent_at(LONGEST), Some(after(400)));
 
-        assert!(liveness.miss(after(432)), "the first");
-        assert_eq!(liveness.silent_at(LONGEST), Some(after(492)));
-        assert_eq!(liveness.silent_at(Duration::ZERO), Some(after(492)));
-        assert!(!liveness.miss(after(524)), "the second");
+        assert!(presence.miss(after(432)), "the first");
+        assert_eq!(presence.silent_at(LONGEST), Some(after(492)));
+        assert_eq!(presence.silent_at(Duration::ZERO), Some(after(492)));
+        assert!(!presence.miss(after(524)), "the second");
 
-        liveness.hear(after(525));
-        assert_eq!(liveness.silent_at(LONGEST), Some(after(825)));
-        assert!(liveness.miss(after(825)), "it had been heard");
+        presence.hear(after(525));
+        assert_eq!(presence.silent_at(LONGEST), Some(after(825)));
+        assert!(presence.miss(after(825)), "it had been heard");
     }
 
     #[test]
@@ -359,12 +359,12 @@ mod tests {
             );
             let answer = lex(octets.as_bytes(), Framing::Datagram).expect("a response");
             let session = SessionTimer::for_uac(&answer, Some(interval));
-            let mut liveness = Liveness::default();
-            liveness.begin(session.as_ref(), START);
+            let mut presence = Presence::default();
+            presence.begin(session.as_ref(), START);
             let half = u64::from(interval) / 2;
-            assert_eq!(liveness.session_due, Some(after(half)));
+            assert_eq!(presence.session_due, Some(after(half)));
             // The refresh at half the interval had no answer.
-            assert_eq!(liveness.miss(after(half + 32)), asks_again, "{interval}");
+            assert_eq!(presence.miss(after(half + 32)), asks_again, "{interval}");
         }
     }
 
@@ -403,7 +403,7 @@ mod tests {
         ] {
             let mut leg = Leg::new(flow);
             leg.abilities.update = update;
-            leg.liveness.refuses_reinvite = refuses_reinvite;
+            leg.presence.refuses_reinvite = refuses_reinvite;
             leg.sdp = sdp.map(|sdp| sdp.as_bytes().into());
             assert_eq!(leg.question(), question, "{case}");
         }

@@ -19,6 +19,7 @@ use crate::calls::record::Transfer;
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::{CallKey, Reason, hold};
+use crate::journal::Position;
 use crate::listener::Lost;
 use crate::peers::Inquiry;
 use crate::peers::enrolment::Wanted;
@@ -50,6 +51,8 @@ pub(crate) enum Input {
     EchoSilent(CallKey),
     /// These are asked whether they are there.
     Inquire(Inquiry),
+    /// The journal has this fact on disk, with all before it.
+    Synced(Position),
     /// A peer doesn't answer any more: it is asked in its calls.
     Gone(Transport, SocketAddr),
     /// These trunks, and no others, are registered with their carriers; `None`: registrations of ours may be gone, and are not ours until the

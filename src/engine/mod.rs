@@ -21,6 +21,7 @@ mod recording;
 mod registrations;
 pub mod rehearsal;
 mod resolve;
+mod sending;
 mod settings;
 mod shard;
 pub mod skew;
@@ -28,6 +29,7 @@ mod spans;
 mod strays;
 mod stream_opener;
 mod told;
+mod unsynced;
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -88,6 +90,7 @@ use shard::Shard;
 use spans::Spans;
 use stream_opener::StreamOpener;
 use told::Told;
+use unsynced::Unsynced;
 
 /// Nonces that are remembered as used; beyond, the oldest go first.
 const NONCES: usize = 1_000_000;
@@ -176,6 +179,7 @@ impl Engine {
             media_addresses: Arc::clone(&deps.media_addresses),
             facts: Vec::new(),
             promised: Vec::new(),
+            unsynced: Unsynced::default(),
             ended: Vec::new(),
             unprojected: VecDeque::new(),
             projected: deps.journal.projected(),
@@ -378,6 +382,14 @@ impl Shared {
         let mut outside = self.outside.share();
         outside.inbox = self.switch.shards()[index].clone();
         outside.shard = index;
+        let (mut syncs, inbox) = (outside.journal.syncs(), outside.inbox.clone());
+        self.deps.runtime.spawn(async move {
+            while let Some(position) = syncs.next().await {
+                if !inbox.send(Input::Synced(position)).await {
+                    return;
+                }
+            }
+        });
         Shard {
             index,
             tap: if self.deps.config.traces.enabled {

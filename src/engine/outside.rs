@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot, watch};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
@@ -20,10 +21,11 @@ use super::resolve::Resolver;
 use super::spans::Spans;
 use super::stream_opener::StreamOpener;
 use super::told::Told;
+use super::unsynced::Unsynced;
 use crate::calls::caps::Denied;
 use crate::calls::live::LiveCalls;
 use crate::calls::outbound::Placed;
-use crate::calls::record::Fact;
+use crate::calls::record::{Fact, Started};
 use crate::calls::{AuthFailure, CallKey, Calls, Effect};
 use crate::journal::{Journal, Position};
 use crate::media::{self, EchoMedia};
@@ -59,6 +61,8 @@ pub(crate) struct Outside {
     pub(crate) facts: Vec<Fact>,
     /// Calls that were begun on request in this turn, and who waits to hear of it.
     pub(crate) promised: Promises,
+    /// Calls that have begun and aren't known to be on disk.
+    pub(crate) unsynced: Unsynced,
     /// Calls whose end is among them.
     pub(crate) ended: Vec<Uuid>,
     /// Calls whose end is in the journal and not yet a row.
@@ -88,6 +92,7 @@ impl Outside {
             spans: self.spans.clone(),
             facts: Vec::new(),
             promised: Vec::new(),
+            unsynced: Unsynced::default(),
             ended: Vec::new(),
             unprojected: VecDeque::new(),
             projected: self.projected.clone(),
@@ -262,8 +267,17 @@ impl Outside {
         if self.facts.is_empty() {
             return;
         }
+        let mut begun: SmallVec<[Arc<Started>; 4]> = SmallVec::new();
+        for fact in &self.facts {
+            if let Fact::Started(started) = fact {
+                begun.push(Arc::clone(started));
+            }
+        }
         match self.journal.append(&mut self.facts) {
             Ok(position) => {
+                for started in &begun {
+                    self.unsynced.begin(started, position);
+                }
                 self.unprojected
                     .extend(self.ended.drain(..).map(|call| (position, call)));
                 self.keep_promises(position);

@@ -136,6 +136,9 @@ impl Shard {
         self.timeouts();
         self.flush();
         self.outside.forget_projected();
+        if self.outside.unsynced.is_late(clock::now()) {
+            self.synced(self.outside.journal.synced_to());
+        }
         self.calls
             .set_overloaded(!self.outside.journal.has_reserve());
         let tap = &mut self.tap;
@@ -318,7 +321,7 @@ impl Shard {
     }
 
     /// A flow is broken, be it that its peer had closed it first.
-    fn lose(&mut self, lost: &Lost, now: Moment) {
+    pub(super) fn lose(&mut self, lost: &Lost, now: Moment) {
         let flow = &lost.flow;
         match lost.was_closing {
             true => self.endpoint.handle_flow_closed(flow, now),
@@ -384,6 +387,10 @@ impl Shard {
             Input::Inquire(inquiry) => catch_unwind(AssertUnwindSafe(|| {
                 peers.ask(endpoint, inquiry, now);
             })),
+            Input::Synced(position) => {
+                self.synced(position);
+                Ok(())
+            }
             Input::Gone(transport, address) => {
                 calls.suspect(transport, address, now);
                 Ok(())
@@ -472,7 +479,7 @@ impl Shard {
     }
 
     /// What the endpoint says of its own accord, and what the calls wish.
-    fn events(&mut self, now: Moment) {
+    pub(super) fn events(&mut self, now: Moment) {
         let Self {
             endpoint,
             calls,
@@ -506,75 +513,6 @@ impl Shard {
         self.observer.panicked();
         self.calls.abort_current(&mut self.endpoint, now);
     }
-
-    /// Copies what is about to be sent, and leaves the copies to be picked up.
-    fn trace(&mut self) {
-        let now = clock::now();
-        for (flow, octets) in self.endpoint.transmits() {
-            self.tap.note(now, flow, true, octets);
-        }
-        // A busy shard comes by again before they are due.
-        if !self.pace.is_busy() || self.tap.is_due(now) {
-            self.tap.hand_on();
-        }
-    }
-
-    /// Sends what has gathered, each message by its flow, and says which flows are broken.
-    fn flush(&mut self) {
-        self.trace();
-        let has_datagrams = self
-            .endpoint
-            .transmits()
-            .any(|(flow, _)| flow.transport == Transport::Udp);
-        for socket in self.sockets.iter().filter(|_| has_datagrams) {
-            let own = self
-                .endpoint
-                .transmits()
-                .filter(|(flow, _)| is_by(flow, socket));
-            self.observer.sent(socket.send_batch(own, &mut self.lost));
-        }
-        for (flow, octets) in self
-            .endpoint
-            .transmits()
-            .filter(|(flow, _)| flow.transport != Transport::Udp)
-        {
-            if let Err(error) = self.connections.send(&flow, octets) {
-                self.lost.push(Lost::unsent(flow, error));
-            }
-        }
-        self.endpoint.clear_transmits();
-        self.outside.flush();
-        if self.lost.is_empty() {
-            return;
-        }
-        let now = clock::now();
-        for lost in std::mem::take(&mut self.lost) {
-            self.lose(&lost, now);
-            // What waits for an answer from that peer may be another shard's.
-            for (at, inbox) in self.switch.shards().iter().enumerate() {
-                if at != self.index && !inbox.offer(Input::Lost(lost.clone())) {
-                    tracing::debug!(shard = at, "no room to tell of a lost flow");
-                }
-            }
-        }
-        self.events(now);
-    }
-
-    fn forward(&mut self) {
-        for (shard, messages) in self.foreign.iter_mut().enumerate() {
-            if messages.is_empty() {
-                continue;
-            }
-            let count = messages.len();
-            if !self.switch.shards()[shard].offer(Input::Messages(std::mem::take(messages))) {
-                self.observer.dropped(count);
-            }
-        }
-    }
-}
-
-fn is_by(flow: &Flow, socket: &UdpSocket) -> bool {
-    flow.transport == Transport::Udp && flow.listener == socket.listener()
 }
 
 pub(super) const fn framing(flow: Flow) -> Framing {

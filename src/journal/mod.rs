@@ -261,9 +261,31 @@ impl<T> Journal<T> {
             .map_err(|_| Closed)
     }
 
+    /// The last fact that survives the machine's fall, with all before it.
+    pub fn synced_to(&self) -> Position {
+        self.synced.borrow().position
+    }
+
+    /// Follows what survives the machine's fall.
+    pub fn syncs(&self) -> Syncs {
+        Syncs(self.synced.clone())
+    }
+
     /// The last fact that the store has, with all before it.
     pub fn projected(&self) -> watch::Receiver<Position> {
         self.projected.clone()
+    }
+}
+
+/// Each further position that survives the machine's fall. It doesn't keep the journal open.
+#[derive(Debug)]
+pub struct Syncs(watch::Receiver<Synced>);
+
+impl Syncs {
+    /// The next one; those that came in between are passed over. `None` once the journal has closed.
+    pub async fn next(&mut self) -> Option<Position> {
+        self.0.changed().await.ok()?;
+        Some(self.0.borrow_and_update().position)
     }
 }
 

@@ -27,6 +27,7 @@ mod harness;
 mod house;
 mod intruders;
 mod joined;
+mod kept;
 mod peer;
 mod races;
 mod relayed;

@@ -232,6 +232,7 @@ mod tests {
             ringing_at: None,
             answered_at: None,
             runtime_call_id: None,
+            kept: true,
             over: false,
             transfer: None,
             hold: crate::calls::hold::Standing::default(),

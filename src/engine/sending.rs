@@ -1,0 +1,109 @@
+//! What a shard does with the messages that have gathered: they are copied for traces and sent, each by its flow; those of other shards are
+//! handed over.
+
+use trunkline_sip::flow::{Flow, Transport};
+
+use super::clock;
+use super::inbox::Input;
+use super::shard::Shard;
+use crate::journal::Position;
+use crate::listener::Lost;
+use crate::listener::udp::UdpSocket;
+
+impl Shard {
+    /// Copies what is about to be sent, and leaves the copies to be picked up.
+    fn trace(&mut self) {
+        let now = clock::now();
+        for (flow, octets) in self.endpoint.transmits() {
+            self.tap.note(now, flow, true, octets);
+        }
+        // A busy shard comes by again before they are due.
+        if !self.pace.is_busy() || self.tap.is_due(now) {
+            self.tap.hand_on();
+        }
+    }
+
+    /// Sends what has gathered, each message by its flow, and says which flows are broken.
+    pub(super) fn flush(&mut self) {
+        self.trace();
+        // What begins in this turn has its place in the journal before anything of it leaves.
+        self.outside.flush();
+        let unsynced = &mut self.outside.unsynced;
+        let kept_back: Vec<usize> = self
+            .endpoint
+            .transmits()
+            .enumerate()
+            .filter(|(_, (flow, octets))| unsynced.keeps_back(*flow, octets))
+            .map(|(at, _)| at)
+            .collect();
+        let transmits = || {
+            let all = self.endpoint.transmits().enumerate();
+            all.filter(|(at, _)| !kept_back.contains(at))
+                .map(|(_, message)| message)
+        };
+
+        let has_datagrams = transmits().any(|(flow, _)| flow.transport == Transport::Udp);
+        for socket in self.sockets.iter().filter(|_| has_datagrams) {
+            let own = transmits().filter(|(flow, _)| is_by(flow, socket));
+            self.observer.sent(socket.send_batch(own, &mut self.lost));
+        }
+        for (flow, octets) in transmits().filter(|(flow, _)| flow.transport != Transport::Udp) {
+            if let Err(error) = self.connections.send(&flow, octets) {
+                self.lost.push(Lost::unsent(flow, error));
+            }
+        }
+        self.endpoint.clear_transmits();
+        if self.lost.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        for lost in std::mem::take(&mut self.lost) {
+            self.lose(&lost, now);
+            // What waits for an answer from that peer may be another shard's.
+            for (at, inbox) in self.switch.shards().iter().enumerate() {
+                if at != self.index && !inbox.offer(Input::Lost(lost.clone())) {
+                    tracing::debug!(shard = at, "no room to tell of a lost flow");
+                }
+            }
+        }
+        self.events(now);
+    }
+
+    /// The journal has this fact on disk: answers that waited for it leave, and calls are listed.
+    pub(super) fn synced(&mut self, position: Position) {
+        let released = self.outside.unsynced.release(position, clock::now());
+        for call in released.calls {
+            self.outside.live.keep(call);
+        }
+        for (flow, octets) in released.answers {
+            if flow.transport != Transport::Udp {
+                if let Err(error) = self.connections.send(&flow, &octets) {
+                    self.lost.push(Lost::unsent(flow, error));
+                }
+                continue;
+            }
+            if let Some(socket) = self.sockets.iter().find(|socket| is_by(&flow, socket)) {
+                let answer = std::iter::once((flow, &*octets));
+                self.observer
+                    .sent(socket.send_batch(answer, &mut self.lost));
+            }
+        }
+    }
+
+    /// Hands messages to the shards that they are for.
+    pub(super) fn forward(&mut self) {
+        for (shard, messages) in self.foreign.iter_mut().enumerate() {
+            if messages.is_empty() {
+                continue;
+            }
+            let count = messages.len();
+            if !self.switch.shards()[shard].offer(Input::Messages(std::mem::take(messages))) {
+                self.observer.dropped(count);
+            }
+        }
+    }
+}
+
+fn is_by(flow: &Flow, socket: &UdpSocket) -> bool {
+    flow.transport == Transport::Udp && flow.listener == socket.listener()
+}
