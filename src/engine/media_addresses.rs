@@ -159,19 +159,21 @@ const fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// The addresses of a name, of both families.
+/// The addresses of a name, of both families: its own, else those that its SRV records lead to.
 async fn addresses(resolver: &Resolver, host: &str) -> Vec<IpAddr> {
-    let wanted = Unresolved {
-        uri: format!("sip:{host}").into(),
-        host: host.into(),
-        // With a port, SRV records aren't looked at.
-        port: Some(5060),
-        transport: Some(Transport::Udp),
-        named: NamedBy::Operator,
-    };
-    let found = resolver.resolve(&wanted).await;
-    if !found.is_empty() {
-        return found.iter().map(|target| target.address.ip()).collect();
+    // With a port, SRV records aren't looked at (RFC 3263 §4.2).
+    for port in [Some(5060), None] {
+        let wanted = Unresolved {
+            uri: format!("sip:{host}").into(),
+            host: host.into(),
+            port,
+            transport: Some(Transport::Udp),
+            named: NamedBy::Operator,
+        };
+        let found = resolver.resolve(&wanted).await;
+        if !found.is_empty() {
+            return found.iter().map(|target| target.address.ip()).collect();
+        }
     }
     // The system knows names that no name server does (`/etc/hosts`).
     let asked = timeout(PATIENCE, tokio::net::lookup_host((host, 0))).await;

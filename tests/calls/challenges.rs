@@ -158,7 +158,11 @@ fn the_realm_is_the_public_host_and_stays_what_it_was() {
     let realm = |daemon: &Daemon| Harvest::fetched(daemon).realm;
     let mut daemon = House::new().serve();
     assert_eq!(realm(&daemon), "127.0.0.1");
-    daemon.restart(&[("TRUNKLINE__SIP__PUBLIC_HOST", "sip.example.com")]);
+    daemon.restart(&[
+        ("TRUNKLINE__SIP__PUBLIC_HOST", "sip.example.com"),
+        // No name server of the test's knows that name.
+        ("TRUNKLINE__MEDIA__IP", "127.0.0.1"),
+    ]);
     assert_eq!(realm(&daemon), "127.0.0.1");
     daemon.restart(&[("TRUNKLINE__SIP__REALM", "voice.example.com")]);
     assert_eq!(realm(&daemon), "voice.example.com");

@@ -60,21 +60,31 @@ fn media_is_where_the_call_came_by() {
 
 #[test]
 fn a_public_host_that_is_a_name_is_looked_up_for_media() {
-    let here = Ipv4Addr::new(127, 0, 0, 9);
-    let names = dns::serve(vec![("voice.test", Record::Address(here))]);
-    let daemon = House::new()
-        .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())
-        .set("TRUNKLINE__SIP__PUBLIC_HOST", "voice.test")
-        .serve();
-    let (_, report) = daemon.house.doctor();
-    let findings = report["findings"].as_array().expect("findings");
-    let told = findings.iter().any(|finding| {
-        finding["check"] == "media_address"
-            && finding["text"]
-                .as_str()
-                .is_some_and(|text| text.contains("voice.test:") && text.contains("for signalling"))
-    });
-    assert!(told, "{report}");
+    let here = Record::Address(Ipv4Addr::new(127, 0, 0, 9));
+    let names = dns::serve(vec![
+        ("voice.test", here.clone()),
+        // This one has no address but by its SRV record.
+        (
+            "_sip._udp.service.test",
+            Record::Service(10, 5060, "a.service.test"),
+        ),
+        ("a.service.test", here),
+    ]);
+    for name in ["voice.test", "service.test"] {
+        let daemon = House::new()
+            .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())
+            .set("TRUNKLINE__SIP__PUBLIC_HOST", name)
+            .serve();
+        let (_, report) = daemon.house.doctor();
+        let findings = report["findings"].as_array().expect("findings");
+        let told = findings.iter().any(|finding| {
+            let text = finding["text"].as_str().unwrap_or_default();
+            finding["check"] == "media_address"
+                && text.contains(&format!("{name}:"))
+                && text.contains("for signalling")
+        });
+        assert!(told, "{report}");
+    }
 }
 
 /// A runtime that answers each call with media of its own family.
