@@ -38,6 +38,10 @@ impl Call {
             .is_some_and(|setup| setup.client == Some(client))
         {
             self.note_heard(cx, message.status());
+            let setup = self.setup.as_deref_mut();
+            if let Some(digest) = setup.and_then(|setup| setup.digest.as_deref_mut()) {
+                digest.heard(flow.peer.ip());
+            }
             return match message.status() {
                 100..=199 => self.on_runtime_provisional(cx, message),
                 200..=299 if self.outbound.is_some() => {
@@ -128,7 +132,7 @@ impl Call {
         }
         let acknowledged = agreed || !has_sdp(message);
         if acknowledged {
-            self.send_ack(cx, Side::Agent, fork, client, 1, None);
+            self.acknowledge_runtime(cx, fork, client);
         }
         let won = Won {
             client,
@@ -156,11 +160,12 @@ impl Call {
             .find(|sent| sent.answer.fork == won.fork)
             .map(|sent| (won.fork, sent.rseq));
         self.keep_only(won.fork);
+        self.keep_runtime_credentials(&setup);
         self.open_runtime_leg(cx, won.flow, message);
         let delayed = (!won.acknowledged).then(|| Delayed {
             client: won.client,
             fork: won.fork,
-            cseq: 1,
+            cseq: u32::from(self.runtime_cseq),
             offer: message.body().into(),
         });
         self.accept_caller(cx, won.fork, &setup, message, delayed);
@@ -318,6 +323,9 @@ impl Call {
         };
         if listed.is_some_and(|cause| self.fails_over_on(cause)) {
             return self.attempt_failed(cx);
+        }
+        if matches!(status, 401 | 407) && self.prove_to_runtime(cx, message) {
+            return;
         }
         match crossing::refusal(status) {
             Refusal::FailOver => self.attempt_failed(cx),

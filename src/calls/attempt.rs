@@ -21,12 +21,13 @@ use super::effect::Effect;
 use super::large::{self, InviteSent};
 use super::record::Fact;
 use super::refusal::Reason;
+use super::runtime_digest::RuntimeDigest;
 use super::secure::is_sips;
 use super::target::{self, Place, Target, Unresolved};
 use crate::address::Refusal;
 
 /// How long a target may be silent while another waits.
-const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
+pub(super) const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
 
 impl Call {
     /// Goes on with the set-up as far as it can now.
@@ -187,6 +188,11 @@ impl Call {
         );
         self.tags.push(tag.bits());
         setup.local_tag = tag.as_bytes().into();
+        if let Some(digest) = &mut setup.digest {
+            let call_id = cx.core.minter.call_id(self.slot, cx.endpoint.entropy());
+            digest.begin(call_id, [&target].into_iter().chain(&setup.targets));
+        }
+        self.runtime_cseq = 1;
         if let Speaker::Runtime(leg) = &mut self.speaker {
             leg.flow = flow;
             leg.places.begin(&flow);
@@ -221,13 +227,16 @@ impl Call {
             .is_some_and(|setup| !setup.targets.is_empty() || !setup.names.is_empty())
     }
 
-    fn send_invite(&self, cx: &mut Cx<'_>, flow: Flow, target: &Target) -> InviteSent {
+    pub(super) fn send_invite(&self, cx: &mut Cx<'_>, flow: Flow, target: &Target) -> InviteSent {
         let Some(setup) = self.setup.as_deref() else {
             return InviteSent::Nothing;
         };
         let invite = setup.invite();
         let config = Arc::clone(&cx.core.config);
-        let call_id = cx.core.minter.call_id(self.slot, cx.endpoint.entropy());
+        let digest = setup.digest.as_deref();
+        let call_id = digest.and_then(RuntimeDigest::call_id);
+        let call_id =
+            call_id.unwrap_or_else(|| cx.core.minter.call_id(self.slot, cx.endpoint.entropy()));
         let contact = cx.contact(&flow, is_sips(target.uri.as_bytes()));
         let trusts = setup.wants_token || is_trusted(&config, target);
         let write = |head: &mut Head<'_>| {
@@ -235,7 +244,7 @@ impl Call {
             head.line("From", &from_value(invite.from(), &setup.local_tag));
             head.line("To", &without_tag(invite.to()));
             head.line("Call-ID", call_id.as_bytes());
-            head.line("CSeq", b"1 INVITE");
+            head.fmt("CSeq", format_args!("{} INVITE", self.runtime_cseq));
             Self::own_invite_lines(head, &contact, self.caller.abilities.reliable);
             let interval = setup.min_se.map_or(config.session_expires, |min| {
                 min.max(config.session_expires)
@@ -243,6 +252,9 @@ impl Call {
             head.number("Session-Expires", u64::from(interval));
             head.number("Min-SE", u64::from(setup.min_se.unwrap_or(config.min_se)));
             self.context_lines(head, setup, &config.header_prefix, trusts);
+            if let Some(digest) = digest {
+                digest.lines(head);
+            }
             for (name, value) in &setup.headers {
                 head.line(name, value.as_bytes());
             }

@@ -31,6 +31,7 @@ use super::pbx::Pbx;
 use super::places::Places;
 use super::proofs::Again;
 use super::replaces::Successor;
+use super::runtime_digest::RuntimeDigest;
 use super::session::Presence;
 use super::target::{Place, Target};
 use super::transfer::{Bridged, Transfer};
@@ -298,6 +299,8 @@ pub(crate) struct Setup {
     pub(crate) wants_token: bool,
     /// Headers that the agent's runtime is to get.
     pub(crate) headers: Box<[(Box<str>, Box<str>)]>,
+    /// What the runtime's challenges are answered with.
+    pub(crate) digest: Option<Box<RuntimeDigest>>,
     pub(crate) krisp: bool,
     /// The INVITE transaction of the attempt that runs.
     pub(crate) client: Option<ClientTx>,
@@ -324,6 +327,15 @@ pub(crate) struct Setup {
     pub(crate) rang: bool,
     pub(crate) attempt_timer: Option<TimerId>,
     pub(crate) contact_timer: Option<TimerId>,
+}
+
+impl Setup {
+    /// The timers that run for it alone.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> + '_ {
+        let reliable = self.unacknowledged.iter().map(|sent| sent.timer);
+        let own = [self.attempt_timer, self.contact_timer];
+        own.into_iter().flatten().chain(reliable)
+    }
 }
 
 /// A client transaction of ours inside the call, and what its answer is for.
@@ -438,6 +450,8 @@ pub(crate) struct Call {
     pub(crate) slot: Slot,
     /// Max-Forwards of whatever INVITE follows from the caller's.
     pub(crate) hops: u8,
+    /// CSeq of our INVITE to the runtime.
+    pub(crate) runtime_cseq: u8,
     pub(crate) phase: Phase,
     pub(crate) answered: Option<Moment>,
     pub(crate) setup: Option<Box<Setup>>,

@@ -6,11 +6,17 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use trunkline_routing::E164;
+use trunkline_sip::auth::client::Asking;
 use trunkline_sip::flow::Transport;
+use trunkline_sip::wire::Message;
 
-use super::credentials::LegCredentials;
+use super::context::Cx;
+use super::credentials::{LegCredentials, Stage, Unanswerable};
+use super::effect::{Challenger, News};
+use super::proofs::Proofs;
 use super::target::{self, Place, Target, Unresolved, default_port};
 use crate::address::NamedBy;
+use crate::directory::auth_realms::KnownRealm;
 use crate::directory::view::WayOut;
 use crate::registrar::bindings::Reach;
 
@@ -31,6 +37,8 @@ pub(crate) struct Callee {
     pub(crate) asserts: bool,
     /// What challenges are answered with: a trunk's pair, or that of each device of a PBX that has registered.
     pub(crate) credentials: SmallVec<[LegCredentials; 1]>,
+    /// Challenger challenges they are, to be reported.
+    pub(crate) whose: Option<Challenger>,
     /// Further header lines, each with its line end.
     pub(crate) lines: Box<[u8]>,
     /// It is the PBX on the caller's side: bounds on outbound calls don't hold for it.
@@ -53,6 +61,42 @@ impl Callee {
     pub(crate) fn credentials_at(&self, destination: IpAddr) -> Option<&LegCredentials> {
         let mut held = self.credentials.iter();
         held.find(|held| held.may_begin_at(destination))
+    }
+
+    /// Answers the challenge in a 401 or 407 to the INVITE `asking`, which is to be sent again then; false if it isn't answered. What comes
+    /// of it is reported.
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        proofs: &mut Proofs,
+        message: &Message<'_>,
+        asking: &Asking<'_>,
+        (stage, destination): (Stage<'_>, IpAddr),
+    ) -> bool {
+        let answered = match self.credentials_at(destination) {
+            Some(held) => held.answer(cx, proofs, message, asking, (stage, destination)),
+            None => Err(Unanswerable::NoPair),
+        };
+        match answered {
+            Ok(Some(seen)) => {
+                self.learn(destination, &seen);
+                cx.report(self.whose, || News::Seen(seen));
+                true
+            }
+            Ok(None) => true,
+            Err(why) => {
+                cx.report(self.whose, || News::unanswered(why, message, destination));
+                false
+            }
+        }
+    }
+
+    /// Remembers for this call what a challenge of that peer has shown.
+    fn learn(&mut self, destination: IpAddr, seen: &KnownRealm) {
+        let mut held = self.credentials.iter_mut();
+        if let Some(held) = held.find(|held| held.may_begin_at(destination)) {
+            held.learn(seen);
+        }
     }
 
     /// A number, reached through an outbound trunk with its caller number. `None` for a trunk to whoever is registered.
@@ -86,12 +130,8 @@ impl Callee {
             from_user: trunk.caller_number.as_str().into(),
             from_host: trunk.from_host.clone(),
             asserts: trunk.p_asserted_identity,
-            credentials: trunk
-                .login
-                .clone()
-                .map(LegCredentials::of_trunk)
-                .into_iter()
-                .collect(),
+            credentials: LegCredentials::of_trunk(trunk).into_iter().collect(),
+            whose: Some(Challenger::of_trunk(trunk)),
             lines: Box::default(),
             leads_back: false,
             transport: Choice::Given,
@@ -123,6 +163,7 @@ impl Callee {
             from_host: trunk.from_host.clone(),
             asserts: trunk.p_asserted_identity,
             credentials,
+            whose: Some(Challenger::pbx(trunk.org)),
             lines: Box::default(),
             leads_back: false,
             transport: Choice::Given,
@@ -136,10 +177,12 @@ mod tests {
 
     fn trunk(host: &str, port: u16, transport: Transport) -> WayOut {
         WayOut {
+            org: uuid::Uuid::nil(),
             id: uuid::Uuid::nil(),
             peer: Some((host.into(), port)),
             transport,
             login: None,
+            realms: Arc::default(),
             caller_number: E164::parse("+442071838750").unwrap(),
             from_host: None,
             p_asserted_identity: false,

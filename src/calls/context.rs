@@ -22,7 +22,7 @@ use super::attempts::Came;
 use super::call::{Call, CallKey, Side, Speaker};
 use super::caps::Caps;
 use super::crossing::lacking_options;
-use super::effect::Effect;
+use super::effect::{Challenged, Challenger, Effect, News};
 use super::health::Health;
 use super::hops::Hops;
 use super::limits::Limits;
@@ -454,6 +454,17 @@ impl Cx<'_> {
             true => ways::secure_contact(self.endpoint, flow),
             false => ways::contact(self.endpoint, flow),
         }
+    }
+
+    /// Reports what has come of a peer's challenge.
+    pub(crate) fn report(&mut self, whose: Option<Challenger>, news: impl FnOnce() -> News) {
+        let challenged = whose.map(|whose| Challenged {
+            whose,
+            at: self.now,
+            news: news(),
+        });
+        let effects = challenged.map(|challenged| Effect::Challenged(Box::new(challenged)));
+        self.core.effects.extend(effects);
     }
 
     pub(crate) fn schedule(&mut self, key: CallKey, after: Duration, timer: CallTimer) -> TimerId {

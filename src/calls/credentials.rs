@@ -4,18 +4,21 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use trunkline_sip::auth::Nonces;
 use trunkline_sip::auth::client::{self, Asking};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::header::auth::Challenge;
 use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::wire::Message;
+use uuid::Uuid;
 
 use super::context::Cx;
 use super::proofs::Proofs;
-use crate::directory::view::PeerLogin;
+use crate::directory::auth_realms::{AuthRealms, KnownRealm, NotOurs};
+use crate::directory::view::{PeerLogin, WayOut};
 
-/// Addresses of one trunk that are kept for a call.
+/// Addresses of one peer that are kept for a call.
 const MAX_ADDRESSES: usize = 16;
 
 /// The pair that a leg's peer is answered with, and where it may go.
@@ -30,33 +33,59 @@ pub(crate) struct LegCredentials {
 enum Home {
     /// The address that the INVITE came from whose digest verified with this very pair.
     Inbound(IpAddr),
-    /// The outbound trunk. A request outside a dialog goes to the trunk's host by itself.
-    Trunk {
+    /// A host that the org has named with the pair. A request outside a dialog goes there by itself; inside a dialog these hosts and addresses
+    /// count.
+    Named {
+        trunk: Option<TrunkRealms>,
         hosts: Box<[String]>,
         addresses: Box<[IpAddr]>,
     },
 }
 
+/// An outbound trunk, and the realms that its pair is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct TrunkRealms {
+    trunk: Uuid,
+    realms: Arc<AuthRealms>,
+}
+
 /// The request that was challenged.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Stage<'a> {
-    /// An INVITE that begins a dialog.
+    /// A REGISTER, or an INVITE that begins a dialog.
     Initial,
+    /// Such an INVITE, after an 18x: from now on somebody behind the peer may be asking.
+    Ringing,
     /// A request inside this dialog.
     InDialog(&'a Dialog),
 }
 
-/// What a challenge is judged by besides itself.
+/// Why a challenge isn't answered.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Unanswerable {
+    /// There is no pair for this peer: its call was admitted by address, or its trunk has none.
+    NoPair,
+    /// The request would go to another address than the pair belongs to, or further.
+    OtherAddress,
+    /// It names our own realm, or has a nonce of ours.
+    OwnRealm,
+    /// The realm is none of the trunk's.
+    OtherRealm,
+    /// There is no `qop` where there has to be one.
+    NoQop,
+    /// The realm has refused the answer that it got.
+    Refused,
+    /// An algorithm, a scheme or a `qop` that isn't spoken here.
+    Unknown,
+}
+
+/// What the deployment knows of its own challenges.
 #[derive(Copy, Clone, Debug)]
-struct Place<'a> {
-    is_inside: bool,
-    /// Whether the request with the answer would go where the pair belongs, and no further.
-    leads_home: bool,
-    own_realm: &'a str,
-    /// Whether a node of this deployment has issued the nonce.
-    is_own_nonce: bool,
+pub(crate) struct OwnChallenges<'a> {
+    pub(crate) realm: &'a str,
+    pub(crate) nonces: &'a Nonces,
     /// Whether the pair's user name is that of an inbound trunk here.
-    is_inbound_user: bool,
+    pub(crate) shares_user: bool,
 }
 
 impl LegCredentials {
@@ -72,26 +101,41 @@ impl LegCredentials {
     pub(crate) fn proven_pair(&self) -> Option<Arc<PeerLogin>> {
         match self.home {
             Home::Inbound(_) => Some(Arc::clone(&self.login)),
-            Home::Trunk { .. } => None,
+            Home::Named { .. } => None,
         }
     }
 
     /// The pair of an outbound trunk that is yet to be called.
-    pub(crate) fn of_trunk(login: Arc<PeerLogin>) -> Self {
+    pub(crate) fn of_trunk(way: &WayOut) -> Option<Self> {
+        let trunk = TrunkRealms {
+            trunk: way.id,
+            realms: Arc::clone(&way.realms),
+        };
+        Some(Self::named(Arc::clone(way.login.as_ref()?), Some(trunk)))
+    }
+
+    /// The pair of a runtime that is yet to be called.
+    pub(crate) fn of_runtime(login: Arc<PeerLogin>) -> Self {
+        Self::named(login, None)
+    }
+
+    fn named(login: Arc<PeerLogin>, trunk: Option<TrunkRealms>) -> Self {
         Self {
             login,
-            home: Home::Trunk {
+            home: Home::Named {
+                trunk,
                 hosts: Box::default(),
                 addresses: Box::default(),
             },
         }
     }
 
-    /// The same once the trunk has answered: inside the dialog its hosts and these addresses count.
+    /// The same once the peer has answered: inside the dialog its hosts and these addresses count.
     pub(crate) fn answered_at(&self, hosts: &[String], addresses: &[IpAddr]) -> Self {
         let home = match &self.home {
             Home::Inbound(source) => Home::Inbound(*source),
-            Home::Trunk { .. } => Home::Trunk {
+            Home::Named { trunk, .. } => Home::Named {
+                trunk: trunk.clone(),
                 hosts: hosts.into(),
                 addresses: addresses.into(),
             },
@@ -102,17 +146,47 @@ impl LegCredentials {
         }
     }
 
-    /// Whether it may be meant for a callee at `destination`: a request outside a dialog goes to the trunk's host by itself.
-    pub(crate) fn may_begin_at(&self, destination: IpAddr) -> bool {
-        matches!(self.home, Home::Trunk { .. }) || self.reaches(destination)
+    /// The outbound trunk whose pair it is.
+    pub(crate) fn trunk(&self) -> Option<Uuid> {
+        match &self.home {
+            Home::Named { trunk, .. } => trunk.as_ref().map(|held| held.trunk),
+            Home::Inbound(_) => None,
+        }
     }
 
-    /// Whether an answer may go into a dialog whose next hop is `destination`. A trunk's proxy that has recorded its route would pass the
-    /// answer on, so there the whole way has to be the trunk's.
+    /// The realms that it is for, where these are limited.
+    pub(crate) fn realms(&self) -> Option<Arc<AuthRealms>> {
+        match &self.home {
+            Home::Named { trunk, .. } => trunk.as_ref().map(|held| Arc::clone(&held.realms)),
+            Home::Inbound(_) => None,
+        }
+    }
+
+    /// Whether it is the pair of a runtime.
+    pub(crate) const fn is_runtimes(&self) -> bool {
+        matches!(self.home, Home::Named { trunk: None, .. })
+    }
+
+    /// Remembers for this call what a challenge has shown.
+    pub(crate) fn learn(&mut self, seen: &KnownRealm) {
+        if let Home::Named { trunk, .. } = &mut self.home
+            && let Some(held) = trunk
+        {
+            Arc::make_mut(&mut held.realms).learn(seen);
+        }
+    }
+
+    /// Whether it may be meant for a callee at `destination`: a request outside a dialog goes to the named host by itself.
+    pub(crate) fn may_begin_at(&self, destination: IpAddr) -> bool {
+        matches!(self.home, Home::Named { .. }) || self.reaches(destination)
+    }
+
+    /// Whether an answer may go into a dialog whose next hop is `destination`. A peer's proxy that has recorded its route would pass the
+    /// answer on, so there the whole way has to be the peer's.
     pub(crate) fn lead_home(&self, dialog: &Dialog, destination: IpAddr) -> bool {
-        let is_trunks = |uri: &[u8]| match &self.home {
+        let is_peers = |uri: &[u8]| match &self.home {
             Home::Inbound(_) => true,
-            Home::Trunk { hosts, .. } => Uri::parse(uri).is_ok_and(|uri| match uri.host {
+            Home::Named { hosts, .. } => Uri::parse(uri).is_ok_and(|uri| match uri.host {
                 Host::V4(ip) => self.reaches(ip.into()),
                 Host::V6(ip) => self.reaches(ip.into()),
                 Host::Name(name) => hosts
@@ -124,7 +198,7 @@ impl LegCredentials {
             dialog
                 .routes()
                 .chain([dialog.remote_target()])
-                .all(is_trunks)
+                .all(is_peers)
         };
 
         self.reaches(destination) && (!dialog.has_route() || whole_way())
@@ -134,12 +208,12 @@ impl LegCredentials {
         let destination = destination.to_canonical();
         match &self.home {
             Home::Inbound(source) => *source == destination,
-            Home::Trunk { addresses, .. } => addresses.contains(&destination),
+            Home::Named { addresses, .. } => addresses.contains(&destination),
         }
     }
 
     /// Answers the challenge in a 401 or 407 to the request `asking`, which is to be sent again to `destination` with
-    /// [`Proofs::lines`]. False if it isn't answered.
+    /// [`Proofs::lines`]. Gives what there is to remember of its realm.
     pub(crate) fn answer(
         &self,
         cx: &mut Cx<'_>,
@@ -147,49 +221,95 @@ impl LegCredentials {
         response: &Message<'_>,
         asking: &Asking<'_>,
         (stage, destination): (Stage<'_>, IpAddr),
-    ) -> bool {
-        let Some((_, challenge)) = client::challenge(response) else {
-            return false;
+    ) -> Result<Option<KnownRealm>, Unanswerable> {
+        let own = OwnChallenges {
+            realm: &cx.core.config.realm,
+            nonces: &cx.core.nonces,
+            shares_user: cx.core.is_inbound_user(&self.login.user),
         };
-        let place = Place {
-            is_inside: matches!(stage, Stage::InDialog(_)),
-            leads_home: match stage {
-                Stage::Initial => self.may_begin_at(destination),
-                Stage::InDialog(dialog) => self.lead_home(dialog, destination),
-            },
-            own_realm: &cx.core.config.realm,
-            is_own_nonce: cx.core.nonces.is_of_deployment(challenge.nonce),
-            is_inbound_user: cx.core.is_inbound_user(&self.login.user),
+        let leads_home = match stage {
+            Stage::Initial | Stage::Ringing => self.may_begin_at(destination),
+            Stage::InDialog(dialog) => self.lead_home(dialog, destination),
         };
-        let is_inbound = matches!(self.home, Home::Inbound(_));
-        if !self.may_answer(&challenge, &place)
-            || (is_inbound && proofs.has_answered(challenge.realm))
-        {
-            return false;
-        }
         let random = cx.endpoint.entropy().bits128();
-        proofs.answer(response, asking, &self.login, random)
+        self.answer_by(proofs, response, asking, (stage, leads_home), own, random)
     }
 
-    fn may_answer(&self, challenge: &Challenge<'_>, place: &Place<'_>) -> bool {
-        let is_ours =
-            place.is_own_nonce || *unescape_pairs(challenge.realm) == *place.own_realm.as_bytes();
-        // An answer without qop can be computed for any nonce that the asker likes, and inside a dialog the peer chooses who asks.
-        if !place.leads_home || (place.is_inside && challenge.qop.is_none()) {
-            return false;
+    /// The same for a request that is no call's. `leads_home`: whether the request with the answer would go where the pair belongs, and no further.
+    pub(crate) fn answer_by(
+        &self,
+        proofs: &mut Proofs,
+        response: &Message<'_>,
+        asking: &Asking<'_>,
+        (stage, leads_home): (Stage<'_>, bool),
+        own: OwnChallenges<'_>,
+        random: u128,
+    ) -> Result<Option<KnownRealm>, Unanswerable> {
+        let (_, challenge) = client::challenge(response).ok_or(Unanswerable::Unknown)?;
+        if !leads_home {
+            return Err(Unanswerable::OtherAddress);
         }
-        match &self.home {
-            Home::Inbound(_) => !is_ours,
-            Home::Trunk { .. } => !(is_ours && place.is_inbound_user),
+        let seen = self.judge(&challenge, stage, own)?;
+        let is_inbound = matches!(self.home, Home::Inbound(_));
+        let is_given = !(is_inbound && proofs.has_answered(challenge.realm))
+            && proofs.answer(response, asking, &self.login, random);
+        is_given.then_some(seen).ok_or(Unanswerable::Refused)
+    }
+
+    fn judge(
+        &self,
+        challenge: &Challenge<'_>,
+        stage: Stage<'_>,
+        own: OwnChallenges<'_>,
+    ) -> Result<Option<KnownRealm>, Unanswerable> {
+        let realm = unescape_pairs(challenge.realm);
+        let is_own =
+            *realm == *own.realm.as_bytes() || own.nonces.is_of_deployment(challenge.nonce);
+        // Another's pair may belong to this deployment as to any other carrier.
+        if is_own && (own.shares_user || matches!(self.home, Home::Inbound(_))) {
+            return Err(Unanswerable::OwnRealm);
+        }
+        // An answer without qop can be computed for any nonce that the asker likes, and inside a dialog the peer chooses who asks.
+        let offers_qop = challenge.qop.is_some();
+        if matches!(stage, Stage::InDialog(_)) && !offers_qop {
+            return Err(Unanswerable::NoQop);
+        }
+        let Home::Named {
+            trunk: Some(TrunkRealms { realms, .. }),
+            ..
+        } = &self.home
+        else {
+            return Ok(None);
+        };
+        let may_learn = matches!(stage, Stage::Initial);
+        let judged = realms.judge(&String::from_utf8_lossy(&realm), offers_qop, may_learn);
+        judged.map_err(|fault| match fault {
+            NotOurs::OtherRealm => Unanswerable::OtherRealm,
+            NotOurs::NoQop => Unanswerable::NoQop,
+        })
+    }
+}
+
+impl Unanswerable {
+    /// The name by which it is stored.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoPair => "no_pair",
+            Self::OtherAddress => "other_address",
+            Self::OwnRealm => "own_realm",
+            Self::OtherRealm => "other_realm",
+            Self::NoQop => "no_qop",
+            Self::Refused => "refused",
+            Self::Unknown => "unknown",
         }
     }
 }
 
-/// Addresses that a trunk has been called at or has answered from.
+/// Addresses that a peer has been called at or has answered from.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TrunkAddresses(Vec<IpAddr>);
+pub(crate) struct PeerAddresses(Vec<IpAddr>);
 
-impl TrunkAddresses {
+impl PeerAddresses {
     pub(crate) fn add(&mut self, address: IpAddr) {
         let Self(held) = self;
         let address = address.to_canonical();
@@ -205,19 +325,22 @@ impl TrunkAddresses {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use trunkline_sip::auth::NonceKeys;
+    use trunkline_sip::entropy::Entropy;
+    use trunkline_sip::moment::Moment;
     use trunkline_sip::wire::{Framing, lex};
 
     use super::*;
 
     const OWN: &str = "our \"own\" realm";
-    const OURS: &str = r#"Digest realm="our \"own\" realm", nonce="1", qop="auth""#;
-    const OURS_ESCAPED: &str = r#"Digest realm="\o\ur \"own\" realm", nonce="1", qop="auth""#;
-    const THEIRS: &str = r#"Digest realm="pbx", nonce="1", qop="auth""#;
-    const OWN_NONCE: &str = r#"Digest realm="pbx", nonce="own", qop="auth""#;
-    const WITHOUT_QOP: &str = r#"Digest realm="pbx", nonce="1""#;
-
-    const INSIDE: bool = true;
-    const OUTSIDE: bool = false;
+    const OURS: &str = r#"realm="our \"own\" realm", nonce="1", qop="auth""#;
+    const OURS_ESCAPED: &str = r#"realm="\o\ur \"own\" realm", nonce="1", qop="auth""#;
+    const OWN_NONCE: &str = r#"realm="pbx", nonce="NONCE", qop="auth""#;
+    const THEIRS: &str = r#"realm="pbx", nonce="1", qop="auth""#;
+    const OTHERS: &str = r#"realm="other", nonce="1", qop="auth""#;
+    const WITHOUT_QOP: &str = r#"realm="pbx", nonce="1""#;
 
     fn login() -> Arc<PeerLogin> {
         Arc::new(PeerLogin {
@@ -226,120 +349,299 @@ mod tests {
         })
     }
 
+    fn of_trunk(realms: AuthRealms) -> LegCredentials {
+        let trunk = TrunkRealms {
+            trunk: Uuid::nil(),
+            realms: Arc::new(realms),
+        };
+        LegCredentials::named(login(), Some(trunk))
+    }
+
+    fn knowing(realms: &[(&str, bool)]) -> AuthRealms {
+        let known = realms.iter().map(|(realm, offers_qop)| KnownRealm {
+            realm: (*realm).into(),
+            offers_qop: *offers_qop,
+        });
+        AuthRealms::new(None, &known.collect::<Vec<_>>(), false)
+    }
+
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()
     }
 
-    fn answers(
+    fn dialog(contact: &str, routes: &[&str]) -> Dialog {
+        let routes: String = routes
+            .iter()
+            .map(|route| format!("Record-Route: <{route};lr>\r\n"))
+            .collect();
+        let text = format!(
+            "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\n\
+             To: <sip:c@d>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContact: <{contact}>\r\n{routes}\
+             Content-Length: 0\r\n\r\n"
+        );
+        let message = lex(text.as_bytes(), Framing::Datagram).unwrap();
+        Dialog::uac(b"sip:+14155550001@carrier.example.com", &message).unwrap()
+    }
+
+    /// What comes of a challenge; the nonce `NONCE` is one of ours.
+    fn answer(
+        (credentials, proofs): (&LegCredentials, &mut Proofs),
+        challenge: &str,
+        (stage, destination): (Stage<'_>, &str),
+        shares_user: bool,
+    ) -> Result<Option<KnownRealm>, Unanswerable> {
+        let keys = NonceKeys {
+            node: [1; 32],
+            deployment: [2; 32],
+        };
+        let nonces = Nonces::new(keys, Duration::from_secs(30));
+        let nonce = nonces.issue(0, &mut Entropy::from_seed([3; 32]), Moment::from_secs(1));
+        let text = format!(
+            "SIP/2.0 401 No\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
+             Call-ID: x\r\nCSeq: 1 BYE\r\nWWW-Authenticate: Digest {}\r\nContent-Length: 0\r\n\r\n",
+            challenge.replace("NONCE", nonce.as_str())
+        );
+        let response = lex(text.as_bytes(), Framing::Datagram).unwrap();
+        let asking = Asking {
+            method: "BYE",
+            uri: b"sip:c@d",
+            body: b"",
+        };
+        let destination = address(destination);
+        let leads_home = match stage {
+            Stage::Initial | Stage::Ringing => credentials.may_begin_at(destination),
+            Stage::InDialog(dialog) => credentials.lead_home(dialog, destination),
+        };
+        let own = OwnChallenges {
+            realm: OWN,
+            nonces: &nonces,
+            shares_user,
+        };
+        credentials.answer_by(proofs, &response, &asking, (stage, leads_home), own, 7)
+    }
+
+    fn once(
         credentials: &LegCredentials,
         challenge: &str,
-        (is_inside, destination): (bool, &str),
-        is_inbound_user: bool,
-    ) -> bool {
-        let destination = address(destination);
-        let place = Place {
-            is_inside,
-            leads_home: match is_inside {
-                true => credentials.reaches(destination),
-                false => credentials.may_begin_at(destination),
-            },
-            own_realm: OWN,
-            is_own_nonce: challenge.contains("nonce=\"own"),
-            is_inbound_user,
-        };
-        credentials.may_answer(&Challenge::parse(challenge.as_bytes()).unwrap(), &place)
+        at: (Stage<'_>, &str),
+        shares_user: bool,
+    ) -> Result<Option<KnownRealm>, Unanswerable> {
+        let mut proofs = Proofs::default();
+        answer((credentials, &mut proofs), challenge, at, shares_user)
     }
 
     #[test]
     fn a_proven_pair_goes_back_to_its_source_alone() {
+        use Unanswerable::{NoQop, OtherAddress, OwnRealm};
         let proven = LegCredentials::proven(login(), address("192.0.2.1"));
-        for (case, challenge, destination, answered) in [
-            ("its source", THEIRS, "192.0.2.1", true),
-            ("the same, mapped", THEIRS, "::ffff:192.0.2.1", true),
-            ("another address", THEIRS, "192.0.2.2", false),
-            ("our realm", OURS, "192.0.2.1", false),
-            ("our realm, escaped", OURS_ESCAPED, "192.0.2.1", false),
-            ("our nonce", OWN_NONCE, "192.0.2.1", false),
-            ("no qop", WITHOUT_QOP, "192.0.2.1", false),
+        let dialog = dialog("sip:c@192.0.2.1", &[]);
+        for (case, challenge, destination, expected) in [
+            ("its source", THEIRS, "192.0.2.1", Ok(None)),
+            ("the same, mapped", THEIRS, "::ffff:192.0.2.1", Ok(None)),
+            ("another address", THEIRS, "192.0.2.2", Err(OtherAddress)),
+            ("our realm", OURS, "192.0.2.1", Err(OwnRealm)),
+            (
+                "our realm, escaped",
+                OURS_ESCAPED,
+                "192.0.2.1",
+                Err(OwnRealm),
+            ),
+            ("our nonce", OWN_NONCE, "192.0.2.1", Err(OwnRealm)),
+            ("no qop", WITHOUT_QOP, "192.0.2.1", Err(NoQop)),
         ] {
-            let at = (INSIDE, destination);
-            assert_eq!(answers(&proven, challenge, at, true), answered, "{case}");
+            let at = (Stage::InDialog(&dialog), destination);
+            assert_eq!(once(&proven, challenge, at, true), expected, "{case}");
         }
-        for (challenge, destination, answered) in [
-            (THEIRS, "192.0.2.1", true),
-            (WITHOUT_QOP, "192.0.2.1", true),
-            (THEIRS, "192.0.2.2", false),
-            (OURS, "192.0.2.1", false),
+        for (challenge, destination, expected) in [
+            (THEIRS, "192.0.2.1", Ok(None)),
+            (WITHOUT_QOP, "192.0.2.1", Ok(None)),
+            (THEIRS, "192.0.2.2", Err(OtherAddress)),
+            (OURS, "192.0.2.1", Err(OwnRealm)),
         ] {
-            let at = (OUTSIDE, destination);
-            assert_eq!(answers(&proven, challenge, at, true), answered, "{at:?}");
+            let at = (Stage::Initial, destination);
+            assert_eq!(once(&proven, challenge, at, true), expected, "{at:?}");
         }
+        let mut proofs = Proofs::default();
+        let mut again = || {
+            let at = (Stage::InDialog(&dialog), "192.0.2.1");
+            answer((&proven, &mut proofs), THEIRS, at, true)
+        };
+        assert_eq!(again(), Ok(None));
+        assert_eq!(again(), Err(Unanswerable::Refused));
     }
 
     #[test]
     fn a_trunks_pair_goes_to_the_trunks_addresses() {
-        let mut addresses = TrunkAddresses::default();
+        use Unanswerable::{NoQop, OtherAddress, OtherRealm, OwnRealm};
+        let mut addresses = PeerAddresses::default();
         for known in ["198.51.100.1", "::ffff:198.51.100.2", "198.51.100.1"] {
             addresses.add(address(known));
         }
         assert_eq!(addresses.as_slice().len(), 2);
-        let trunk = LegCredentials::of_trunk(login());
+        let trunk = of_trunk(knowing(&[("pbx", true), (OWN, true)]));
         let answered = trunk.answered_at(&[], addresses.as_slice());
-        for (case, challenge, at, inbound_user, expected) in [
-            ("resolved", THEIRS, "198.51.100.1", false, true),
-            ("answered from", THEIRS, "198.51.100.2", false, true),
-            ("another address", THEIRS, "198.51.100.3", false, false),
-            ("no qop", WITHOUT_QOP, "198.51.100.1", false, false),
-            ("our realm", OURS, "198.51.100.1", false, true),
-            ("our realm and user", OURS, "198.51.100.1", true, false),
-            ("escaped", OURS_ESCAPED, "198.51.100.1", true, false),
-            ("our nonce", OWN_NONCE, "198.51.100.1", true, false),
+        let dialog = dialog("sip:c@198.51.100.1", &[]);
+        for (case, challenge, at, shares_user, expected) in [
+            ("resolved", THEIRS, "198.51.100.1", false, Ok(None)),
+            ("answered from", THEIRS, "198.51.100.2", false, Ok(None)),
+            (
+                "another address",
+                THEIRS,
+                "198.51.100.3",
+                false,
+                Err(OtherAddress),
+            ),
+            (
+                "another realm",
+                OTHERS,
+                "198.51.100.1",
+                false,
+                Err(OtherRealm),
+            ),
+            ("no qop", WITHOUT_QOP, "198.51.100.1", false, Err(NoQop)),
+            ("our realm", OURS, "198.51.100.1", false, Ok(None)),
+            (
+                "our realm and user",
+                OURS,
+                "198.51.100.1",
+                true,
+                Err(OwnRealm),
+            ),
+            ("escaped", OURS_ESCAPED, "198.51.100.1", true, Err(OwnRealm)),
+            ("our nonce", OWN_NONCE, "198.51.100.1", true, Err(OwnRealm)),
             (
                 "our nonce, another user",
                 OWN_NONCE,
                 "198.51.100.1",
                 false,
-                true,
+                Ok(None),
             ),
-            ("a user of ours", THEIRS, "198.51.100.1", true, true),
+            ("a user of ours", THEIRS, "198.51.100.1", true, Ok(None)),
         ] {
-            let at = (INSIDE, at);
-            let given = answers(&answered, challenge, at, inbound_user);
+            let at = (Stage::InDialog(&dialog), at);
+            let given = once(&answered, challenge, at, shares_user);
             assert_eq!(given, expected, "{case}");
         }
-        for (case, challenge, inbound_user, expected) in [
-            ("outside a dialog", THEIRS, false, true),
-            ("without qop", WITHOUT_QOP, false, true),
-            ("our realm", OURS, false, true),
-            ("our realm and user", OURS, true, false),
+        let at = (Stage::InDialog(&dialog), "198.51.100.1");
+        assert_eq!(once(&trunk, THEIRS, at, false), Err(OtherAddress));
+    }
+
+    #[test]
+    fn a_trunk_learns_its_realms_before_anything_rings() {
+        use Unanswerable::{NoQop, OtherRealm, OwnRealm};
+        let seen = |realm: &str, offers_qop| {
+            Ok(Some(KnownRealm {
+                realm: realm.into(),
+                offers_qop,
+            }))
+        };
+        let new = || of_trunk(AuthRealms::default());
+        let known = || of_trunk(knowing(&[("pbx", true)]));
+        for (case, trunk, challenge, stage, shares_user, expected) in [
+            (
+                "a new realm",
+                new(),
+                THEIRS,
+                Stage::Initial,
+                false,
+                seen("pbx", true),
+            ),
+            (
+                "without qop",
+                new(),
+                WITHOUT_QOP,
+                Stage::Initial,
+                false,
+                seen("pbx", false),
+            ),
+            (
+                "our realm",
+                new(),
+                OURS,
+                Stage::Initial,
+                false,
+                seen(OWN, true),
+            ),
+            (
+                "our realm and user",
+                new(),
+                OURS,
+                Stage::Initial,
+                true,
+                Err(OwnRealm),
+            ),
+            (
+                "after an 18x",
+                new(),
+                THEIRS,
+                Stage::Ringing,
+                false,
+                Err(OtherRealm),
+            ),
+            (
+                "known, after an 18x",
+                known(),
+                THEIRS,
+                Stage::Ringing,
+                false,
+                Ok(None),
+            ),
+            (
+                "qop offered before",
+                known(),
+                WITHOUT_QOP,
+                Stage::Initial,
+                false,
+                Err(NoQop),
+            ),
         ] {
-            let at = (OUTSIDE, "198.51.100.1");
-            let given = answers(&trunk, challenge, at, inbound_user);
+            let given = once(&trunk, challenge, (stage, "198.51.100.1"), shares_user);
             assert_eq!(given, expected, "{case}");
         }
-        let unanswered = (INSIDE, "198.51.100.1");
-        assert!(!answers(&trunk, THEIRS, unanswered, false));
+        // What an INVITE has shown holds in its dialog at once.
+        let mut trunk = new();
+        let at = (Stage::Initial, "198.51.100.1");
+        let shown = once(&trunk, THEIRS, at, false).unwrap().expect("a realm");
+        trunk.learn(&shown);
+        let trunk = trunk.answered_at(&[], &[address("198.51.100.1")]);
+        let dialog = dialog("sip:c@198.51.100.1", &[]);
+        let at = (Stage::InDialog(&dialog), "198.51.100.1");
+        assert_eq!(once(&trunk, THEIRS, at, false), Ok(None));
+        assert_eq!(once(&trunk, OTHERS, at, false), Err(OtherRealm));
+    }
+
+    #[test]
+    fn a_runtimes_pair_has_any_realm_and_the_way_of_a_trunks() {
+        let runtime = LegCredentials::of_runtime(login());
+        let home = "198.51.100.1";
+        for challenge in [THEIRS, WITHOUT_QOP, OTHERS] {
+            assert_eq!(
+                once(&runtime, challenge, (Stage::Initial, home), false),
+                Ok(None)
+            );
+        }
+        let runtime = runtime.answered_at(&[], &[address(home)]);
+        let direct = dialog("sip:c@198.51.100.1", &[]);
+        let past = dialog("sip:c@203.0.113.66", &["sip:198.51.100.1"]);
+        for (dialog, challenge, expected) in [
+            (&direct, THEIRS, Ok(None)),
+            (&direct, WITHOUT_QOP, Err(Unanswerable::NoQop)),
+            (&past, THEIRS, Err(Unanswerable::OtherAddress)),
+        ] {
+            let at = (Stage::InDialog(dialog), home);
+            assert_eq!(
+                once(&runtime, challenge, at, false),
+                expected,
+                "{challenge}"
+            );
+        }
     }
 
     #[test]
     fn a_trunks_pair_stays_on_a_way_that_is_all_the_trunks() {
-        const REQUEST_URI: &[u8] = b"sip:+14155550001@carrier.example.com";
-        let dialog = |contact: &str, routes: &[&str]| {
-            let routes: String = routes
-                .iter()
-                .map(|route| format!("Record-Route: <{route};lr>\r\n"))
-                .collect();
-            let text = format!(
-                "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\n\
-                 To: <sip:c@d>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContact: <{contact}>\r\n{routes}\
-                 Content-Length: 0\r\n\r\n"
-            );
-            let message = lex(text.as_bytes(), Framing::Datagram).unwrap();
-            Dialog::uac(REQUEST_URI, &message).unwrap()
-        };
         let home = address("198.51.100.1");
         let hosts = ["carrier.example.com".to_owned()];
-        let trunk = LegCredentials::of_trunk(login()).answered_at(&hosts, &[home]);
+        let trunk = of_trunk(AuthRealms::default()).answered_at(&hosts, &[home]);
         for (contact, routes, leads_home) in [
             ("sip:c@198.51.100.1", &[][..], true),
             ("sip:c@10.0.0.1", &[], true), // Behind NAT: requests go to where the answer came from.
@@ -369,7 +671,7 @@ mod tests {
 
     #[test]
     fn few_addresses_are_kept() {
-        let mut addresses = TrunkAddresses::default();
+        let mut addresses = PeerAddresses::default();
         for last in 0..=255_u8 {
             addresses.add(IpAddr::from([198, 51, 100, last]));
         }

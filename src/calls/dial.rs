@@ -24,7 +24,7 @@ use super::attempts::{Attempts, Came, Found, NoAnswer, Tried, Whose};
 use super::call::{CallKey, ForkDialog, Leg, Side};
 use super::callee::{Callee, Choice};
 use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows, lacks_refer};
-use super::credentials::TrunkAddresses;
+use super::credentials::PeerAddresses;
 use super::effect::Effect;
 use super::has_sdp;
 use super::large::{self, InviteSent};
@@ -82,7 +82,7 @@ pub(crate) struct Dial {
     cseq: u32,
     proofs: Proofs,
     /// Where the peer is: what its host resolved to, and where answers came from.
-    addresses: TrunkAddresses,
+    addresses: PeerAddresses,
     min_se: Option<u32>,
     redirects: u8,
     /// Something came from the place that is being tried.
@@ -152,7 +152,7 @@ impl Dial {
             local_tag: Box::default(),
             cseq: 0,
             proofs: Proofs::default(),
-            addresses: TrunkAddresses::default(),
+            addresses: PeerAddresses::default(),
             min_se: None,
             redirects: 0,
             heard: false,

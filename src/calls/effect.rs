@@ -3,16 +3,24 @@
 use std::net::{IpAddr, SocketAddr};
 
 use trunkline_routing::E164;
-use trunkline_sip::auth::Part;
+use trunkline_sip::auth::{Part, client};
 use trunkline_sip::flow::Flow;
+use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::CallKey;
 use super::attempts::AttemptOutcome;
+pub use super::credentials::Unanswerable;
 use super::record::Fact;
 use super::target::{Target, Unresolved};
 pub use super::unproven::Unproven;
+use crate::directory::auth_realms::KnownRealm;
+use crate::directory::view::WayOut;
+
+/// Octets of a realm that are reported.
+const LONGEST_REALM: usize = 128;
 
 /// One wish.
 #[derive(Debug)]
@@ -52,7 +60,7 @@ pub enum Effect {
     },
     /// Open media for the built-in echo agent; answered by `Calls::handle_echo_open`.
     OpenEcho {
-        /// Whose.
+        /// Challenger.
         call: CallKey,
         /// The listener that the call came by or leaves by; `None`: not known yet.
         listener: Option<u16>,
@@ -61,14 +69,14 @@ pub enum Effect {
     },
     /// Where and how the caller wants its audio.
     UpdateEcho {
-        /// Whose.
+        /// Challenger.
         call: CallKey,
         /// The agreed audio stream.
         media: EchoMedia,
     },
     /// Close the echo agent's media.
     CloseEcho {
-        /// Whose.
+        /// Challenger.
         call: CallKey,
     },
     /// Keep a fact.
@@ -84,6 +92,8 @@ pub enum Effect {
         /// What that one came to.
         cause: AttemptOutcome,
     },
+    /// A peer's challenge has taught something, or couldn't be answered.
+    Challenged(Box<Challenged>),
     /// A call was refused before it could be recorded: a stranger, overload, draining.
     Turned {
         /// The stable reason.
@@ -150,4 +160,74 @@ pub struct AuthFailure {
     pub call_id: Box<str>,
     /// The user part that it asked for; `None` for a registration.
     pub dialled: Option<Box<str>>,
+}
+
+/// The challenge of a PBX or a carrier.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Challenged {
+    /// Challenger challenge it is.
+    pub whose: Challenger,
+    /// When.
+    pub at: Moment,
+    /// What of it.
+    pub news: News,
+}
+
+/// A peer that challenges.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Challenger {
+    /// The org.
+    pub org: Uuid,
+    /// The outbound trunk whose host it is; `None`: the PBX of the org's inbound trunk.
+    pub trunk: Option<Uuid>,
+}
+
+impl Challenger {
+    pub(crate) const fn pbx(org: Uuid) -> Self {
+        Self { org, trunk: None }
+    }
+
+    pub(crate) fn of_trunk(way: &WayOut) -> Self {
+        Self {
+            org: way.org,
+            trunk: Some(way.id),
+        }
+    }
+}
+
+/// What a challenge has brought.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum News {
+    /// A realm to be remembered.
+    Seen(KnownRealm),
+    /// It wasn't answered.
+    Unanswered {
+        /// Why.
+        why: Unanswerable,
+        /// The status that it came with: 401 or 407.
+        status: u16,
+        /// The method of the request that it answered.
+        method: Box<str>,
+        /// The realm, if it could be read.
+        realm: Box<str>,
+        /// Where the request had gone.
+        peer: IpAddr,
+    },
+}
+
+impl News {
+    /// The challenge in `response`, which came from `peer`, isn't answered.
+    pub(crate) fn unanswered(why: Unanswerable, response: &Message<'_>, peer: IpAddr) -> Self {
+        let challenge = client::challenge(response);
+        let realm = challenge.map(|(_, challenge)| unescape_pairs(challenge.realm));
+        let realm = realm.as_deref().unwrap_or_default();
+        let realm = &realm[..realm.len().min(LONGEST_REALM)];
+        Self::Unanswered {
+            why,
+            status: response.status(),
+            method: String::from_utf8_lossy(response.method_token()).into(),
+            realm: String::from_utf8_lossy(realm).into(),
+            peer: peer.to_canonical(),
+        }
+    }
 }

@@ -338,13 +338,14 @@ impl Call {
 
     /// Lets go of a 2xx that was held; the number of its dialog, which stands.
     fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
+        let cseq = u32::from(self.runtime_cseq);
         let Held { won, answer } = self.setup.as_deref_mut()?.held.take()?;
         if !won.acknowledged {
             let answer = lex(&answer, Framing::Datagram).expect("lexed when it came");
             let delayed = Delayed {
                 client: won.client,
                 fork: won.fork,
-                cseq: 1,
+                cseq,
                 offer: answer.body().into(),
             };
             self.reject_offer(cx, Side::Agent, &delayed);

@@ -12,8 +12,9 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::call::{Call, LEFT, OURS, Pending, Phase, Purpose, Side, Speaker, Theirs};
 use super::context::{ALLOW, CallTimer, Cx, capabilities};
-use super::credentials::Stage;
+use super::credentials::{Stage, Unanswerable};
 use super::crossing::{self, Place, lacking_options};
+use super::effect::{Challenger, News};
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
 use super::{has_sdp, owner_of};
@@ -337,38 +338,49 @@ impl Call {
         if !matches!(message.status(), 401 | 407) || !asks || !is_own {
             return Some(pending);
         }
-        let Some(mut again) = pending.again.take() else {
+        let (method, token) = (pending.method, pending.method.as_str());
+        let Some(destination) = self.next_hop(cx, pending.side, pending.fork) else {
             return Some(pending);
         };
-        let (method, token) = (pending.method, pending.method.as_str());
-        let destination = self.next_hop(cx, pending.side, pending.fork);
-        let answered = self.leg(pending.side).is_some_and(|leg| {
-            let dialog = leg.dialog_ref(pending.fork);
-            let known = leg.credentials.as_ref().zip(dialog).zip(destination);
-            known.is_some_and(|((credentials, dialog), destination)| {
-                let body = &again.body;
+        let Some(mut again) = pending.again.take() else {
+            self.unanswered(
+                cx,
+                pending.side,
+                (Unanswerable::NoPair, destination),
+                message,
+            );
+            return Some(pending);
+        };
+        let answered = self
+            .leg(pending.side)
+            .map_or(Err(Unanswerable::NoPair), |leg| {
+                let dialog = leg.dialog_ref(pending.fork);
+                let known = leg.credentials.as_ref().zip(dialog);
+                let (credentials, dialog) = known.ok_or(Unanswerable::NoPair)?;
                 let asking = Asking {
                     method: token,
                     uri: dialog.request_uri(),
-                    body,
+                    body: &again.body,
                 };
                 let at = (Stage::InDialog(dialog), destination);
                 credentials.answer(cx, &mut again.proofs, message, &asking, at)
-            })
-        });
-        let sent = answered
-            && self.send_on_leg(
-                cx,
-                pending.side,
-                pending.fork,
-                (method, token),
-                (pending.purpose, pending.offers, pending.theirs),
-                &again.body,
-                |head| {
-                    head.raw(&again.lines);
-                    again.proofs.lines(head);
-                },
-            );
+            });
+        if let Err(why) = answered {
+            self.unanswered(cx, pending.side, (why, destination), message);
+            return Some(pending);
+        }
+        let sent = self.send_on_leg(
+            cx,
+            pending.side,
+            pending.fork,
+            (method, token),
+            (pending.purpose, pending.offers, pending.theirs),
+            &again.body,
+            |head| {
+                head.raw(&again.lines);
+                again.proofs.lines(head);
+            },
+        );
         if !sent {
             return Some(pending);
         }
@@ -377,6 +389,29 @@ impl Call {
             last.again = Some(again);
         }
         None
+    }
+
+    /// Reports that the challenge of a request to `destination` gets no answer. The peer may be a PBX or a trunk's host; runtimes and destinations
+    /// are known to who made the call.
+    pub(crate) fn unanswered(
+        &mut self,
+        cx: &mut Cx<'_>,
+        side: Side,
+        (why, destination): (Unanswerable, IpAddr),
+        message: &Message<'_>,
+    ) {
+        let is_inbound = self.outbound.is_none();
+        let org = self.org;
+        let credentials = self.leg(side).and_then(|leg| leg.credentials.as_deref());
+        let whose = match credentials {
+            Some(held) if held.is_runtimes() => None,
+            Some(held) => Some(Challenger {
+                org,
+                trunk: held.trunk(),
+            }),
+            None => (is_inbound && side == Side::Caller).then_some(Challenger::pbx(org)),
+        };
+        cx.report(whose, || News::unanswered(why, message, destination));
     }
 
     /// The answer of one leg, told to the other.

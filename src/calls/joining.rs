@@ -89,15 +89,19 @@ impl Call {
             hangup::refuse_late_answer(cx, flow, Some(client), message);
             return self.refuse(cx, Reason::MediaFamilies);
         }
-        if let Some(setup) = self.setup.take() {
-            cx.release_setup(&setup);
+        let setup = self.setup.take();
+        if let Some(setup) = &setup {
+            cx.release_setup(setup);
+            self.keep_runtime_credentials(setup);
         }
         if let Speaker::Runtime(leg) = &mut self.speaker {
             leg.dialogs.clear();
             leg.dialogs.push(ForkDialog { fork: 0, dialog });
         }
         self.open_runtime_leg(cx, flow, message);
-        self.send_ack(cx, Side::Agent, 0, client, 1, None);
+        let lines = setup.map(|setup| self.runtime_ack_lines(cx, 0, &setup));
+        let (cseq, lines) = (u32::from(self.runtime_cseq), lines.unwrap_or_default());
+        self.send_ack(cx, Side::Agent, 0, client, cseq, Some((&lines, b"")));
         self.phase = Phase::Confirmed;
         self.limit_duration(cx);
         self.start_session(cx, Side::Agent);

@@ -13,7 +13,7 @@ mod call;
 mod callee;
 pub mod caps;
 mod context;
-mod credentials;
+pub(crate) mod credentials;
 mod crossing;
 mod dial;
 mod dialled;
@@ -45,6 +45,7 @@ mod refusal;
 mod reoffer;
 mod repeats;
 mod replaces;
+mod runtime_digest;
 mod secure;
 mod session;
 mod setup;
@@ -69,7 +70,9 @@ use uuid::Uuid;
 
 pub use call::{CallKey, Side};
 pub use context::{Config, Core, place_of};
-pub use effect::{AuthFailure, EchoMedia, Effect, Foreign, Unproven};
+pub use effect::{
+    AuthFailure, Challenged, Challenger, EchoMedia, Effect, Foreign, News, Unanswerable, Unproven,
+};
 pub use refusal::Reason;
 pub use setup::DOCTOR;
 pub use trunkline_sip::flow::is_private;

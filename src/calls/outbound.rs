@@ -235,6 +235,7 @@ impl Calls {
             agent: order.agent,
             slot,
             hops: OURS.hops,
+            runtime_cseq: 1,
             phase: Phase::Setup,
             answered: None,
             setup: None,

@@ -355,7 +355,8 @@ impl Call {
         purpose: Purpose,
         content: Option<&Message<'_>>,
     ) -> bool {
-        let extra = |head: &mut Head<'_>| head.fmt("RAck", format_args!("{rseq} 1 INVITE"));
+        let cseq = u32::from(self.runtime_cseq);
+        let extra = |head: &mut Head<'_>| head.fmt("RAck", format_args!("{rseq} {cseq} INVITE"));
         self.send_in_dialog(
             cx,
             Side::Agent,

@@ -12,7 +12,6 @@ use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
 use trunkline_sip::header::uri::{Scheme, Uri};
-use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
@@ -33,6 +32,7 @@ use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::record::{Direction, Ended, Fact, HangupBy, Started};
 use super::refusal::Reason;
+use super::runtime_digest::RuntimeDigest;
 use super::target::{self, Parties};
 use super::{NOBODY, has_sdp, owner_of, secure};
 use crate::address::NamedBy;
@@ -386,6 +386,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             agent,
             slot: cx.core.minter.dispatch(self.message),
             hops: Theirs::of(self.message).hops,
+            runtime_cseq: 1,
             phase: Phase::Setup,
             answered: None,
             setup: Some(Box::new(setup)),
@@ -526,6 +527,7 @@ impl Setup {
             session_token: token,
             wants_token: false,
             headers: Box::default(),
+            digest: None,
             krisp: false,
             client: None,
             local_tag: Box::default(),
@@ -559,12 +561,14 @@ impl Setup {
             failover_on,
             headers,
             session_token,
+            login,
         } = runtime
         else {
             return;
         };
         self.failover_on = failover_on.as_slice().into();
         self.wants_token = *session_token;
+        self.digest = login.as_ref().map(RuntimeDigest::new);
         let filled =
             |(name, value): (&String, &String)| (name.as_str().into(), parties.value(value));
         self.headers = headers.iter().map(filled).collect();
@@ -586,13 +590,6 @@ impl Setup {
         let sent = self.unacknowledged.iter().map(|sent| &sent.answer);
         sent.chain(&self.queued)
             .any(|answer| answer.fork == fork && answer.has_sdp)
-    }
-
-    /// The timers that run for it alone.
-    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> + '_ {
-        let reliable = self.unacknowledged.iter().map(|sent| sent.timer);
-        let own = [self.attempt_timer, self.contact_timer];
-        own.into_iter().flatten().chain(reliable)
     }
 
     /// The caller's INVITE.

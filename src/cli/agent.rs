@@ -1,5 +1,9 @@
 //! `trunkline agent`: phone agents and the runtimes that speak for them.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -8,8 +12,11 @@ use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
 use crate::api;
 use crate::config::{Config, DefaultRuntime};
-use crate::directory::settings::{FailoverOn, Runtime};
+use crate::directory::settings::{FailoverOn, Runtime, RuntimeLogin};
 use crate::store::{Agent, AgentChange, AgentKind, NewAgent};
+
+/// Octets that are read of a file with a password.
+const LONGEST_SECRET: u64 = 2_048;
 
 /// Phone agents of an org.
 #[derive(Debug, clap::Subcommand)]
@@ -62,7 +69,7 @@ pub(super) enum Command {
     },
     /// Changes what is named; everything else stays.
     #[command(
-        after_help = "Examples:\n  trunkline agent update ID --org Acme --disabled\n  trunkline agent update ID --org Acme --max-concurrent-calls none\n  trunkline agent update ID --org Acme --runtime sip:a.example.com --fallback sip:b.example.com"
+        after_help = "Examples:\n  trunkline agent update ID --org Acme --disabled\n  trunkline agent update ID --org Acme --max-concurrent-calls none\n  trunkline agent update ID --org Acme --runtime sip:a.example.com --fallback sip:b.example.com\n  trunkline agent update ID --org Acme --runtime-username acme --runtime-password-file /etc/trunkline/runtime.secret"
     )]
     Update {
         /// The agent's id.
@@ -119,6 +126,12 @@ pub(super) struct RuntimeArgs {
     /// A further answer after which the next URI is tried: 404, 480, or 3xx to another host; may be given more than once.
     #[arg(long, value_name = "STATUS", requires = "runtime", value_parser = failover_on)]
     failover_on: Vec<GivenFailover>,
+    /// The user name that the runtime's digest challenges are answered with; `none` for none.
+    #[arg(long, value_name = "NAME")]
+    runtime_username: Option<String>,
+    /// A file with the password; `-` for standard input.
+    #[arg(long, value_name = "FILE", requires = "runtime_username")]
+    runtime_password_file: Option<PathBuf>,
 }
 
 /// `--failover-on` as it was typed.
@@ -186,8 +199,53 @@ impl Limit {
 }
 
 impl RuntimeArgs {
-    /// `None`: not named; `Some(None)`: as configured.
-    fn setting(self) -> Result<Option<Option<Runtime>>, Failure> {
+    /// `None`: not named; `Some(None)`: as configured. `before`: what it was.
+    fn setting(self, before: Option<Runtime>) -> Result<Option<Option<Runtime>>, Failure> {
+        let Some(login) = self.login()? else {
+            return self.without_login();
+        };
+        let mut runtime = self.without_login()?.unwrap_or(before);
+        match runtime.as_mut() {
+            Some(Runtime::Sip { login: held, .. }) => *held = login,
+            Some(Runtime::Echo) | None => {
+                return Err(Failure::Command(
+                    "only a SIP runtime has a user name: name it with --runtime".to_owned(),
+                ));
+            }
+        }
+        Ok(Some(runtime))
+    }
+
+    /// `None`: not named; `Some(None)`: none from now on.
+    fn login(&self) -> Result<Option<Option<RuntimeLogin>>, Failure> {
+        let (user, file) = match (&self.runtime_username, &self.runtime_password_file) {
+            (None, _) => return Ok(None),
+            (Some(name), None) if name == "none" => return Ok(Some(None)),
+            (Some(user), Some(file)) => (user, file),
+            (Some(_), None) => {
+                return Err(Failure::Command(
+                    "a user name needs a password: name its file with --runtime-password-file"
+                        .to_owned(),
+                ));
+            }
+        };
+        let password = secret_in(file)?;
+        let is_text = |text: &str| {
+            let length = text.chars().count();
+            (1..=255).contains(&length) && !text.chars().any(char::is_control)
+        };
+        if !is_text(user) || !is_text(&password) {
+            return Err(Failure::Command(
+                "user name and password have 1 to 255 characters in one line".to_owned(),
+            ));
+        }
+        Ok(Some(Some(RuntimeLogin {
+            user: user.as_str().into(),
+            password: password.into(),
+        })))
+    }
+
+    fn without_login(self) -> Result<Option<Option<Runtime>>, Failure> {
         let fallbacks = self.fallback;
         match self.runtime {
             None => Ok(None),
@@ -197,6 +255,7 @@ impl RuntimeArgs {
                 failover_on: self.failover_on.into_iter().map(|given| given.0).collect(),
                 headers: Default::default(),
                 session_token: false,
+                login: None,
             }))),
             Some(GivenRuntime::Default | GivenRuntime::Named(DefaultRuntime::Echo))
                 if !fallbacks.is_empty() || !self.failover_on.is_empty() =>
@@ -210,6 +269,21 @@ impl RuntimeArgs {
             Some(GivenRuntime::Named(DefaultRuntime::Echo)) => Ok(Some(Some(Runtime::Echo))),
         }
     }
+}
+
+/// The one line of a file, or of standard input.
+fn secret_in(file: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = match file.as_os_str() == "-" {
+        true => std::io::stdin()
+            .take(LONGEST_SECRET)
+            .read_to_string(&mut text),
+        false => {
+            File::open(file).and_then(|file| file.take(LONGEST_SECRET).read_to_string(&mut text))
+        }
+    };
+    read.map_err(|error| Failure::Command(format!("{} can't be read: {error}", file.display())))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 #[derive(Debug, Serialize)]
@@ -320,7 +394,7 @@ impl Command {
                     first_message,
                     enabled: !disabled,
                     max_concurrent_calls: limit.setting().flatten(),
-                    runtime: runtime.setting()?.flatten(),
+                    runtime: runtime.setting(None)?.flatten(),
                     ..named(name)
                 };
                 let org = org.id(&store).await?;
@@ -348,14 +422,15 @@ impl Command {
                 disabled,
                 output,
             } => {
+                let org = org.id(&store).await?;
+                let before = agents.by_id(org, agent).await?.runtime;
                 let change = AgentChange {
                     name,
                     enabled: (enabled || disabled).then_some(enabled),
                     max_concurrent_calls: limit.setting(),
-                    runtime: runtime.setting()?,
+                    runtime: runtime.setting(before)?,
                     ..AgentChange::default()
                 };
-                let org = org.id(&store).await?;
                 let changed = agents.update(org, agent, &change, now()).await?;
                 if matches!(change.runtime, Some(Some(_))) {
                     agents.trust_runtime(org, agent, now()).await?;

@@ -124,6 +124,7 @@ pub(super) async fn open_directory(
             failover_on: Vec::new(),
             headers: Default::default(),
             session_token: false,
+            login: None,
         },
     };
     let defaults = Defaults {

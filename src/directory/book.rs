@@ -11,7 +11,7 @@ use super::Defaults;
 use super::destinations::Destination;
 use super::entry::Entry;
 use super::settings::Runtime;
-use super::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
+use super::view::{AuthRealms, Login, OrgView, PeerLogin, TrunkView, View, WayOut};
 use crate::address::{AddressPolicy, is_near_network};
 use crate::store::{
     self, AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store,
@@ -327,6 +327,7 @@ fn way_out(trunk: &OutboundTrunk) -> Arc<WayOut> {
         })
     });
     Arc::new(WayOut {
+        org: trunk.org_id,
         id: trunk.id,
         peer: settings
             .peer
@@ -334,6 +335,11 @@ fn way_out(trunk: &OutboundTrunk) -> Arc<WayOut> {
             .map(|(host, port)| (host.as_str().into(), *port)),
         transport: settings.transport,
         login,
+        realms: Arc::new(AuthRealms::new(
+            settings.auth_realm.as_deref(),
+            &trunk.auth_realms,
+            settings.digest_require_qop,
+        )),
         caller_number: settings.caller_number,
         from_host: settings.from_host.as_deref().map(Into::into),
         p_asserted_identity: settings.p_asserted_identity,

@@ -3,6 +3,7 @@
 //! Shards read it without a lock. An edit made by this process is in the view before the store says that it is done; one made
 //! anywhere else is seen within a second. While the database is away the view stays as it was.
 
+pub mod auth_realms;
 pub(crate) mod blame;
 mod book;
 pub mod destinations;

@@ -28,7 +28,60 @@ pub enum Runtime {
         /// Whether it gets the session token though `sip.trusted_runtimes` doesn't list it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         session_token: bool,
+        /// The user name that its digest challenges are answered with. The password is never shown.
+        #[serde(rename = "username", default, skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "Option<String>")]
+        login: Option<RuntimeLogin>,
     },
+}
+
+/// What a runtime's challenges are answered with. As JSON it is the user name alone: the password is kept apart, sealed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RuntimeLogin {
+    /// The user name.
+    pub user: Box<str>,
+    /// The password; empty where the runtime is only shown.
+    pub password: Box<str>,
+}
+
+impl Runtime {
+    /// What its challenges are answered with.
+    pub const fn login(&self) -> Option<&RuntimeLogin> {
+        match self {
+            Self::Sip { login, .. } => login.as_ref(),
+            Self::Echo => None,
+        }
+    }
+
+    /// The same to be changed.
+    pub const fn login_mut(&mut self) -> Option<&mut RuntimeLogin> {
+        match self {
+            Self::Sip { login, .. } => login.as_mut(),
+            Self::Echo => None,
+        }
+    }
+}
+
+impl Serialize for RuntimeLogin {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.user)
+    }
+}
+
+impl<'de> Deserialize<'de> for RuntimeLogin {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let user = Box::deserialize(deserializer)?;
+        let password = Box::default();
+        Ok(Self { user, password })
+    }
+}
+
+impl std::fmt::Debug for RuntimeLogin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RuntimeLogin")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A final answer that says by itself that the runtime has decided, and that an agent may take for a failure of that target alone.
@@ -170,6 +223,7 @@ mod tests {
                     failover_on: Vec::new(),
                     headers: Default::default(),
                     session_token: false,
+                    login: None,
                 },
             ),
             (
@@ -180,6 +234,21 @@ mod tests {
                     failover_on: vec![FailoverOn::NotFound, FailoverOn::Redirect],
                     headers: Default::default(),
                     session_token: false,
+                    login: None,
+                },
+            ),
+            (
+                r#"{"type":"sip","uri":"sip:a","fallbacks":[],"username":"u"}"#,
+                Runtime::Sip {
+                    uri: "sip:a".into(),
+                    fallbacks: Vec::new(),
+                    failover_on: Vec::new(),
+                    headers: Default::default(),
+                    session_token: false,
+                    login: Some(RuntimeLogin {
+                        user: "u".into(),
+                        password: Box::default(),
+                    }),
                 },
             ),
         ];

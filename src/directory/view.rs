@@ -14,6 +14,7 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+pub use super::auth_realms::AuthRealms;
 pub use super::destinations::Destination;
 pub use super::persistent::PersistentMap;
 pub use super::settings::{ReferFormat, Runtime, TransferTarget, TransferWay, Via};
@@ -67,6 +68,8 @@ pub struct OrgView {
 /// An outbound trunk: what a call needs to leave by it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WayOut {
+    /// The org.
+    pub org: Uuid,
     /// The trunk.
     pub id: Uuid,
     /// The carrier's or PBX's host and port; `None`: whoever is registered with the org's inbound trunk.
@@ -75,6 +78,8 @@ pub struct WayOut {
     pub transport: Transport,
     /// What its challenges are answered with.
     pub login: Option<Arc<PeerLogin>>,
+    /// The realms that this is for.
+    pub realms: Arc<AuthRealms>,
     /// The number that calls come from.
     pub caller_number: E164,
     /// The host in From; `None`: our own.

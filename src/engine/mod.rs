@@ -4,6 +4,7 @@
 //! endpoint.
 
 mod bound;
+mod challenges;
 pub mod clock;
 mod contacts;
 mod handle;
@@ -174,6 +175,7 @@ impl Engine {
                 Arc::clone(&deps.directory),
                 &deps.runtime,
             ),
+            challenges: challenges::start(deps.store.clone(), &deps.runtime),
             told: told.clone(),
             runtime: deps.runtime.clone(),
             media_addresses: Arc::clone(&deps.media_addresses),
@@ -206,9 +208,14 @@ impl Engine {
             deps.http,
         );
         let addresses = Arc::clone(&calls.addresses);
+        let nonces = Arc::new(Nonces::new(
+            nonce_keys(&deps.store),
+            config.sip.nonce_lifetime,
+        ));
         let watched = Watched::start(
             &deps,
             &calls,
+            &nonces,
             (outside.resolver.clone(), switch.shards()[0].clone()),
         );
         let shared = Shared {
@@ -217,10 +224,7 @@ impl Engine {
             bindings: Arc::clone(&bindings),
             registrar: Arc::new(registrar_config(config)),
             calls: Arc::new(calls),
-            nonces: Arc::new(Nonces::new(
-                nonce_keys(&deps.store),
-                config.sip.nonce_lifetime,
-            )),
+            nonces,
             window,
             sent_by: sent_by(config, &bound.addresses),
             minter,

@@ -26,7 +26,7 @@ use crate::calls::caps::Denied;
 use crate::calls::live::LiveCalls;
 use crate::calls::outbound::Placed;
 use crate::calls::record::{Fact, Started};
-use crate::calls::{AuthFailure, CallKey, Calls, Effect};
+use crate::calls::{AuthFailure, CallKey, Calls, Challenged, Effect};
 use crate::journal::{Journal, Position};
 use crate::media::{self, EchoMedia};
 use crate::peers;
@@ -51,6 +51,8 @@ pub(crate) struct Outside {
     /// Where callers are told to send their audio, and where it is received.
     pub(crate) media_addresses: Arc<MediaAddresses>,
     pub(crate) auth_failures: mpsc::Sender<Failed>,
+    /// Whoever writes down what peers' challenges have shown.
+    pub(crate) challenges: mpsc::Sender<Box<Challenged>>,
     pub(crate) told: Told,
     pub(crate) runtime: tokio::runtime::Handle,
     /// Whoever has to know which legs belong together.
@@ -86,6 +88,7 @@ impl Outside {
             media: self.media.clone(),
             media_addresses: Arc::clone(&self.media_addresses),
             auth_failures: self.auth_failures.clone(),
+            challenges: self.challenges.clone(),
             told: self.told.clone(),
             runtime: self.runtime.clone(),
             beginnings: self.beginnings.clone(),
@@ -205,6 +208,7 @@ impl Outside {
             Effect::AuthFailure(failure) => self.auth_failure(Failed::LogIn(failure)),
             Effect::Unproven(unproven) => self.auth_failure(Failed::Unproven(unproven)),
             Effect::Foreign(what) => observer.foreign(what),
+            Effect::Challenged(challenged) => self.challenged(challenged),
             Effect::Turned { reason } => observer.turned(reason),
             Effect::FailedOver { cause } => observer.failed_over(cause),
         }
@@ -247,6 +251,7 @@ impl Outside {
                     inbox.send(Input::Registrar(trunk, targets)).await;
                 });
             }
+            peers::Effect::Challenged(challenged) => self.challenged(challenged),
             peers::Effect::Changed(change) => super::peers::note(change, &self.told, now),
             peers::Effect::Tried(tried) => {
                 crate::telemetry::metrics::outbound_registration(tried.as_str());
@@ -259,6 +264,11 @@ impl Outside {
         if self.auth_failures.try_send(failure).is_err() {
             metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
         }
+    }
+
+    /// What isn't written now is shown by the next challenge.
+    fn challenged(&self, challenged: Box<Challenged>) {
+        let _ = self.challenges.try_send(challenged);
     }
 
     /// Hands the turn's facts to the journal; what it has no room for is kept for the next turn. Calls are refused

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::watch;
+use trunkline_sip::auth::Nonces;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::verified::Names;
 use uuid::Uuid;
@@ -75,6 +76,7 @@ impl Watched {
     pub(super) fn start(
         deps: &Deps,
         calls: &calls::Config,
+        nonces: &Arc<Nonces>,
         (resolver, inbox): (Resolver, Inbox),
     ) -> Self {
         let sip = &deps.config.sip;
@@ -100,6 +102,8 @@ impl Watched {
             addresses: Arc::clone(&calls.addresses),
             expires: sip.register_expires,
             retry: sip.register_retry,
+            realm: calls.realm.clone(),
+            nonces: Arc::clone(nonces),
         };
         Self {
             config: Arc::new(config),
@@ -405,6 +409,10 @@ fn wanted(view: &View, per_org: usize) -> (Vec<Wanted>, Beyond) {
         .map(|(org, way)| Wanted {
             org,
             way: Arc::clone(way),
+            shares_user: way
+                .login
+                .as_ref()
+                .is_some_and(|login| view.login(login.user.as_bytes()).is_some()),
         })
         .collect();
     wanted.sort_by_key(|wanted| wanted.way.id);

@@ -268,6 +268,7 @@ impl Rehearsal {
             | Effect::Unproven(_)
             | Effect::Foreign(_)
             | Effect::FailedOver { .. }
+            | Effect::Challenged(_)
             | Effect::Turned { .. } => {}
         }
     }

@@ -105,6 +105,7 @@ pub(super) fn calls_config(
             failover_on: Vec::new(),
             headers: Default::default(),
             session_token: false,
+            login: None,
         },
     };
     calls::Config {

@@ -1,6 +1,7 @@
 //! REGISTERs of ours: sent, answered with credentials, refreshed in time, tried again when they fail, and taken back at the end.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_sip::auth::client::Asking;
@@ -13,9 +14,11 @@ use uuid::Uuid;
 use super::enrolment::{Doing, Enrolment, Registrar, Verdict, Wanted, share};
 use super::standing::{Change, Standing, State, Tried, What};
 use super::{Asked, Effect, Peers, Reply, SLOT};
+use crate::calls::credentials::{LegCredentials, OwnChallenges, Stage};
 use crate::calls::proofs::Proofs;
 use crate::calls::target::{Place, Target};
 use crate::calls::ways;
+use crate::calls::{Challenged, Challenger, News, Unanswerable};
 
 /// What we call ourselves.
 const USER_AGENT: &str = concat!("Trunkline/", env!("CARGO_PKG_VERSION"));
@@ -46,7 +49,10 @@ impl Peers {
             if let Some(end) = &mut enrolment.end {
                 *end = next;
             } else if next.as_ref() != Some(&enrolment.wanted) {
-                self.leave_one(endpoint, trunk, next, now);
+                match next {
+                    Some(next) if next.is_as(&enrolment.wanted) => enrolment.wanted = next,
+                    next => self.leave_one(endpoint, trunk, next, now),
+                }
             }
         }
         let spread = SPREAD * u32::try_from(listed.len()).unwrap_or(u32::MAX);
@@ -296,7 +302,7 @@ impl Peers {
         let contact = enrolment.current.as_ref();
         let contact = contact.map_or("", |current| &*current.contact);
         let verdict = Enrolment::judge(reply, contact, asked);
-        if matches!(verdict, Verdict::Challenged(_)) && self.answers(endpoint, trunk, reply) {
+        if matches!(verdict, Verdict::Challenged(_)) && self.answers(endpoint, trunk, reply, now) {
             if !self.register(endpoint, trunk, now) {
                 self.settle(endpoint, trunk, leaving, Verdict::Elsewhere(None), now);
             }
@@ -306,15 +312,22 @@ impl Peers {
     }
 
     /// Prepares the answer to a challenge; false if it can't be answered, or has been.
-    fn answers(&mut self, endpoint: &mut Endpoint, trunk: Uuid, reply: Reply<'_>) -> bool {
+    fn answers(
+        &mut self,
+        endpoint: &mut Endpoint,
+        trunk: Uuid,
+        reply: Reply<'_>,
+        now: Moment,
+    ) -> bool {
         let random = endpoint.entropy().bits128();
-        let Reply::Message(message) = reply else {
+        let (Reply::Message(message), Some(enrolment)) = (reply, self.enrolments.get_mut(&trunk))
+        else {
             return false;
         };
-        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
-            return false;
-        };
-        let (Some(current), Some(login)) = (&enrolment.current, &enrolment.wanted.way.login) else {
+        let wanted = &enrolment.wanted;
+        let (Some(current), Some(mut credentials)) =
+            (&enrolment.current, LegCredentials::of_trunk(&wanted.way))
+        else {
             return false;
         };
         let asking = Asking {
@@ -322,7 +335,40 @@ impl Peers {
             uri: current.target.uri.as_bytes(),
             body: b"",
         };
-        enrolment.may_ask_again() && enrolment.proofs.answer(message, &asking, login, random)
+        let own = OwnChallenges {
+            realm: &self.config.realm,
+            nonces: &self.config.nonces,
+            shares_user: wanted.shares_user,
+        };
+        let answered = match enrolment.may_ask_again() {
+            true => {
+                let proofs = &mut enrolment.proofs;
+                // It goes to the trunk's own host.
+                let stage = (Stage::Initial, true);
+                credentials.answer_by(proofs, message, &asking, stage, own, random)
+            }
+            false => Err(Unanswerable::Refused),
+        };
+        let is_answered = answered.is_ok();
+        let news = match answered {
+            Ok(None) => return true,
+            Ok(Some(seen)) => {
+                credentials.learn(&seen);
+                News::Seen(seen)
+            }
+            Err(why) => News::unanswered(why, message, current.flow.peer.ip()),
+        };
+        // Until the directory has it, the next REGISTER goes by what this one has learnt.
+        if let Some(realms) = credentials.realms() {
+            Arc::make_mut(&mut enrolment.wanted.way).realms = realms;
+        }
+        let challenged = Challenged {
+            whose: Challenger::of_trunk(&enrolment.wanted.way),
+            at: now,
+            news,
+        };
+        self.effects.push(Effect::Challenged(Box::new(challenged)));
+        is_answered
     }
 
     /// A final answer, or none, to a REGISTER that asked for the end (`leaving`) or for more time.

@@ -35,6 +35,19 @@ pub struct Wanted {
     pub org: Uuid,
     /// The trunk, which has a peer and a log-in.
     pub way: Arc<WayOut>,
+    /// Whether its user name is that of an inbound trunk here.
+    pub shares_user: bool,
+}
+
+impl Wanted {
+    /// Whether it asks for the same registration as `other`: what was learnt of the carrier's challenges doesn't matter for that.
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        let way = WayOut {
+            realms: Arc::clone(&other.way.realms),
+            ..(*self.way).clone()
+        };
+        self.org == other.org && way == *other.way
+    }
 }
 
 /// One registration.

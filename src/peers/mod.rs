@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_sip::auth::Nonces;
 use trunkline_sip::endpoint::{Endpoint, Event, Owner, Request};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
@@ -25,6 +26,7 @@ use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use crate::address::AddressPolicy;
+use crate::calls::Challenged;
 use crate::calls::health::{Health, Peer};
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::ways;
@@ -49,6 +51,10 @@ pub struct Config {
     pub expires: Duration,
     /// How long to wait after a first failure; it doubles with each further one.
     pub retry: Duration,
+    /// The realm of our own challenges.
+    pub realm: Box<str>,
+    /// What our own nonces are known by.
+    pub nonces: Arc<Nonces>,
 }
 
 /// What is wished of the world.
@@ -67,6 +73,8 @@ pub enum Effect {
     Tried(standing::Tried),
     /// A peer has been found gone.
     Down(Peer),
+    /// A challenge has taught something, or couldn't be answered.
+    Challenged(Box<Challenged>),
 }
 
 /// Whom to ask by OPTIONS.

@@ -1,6 +1,7 @@
 //! Registrations with a carrier that answers as each test says; the clock jumps.
 
 use trunkline_routing::E164;
+use trunkline_sip::auth::NonceKeys;
 use trunkline_sip::endpoint::{self, Received};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::slot::{Minter, Node};
@@ -30,7 +31,10 @@ struct Scene {
 fn wanted(host: &str, transport: Transport) -> Wanted {
     Wanted {
         org: ORG,
+        shares_user: false,
         way: Arc::new(WayOut {
+            org: ORG,
+            realms: Arc::default(),
             id: TRUNK,
             peer: Some((host.into(), 5060)),
             transport,
@@ -61,6 +65,14 @@ impl Scene {
             expires: Duration::from_secs(600),
             retry: Duration::from_secs(30),
             addresses: Arc::default(),
+            realm: "us".into(),
+            nonces: Arc::new(Nonces::new(
+                NonceKeys {
+                    node: [1; 32],
+                    deployment: [2; 32],
+                },
+                Duration::from_secs(30),
+            )),
         };
         Self {
             endpoint: Endpoint::new(
@@ -199,7 +211,10 @@ impl Scene {
         effects
             .filter_map(|effect| match effect {
                 Effect::Changed(change) => Some(change.what),
-                Effect::Resolve { .. } | Effect::Tried(_) | Effect::Down(_) => None,
+                Effect::Resolve { .. }
+                | Effect::Tried(_)
+                | Effect::Down(_)
+                | Effect::Challenged(_) => None,
             })
             .collect()
     }
@@ -411,7 +426,7 @@ fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
         .effects()
         .filter_map(|effect| match effect {
             Effect::Resolve { wanted, .. } => Some(wanted),
-            Effect::Changed(_) | Effect::Tried(_) | Effect::Down(_) => None,
+            Effect::Changed(_) | Effect::Tried(_) | Effect::Down(_) | Effect::Challenged(_) => None,
         })
         .collect();
     let [wanted] = &asked[..] else {

@@ -5,8 +5,10 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{count, from_row, json, maybe, micros, moment, named, number, to_json};
-use super::error::{Error, Kind, Wrong};
+use super::error::{Broke, Error, Kind, Wrong};
+use super::keyring::Keyring;
 use super::page::{Page, Position, fetch_page};
+use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id, set};
 use crate::directory::settings::Runtime;
@@ -42,6 +44,8 @@ pub struct Agent {
     pub runtime: Option<Runtime>,
     /// Whether the operator's command line set it; `None`: no.
     pub runtime_by_operator: Option<bool>,
+    /// The password of its runtime, sealed.
+    pub runtime_password: Option<Vec<u8>>,
     /// The trunk that it dials through.
     pub outbound_trunk_id: Option<Uuid>,
     /// When it was made.
@@ -123,13 +127,14 @@ impl Agents<'_> {
     /// [`Wrong::Absent`] if there is no such org.
     pub async fn create(self, org: Uuid, new: &NewAgent, now: Moment) -> Result<Agent, Error> {
         let mut writing = self.0.edit(org).await?;
-        let agent = Agent::new(org, new.clone(), now);
+        let mut agent = Agent::new(org, new.clone(), now);
+        agent.seal_password(self.0.keyring());
         execute!(
             writing,
             "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, voice_id,
                  handoff_phone_number, action_ids, enabled, max_concurrent_calls, runtime, created_at, updated_at,
-                 runtime_by_operator)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+                 runtime_by_operator, runtime_password)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
             agent.id,
             org,
             &agent.name,
@@ -146,6 +151,7 @@ impl Agents<'_> {
             micros(now),
             micros(now),
             agent.runtime_by_operator,
+            agent.runtime_password.as_deref(),
         )?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
         Ok(agent)
@@ -199,11 +205,14 @@ impl Agents<'_> {
         let mut writing = self.0.edit(org).await?;
         let mut agent = find(writing.source(), org, agent).await?;
         agent.apply(change.clone(), now);
+        if change.runtime.is_some() {
+            agent.seal_password(self.0.keyring());
+        }
         execute!(
             writing,
             "UPDATE agents SET name = $3, type = $4, language = $5, first_message = $6, use_org_knowledgebase = $7,
                  voice_id = $8, handoff_phone_number = $9, action_ids = $10, enabled = $11, max_concurrent_calls = $12,
-                 runtime = $13, updated_at = $14, runtime_by_operator = $15
+                 runtime = $13, updated_at = $14, runtime_by_operator = $15, runtime_password = $16
              WHERE org_id = $1 AND id = $2",
             org,
             agent.id,
@@ -220,6 +229,7 @@ impl Agents<'_> {
             agent.runtime.as_ref().map(to_json),
             micros(now),
             agent.runtime_by_operator,
+            agent.runtime_password.as_deref(),
         )?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
         Ok(agent)
@@ -295,10 +305,30 @@ impl Agent {
             max_concurrent_calls: new.max_concurrent_calls,
             runtime: new.runtime,
             runtime_by_operator: None,
+            runtime_password: None,
             outbound_trunk_id: None,
             created_at: now,
             updated_at: now,
         }
+    }
+
+    /// Seals the password that its runtime has been given.
+    fn seal_password(&mut self, keyring: &Keyring) {
+        let login = self.runtime.as_ref().and_then(Runtime::login);
+        self.runtime_password = login.map(|login| {
+            let password = Password::new(&*login.password);
+            password.seal(keyring, &owner(self.id))
+        });
+    }
+
+    /// Gives its runtime the password that calls need.
+    pub(super) fn open_password(&mut self, keyring: &Keyring) -> Result<(), Broke> {
+        let login = self.runtime.as_mut().and_then(Runtime::login_mut);
+        if let (Some(login), Some(sealed)) = (login, &self.runtime_password) {
+            let password = Password::open(keyring, &owner(self.id), sealed)?;
+            login.password = password.reveal().into();
+        }
+        Ok(())
     }
 
     fn apply(&mut self, change: AgentChange, now: Moment) {
@@ -322,6 +352,11 @@ impl Agent {
         }
         self.updated_at = now;
     }
+}
+
+/// What the password of an agent's runtime is sealed under.
+fn owner(agent: Uuid) -> Vec<u8> {
+    [b"agent runtime\0", agent.as_bytes().as_slice()].concat()
 }
 
 impl AgentKind {
@@ -349,6 +384,7 @@ from_row!(Agent {
     max_concurrent_calls: maybe(count),
     runtime: maybe(json),
     runtime_by_operator,
+    runtime_password,
     outbound_trunk_id,
     created_at: moment,
     updated_at: moment,

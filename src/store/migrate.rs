@@ -48,6 +48,7 @@ const MIGRATIONS: &[Migration] = migrations![
     20 "0020_realms",
     21 "0021_lost_calls",
     22 "0022_call_attempts",
+    23 "0023_challenges",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

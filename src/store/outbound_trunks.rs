@@ -6,13 +6,16 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::agents::must_exist;
-use super::column::{Unreadable, count, from_row, maybe, micros, moment, named, number, small};
+use super::column::{
+    Unreadable, count, from_row, json, maybe, micros, moment, named, number, small, to_json,
+};
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
 use super::page::{Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id};
+use crate::directory::auth_realms::{AuthRealms, KnownRealm};
 use crate::directory::settings::TransferWay;
 
 /// A way out.
@@ -26,13 +29,15 @@ pub struct OutboundTrunk {
     pub settings: NewOutboundTrunk,
     /// When the peer was first seen to keep its caller after an accepted REFER had failed.
     pub refer_kept_caller_at: Option<Moment>,
+    /// The realms that the peer has challenged with.
+    pub auth_realms: Vec<KnownRealm>,
     /// When it was made.
     pub created_at: Moment,
     /// When it was renamed last.
     pub updated_at: Moment,
 }
 
-/// What an outbound trunk is made of. Only the name and the way of transfers can be changed afterwards.
+/// What an outbound trunk is made of. Only its name, the way of transfers and whether `qop` is required can be changed afterwards.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewOutboundTrunk {
     /// Its name.
@@ -57,6 +62,10 @@ pub struct NewOutboundTrunk {
     pub calls_per_second: Option<u32>,
     /// How callees are handed over.
     pub transfer_way: TransferWay,
+    /// The only realm that the credentials are for; `None`: those that the peer challenges with first.
+    pub auth_realm: Option<String>,
+    /// Whether challenges without `qop` are left unanswered.
+    pub digest_require_qop: bool,
 }
 
 /// What to change; `None` leaves a field as it is.
@@ -66,6 +75,10 @@ pub struct OutboundTrunkChange {
     pub name: Option<String>,
     /// How callees are handed over.
     pub transfer_way: Option<TransferWay>,
+    /// Whether challenges without `qop` are left unanswered.
+    pub digest_require_qop: Option<bool>,
+    /// Forgets the realms that the peer has challenged with.
+    pub forgets_realms: bool,
 }
 
 /// The outbound trunks.
@@ -96,6 +109,7 @@ impl OutboundTrunks<'_> {
             org_id: org,
             settings: settings.clone(),
             refer_kept_caller_at: None,
+            auth_realms: Vec::new(),
             created_at: now,
             updated_at: now,
         };
@@ -140,14 +154,57 @@ impl OutboundTrunks<'_> {
         now: Moment,
     ) -> Result<OutboundTrunk, Error> {
         let mut writing = self.0.edit(org).await?;
-        let sql = "UPDATE outbound_trunks SET name = COALESCE($3, name), updated_at = $4, transfer_way = COALESCE($5, transfer_way)
+        let sql = "UPDATE outbound_trunks SET name = COALESCE($3, name), updated_at = $4, transfer_way = COALESCE($5, transfer_way),
+                 digest_require_qop = COALESCE($6, digest_require_qop), auth_realms = COALESCE($7, auth_realms)
              WHERE org_id = $1 AND id = $2 RETURNING *";
         let (name, way) = (&change.name, change.transfer_way.map(TransferWay::as_str));
-        let row: Option<Row> = fetch_optional!(writing, sql, org, trunk, name, micros(now), way)?;
+        let (qop, realms) = (
+            change.digest_require_qop,
+            change.forgets_realms.then_some("[]"),
+        );
+        let row: Option<Row> = fetch_optional!(
+            writing,
+            sql,
+            org,
+            trunk,
+            name,
+            micros(now),
+            way,
+            qop,
+            realms
+        )?;
         let row = row.ok_or(Wrong::Absent(Kind::OutboundTrunk))?;
         let trunk = row.open(self.0.keyring())?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
         Ok(trunk)
+    }
+
+    /// Remembers what a challenge of the trunk's peer has shown; a trunk that is gone remembers nothing.
+    ///
+    /// # Errors
+    /// [`Broke`] alone.
+    pub async fn learn_realm(
+        self,
+        org: Uuid,
+        trunk: Uuid,
+        seen: &KnownRealm,
+        now: Moment,
+    ) -> Result<(), Error> {
+        let mut writing = match self.0.edit(org).await {
+            Err(Error::Wrong(Wrong::Absent(_))) => return Ok(()),
+            writing => writing?,
+        };
+        let sql = "SELECT * FROM outbound_trunks WHERE org_id = $1 AND id = $2";
+        let row: Option<Row> = fetch_optional!(writing, sql, org, trunk)?;
+        let Some(row) = row else { return Ok(()) };
+        let requires_qop = row.digest_require_qop.unwrap_or(false);
+        let mut realms = AuthRealms::new(row.auth_realm.as_deref(), &row.auth_realms, requires_qop);
+        if !realms.learn(seen) {
+            return Ok(());
+        }
+        let sql = "UPDATE outbound_trunks SET auth_realms = $3 WHERE org_id = $1 AND id = $2";
+        execute!(writing, sql, org, trunk, to_json(realms.known()))?;
+        self.0.commit(writing, &[Change::Org(org)], now).await
     }
 
     /// Deletes a trunk that no agent dials through.
@@ -211,6 +268,9 @@ pub(super) struct Row {
     calls_per_second: Option<u32>,
     transfer_way: TransferWay,
     refer_kept_caller_at: Option<Moment>,
+    auth_realm: Option<String>,
+    auth_realms: Vec<KnownRealm>,
+    digest_require_qop: Option<bool>,
     created_at: Moment,
     updated_at: Moment,
 }
@@ -231,6 +291,9 @@ from_row!(Row {
     calls_per_second: maybe(count),
     transfer_way: named,
     refer_kept_caller_at: maybe(moment),
+    auth_realm,
+    auth_realms: json,
+    digest_require_qop,
     created_at: moment,
     updated_at: moment,
 });
@@ -268,8 +331,8 @@ async fn insert(
         writing,
         "INSERT INTO outbound_trunks (id, org_id, name, host, port, transport, username, password, caller_number,
              to_registered, from_host, p_asserted_identity, register, max_concurrent_calls, calls_per_second,
-             created_at, updated_at, transfer_way)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+             created_at, updated_at, transfer_way, auth_realm, digest_require_qop)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
         trunk.id,
         trunk.org_id,
         &settings.name,
@@ -288,6 +351,8 @@ async fn insert(
         micros(trunk.created_at),
         micros(trunk.updated_at),
         settings.transfer_way.as_str(),
+        settings.auth_realm.as_deref(),
+        settings.digest_require_qop,
     )?;
     Ok(())
 }
@@ -311,8 +376,11 @@ impl Row {
                 max_concurrent_calls: self.max_concurrent_calls,
                 calls_per_second: self.calls_per_second,
                 transfer_way: self.transfer_way,
+                auth_realm: self.auth_realm,
+                digest_require_qop: self.digest_require_qop.unwrap_or(false),
             },
             refer_kept_caller_at: self.refer_kept_caller_at,
+            auth_realms: self.auth_realms,
             created_at: self.created_at,
             updated_at: self.updated_at,
         })

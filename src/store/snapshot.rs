@@ -62,7 +62,7 @@ impl Store {
     async fn read_rows(&self, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
         let mut reading = self.pool().peek_snapshot().await?;
         let mut rows = orgs(&mut reading, org).await?;
-        add_agents(&mut reading, org, &mut rows).await?;
+        self.add_agents(&mut reading, org, &mut rows).await?;
         add_numbers(&mut reading, org, &mut rows).await?;
         self.add_trunks(&mut reading, org, &mut rows).await?;
         self.add_outbound_trunks(&mut reading, org, &mut rows)
@@ -98,22 +98,6 @@ async fn orgs(reading: &mut Peek, org: Option<Uuid>) -> Result<Rows, Error> {
         .into_iter()
         .map(|org| (org.id, OrgRows::new(org)))
         .collect())
-}
-
-async fn add_agents(reading: &mut Peek, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
-    let agents: Vec<Agent> = of!(
-        reading,
-        org,
-        "SELECT *, type AS kind FROM agents",
-        "org_id",
-        "ORDER BY created_at, id"
-    )?;
-    for agent in agents {
-        if let Some(rows) = rows.get_mut(&agent.org_id) {
-            rows.agents.push(agent);
-        }
-    }
-    Ok(())
 }
 
 async fn add_numbers(reading: &mut Peek, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
@@ -198,6 +182,28 @@ from_row!(Assigned {
 });
 
 impl Store {
+    async fn add_agents(
+        &self,
+        reading: &mut Peek,
+        org: Option<Uuid>,
+        rows: &mut Rows,
+    ) -> Result<(), Error> {
+        let agents: Vec<Agent> = of!(
+            reading,
+            org,
+            "SELECT *, type AS kind FROM agents",
+            "org_id",
+            "ORDER BY created_at, id"
+        )?;
+        for mut agent in agents {
+            if let Some(rows) = rows.get_mut(&agent.org_id) {
+                agent.open_password(self.keyring())?;
+                rows.agents.push(agent);
+            }
+        }
+        Ok(())
+    }
+
     async fn add_trunks(
         &self,
         reading: &mut Peek,

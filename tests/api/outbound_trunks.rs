@@ -68,7 +68,7 @@ async fn a_trunk_has_defaults_and_extras() {
     let secure = json!({"name": "TLS", "host": "2001:db8::1", "caller_number": "+442071838750", "transport": "tls"});
     let all = with(json!({
         "transport": "udp", "from_host": "acme.example", "p_asserted_identity": true, "register": true,
-        "max_concurrent_calls": 10, "calls_per_second": 2,
+        "max_concurrent_calls": 10, "calls_per_second": 2, "auth_realm": "carrier.example.com", "digest_require_qop": true,
     }));
     let registered = json!({"name": "PBX", "to_registered": true, "host": null, "caller_number": "+442071838750"});
     let mut made = Vec::new();
@@ -128,6 +128,16 @@ async fn every_fault_is_named() {
             "registering as nobody",
             with(json!({"username": null, "password": null, "register": true})),
             "register: needs a host, a username and a password",
+        ),
+        (
+            "a realm for nobody",
+            with(json!({"username": null, "password": null, "auth_realm": "a"})),
+            "auth_realm: needs a host, a username and a password",
+        ),
+        (
+            "a realm without a name",
+            with(json!({"auth_realm": "", "digest_require_qop": "yes"})),
+            "auth_realm: must not be empty; digest_require_qop: expected true or false, not a text",
         ),
     ] {
         let refused = house.post(TRUNKS, &tenant.token, body).await.with(400);

@@ -22,7 +22,7 @@ const ANEW: &str = "realm=\"pbx.example\", nonce=\"another\", qop=\"auth\"";
 
 /// Has `asker` send a request, challenges it where it comes out at `at` (a place of `peer`) with each of these in turn, and gives the requests
 /// with credentials that come of that. The last of them is accepted.
-fn challenged(
+pub(crate) fn challenged(
     asker: &Leg,
     peer: &Leg,
     at: &End,
@@ -76,7 +76,7 @@ fn challenged(
     proofs
 }
 
-fn is_proof(proofs: &[Message], method: &str, pair: &Credentials) -> bool {
+pub(crate) fn is_proof(proofs: &[Message], method: &str, pair: &Credentials) -> bool {
     matches!(proofs, [one] if proves(one, "Authorization", method, pair))
 }
 

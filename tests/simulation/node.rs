@@ -342,6 +342,7 @@ impl Node {
             Effect::AuthFailure(_)
             | Effect::Unproven(_)
             | Effect::FailedOver { .. }
+            | Effect::Challenged(_)
             | Effect::Turned { .. }
             | Effect::Foreign(_)
             | Effect::ResolveHop { .. } => {}
@@ -444,6 +445,7 @@ fn runtime_of(agent: Agent) -> Runtime {
         failover_on: Vec::new(),
         headers: Default::default(),
         session_token: false,
+        login: None,
     }
 }
 
@@ -566,6 +568,8 @@ fn way_out(agent: Agent) -> Option<Arc<WayOut>> {
         Agent::DeadFirst | Agent::Named | Agent::Stream => return None,
     };
     Some(Arc::new(WayOut {
+        org: Uuid::from_u128(1),
+        realms: Arc::default(),
         id: Uuid::from_u128(3),
         peer: Some((peer.into(), 5060)),
         transport: Transport::Udp,

@@ -50,6 +50,7 @@ async fn the_view_shows_an_org(bed: &Bed) {
         failover_on: Vec::new(),
         headers: Default::default(),
         session_token: false,
+        login: None,
     };
     let mut new = new_agent("Bea");
     (new.runtime, new.max_concurrent_calls) = (Some(runtime.clone()), Some(2));

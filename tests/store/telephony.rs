@@ -31,6 +31,7 @@ async fn agents_change(bed: &Bed) {
         failover_on: Vec::new(),
         headers: Default::default(),
         session_token: false,
+        login: None,
     };
     let mut new = new_agent("Anna");
     (new.runtime, new.voice_id, new.max_concurrent_calls) =

@@ -1,5 +1,6 @@
 //! Outbound trunks, transfer destinations, and what an agent has of both.
 
+use trunkline::directory::auth_realms::KnownRealm;
 use trunkline::directory::settings::{TransferTarget, TransferWay, Via};
 use trunkline::store::{
     Change, DestinationChange, Error, Kind, NewDestination, NewOutboundTrunk, OutboundTrunkChange,
@@ -16,6 +17,7 @@ crate::on_both!(
     destinations_have_names_of_their_own,
     an_agent_has_what_is_assigned,
     every_edit_is_told,
+    realms_are_learnt,
 );
 
 fn carrier() -> NewOutboundTrunk {
@@ -31,6 +33,8 @@ fn carrier() -> NewOutboundTrunk {
         max_concurrent_calls: Some(7),
         transfer_way: TransferWay::Auto,
         calls_per_second: Some(2),
+        auth_realm: None,
+        digest_require_qop: true,
     }
 }
 
@@ -49,7 +53,7 @@ fn registered() -> NewOutboundTrunk {
 fn named(name: &str) -> OutboundTrunkChange {
     OutboundTrunkChange {
         name: Some(name.to_owned()),
-        transfer_way: None,
+        ..OutboundTrunkChange::default()
     }
 }
 
@@ -265,6 +269,64 @@ async fn an_agent_has_what_is_assigned(bed: &Bed) {
 }
 
 /// What routing or calls read must never change unseen.
+/// Four at most; two writers at once keep to that; forgetting them is an edit.
+async fn realms_are_learnt(bed: &Bed) {
+    let store = bed.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let trunks = store.outbound_trunks();
+    let new = NewOutboundTrunk {
+        digest_require_qop: false,
+        ..carrier()
+    };
+    let trunk = trunks.create(ours, &new, NOW).await.expect("made").id;
+    let seen = |realm: &str, offers_qop| KnownRealm {
+        realm: realm.into(),
+        offers_qop,
+    };
+    let learn = async |realm: &str, offers_qop| {
+        let seen = seen(realm, offers_qop);
+        let learnt = store.outbound_trunks().learn_realm(ours, trunk, &seen, NOW);
+        learnt.await.expect("learnt");
+    };
+    tokio::join!(learn("a", false), learn("b", true), learn("c", true));
+    let before = store.feed().position().await.expect("a position");
+    learn("b", true).await;
+    learn("b", false).await;
+    assert!(
+        store
+            .feed()
+            .since(before)
+            .await
+            .expect("changes")
+            .changes
+            .is_empty()
+    );
+    learn("a", true).await;
+    tokio::join!(learn("d", true), learn("e", true));
+    let shown = store
+        .outbound_trunks()
+        .by_id(ours, trunk)
+        .await
+        .expect("it is there");
+    let mut known = shown.auth_realms;
+    known.sort_by(|one, other| one.realm.cmp(&other.realm));
+    assert_eq!(known.len(), 4, "{known:?}");
+    assert_eq!(known[..3], ["a", "b", "c"].map(|realm| seen(realm, true)));
+    let forgets = OutboundTrunkChange {
+        forgets_realms: true,
+        ..OutboundTrunkChange::default()
+    };
+    let cleared = trunks
+        .update(ours, trunk, &forgets, NOW)
+        .await
+        .expect("changed");
+    assert_eq!(cleared.auth_realms, []);
+    let gone = trunks
+        .learn_realm(ours, Uuid::nil(), &seen("a", true), NOW)
+        .await;
+    gone.expect("a trunk that is gone learns nothing");
+}
+
 async fn every_edit_is_told(bed: &Bed) {
     let store = bed.open().await;
     let ours = org(&store, "Ours").await.id;

@@ -77,6 +77,16 @@ const WORDS: &[(&str, &str, &str)] = &[
         "",
     ),
     (
+        "auth_realm",
+        "The only realm whose challenges are answered with the trunk's credentials; `null`: those that the carrier challenges with first.",
+        r#""carrier.example.com""#,
+    ),
+    (
+        "auth_realms",
+        "The realms whose challenges are answered, at most four; `[]` in a change forgets them.",
+        r#"["carrier.example.com"]"#,
+    ),
+    (
         "auth_username",
         "The user name that the PBX registers and calls with.",
         "",
@@ -181,6 +191,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("differs", "How the numbers differ.", ""),
+    (
+        "digest_require_qop",
+        "Whether challenges without `qop` are left unanswered.",
+        "false",
+    ),
     ("direction", "Who began the call.", ""),
     (
         "e164",

@@ -1,7 +1,7 @@
 //! `/phone/sip/outbound-trunks`: the carriers and PBXs that agents dial through.
 //!
 //! A trunk leads to a `host`, or with `to_registered` to the PBX that has registered with the org's inbound trunk. Its password is
-//! never returned. Only the name and `transfer_way` can be changed.
+//! never returned. Only the name, `transfer_way` and `digest_require_qop` can be changed, and `auth_realms` can be cleared.
 
 use axum::Json;
 use axum::extract::State;
@@ -20,11 +20,12 @@ use crate::api::caller::Caller;
 use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::{Choice, Count, NAME, NUMBER, Parsed, Shape as _, Switch, Text};
+use crate::api::shape::{Choice, Count, ListOf, NAME, NUMBER, Parsed, Shape as _, Switch, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::calls::target::default_port;
 use crate::config::HostPort;
+use crate::directory::auth_realms::AuthRealms;
 use crate::directory::settings::TransferWay;
 use crate::peers::standing::{self, Standing};
 use crate::store::{Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password};
@@ -47,6 +48,12 @@ pub(crate) struct OutboundTrunkView {
     register: bool,
     max_concurrent_calls: Option<u32>,
     calls_per_second: Option<u32>,
+    /// The only realm whose challenges are answered; `null` where the carrier's first challenges say which.
+    auth_realm: Option<String>,
+    /// The realms whose challenges are answered, at most four: `auth_realm`, or those that the carrier has challenged with so far.
+    auth_realms: Vec<String>,
+    /// Whether challenges without `qop` are left unanswered.
+    digest_require_qop: bool,
     transfer_way: TransferWay,
     transfer_way_in_force: WayInForceView,
     /// Whether the peer answers; `null` while nothing is known.
@@ -89,6 +96,7 @@ impl RegistrationView {
 impl From<OutboundTrunk> for OutboundTrunkView {
     fn from(trunk: OutboundTrunk) -> Self {
         let settings = trunk.settings;
+        let realms = AuthRealms::new(settings.auth_realm.as_deref(), &trunk.auth_realms, false);
         let to_registered = settings.peer.is_none();
         let (host, port) = settings.peer.unzip();
         Self {
@@ -105,6 +113,9 @@ impl From<OutboundTrunk> for OutboundTrunkView {
             register: settings.register,
             max_concurrent_calls: settings.max_concurrent_calls,
             calls_per_second: settings.calls_per_second,
+            auth_realms: realms.names(),
+            auth_realm: settings.auth_realm,
+            digest_require_qop: settings.digest_require_qop,
             transfer_way: settings.transfer_way,
             transfer_way_in_force: WayInForceView::of(
                 settings.transfer_way,
@@ -144,7 +155,10 @@ const TRANSPORT: Choice<Transport> = Choice(&[
     ("tcp", Transport::Tcp),
     ("tls", Transport::Tls),
 ]);
-const CREDENTIAL: Text = Text::line(1..=255);
+pub(super) const CREDENTIAL: Text = Text::line(1..=255);
+const REALM: Text = Text::line(1..=255);
+/// Realms are learnt; only the empty list can be set, which forgets them.
+const NO_REALMS: ListOf<Text> = ListOf::new(REALM, 0..=0);
 const CALLS_PER_SECOND: Count = Count::new(1..=10_000);
 
 /// `POST /phone/sip/outbound-trunks`: 201, or 400.
@@ -191,7 +205,7 @@ pub(crate) async fn one(
     Ok(Json(OutboundTrunkView::seen(&api, trunk)))
 }
 
-/// `PATCH /phone/sip/outbound-trunks/{trunk_id} {name, transfer_way}`: what isn't named stays.
+/// `PATCH /phone/sip/outbound-trunks/{trunk_id} {name, transfer_way, digest_require_qop, auth_realms}`: what isn't named stays.
 pub(crate) async fn update(
     State(api): State<Api>,
     caller: Caller,
@@ -232,6 +246,8 @@ pub(super) fn change(mut fields: Fields) -> Result<OutboundTrunkChange, ApiError
     let change = OutboundTrunkChange {
         name: fields.change("name", NAME),
         transfer_way: fields.change("transfer_way", TRANSFER_WAY),
+        digest_require_qop: fields.change("digest_require_qop", Switch),
+        forgets_realms: fields.change("auth_realms", NO_REALMS).is_some(),
     };
     fields.done(|| Some(change))
 }
@@ -250,6 +266,11 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError
     let max_concurrent_calls = fields.optional("max_concurrent_calls", CALLS_AT_ONCE);
     let calls_per_second = fields.optional("calls_per_second", CALLS_PER_SECOND);
     let transfer_way = fields.optional("transfer_way", TRANSFER_WAY);
+    let auth_realm = fields.optional("auth_realm", REALM);
+    let digest_require_qop = fields.optional("digest_require_qop", Switch);
+    if auth_realm.is_some() && (to_registered || matches!(credentials, Given::Neither)) {
+        fields.refuse("auth_realm", "needs a host, a username and a password");
+    }
     if register && (to_registered || matches!(credentials, Given::Neither)) {
         fields.refuse("register", "needs a host, a username and a password");
     }
@@ -267,6 +288,8 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError
             max_concurrent_calls,
             calls_per_second,
             transfer_way: transfer_way.unwrap_or_default(),
+            auth_realm,
+            digest_require_qop: digest_require_qop.unwrap_or(false),
         })
     })
 }
@@ -288,7 +311,7 @@ fn alternatives(schema: &mut Value) {
     let credential = CREDENTIAL.schema();
     *schema = json!({"anyOf": [
         with(
-            json!({"to_registered": off, "username": none, "password": none, "register": off}),
+            json!({"to_registered": off, "username": none, "password": none, "register": off, "auth_realm": none}),
             &["name", "host", "caller_number"],
         ),
         with(
@@ -296,11 +319,11 @@ fn alternatives(schema: &mut Value) {
             &["name", "host", "caller_number", "username", "password"],
         ),
         with(
-            json!({"to_registered": {"const": true}, "host": none, "port": none, "username": none, "password": none, "register": off}),
+            json!({"to_registered": {"const": true}, "host": none, "port": none, "username": none, "password": none, "register": off, "auth_realm": none}),
             &["name", "caller_number", "to_registered"],
         ),
         with(
-            json!({"to_registered": {"const": true}, "host": none, "port": none, "username": credential, "password": credential, "register": off}),
+            json!({"to_registered": {"const": true}, "host": none, "port": none, "username": credential, "password": credential, "register": off, "auth_realm": none}),
             &["name", "caller_number", "to_registered", "username", "password"],
         ),
     ]});
@@ -326,7 +349,7 @@ fn peer(fields: &mut Fields, to_registered: bool, transport: Transport) -> Optio
 }
 
 /// What came of `username` and `password`.
-enum Given {
+pub(super) enum Given {
     Both(String, Password),
     Neither,
     /// A fault was noted.
@@ -334,7 +357,7 @@ enum Given {
 }
 
 impl Given {
-    fn pair(self) -> Option<(String, Password)> {
+    pub(super) fn pair(self) -> Option<(String, Password)> {
         match self {
             Self::Both(username, password) => Some((username, password)),
             Self::Neither | Self::Wrong => None,
@@ -342,7 +365,7 @@ impl Given {
     }
 }
 
-fn credentials(fields: &mut Fields) -> Given {
+pub(super) fn credentials(fields: &mut Fields) -> Given {
     let given = ["username", "password"].map(|name| fields.has_value(name));
     let username = fields.optional("username", CREDENTIAL);
     let password = fields.optional("password", CREDENTIAL);

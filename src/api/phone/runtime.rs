@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::outbound_trunks::{CREDENTIAL, credentials};
 use super::sip_uri::{pattern, reads_as_sip_uri};
 use crate::api::body::Fields;
 use crate::api::shape::{Choice, ListOf, Object, Parsed, Shape, Switch};
-use crate::directory::settings::{FailoverOn, Runtime};
+use crate::directory::settings::{FailoverOn, Runtime, RuntimeLogin};
 
 /// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks; `failover_on` lists answers
 /// that lead to the next.
@@ -44,8 +45,10 @@ fn sketch(fields: &Fields) {
             {
                 "type": "object",
                 "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": of["fallbacks"],
-                    "failover_on": of["failover_on"], "headers": of["headers"], "session_token": of["session_token"]},
+                    "failover_on": of["failover_on"], "headers": of["headers"], "session_token": of["session_token"],
+                    "username": CREDENTIAL.schema(), "password": CREDENTIAL.schema()},
                 "required": ["type", "uri"],
+                "dependentRequired": {"username": ["password"], "password": ["username"]},
                 "additionalProperties": false,
             },
         ]});
@@ -54,11 +57,16 @@ fn sketch(fields: &Fields) {
 
 fn read(fields: &mut Fields) -> Option<Runtime> {
     let kind = fields.required("type", Choice(&[("echo", Type::Echo), ("sip", Type::Sip)]));
-    let addressed = fields.has("uri")
-        || fields.has("fallbacks")
-        || fields.has("failover_on")
-        || fields.has("headers")
-        || fields.has("session_token");
+    let of_sip = [
+        "uri",
+        "fallbacks",
+        "failover_on",
+        "headers",
+        "session_token",
+        "username",
+        "password",
+    ];
+    let addressed = of_sip.into_iter().any(|name| fields.has(name));
     let needed = matches!(kind, Some(Type::Sip));
     let uri = if needed {
         fields.required("uri", TEMPLATE)
@@ -69,6 +77,7 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     let failover_on = fields.optional("failover_on", ListOf::new(Choice(&FailoverOn::ALL), 0..=3));
     let headers = fields.optional("headers", Headers);
     let session_token = fields.optional("session_token", Switch);
+    let login = credentials(fields).pair();
     sketch(fields);
     match kind? {
         Type::Sip => Some(Runtime::Sip {
@@ -77,6 +86,10 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
             failover_on: failover_on.unwrap_or_default(),
             headers: headers.unwrap_or_default(),
             session_token: session_token.unwrap_or(false),
+            login: login.map(|(user, password)| RuntimeLogin {
+                user: user.into(),
+                password: password.reveal().into(),
+            }),
         }),
         Type::Echo if addressed => {
             fields.refuse(
@@ -194,6 +207,7 @@ mod tests {
             failover_on: Vec::new(),
             headers: Default::default(),
             session_token: false,
+            login: None,
         };
         for (value, runtime) in [
             (json!({"type": "echo"}), Runtime::Echo),
@@ -225,6 +239,14 @@ mod tests {
             ),
             (
                 json!({"type": "echo", "uri": "sip:a"}),
+                "runtime.type: an echo runtime has none of the fields of a SIP runtime".to_owned(),
+            ),
+            (
+                json!({"type": "sip", "uri": "sip:a", "username": "u"}),
+                "runtime.password: is required with username".to_owned(),
+            ),
+            (
+                json!({"type": "echo", "username": "u", "password": "p"}),
                 "runtime.type: an echo runtime has none of the fields of a SIP runtime".to_owned(),
             ),
             (

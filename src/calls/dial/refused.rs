@@ -48,16 +48,18 @@ impl Dial {
         let Some(target) = &self.current else {
             return false;
         };
-        let Some(credentials) = self.callee.credentials_at(target.address.ip()) else {
-            return false;
-        };
         let asking = Asking {
             method: "INVITE",
             uri: target.uri.as_bytes(),
             body: &self.offer,
         };
-        let at = (Stage::Initial, target.address.ip());
-        self.cseq < MAX_REQUESTS && credentials.answer(cx, &mut self.proofs, message, &asking, at)
+        let stage = match self.rang {
+            true => Stage::Ringing,
+            false => Stage::Initial,
+        };
+        let at = (stage, target.address.ip());
+        let (callee, proofs) = (&mut self.callee, &mut self.proofs);
+        self.cseq < MAX_REQUESTS && callee.answer(cx, proofs, message, &asking, at)
     }
 
     /// The same INVITE to the same place, with what was missing.

@@ -28,7 +28,7 @@ use crate::calls::callee::{Callee, Choice};
 use crate::calls::context::Cx;
 use crate::calls::credentials::LegCredentials;
 use crate::calls::dial::{Answered, Dial, Errand};
-use crate::calls::effect::Effect;
+use crate::calls::effect::{Challenger, Effect};
 use crate::calls::families;
 use crate::calls::hangup::{Farewell, bye_alone};
 use crate::calls::joining::Joining;
@@ -234,12 +234,8 @@ impl Call {
                 from_user: way.caller_number.as_str().into(),
                 from_host: way.from_host.clone(),
                 asserts: way.p_asserted_identity,
-                credentials: way
-                    .login
-                    .clone()
-                    .map(LegCredentials::of_trunk)
-                    .into_iter()
-                    .collect(),
+                credentials: LegCredentials::of_trunk(way).into_iter().collect(),
+                whose: Some(Challenger::of_trunk(way)),
                 transport: Choice::Given,
                 ..self.callee_as_caller(place, uri, host)
             };
@@ -294,6 +290,7 @@ impl Call {
                 .filter(|_| self.outbound.is_none())
                 .into_iter()
                 .collect(),
+            whose: Some(Challenger::pbx(self.org)),
             ..self.callee_as_caller(place, to, host)
         }
     }
@@ -315,6 +312,7 @@ impl Call {
             from_host: None,
             asserts: false,
             credentials: SmallVec::new(),
+            whose: None,
             lines: Box::default(),
             leads_back: false,
             transport: Choice::Ours,

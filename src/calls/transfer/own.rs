@@ -111,6 +111,7 @@ impl Call {
             from_host: None,
             asserts: false,
             credentials: SmallVec::new(),
+            whose: None,
             lines: lines.into(),
             leads_back: true,
             transport: Choice::Given,

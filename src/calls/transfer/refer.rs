@@ -12,7 +12,7 @@ use super::Wait;
 use super::record::State;
 use crate::calls::call::{Call, OURS, Pending, Purpose, Side};
 use crate::calls::context::Cx;
-use crate::calls::credentials::Stage;
+use crate::calls::credentials::{Stage, Unanswerable};
 use crate::calls::proofs::Proofs;
 use crate::calls::refusal::Reason;
 use crate::directory::view::{OrgView, ReferFormat, TransferTarget, WayOut};
@@ -238,12 +238,9 @@ impl Call {
     fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
         let destination = self.next_hop(cx, Side::Caller, pending.fork);
         let dialog = self.caller.dialog_ref(pending.fork);
-        let (Some(transfer), Some(credentials), Some(dialog), Some(destination)) = (
-            self.transfer.as_deref_mut(),
-            &self.caller.credentials,
-            dialog,
-            destination,
-        ) else {
+        let (Some(transfer), Some(dialog), Some(destination)) =
+            (self.transfer.as_deref_mut(), dialog, destination)
+        else {
             return false;
         };
         let asking = Asking {
@@ -252,7 +249,14 @@ impl Call {
             body: b"",
         };
         let at = (Stage::InDialog(dialog), destination);
-        credentials.answer(cx, &mut transfer.proofs, message, &asking, at)
+        let answered = match &self.caller.credentials {
+            Some(held) => held.answer(cx, &mut transfer.proofs, message, &asking, at),
+            None => Err(Unanswerable::NoPair),
+        };
+        if let Err(why) = answered {
+            self.unanswered(cx, Side::Caller, (why, destination), message);
+        }
+        answered.is_ok()
     }
 }
 

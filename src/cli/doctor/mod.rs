@@ -1,9 +1,11 @@
 //! `trunkline doctor`: looks at a deployment from outside and inside, and says what to mend. Changes nothing.
 //!
-//! Each check is a file: `listen` the daemon and its ports, `names` and `media` what is advertised, `certificates` TLS, `reach` runtimes and
+//! Each check is a file: `challenges` peers whose challenges get no answer, `listen` the daemon and its ports, `names` and `media` what is advertised,
+//! `certificates` TLS, `reach` runtimes and
 //! carriers, `orgs` the database, the tenants in it and how their phone systems speak.
 
 mod certificates;
+mod challenges;
 mod listen;
 mod media;
 mod names;
@@ -107,6 +109,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
                     orgs.examine(&store, &crate::engine::configured_policy(config), now())
                         .await,
                 );
+                findings.extend(challenges::examine(&store, &orgs, now()).await);
                 findings.extend(reach::examine(&patient, &orgs).await);
             }
             Err(error) => findings.push(Finding::problem(

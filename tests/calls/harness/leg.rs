@@ -213,7 +213,22 @@ pub(crate) fn inbound(
     daemon: &Daemon,
     agent: &Agent,
     pair: &Credentials,
+    places: (Option<SocketAddr>, Option<SocketAddr>),
+) -> (Leg, Leg) {
+    let accept = |invite: Message, octets: &[u8]| {
+        with_sdp(&agent.end, octets, &contact_of(&agent.end));
+        invite
+    };
+    inbound_by(daemon, agent, Some(pair), places, accept)
+}
+
+/// The same without credentials where there is no pair; `accept` gets the INVITE to the runtime, and gives the one that it has accepted.
+pub(crate) fn inbound_by(
+    daemon: &Daemon,
+    agent: &Agent,
+    pair: Option<&Credentials>,
     (contact, route): (Option<SocketAddr>, Option<SocketAddr>),
+    accept: impl FnOnce(Message, &[u8]) -> Message,
 ) -> (Leg, Leg) {
     let end = End::new(daemon.sip());
     let own = end.own;
@@ -229,23 +244,26 @@ pub(crate) fn inbound(
     };
     let to = format!("<{uri}>");
     let content = "Content-Type: application/sdp\r\n";
-    end.send(&text(1, "INVITE", &to, content, SDP));
-    let (refused, octets) = end.next("401", |message| message.status() == Some(401));
-    let refused_to = refused.header("To").expect("it is there");
-    end.send(&text(1, "ACK", refused_to, "", ""));
-    let refused = lex(&octets, Framing::Datagram).expect("a response");
-    let (_, asked) = challenge(&refused).expect("a challenge");
-    let asking = Asking {
-        method: "INVITE",
-        uri: uri.as_bytes(),
-        body: b"",
-    };
-    let login = Login {
-        user: &pair.username,
-        password: &pair.password,
-    };
-    let proof = answer(&asked, &asking, &login, 1, "c0").expect("an answer");
-    let lines = format!("Authorization: {proof}\r\n{content}");
+    let proof = pair.map(|pair| {
+        end.send(&text(1, "INVITE", &to, content, SDP));
+        let (refused, octets) = end.next("401", |message| message.status() == Some(401));
+        let refused_to = refused.header("To").expect("it is there");
+        end.send(&text(1, "ACK", refused_to, "", ""));
+        let refused = lex(&octets, Framing::Datagram).expect("a response");
+        let (_, asked) = challenge(&refused).expect("a challenge");
+        let asking = Asking {
+            method: "INVITE",
+            uri: uri.as_bytes(),
+            body: b"",
+        };
+        let login = Login {
+            user: &pair.username,
+            password: &pair.password,
+        };
+        let proof = answer(&asked, &asking, &login, 1, "c0").expect("an answer");
+        format!("Authorization: {proof}\r\n")
+    });
+    let lines = format!("{}{content}", proof.unwrap_or_default());
     end.send(&text(2, "INVITE", &to, &lines, SDP));
 
     let called = Deadline::after(PATIENCE).poll(|| {
@@ -255,7 +273,7 @@ pub(crate) fn inbound(
         agent.try_next()
     });
     let (invite, octets) = called.expect("the agent is called");
-    with_sdp(&agent.end, &octets, &contact_of(&agent.end));
+    let invite = accept(invite, &octets);
     let accepted = end.answer("2 INVITE");
     assert_eq!(accepted.status(), Some(200), "{accepted:?}");
     let pbx = Leg {
@@ -271,7 +289,6 @@ pub(crate) fn inbound(
     // What answers this has had the ACK before.
     let number = pbx.send_by(&pbx.end, "OPTIONS", "", "");
     pbx.end.answer(&format!("{number} OPTIONS"));
-    agent.end.request("ACK");
     (pbx, Leg::called(&agent.end, &invite))
 }
 

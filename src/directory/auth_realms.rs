@@ -1,0 +1,173 @@
+//! The realms that an outbound trunk's credentials are for (RFC 3261 §22.1): learnt from the carrier's own challenges, a few at most, or named by
+//! the org. Whoever else is on the way to a callee has a realm of its own, and gets no answer.
+
+use serde::{Deserialize, Serialize};
+
+/// Realms that one trunk may have: a carrier's edge, its proxies and its registrar.
+pub const MAX_REALMS: usize = 4;
+/// A longer realm, in octets, is nobody's.
+pub const LONGEST_REALM: usize = 255;
+
+/// A realm that has challenged.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KnownRealm {
+    /// As text, without escapes.
+    pub realm: Box<str>,
+    /// Whether it has offered `qop`: a challenge of it without is somebody else's from then on.
+    pub offers_qop: bool,
+}
+
+/// The realms of one trunk.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AuthRealms {
+    /// The only one, where the org has named it.
+    fixed: Option<Box<str>>,
+    known: Vec<KnownRealm>,
+    requires_qop: bool,
+}
+
+/// Why a challenge has no place among the realms.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum NotOurs {
+    /// The realm is none of the trunk's.
+    OtherRealm,
+    /// There is no `qop`, and there has to be.
+    NoQop,
+}
+
+impl AuthRealms {
+    /// These realms; with `fixed` no other counts.
+    pub fn new(fixed: Option<&str>, known: &[KnownRealm], requires_qop: bool) -> Self {
+        Self {
+            fixed: fixed.map(Into::into),
+            known: known.to_vec(),
+            requires_qop,
+        }
+    }
+
+    /// The realms by name, as they are shown.
+    pub fn names(&self) -> Vec<String> {
+        match &self.fixed {
+            Some(fixed) => vec![fixed.to_string()],
+            None => self
+                .known
+                .iter()
+                .map(|known| known.realm.to_string())
+                .collect(),
+        }
+    }
+
+    /// What has been seen of them.
+    pub fn known(&self) -> &[KnownRealm] {
+        &self.known
+    }
+
+    /// Whether a challenge may be answered. With `may_learn` the realm may be a new one: that is given back, as what there is to
+    /// remember of the challenge.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn judge(
+        &self,
+        realm: &str,
+        offers_qop: bool,
+        may_learn: bool,
+    ) -> Result<Option<KnownRealm>, NotOurs> {
+        let known = self.known.iter().find(|known| *known.realm == *realm);
+        let is_ours = match &self.fixed {
+            Some(fixed) => **fixed == *realm,
+            None => known.is_some() || (may_learn && self.known.len() < MAX_REALMS),
+        };
+        if !is_ours || realm.len() > LONGEST_REALM {
+            return Err(NotOurs::OtherRealm);
+        }
+        let offered_qop = known.is_some_and(|known| known.offers_qop);
+        if !offers_qop && (self.requires_qop || offered_qop) {
+            return Err(NotOurs::NoQop);
+        }
+        let is_news = may_learn && (known.is_none() || (offers_qop && !offered_qop));
+        Ok(is_news.then(|| KnownRealm {
+            realm: realm.into(),
+            offers_qop,
+        }))
+    }
+
+    /// Remembers what a challenge has shown; false if that changes nothing.
+    pub fn learn(&mut self, seen: &KnownRealm) -> bool {
+        let Ok(Some(news)) = self.judge(&seen.realm, seen.offers_qop, true) else {
+            return false;
+        };
+        match self
+            .known
+            .iter_mut()
+            .find(|known| known.realm == news.realm)
+        {
+            Some(known) => *known = news,
+            None => self.known.push(news),
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEARNS: bool = true;
+    const QOP: bool = true;
+
+    fn seen(realm: &str, offers_qop: bool) -> KnownRealm {
+        KnownRealm {
+            realm: realm.into(),
+            offers_qop,
+        }
+    }
+
+    #[test]
+    fn four_realms_are_learnt_and_no_fifth() {
+        let mut realms = AuthRealms::default();
+        for realm in ["a", "b", "a", "c", "d"] {
+            let is_new = !realms.names().contains(&realm.to_owned());
+            assert_eq!(
+                realms.judge(realm, QOP, !LEARNS).is_ok(),
+                !is_new,
+                "{realm}"
+            );
+            assert_eq!(realms.learn(&seen(realm, QOP)), is_new, "{realm}");
+        }
+        assert_eq!(realms.judge("e", QOP, LEARNS), Err(NotOurs::OtherRealm));
+        assert!(!realms.learn(&seen("e", QOP)));
+        assert_eq!(realms.judge("d", QOP, !LEARNS), Ok(None));
+        assert_eq!(realms.names(), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn a_fixed_realm_is_the_only_one() {
+        let mut realms = AuthRealms::new(Some("a"), &[], false);
+        assert_eq!(realms.judge("a", false, !LEARNS), Ok(None));
+        assert_eq!(realms.judge("b", QOP, LEARNS), Err(NotOurs::OtherRealm));
+        assert!(realms.learn(&seen("a", QOP)) && !realms.learn(&seen("b", QOP)));
+        assert_eq!(realms.judge("a", false, LEARNS), Err(NotOurs::NoQop));
+        assert_eq!(realms.names(), ["a"]);
+    }
+
+    #[test]
+    fn a_realm_that_has_offered_qop_goes_on_offering_it() {
+        let mut realms = AuthRealms::default();
+        assert!(realms.learn(&seen("a", false)) && !realms.learn(&seen("a", false)));
+        assert_eq!(realms.judge("a", false, !LEARNS), Ok(None));
+        assert!(realms.learn(&seen("a", QOP)));
+        assert_eq!(realms.judge("a", false, LEARNS), Err(NotOurs::NoQop));
+        assert!(!realms.learn(&seen("a", false)));
+        let strict = AuthRealms::new(None, &[], true);
+        assert_eq!(strict.judge("a", false, LEARNS), Err(NotOurs::NoQop));
+        assert_eq!(strict.judge("a", QOP, LEARNS), Ok(Some(seen("a", QOP))));
+    }
+
+    #[test]
+    fn a_realm_without_end_is_nobodys() {
+        let long = "x".repeat(LONGEST_REALM + 1);
+        let realms = AuthRealms::default();
+        assert_eq!(realms.judge(&long, QOP, LEARNS), Err(NotOurs::OtherRealm));
+    }
+}

@@ -1,0 +1,146 @@
+//! Writes down what peers' challenges have shown: the realms of outbound trunks, and challenges that got no answer, for the doctor.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::sync::mpsc;
+use trunkline_sip::moment::Moment;
+
+use crate::calls::{Challenged, Challenger, News, Unanswerable};
+use crate::store::{self, Store, UnansweredChallenge};
+
+/// Challenges that wait to be written; more are cut.
+const WAITING: usize = 256;
+/// How long the same isn't written again.
+const QUIET: Duration = Duration::from_secs(60);
+/// So many are remembered for that.
+const REMEMBERED: usize = 256;
+
+/// The task that writes them down.
+pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Box<Challenged>> {
+    let (sender, mut challenges) = mpsc::channel::<Box<Challenged>>(WAITING);
+    runtime.spawn(async move {
+        let mut written = Written::default();
+        while let Some(challenged) = challenges.recv().await {
+            if !written.is_news(&challenged) {
+                continue;
+            }
+            if let Err(error) = write(&store, *challenged).await {
+                tracing::warn!(%error, "a peer's challenge was not recorded");
+            }
+        }
+    });
+    sender
+}
+
+/// Challenges without an answer that were written just now, in the order of time.
+#[derive(Debug, Default)]
+struct Written(VecDeque<(Challenger, Unanswerable, Moment)>);
+
+impl Written {
+    /// Whether it is worth writing; it is written then.
+    fn is_news(&mut self, challenged: &Challenged) -> bool {
+        let News::Unanswered { why, .. } = &challenged.news else {
+            return true;
+        };
+        let (whose, at) = (challenged.whose, challenged.at);
+        let Self(held) = self;
+        while held
+            .front()
+            .is_some_and(|(.., then)| at.since(*then) >= QUIET)
+        {
+            held.pop_front();
+        }
+        let is_known = held
+            .iter()
+            .any(|(known, cause, _)| (*known, *cause) == (whose, *why));
+        if is_known || held.len() >= REMEMBERED {
+            return false;
+        }
+        held.push_back((whose, *why, at));
+        true
+    }
+}
+
+async fn write(store: &Store, challenged: Challenged) -> Result<(), store::Error> {
+    let Challenged { whose, at, news } = challenged;
+    match (news, whose.trunk) {
+        (News::Seen(seen), Some(trunk)) => {
+            let trunks = store.outbound_trunks();
+            trunks.learn_realm(whose.org, trunk, &seen, at).await
+        }
+        (News::Seen(_), None) => Ok(()),
+        (
+            News::Unanswered {
+                why,
+                status,
+                method,
+                realm,
+                peer,
+            },
+            trunk,
+        ) => {
+            tracing::info!(org.id = %whose.org, trunk.id = ?trunk, reason = why.as_str(), status, method, %peer, "a challenge isn't answered");
+            let text = |sent: Box<str>| sent.replace('\0', "");
+            let challenge = UnansweredChallenge {
+                reason: why.as_str().to_owned(),
+                status,
+                method: text(method),
+                realm: text(realm),
+                peer: peer.to_string(),
+                at: at.as_micros(),
+            };
+            store.note_unanswered(whose.org, trunk, &challenge).await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::directory::auth_realms::KnownRealm;
+
+    #[test]
+    fn the_same_is_written_once_a_minute() {
+        let mut written = Written::default();
+        let unanswered = |org: u128, why, second| Challenged {
+            whose: Challenger {
+                org: Uuid::from_u128(org),
+                trunk: None,
+            },
+            at: Moment::from_secs(second),
+            news: News::Unanswered {
+                why,
+                status: 401,
+                method: "BYE".into(),
+                realm: "pbx".into(),
+                peer: [192, 0, 2, 1].into(),
+            },
+        };
+        for (case, org, why, second, is_news) in [
+            ("first", 1, Unanswerable::NoQop, 0, true),
+            ("again", 1, Unanswerable::NoQop, 59, false),
+            ("another org", 2, Unanswerable::NoQop, 59, true),
+            ("another reason", 1, Unanswerable::NoPair, 59, true),
+            ("later", 1, Unanswerable::NoQop, 60, true),
+        ] {
+            let challenged = unanswered(org, why, second);
+            assert_eq!(written.is_news(&challenged), is_news, "{case}");
+        }
+        for org in 0..2 * REMEMBERED as u128 {
+            written.is_news(&unanswered(org, Unanswerable::Refused, 61));
+        }
+        assert_eq!(written.0.len(), REMEMBERED);
+        let seen = Challenged {
+            news: News::Seen(KnownRealm {
+                realm: "pbx".into(),
+                offers_qop: true,
+            }),
+            ..unanswered(1, Unanswerable::NoQop, 61)
+        };
+        assert!(written.is_news(&seen) && written.is_news(&seen));
+    }
+}

@@ -1,0 +1,88 @@
+//! Challenges of PBXs and carriers that got no answer: the last one of each trunk, for whoever looks why calls fail.
+
+use serde::{Deserialize, Serialize};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::Store;
+use super::column::{from_row, json, to_json};
+use super::error::Error;
+use super::pool::{execute, fetch_all};
+
+/// A 401 or 407 that wasn't answered.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnansweredChallenge {
+    /// Why, by the name that the calls have for it.
+    pub reason: String,
+    /// 401 or 407.
+    pub status: u16,
+    /// The method of the request.
+    pub method: String,
+    /// The realm.
+    pub realm: String,
+    /// Where the request had gone.
+    pub peer: String,
+    /// When, in microseconds since the epoch.
+    pub at: u64,
+}
+
+/// The trunk of one, and its org.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnansweredOf {
+    /// The org.
+    pub org_id: Uuid,
+    /// The name of the outbound trunk; `None`: the inbound one.
+    pub trunk: Option<String>,
+    /// The last one.
+    pub challenge: UnansweredChallenge,
+}
+
+impl Store {
+    /// Keeps it as the last one of the outbound trunk, or of the org's inbound trunk. A trunk that is gone keeps nothing.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn note_unanswered(
+        &self,
+        org: Uuid,
+        trunk: Option<Uuid>,
+        challenge: &UnansweredChallenge,
+    ) -> Result<(), Error> {
+        let mut writing = self.pool().write().await?;
+        let challenge = to_json(challenge);
+        match trunk {
+            Some(trunk) => {
+                let sql = "UPDATE outbound_trunks SET unanswered_challenge = $3 WHERE org_id = $1 AND id = $2";
+                execute!(writing, sql, org, trunk, challenge)?;
+            }
+            None => {
+                let sql = "UPDATE inbound_trunks SET unanswered_challenge = $2 WHERE org_id = $1";
+                execute!(writing, sql, org, challenge)?;
+            }
+        }
+        writing.commit().await?;
+        Ok(())
+    }
+
+    /// Those since then, of all orgs.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn unanswered_challenges(&self, since: Moment) -> Result<Vec<UnansweredOf>, Error> {
+        let mut reading = self.pool().read().await?;
+        let sql =
+            "SELECT org_id, name AS trunk, unanswered_challenge AS challenge FROM outbound_trunks
+                   WHERE unanswered_challenge IS NOT NULL
+                   UNION ALL SELECT org_id, NULL, unanswered_challenge FROM inbound_trunks
+                   WHERE unanswered_challenge IS NOT NULL";
+        let rows: Vec<UnansweredOf> = fetch_all!(reading, sql)?;
+        let is_recent = |row: &UnansweredOf| row.challenge.at >= since.as_micros();
+        Ok(rows.into_iter().filter(is_recent).collect())
+    }
+}
+
+from_row!(UnansweredOf {
+    org_id,
+    trunk,
+    challenge: json
+});

@@ -1,0 +1,179 @@
+//! Runtimes that challenge: the agent's own user name and password answer them, where the runtime is, and nobody else.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::challenges::{challenged, is_proof};
+use crate::harness::end::{End, SDP};
+use crate::harness::leg::{
+    ATTACKER, Agent, HONEST, Harvest, Leg, WITHOUT_QOP, in_force, inbound_by, refuse, with_runtime,
+    with_sdp,
+};
+use crate::harness::{Credentials, Daemon, House, Message, proves};
+
+const PASSWORD: &str = "rabbit-hole-7";
+
+fn pair() -> Credentials {
+    Credentials {
+        username: "acme".to_owned(),
+        password: PASSWORD.to_owned(),
+    }
+}
+
+/// Gives the first agent's runtime the pair; the agent as it is shown then.
+fn log_in(daemon: &Daemon, agent: &Agent) -> Value {
+    let runtime = json!({
+        "type": "sip", "uri": format!("sip:agent@{}", agent.end.own), "username": "acme", "password": PASSWORD,
+    });
+    let path = format!("/phone/{}", daemon.house.first_agent);
+    let (status, shown) = daemon.change("PATCH", &path, &json!({"runtime": runtime}));
+    assert_eq!(status, 200, "{shown}");
+    in_force(daemon);
+    shown
+}
+
+/// The INVITE with this header.
+fn with(agent: &Agent, name: &str) -> (Message, Vec<u8>) {
+    let is_meant =
+        |message: &Message| message.is_request("INVITE") && message.header(name).is_some();
+    agent.end.next(name, is_meant)
+}
+
+/// A call whose runtime has two realms and is then at `lines`.
+fn answered(daemon: &Daemon, agent: &Agent, pair: &Credentials, lines: &str) -> (Leg, Leg) {
+    let accept = |bare: Message, octets: &[u8]| {
+        assert_eq!(bare.header("Authorization"), None, "{bare:?}");
+        refuse(&agent.end, octets, WITHOUT_QOP);
+        let (first, octets) = with(agent, "Authorization");
+        assert!(proves(&first, "Authorization", "INVITE", pair), "{first:?}");
+        assert_eq!(first.header("Call-ID"), bare.header("Call-ID"));
+        assert_eq!(first.header("CSeq"), Some("2 INVITE"));
+        assert_eq!(first.body(), SDP.replace("\r\n", "\n").trim_end());
+        let edge = "Proxy-Authenticate: Digest realm=\"edge\", nonce=\"e\", qop=\"auth\"\r\n";
+        agent
+            .end
+            .reply_with(&octets, "407 Proxy Authentication Required", edge);
+        let (both, octets) = with(agent, "Proxy-Authorization");
+        for header in ["Authorization", "Proxy-Authorization"] {
+            assert!(proves(&both, header, "INVITE", pair), "{both:?}");
+        }
+        with_sdp(&agent.end, &octets, lines);
+        both
+    };
+    let caller = daemon.credentials();
+    inbound_by(daemon, agent, Some(&caller), (None, None), accept)
+}
+
+fn files_hold(folder: &Path, text: &str) -> bool {
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+    let mut paths = entries.map(|entry| entry.path());
+    paths.any(|path| match path.is_dir() {
+        true => files_hold(&path, text),
+        false => {
+            let octets = std::fs::read(&path).expect("a file");
+            memchr::memmem::find(&octets, text.as_bytes()).is_some()
+        }
+    })
+}
+
+#[test]
+fn a_runtime_is_answered_with_its_agents_own_pair() {
+    let (daemon, agent) = with_runtime();
+    let reflections = Harvest::fetched(&daemon).reflections();
+    let shown = log_in(&daemon, &agent);
+    assert_eq!(shown["runtime"]["username"], "acme", "{shown}");
+    assert!(!shown.to_string().contains(PASSWORD), "{shown}");
+
+    // The runtime itself: inside the call with qop alone.
+    let home = format!("Contact: <sip:{}>\r\n", agent.end.own);
+    let (pbx, runtime) = answered(&daemon, &agent, &pair(), &home);
+    for method in ["INFO", "UPDATE", "INVITE"] {
+        let proofs = challenged(&pbx, &runtime, &agent.end, method, &[WITHOUT_QOP]);
+        assert!(proofs.is_empty(), "{method}: {proofs:?}");
+        let proofs = challenged(&pbx, &runtime, &agent.end, method, &[HONEST]);
+        assert!(is_proof(&proofs, method, &pair()), "{method}: {proofs:?}");
+    }
+    let proofs = challenged(&pbx, &runtime, &agent.end, "BYE", &[HONEST]);
+    assert!(is_proof(&proofs, "BYE", &pair()), "{proofs:?}");
+
+    // Somebody behind its proxy, and behind its Contact.
+    for stays in [true, false] {
+        let attacker = End::on(ATTACKER, daemon.sip());
+        let route = match stays {
+            true => format!("Record-Route: <sip:{};lr>\r\n", agent.end.own),
+            false => String::new(),
+        };
+        let lines = format!("{route}Contact: <sip:{}>\r\n", attacker.own);
+        let (pbx, runtime) = answered(&daemon, &agent, &pair(), &lines);
+        let at = if stays { agent.end.same() } else { attacker };
+        for asked in reflections.iter().map(String::as_str).chain([HONEST]) {
+            for method in ["INFO", "UPDATE", "INVITE"] {
+                let proofs = challenged(&pbx, &runtime, &at, method, &[asked]);
+                assert!(proofs.is_empty(), "{method}, {asked}: {proofs:?}");
+            }
+        }
+        let proofs = challenged(&pbx, &runtime, &at, "BYE", &[HONEST]);
+        assert!(proofs.is_empty(), "{proofs:?}");
+    }
+
+    // The operator's command line changes the pair alone; the password comes from a file.
+    let house = &daemon.house;
+    let file = house.folder.path().join("secret");
+    std::fs::write(&file, "through the looking-glass\n").expect("it can be written");
+    let file = file.to_str().expect("a path");
+    let agent_id = &house.first_agent;
+    house.run(&[
+        "agent",
+        "update",
+        agent_id,
+        "--org",
+        &house.org,
+        "--runtime-username",
+        "alice",
+        "--runtime-password-file",
+        file,
+        "--json",
+    ]);
+    house.settle();
+    let alice = Credentials {
+        username: "alice".to_owned(),
+        password: "through the looking-glass".to_owned(),
+    };
+    let (pbx, runtime) = answered(&daemon, &agent, &alice, &home);
+    challenged(&pbx, &runtime, &agent.end, "BYE", &[]);
+    for call in daemon.records(4) {
+        assert_eq!(call["status"], "completed", "{call}");
+    }
+    for password in [PASSWORD, &alice.password] {
+        assert!(!files_hold(&house.folder.path().join("data"), password));
+        assert!(!daemon.log().contains(password));
+    }
+}
+
+/// The pair of the agent's trunk isn't for a runtime that has none of its own.
+#[test]
+fn a_runtime_without_a_pair_gets_no_digest() {
+    let house = House::new();
+    house.allow("127.0.0.1/32");
+    let agent = Agent::new(End::new(house.sip));
+    house.runtime(&house.first_agent, &format!("sip:agent@{}", agent.end.own));
+    let daemon = house.serve();
+    crate::challenges::trunk_with(&daemon, End::new(daemon.sip()).own, &json!({}));
+    let caller = End::new(daemon.sip());
+    let (own, number, sip) = (caller.own, &daemon.house.first_number, daemon.sip());
+    caller.send(&format!(
+        "INVITE sip:{number}@{sip} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-1;rport\r\nMax-Forwards: 70\r\n\
+         From: <sip:x@{own}>;tag=x\r\nTo: <sip:{number}@{sip}>\r\nCall-ID: bare@{own}\r\nCSeq: 1 INVITE\r\n\
+         Contact: <sip:{own}>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{SDP}",
+        SDP.len()
+    ));
+    let (_, octets) = agent.next();
+    refuse(&agent.end, &octets, HONEST);
+    let refused = caller.answer("1 INVITE");
+    assert!(refused.status() >= Some(400), "{refused:?}");
+    assert_eq!(refused.header("WWW-Authenticate"), None, "{refused:?}");
+    while let Some((message, _)) = agent.end.receive() {
+        assert_eq!(message.header("Authorization"), None, "{message:?}");
+    }
+}
