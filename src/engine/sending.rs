@@ -28,26 +28,18 @@ impl Shard {
         self.trace();
         // What begins in this turn has its place in the journal before anything of it leaves.
         self.outside.flush();
-        let unsynced = &mut self.outside.unsynced;
-        let kept_back: Vec<usize> = self
+
+        let has_datagrams = self
             .endpoint
             .transmits()
-            .enumerate()
-            .filter(|(_, (flow, octets))| unsynced.keeps_back(*flow, octets))
-            .map(|(at, _)| at)
-            .collect();
-        let transmits = || {
-            let all = self.endpoint.transmits().enumerate();
-            all.filter(|(at, _)| !kept_back.contains(at))
-                .map(|(_, message)| message)
-        };
-
-        let has_datagrams = transmits().any(|(flow, _)| flow.transport == Transport::Udp);
+            .any(|(flow, _)| flow.transport == Transport::Udp);
         for socket in self.sockets.iter().filter(|_| has_datagrams) {
-            let own = transmits().filter(|(flow, _)| is_by(flow, socket));
+            let transmits = self.endpoint.transmits();
+            let own = transmits.filter(|(flow, _)| is_by(flow, socket));
             self.observer.sent(socket.send_batch(own, &mut self.lost));
         }
-        for (flow, octets) in transmits().filter(|(flow, _)| flow.transport != Transport::Udp) {
+        let transmits = self.endpoint.transmits();
+        for (flow, octets) in transmits.filter(|(flow, _)| flow.transport != Transport::Udp) {
             if let Err(error) = self.connections.send(&flow, octets) {
                 self.lost.push(Lost::unsent(flow, error));
             }
@@ -69,24 +61,11 @@ impl Shard {
         self.events(now);
     }
 
-    /// The journal has this fact on disk: answers that waited for it leave, and calls are listed.
+    /// The journal has this fact on disk: calls that began with it or before are listed.
     pub(super) fn synced(&mut self, position: Position) {
-        let released = self.outside.unsynced.release(position, clock::now());
-        for call in released.calls {
+        let now = clock::now();
+        while let Some(call) = self.outside.unsynced.release(position, now) {
             self.outside.live.keep(call);
-        }
-        for (flow, octets) in released.answers {
-            if flow.transport != Transport::Udp {
-                if let Err(error) = self.connections.send(&flow, &octets) {
-                    self.lost.push(Lost::unsent(flow, error));
-                }
-                continue;
-            }
-            if let Some(socket) = self.sockets.iter().find(|socket| is_by(&flow, socket)) {
-                let answer = std::iter::once((flow, &*octets));
-                self.observer
-                    .sent(socket.send_batch(answer, &mut self.lost));
-            }
         }
     }
 
