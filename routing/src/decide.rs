@@ -25,7 +25,7 @@ pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision
         trail: Vec::new(),
     };
     let outcome = search
-        .header(facts.agent_header.as_deref())
+        .header(facts)
         .or_else(|| search.assigned_number(&dialled))
         .or_else(|| search.trunk_numbers())
         .or_else(|| search.first_available())
@@ -48,11 +48,17 @@ struct Search<'o> {
 }
 
 impl<'o> Search<'o> {
-    fn header(&mut self, value: Option<&str>) -> Option<Outcome> {
-        let Some(value) = value.map(str::trim).filter(|value| !value.is_empty()) else {
+    fn header(&mut self, facts: &Facts) -> Option<Outcome> {
+        let value = facts.agent_header.as_deref().map(str::trim);
+        let Some(value) = value.filter(|value| !value.is_empty()) else {
             return self.pass(Step::Header, At::Nothing, Found::Nothing);
         };
-        let at = At::Header(value.chars().take(HEADER_KEPT).collect());
+        let kept = |value: &str| value.chars().take(HEADER_KEPT).collect::<String>();
+        if let Some(other) = &facts.other_agent_header {
+            let both = [kept(value), kept(other)].join(", ");
+            return self.pass(Step::Header, At::Header(both), Found::Contradiction);
+        }
+        let at = At::Header(kept(value));
         match Uuid::try_parse(value) {
             Ok(id) => self.asked_for(Step::Header, at, self.org.agent(id)),
             Err(_) => self.pass(Step::Header, at, Found::NotAnId),

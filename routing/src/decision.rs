@@ -83,6 +83,8 @@ pub enum Found {
     Nothing,
     /// The header's value isn't an agent id.
     NotAnId,
+    /// The header came with two values that differ: neither counts.
+    Contradiction,
     Agent {
         id: Uuid,
         name: Box<str>,

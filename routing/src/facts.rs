@@ -15,6 +15,9 @@ use crate::{Country, E164};
 pub struct Facts {
     /// The value of the header that selects an agent.
     pub agent_header: Option<String>,
+    /// Another value of that header: where there are two that differ, neither counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_agent_header: Option<String>,
     /// The user part of the Request-URI.
     pub request_user: Option<String>,
     pub to_user: Option<String>,

@@ -98,7 +98,7 @@ fn header(org: &Org, decision: &Decision, near: &mut Vec<NearMiss>) {
                 });
             }
         }
-        Found::Agent { .. } | Found::Further(_) => {}
+        Found::Contradiction | Found::Agent { .. } | Found::Further(_) => {}
     }
 }
 

@@ -10,6 +10,11 @@ impl Display for Looked {
         match &self.found {
             Found::Nothing => self.nothing(out),
             Found::NotAnId => write!(out, "{}, which is no agent id.", Subject(self)),
+            Found::Contradiction => write!(
+                out,
+                "{}, which are two agents: neither counts.",
+                Subject(self)
+            ),
             Found::Agent { id, name, state } => write!(
                 out,
                 "{} agent {name:?} ({id}), which {state}.",
@@ -68,7 +73,7 @@ struct Subject<'l>(&'l Looked);
 impl Display for Subject<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match (&self.0.at, self.0.step, &self.0.found) {
-            (At::Header(value), _, Found::NotAnId) => {
+            (At::Header(value), _, Found::NotAnId | Found::Contradiction) => {
                 write!(out, "The agent header says {value:?}")
             }
             (At::Header(_), _, _) => out.write_str("The agent header names"),

@@ -321,8 +321,13 @@ fn lists(org: &OrgView, facts: &Facts) -> bool {
 
 /// What routing looks at.
 pub(crate) fn facts_of(invite: &Invite, prefix: &str) -> Facts {
+    let name = format!("{prefix}-AGENT-ID");
+    let mut agents = invite.header(&name);
+    let agent = agents.next();
+    let other = agents.find(|other| agent.is_none_or(|agent| !agent.eq_ignore_ascii_case(other)));
     Facts {
-        agent_header: invite.header(&format!("{prefix}-AGENT-ID")),
+        agent_header: agent.map(str::to_owned),
+        other_agent_header: other.map(str::to_owned),
         request_user: invite.request_uri_user(),
         to_user: invite.to_user(),
         from_user: invite.from_user(),

@@ -10,13 +10,16 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::attempts::{Came, NoAnswer};
+use super::allow::own_lines;
 use super::call::{AwaitedAck, Call, Delayed, Held, Phase, Purpose, Setup, Side, Speaker, Won};
 use super::context::{CallTimer, Cx, allows};
-use super::crossing::{self, Place, Refusal};
+use super::crossing::{self, Crossing, Place, Refusal};
 use super::hangup::{self, End};
+use super::privacy::Identity;
 use super::record::{Fact, HangupBy, Status};
 use super::refusal::Reason;
 use super::target;
+use super::unanswered::refused_with;
 use super::{has_sdp, setup};
 use crate::directory::settings::FailoverOn;
 
@@ -202,7 +205,7 @@ impl Call {
         delayed: Option<Delayed>,
     ) {
         let write_crossing = |head: &mut Head<'_>, prefix: &str| {
-            crossing::copy_headers(head, answer, Place::Response, prefix);
+            crossing_of_answer(prefix).copy(head, answer);
         };
         let runtime_call_id = text::lossy(answer.call_id()).into();
         let invite = setup.invite();
@@ -241,6 +244,7 @@ impl Call {
         }
         let body = &*self.with_origin(Side::Caller, body);
         let (session, peer) = (self.caller.session, self.caller.flow.peer);
+        let methods = self.methods(Side::Caller);
         let Some(dialog) = self.caller.dialog(fork) else {
             return;
         };
@@ -248,7 +252,7 @@ impl Call {
         let dialog = &*dialog;
         cx.look_up(dialog, peer);
         let write = |head: &mut Head<'_>| {
-            Self::own_lines(head, &contact);
+            own_lines(head, &contact, methods);
             if let Some(session) = &session {
                 session.response_lines(head);
             }
@@ -327,6 +331,9 @@ impl Call {
         if matches!(status, 401 | 407) && self.prove_to_runtime(cx, message) {
             return;
         }
+        if let Some(setup) = self.setup.as_deref_mut() {
+            setup.refused_with = refused_with(message);
+        }
         match crossing::refusal(status) {
             Refusal::FailOver => self.attempt_failed(cx),
             Refusal::Trouble if self.more_targets() => self.attempt_failed(cx),
@@ -356,7 +363,7 @@ impl Call {
         let phrase = String::from_utf8_lossy(message.reason()).into_owned();
         let more = |head: &mut Head<'_>| {
             setup::refusal_lines(head, reason);
-            crossing::copy_headers(head, message, Place::Response, &prefix);
+            crossing_of_answer(&prefix).copy(head, message);
         };
         let end = End {
             status: record,
@@ -460,6 +467,15 @@ impl Call {
         if let Some(leg) = self.leg(side).filter(|_| !body.is_empty()) {
             leg.sdp = Some(body.into());
         }
+    }
+}
+
+/// What crosses of the runtime's final answer to the caller's INVITE.
+const fn crossing_of_answer(prefix: &str) -> Crossing<'_> {
+    Crossing {
+        place: Place::Response,
+        identity: Identity::Crosses,
+        prefix,
     }
 }
 

@@ -136,6 +136,7 @@ fn kept(facts: &Facts) -> Facts {
     let some = |text: &Option<String>| text.as_deref().map(cut);
     Facts {
         agent_header: some(&facts.agent_header),
+        other_agent_header: some(&facts.other_agent_header),
         request_user: some(&facts.request_user),
         to_user: some(&facts.to_user),
         from_user: some(&facts.from_user),

@@ -241,7 +241,8 @@ impl Call {
         let trusts = setup.wants_token || is_trusted(&config, target);
         let write = |head: &mut Head<'_>| {
             head.number("Max-Forwards", u64::from(Theirs::of(invite).hops));
-            head.line("From", &from_value(invite.from(), &setup.local_tag));
+            let from = self.identity.shown(without_tag(invite.from()));
+            head.line("From", &[&from, &b";tag="[..], &setup.local_tag].concat());
             head.line("To", &without_tag(invite.to()));
             head.line("Call-ID", call_id.as_bytes());
             head.fmt("CSeq", format_args!("{} INVITE", self.runtime_cseq));
@@ -258,7 +259,9 @@ impl Call {
             for (name, value) in &setup.headers {
                 head.line(name, value.as_bytes());
             }
-            crossing::copy_invite(head, invite, &config.header_prefix, &setup.headers);
+            let crossing =
+                self.crossing(Side::Caller, crossing::Place::Invite, &config.header_prefix);
+            crossing.copy_but(head, invite, invite.body(), &setup.headers);
         };
         cx.with_head(write, |cx, head| {
             let request = Request {
@@ -275,7 +278,7 @@ impl Call {
     /// 100rel is offered to the runtime only if the caller has it.
     fn own_invite_lines(head: &mut Head<'_>, contact: &str, reliable: bool) {
         head.line("Contact", contact.as_bytes());
-        head.line("Allow", super::context::ALLOW);
+        head.line("Allow", super::allow::RUNTIME);
         head.line(
             "Supported",
             if reliable { b"timer, 100rel" } else { b"timer" },
@@ -340,11 +343,6 @@ fn is_trusted(config: &Config, target: &Target) -> bool {
     let host = target::host_of(target.uri.as_bytes()).unwrap_or_default();
     let mut trusted = config.trusted_runtimes.iter();
     trusted.any(|trusted| trusted.matches(&host, target.address.ip()))
-}
-
-/// The caller's identity with our own tag.
-fn from_value(from: &[u8], tag: &[u8]) -> Vec<u8> {
-    [&without_tag(from)[..], b";tag=", tag].concat()
 }
 
 /// A From or To value without its parameters: what is left is display name and URI in angle brackets.

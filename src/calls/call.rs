@@ -29,6 +29,7 @@ use super::origin::Origin;
 use super::outbound::Outbound;
 use super::pbx::Pbx;
 use super::places::Places;
+use super::privacy::CallerIdentity;
 use super::proofs::Again;
 use super::replaces::Successor;
 use super::runtime_digest::RuntimeDigest;
@@ -311,6 +312,8 @@ pub(crate) struct Setup {
     /// Whose word the runtime's address is.
     pub(crate) named: NamedBy,
     pub(crate) min_se: Option<u32>,
+    /// Header lines of the last refusal, for the caller's where no place is left.
+    pub(crate) refused_with: Box<[u8]>,
     /// To-tags of the runtime's forks, over all attempts.
     pub(crate) forks: u8,
     pub(crate) caller_offered: bool,
@@ -447,6 +450,8 @@ pub(crate) struct Call {
     pub(crate) agent: Uuid,
     /// Who calls, once known.
     pub(crate) contact: Option<Uuid>,
+    /// The caller as others may know of it.
+    pub(crate) identity: CallerIdentity,
     pub(crate) slot: Slot,
     /// Max-Forwards of whatever INVITE follows from the caller's.
     pub(crate) hops: u8,

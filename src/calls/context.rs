@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::admission::Stale;
 use super::attempts::Came;
+use super::allow::{OUTSIDE, capabilities};
 use super::call::{Call, CallKey, Side, Speaker};
 use super::caps::Caps;
 use super::crossing::lacking_options;
@@ -38,10 +39,6 @@ use super::ways::{self, NoWay};
 use crate::address::{AddressPolicy, PeerPattern};
 use crate::directory::view::{Runtime, View};
 use crate::registrar::bindings::Bindings;
-
-/// What the methods that we answer are called.
-pub(crate) const ALLOW: &[u8] =
-    b"INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, MESSAGE, REFER, NOTIFY";
 
 /// What the operator decided, the same for all shards.
 #[derive(Debug)]
@@ -305,7 +302,7 @@ impl Core {
             });
         }
         self.stateless(endpoint, message, flow, 200, |head| {
-            capabilities_with(head, &with_register(ALLOW));
+            capabilities(head, OUTSIDE);
         });
     }
 
@@ -318,7 +315,7 @@ impl Core {
         status: u16,
     ) {
         self.stateless(endpoint, message, flow, status, |head| {
-            head.line("Allow", &with_register(ALLOW))
+            head.line("Allow", OUTSIDE)
         });
     }
 
@@ -527,40 +524,6 @@ impl Cx<'_> {
             return leg;
         }
         self.way_to(&target).unwrap_or(leg)
-    }
-}
-
-/// What we can do, as OPTIONS inside a call is told (RFC 3261 §11.2).
-pub(crate) fn capabilities(head: &mut Head<'_>) {
-    capabilities_with(head, ALLOW);
-}
-
-fn capabilities_with(head: &mut Head<'_>, methods: &[u8]) {
-    head.line("Allow", methods);
-    head.line("Accept", b"application/sdp");
-    head.line("Supported", b"100rel, timer, replaces");
-}
-
-/// Outside calls a PBX may register as well.
-fn with_register(methods: &[u8]) -> Vec<u8> {
-    [methods, b"REGISTER"].join(&b", "[..])
-}
-
-impl Call {
-    /// `Contact`, `Allow` and `Supported` of our side on a leg.
-    pub(crate) fn own_lines(head: &mut Head<'_>, contact: &str) {
-        Self::lines_with(head, contact, b"100rel, timer, replaces");
-    }
-
-    /// Those of a request inside a dialog: what may come before its answer is nothing that would have to be acknowledged.
-    pub(crate) fn own_request_lines(head: &mut Head<'_>, contact: &str) {
-        Self::lines_with(head, contact, b"timer, replaces");
-    }
-
-    fn lines_with(head: &mut Head<'_>, contact: &str, supported: &[u8]) {
-        head.line("Contact", contact.as_bytes());
-        head.line("Allow", ALLOW);
-        head.line("Supported", supported);
     }
 }
 

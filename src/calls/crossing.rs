@@ -7,63 +7,70 @@ use trunkline_sip::header::content_type;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
-/// Headers that describe the body; they cross wherever a body does.
-const BODY: &[&str] = &[
-    "Content-Type",
-    "Content-Disposition",
-    "Content-Encoding",
-    "Content-Language",
-    "MIME-Version",
-];
+use super::privacy::Identity;
 
-/// Headers of an INVITE that cross to the runtime, beside `X-` headers.
-const INVITE: &[&str] = &[
-    "Accept",
-    "Accept-Language",
-    "Alert-Info",
-    "Call-Info",
-    "Date",
-    "Diversion",
-    "History-Info",
-    "Organization",
-    "P-Asserted-Identity",
-    "P-Preferred-Identity",
-    "Priority",
-    "Privacy",
-    "Reason",
-    "Subject",
-    "User-to-User",
-];
+/// In the INVITE that starts a call, towards the runtime.
+const INVITE: u8 = 1;
+/// In requests inside a call.
+const IN_DIALOG: u8 = 1 << 1;
+/// In responses.
+const RESPONSE: u8 = 1 << 2;
+/// Wherever a body crosses, which it describes.
+const BODY: u8 = 1 << 3;
+/// From the caller's INVITE to whom the caller is handed to.
+const HANDED_OVER: u8 = 1 << 4;
+/// It says who calls, or from where: not from a caller who wants privacy (RFC 3323, RFC 3325, RFC 7044).
+const NAMES_CALLER: u8 = 1 << 5;
 
-/// Headers of requests inside a call that cross, beside `X-` headers.
-const IN_DIALOG: &[&str] = &[
-    "Accept",
-    "Alert-Info",
-    "Call-Info",
-    "Date",
-    "Event",
-    "Info-Package",
-    "Priority",
-    "Privacy",
-    "Reason",
-    "Recv-Info",
-    "Subject",
-    "User-to-User",
-];
+const ANYWHERE: u8 = INVITE | IN_DIALOG | RESPONSE;
 
-/// Headers of a response that cross, beside `X-` headers.
-const RESPONSE: &[&str] = &[
-    "Accept",
-    "Accept-Encoding",
-    "Alert-Info",
-    "Call-Info",
-    "Date",
-    "P-Asserted-Identity",
-    "Reason",
-    "Recv-Info",
-    "Retry-After",
-    "User-to-User",
-    "Warning",
+/// Which header crosses where, beside `X-` headers.
+///
+/// Identity signs From, To and Date (RFC 8224), which are the caller's towards the runtime and others towards a destination.
+const ROWS: [(&str, u8); 34] = [
+    ("Accept", ANYWHERE),
+    ("Accept-Encoding", RESPONSE),
+    ("Accept-Language", INVITE),
+    ("Alert-Info", ANYWHERE),
+    ("Call-Info", ANYWHERE),
+    ("Content-Disposition", BODY),
+    ("Content-Encoding", BODY),
+    ("Content-Language", BODY),
+    ("Content-Type", BODY),
+    ("Date", ANYWHERE),
+    ("Diversion", INVITE | HANDED_OVER | NAMES_CALLER),
+    ("Event", IN_DIALOG),
+    (
+        "Geolocation",
+        INVITE | IN_DIALOG | HANDED_OVER | NAMES_CALLER,
+    ),
+    ("Geolocation-Error", RESPONSE),
+    ("Geolocation-Routing", INVITE | IN_DIALOG | HANDED_OVER),
+    (
+        "History-Info",
+        INVITE | RESPONSE | HANDED_OVER | NAMES_CALLER,
+    ),
+    ("Identity", INVITE | NAMES_CALLER),
+    ("Info-Package", IN_DIALOG),
+    ("MIME-Version", BODY),
+    ("Organization", INVITE),
+    ("P-Asserted-Identity", ANYWHERE | HANDED_OVER | NAMES_CALLER),
+    ("P-Early-Media", ANYWHERE),
+    ("P-Preferred-Identity", INVITE | HANDED_OVER | NAMES_CALLER),
+    ("Priority", INVITE | IN_DIALOG),
+    ("Privacy", ANYWHERE | HANDED_OVER),
+    ("Reason", ANYWHERE),
+    ("Recv-Info", IN_DIALOG | RESPONSE),
+    (
+        "Referred-By",
+        INVITE | IN_DIALOG | HANDED_OVER | NAMES_CALLER,
+    ),
+    ("Remote-Party-ID", ANYWHERE | HANDED_OVER | NAMES_CALLER),
+    ("Retry-After", RESPONSE),
+    ("Session-ID", ANYWHERE | HANDED_OVER),
+    ("Subject", INVITE | IN_DIALOG),
+    ("User-to-User", ANYWHERE),
+    ("Warning", RESPONSE),
 ];
 
 /// What a message's place in the call lets cross.
@@ -71,6 +78,8 @@ const RESPONSE: &[&str] = &[
 pub(crate) enum Place {
     /// The INVITE that starts the call, towards the runtime.
     Invite,
+    /// The same INVITE, towards whom its caller is handed to.
+    HandedOver,
     /// A request inside the call.
     InDialog,
     /// Any response.
@@ -78,41 +87,72 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const fn rows(self) -> &'static [&'static str] {
+    const fn bit(self) -> u8 {
         match self {
             Self::Invite => INVITE,
+            Self::HandedOver => HANDED_OVER,
             Self::InDialog => IN_DIALOG,
             Self::Response => RESPONSE,
         }
     }
 }
 
-/// Copies what crosses. `prefix` is the platform's own header prefix (`X-PLATFORM`): such headers are ours
-/// to set and never cross.
-pub(crate) fn copy_headers(head: &mut Head<'_>, message: &Message<'_>, place: Place, prefix: &str) {
-    copy(head, message, place, prefix, !message.body().is_empty());
+/// One message on its way to the other leg.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Crossing<'p> {
+    pub(crate) place: Place,
+    /// Of the leg that it came on.
+    pub(crate) identity: Identity,
+    /// `X-PLATFORM`: such headers are ours to set and never cross.
+    pub(crate) prefix: &'p str,
 }
 
-/// Those of the caller's INVITE, without such as the runtime's `own` headers are called, in any spelling.
-pub(crate) fn copy_invite(
-    head: &mut Head<'_>,
-    message: &Message<'_>,
-    prefix: &str,
-    own: &[(Box<str>, Box<str>)],
-) {
-    if own.is_empty() {
-        return copy_headers(head, message, Place::Invite, prefix);
+impl Crossing<'_> {
+    /// Writes the headers that cross with the message's body.
+    pub(crate) fn copy(self, head: &mut Head<'_>, message: &Message<'_>) {
+        self.copy_but(head, message, message.body(), &[]);
     }
-    let with_body = !message.body().is_empty();
-    for header in message.headers() {
-        let (name, raw) = (header.name, header.raw_name);
-        let Some(name) = crossing_name(name, raw, Place::Invite, with_body, prefix) else {
-            continue;
+
+    /// Writes the headers that cross where the body stays behind.
+    pub(crate) fn copy_without_body(self, head: &mut Head<'_>, message: &Message<'_>) {
+        self.copy_but(head, message, b"", &[]);
+    }
+
+    /// Writes the headers that cross with this body, without those that are named as the runtime's `own` are, in any spelling.
+    pub(crate) fn copy_but(
+        self,
+        head: &mut Head<'_>,
+        message: &Message<'_>,
+        body: &[u8],
+        own: &[(Box<str>, Box<str>)],
+    ) {
+        let places = match body {
+            [] => self.place.bit(),
+            _ => self.place.bit() | BODY,
         };
-        if !own.iter().any(|(own, _)| is_alike(own, name)) {
+        let mut is_withheld = None;
+        for header in message.headers() {
+            let Some((name, row)) = spelled(header.name, header.raw_name, self.prefix) else {
+                continue;
+            };
+            let is_kept_back = || self.identity.is_withheld(message);
+            if row & places == 0
+                || (row & NAMES_CALLER != 0 && *is_withheld.get_or_insert_with(is_kept_back))
+                || own.iter().any(|(own, _)| is_alike(own, name))
+            {
+                continue;
+            }
             head.line(name, &header.unfolded());
         }
+        // Runtimes were seen that leave it out, and PBXs that drop an answer without it.
+        if is_bare_sdp(body) && message.first(HeaderName::ContentType).is_none() {
+            head.line("Content-Type", b"application/sdp");
+        }
     }
+}
+
+fn is_bare_sdp(body: &[u8]) -> bool {
+    body.starts_with(b"v=0")
 }
 
 /// Whether two names of headers are the same to software that takes `_` for `-`.
@@ -125,23 +165,6 @@ pub(crate) fn is_alike(one: &str, other: &str) -> bool {
         name.bytes().map(octet).collect::<Vec<_>>()
     };
     spelled(one) == spelled(other)
-}
-
-/// The same, `with_body` or leaving it behind.
-pub(crate) fn copy(
-    head: &mut Head<'_>,
-    message: &Message<'_>,
-    place: Place,
-    prefix: &str,
-    with_body: bool,
-) {
-    for header in message.headers() {
-        let Some(name) = crossing_name(header.name, header.raw_name, place, with_body, prefix)
-        else {
-            continue;
-        };
-        head.line(name, &header.unfolded());
-    }
 }
 
 /// The octets of names and values that are kept of a caller's own headers, and how many of them.
@@ -170,35 +193,50 @@ pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>,
     kept
 }
 
-fn crossing_name<'m>(
-    name: HeaderName,
-    raw: &'m [u8],
-    place: Place,
-    with_body: bool,
-    prefix: &str,
-) -> Option<&'m str> {
-    let canonical = name.as_str();
-    let spelled = if canonical.is_empty() {
-        std::str::from_utf8(raw).ok()?
-    } else {
-        canonical
+/// The name to write a header by and where it crosses; `None` for one that is between us and its sender.
+fn spelled<'m>(name: HeaderName, raw: &'m [u8], prefix: &str) -> Option<(&'m str, u8)> {
+    use HeaderName as H;
+    // Most lines of a message are these.
+    if matches!(
+        name,
+        H::Via
+            | H::From
+            | H::To
+            | H::CallId
+            | H::CSeq
+            | H::Contact
+            | H::MaxForwards
+            | H::ContentLength
+    ) {
+        return None;
+    }
+    let spelled = match name.as_str() {
+        "" => std::str::from_utf8(raw).ok()?,
+        canonical => canonical,
     };
     if is_extension(spelled) {
-        return (!is_platform(spelled, prefix)).then_some(spelled);
+        return (!is_platform(spelled, prefix)).then_some((spelled, ANYWHERE));
     }
-    let listed = |rows: &[&str]| rows.iter().any(|row| row.eq_ignore_ascii_case(spelled));
-    (listed(place.rows()) || (with_body && listed(BODY))).then_some(spelled)
+    let mut rows = ROWS.iter();
+    let row = rows.find(|(row, _)| row.eq_ignore_ascii_case(spelled))?;
+    Some((spelled, row.1))
 }
 
 fn is_extension(name: &str) -> bool {
     name.len() > 2 && name.as_bytes()[..2].eq_ignore_ascii_case(b"X-")
 }
 
+/// Whether a name is one of ours, or would be to software that takes `_` for `-`.
 fn is_platform(name: &str, prefix: &str) -> bool {
     let (name, prefix) = (name.as_bytes(), prefix.as_bytes());
-    name.len() > prefix.len()
-        && name[..prefix.len()].eq_ignore_ascii_case(prefix)
-        && name[prefix.len()] == b'-'
+    let plain = |octet: &u8| match octet {
+        b'_' => b'-',
+        octet => octet.to_ascii_lowercase(),
+    };
+    let Some((begins, [next, ..])) = name.split_at_checked(prefix.len()) else {
+        return false;
+    };
+    plain(next) == b'-' && begins.iter().map(plain).eq(prefix.iter().map(plain))
 }
 
 /// Option tags that we understand ourselves, so that a `Require` of them is no fault.
@@ -267,73 +305,173 @@ pub(crate) fn has_sdp(message: &Message<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_sip::wire::{Framing, lex};
+
     use super::*;
 
-    #[test]
-    fn headers_cross_by_the_table() {
-        let cases = [
-            (
-                "an extension header",
-                HeaderName::Other,
-                "x-ticket",
-                Place::Invite,
-                true,
-            ),
-            (
-                "ours as a caller sends it",
-                HeaderName::Other,
-                "X-Platform-Contact-Id",
-                Place::Invite,
-                false,
-            ),
-            (
-                "one that only begins like ours",
-                HeaderName::Other,
-                "X-Platformer",
-                Place::Invite,
-                true,
-            ),
-            (
-                "a compact content type without a body",
-                HeaderName::ContentType,
-                "c",
-                Place::Invite,
-                false,
-            ),
-            (
-                "user to user",
-                HeaderName::Other,
-                "user-to-user",
-                Place::Response,
-                true,
-            ),
-            (
-                "credentials",
-                HeaderName::Authorization,
-                "Authorization",
-                Place::Invite,
-                false,
-            ),
-            (
-                "a route",
-                HeaderName::Route,
-                "Route",
-                Place::InDialog,
-                false,
-            ),
-        ];
-        for (case, name, raw, place, crosses) in cases {
-            let crossed = crossing_name(name, raw.as_bytes(), place, false, "X-PLATFORM");
-            assert_eq!(crossed.is_some(), crosses, "{case}");
-        }
-        let with_body = crossing_name(
-            HeaderName::ContentType,
-            b"c",
-            Place::InDialog,
-            true,
-            "X-PLATFORM",
+    const PREFIX: &str = "X-PLATFORM";
+    const SDP: &str = "v=0\r\no=- 1 1 IN IP4 h\r\n";
+
+    /// The lines that cross of a request from this caller with these lines.
+    fn crossed(place: Place, identity: Identity, from: &str, lines: &str, body: &str) -> String {
+        let octets = format!(
+            "INVITE sip:b@h SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: {from};tag=1\r\nTo: <sip:b@h>\r\nCall-ID: x\r\n\
+             CSeq: 1 INVITE\r\n{lines}Content-Length: {}\r\n\r\n{body}",
+            body.len()
         );
-        assert_eq!(with_body, Some("Content-Type"));
+        let message = lex(octets.as_bytes(), Framing::Datagram).expect("a message");
+        let mut out = Vec::new();
+        let crossing = Crossing {
+            place,
+            identity,
+            prefix: PREFIX,
+        };
+        crossing.copy(&mut Head::new(&mut out), &message);
+        String::from_utf8(out).expect("text")
+    }
+
+    fn crosses(place: Place, line: &str, body: &str) -> String {
+        let line = format!("{line}\r\n");
+        crossed(place, Identity::Crosses, "<sip:a@h>", &line, body)
+    }
+
+    #[test]
+    fn each_row_crosses_where_it_says_and_nowhere_else() {
+        for (name, row) in ROWS {
+            let line = format!("{name}: value\r\n");
+            for place in [
+                Place::Invite,
+                Place::HandedOver,
+                Place::InDialog,
+                Place::Response,
+            ] {
+                for body in ["", "a body"] {
+                    let described = row & BODY != 0 && !body.is_empty();
+                    let expected = match row & place.bit() != 0 || described {
+                        true => &*line,
+                        false => "",
+                    };
+                    assert_eq!(crosses(place, line.trim_end(), body), expected, "{place:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_caller_who_wants_privacy_is_named_by_no_row() {
+        let named = "\"Ada\" <sip:+441632960001@pbx.example>";
+        let nobody = "\"Anonymous\" <sip:anonymous@anonymous.invalid>";
+        for (name, row) in ROWS {
+            let places = [Place::Invite, Place::HandedOver, Place::InDialog];
+            let places = places.into_iter().filter(|place| row & place.bit() != 0);
+            for place in places.filter(|_| name != "Privacy") {
+                let line = format!("{name}: value\r\n");
+                let names_caller = row & NAMES_CALLER != 0;
+                for (case, from, privacy, is_withheld) in [
+                    ("no wish", named, "", false),
+                    ("a wish that hides nothing", named, "none", false),
+                    ("id", named, "id", true),
+                    ("user", named, "critical;user", true),
+                    ("history", named, "history", true),
+                    ("From", nobody, "", true),
+                ] {
+                    let privacy = match privacy {
+                        "" => String::new(),
+                        privacy => format!("Privacy: {privacy}\r\n"),
+                    };
+                    let lines = format!("{line}{privacy}");
+                    let came = crossed(place, Identity::AsAsked, from, &lines, "");
+                    let expected = match is_withheld && names_caller {
+                        true => privacy,
+                        false => lines.clone(),
+                    };
+                    assert_eq!(came, expected, "{name}, {case}, {place:?}");
+                    let to_caller = crossed(place, Identity::Crosses, from, &lines, "");
+                    assert_eq!(to_caller, lines, "{name}, {case}, {place:?}");
+                }
+                let kept_back = crossed(place, Identity::Withheld, named, &line, "");
+                assert_eq!(kept_back.is_empty(), names_caller, "{name}, {place:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn headers_of_the_rule_name_the_caller() {
+        for name in [
+            "P-Asserted-Identity",
+            "P-Preferred-Identity",
+            "Remote-Party-ID",
+            "Identity",
+            "Diversion",
+            "History-Info",
+            "Referred-By",
+            "Geolocation",
+        ] {
+            let row = ROWS.iter().find(|(row, _)| *row == name).expect(name);
+            assert_ne!(row.1 & NAMES_CALLER, 0, "{name}");
+            assert_ne!(row.1 & INVITE, 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_ours_or_of_a_leg_never_crosses() {
+        for (case, line, expected) in [
+            ("an extension", "x-ticket: 1", "x-ticket: 1\r\n"),
+            ("ours, as a caller sends it", "X-Platform-Contact-Id: 1", ""),
+            ("ours to software", "X-PLATFORM_CONTACT_ID: 1", ""),
+            ("ours to software, all of it", "x_platform_agent_id: 1", ""),
+            (
+                "one that begins like ours",
+                "X-Platformer: 1",
+                "X-Platformer: 1\r\n",
+            ),
+            ("credentials", "Authorization: Digest x", ""),
+            ("a route", "Route: <sip:h;lr>", ""),
+            ("a compact form", "y: signed", "Identity: signed\r\n"),
+        ] {
+            assert_eq!(crosses(Place::Invite, line, ""), expected, "{case}");
+        }
+        for (name, prefix, ours) in [
+            ("X-A-B-ID", "X-A_B", true),
+            ("X_A-B_ID", "X-A-B", true),
+            ("X-A-B", "X-A-B", false),
+            ("X-A-BC", "X-A-B", false),
+        ] {
+            assert_eq!(is_platform(name, prefix), ours, "{name} {prefix}");
+        }
+    }
+
+    #[test]
+    fn several_reasons_cross() {
+        let lines = "Reason: Q.850;cause=16\r\nReason: SIP;cause=200\r\n";
+        for place in [Place::Invite, Place::InDialog, Place::Response] {
+            let crossed = crossed(place, Identity::AsAsked, "<sip:a@h>", lines, "");
+            assert_eq!(crossed, lines, "{place:?}");
+        }
+    }
+
+    #[test]
+    fn an_sdp_gets_the_type_that_was_left_out() {
+        let typed = "Content-Type: application/sdp\r\n";
+        for (case, line, body, expected) in [
+            (
+                "left out",
+                "X-A: 1",
+                SDP,
+                "X-A: 1\r\nContent-Type: application/sdp\r\n",
+            ),
+            ("given", "c: application/sdp", SDP, typed),
+            (
+                "of several parts",
+                "c: multipart/mixed;boundary=b",
+                SDP,
+                "Content-Type: multipart/mixed;boundary=b\r\n",
+            ),
+            ("no SDP", "X-A: 1", "hello", "X-A: 1\r\n"),
+            ("no body", "X-A: 1", "", "X-A: 1\r\n"),
+        ] {
+            assert_eq!(crosses(Place::Response, line, body), expected, "{case}");
+        }
     }
 
     #[test]

@@ -20,10 +20,11 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
+use super::allow::to_callee;
 use super::attempts::{Attempts, Came, Found, NoAnswer, Tried, Whose};
 use super::call::{CallKey, ForkDialog, Leg, Side};
 use super::callee::{Callee, Choice};
-use super::context::{ALLOW, CallTimer, Cx, TagOwner, allows, lacks_refer};
+use super::context::{CallTimer, Cx, TagOwner, allows, lacks_refer};
 use super::credentials::PeerAddresses;
 use super::effect::Effect;
 use super::has_sdp;
@@ -346,7 +347,7 @@ impl Dial {
             head.line("Call-ID", self.call_id.as_bytes());
             head.fmt("CSeq", format_args!("{} INVITE", self.cseq));
             head.line("Contact", contact.as_bytes());
-            head.line("Allow", ALLOW);
+            head.line("Allow", to_callee(self.side));
             head.line("Supported", b"timer");
             head.number("Session-Expires", config.session_expires.max(min_se).into());
             head.number("Min-SE", min_se.into());

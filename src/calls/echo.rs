@@ -11,6 +11,7 @@ use trunkline_sip::flow::is_private;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
+use super::allow::own_lines;
 use super::call::{Call, ForkDialog, Phase, Side, Speaker};
 use super::context::{Cx, TagOwner};
 use super::effect::{EchoMedia, Effect};
@@ -234,10 +235,11 @@ impl Call {
                 self.remember_sdp(Side::Caller, &body);
                 self.hear_proposed(Side::Caller);
                 let body = self.with_origin(Side::Caller, &body).into_owned();
+                let methods = self.methods(Side::Caller);
                 let leg = &self.caller;
                 let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
                 let write = |head: &mut Head<'_>| {
-                    Self::own_lines(head, &contact);
+                    own_lines(head, &contact, methods);
                     if let Some(session) = &session {
                         session.response_lines(head);
                     }

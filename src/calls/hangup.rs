@@ -6,18 +6,18 @@ use trunkline_sip::endpoint::{ClientTx, Endpoint, Request, ServerTx};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+use trunkline_sip::wire::{Framing, Message, Method, lex};
 use uuid::Uuid;
 
 use super::answer::dialog_of_answer;
 use super::attempts::Came;
 use super::call::{Call, Delayed, Held, OURS, Pending, Phase, Purpose, Setup, Side, Speaker};
 use super::context::Cx;
-use super::crossing::{self, Place};
+use super::crossing::{Crossing, Place};
 use super::joining::Joining;
 use super::record::{Ended, Fact, HangupBy, Status};
 use super::refusal::Reason;
-use super::unanswered::reason_line;
+use super::unanswered::{reason_line, reasons};
 use super::{Calls, NOBODY, setup};
 
 /// BYEs to answers that came too late, of one shard, that may wait for their own answer. A peer that goes on answering what is
@@ -54,9 +54,9 @@ impl Farewell {
     }
 
     /// The other leg has hung up.
-    fn crossing(bye: &Message<'_>, prefix: &str) -> Self {
+    fn of(bye: &Message<'_>, crossing: Crossing<'_>) -> Self {
         let mut lines = Vec::new();
-        crossing::copy_headers(&mut Head::new(&mut lines), bye, Place::InDialog, prefix);
+        crossing.copy(&mut Head::new(&mut lines), bye);
         Self {
             lines: lines.into(),
             body: bye.body().into(),
@@ -95,7 +95,7 @@ impl Call {
         if self.phase != Phase::Setup {
             return;
         }
-        self.cancel_runtime(cx, message.first(HeaderName::Reason));
+        self.cancel_runtime(cx, Some(message));
         self.end_setup(cx, canceled(), None, |_| {}, b"");
     }
 
@@ -121,7 +121,7 @@ impl Call {
                 self.end(cx, completed(HangupBy::Callee));
             }
             (Phase::Setup, Side::Caller) => {
-                self.cancel_runtime(cx, None);
+                self.cancel_runtime(cx, Some(message));
                 self.end_setup(cx, canceled(), None, |_| {}, b"");
             }
             (Phase::Setup, Side::Agent) => {
@@ -155,7 +155,8 @@ impl Call {
                     Side::Caller => HangupBy::Caller,
                     Side::Agent => HangupBy::Agent,
                 };
-                let farewell = Farewell::crossing(message, &cx.core.config.header_prefix);
+                let prefix = &cx.core.config.header_prefix;
+                let farewell = Farewell::of(message, self.crossing(side, Place::InDialog, prefix));
                 self.send_bye(cx, side.other(), farewell);
                 self.end(cx, completed(by));
             }
@@ -261,8 +262,12 @@ impl Call {
             cause: None,
         };
         let retry_after = u64::from(cx.core.config.retry_after);
+        let is_runtimes = matches!(reason, Reason::RuntimeRefused | Reason::RuntimeUnreachable);
+        let setup = self.setup.as_deref_mut().filter(|_| is_runtimes);
+        let said = setup.map(|setup| std::mem::take(&mut setup.refused_with));
         let lines = |head: &mut Head<'_>| {
             setup::refusal_lines(head, reason);
+            head.raw(&said.unwrap_or_default());
             if reason.status() == 503 {
                 head.number("Retry-After", retry_after);
             }
@@ -304,7 +309,7 @@ impl Call {
     }
 
     /// CANCEL towards the runtime; the endpoint holds it back until a 1xx has come.
-    fn cancel_runtime(&mut self, cx: &mut Cx<'_>, reason: Option<&[u8]>) {
+    fn cancel_runtime(&mut self, cx: &mut Cx<'_>, why: Option<&Message<'_>>) {
         let Some(client) = self
             .setup
             .as_deref_mut()
@@ -313,8 +318,8 @@ impl Call {
             return self.refuse_held(cx);
         };
         let mut lines = Vec::new();
-        if let Some(reason) = reason {
-            Head::new(&mut lines).line("Reason", reason);
+        if let Some(why) = why {
+            reasons(&mut Head::new(&mut lines), why);
         }
         cx.endpoint.cancel(client, &lines, cx.now);
         self.note_canceled(cx);

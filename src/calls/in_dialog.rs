@@ -10,8 +10,9 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
+use super::allow::{capabilities, own_lines, own_request_lines};
 use super::call::{Call, LEFT, OURS, Pending, Phase, Purpose, Side, Speaker, Theirs};
-use super::context::{ALLOW, CallTimer, Cx, capabilities};
+use super::context::{CallTimer, Cx};
 use super::credentials::{Stage, Unanswerable};
 use super::crossing::{self, Place, lacking_options};
 use super::effect::{Challenger, News};
@@ -95,6 +96,7 @@ impl Call {
         if side == Side::Caller {
             self.hear_of_caller(cx, method);
         }
+        let methods = self.methods(side);
         match message.method() {
             Method::Bye => self.on_bye(cx, side, fork, server, message),
             Method::Invite => self.on_reinvite(cx, side, fork, server, message),
@@ -104,16 +106,20 @@ impl Call {
                 self.relay(cx, side, fork, server, message);
                 self.on_key(cx, org, message);
             }
-            Method::Options => cx.respond(server, 200, None, capabilities, b""),
+            Method::Options => {
+                cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
+            }
             Method::Prack | Method::Cancel | Method::Ack => {
                 cx.respond(server, 481, None, |_| {}, b"")
             }
             Method::Notify => self.on_notify(cx, side, server, message),
             Method::Refer => self.on_refer(cx, (side, fork), server, org, message),
             Method::Subscribe | Method::Publish | Method::Register => {
-                cx.respond(server, 405, None, |head| head.line("Allow", ALLOW), b"");
+                cx.respond(server, 405, None, |head| head.line("Allow", methods), b"");
             }
-            Method::Other => cx.respond(server, 501, None, |head| head.line("Allow", ALLOW), b""),
+            Method::Other => {
+                cx.respond(server, 501, None, |head| head.line("Allow", methods), b"");
+            }
         }
     }
 
@@ -164,10 +170,11 @@ impl Call {
             false => body.into(),
         };
         let config = std::sync::Arc::clone(&cx.core.config);
-        let crossing = |head: &mut Head<'_>| {
+        let crossing = self.crossing(side.other(), Place::InDialog, &config.header_prefix);
+        let lines = |head: &mut Head<'_>| {
             extra(head);
             if let Some(content) = content {
-                crossing::copy_headers(head, content, Place::InDialog, &config.header_prefix);
+                crossing.copy(head, content);
             }
         };
         // A PRACK tells of an answer of ours; the one that it leads to is ours as well.
@@ -180,7 +187,7 @@ impl Call {
             (method, token),
             (purpose, offers, theirs),
             body,
-            crossing,
+            lines,
         )
     }
 
@@ -197,6 +204,7 @@ impl Call {
         lines: impl FnOnce(&mut Head<'_>),
     ) -> bool {
         let owner = owner_of(self.key);
+        let methods = self.methods(side);
         let body = &*self.with_origin(side, body);
         let Some(leg) = self.leg(side) else {
             return false;
@@ -218,7 +226,7 @@ impl Call {
                 head.line("Contact", contact.as_bytes());
             }
             if matches!(method, Method::Invite | Method::Update) {
-                Self::own_request_lines(head, &contact);
+                own_request_lines(head, &contact, methods);
                 if let Some(session) = &session {
                     session.request_lines(head);
                 }
@@ -434,11 +442,13 @@ impl Call {
             self.hear(pending.side, message);
         }
         let prefix = cx.core.config.header_prefix.clone();
+        let crossing = self.crossing(pending.side, Place::Response, &prefix);
         let body = match message.status() {
             200..=299 => self.crossing_sdp(message.body()),
             _ => message.body().into(),
         };
         let body = self.with_origin(requester, &body);
+        let methods = self.methods(requester);
         let Some(leg) = self.leg(requester) else {
             return;
         };
@@ -446,7 +456,7 @@ impl Call {
         let session = leg.session.filter(|_| refreshed);
         let write = |head: &mut Head<'_>| {
             if refreshed {
-                Self::own_lines(head, &contact);
+                own_lines(head, &contact, methods);
             }
             if let Some(session) = &session {
                 session.response_lines(head);
@@ -457,7 +467,7 @@ impl Call {
                     .filter(|header| header.name == HeaderName::Allow)
                     .for_each(|allow| head.line("Allow", &allow.unfolded()));
             }
-            crossing::copy_headers(head, message, Place::Response, &prefix);
+            crossing.copy(head, message);
         };
         let phrase = String::from_utf8_lossy(message.reason());
         let phrase = (status == message.status() && !phrase.is_empty()).then_some(&*phrase);

@@ -5,6 +5,7 @@
 //! `answer`; what happens inside a call through `in_dialog` and `reoffer`; its end through `hangup`.
 
 pub mod admission;
+mod allow;
 mod answer;
 pub mod asked;
 mod attempt;
@@ -38,6 +39,7 @@ mod origin;
 pub mod outbound;
 pub mod pbx;
 mod places;
+pub(crate) mod privacy;
 pub(crate) mod proofs;
 mod provisional;
 pub mod record;

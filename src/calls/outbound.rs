@@ -30,6 +30,7 @@ use super::hangup::{End, Farewell};
 use super::joining::Joining;
 use super::limits::{Claim, Full};
 use super::origin::Origin;
+use super::privacy::CallerIdentity;
 use super::record::{Direction, Fact, HangupBy, Started, Status};
 use super::refusal::Reason;
 use super::target::Parties;
@@ -258,6 +259,7 @@ impl Calls {
             deadline: None,
             keep_alive: None,
             contact: None,
+            identity: CallerIdentity::default(),
             transfer: None,
             hold: None,
             attempts: Attempts::default(),

@@ -10,9 +10,10 @@ use trunkline_sip::header::rack::RAck;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 
+use super::allow::own_lines;
 use super::call::{Call, ForkDialog, Held, Provisional, Purpose, Side, Speaker, Unacknowledged};
 use super::context::{CallTimer, Cx, TagOwner};
-use super::crossing::{self, Place};
+use super::crossing::Place;
 use super::has_sdp;
 use super::record::Fact;
 use super::refusal::Reason;
@@ -78,13 +79,8 @@ impl Call {
         let mut head = Vec::new();
         let prefix = &cx.core.config.header_prefix;
         let body = if is_bare { b"" } else { message.body() };
-        crossing::copy(
-            &mut Head::new(&mut head),
-            message,
-            Place::Response,
-            prefix,
-            !body.is_empty(),
-        );
+        let crossing = self.crossing(Side::Agent, Place::Response, prefix);
+        crossing.copy_but(&mut Head::new(&mut head), message, body, &[]);
         Provisional {
             status: message.status(),
             fork,
@@ -205,8 +201,9 @@ impl Call {
             return;
         };
         let contact = cx.contact(&self.caller.flow, self.caller.is_sips);
+        let methods = self.methods(Side::Caller);
         let write = |head: &mut Head<'_>| {
-            Self::own_lines(head, &contact);
+            own_lines(head, &contact, methods);
             if let Some(rseq) = rseq {
                 head.line("Require", b"100rel");
                 head.number("RSeq", u64::from(rseq));

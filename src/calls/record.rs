@@ -146,6 +146,14 @@ pub struct Started {
     pub asked: Option<Box<Asked>>,
 }
 
+impl Started {
+    /// Whether the caller asked not to be named.
+    pub fn withholds_caller(&self) -> bool {
+        let asked = self.asked.as_deref();
+        asked.is_some_and(|asked| asked.facts.anonymous)
+    }
+}
+
 /// A call is over.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Ended {

@@ -6,13 +6,15 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message, Method};
+use trunkline_sip::wire::{Message, Method};
 
+use super::allow::own_lines;
 use super::call::{AwaitedAck, Call, Delayed, Pending, Phase, Purpose, Side, Speaker};
 use super::context::Cx;
-use super::crossing::{self, Place};
+use super::crossing::Place;
 use super::has_sdp;
 use super::refusal::Reason;
+use super::unanswered::reasons;
 
 impl Call {
     /// An INVITE inside the call.
@@ -106,10 +108,11 @@ impl Call {
     }
 
     fn accept_refresh(&mut self, cx: &mut Cx<'_>, side: Side, server: ServerTx) {
+        let methods = self.methods(side);
         let Some(leg) = self.leg(side) else { return };
         let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
         let write = |head: &mut Head<'_>| {
-            Self::own_lines(head, &contact);
+            own_lines(head, &contact, methods);
             if let Some(session) = &session {
                 session.response_lines(head);
             }
@@ -232,8 +235,8 @@ impl Call {
         let body = &*self.crossing_sdp(message.body());
         self.remember_sdp(requester, body);
         let prefix = cx.core.config.header_prefix.clone();
-        let more =
-            |head: &mut Head<'_>| crossing::copy_headers(head, message, Place::Response, &prefix);
+        let crossing = self.crossing(pending.side, Place::Response, &prefix);
+        let more = |head: &mut Head<'_>| crossing.copy(head, message);
         self.accept_reinvite(
             cx,
             requester,
@@ -264,12 +267,13 @@ impl Call {
     ) {
         let body = &*self.with_origin(requester, body);
         self.hear_proposed(requester);
+        let methods = self.methods(requester);
         let Some(leg) = self.leg(requester) else {
             return;
         };
         let (contact, session) = (cx.contact(&leg.flow, leg.is_sips), leg.session);
         let write = |head: &mut Head<'_>| {
-            Self::own_lines(head, &contact);
+            own_lines(head, &contact, methods);
             if let Some(session) = &session {
                 session.response_lines(head);
             }
@@ -332,12 +336,8 @@ impl Call {
             Some(delayed) if has_sdp(message) => {
                 let mut lines = Vec::new();
                 let prefix = cx.core.config.header_prefix.clone();
-                crossing::copy_headers(
-                    &mut Head::new(&mut lines),
-                    message,
-                    Place::InDialog,
-                    &prefix,
-                );
+                let crossing = self.crossing(side, Place::InDialog, &prefix);
+                crossing.copy(&mut Head::new(&mut lines), message);
                 let body = &*self.crossing_sdp(message.body());
                 self.remember_sdp(side.other(), body);
                 let content = Some((&lines[..], body));
@@ -444,9 +444,7 @@ impl Call {
             return;
         };
         let mut lines = Vec::new();
-        if let Some(reason) = message.first(HeaderName::Reason) {
-            Head::new(&mut lines).line("Reason", reason);
-        }
+        reasons(&mut Head::new(&mut lines), message);
         cx.endpoint.cancel(client, &lines, cx.now);
     }
 }

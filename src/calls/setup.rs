@@ -30,6 +30,7 @@ use super::generation::LAST_GENERATION;
 use super::keep_alive;
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
+use super::privacy::{CallerIdentity, NOBODY_USER};
 use super::record::{Direction, Ended, Fact, HangupBy, Started};
 use super::refusal::Reason;
 use super::runtime_digest::RuntimeDigest;
@@ -323,7 +324,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         };
         let called = written(decision.dialled.e164, &decision.dialled.raw);
         let caller_number = match facts.anonymous {
-            true => "anonymous".to_owned(),
+            true => NOBODY_USER.to_owned(),
             false => written(decision.caller.e164, &decision.caller.raw),
         };
         let started = self.started(cx, org, facts, Some(decision), Some(agent));
@@ -344,6 +345,8 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             .get(&agent)
             .unwrap_or(&cx.core.config.default_runtime)
             .clone();
+        let prefix = &cx.core.config.header_prefix;
+        let identity = CallerIdentity::of(self.message, facts.anonymous, prefix);
         let mut caller = Leg::begun(self.flow);
         caller.abilities = abilities(self.message);
         caller.is_sips = secure::wants_sips(self.message);
@@ -409,6 +412,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             deadline: Some(deadline),
             keep_alive,
             contact: None,
+            identity,
             transfer: None,
             hold: None,
             attempts: Attempts::default(),
@@ -535,6 +539,7 @@ impl Setup {
             redirects: 0,
             named: NamedBy::Tenant,
             min_se: None,
+            refused_with: Box::default(),
             forks: 0,
             caller_offered: has_sdp(message),
             agreed: SmallVec::new(),

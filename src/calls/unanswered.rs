@@ -66,6 +66,24 @@ const fn reason_of(status: u16, cause: Option<u8>) -> Reason {
     }
 }
 
+/// What a final refusal says of its cause and of another try, in lines of its own: it holds whatever code the refusal becomes.
+pub(crate) fn refused_with(refusal: &Message<'_>) -> Box<[u8]> {
+    let mut lines = Vec::new();
+    let mut head = Head::new(&mut lines);
+    reasons(&mut head, refusal);
+    if let Some(after) = refusal.first(HeaderName::RetryAfter) {
+        head.line("Retry-After", after);
+    }
+    lines.into()
+}
+
+/// All that a message says of its cause, a line each (RFC 3326 §2 allows one a protocol).
+pub(crate) fn reasons(head: &mut Head<'_>, message: &Message<'_>) {
+    for reason in message.all(HeaderName::Reason) {
+        head.line("Reason", reason);
+    }
+}
+
 /// `Reason` of a CANCEL or BYE of ours (RFC 3326).
 pub(crate) fn reason_line(head: &mut Head<'_>, reason: Reason) {
     let (cause, text) = (reason.status(), reason.sentence());

@@ -63,6 +63,8 @@ pub struct Call {
     pub metadata: Option<String>,
     /// Whether both sides were held when that was last told of.
     pub held: Option<bool>,
+    /// The caller asked not to be named; `None`: no.
+    pub caller_withheld: Option<bool>,
 }
 
 /// Which calls to list; what is `None` doesn't matter.
@@ -327,6 +329,7 @@ from_row!(Call {
     q850_cause: maybe(small),
     metadata,
     held,
+    caller_withheld,
 });
 
 /// What a row of calls doesn't hold.

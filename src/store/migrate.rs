@@ -49,6 +49,7 @@ const MIGRATIONS: &[Migration] = migrations![
     21 "0021_lost_calls",
     22 "0022_call_attempts",
     23 "0023_challenges",
+    24 "0024_withheld_callers",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -67,6 +67,10 @@ impl Calls<'_> {
             let sql = "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2";
             execute!(writing, sql, known.org, known.call, held)?;
         }
+        for known in known.iter().filter(|known| known.withholds_caller()) {
+            let sql = "UPDATE calls SET caller_withheld = $3 WHERE org_id = $1 AND id = $2";
+            execute!(writing, sql, known.org, known.call, true)?;
+        }
         happened.sort_by_key(|event: &NewEvent| event.at);
         events.extend(happened);
         events::append(&mut writing, &events).await?;
@@ -212,6 +216,10 @@ impl<'f> Known<'f> {
                 .and_then(|started| started.asked.as_deref().map(to_json))
                 .into(),
         ]
+    }
+
+    fn withholds_caller(&self) -> bool {
+        self.started.is_some_and(Started::withholds_caller)
     }
 
     fn status(&self) -> Status {

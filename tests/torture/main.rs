@@ -14,6 +14,7 @@ mod change;
     reason = "what the lexer makes of a message is tested beside it"
 )]
 mod corpus;
+mod crossed;
 mod fuzz;
 mod gone;
 mod handed_over;
@@ -28,6 +29,7 @@ mod house;
 mod intruders;
 mod joined;
 mod kept;
+mod leg;
 mod peer;
 mod races;
 mod relayed;

@@ -388,3 +388,27 @@ fn the_stored_form_stays() {
     let today = stored.strip_suffix('}').unwrap().to_owned() + r#","near_misses":[]}"#;
     assert_eq!(serde_json::to_string(&decision).unwrap(), today);
 }
+
+#[test]
+fn two_headers_that_differ_are_noted_and_neither_counts() {
+    let world = World::new(&[RECEPTION, SALES, SUPPORT])
+        .header(SALES.to_string())
+        .other_header(SUPPORT.to_string());
+    let decision = world.decide();
+    let first = Outcome::Agent {
+        id: RECEPTION,
+        step: Step::FirstAvailable,
+    };
+    assert_eq!(decision.outcome, first);
+    let noted = Looked {
+        step: Step::Header,
+        at: At::Header(format!("{SALES}, {SUPPORT}")),
+        found: Found::Contradiction,
+    };
+    assert_eq!(decision.trail[0], noted);
+    let sentence = format!(
+        "The agent header says \"{SALES}, {SUPPORT}\", which are two agents: neither counts."
+    );
+    assert_eq!(decision.sentences()[0], sentence);
+    assert_eq!(decision.near_misses, []);
+}

@@ -57,6 +57,12 @@ impl World {
         self
     }
 
+    /// The header comes again, with another value.
+    pub(crate) fn other_header(mut self, value: impl Into<String>) -> Self {
+        self.facts.other_agent_header = Some(value.into());
+        self
+    }
+
     pub(crate) fn dialled(mut self, user: &str) -> Self {
         self.facts.request_user = Some(user.to_owned());
         self

@@ -9,6 +9,7 @@ pub mod content_type;
 pub mod cseq;
 pub mod name_addr;
 pub mod params;
+pub mod privacy;
 pub mod rack;
 pub mod reason;
 pub mod refer_to;

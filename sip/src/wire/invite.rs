@@ -9,6 +9,7 @@ use rsip::common::uri::{Host as RsipHost, HostWithPort};
 use super::message::elements;
 use super::{CSeq, Message, normalise};
 use crate::header::name_addr::NameAddr;
+use crate::header::privacy;
 use crate::header::text;
 use crate::header::uri::{Host, Scheme, Uri};
 use crate::header::via::Via;
@@ -80,11 +81,11 @@ impl Invite {
         self.built_from_parts
     }
 
-    /// The value of a header that [`HeaderName`](super::HeaderName) doesn't name, such as `X-PLATFORM-AGENT-ID`; blank counts as
-    /// absent.
-    pub fn header(&self, name: &str) -> Option<String> {
-        self.value(name)
-            .map(|value| value.trim().to_owned())
+    /// The values of a header that [`HeaderName`](super::HeaderName) doesn't name, such as `X-PLATFORM-AGENT-ID`, a line each; blank
+    /// counts as absent.
+    pub fn header<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.values(name)
+            .map(str::trim)
             .filter(|value| !value.is_empty())
     }
 
@@ -117,21 +118,12 @@ impl Invite {
             .collect()
     }
 
-    /// Whether the caller wants to stay unknown: a From at `anonymous.invalid` or named `anonymous`, or Privacy that
-    /// asks for it (RFC 3323, RFC 3325).
+    /// Whether the caller wants to stay unknown: a From that names nobody, or Privacy that asks for it.
     pub fn is_anonymous(&self) -> bool {
-        let hides = |word: &str| {
-            ["id", "user", "header"]
-                .iter()
-                .any(|wish| word.trim().eq_ignore_ascii_case(wish))
-        };
-        let asks = self
-            .values("Privacy")
-            .any(|wishes| wishes.split([';', ',']).any(hides));
-        asks || self
-            .address("From")
-            .and_then(|from| from.parse_uri().ok())
-            .is_some_and(|uri| is_nobody(&uri))
+        let mut wishes = self.values("Privacy");
+        let mut from = self.values("From");
+        wishes.any(|wishes| privacy::hides(wishes.as_bytes()))
+            || from.any(|from| privacy::names_nobody(from.as_bytes()))
     }
 
     /// What identifies a request must read the same both ways.
@@ -171,7 +163,7 @@ impl Invite {
         self.values(name).next()
     }
 
-    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+    fn values<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a str> + use<'a, 'n> {
         self.request
             .headers
             .iter()
@@ -190,15 +182,6 @@ fn is_same(theirs: &Uri<'_>, ours: &Uri<'_>) -> bool {
         && theirs.scheme == ours.scheme
         && theirs.port == ours.port
         && theirs.user == ours.user
-}
-
-fn is_nobody(uri: &Uri<'_>) -> bool {
-    let at_nowhere =
-        matches!(uri.host, Host::Name(name) if name.eq_ignore_ascii_case(b"anonymous.invalid"));
-    at_nowhere
-        || uri
-            .user
-            .is_some_and(|user| user.eq_ignore_ascii_case(b"anonymous"))
 }
 
 fn check(same: bool, what: &'static str) -> Result<(), Difference> {

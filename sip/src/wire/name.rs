@@ -87,6 +87,7 @@ header_names! {
     PAssertedIdentity = "P-Asserted-Identity",
     PPreferredIdentity = "P-Preferred-Identity",
     Privacy = "Privacy",
+    Identity = "Identity" | b'y',
     Date = "Date",
     Subject = "Subject" | b's',
     Diversion = "Diversion",
@@ -188,6 +189,7 @@ mod tests {
             (b'b', HeaderName::ReferredBy),
             (b'o', HeaderName::Event),
             (b'u', HeaderName::AllowEvents),
+            (b'y', HeaderName::Identity),
             (b'q', HeaderName::Other),
         ];
         for (letter, name) in forms {

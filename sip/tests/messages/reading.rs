@@ -94,7 +94,7 @@ fn users_are_read_whole() {
         Some("Lovelace, Ada; \"Countess\" <sip:x@y>")
     );
     assert_eq!(
-        invite("folded-lines").header("X-Subject").as_deref(),
+        invite("folded-lines").header("X-Subject").next(),
         Some("one two three")
     );
 }

@@ -58,6 +58,9 @@ pub(super) struct CallView {
     metadata: Option<serde_json::Value>,
     /// Whether both sides are held by `hold`.
     held: bool,
+    /// Whether the caller asked not to be named (Privacy, or an anonymous From). The runtime and destinations of transfers don't get
+    /// the number, which only this record keeps.
+    caller_withheld: bool,
 }
 
 impl From<Call> for CallView {
@@ -89,6 +92,7 @@ impl From<Call> for CallView {
                 .metadata
                 .and_then(|json| serde_json::from_str(&json).ok()),
             held: call.ended_at.is_none() && call.held == Some(true),
+            caller_withheld: call.caller_withheld == Some(true),
         }
     }
 }
@@ -195,5 +199,6 @@ pub(crate) fn from_memory(live: LiveCall) -> Call {
         q850_cause: None,
         metadata: started.metadata.as_deref().map(str::to_owned),
         held: Some(live.hold.held),
+        caller_withheld: Some(started.withholds_caller()),
     }
 }

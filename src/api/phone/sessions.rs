@@ -23,6 +23,7 @@ use crate::api::quota::{Policy, Tally};
 use crate::api::room::Proof;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, visit};
+use crate::calls::privacy::NOBODY_USER;
 use crate::calls::record::{Direction, Status};
 use crate::calls::token;
 use crate::directory::destinations::Destination;
@@ -84,8 +85,10 @@ pub(crate) struct SessionView {
     destinations: Vec<DestinationView>,
     /// `null` for an anonymous caller.
     contact: Option<ContactView>,
-    /// Who called.
+    /// Who called; to the runtime `anonymous` for a caller who asked not to be named.
     caller: NumberView,
+    /// Whether the caller asked not to be named.
+    caller_withheld: bool,
     /// Who was called.
     dialled: NumberView,
     /// The `X-` headers that the caller sent, but for the platform's own.
@@ -193,6 +196,7 @@ pub(crate) async fn show(
         }
         values.push_str(&value);
     }
+    let withheld = call.caller_withheld == Some(true);
     Ok(Json(SessionView {
         session_id: call.session_id,
         call_id: call.id,
@@ -205,16 +209,24 @@ pub(crate) async fn show(
         destinations: config.as_ref().map(destinations).unwrap_or_default(),
         agent: config.map(|config| config.agent.into()),
         contact: contact.map(|contact| ContactView::new(contact, for_actions)),
-        caller: NumberView {
-            number: call.from_number,
-            e164: call.from_e164,
-        },
+        caller: caller_view(call.from_number, call.from_e164, withheld && for_actions),
+        caller_withheld: withheld,
         dialled: NumberView {
             number: call.to_number,
             e164: call.to_e164,
         },
         headers: by_name,
     }))
+}
+
+fn caller_view(number: String, e164: Option<E164>, is_withheld: bool) -> NumberView {
+    match is_withheld {
+        true => NumberView {
+            number: NOBODY_USER.to_owned(),
+            e164: None,
+        },
+        false => NumberView { number, e164 },
+    }
 }
 
 /// The call of a session as it is now, its caller's headers, and whether it is over. Memory knows a call from its INVITE on.

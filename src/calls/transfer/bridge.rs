@@ -34,6 +34,7 @@ use crate::calls::hangup::{Farewell, bye_alone};
 use crate::calls::joining::Joining;
 use crate::calls::limits::{Claim, Full, Permit};
 use crate::calls::places::Former;
+use crate::calls::privacy::{NOBODY_HOST, NOBODY_USER};
 use crate::calls::refusal::Reason;
 use crate::calls::target::{self, Place, Target};
 use crate::calls::unanswered::{Failure, UNREACHABLE};
@@ -81,6 +82,11 @@ impl Fallback {
             Leaves::Trunk(trunk) => trunk.leads_back,
             Leaves::Elsewhere => false,
         }
+    }
+
+    /// Whether the destination sees who calls, rather than the number of a trunk of ours.
+    const fn calls_as_caller(&self) -> bool {
+        matches!(self.leaves_by, Leaves::Pbx | Leaves::Elsewhere)
     }
 
     /// Whether the destination may be called though the PBX has declined to.
@@ -142,6 +148,9 @@ impl Call {
         };
         let mut lines = Vec::new();
         let mut head = Head::new(&mut lines);
+        if fallback.calls_as_caller() {
+            head.raw(self.identity.lines());
+        }
         for (name, id) in self.context() {
             let prefix = &cx.core.config.header_prefix;
             head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
@@ -303,13 +312,14 @@ impl Call {
             .first()
             .and_then(|held| NameAddr::parse(held.dialog.remote_address()).ok())
             .and_then(|address| Uri::parse(address.uri).ok())
-            .and_then(|uri| std::str::from_utf8(uri.user?).ok());
+            .and_then(|uri| std::str::from_utf8(uri.user?).ok())
+            .filter(|_| !self.identity.is_withheld());
         Callee {
             places: VecDeque::from([place]),
             hosts: SmallVec::from_buf([host]),
             to: to.into(),
-            from_user: user.unwrap_or("anonymous").into(),
-            from_host: None,
+            from_user: user.unwrap_or(NOBODY_USER).into(),
+            from_host: self.identity.is_withheld().then(|| NOBODY_HOST.into()),
             asserts: false,
             credentials: SmallVec::new(),
             whose: None,

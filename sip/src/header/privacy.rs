@@ -1,0 +1,77 @@
+//! Privacy (RFC 3323, RFC 3325, RFC 7044), as far as it says that the sender of a request is not to be named.
+
+use super::name_addr::NameAddr;
+use super::uri::{Host, Uri};
+
+/// The URI of somebody who isn't named (RFC 3323 §4.1.1.3).
+pub const ANONYMOUS_URI: &str = "sip:anonymous@anonymous.invalid";
+
+/// The wishes that keep the sender's name back. `session` is about the media, `critical` and `none` ask for nothing themselves.
+const HIDING: [&[u8]; 4] = [b"id", b"user", b"header", b"history"];
+
+/// Whether a value of Privacy asks for the sender's name to be kept back.
+pub fn hides(wishes: &[u8]) -> bool {
+    // RFC 3323 separates them by semicolons; commas occur as well.
+    let mut wishes = wishes.split(|octet| matches!(octet, b';' | b','));
+    wishes.any(|wish| {
+        let wish = wish.trim_ascii();
+        HIDING
+            .iter()
+            .any(|hiding| wish.eq_ignore_ascii_case(hiding))
+    })
+}
+
+/// Whether a From names nobody: its host is `anonymous.invalid` or its user `anonymous`.
+pub fn names_nobody(from: &[u8]) -> bool {
+    let address = NameAddr::parse(from).ok();
+    let Some(uri) = address.and_then(|address| Uri::parse(address.uri).ok()) else {
+        return false;
+    };
+    let is_nowhere =
+        matches!(uri.host, Host::Name(name) if name.eq_ignore_ascii_case(b"anonymous.invalid"));
+    let is_nobody = |user: &[u8]| user.eq_ignore_ascii_case(b"anonymous");
+    is_nowhere || uri.user.is_some_and(is_nobody)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_that_keep_a_name_back_are_told_from_others() {
+        for (wishes, hiding) in [
+            ("id", true),
+            ("user", true),
+            ("Header", true),
+            ("history", true),
+            ("none; ID ;critical", true),
+            ("critical,id", true),
+            ("none", false),
+            ("session", false),
+            ("critical", false),
+            ("identity", false),
+            ("", false),
+        ] {
+            assert_eq!(hides(wishes.as_bytes()), hiding, "{wishes}");
+        }
+    }
+
+    #[test]
+    fn a_from_that_names_nobody_is_known() {
+        for (from, nobody) in [
+            (
+                "\"Anonymous\" <sip:anonymous@anonymous.invalid>;tag=1",
+                true,
+            ),
+            ("<sip:c8oqz84zk7z@Anonymous.Invalid>", true),
+            ("<sip:anonymous.invalid>", true),
+            ("sip:Anonymous@pbx.example", true),
+            ("\"Anonymous\" <sip:+441632960001@pbx.example>", false),
+            ("<sip:anonymous2@pbx.example>", false),
+            ("<tel:+441632960001>", false),
+            ("nonsense", false),
+        ] {
+            assert_eq!(names_nobody(from.as_bytes()), nobody, "{from}");
+        }
+    }
+}

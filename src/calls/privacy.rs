@@ -1,0 +1,119 @@
+//! Callers who want not to be named (RFC 3323): their headers, number and From reach neither the agent's runtime nor whom they are
+//! handed to. The record keeps what came. Which headers these are is a column of the table in `crossing`.
+
+use trunkline_sip::header::privacy::{self, ANONYMOUS_URI};
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message};
+
+use super::call::{Call, Side};
+use super::crossing::{Crossing, Place};
+
+/// Octets of a caller's headers that are kept for whom the caller is handed to.
+const KEPT: usize = 4_096;
+
+/// User and host of a caller who isn't named.
+pub(crate) const NOBODY_USER: &str = "anonymous";
+pub(crate) const NOBODY_HOST: &str = "anonymous.invalid";
+
+/// Whether headers that name the caller cross.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Identity {
+    /// They do, whatever the message asks for: it goes to the caller.
+    Crosses,
+    /// Unless the message asks for privacy.
+    AsAsked,
+    /// They don't.
+    Withheld,
+}
+
+impl Identity {
+    pub(crate) fn is_withheld(self, message: &Message<'_>) -> bool {
+        match self {
+            Self::Crosses => false,
+            Self::AsAsked => is_wanted(message),
+            Self::Withheld => true,
+        }
+    }
+}
+
+/// Whether a message asks for privacy: by Privacy, or by a From that names nobody. The From of a response is the other side's.
+fn is_wanted(message: &Message<'_>) -> bool {
+    message.all(HeaderName::Privacy).any(privacy::hides)
+        || (message.is_request() && privacy::names_nobody(message.from()))
+}
+
+/// The caller, as those are to know of it that the caller is given to.
+#[derive(Debug, Default)]
+pub(crate) struct CallerIdentity {
+    is_withheld: bool,
+    /// Header lines of the INVITE, for whom the caller is handed to.
+    lines: Box<[u8]>,
+}
+
+impl CallerIdentity {
+    /// Of a caller's INVITE.
+    pub(crate) fn of(invite: &Message<'_>, is_withheld: bool, prefix: &str) -> Self {
+        let mut lines = Vec::new();
+        let crossing = Crossing {
+            place: Place::HandedOver,
+            identity: withheld_if(is_withheld),
+            prefix,
+        };
+        crossing.copy_without_body(&mut Head::new(&mut lines), invite);
+        if lines.len() > KEPT {
+            lines.clear();
+        }
+        Self {
+            is_withheld,
+            lines: lines.into(),
+        }
+    }
+
+    pub(crate) const fn is_withheld(&self) -> bool {
+        self.is_withheld
+    }
+
+    /// Header lines for whom the caller is handed to.
+    pub(crate) const fn lines(&self) -> &[u8] {
+        &self.lines
+    }
+
+    /// The From that the runtime gets for the caller's own, without a tag.
+    pub(crate) fn shown(&self, named: Vec<u8>) -> Vec<u8> {
+        match self.is_withheld {
+            true => format!("\"Anonymous\" <{ANONYMOUS_URI}>").into(),
+            false => named,
+        }
+    }
+}
+
+const fn withheld_if(is_withheld: bool) -> Identity {
+    match is_withheld {
+        true => Identity::Withheld,
+        false => Identity::AsAsked,
+    }
+}
+
+impl Call {
+    /// Whether what came on this leg may name its sender on the other.
+    pub(crate) const fn identity_from(&self, sender: Side) -> Identity {
+        match sender {
+            Side::Caller => withheld_if(self.identity.is_withheld),
+            Side::Agent => Identity::Crosses,
+        }
+    }
+
+    /// What crosses of a message that came on this leg.
+    pub(crate) const fn crossing<'p>(
+        &self,
+        sender: Side,
+        place: Place,
+        prefix: &'p str,
+    ) -> Crossing<'p> {
+        Crossing {
+            place,
+            identity: self.identity_from(sender),
+            prefix,
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! What crosses from one leg to the other, seen by raw peers on both, over UDP and TCP.
+
+use std::cell::Cell;
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+
+use crate::caller::OFFER;
+use crate::harness::process::Deadline;
+use crate::harness::{Daemon, House};
+use crate::leg::{Came, End, Transport};
+
+const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+const BOTH: [Transport; 2] = [Transport::Udp, Transport::Tcp];
+const NAMED: &str = "\"Ada\" <sip:+441632960001@pbx.invalid>";
+const NOBODY: &str = "\"Anonymous\" <sip:anonymous@anonymous.invalid>";
+
+/// Headers that name the caller, as one came in; whether a destination of a transfer gets them.
+const NAMES_CALLER: [(&str, &str, bool); 8] = [
+    (
+        "P-Asserted-Identity",
+        "<sip:+441632960001@pbx.invalid>",
+        true,
+    ),
+    (
+        "P-Preferred-Identity",
+        "<sip:+441632960001@pbx.invalid>",
+        true,
+    ),
+    (
+        "Remote-Party-ID",
+        "<sip:+441632960001@pbx.invalid>;party=calling",
+        true,
+    ),
+    // It signs a From and a To that a destination doesn't get.
+    (
+        "Identity",
+        "eyJhbGciOiJFUzI1NiJ9.e30.c2ln;info=<https://x.invalid>",
+        false,
+    ),
+    (
+        "Diversion",
+        "<sip:+441632960002@pbx.invalid>;reason=no-answer",
+        true,
+    ),
+    (
+        "History-Info",
+        "<sip:+441632960002@pbx.invalid>;index=1",
+        true,
+    ),
+    ("Referred-By", "<sip:+441632960003@pbx.invalid>", true),
+    ("Geolocation", "<https://where.invalid/a>", true),
+];
+const SESSION: &str = "47755a9de7794ba387653f2099600ef2;remote=00000000000000000000000000000000";
+
+/// A daemon whose first agent speaks from the test's end, and the end of a caller that is known by its address.
+struct Legs {
+    daemon: Daemon,
+    caller: End,
+    runtime: End,
+    calls: Cell<u32>,
+}
+
+/// A call's requests, from the caller.
+struct Call {
+    id: String,
+    from: String,
+    uri: String,
+    to: String,
+}
+
+impl Legs {
+    fn new(transport: Transport) -> Self {
+        let house = House::new().set("TRUNKLINE__SIP__SHARDS", "1");
+        house.dedicate(&CALLER.to_string());
+        let runtime = End::listens(transport);
+        let (agent, uri) = (house.first_agent.clone(), runtime.uri("agent"));
+        let daemon = house.serve();
+        let wanted = json!({"runtime": {
+            "type": "sip", "uri": uri, "headers": {"X-Caller": "{caller}"}, "session_token": true,
+        }});
+        let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &wanted);
+        assert_eq!(status, 200, "{body}");
+        let fields = json!({"transfer_way": "bridge"});
+        let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &fields);
+        assert_eq!(status, 200, "{body}");
+        Self {
+            caller: End::calls(transport, CALLER, daemon.sip()),
+            runtime,
+            daemon,
+            calls: Cell::new(0),
+        }
+    }
+
+    /// Sends an INVITE from this caller with these lines.
+    fn invite(&self, from: &str, lines: &str) -> Call {
+        self.calls.set(self.calls.get() + 1);
+        let daemon = self.daemon.sip();
+        let uri = format!("sip:{}@{daemon}", self.daemon.house.first_number);
+        let call = Call {
+            id: format!("crossed-{}", self.calls.get()),
+            from: from.to_owned(),
+            to: format!("<{uri}>"),
+            uri,
+        };
+        let lines = format!("{lines}Content-Type: application/sdp\r\n");
+        self.say(&call, "INVITE", 1, &lines, OFFER);
+        call
+    }
+
+    /// A request of the caller's.
+    fn say(&self, call: &Call, method: &str, cseq: u32, lines: &str, body: &str) {
+        let (Call { id, from, uri, to }, at) = (call, self.caller.address);
+        let of = match method {
+            "ACK" | "CANCEL" if !to.contains(";tag=") => "INVITE",
+            _ => method,
+        };
+        let request = format!(
+            "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/{} {at};branch=z9hG4bK-{id}-{of}-{cseq};rport\r\nMax-Forwards: 70\r\n\
+             From: {from};tag=f-{id}\r\nTo: {to}\r\nCall-ID: {id}@pbx.invalid\r\nCSeq: {cseq} {method}\r\n\
+             Contact: <{}>\r\n{lines}Content-Length: {}\r\n\r\n{body}",
+            self.caller.transport.name(),
+            self.caller.uri("caller"),
+            body.len()
+        );
+        self.caller.send(request.as_bytes());
+    }
+
+    /// The caller takes the final answer: the call is up, or its refusal is acknowledged.
+    fn acknowledge(&self, call: &mut Call, answer: &Came) {
+        let to = answer.values("To").remove(0);
+        if answer.message().status() >= 300 {
+            let (status, text) = (answer.message().status(), answer.text());
+            assert!(status < 700, "{text}");
+            let refused = Call {
+                id: call.id.clone(),
+                from: call.from.clone(),
+                uri: call.uri.clone(),
+                to,
+            };
+            let ack = format!("z9hG4bK-{}-INVITE-1", call.id);
+            assert!(answer.text().contains(&ack), "{text}");
+            return self.say_ack_of_refusal(&refused);
+        }
+        call.to = to;
+        let contact = answer.values("Contact").remove(0);
+        call.uri = contact.split(['<', '>']).nth(1).expect("a URI").to_owned();
+        self.say(call, "ACK", 1, "", "");
+    }
+
+    fn say_ack_of_refusal(&self, call: &Call) {
+        let (Call { id, from, uri, to }, at) = (call, self.caller.address);
+        let ack = format!(
+            "ACK {uri} SIP/2.0\r\nVia: SIP/2.0/{} {at};branch=z9hG4bK-{id}-INVITE-1;rport\r\nMax-Forwards: 70\r\n\
+             From: {from};tag=f-{id}\r\nTo: {to}\r\nCall-ID: {id}@pbx.invalid\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n",
+            self.caller.transport.name(),
+        );
+        self.caller.send(ack.as_bytes());
+    }
+
+    fn contact_of(end: &End) -> String {
+        format!("Contact: <{}>\r\n", end.uri("peer"))
+    }
+
+    /// The runtime takes the call that it got by this INVITE, and the caller's end of it is up.
+    fn connect(&self, call: &mut Call, invite: &Came, lines: &str) -> Came {
+        let lines = format!("{}{lines}", Self::contact_of(&self.runtime));
+        invite.answer("200 OK", &lines, &media(41_000));
+        let answer = self.caller.response(200);
+        self.acknowledge(call, &answer);
+        self.runtime.request("ACK");
+        answer
+    }
+
+    /// The record of a call, once this holds for it.
+    fn record(&self, call: &Call, holds: impl Fn(&Value) -> bool) -> Value {
+        let id = format!("{}@pbx.invalid", call.id);
+        let found = Deadline::after(PATIENCE).poll(|| {
+            let mut calls = self.daemon.calls().into_iter();
+            calls.find(|shown| shown["caller_call_id"] == id.as_str() && holds(shown))
+        });
+        found.unwrap_or_else(|| panic!("not so: {:?}", self.daemon.calls()))
+    }
+
+    fn hang_up(&self, call: &Call, lines: &str) -> Came {
+        self.say(call, "BYE", 90, lines, "");
+        let bye = self.runtime.request("BYE");
+        bye.answer("200 OK", "", "");
+        self.caller.outcome("BYE");
+        bye
+    }
+}
+
+fn media(port: u16) -> String {
+    OFFER.replace("40000", &port.to_string())
+}
+
+fn lines_of(rows: &[(&str, &str, bool)]) -> String {
+    let lines = rows
+        .iter()
+        .map(|(name, value, _)| format!("{name}: {value}\r\n"));
+    lines.collect()
+}
+
+/// A caller who wants privacy is named to nobody: neither to the runtime, nor in a session's context that its token opens, nor where the
+/// caller is handed to. Every other caller is named as it came.
+#[test]
+fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
+    for transport in BOTH {
+        let legs = Legs::new(transport);
+        let desk = End::listens(transport);
+        legs.daemon.destination("Desk", "sip", &desk.uri("desk"));
+        legs.daemon.house.settle();
+        for (case, from, privacy, is_withheld) in [
+            ("no wish", NAMED, "", false),
+            ("a wish for nothing", NAMED, "none", false),
+            ("id", NAMED, "id", true),
+            ("user", NAMED, "user;critical", true),
+            ("history", NAMED, "history", true),
+            ("an anonymous From", NOBODY, "", true),
+        ] {
+            let case = format!("{case}, {transport:?}");
+            let wish = match privacy {
+                "" => String::new(),
+                privacy => format!("Privacy: {privacy}\r\n"),
+            };
+            let lines = format!("{}{wish}Session-ID: {SESSION}\r\n", lines_of(&NAMES_CALLER));
+            let mut call = legs.invite(from, &lines);
+            let invite = legs.runtime.request("INVITE");
+            let named = |came: &Came, to_destination: bool| {
+                for (name, value, crosses) in NAMES_CALLER {
+                    let expected = match is_withheld || (to_destination && !crosses) {
+                        true => vec![],
+                        false => vec![value],
+                    };
+                    assert_eq!(came.values(name), expected, "{case}: {name}");
+                }
+                let wishes = Some(privacy).filter(|wish| !wish.is_empty());
+                assert_eq!(came.values("Privacy"), Vec::from_iter(wishes), "{case}");
+                assert_eq!(came.values("Session-ID"), [SESSION], "{case}");
+                let shows = ["+441632960001", "+441632960002", "Ada"];
+                let leaks = shows.iter().any(|shown| came.text().contains(shown));
+                assert_eq!(leaks, !is_withheld, "{case}: {}", came.text());
+            };
+            named(&invite, false);
+            let shown = match is_withheld {
+                true => "anonymous",
+                false => "+441632960001",
+            };
+            assert_eq!(invite.values("X-Caller"), [shown], "{case}");
+            legs.connect(&mut call, &invite, "Content-Type: application/sdp\r\n");
+
+            let record = legs.record(&call, |call| call["status"] == "in_progress");
+            assert_eq!(record["from_number"], "+441632960001", "{case}: {record}");
+            assert_eq!(record["caller_withheld"], is_withheld, "{case}: {record}");
+            assert_eq!(record["from_e164"].is_null(), is_withheld, "{record}");
+            let session = record["session_id"].as_str().expect("text");
+            let path = format!("/phone/sessions/{session}");
+            let token = invite.values("X-PLATFORM-SESSION-TOKEN").remove(0);
+            for (credential, number) in [(&*token, shown), (legs.daemon.key(), "+441632960001")] {
+                let (status, context) = legs.daemon.read(&path, credential);
+                assert_eq!(status, 200, "{context}");
+                assert_eq!(context["caller"]["number"], number, "{case}: {context}");
+                assert_eq!(context["caller_withheld"], is_withheld, "{case}: {context}");
+            }
+
+            let path = format!(
+                "/phone/calls/{}/transfer",
+                record["id"].as_str().expect("an id")
+            );
+            let (status, begun) =
+                legs.daemon
+                    .change("POST", &path, &json!({"destination": "Desk"}));
+            assert_eq!(status, 202, "{begun}");
+            let handed = desk.request("INVITE");
+            named(&handed, true);
+            handed.answer("486 Busy Here", "", "");
+            legs.record(&call, |call| call["transfer"]["state"] == "failed");
+
+            // What a caller says of itself inside the call is held to the same wish.
+            let lines = "P-Asserted-Identity: <sip:+441632960001@pbx.invalid>\r\nContent-Type: text/plain\r\n";
+            legs.say(&call, "MESSAGE", 10, lines, "hello");
+            let message = legs.runtime.request("MESSAGE");
+            message.answer("200 OK", lines, "");
+            let asserted = message.values("P-Asserted-Identity");
+            assert_eq!(asserted.is_empty(), is_withheld, "{case}");
+            // Towards the caller it crosses as it came.
+            let answer = legs.caller.outcome("MESSAGE");
+            assert_eq!(answer.values("P-Asserted-Identity").len(), 1, "{case}");
+            legs.hang_up(&call, "");
+        }
+    }
+}
+
+/// What each side says of a call reaches the other: session, early media, causes, identity, and the type of an SDP that came without.
+#[test]
+fn what_both_sides_say_of_a_call_crosses() {
+    let reasons = "Reason: Q.850;cause=16;text=\"Normal\"\r\nReason: SIP;cause=200\r\n";
+    let causes = ["Q.850;cause=16;text=\"Normal\"", "SIP;cause=200"];
+    for transport in BOTH {
+        let legs = Legs::new(transport);
+        legs.daemon.house.settle();
+        let lines = format!(
+            "{reasons}P-Early-Media: supported\r\nX-PLATFORM_CONTACT_ID: forged\r\nX-Platform_Session-ID: forged\r\nX-Mine: kept\r\n"
+        );
+        let mut call = legs.invite(NAMED, &lines);
+        let invite = legs.runtime.request("INVITE");
+        assert_eq!(invite.values("Reason"), causes, "{transport:?}");
+        assert_eq!(invite.values("P-Early-Media"), ["supported"]);
+        assert_eq!(invite.values("X-Mine"), ["kept"]);
+        assert!(!invite.text().contains("forged"), "{}", invite.text());
+        let methods = invite.values("Allow").remove(0);
+        assert!(
+            methods.contains("REFER") && !methods.contains("NOTIFY"),
+            "{methods}"
+        );
+
+        // OpenAI's SIP edge was seen to leave Content-Type out; PBXs drop such an answer.
+        let contact = Legs::contact_of(&legs.runtime);
+        let early = format!("{contact}P-Early-Media: sendrecv\r\nSession-ID: {SESSION}\r\n");
+        invite.answer("183 Session Progress", &early, &media(41_000));
+        let progress = legs.caller.response(183);
+        assert_eq!(progress.values("P-Early-Media"), ["sendrecv"]);
+        assert_eq!(progress.values("Session-ID"), [SESSION]);
+        assert_eq!(progress.values("Content-Type"), ["application/sdp"]);
+        assert_eq!(progress.body(), media(41_000));
+        let identity = "P-Asserted-Identity: <sip:agent@runtime.invalid>\r\nPrivacy: id\r\n\
+            Remote-Party-ID: <sip:agent@runtime.invalid>\r\nHistory-Info: <sip:agent@runtime.invalid>;index=1\r\n";
+        let answer = legs.connect(&mut call, &invite, identity);
+        assert_eq!(answer.values("Content-Type"), ["application/sdp"]);
+        assert_eq!(answer.values("Privacy"), ["id"]);
+        for name in ["P-Asserted-Identity", "Remote-Party-ID", "History-Info"] {
+            assert_eq!(answer.values(name).len(), 1, "{name}");
+        }
+        let methods = answer.values("Allow").remove(0);
+        assert!(
+            methods.contains("NOTIFY") && !methods.contains("REFER"),
+            "{methods}"
+        );
+
+        let lines = format!(
+            "Session-ID: {SESSION}\r\nRemote-Party-ID: <sip:b@pbx.invalid>\r\nP-Early-Media: inactive\r\n"
+        );
+        legs.say(&call, "INVITE", 20, &lines, &media(40_002));
+        let reinvite = legs.runtime.request("INVITE");
+        assert_eq!(reinvite.values("Session-ID"), [SESSION]);
+        assert_eq!(reinvite.values("Remote-Party-ID"), ["<sip:b@pbx.invalid>"]);
+        assert_eq!(reinvite.values("P-Early-Media"), ["inactive"]);
+        assert_eq!(reinvite.values("Content-Type"), ["application/sdp"]);
+        reinvite.answer("200 OK", &contact, &media(41_002));
+        let changed = legs.caller.outcome("INVITE");
+        assert_eq!(changed.values("Content-Type"), ["application/sdp"]);
+        legs.say(&call, "ACK", 20, "", "");
+        legs.runtime.request("ACK");
+        let bye = legs.hang_up(&call, reasons);
+        assert_eq!(bye.values("Reason"), causes);
+
+        // A refusal that becomes 480 keeps its causes, and when to try again.
+        for status in ["410 Gone", "503 Service Unavailable", "500 Server Error"] {
+            let mut call = legs.invite(NAMED, "");
+            let invite = legs.runtime.request("INVITE");
+            let lines = format!("{reasons}Retry-After: 30;duration=5\r\n");
+            invite.answer(status, &lines, "");
+            let refusal = legs.caller.outcome("INVITE");
+            assert_eq!(refusal.message().status(), 480, "{status}");
+            assert_eq!(refusal.values("Reason"), causes, "{status}");
+            assert_eq!(refusal.values("Retry-After"), ["30;duration=5"], "{status}");
+            legs.acknowledge(&mut call, &refusal);
+        }
+
+        let call = legs.invite(NAMED, "");
+        let invite = legs.runtime.request("INVITE");
+        invite.answer("180 Ringing", &contact, "");
+        legs.caller.response(180);
+        legs.say(&call, "CANCEL", 1, reasons, "");
+        let cancel = legs.runtime.request("CANCEL");
+        assert_eq!(cancel.values("Reason"), causes);
+        cancel.answer("200 OK", "", "");
+        invite.answer("487 Request Terminated", "", "");
+        legs.caller.response(487);
+    }
+}
+
+/// Every method that Allow lists is served there, and none that is refused is listed.
+#[test]
+fn allow_lists_what_is_served() {
+    let legs = Legs::new(Transport::Udp);
+    legs.daemon.house.settle();
+    let listed = |came: &Came| -> Vec<String> {
+        let lists = came.values("Allow").join(",");
+        lists
+            .split(',')
+            .map(|method| method.trim().to_owned())
+            .collect()
+    };
+    let outside = |method: &str, cseq: u32| {
+        let call = Call {
+            id: format!("outside-{method}"),
+            from: NAMED.to_owned(),
+            uri: format!("sip:{}", legs.daemon.sip()),
+            to: format!("<sip:{}>", legs.daemon.sip()),
+        };
+        legs.say(&call, method, cseq, "Event: refer\r\n", "");
+        legs.caller.outcome(method)
+    };
+    let methods = listed(&outside("OPTIONS", 1));
+    // What begins or ends with an INVITE is shown by every call here.
+    for method in ["INVITE", "ACK", "CANCEL"] {
+        assert!(methods.contains(&method.to_owned()), "{methods:?}");
+    }
+    for method in [
+        "OPTIONS",
+        "REGISTER",
+        "BYE",
+        "PRACK",
+        "UPDATE",
+        "INFO",
+        "NOTIFY",
+        "MESSAGE",
+        "REFER",
+        "SUBSCRIBE",
+        "PUBLISH",
+        "FOO",
+    ] {
+        let status = outside(method, 2).message().status();
+        let is_served = !matches!(status, 403 | 405 | 501);
+        let is_listed = methods.contains(&method.to_owned());
+        assert_eq!(is_listed, is_served, "{method}: {status}, {methods:?}");
+    }
+
+    let mut call = legs.invite(NAMED, "");
+    let invite = legs.runtime.request("INVITE");
+    let answer = legs.connect(&mut call, &invite, "");
+    let methods = listed(&answer);
+    legs.say(&call, "OPTIONS", 2, "", "");
+    assert_eq!(listed(&legs.caller.outcome("OPTIONS")), methods);
+    let rest = [
+        "UPDATE",
+        "INFO",
+        "MESSAGE",
+        "PRACK",
+        "NOTIFY",
+        "REFER",
+        "SUBSCRIBE",
+        "PUBLISH",
+        "FOO",
+    ];
+    for (cseq, method) in (3..).zip(rest) {
+        let lines = "Event: refer\r\nRefer-To: <sip:a@b.invalid>\r\nRAck: 1 1 INVITE\r\n";
+        legs.say(&call, method, cseq, lines, "");
+        if matches!(method, "INFO" | "MESSAGE") {
+            legs.runtime.request(method).answer("200 OK", "", "");
+        }
+        let outcome = legs.caller.outcome(method);
+        let status = outcome.message().status();
+        let is_served = !matches!(status, 403 | 405 | 501);
+        assert_eq!(
+            methods.contains(&method.to_owned()),
+            is_served,
+            "{method}: {status}"
+        );
+        if matches!(status, 405 | 501) {
+            assert_eq!(listed(&outcome), methods, "{method}");
+        }
+    }
+    legs.hang_up(&call, "");
+}
+
+/// Two agents that a call names differ: both are noted, and the next step decides.
+#[test]
+fn two_agents_that_a_call_names_do_not_count() {
+    let legs = Legs::new(Transport::Udp);
+    legs.daemon.house.settle();
+    let (own, other) = (
+        legs.daemon.house.first_agent.clone(),
+        "5f0c2c1e-0000-4000-8000-000000000000",
+    );
+    for (second, step) in [(other, "assigned_number"), (&*own, "header")] {
+        let lines = format!("X-PLATFORM-AGENT-ID: {own}\r\nX-PLATFORM-AGENT-ID: {second}\r\n");
+        let mut call = legs.invite(NAMED, &lines);
+        let invite = legs.runtime.request("INVITE");
+        invite.answer("486 Busy Here", "", "");
+        let refusal = legs.caller.outcome("INVITE");
+        legs.acknowledge(&mut call, &refusal);
+        let record = legs.record(&call, |call| call["ended_at"].is_string());
+        let decision = legs.daemon.routing(&record);
+        let text = decision.to_string();
+        assert!(text.contains(&format!("\"step\":\"{step}\"")), "{decision}");
+        let is_noted = text.contains("contradiction") && text.contains("neither counts");
+        assert_eq!(is_noted, second == other, "{decision}");
+        assert_eq!(decision["outcome"]["agent"]["step"], step, "{decision}");
+    }
+}
