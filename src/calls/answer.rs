@@ -89,7 +89,7 @@ impl Call {
             ack.delayed
                 .as_ref()
                 .is_some_and(|delayed| delayed.client == client)
-        })
+        }) || self.asks_by(client)
     }
 
     fn is_winner(&self, message: &Message<'_>) -> bool {
@@ -449,12 +449,19 @@ impl Call {
             Purpose::Probe => {}
             Purpose::Refresh if broken && pending.connected => self.refresh_again(cx, pending.side),
             Purpose::Refresh => self.missed(cx, pending.side),
-            Purpose::Join | Purpose::Follow if broken => self.join_again(cx),
+            Purpose::Join | Purpose::Follow | Purpose::AskOffer | Purpose::AnswerOffer
+                if broken =>
+            {
+                self.join_again(cx);
+            }
             Purpose::Hold if broken => self.hold_unsent(cx, pending.side),
             Purpose::Stale if broken => {}
-            Purpose::Join | Purpose::Follow | Purpose::Hold | Purpose::Stale => {
-                self.hang_up(cx, Reason::DialogGone)
-            }
+            Purpose::Join
+            | Purpose::Follow
+            | Purpose::AskOffer
+            | Purpose::AnswerOffer
+            | Purpose::Hold
+            | Purpose::Stale => self.hang_up(cx, Reason::DialogGone),
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.send_bye_again(cx, &pending);
             }

@@ -403,6 +403,10 @@ pub(crate) enum Purpose {
     Join,
     /// Our own re-INVITE, which gives the runtime what the callee has changed meanwhile.
     Follow,
+    /// Our own re-INVITE, which asks the caller for an offer.
+    AskOffer,
+    /// Our own re-INVITE, which has that offer answered by the agent's side.
+    AnswerOffer,
     /// Our own re-INVITE, which holds the call or resumes it.
     Hold,
     /// Our own PRACK or BYE: the answer only ends the wait.

@@ -362,6 +362,7 @@ impl Call {
     /// back, and an offer that nobody will answer is rejected. Whatever the answers are then, only their ACKs are owed.
     fn abandon(&mut self, cx: &mut Cx<'_>) {
         self.drop_hold(cx);
+        self.abandon_joining(cx);
         for pending in &mut self.pending {
             if pending.purpose == Purpose::Transfer {
                 continue;

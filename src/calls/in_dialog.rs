@@ -66,11 +66,15 @@ impl Call {
             leg.presence.hear(cx.now);
         }
         if fork == LEFT {
-            let status = if message.method() == Method::Bye {
-                200
-            } else {
-                481
+            let status = match (method == Method::Bye, self.keeps_agent()) {
+                (true, _) => 200,
+                // Its BYE is on the way as soon as the caller has the new media.
+                (false, true) => 491,
+                (false, false) => 481,
             };
+            if method == Method::Bye {
+                self.agent_has_left();
+            }
             return cx.respond(server, status, None, |_| {}, b"");
         }
         // RFC 3261 §16.3: what goes no further than to us isn't judged by its hops.
@@ -319,6 +323,8 @@ impl Call {
             }
             (Purpose::Follow, _) => self.on_follow_answer(cx, flow, &pending, message),
             (Purpose::Join, _) => self.on_join_answer(cx, flow, &pending, message),
+            (Purpose::AskOffer, _) => self.on_offer_asked(cx, flow, &pending, message),
+            (Purpose::AnswerOffer, _) => self.on_offer_answered(cx, flow, &pending, message),
             (Purpose::Hold, _) => self.on_hold_answer(cx, flow, &pending, message),
             (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
             (Purpose::Probe, _) => self.on_probe_answer(cx, &pending, message),

@@ -29,7 +29,7 @@ pub mod health;
 pub mod hold;
 mod hops;
 mod in_dialog;
-mod joining;
+pub mod joining;
 mod keep_alive;
 mod large;
 pub mod limits;

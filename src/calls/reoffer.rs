@@ -141,6 +141,9 @@ impl Call {
             let relayed = matches!(pending.purpose, Purpose::Relay(_));
             return status(relayed && pending.side != side);
         }
+        if self.is_asking() {
+            return status(false);
+        }
         let owed = |ack: &&AwaitedAck| ack.delayed.is_some() || ack.from != side;
         let ack = self.awaited.iter().find(owed)?;
         status(ack.delayed.is_some() && ack.from != side)

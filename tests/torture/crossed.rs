@@ -13,7 +13,7 @@ use crate::leg::{Came, End, Transport};
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 const BOTH: [Transport; 2] = [Transport::Udp, Transport::Tcp];
-const NAMED: &str = "\"Ada\" <sip:+441632960001@pbx.invalid>";
+pub(crate) const NAMED: &str = "\"Ada\" <sip:+441632960001@pbx.invalid>";
 const NOBODY: &str = "\"Anonymous\" <sip:anonymous@anonymous.invalid>";
 
 /// Headers that name the caller, as one came in; whether a destination of a transfer gets them.
@@ -55,15 +55,15 @@ const NAMES_CALLER: [(&str, &str, bool); 8] = [
 const SESSION: &str = "47755a9de7794ba387653f2099600ef2;remote=00000000000000000000000000000000";
 
 /// A daemon whose first agent speaks from the test's end, and the end of a caller that is known by its address.
-struct Legs {
-    daemon: Daemon,
-    caller: End,
-    runtime: End,
+pub(crate) struct Legs {
+    pub(crate) daemon: Daemon,
+    pub(crate) caller: End,
+    pub(crate) runtime: End,
     calls: Cell<u32>,
 }
 
 /// A call's requests, from the caller.
-struct Call {
+pub(crate) struct Call {
     id: String,
     from: String,
     uri: String,
@@ -71,7 +71,7 @@ struct Call {
 }
 
 impl Legs {
-    fn new(transport: Transport) -> Self {
+    pub(crate) fn new(transport: Transport) -> Self {
         let house = House::new().set("TRUNKLINE__SIP__SHARDS", "1");
         house.dedicate(&CALLER.to_string());
         let runtime = End::listens(transport);
@@ -94,7 +94,7 @@ impl Legs {
     }
 
     /// Sends an INVITE from this caller with these lines.
-    fn invite(&self, from: &str, lines: &str) -> Call {
+    pub(crate) fn invite(&self, from: &str, lines: &str) -> Call {
         self.calls.set(self.calls.get() + 1);
         let daemon = self.daemon.sip();
         let uri = format!("sip:{}@{daemon}", self.daemon.house.first_number);
@@ -110,7 +110,7 @@ impl Legs {
     }
 
     /// A request of the caller's.
-    fn say(&self, call: &Call, method: &str, cseq: u32, lines: &str, body: &str) {
+    pub(crate) fn say(&self, call: &Call, method: &str, cseq: u32, lines: &str, body: &str) {
         let (Call { id, from, uri, to }, at) = (call, self.caller.address);
         let of = match method {
             "ACK" | "CANCEL" if !to.contains(";tag=") => "INVITE",
@@ -164,7 +164,7 @@ impl Legs {
     }
 
     /// The runtime takes the call that it got by this INVITE, and the caller's end of it is up.
-    fn connect(&self, call: &mut Call, invite: &Came, lines: &str) -> Came {
+    pub(crate) fn connect(&self, call: &mut Call, invite: &Came, lines: &str) -> Came {
         let lines = format!("{}{lines}", Self::contact_of(&self.runtime));
         invite.answer("200 OK", &lines, &media(41_000));
         let answer = self.caller.response(200);
@@ -174,7 +174,7 @@ impl Legs {
     }
 
     /// The record of a call, once this holds for it.
-    fn record(&self, call: &Call, holds: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn record(&self, call: &Call, holds: impl Fn(&Value) -> bool) -> Value {
         let id = format!("{}@pbx.invalid", call.id);
         let found = Deadline::after(PATIENCE).poll(|| {
             let mut calls = self.daemon.calls().into_iter();

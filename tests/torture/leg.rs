@@ -172,14 +172,24 @@ impl End {
             let came = self.came.recv_timeout(PATIENCE);
             let came = came.unwrap_or_else(|_| panic!("no {what}"));
             let message = came.message();
-            let cseq = message.first(HeaderName::CSeq).unwrap_or_default();
-            let which = [message.call_id(), cseq, message.reason()].concat();
-            let is_new = self.seen.borrow_mut().insert(which);
-            if is_new && is_meant(&message) {
+            if self.is_new(&message) && is_meant(&message) {
                 drop(message);
                 return came;
             }
         }
+    }
+
+    /// The next message that hasn't come before, if one comes within this time.
+    pub(crate) fn soon(&self, time: Duration) -> Option<Came> {
+        let came = self.came.recv_timeout(time).ok()?;
+        let is_new = self.is_new(&came.message());
+        is_new.then_some(came)
+    }
+
+    fn is_new(&self, message: &Message<'_>) -> bool {
+        let cseq = message.first(HeaderName::CSeq).unwrap_or_default();
+        let which = [message.call_id(), cseq, message.reason()].concat();
+        self.seen.borrow_mut().insert(which)
     }
 
     pub(crate) fn request(&self, method: &str) -> Came {

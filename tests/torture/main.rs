@@ -35,6 +35,7 @@ mod races;
 mod relayed;
 mod replaced;
 mod runtime;
+mod settled;
 mod strangers;
 mod streams;
 mod tenants;

@@ -21,6 +21,7 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
+use crate::calls::joining::UNSETTLED;
 use crate::capture::Captured;
 use crate::capture::message::Message;
 use crate::explain::attempts::sentence;
@@ -136,17 +137,17 @@ pub(crate) async fn show(
             ([(header::CONTENT_TYPE, PCAP)], pcap::file(&messages)).into_response()
         }
         Form::Text => {
-            let decided = decided(&api, &call).await?;
+            let decided = decided(&api, &call, &legs).await?;
             let text = ladder(&rungs(&legs, &decided));
             ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
         }
         Form::Svg => {
-            let decided = decided(&api, &call).await?;
+            let decided = decided(&api, &call, &legs).await?;
             let picture = svg(&rungs(&legs, &decided));
             ([(header::CONTENT_TYPE, SVG)], picture).into_response()
         }
         Form::Json => {
-            let decided = decided(&api, &call).await?;
+            let decided = decided(&api, &call, &legs).await?;
             Json(TraceView {
                 call_id: call.id,
                 complete: is_complete,
@@ -163,7 +164,7 @@ pub(crate) async fn show(
 /// What is stored can't be read.
 pub(in crate::api) async fn picture(api: &Api, call: Call) -> Result<String, ApiError> {
     let (call, legs, _) = read(api, call).await?;
-    let decided = decided(api, &call).await?;
+    let decided = decided(api, &call, &legs).await?;
     Ok(svg(&rungs(&legs, &decided)))
 }
 
@@ -183,8 +184,8 @@ async fn read(api: &Api, call: Call) -> Result<(Call, Vec<Leg>, bool), ApiError>
 }
 
 /// What we decided, and when.
-async fn decided(api: &Api, call: &Call) -> Result<Vec<(Moment, String)>, ApiError> {
-    let mut decided = Vec::new();
+async fn decided(api: &Api, call: &Call, legs: &[Leg]) -> Result<Vec<(Moment, String)>, ApiError> {
+    let mut decided = unsettled(legs);
     if let Some(decision) = decision(api, call.org_id, call.id).await? {
         decided.push((call.started_at, decision.sentences().join(" ")));
     }
@@ -203,6 +204,36 @@ async fn decided(api: &Api, call: &Call) -> Result<Vec<(Moment, String)>, ApiErr
         decided.push((at, text));
     }
     Ok(decided)
+}
+
+/// Refusals of the re-INVITEs by which both ends were to get each other's last SDP: the call went on without.
+fn unsettled(legs: &[Leg]) -> Vec<(Moment, String)> {
+    let read = |leg: &Leg| Message::parse(&leg.captured.octets);
+    let asks = |message: &Message| {
+        message.status().is_none()
+            && message
+                .first("Reason")
+                .is_some_and(|reason| reason.contains(UNSETTLED))
+    };
+    let key = |message: &Message| (message.first("Call-ID"), message.cseq());
+    let asked = legs.iter().filter(|leg| leg.is_sent).map(read).filter(asks);
+    let asked: Vec<_> = asked.map(|message| key(&message)).collect();
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let refused = legs.iter().filter(|leg| !leg.is_sent).filter_map(|leg| {
+        let message = read(leg);
+        let status = message.status()?;
+        let is_final = status >= 300 && status != 491;
+        (is_final && asked.contains(&key(&message))).then(|| {
+            let text = format!(
+                "Both ends change their SDP in each answer, and the {} refused the re-INVITE that was to end that ({status}): the call goes on with the media last agreed on.",
+                leg.name
+            );
+            (Moment::from_micros(leg.captured.at), text)
+        })
+    });
+    refused.collect()
 }
 
 /// What was decided at the time of a message stands behind it: it follows from it.

@@ -30,7 +30,7 @@ use crate::calls::credentials::LegCredentials;
 use crate::calls::dial::{Answered, Dial, Errand};
 use crate::calls::effect::{Challenger, Effect};
 use crate::calls::families;
-use crate::calls::hangup::{Farewell, bye_alone};
+use crate::calls::hangup::bye_alone;
 use crate::calls::joining::Joining;
 use crate::calls::limits::{Claim, Full, Permit};
 use crate::calls::places::Former;
@@ -473,7 +473,7 @@ impl Call {
         }
     }
 
-    /// The destination has answered: the agent goes, and the caller gets its media.
+    /// The destination has answered: the caller gets its media, and then the agent goes (RFC 3725 §4.4).
     pub(in crate::calls) fn on_destination_answers(
         &mut self,
         cx: &mut Cx<'_>,
@@ -518,13 +518,14 @@ impl Call {
         let offered = offered.map(|transfer| std::mem::take(&mut transfer.offered));
         let offered = offered.unwrap_or_default();
         self.with_origin(Side::Agent, &offered);
-        let before = self.joining.replace(Box::new(Joining::with(offered)));
+        let joining = Joining::keeping_agent(offered);
+        let before = self.joining.replace(Box::new(joining));
         let mut timer = before.and_then(|mut before| before.take_timer());
         cx.cancel_timer(&mut timer);
         self.join(cx, &sdp);
     }
 
-    /// BYE to the agent. What is under way with it is given up, as at the end of a call; the caller's own affairs go on.
+    /// What is under way with the agent is given up, as at the end of a call; the caller's own affairs go on.
     fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         self.forgive_acks(cx, Side::Agent);
         for at in 0..self.awaited.len() {
@@ -549,7 +550,6 @@ impl Call {
             }
         }
         self.drop_hold(cx);
-        self.send_bye(cx, Side::Agent, Farewell::default());
         for pending in &mut self.pending {
             if pending.side == Side::Agent {
                 pending.fork = LEFT;

@@ -1,0 +1,281 @@
+//! Two ends that are joined, each of which changes its SDP in each answer: what each finally holds of the other.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::crossed::{Call, Legs, NAMED};
+use crate::harness::Deadline;
+use crate::leg::{Came, End, Transport};
+
+/// Without a message for so long nothing more is agreed.
+const QUIET: Duration = Duration::from_millis(1_500);
+const TURN: Duration = Duration::from_millis(20);
+
+/// One of the two.
+struct Side<'e> {
+    end: &'e End,
+    /// Port of its first answer; each further one has two more, and another key.
+    port: u16,
+    /// The answer to a re-INVITE without an offer, or to one that has it, where it refuses.
+    refuses: Option<&'static str>,
+    /// What it said last, and what it holds of the other: port and key.
+    said: (String, String),
+    holds: (String, String),
+    /// What it was asked, in a word each.
+    asked: Vec<&'static str>,
+}
+
+fn sdp(port: u16) -> String {
+    format!(
+        "v=0\r\no=- 1 {port} IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio {port} RTP/SAVP 8\r\n\
+         a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:key{port}\r\n"
+    )
+}
+
+/// The port and the key of an SDP.
+fn media(sdp: &str) -> (String, String) {
+    let part = |before: &str, end: char| {
+        let rest = sdp.split_once(before).map_or("", |(_, rest)| rest);
+        rest.split(end).next().unwrap_or_default().trim().to_owned()
+    };
+    (part("m=audio ", ' '), part("inline:", '\r'))
+}
+
+impl<'e> Side<'e> {
+    fn new(end: &'e End, port: u16) -> Self {
+        Self {
+            end,
+            port,
+            refuses: None,
+            said: (String::new(), String::new()),
+            holds: (String::new(), String::new()),
+            asked: Vec::new(),
+        }
+    }
+
+    fn contact(&self) -> String {
+        format!(
+            "Contact: <{}>\r\nContent-Type: application/sdp\r\n",
+            self.end.uri("peer")
+        )
+    }
+
+    /// Answers with other media than before.
+    fn accepts(&mut self, invite: &Came) {
+        let sdp = sdp(self.port);
+        self.port += 2;
+        self.said = media(&sdp);
+        invite.answer("200 OK", &self.contact(), &sdp);
+    }
+
+    fn takes(&mut self, came: &Came) {
+        let message = came.message();
+        let method = String::from_utf8_lossy(message.method_token()).into_owned();
+        let is_request = message.is_request();
+        drop(message);
+        let is_last = came
+            .values("Reason")
+            .iter()
+            .any(|reason| reason.contains("each time"));
+        match (is_request, method.as_str(), came.body().is_empty()) {
+            (true, "INVITE", is_bare) if is_last => {
+                self.asked.push(if is_bare {
+                    "asked for an offer"
+                } else {
+                    "last offer"
+                });
+                match self.refuses {
+                    Some(status) => came.answer(status, "", ""),
+                    None => {
+                        if !is_bare {
+                            self.holds = media(&came.body());
+                        }
+                        self.accepts(came);
+                    }
+                }
+            }
+            (true, "INVITE", _) => {
+                self.asked.push("offer");
+                self.holds = media(&came.body());
+                self.accepts(came);
+            }
+            (true, "ACK", false) => self.holds = media(&came.body()),
+            (true, "ACK", true) | (false, ..) => {}
+            (true, "BYE", _) => {
+                self.asked.push("BYE");
+                came.answer("200 OK", "", "");
+            }
+            (true, other, _) => panic!("{other}"),
+        }
+    }
+}
+
+/// Both ends are served until nothing comes for a while.
+fn settle(sides: &mut [Side<'_>]) {
+    let mut quiet = Duration::ZERO;
+    while quiet < QUIET {
+        for side in &mut *sides {
+            match side.end.soon(TURN) {
+                Some(came) => {
+                    side.takes(&came);
+                    quiet = Duration::ZERO;
+                }
+                None => quiet += TURN,
+            }
+            assert!(
+                side.asked.len() < 20,
+                "it goes on for ever: {:?}",
+                side.asked
+            );
+        }
+    }
+}
+
+/// A caller whose destination has answered, before its own re-INVITE has been: neither has the agent been hung up on.
+fn hand_over(legs: &Legs, desk: &End) -> Call {
+    let mut call = legs.invite(NAMED, "");
+    let invite = legs.runtime.request("INVITE");
+    legs.connect(&mut call, &invite, "");
+    let record = legs.record(&call, |call| call["status"] == "in_progress");
+    let id = record["id"].as_str().expect("an id");
+    let path = format!("/phone/calls/{id}/transfer");
+    let (status, begun) = legs
+        .daemon
+        .change("POST", &path, &json!({"destination": "Desk"}));
+    assert_eq!(status, 202, "{begun}");
+    let _ = desk;
+    call
+}
+
+fn legs(desk: &End) -> Legs {
+    let legs = Legs::new(Transport::Udp);
+    legs.daemon.destination("Desk", "sip", &desk.uri("desk"));
+    legs.daemon.house.settle();
+    legs
+}
+
+/// What the trace says of the end of it.
+fn noted(legs: &Legs, call: &Call, what: &str) -> bool {
+    let record = legs.record(call, |_| true);
+    let id = record["id"].as_str().expect("an id");
+    let path = format!("/phone/calls/{id}/trace");
+    let seen = || {
+        let trace = legs.daemon.shown(&path);
+        let items = trace["items"].as_array().expect("a list").clone();
+        let mut texts = items.iter().filter(|item| item["type"] == "decision");
+        texts
+            .any(|item| {
+                item["text"]
+                    .as_str()
+                    .is_some_and(|text| text.contains(what))
+            })
+            .then_some(())
+    };
+    Deadline::after(Duration::from_secs(5)).poll(seen).is_some()
+}
+
+#[test]
+fn two_ends_that_change_with_each_answer_hold_each_others_last() {
+    let desk = End::listens(Transport::Udp);
+    let legs = legs(&desk);
+    let call = hand_over(&legs, &desk);
+    let mut sides = [Side::new(&legs.caller, 50_000), Side::new(&desk, 52_000)];
+    let invite = desk.request("INVITE");
+    sides[1].takes(&invite);
+    // The caller comes first: until it has the new media, the agent stays.
+    let reinvite = legs.caller.request("INVITE");
+    assert!(
+        legs.runtime.soon(Duration::from_millis(300)).is_none(),
+        "the agent went first"
+    );
+    sides[0].takes(&reinvite);
+    legs.runtime.request("BYE").answer("200 OK", "", "");
+    settle(&mut sides);
+    let [caller, desk_side] = &sides;
+    assert_eq!(caller.asked, ["offer", "asked for an offer"]);
+    assert_eq!(desk_side.asked, ["offer", "offer", "last offer"]);
+    assert_eq!(caller.holds, desk_side.said, "ports and keys");
+    assert_eq!(desk_side.holds, caller.said, "ports and keys");
+    assert_eq!(caller.said.1, "key50002");
+    assert!(!noted(&legs, &call, "was to end that"));
+
+    // Two that answer alike again and again need no more than one re-INVITE.
+    legs.say(&call, "BYE", 90, "", "");
+    desk.request("BYE").answer("200 OK", "", "");
+    legs.caller.outcome("BYE");
+    let record = legs.record(&call, |call| call["ended_at"].is_string());
+    assert_eq!(record["status"], "transferred", "{record}");
+}
+
+#[test]
+fn an_end_that_refuses_the_last_round_keeps_its_call() {
+    for (refuses, note) in [
+        (
+            0,
+            "the caller refused the re-INVITE that was to end that (488)",
+        ),
+        (
+            1,
+            "the destination refused the re-INVITE that was to end that (488)",
+        ),
+    ] {
+        let desk = End::listens(Transport::Udp);
+        let legs = legs(&desk);
+        let call = hand_over(&legs, &desk);
+        let mut sides = [Side::new(&legs.caller, 50_000), Side::new(&desk, 52_000)];
+        sides[refuses].refuses = Some("488 Not Acceptable Here");
+        settle(&mut sides);
+        legs.runtime.request("BYE").answer("200 OK", "", "");
+        assert!(noted(&legs, &call, note), "{note}");
+        assert!(!sides[0].asked.contains(&"BYE") && !sides[1].asked.contains(&"BYE"));
+        // Whose offer was refused has the last answer that there was.
+        assert_eq!(
+            sides[0].holds.0,
+            if refuses == 0 { "52000" } else { "52002" }
+        );
+        legs.say(&call, "BYE", 90, "", "");
+        desk.request("BYE").answer("200 OK", "", "");
+        assert_eq!(legs.caller.outcome("BYE").message().status(), 200);
+        let record = legs.record(&call, |call| call["ended_at"].is_string());
+        assert_eq!(record["status"], "transferred", "{record}");
+        assert_eq!(record["transfer"]["state"], "completed", "{record}");
+    }
+}
+
+/// The usual end, which answers each offer with what it said before.
+#[test]
+fn an_end_that_repeats_its_sdp_is_asked_once() {
+    let desk = End::listens(Transport::Udp);
+    let legs = legs(&desk);
+    let call = hand_over(&legs, &desk);
+    let contact = |end: &End| {
+        format!(
+            "Contact: <{}>\r\nContent-Type: application/sdp\r\n",
+            end.uri("peer")
+        )
+    };
+    let invite = desk.request("INVITE");
+    let own = sdp(52_000);
+    invite.answer("200 OK", &contact(&desk), &own);
+    let reinvite = legs.caller.request("INVITE");
+    assert_eq!(media(&reinvite.body()), media(&own));
+    // Only what names the session differs from what the destination was offered.
+    let same = crate::caller::OFFER
+        .replace("o=- 1 1", "o=- 1 9")
+        .replace("s=-", "s=again");
+    reinvite.answer("200 OK", &contact(&legs.caller), &same);
+    legs.runtime.request("BYE").answer("200 OK", "", "");
+    let more = |end: &End| {
+        let came = end.soon(QUIET);
+        came.filter(|came| came.message().method_token() == b"INVITE")
+    };
+    assert!(
+        more(&desk).is_none(),
+        "nothing has changed for the destination"
+    );
+    assert!(more(&legs.caller).is_none(), "nor for the caller");
+    legs.say(&call, "BYE", 90, "", "");
+    desk.request("BYE").answer("200 OK", "", "");
+    legs.caller.outcome("BYE");
+}
