@@ -290,6 +290,7 @@ impl Core {
         message: &Message<'_>,
         flow: Flow,
     ) {
+        self.health.came_from(flow.peer);
         let retry_after = u64::from(self.config.retry_after);
         if self.draining {
             return self.stateless(endpoint, message, flow, 503, |head| {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dashmap::DashMap;
+use dashmap::{DashMap, DashSet};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use uuid::Uuid;
@@ -119,6 +119,10 @@ pub struct Health {
     trunks: DashMap<Uuid, Vec<Peer>>,
     /// Peers that are down: while it is zero no call has to look one up.
     down: AtomicUsize,
+    /// Addresses of peers that are down, until something comes from there.
+    down_at: DashSet<SocketAddr>,
+    /// Those from which something has come since: their peers are to be asked at once.
+    back_at: DashSet<SocketAddr>,
     down_after: u32,
     up_after: u32,
 }
@@ -136,6 +140,8 @@ impl Health {
             peers: DashMap::new(),
             trunks: DashMap::new(),
             down: AtomicUsize::new(0),
+            down_at: DashSet::new(),
+            back_at: DashSet::new(),
             down_after,
             up_after,
         }
@@ -161,6 +167,24 @@ impl Health {
             known.is_heard = true;
             known.took_call = true;
         }
+    }
+
+    /// An OPTIONS has come from there. A source can be forged, so a peer that is down isn't believed to be back by that: it is asked, once
+    /// for each time that it has been found to be down.
+    pub fn came_from(&self, source: SocketAddr) {
+        if self.down.load(Ordering::Relaxed) > 0 && self.down_at.remove(&source).is_some() {
+            self.back_at.insert(source);
+        }
+    }
+
+    /// Where those are that are to be asked at once.
+    pub fn take_back(&self) -> HashSet<SocketAddr> {
+        if self.back_at.is_empty() {
+            return HashSet::new();
+        }
+        let back: HashSet<SocketAddr> = self.back_at.iter().map(|at| *at).collect();
+        self.back_at.retain(|at| !back.contains(at));
+        back
     }
 
     /// Whether a peer has to be asked in this turn.
@@ -214,6 +238,9 @@ impl Health {
         }
         let down = self.peers.iter().filter(|known| known.is_down).count();
         self.down.store(down, Ordering::Relaxed);
+        if down == 0 {
+            self.down_at.clear();
+        }
         let mut named = HashSet::new();
         for (trunk, peers) in trunks {
             named.insert(trunk);
@@ -226,6 +253,14 @@ impl Health {
     pub fn note(&self, peer: &Peer, outcome: Outcome) -> Option<Turn> {
         // Nobody watches it any more.
         let mut known = self.peers.get_mut(peer)?;
+        let turn = self.judge(&mut known, outcome);
+        if known.is_down {
+            self.down_at.insert(peer.address);
+        }
+        turn
+    }
+
+    fn judge(&self, known: &mut Known, outcome: Outcome) -> Option<Turn> {
         let is_sign_of_life = outcome == Outcome::Answered;
         known.has_answered |= is_sign_of_life;
         if outcome == Outcome::Silent && !known.has_answered {
@@ -367,6 +402,29 @@ mod tests {
         health.watch(&[], []);
         assert_eq!(health.counts(), [0; 3]);
         assert_eq!(health.trunk(TRUNK), None);
+    }
+
+    #[test]
+    fn a_peer_that_is_down_is_asked_once_when_something_comes_from_it() {
+        let health = Health::new(1, 1);
+        let at = peer().address;
+        health.watch(&[peer()], []);
+        health.came_from(at);
+        assert!(health.take_back().is_empty(), "it isn't down");
+        for _ in 0..2 {
+            health.note(&peer(), Outcome::Refused);
+            for _ in 0..3 {
+                health.came_from(at);
+            }
+            health.came_from(([192, 0, 2, 9], 5060).into());
+            assert_eq!(health.take_back(), HashSet::from([at]));
+            health.came_from(at);
+            assert!(health.take_back().is_empty(), "it is being asked");
+            assert!(
+                health.is_down(&target()),
+                "whoever said so may have been another"
+            );
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which messages belong together: by Call-ID, and the legs of a back-to-back call by what a later one repeats of the first: numbers and
 //! media before it is answered, the id of its session or the dialog that is replaced (RFC 3891) afterwards.
-//! Retransmissions are left out. Calls leave as soon as they have been over for a while, so that a capture of any length needs the
+//! Retransmissions are left out, and so are OPTIONS outside calls, by which peers watch each other. Calls leave as soon as they have been over for a while, so that a capture of any length needs the
 //! memory of its calls in progress; beyond a bound the one that was silent longest leaves early.
 
 use std::collections::hash_map::DefaultHasher;
@@ -19,6 +19,8 @@ const MAX_HELD: usize = 96 * 1024 * 1024;
 const MAX_CALLS: usize = 65_536;
 /// What one call may hold; more is another part of it.
 const MAX_CALL: usize = 8 * 1024 * 1024;
+/// OPTIONS that are kept for a capture that holds nothing else.
+const MAX_PINGS: usize = 1_000;
 /// Sessions of one call.
 const MAX_SESSIONS: usize = 16;
 /// Calls at one address that a new leg is compared with.
@@ -41,6 +43,8 @@ struct Open {
     caller: SocketAddr,
     /// What legs say that are begun for it.
     sessions: HashSet<String>,
+    /// It asks whether somebody is there: OPTIONS outside a call.
+    is_ping: bool,
 }
 
 /// Puts messages together.
@@ -55,6 +59,11 @@ pub struct Collector {
     held: usize,
     next: u64,
     ready: VecDeque<Call>,
+    /// Something else than OPTIONS has left.
+    has_calls: bool,
+    pings: Vec<Call>,
+    /// OPTIONS outside calls that were left out: phone systems and daemons watch each other by them.
+    pub left_out: u64,
     /// Messages that came twice.
     pub retransmissions: u64,
     /// Messages that were kept.
@@ -114,6 +123,14 @@ impl Collector {
         for id in ids {
             self.leave(id);
         }
+        // Then they are what was captured.
+        if !self.has_calls {
+            for ping in self.pings.drain(..) {
+                self.left_out -= 1;
+                self.messages += ping.entries.len() as u64;
+                self.ready.push_back(ping);
+            }
+        }
     }
 
     fn leg_of(&self, id: u64, call_id: &str) -> usize {
@@ -167,6 +184,8 @@ impl Collector {
                 us: is_initial.then_some(captured.target),
                 caller: captured.source,
                 sessions: HashSet::new(),
+                is_ping: message.method() == "OPTIONS"
+                    && (message.status().is_some() || message.tag("To").is_none()),
             },
         );
         (id, 0)
@@ -238,7 +257,22 @@ impl Collector {
                 self.by_us.remove(&us.ip());
             }
         }
-        self.ready.extend(open.into_call());
+        let is_ping = open.is_ping;
+        match open.into_call() {
+            Some(ping) if is_ping => {
+                self.left_out += 1;
+                self.messages -= ping.entries.len() as u64;
+                if !self.has_calls && self.pings.len() < MAX_PINGS {
+                    self.pings.push(ping);
+                }
+            }
+            Some(call) => {
+                self.has_calls = true;
+                self.pings = Vec::new();
+                self.ready.push_back(call);
+            }
+            None => {}
+        }
     }
 }
 

@@ -105,6 +105,12 @@ fn summary_of(collector: &Collector) -> Summary {
             collector.cut_short
         ));
     }
+    if collector.left_out > 0 {
+        notes.push(format!(
+            "{} OPTIONS outside calls were left out: by them peers ask whether the other is there",
+            collector.left_out
+        ));
+    }
     Summary {
         messages: collector.messages,
         retransmissions: collector.retransmissions,

@@ -13,7 +13,7 @@ use crate::capture::Transport;
 use crate::capture::flow::{Call, Role};
 use crate::capture::import::import;
 use crate::capture::replay::report::Run;
-use crate::capture::replay::{Options, Played, captured_on, ladder, play, play_over};
+use crate::capture::replay::{Options, Played, announce, captured_on, ladder, play, play_over};
 use crate::config::Config;
 use crate::engine::clock::now;
 use crate::engine::rehearsal::Rehearsal;
@@ -149,6 +149,7 @@ impl Command {
         let played = if self.in_process {
             self.play_in_process(&options, config)?
         } else {
+            announce(&options);
             self.each(|call| Ok(play(call, &options)))?
         };
         let name = self
@@ -263,7 +264,25 @@ impl Command {
         }
         if !self.json {
             print(&format!("{count} of {count} calls went as captured"));
+            let beyond = run.calls.iter().filter(|call| call.out_of_reach.is_some());
+            match beyond.count() {
+                0 => {}
+                beyond => print(&format!(
+                    "{beyond} of them hold what the API began, which is out of reach: they were played up to there"
+                )),
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::calls::Reason;
+    use crate::capture::replay::ENDED_ON_REQUEST;
+
+    #[test]
+    fn a_call_that_the_api_ended_is_known_by_its_reason() {
+        assert_eq!(ENDED_ON_REQUEST, Reason::Operator.sentence());
     }
 }

@@ -37,6 +37,8 @@ use crate::telemetry::metrics;
 const MOST: usize = 2_000;
 /// How often is looked whether other trunks are to be registered, and which other nodes serve.
 const LOOK: Duration = Duration::from_secs(1);
+/// How soon a peer that is down is asked after something has come from its address.
+const GLANCE: Duration = Duration::from_millis(100);
 /// Looks for which a node waits until the others count it in, and have taken back what is its own from now on.
 const PATIENCE: u32 = 45;
 
@@ -135,19 +137,32 @@ async fn watch(
     (default, interval): (Arc<Runtime>, Duration),
 ) {
     let mut turns = tokio::time::interval(interval);
+    let mut glances = tokio::time::interval(GLANCE);
     turns.tick().await;
     let mut before = HashSet::new();
     loop {
-        turns.tick().await;
+        // In a turn all are asked, else those alone from whose address something has come while they are down.
+        let back = tokio::select! {
+            _ = turns.tick() => None,
+            _ = glances.tick() => Some(health.take_back()),
+        };
+        if back.as_ref().is_some_and(HashSet::is_empty) {
+            continue;
+        }
         let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
             return;
         };
         let mut probed = probed(&view, &default);
         let now: HashSet<PeerKey> = probed.keys().cloned().collect();
         probed.retain(|uri, _| before.contains(uri));
-        before = now;
+        if back.is_none() {
+            before = now;
+        }
         let mut targets = resolve(&resolver, probed, &health).await;
-        targets.retain(|target| Peer::of(target).is_some_and(|peer| health.wants_probe(&peer)));
+        targets.retain(|target| match &back {
+            Some(back) => back.contains(&target.address) && health.is_down(target),
+            None => Peer::of(target).is_some_and(|peer| health.wants_probe(&peer)),
+        });
         if !targets.is_empty() && !inbox.send(Input::Inquire(Inquiry::Probe(targets))).await {
             return;
         }

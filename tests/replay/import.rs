@@ -382,7 +382,13 @@ fn captures_of_others_import_or_say_why_not() {
         let octets = std::fs::read(file).expect("readable");
         for flags in [&[][..], &["--anonymise"]] {
             match import(&shell, &octets, flags) {
-                Ok(flow) => assert!(flow.contains("\n--- 0.000000 "), "{}", file.display()),
+                Ok(flow) => {
+                    assert!(flow.contains("\n--- 0.000000 "), "{}", file.display());
+                    let calls: Vec<&str> = flow.split("\n=== call ").skip(1).collect();
+                    let is_ping = |call: &&&str| call.contains(": OPTIONS ");
+                    let pings = calls.iter().filter(is_ping).count();
+                    assert!(pings == 0 || pings == calls.len(), "{}", file.display());
+                }
                 Err(why) => refused.push(format!("{}: {why}", file.display())),
             }
         }

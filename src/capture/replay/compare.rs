@@ -88,8 +88,49 @@ impl Places {
             shown.push_str(rest);
             text = shown;
         }
-        text
+        without_loopback(&text)
     }
+}
+
+/// Reduces every loopback address: a machine has many, and which of them a capture holds depends on where it was made.
+fn without_loopback(text: &str) -> String {
+    if !text.contains("127.") && !text.contains("::1") {
+        return text.to_owned();
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        match loopback(rest, shown.chars().next_back()) {
+            Some(behind) => {
+                shown.push_str("{address}");
+                rest = without_port(behind);
+            }
+            None => {
+                shown.push(next);
+                rest = &rest[next.len_utf8()..];
+            }
+        }
+    }
+    shown
+}
+
+/// Text behind a loopback address with which it begins; `before` is the character in front of it.
+fn loopback(text: &str, before: Option<char>) -> Option<&str> {
+    if let Some(behind) = text.strip_prefix("[::1]") {
+        return Some(behind);
+    }
+    let touches = |char: char| char.is_ascii_alphanumeric() || char == '.';
+    if before.is_some_and(touches) {
+        return None;
+    }
+    if let Some(behind) = text.strip_prefix("::1") {
+        let goes_on = behind.starts_with(|char: char| char.is_ascii_hexdigit() || char == ':');
+        return (!goes_on && before != Some(':')).then_some(behind);
+    }
+    let is_inner = |octet: u8| octet.is_ascii_digit() || octet == b'.';
+    let end = text.bytes().take_while(|octet| is_inner(*octet)).count();
+    let address: std::net::Ipv4Addr = text[..end].parse().ok()?;
+    address.is_loopback().then(|| &text[end..])
 }
 
 fn without_port(text: &str) -> &str {
@@ -528,6 +569,23 @@ mod tests {
         ] {
             let [captured, live] = [captured, live].map(|text| format!("SIP/2.0 200 OK{text}"));
             assert_eq!(differs(&captured, &live).as_deref(), part, "{name}");
+        }
+    }
+
+    #[test]
+    fn loopback_addresses_are_one_place_on_both_sides() {
+        let places = Places::new(&["127.0.0.2:5060".parse().expect("an address")]);
+        for (text, reduced) in [
+            ("<sip:a@127.0.0.1:5080>", "<sip:a@{address}>"),
+            ("<sip:a@127.0.0.2:5060>", "<sip:a@{address}>"),
+            ("c=IN IP4 127.8.9.10", "c=IN IP4 {address}"),
+            ("<sip:[::1]:5061;lr>", "<sip:{address};lr>"),
+            ("<sip:127.0.0.1:5061;lr>", "<sip:{address};lr>"),
+            ("c=IN IP6 ::1", "c=IN IP6 {address}"),
+            ("1127.0.0.1 and 127.0.0.1.2", "1127.0.0.1 and 127.0.0.1.2"),
+            ("2001:db8::1 and ::1f", "2001:db8::1 and ::1f"),
+        ] {
+            assert_eq!(places.reduce(text), reduced, "{text}");
         }
     }
 

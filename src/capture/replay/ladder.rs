@@ -45,6 +45,9 @@ pub fn text(played: &Played) -> String {
         is_marked |= is_wrong;
         let _ = writeln!(text, "{}", rung(step, mark, width).trim_end());
     }
+    if let Some(why) = &played.out_of_reach {
+        let _ = writeln!(text, "     {}", printable(why));
+    }
     for difference in &played.differences {
         let _ = writeln!(text, "     {}", printable(&difference.to_string()));
     }
@@ -71,6 +74,7 @@ fn rung(step: &Step, mark: &str, width: usize) -> String {
         (None, Outcome::Missing) => "nothing".to_owned(),
         (None, Outcome::Absent) => "-".to_owned(),
         (None, Outcome::NotReached) => "not reached".to_owned(),
+        (None, Outcome::OutOfReach) => "out of reach".to_owned(),
         (None, _) => String::new(),
     };
     let captured = step

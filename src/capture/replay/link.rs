@@ -149,6 +149,14 @@ impl Link {
         }
     }
 
+    /// Sends a datagram to somebody who has not called.
+    pub(super) fn ask(&self, peer: SocketAddr, octets: &[u8]) {
+        if let Some(socket) = &self.udp {
+            // A daemon without UDP doesn't hear it.
+            let _ = socket.send_to(octets, peer);
+        }
+    }
+
     /// What is used now.
     pub(super) fn transport(&self) -> Transport {
         match &*self

@@ -2,12 +2,14 @@
 //! with what was captured or with what the flow states.
 //!
 //! `script` says what is sent and what is expected, `rewrite` makes a captured message fit for today, `compare` finds the first
-//! difference, `wire` carries them and `link` holds the sockets, `session` plays one call, `ladder` and `report` show what happened.
+//! difference, `reach` knows what can't be played, `wire` carries them and `link` holds the sockets, `announce` says that they are open, `session` plays one call, `ladder` and `report` show what happened.
 
+mod announce;
 mod closing;
 pub mod compare;
 pub mod ladder;
 mod link;
+mod reach;
 pub mod report;
 mod rewrite;
 mod script;
@@ -21,7 +23,9 @@ use trunkline_sip::moment::Moment;
 
 use super::Transport;
 use super::flow::{Call, Role};
+pub use announce::announce;
 pub use compare::Difference;
+pub use reach::ENDED_ON_REQUEST;
 pub use session::{captured_on, play, play_over};
 pub use wire::{Gone, Incoming, Wire};
 
@@ -89,6 +93,8 @@ pub enum Outcome {
     Adapted,
     /// The call had gone another way by then.
     NotReached,
+    /// It follows from something that a replay can't bring about.
+    OutOfReach,
 }
 
 /// One rung of the ladder.
@@ -125,6 +131,8 @@ pub struct Played {
     pub differences: Vec<Difference>,
     /// Why it couldn't be played at all.
     pub error: Option<String>,
+    /// Why it wasn't played to its end, though nothing went differently: the API began what follows.
+    pub out_of_reach: Option<String>,
 }
 
 /// Why a call can't be played, or `None`.

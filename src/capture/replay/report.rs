@@ -98,6 +98,7 @@ mod tests {
             steps: Vec::new(),
             differences: Vec::new(),
             error: Some("]]> </failure>".to_owned()),
+            out_of_reach: None,
         };
         let xml = Run::new("x".to_owned(), vec![played]).junit();
         assert!(

@@ -13,6 +13,7 @@ use trunkline_sip::moment::Moment;
 
 use super::closing::reply_key;
 use super::compare::Places;
+use super::reach::{first_beyond, is_own_call, note};
 use super::rewrite::{Book, Seat};
 use super::script::{Item, label, script};
 use super::wire::{Gone, Incoming, Sockets, Wire};
@@ -47,6 +48,9 @@ pub fn play_over(call: &Call, options: &Options, wire: &mut dyn Wire) -> Played 
     if let Some(why) = unplayable(call) {
         return unplayed(call, why.to_owned());
     }
+    if is_own_call(call) {
+        return out_of_reach(call);
+    }
     let mut session = Session::new(call, options, wire);
     session.run();
     Played {
@@ -55,6 +59,21 @@ pub fn play_over(call: &Call, options: &Options, wire: &mut dyn Wire) -> Played 
         passed: session.differences.is_empty(),
         differences: session.differences,
         error: None,
+        out_of_reach: session
+            .beyond
+            .filter(|_| session.is_beyond)
+            .map(|(_, note)| note),
+    }
+}
+
+/// A call that Trunkline began: nobody can be played who would have it begin again.
+fn out_of_reach(call: &Call) -> Played {
+    let why = "Trunkline began this call, as its API or a change of its trunks had it: a replay asks no API, so it is out of reach";
+    Played {
+        passed: true,
+        error: None,
+        out_of_reach: Some(why.to_owned()),
+        ..unplayed(call, String::new())
     }
 }
 
@@ -65,6 +84,7 @@ fn unplayed(call: &Call, why: String) -> Played {
         steps: Vec::new(),
         differences: Vec::new(),
         error: Some(why),
+        out_of_reach: None,
     }
 }
 
@@ -116,6 +136,10 @@ struct Session<'a> {
     answer: Option<Message>,
     acknowledgement: Option<Vec<u8>>,
     is_over: bool,
+    /// The item from which on nothing can be played, and why.
+    beyond: Option<(usize, String)>,
+    /// It was reached.
+    is_beyond: bool,
 }
 
 impl<'a> Session<'a> {
@@ -138,6 +162,8 @@ impl<'a> Session<'a> {
         let places = moved(call, target, caller, &called);
         let book = || Book::new(places.clone());
         let named = || options.replace.iter().map(|(_, today)| &**today);
+        let beyond = first_beyond(&items);
+        let beyond = beyond.map(|(at, why)| (at, note(&items[at], why)));
         let now = wire.now();
         Self {
             states: vec![State::Pending; items.len()],
@@ -159,6 +185,8 @@ impl<'a> Session<'a> {
             answer: None,
             acknowledgement: None,
             is_over: false,
+            beyond,
+            is_beyond: false,
             options,
             wire,
         }
@@ -172,6 +200,10 @@ impl<'a> Session<'a> {
         while !self.is_over
             && let Some(next) = self.next()
         {
+            if self.beyond.as_ref().is_some_and(|(at, _)| next >= *at) {
+                self.is_beyond = true;
+                break;
+            }
             if self.items[next].sends {
                 self.wait_until(next);
                 if !self.is_over && self.next() == Some(next) {

@@ -8,13 +8,13 @@ use super::{Message, Role, Session, WINDING_UP};
 impl Session<'_> {
     /// Leaves nothing standing: acknowledges, hangs up or cancels, and answers what still comes.
     pub(super) fn wind_up(&mut self) {
-        let has_failed = self.is_over || !self.differences.is_empty();
+        let has_failed = self.is_over || self.is_beyond || !self.differences.is_empty();
         let is_refused = self
             .answer
             .as_ref()
             .is_some_and(|answer| answer.status().is_some_and(|status| status >= 300));
         self.waiting = None;
-        let has_call = self.invite.is_some() && (self.is_over || !is_refused);
+        let has_call = self.invite.is_some() && (self.is_over || self.is_beyond || !is_refused);
         if has_call {
             self.hang_up();
         }

@@ -31,6 +31,7 @@ impl Session<'_> {
             };
             let (outcome, when) = match self.states[at] {
                 State::Done(outcome, when) => (outcome, Some(when)),
+                State::Pending if self.is_beyond => (Outcome::OutOfReach, None),
                 State::Pending if item.is_optional && !self.is_over => (Outcome::Absent, None),
                 State::Pending => (Outcome::NotReached, None),
             };

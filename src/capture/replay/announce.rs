@@ -1,0 +1,55 @@
+//! Says to the daemon that the sides which it calls listen now. It may have watched their ports by OPTIONS while nobody listened there, and
+//! calls nobody that it takes for gone: at an OPTIONS from such a port it asks again at once.
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use super::Options;
+use super::closing::answering;
+use super::link::Link;
+use super::rewrite::fresh;
+use crate::capture::flow::Role;
+use crate::capture::message::Message;
+
+/// How long the daemon's question is waited for.
+const PATIENCE: Duration = Duration::from_millis(600);
+
+/// Sends an OPTIONS from each side that is played, and answers those that come. Nothing comes of a port that can't be opened: who plays says so.
+pub fn announce(options: &Options) {
+    let (sender, incoming) = channel();
+    let sides = [
+        (Role::Runtime, options.runtime),
+        (Role::Other, options.other),
+    ];
+    let links: Vec<(Role, Link)> = sides
+        .into_iter()
+        .filter_map(|(role, at)| Some((role, Link::listening(at?, role, &sender).ok()?)))
+        .collect();
+    if links.is_empty() {
+        return;
+    }
+    for (_, link) in &links {
+        link.ask(options.target, ping(link, options).as_bytes());
+    }
+    let until = (options.now)() + PATIENCE;
+    while (options.now)() < until {
+        let Ok(came) = incoming.recv_timeout(until.since((options.now)())) else {
+            return;
+        };
+        let message = Message::parse(&came.octets);
+        let link = links.iter().find(|(role, _)| *role == came.party);
+        if let (None, Some((_, link))) = (message.status(), link) {
+            // The daemon asks again where it doesn't arrive.
+            let _ = link.send(&answering(&message, 200, "OK").to_octets());
+        }
+    }
+}
+
+fn ping(link: &Link, options: &Options) -> String {
+    let (at, target, id) = (link.local, options.target, fresh());
+    format!(
+        "OPTIONS sip:{target} SIP/2.0\r\nVia: SIP/2.0/UDP {at};branch=z9hG4bK{id};rport\r\nMax-Forwards: 70\r\n\
+         From: <sip:replay@{at}>;tag={id}\r\nTo: <sip:{target}>\r\nCall-ID: {id}\r\nCSeq: 1 OPTIONS\r\n\
+         Contact: <sip:replay@{at}>\r\nContent-Length: 0\r\n\r\n"
+    )
+}
