@@ -4,21 +4,21 @@ use trunkline_sip::wire::print::Head;
 
 use super::call::{Call, Side};
 
-/// Outside calls. BYE and those after it find no dialog there, and are answered 481.
+/// Methods outside calls. BYE and those after it find no dialog there, and are answered 481.
 pub(crate) const OUTSIDE: &[u8] =
     b"INVITE, ACK, CANCEL, OPTIONS, REGISTER, BYE, PRACK, UPDATE, INFO, NOTIFY";
 
-/// On the caller's leg: it is told what came of a REFER, and sends none.
+/// Methods on the caller's leg: it sends NOTIFY for our REFER, and no REFER itself.
 const CALLER: &[u8] = b"INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, MESSAGE, NOTIFY";
 
-/// On the leg of an agent's runtime: it may ask for a transfer, and gets nothing to acknowledge by PRACK.
+/// Methods on the leg of an agent's runtime: REFER asks for a transfer; nothing of ours needs a PRACK there.
 pub(crate) const RUNTIME: &[u8] =
     b"INVITE, ACK, CANCEL, BYE, OPTIONS, UPDATE, INFO, MESSAGE, REFER";
 
-/// On the leg of somebody whom the caller was handed to.
+/// Methods on the leg of a transfer destination.
 const DESTINATION: &[u8] = b"INVITE, ACK, CANCEL, BYE, OPTIONS, UPDATE, INFO, MESSAGE";
 
-/// What somebody may send to us whom we call ourselves and who will be on this side.
+/// Methods for a peer that we call ourselves and that will be on this side.
 pub(crate) const fn to_callee(side: Side) -> &'static [u8] {
     match side {
         Side::Caller => CALLER,
@@ -26,19 +26,19 @@ pub(crate) const fn to_callee(side: Side) -> &'static [u8] {
     }
 }
 
-/// What we can do, as the answer to OPTIONS says it (RFC 3261 §11.2).
+/// Writes what the answer to OPTIONS says of us (RFC 3261 §11.2).
 pub(crate) fn capabilities(head: &mut Head<'_>, methods: &[u8]) {
     head.line("Allow", methods);
     head.line("Accept", b"application/sdp");
     head.line("Supported", b"100rel, timer, replaces");
 }
 
-/// `Contact`, `Allow` and `Supported` of our side on a leg.
+/// Writes `Contact`, `Allow` and `Supported` of our side on a leg.
 pub(crate) fn own_lines(head: &mut Head<'_>, contact: &str, methods: &[u8]) {
     lines_with(head, contact, methods, b"100rel, timer, replaces");
 }
 
-/// Those of a request inside a dialog: what may come before its answer is nothing that would have to be acknowledged.
+/// Writes them for a request inside a dialog, without 100rel: no provisional answer to it has to be acknowledged.
 pub(crate) fn own_request_lines(head: &mut Head<'_>, contact: &str, methods: &[u8]) {
     lines_with(head, contact, methods, b"timer, replaces");
 }
@@ -50,7 +50,7 @@ fn lines_with(head: &mut Head<'_>, contact: &str, methods: &[u8], supported: &[u
 }
 
 impl Call {
-    /// What the peer on this leg may send.
+    /// Methods for the peer on this leg.
     pub(crate) const fn methods(&self, side: Side) -> &'static [u8] {
         match side {
             Side::Caller => CALLER,

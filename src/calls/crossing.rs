@@ -17,14 +17,14 @@ const IN_DIALOG: u8 = 1 << 1;
 const RESPONSE: u8 = 1 << 2;
 /// Wherever a body crosses, which it describes.
 const BODY: u8 = 1 << 3;
-/// From the caller's INVITE to whom the caller is handed to.
+/// From the caller's INVITE to a transfer destination.
 const HANDED_OVER: u8 = 1 << 4;
 /// It says who calls, or from where: not from a caller who wants privacy (RFC 3323, RFC 3325, RFC 7044).
 const NAMES_CALLER: u8 = 1 << 5;
 
 const ANYWHERE: u8 = INVITE | IN_DIALOG | RESPONSE;
 
-/// Which header crosses where, beside `X-` headers.
+/// Headers that cross and where, beside `X-` headers.
 ///
 /// Identity signs From, To and Date (RFC 8224), which are the caller's towards the runtime and others towards a destination.
 const ROWS: [(&str, u8); 34] = [
@@ -78,7 +78,7 @@ const ROWS: [(&str, u8); 34] = [
 pub(crate) enum Place {
     /// The INVITE that starts the call, towards the runtime.
     Invite,
-    /// The same INVITE, towards whom its caller is handed to.
+    /// The same INVITE, towards a transfer destination.
     HandedOver,
     /// A request inside the call.
     InDialog,
@@ -193,7 +193,7 @@ pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>,
     kept
 }
 
-/// The name to write a header by and where it crosses; `None` for one that is between us and its sender.
+/// Name to write a header by and where it crosses; `None` for one that is between us and its sender.
 fn spelled<'m>(name: HeaderName, raw: &'m [u8], prefix: &str) -> Option<(&'m str, u8)> {
     use HeaderName as H;
     // Most lines of a message are these.
@@ -226,7 +226,7 @@ fn is_extension(name: &str) -> bool {
     name.len() > 2 && name.as_bytes()[..2].eq_ignore_ascii_case(b"X-")
 }
 
-/// Whether a name is one of ours, or would be to software that takes `_` for `-`.
+/// Returns whether a name is one of ours, or would be to software that takes `_` for `-`.
 fn is_platform(name: &str, prefix: &str) -> bool {
     let (name, prefix) = (name.as_bytes(), prefix.as_bytes());
     let plain = |octet: &u8| match octet {

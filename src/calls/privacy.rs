@@ -1,5 +1,5 @@
-//! Callers who want not to be named (RFC 3323): their headers, number and From reach neither the agent's runtime nor whom they are
-//! handed to. The record keeps what came. Which headers these are is a column of the table in `crossing`.
+//! Callers who want not to be named (RFC 3323): their headers, number and From reach neither the agent's runtime nor a transfer
+//! destination. The record keeps what came. Which headers these are is a column of the table in `crossing`.
 
 use trunkline_sip::header::privacy::{self, ANONYMOUS_URI};
 use trunkline_sip::wire::print::Head;
@@ -8,14 +8,14 @@ use trunkline_sip::wire::{HeaderName, Message};
 use super::call::{Call, Side};
 use super::crossing::{Crossing, Place};
 
-/// Octets of a caller's headers that are kept for whom the caller is handed to.
+/// Octets of a caller's headers that are kept for transfer destinations; more than that is dropped.
 const KEPT: usize = 4_096;
 
 /// User and host of a caller who isn't named.
 pub(crate) const NOBODY_USER: &str = "anonymous";
 pub(crate) const NOBODY_HOST: &str = "anonymous.invalid";
 
-/// Whether headers that name the caller cross.
+/// Rule for headers that name the caller.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Identity {
     /// They do, whatever the message asks for: it goes to the caller.
@@ -36,17 +36,17 @@ impl Identity {
     }
 }
 
-/// Whether a message asks for privacy: by Privacy, or by a From that names nobody. The From of a response is the other side's.
+/// Returns whether a message asks for privacy: by Privacy, or by a From that names nobody. The From of a response is the other side's.
 fn is_wanted(message: &Message<'_>) -> bool {
     message.all(HeaderName::Privacy).any(privacy::hides)
         || (message.is_request() && privacy::names_nobody(message.from()))
 }
 
-/// The caller, as those are to know of it that the caller is given to.
+/// The caller's identity as runtimes and transfer destinations may know it.
 #[derive(Debug, Default)]
 pub(crate) struct CallerIdentity {
     is_withheld: bool,
-    /// Header lines of the INVITE, for whom the caller is handed to.
+    /// Header lines of the INVITE for transfer destinations.
     lines: Box<[u8]>,
 }
 
@@ -73,7 +73,7 @@ impl CallerIdentity {
         self.is_withheld
     }
 
-    /// Header lines for whom the caller is handed to.
+    /// Header lines for transfer destinations.
     pub(crate) const fn lines(&self) -> &[u8] {
         &self.lines
     }
@@ -95,7 +95,7 @@ const fn withheld_if(is_withheld: bool) -> Identity {
 }
 
 impl Call {
-    /// Whether what came on this leg may name its sender on the other.
+    /// Rule for headers that name the sender of a message on this leg.
     pub(crate) const fn identity_from(&self, sender: Side) -> Identity {
         match sender {
             Side::Caller => withheld_if(self.identity.is_withheld),
@@ -103,7 +103,7 @@ impl Call {
         }
     }
 
-    /// What crosses of a message that came on this leg.
+    /// Crossing of a message that came on this leg.
     pub(crate) const fn crossing<'p>(
         &self,
         sender: Side,

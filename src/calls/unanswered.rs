@@ -66,7 +66,7 @@ const fn reason_of(status: u16, cause: Option<u8>) -> Reason {
     }
 }
 
-/// What a final refusal says of its cause and of another try, in lines of its own: it holds whatever code the refusal becomes.
+/// Lines of a final refusal about its cause and another try: they hold whichever code the refusal becomes.
 pub(crate) fn refused_with(refusal: &Message<'_>) -> Box<[u8]> {
     let mut lines = Vec::new();
     let mut head = Head::new(&mut lines);
@@ -77,7 +77,7 @@ pub(crate) fn refused_with(refusal: &Message<'_>) -> Box<[u8]> {
     lines.into()
 }
 
-/// All that a message says of its cause, a line each (RFC 3326 §2 allows one a protocol).
+/// Writes all that a message says of its cause, a line each (RFC 3326 §2 allows one a protocol).
 pub(crate) fn reasons(head: &mut Head<'_>, message: &Message<'_>) {
     for reason in message.all(HeaderName::Reason) {
         head.line("Reason", reason);

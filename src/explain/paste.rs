@@ -96,6 +96,7 @@ disallow=all
 allow=ulaw,alaw
 dtmf_mode=rfc4733
 timers=yes
+direct_media=no
 allow_transfer=yes
 aors=trunkline
 outbound_auth=trunkline
@@ -212,6 +213,25 @@ mod tests {
             }
         }
         assert!(settings(Pbx::FreeSwitch, trunk).contains("a&quot;b"));
+    }
+
+    #[test]
+    fn the_page_prints_what_quickstart_and_the_report_print() {
+        let page = include_str!("../../docs/interop.md");
+        let trunk = Trunk {
+            endpoint: "voice.example.com",
+            username: "USER",
+            password: "PASSWORD",
+            realm: "REALM",
+        };
+        for pbx in [Pbx::Asterisk, Pbx::FreeSwitch] {
+            let text = settings(pbx, trunk);
+            assert!(page.contains(&text), "{pbx:?}: the page lacks\n{text}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_has_a_host() {
         assert_eq!(host("sip.example.com"), "sip.example.com");
         assert_eq!(host("[2001:db8::1]:5060"), "[2001:db8::1]");
     }

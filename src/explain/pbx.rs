@@ -5,19 +5,20 @@ use trunkline_routing::{Country, numbers};
 use super::finding::Finding;
 pub use crate::calls::pbx::Pbx;
 use crate::calls::record::{Asked, Proof};
+use crate::directory::view::TransferWay;
 
 /// A clock that is so many seconds off is told.
 const SKEW_S: i64 = 60;
 
-/// Everything that one INVITE shows, each thing looked at once. `country` is the trunk's.
-pub fn examine(asked: &Asked, country: Option<Country>) -> Vec<Finding> {
+/// Everything that one INVITE shows, each thing looked at once. `country` and `way` are the trunk's.
+pub fn examine(asked: &Asked, country: Option<Country>, way: TransferWay) -> Vec<Finding> {
     let mut findings = vec![
         authentication(asked),
         caller_id(asked, country),
         offer(asked),
         dtmf(asked),
         session_timers(asked),
-        refer(asked),
+        refer(asked, way),
     ];
     findings.extend(dialled(asked, country));
     findings.extend(nat(asked));
@@ -167,8 +168,28 @@ fn session_timers(asked: &Asked) -> Finding {
     }
 }
 
-fn refer(asked: &Asked) -> Finding {
+fn refer(asked: &Asked, way: TransferWay) -> Finding {
     const CHECK: &str = "refer";
+    let pbx = asked.user_agent.as_deref().and_then(Pbx::of_user_agent);
+    let pbx = pbx.filter(|pbx| pbx.loses_caller() && asked.manner.refer != Some(false));
+    if let Some(pbx) = pbx {
+        let name = pbx.name();
+        return match way {
+            TransferWay::Refer => Finding::problem(
+                CHECK,
+                format!(
+                    "{name} takes the caller into its dialplan once it has accepted a REFER: if the destination is busy or doesn't answer, the caller is cut off."
+                ),
+                "Set the trunk's transfer_way to auto.",
+            ),
+            TransferWay::Bridge | TransferWay::Auto => Finding::ok(
+                CHECK,
+                format!(
+                    "{name} loses callers when a REFER fails: by transfer_way they are bridged here."
+                ),
+            ),
+        };
+    }
     match asked.manner.refer {
         Some(true) => Finding::ok(
             CHECK,
@@ -261,7 +282,11 @@ mod tests {
     }
 
     fn problems(asked: &Asked, country: Option<Country>) -> Vec<&'static str> {
-        let findings = examine(asked, country).into_iter();
+        problems_by(asked, country, TransferWay::Refer)
+    }
+
+    fn problems_by(asked: &Asked, country: Option<Country>, way: TransferWay) -> Vec<&'static str> {
+        let findings = examine(asked, country, way).into_iter();
         let wrong = findings.filter(|finding| finding.level == Level::Problem);
         wrong
             .map(|finding| {
@@ -269,6 +294,25 @@ mod tests {
                 finding.check
             })
             .collect()
+    }
+
+    #[test]
+    fn a_pbx_that_loses_callers_gets_the_way_that_keeps_them() {
+        use TransferWay::{Auto, Bridge, Refer};
+        for (user_agent, refer, way, expected) in [
+            ("Asterisk PBX 22.10.0", Some(true), Refer, &["refer"][..]),
+            ("FreeSWITCH-mod_sofia/1.10.12", None, Refer, &["refer"]),
+            ("Asterisk PBX 22.10.0", Some(true), Auto, &[]),
+            ("Asterisk PBX 22.10.0", Some(true), Bridge, &[]),
+            ("3CXPhoneSystem 20", Some(true), Refer, &[]),
+            ("Asterisk PBX 22.10.0", Some(false), Auto, &["refer"]),
+        ] {
+            let asked = asked(|asked| {
+                asked.user_agent = Some(user_agent.into());
+                asked.manner.refer = refer;
+            });
+            assert_eq!(problems_by(&asked, None, way), expected, "{user_agent}");
+        }
     }
 
     #[test]

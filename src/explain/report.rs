@@ -13,6 +13,7 @@ use super::log_in;
 use super::paste::{self, Trunk};
 use super::pbx::{self, Pbx};
 use crate::calls::{DOCTOR, Reason};
+use crate::directory::view::TransferWay;
 use crate::store::{Error, Recorded, Store, written};
 
 /// How far back failed log-ins are told.
@@ -84,7 +85,7 @@ pub async fn of_trunk(
         ));
     }
     if let Some(call) = calls.first() {
-        report.tell(call, trunk.default_country);
+        report.tell(call, trunk.default_country, trunk.transfer_way);
         let settings = Trunk {
             endpoint,
             username: &trunk.username,
@@ -99,13 +100,18 @@ pub async fn of_trunk(
 }
 
 impl Report {
-    fn tell(&mut self, call: &Recorded, country: Option<trunkline_routing::Country>) {
+    fn tell(
+        &mut self,
+        call: &Recorded,
+        country: Option<trunkline_routing::Country>,
+        way: TransferWay,
+    ) {
         let Some(asked) = &call.asked else { return };
         self.call_id = Some(call.id);
         self.at = Some(written(call.started_at));
         self.source = Some(asked.source.to_string());
         self.transport = Some(asked.transport.to_string());
         self.user_agent = asked.user_agent.as_deref().map(str::to_owned);
-        self.findings.extend(pbx::examine(asked, country));
+        self.findings.extend(pbx::examine(asked, country, way));
     }
 }

@@ -3,13 +3,13 @@
 use super::name_addr::NameAddr;
 use super::uri::{Host, Uri};
 
-/// The URI of somebody who isn't named (RFC 3323 §4.1.1.3).
+/// URI of a caller who isn't named (RFC 3323 §4.1.1.3).
 pub const ANONYMOUS_URI: &str = "sip:anonymous@anonymous.invalid";
 
-/// The wishes that keep the sender's name back. `session` is about the media, `critical` and `none` ask for nothing themselves.
+/// Privacy values that keep the sender's name back. `session` is about the media, `critical` and `none` ask for nothing themselves.
 const HIDING: [&[u8]; 4] = [b"id", b"user", b"header", b"history"];
 
-/// Whether a value of Privacy asks for the sender's name to be kept back.
+/// Returns whether a value of Privacy asks for the sender's name to be kept back.
 pub fn hides(wishes: &[u8]) -> bool {
     // RFC 3323 separates them by semicolons; commas occur as well.
     let mut wishes = wishes.split(|octet| matches!(octet, b';' | b','));
@@ -21,7 +21,7 @@ pub fn hides(wishes: &[u8]) -> bool {
     })
 }
 
-/// Whether a From names nobody: its host is `anonymous.invalid` or its user `anonymous`.
+/// Returns whether a From names nobody: its host is `anonymous.invalid` or its user `anonymous`.
 pub fn names_nobody(from: &[u8]) -> bool {
     let address = NameAddr::parse(from).ok();
     let Some(uri) = address.and_then(|address| Uri::parse(address.uri).ok()) else {

@@ -8,6 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use crate::address::{AddressPolicy, Refusal};
+use crate::directory::view::TransferWay;
 use crate::engine::skew::{Off, REPORTED};
 use crate::explain::finding::{Finding, Level};
 use crate::explain::{log_in, pbx};
@@ -175,11 +176,13 @@ fn listed(networks: &[IpNet]) -> String {
 
 /// What the org's phone systems show that hurts, each thing once.
 fn spoken(rows: &OrgRows, calls: &[Recorded]) -> Vec<Finding> {
-    let country = rows.trunk.as_ref().and_then(|trunk| trunk.default_country);
+    let trunk = rows.trunk.as_ref();
+    let country = trunk.and_then(|trunk| trunk.default_country);
+    let way = trunk.map_or_else(TransferWay::default, |trunk| trunk.transfer_way);
     let mut found: BTreeMap<&'static str, (usize, Finding)> = BTreeMap::new();
     let all = calls.iter().filter(|call| call.asked.is_some()).count();
     for asked in calls.iter().filter_map(|call| call.asked.as_ref()) {
-        let wrong = pbx::examine(asked, country).into_iter();
+        let wrong = pbx::examine(asked, country, way).into_iter();
         for finding in wrong.filter(|finding| finding.level == Level::Problem) {
             let entry = found.entry(finding.check).or_insert((0, finding));
             entry.0 += 1;

@@ -86,7 +86,9 @@ fn asterisk(made: &MadeView, config: &Config) -> String {
     let realm = config.sip.realm();
     let settings = settings(Pbx::Asterisk, trunk(made, &realm));
     format!(
-        "; Asterisk: call with Dial(PJSIP/{number}@trunkline)\n{}",
+        "; Asterisk: call with Dial(PJSIP/{number}@trunkline)
+; Transfers: set the trunk's transfer_way to \"auto\". Asterisk loses the caller when a REFER that it has accepted fails.
+{}",
         settings.trim_end()
     )
 }
@@ -96,7 +98,9 @@ fn freeswitch(made: &MadeView, config: &Config) -> String {
     let realm = config.sip.realm();
     let settings = settings(Pbx::FreeSwitch, trunk(made, &realm));
     format!(
-        "<!-- FreeSWITCH: call with bridge sofia/gateway/trunkline/{number} -->\n{}",
+        "<!-- FreeSWITCH: call with bridge sofia/gateway/trunkline/{number} -->
+<!-- Transfers: set the trunk's transfer_way to \"auto\". FreeSWITCH says 200 before anybody answers, and hangs up. -->
+{}",
         settings.trim_end()
     )
 }
