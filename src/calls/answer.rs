@@ -9,8 +9,8 @@ use trunkline_sip::header::text;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::attempts::{Came, NoAnswer};
 use super::allow::own_lines;
+use super::attempts::{Came, NoAnswer};
 use super::call::{AwaitedAck, Call, Delayed, Held, Phase, Purpose, Setup, Side, Speaker, Won};
 use super::context::{CallTimer, Cx, allows};
 use super::crossing::{self, Crossing, Place, Refusal};

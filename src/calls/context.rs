@@ -18,8 +18,8 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::Stale;
-use super::attempts::Came;
 use super::allow::{OUTSIDE, capabilities};
+use super::attempts::Came;
 use super::call::{Call, CallKey, Side, Speaker};
 use super::caps::Caps;
 use super::crossing::lacking_options;

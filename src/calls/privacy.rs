@@ -6,6 +6,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::call::{Call, Side};
+use super::context::Config;
 use super::crossing::{Crossing, Place};
 
 /// Octets of a caller's headers that are kept for transfer destinations; more than that is dropped.
@@ -52,12 +53,12 @@ pub(crate) struct CallerIdentity {
 
 impl CallerIdentity {
     /// Of a caller's INVITE.
-    pub(crate) fn of(invite: &Message<'_>, is_withheld: bool, prefix: &str) -> Self {
+    pub(crate) fn of(invite: &Message<'_>, is_withheld: bool, config: &Config) -> Self {
         let mut lines = Vec::new();
         let crossing = Crossing {
             place: Place::HandedOver,
             identity: withheld_if(is_withheld),
-            prefix,
+            prefix: &config.header_prefix,
         };
         crossing.copy_without_body(&mut Head::new(&mut lines), invite);
         if lines.len() > KEPT {

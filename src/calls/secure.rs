@@ -13,6 +13,12 @@ pub(crate) fn is_sips(uri: &[u8]) -> bool {
     Scheme::of(uri) == Some(Scheme::Sips) && Uri::parse(uri).is_ok()
 }
 
+/// Returns whether the Request-URI has a scheme that isn't spoken here.
+pub(crate) fn is_of_unknown_scheme(message: &Message<'_>) -> bool {
+    let uri = message.request_uri();
+    Scheme::of(uri) == Some(Scheme::Other) && Uri::parse(uri).is_ok()
+}
+
 /// Whether an INVITE has to be answered with a `sips:` Contact: its Request-URI is one, or its top Record-Route, or without any its
 /// Contact (RFC 3261 §12.1.1).
 pub(crate) fn wants_sips(invite: &Message<'_>) -> bool {

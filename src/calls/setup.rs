@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use trunkline_routing::{Decision, E164, Facts, Outcome, decide, facts};
+use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
-use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
@@ -319,13 +318,10 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             return None;
         };
         let number = decision.caller.e164.filter(|_| !facts.anonymous);
-        let written = |number: Option<E164>, raw: &str| {
-            number.map_or_else(|| raw.to_owned(), |number| number.as_str().to_owned())
-        };
-        let called = written(decision.dialled.e164, &decision.dialled.raw);
+        let called = target::written(decision.dialled.e164, &decision.dialled.raw);
         let caller_number = match facts.anonymous {
             true => NOBODY_USER.to_owned(),
-            false => written(decision.caller.e164, &decision.caller.raw),
+            false => target::written(decision.caller.e164, &decision.caller.raw),
         };
         let started = self.started(cx, org, facts, Some(decision), Some(agent));
         cx.core.fact(Fact::Started(started));
@@ -345,8 +341,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             .get(&agent)
             .unwrap_or(&cx.core.config.default_runtime)
             .clone();
-        let prefix = &cx.core.config.header_prefix;
-        let identity = CallerIdentity::of(self.message, facts.anonymous, prefix);
+        let identity = CallerIdentity::of(self.message, facts.anonymous, &cx.core.config);
         let mut caller = Leg::begun(self.flow);
         caller.abilities = abilities(self.message);
         caller.is_sips = secure::wants_sips(self.message);
@@ -454,7 +449,7 @@ pub(crate) fn acceptable(core: &Core, message: &Message<'_>) -> Result<(), Reaso
     if returned.is_loop || returned.ours > MOST_RETURNS {
         return Err(Reason::LoopDetected);
     }
-    if is_of_unknown_scheme(message) {
+    if secure::is_of_unknown_scheme(message) {
         return Err(Reason::BadScheme);
     }
     if lacking_options(message).is_some() {
@@ -470,11 +465,6 @@ pub(crate) fn acceptable(core: &Core, message: &Message<'_>) -> Result<(), Reaso
         core.config.session_expires,
     );
     brief.map(drop).map_err(|_| Reason::SessionTooBrief)
-}
-
-fn is_of_unknown_scheme(message: &Message<'_>) -> bool {
-    let uri = message.request_uri();
-    Scheme::of(uri) == Some(Scheme::Other) && Uri::parse(uri).is_ok()
 }
 
 pub(crate) fn abilities(message: &Message<'_>) -> Abilities {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
+use trunkline_routing::E164;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
@@ -124,6 +125,11 @@ pub(crate) struct Parties<'a> {
     pub(crate) called: &'a str,
     /// Who calls; empty where that is not to be known.
     pub(crate) caller: &'a str,
+}
+
+/// A number as it reads best: as E.164, else as it was sent.
+pub(crate) fn written(number: Option<E164>, raw: &str) -> String {
+    number.map_or_else(|| raw.to_owned(), |number| number.as_str().to_owned())
 }
 
 /// Octets of what a peer sent that a placeholder may bring.

@@ -11,8 +11,9 @@ use super::rewrite::fresh;
 use crate::capture::flow::Role;
 use crate::capture::message::Message;
 
-/// How long the daemon's question is waited for.
+/// How long an answer is waited for, and from then on a question of the daemon's.
 const PATIENCE: Duration = Duration::from_millis(600);
+const QUESTION: Duration = Duration::from_millis(250);
 
 /// Sends an OPTIONS from each side that is played, and answers those that come. Nothing comes of a port that can't be opened: who plays says so.
 pub fn announce(options: &Options) {
@@ -31,14 +32,18 @@ pub fn announce(options: &Options) {
     for (_, link) in &links {
         link.ask(options.target, ping(link, options).as_bytes());
     }
-    let until = (options.now)() + PATIENCE;
+    let mut until = (options.now)() + PATIENCE;
     while (options.now)() < until {
         let Ok(came) = incoming.recv_timeout(until.since((options.now)())) else {
             return;
         };
         let message = Message::parse(&came.octets);
+        if message.status().is_some() {
+            until = until.min((options.now)() + QUESTION);
+            continue;
+        }
         let link = links.iter().find(|(role, _)| *role == came.party);
-        if let (None, Some((_, link))) = (message.status(), link) {
+        if let Some((_, link)) = link {
             // The daemon asks again where it doesn't arrive.
             let _ = link.send(&answering(&message, 200, "OK").to_octets());
         }

@@ -14,6 +14,8 @@ use crate::capture::message::{is_sip, length_on_stream, without_empty_lines};
 
 /// How often a reading thread looks whether it is to end.
 const GLANCE: Duration = Duration::from_millis(50);
+/// Tries to bind a port, a fifth of a glance apart.
+const FREED: u32 = 30;
 const CONNECTING: Duration = Duration::from_secs(5);
 /// No message is larger.
 const MAX_MESSAGE: usize = 256 * 1024;
@@ -111,9 +113,9 @@ impl Link {
             way: way.clone(),
             is_over: is_over.clone(),
         };
-        let socket = UdpSocket::bind(local)?;
+        let socket = once_free(|| UdpSocket::bind(local))?;
         let reading = socket.try_clone()?;
-        let listener = TcpListener::bind(local)?;
+        let listener = once_free(|| TcpListener::bind(local))?;
         listener.set_nonblocking(true)?;
         let (datagrams, streams) = (reader(), reader());
         std::thread::spawn(move || datagrams.datagrams(&reading));
@@ -168,6 +170,19 @@ impl Link {
             Way::None | Way::Datagram(_) => Transport::Udp,
         }
     }
+}
+
+/// Binds a port that the link before may still hold: its threads end within a glance.
+fn once_free<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..FREED {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                std::thread::sleep(GLANCE / 5)
+            }
+            bound => return bound,
+        }
+    }
+    bind()
 }
 
 fn set(way: &Mutex<Way>, new: Way) {
