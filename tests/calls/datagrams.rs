@@ -418,7 +418,7 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
     let forged = Ipv4Addr::new(127, 0, 0, 4);
     let flood = socket(forged);
     let (mut sent, mut back) = (0, 0);
-    for round in 0..400 {
+    for round in 0..800 {
         for number in 0..25 {
             let id = format!("{round}x{number}");
             let asks = smallest("REGISTER", "m:<sip:a@192.0.2.1>\r\nMax-Forwards:70\r\n")

@@ -11,8 +11,8 @@ use trunkline_sip::wire::frame::{Frame, Framer};
 
 /// Longer than any answer takes, on a machine that is busy with other things.
 const LIMIT: Duration = Duration::from_secs(30);
-/// After this a probe is sent again: a datagram may be lost where a buffer is full.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// After this a probe is sent again: a datagram may be lost where a buffer is full, and one who floods isn't always answered.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The status of a response.
 pub(crate) fn status_of(response: &[u8]) -> u16 {
@@ -124,7 +124,7 @@ impl Stranger {
         let number = self.probes.get() + 1;
         self.probes.set(number);
         let mut answers = Vec::new();
-        for _ in 0..LIMIT.as_secs() / PATIENCE.as_secs() {
+        for _ in 0..LIMIT.as_millis() / PATIENCE.as_millis() {
             self.send(probe(number, "UDP").as_bytes());
             while let Some(answer) = self.receive_within(PATIENCE) {
                 if is_answer_to_probe(&answer, number) {

@@ -17,8 +17,8 @@ pub(super) const MOST_FOR_ONE: usize = 2;
 /// Sources that are remembered.
 const SOURCES: usize = 8_192;
 /// What a source may get beyond what it sends: at once, and in a second.
-const BURST: u32 = 64 << 10;
-const A_SECOND: u32 = 8 << 10;
+const BURST: u32 = 32 << 10;
+const A_SECOND: u32 = 2 << 10;
 /// The same for a source that is there.
 const BURST_WHEN_PROVEN: u32 = 2 << 20;
 const A_SECOND_WHEN_PROVEN: u32 = 256 << 10;
