@@ -33,6 +33,7 @@ pub(super) struct Body {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Cut {
     TooLong,
+    Late,
     Broken,
 }
 
@@ -62,12 +63,12 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         }
         let octets = Bytes::from_request(request, state)
             .await
-            .map_err(|rejection| {
-                if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE {
+            .map_err(|rejection| match is_late(&rejection) {
+                true => Cut::Late,
+                false if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE => {
                     Cut::TooLong
-                } else {
-                    Cut::Broken
                 }
+                false => Cut::Broken,
             });
         Ok(Self {
             query,
@@ -77,14 +78,23 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
+/// Whether a body was waited for in vain: see `connection`.
+pub(super) fn is_late(fault: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(fault), |fault| fault.source()).any(|fault| {
+        let io = fault.downcast_ref::<std::io::Error>();
+        io.is_some_and(|fault| fault.kind() == std::io::ErrorKind::TimedOut)
+    })
+}
+
 impl Body {
     /// The fields of the object that the body holds; an empty one that names no type, or JSON, holds `{}`.
     ///
     /// # Errors
-    /// 413, 415, or 400 for what is no JSON object.
+    /// 408, 413, 415, or 400 for what is no JSON object.
     pub(super) fn fields(self) -> Result<Fields, ApiError> {
         let octets = self.octets.map_err(|cut| match cut {
             Cut::TooLong => ApiError::TooLarge,
+            Cut::Late => ApiError::Late,
             Cut::Broken => ApiError::bad("the body did not arrive whole"),
         })?;
         let mut faults = self.query.faults();

@@ -76,6 +76,7 @@ pub(super) async fn serve(
         router,
         patience,
         progress: Progress::default(),
+        heads: Arc::default(),
         place: Arc::clone(&place),
     };
     tokio::select! {
@@ -123,11 +124,12 @@ where
 {
     http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(service.patience.head)
+        // It would end connections that rest between two requests as well: see `Head`.
+        .header_read_timeout(None)
         .max_buf_size(HEAD_OCTETS)
         .max_headers(HEADERS)
         .serve_connection(
-            io(stream, service.patience.idle),
+            io(stream, service.patience.idle, Some(Head::of(&service))),
             TowerToHyperService::new(service),
         )
 }
@@ -142,14 +144,15 @@ where
         .max_concurrent_streams(STREAMS)
         .max_send_buf_size(64 * 1024)
         .serve_connection(
-            io(stream, service.patience.idle),
+            io(stream, service.patience.idle, None),
             TowerToHyperService::new(service),
         )
 }
 
-fn io<S>(stream: S, idle: Duration) -> Io<S> {
+fn io<S>(stream: S, idle: Duration, head: Option<Head>) -> Io<S> {
     TokioIo::new(Patient {
         stream,
+        head,
         others_went: false,
         unread: None,
         idle,
@@ -208,6 +211,8 @@ struct FromPeer {
     router: Router,
     patience: Patience,
     progress: Progress,
+    /// Requests whose heads were read.
+    heads: Arc<AtomicU64>,
     place: Arc<Place>,
 }
 
@@ -223,6 +228,7 @@ impl Service<Request<Incoming>> for FromPeer {
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         let progress = self.progress.clone();
         progress.note();
+        self.heads.fetch_add(1, Ordering::Relaxed);
         let mut incoming = request.map(|body| {
             Body::new(Moving {
                 body,
@@ -297,9 +303,55 @@ where
     }
 }
 
-/// A stream that writes when the others have had their turn, and gives up on a reader who doesn't read.
+/// The patience with a request's head in HTTP/1.1. It begins with the connection, and again with the first octet that comes when no request is
+/// under way: a connection may rest between two requests for longer.
+struct Head {
+    limit: Duration,
+    heads: Arc<AtomicU64>,
+    place: Arc<Place>,
+    /// The head that is waited for, by the number of those before it.
+    late: Option<(u64, Pin<Box<Sleep>>)>,
+}
+
+impl Head {
+    fn of(service: &FromPeer) -> Self {
+        let limit = service.patience.head;
+        Self {
+            limit,
+            heads: Arc::clone(&service.heads),
+            place: Arc::clone(&service.place),
+            late: Some((0, Box::pin(sleep(limit)))),
+        }
+    }
+
+    /// Passes on what came of a read that brought octets or didn't, unless a head is late.
+    fn judged(
+        &mut self,
+        read: Poll<io::Result<()>>,
+        has_brought: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = self.heads.load(Ordering::Relaxed);
+        self.late = self.late.take().filter(|(number, _)| *number == before);
+        if read.is_ready() {
+            if has_brought && self.late.is_none() && !self.place.is_busy() {
+                self.late = Some((before, Box::pin(sleep(self.limit))));
+            }
+            return read;
+        }
+        let Some((_, late)) = &mut self.late else {
+            return Poll::Pending;
+        };
+        ready!(late.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+/// A stream that writes when the others have had their turn, and gives up on a reader who doesn't read and on a request's head that
+/// doesn't come.
 struct Patient<S> {
     stream: S,
+    head: Option<Head>,
     /// Whether the others had their turn since there was something to write.
     others_went: bool,
     /// Since the last write that found no room.
@@ -343,7 +395,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        match &mut self.head {
+            Some(head) => head.judged(read, buffer.filled().len() > before, context),
+            None => read,
+        }
     }
 }
 

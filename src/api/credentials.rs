@@ -19,6 +19,8 @@ use crate::store::{Change, Error, OrgKey, Partner, PartnerKey, Store};
 
 /// How long a look-up is believed.
 const BELIEVED: Duration = Duration::from_secs(60);
+/// How long it is remembered after that, for a database that is away.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3_600);
 /// How often the uses of keys are written down, and old look-ups dropped.
 const WRITTEN_EVERY: Duration = Duration::from_secs(30);
 
@@ -124,7 +126,16 @@ impl<K> Believed<K> {
             return Ok(Some(known));
         }
         let forgotten = self.forgotten.load(Ordering::SeqCst);
-        let Some(found) = look_up().await? else {
+        let found = match look_up().await {
+            Ok(found) => found,
+            // While the database is away, whoever was known stays known: nobody can revoke anything either.
+            Err(error @ ApiError::Unavailable { .. }) => {
+                return self.known_before(&presented).map(Some).ok_or(error);
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(found) = found else {
+            self.known.remove(&presented);
             return Ok(None);
         };
         let found = Arc::new(found);
@@ -143,13 +154,18 @@ impl<K> Believed<K> {
         (now < *until).then(|| Arc::clone(known))
     }
 
+    fn known_before(&self, presented: &Presented) -> Option<Arc<K>> {
+        let entry = self.known.get(presented)?;
+        Some(Arc::clone(&entry.value().0))
+    }
+
     pub(super) fn forget(&self, which: impl Fn(&K) -> bool) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         self.known.retain(|_, (known, _)| !which(known));
     }
 
     fn drop_old(&self, now: Moment) {
-        self.known.retain(|_, (_, until)| now < *until);
+        self.known.retain(|_, (_, until)| now < *until + REMEMBERED);
     }
 }
 
@@ -341,10 +357,34 @@ mod tests {
         ] {
             assert_eq!(ask(&believed, secs, stored).await, expected, "{name}");
         }
-        believed.drop_old(at(119));
+        let last = 120 + REMEMBERED.as_secs();
+        believed.drop_old(at(last - 1));
         assert_eq!(believed.known.len(), 1);
-        believed.drop_old(at(120));
+        believed.drop_old(at(last));
         assert_eq!(believed.known.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_was_known_stays_known_while_the_database_is_away() {
+        let believed = Believed::default();
+        let away = async |secs| {
+            let look_up = async || {
+                Err(ApiError::Unavailable {
+                    message: String::new(),
+                    wait_s: 1,
+                })
+            };
+            believed
+                .or_look_up(KEY, at(secs), look_up)
+                .await
+                .ok()
+                .flatten()
+        };
+        assert_eq!(away(0).await, None, "nobody knows it");
+        ask(&believed, 0, Some(1)).await;
+        assert_eq!(away(3_000).await.as_deref(), Some(&1));
+        assert_eq!(ask(&believed, 3_001, None).await, None, "it was revoked");
+        assert_eq!(away(3_002).await, None);
     }
 
     #[tokio::test]

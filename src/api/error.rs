@@ -35,6 +35,9 @@ pub enum ApiError {
     /// What the request says of itself doesn't agree with what was said before.
     #[error("{0}")]
     Unprocessable(&'static str),
+    /// The body is waited for in vain.
+    #[error("The body did not arrive in time")]
+    Late,
     /// The body is longer than any may be.
     #[error("A body may have at most 1 MiB")]
     TooLarge,
@@ -146,6 +149,9 @@ pub(super) struct Cause(pub(super) Arc<str>);
 /// Faults that one answer names at most.
 const MOST_FAULTS: usize = 50;
 
+/// When to try again while the database is away, in seconds.
+const DATABASE_BACK_S: u64 = 2;
+
 impl ApiError {
     /// There is no such thing, or none that this credential may see: the same answer for both.
     pub fn absent(kind: Kind) -> Self {
@@ -192,6 +198,16 @@ impl From<crate::store::Error> for ApiError {
             Error::Wrong(Wrong::Absent(kind)) => Self::absent(kind),
             Error::Wrong(wrong) => Self::bad(wrong.to_string()),
             Error::Refused(refused) => Self::from(refused),
+            Error::Broke(broke) if broke.is_away() => {
+                tracing::debug!(
+                    error = &broke as &dyn std::error::Error,
+                    "refused: the database is away"
+                );
+                Self::Unavailable {
+                    message: "The database does not answer now: try again".to_owned(),
+                    wait_s: DATABASE_BACK_S,
+                }
+            }
             Error::Broke(broke) => Self::Broke(Box::new(broke)),
         }
     }
@@ -252,6 +268,7 @@ impl ApiError {
             Self::NotFound(_) => "not_found",
             Self::Conflict(_) => "conflict",
             Self::Unprocessable(_) => "idempotency_key_reused",
+            Self::Late => "body_timeout",
             Self::TooLarge => "body_too_large",
             Self::MediaType => "unsupported_media_type",
             Self::TooMany { .. } => "rate_limited",
@@ -273,6 +290,7 @@ impl ApiError {
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Conflict(_) => StatusCode::CONFLICT,
             Self::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Late => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooMany { .. } | Self::TooManyAtOnce(_) | Self::AtLimit { .. } => {
@@ -327,6 +345,7 @@ impl IntoResponse for ApiError {
             | Self::NotFound(_)
             | Self::Conflict(_)
             | Self::Unprocessable(_)
+            | Self::Late
             | Self::TooLarge
             | Self::MediaType
             | Self::BadGateway(_) => {}

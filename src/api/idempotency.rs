@@ -19,9 +19,11 @@ use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
+use super::body::is_late;
 use super::caller::Caller;
 use super::error::{Refusal, refusal};
-use super::{Api, ApiError};
+use super::{Api, ApiError, meaning};
+use crate::engine::Handle;
 use crate::store::{Asked, Claim, Kept};
 
 /// The field of the request.
@@ -100,7 +102,7 @@ where
             // The handler asks who it is as well: it must not be counted twice.
             parts.extensions.insert(caller);
             let (request, body) = whole(parts, body).await;
-            let Some(body) = body else {
+            let Some((body, octets)) = body else {
                 return handler.call(request, api).await;
             };
             let asked = Asked {
@@ -109,6 +111,7 @@ where
                 path: request.uri().path().to_owned(),
                 key,
                 body,
+                octets,
             };
             match claimed(&api, &asked).await {
                 Err(error) => error.into_response(),
@@ -157,20 +160,27 @@ fn key(request: &Request) -> Result<Option<String>, KeyFault> {
     }
 }
 
-/// Reads the body; gives the request with it, and its SHA-256. One that doesn't arrive whole is the handler's to refuse.
-async fn whole(parts: Parts, body: Body) -> (Request, Option<[u8; 32]>) {
+/// Hashes of a body: of what it says, and of its octets.
+type Hashes = ([u8; 32], [u8; 32]);
+
+/// Reads the body; gives the request with it, and its hashes. One that doesn't arrive whole is the handler's to refuse.
+async fn whole(parts: Parts, body: Body) -> (Request, Option<Hashes>) {
     let rest = parts.clone();
     match Bytes::from_request(Request::from_parts(parts, body), &()).await {
         Ok(octets) => {
-            let hash = Sha256::digest(&octets).into();
-            (Request::from_parts(rest, Body::from(octets)), Some(hash))
+            let hashes = (meaning::of(&octets), Sha256::digest(&octets).into());
+            (Request::from_parts(rest, Body::from(octets)), Some(hashes))
         }
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
             let too_long = Limited::new(Full::new(Bytes::from_static(b"  ")), 1);
             (Request::from_parts(rest, Body::new(too_long)), None)
         }
-        Err(_) => {
-            let cut = futures_util::stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))]);
+        Err(rejection) => {
+            let fault = match is_late(&rejection) {
+                true => std::io::ErrorKind::TimedOut.into(),
+                false => std::io::Error::other("cut"),
+            };
+            let cut = futures_util::stream::iter([Err::<Bytes, _>(fault)]);
             (Request::from_parts(rest, Body::from_stream(cut)), None)
         }
     }
@@ -179,7 +189,8 @@ async fn whole(parts: Parts, body: Body) -> (Request, Option<[u8; 32]>) {
 /// The kept answer, or `None` if the request is ours to do.
 async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
     let kept = api.store().idempotency();
-    let mut claim = kept.claim(asked, api.now()).await?;
+    let node = api.engine().map(Handle::node);
+    let mut claim = kept.claim(asked, node, api.now()).await?;
     let mut looks = PATIENCE.as_millis() / LOOK.as_millis();
     loop {
         match claim {
@@ -200,7 +211,7 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
         claim = match kept.look_up(asked, api.now()).await? {
             Some(claim) => claim,
             // It came to nothing that is kept.
-            None => kept.claim(asked, api.now()).await?,
+            None => kept.claim(asked, node, api.now()).await?,
         };
     }
 }

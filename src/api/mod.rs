@@ -18,6 +18,7 @@ mod integrations;
 mod json;
 mod jwks;
 mod language;
+mod meaning;
 mod openapi;
 mod page;
 mod partner;

@@ -249,6 +249,11 @@ impl Place {
         UnderWay(Arc::clone(&self.signs))
     }
 
+    /// Whether a request is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.signs.under_way.load(Ordering::Relaxed) > 0
+    }
+
     /// The note that the request's credential is good, once it is known.
     pub(super) fn proof(&self) -> Proof {
         Proof(Arc::clone(&self.signs))

@@ -1,7 +1,9 @@
 //! What a command needs before it begins: a runtime, and the store.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::RootCertStore;
 use trunkline_sip::moment::Moment;
@@ -57,6 +59,32 @@ fn with_realm(config: &Config, known: Option<String>) -> Config {
         config.sip.realm = known.map(Into::into);
     }
     config
+}
+
+/// How often it is tried to reach a database that is away, and how often that is said.
+const TRIED_EVERY: Duration = Duration::from_millis(500);
+const SAID_EVERY: Duration = Duration::from_secs(10);
+
+/// Waits until the configured database can be reached; false if the wait was ended.
+pub(super) async fn reach_database(
+    config: &Config,
+    ended: impl Future<Output = ()>,
+) -> Result<bool, Failure> {
+    let options = options(config);
+    let mut ended = pin!(ended);
+    let mut say = tokio::time::interval(SAID_EVERY);
+    loop {
+        let away = Store::away(&options).await;
+        let Some(reason) = away.map_err(|fault| Failure::Outset(fault.to_string()))? else {
+            return Ok(true);
+        };
+        tokio::select! {
+            biased;
+            () = &mut ended => return Ok(false),
+            _ = say.tick() => tracing::warn!(reason, "the database is away: this start waits for it, and no port is open until then"),
+            () = tokio::time::sleep(TRIED_EVERY) => {}
+        }
+    }
 }
 
 /// The certificate that HTTPS is served with, if one is configured.

@@ -109,6 +109,9 @@ async fn serve(
     let security = outset::security(config)?;
     let receivers = outset::receivers(config)?;
     outset::traces(config)?;
+    if !outset::reach_database(config, ends.next()).await? {
+        return Ok(());
+    }
     let sockets = Sockets::bind(config)?;
     let media_addresses = MediaAddresses::find(config).await;
     let media_addresses =

@@ -89,6 +89,14 @@ impl Recording {
         }
         let nodes = store.nodes();
         let run = nodes.begin(node, &host(data_dir), lease).await?;
+        // Before the API serves, which makes others.
+        let claims = store.idempotency().free(run.node).await?;
+        if claims > 0 {
+            tracing::info!(
+                claims,
+                "freed the keys of requests that an earlier run left without an answer"
+            );
+        }
         let (journal, mut projector) =
             Journal::open(&data_dir.join("journal"), run, Settings::default())?;
         let replayed = projector.replay(store).await?;

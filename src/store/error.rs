@@ -1,5 +1,7 @@
 //! What can come of asking the store: the asker was wrong, the store refuses, or something broke.
 
+use rusqlite::ErrorCode;
+use sqlx::sqlite::SqliteError;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
@@ -113,6 +115,9 @@ pub enum Broke {
     /// The database answered with a fault or not at all.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
+    /// The database can't be reached.
+    #[error("the database is away")]
+    Away,
     /// A short read of SQLite failed.
     #[error("database: {0}")]
     Nearby(#[from] rusqlite::Error),
@@ -128,6 +133,49 @@ pub enum Broke {
     /// The file of keys could not be written.
     #[error("keys: {0}")]
     Keys(#[from] std::io::Error),
+}
+
+impl Broke {
+    /// Whether it may pass by itself: the database can't be reached, doesn't let us in now, or is held by another program.
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Away => true,
+            Self::Database(error) => passes(error),
+            Self::Nearby(error) => matches!(
+                error.sqlite_error_code(),
+                Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+            ),
+            Self::Seal | Self::Stored { .. } | Self::Keys(_) => false,
+        }
+    }
+}
+
+/// Whether a fault of the driver says that the database is away or held.
+fn passes(error: &sqlx::Error) -> bool {
+    /// `connection_exception`, and what a server says that has no room, goes down or comes up: `too_many_connections`,
+    /// `admin_shutdown`, `crash_shutdown`, `cannot_connect_now`.
+    const AWAY: [&str; 5] = ["08", "53300", "57P01", "57P02", "57P03"];
+    /// `SQLITE_BUSY` and `SQLITE_LOCKED`.
+    const HELD: [u32; 2] = [5, 6];
+    if let Some(fault) = error.as_database_error() {
+        let code = fault.code().unwrap_or_default();
+        return match fault.try_downcast_ref::<SqliteError>() {
+            Some(_) => code
+                .parse::<u32>()
+                .is_ok_and(|code| HELD.contains(&(code & 0xff))),
+            None => AWAY.iter().any(|away| code.starts_with(away)),
+        };
+    }
+    let kind = std::mem::discriminant(error);
+    let passing = [
+        sqlx::Error::PoolTimedOut,
+        sqlx::Error::PoolClosed,
+        sqlx::Error::WorkerCrashed,
+    ];
+    matches!(error, sqlx::Error::Io(_))
+        || passing
+            .iter()
+            .any(|error| std::mem::discriminant(error) == kind)
 }
 
 impl From<rusqlite::Error> for Error {

@@ -188,7 +188,7 @@ impl Signal {
     pub(super) async fn of(pool: &Pool, local: watch::Receiver<u64>, channel: &str) -> Self {
         let listener = match pool {
             Pool::Sqlite { .. } => None,
-            Pool::Postgres(pool) => listen(pool, channel).await.ok(),
+            Pool::Postgres(remote) => listen(remote.pool(), channel).await.ok(),
         };
         Self { local, listener }
     }

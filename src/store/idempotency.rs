@@ -1,7 +1,7 @@
 //! Answers that are kept, so that a request which is sent again does its work once.
 //!
-//! An entry is of one credential, method, path and key. It begins as a claim without an answer, which ends by itself if whoever made
-//! it dies; then the answer takes its place, sealed, for as long as answers are kept.
+//! An entry is of one credential, method, path and key. It begins as a claim without an answer, which ends at the next start of its
+//! node if that one dies, or by itself; then the answer takes its place, sealed, for as long as answers are kept.
 
 use std::time::Duration;
 
@@ -31,8 +31,10 @@ pub struct Asked {
     pub path: String,
     /// The client's name for the request.
     pub key: String,
-    /// SHA-256 of the body.
+    /// What the body says, as a hash.
     pub body: [u8; 32],
+    /// SHA-256 of the body's octets, which earlier versions compared.
+    pub octets: [u8; 32],
 }
 
 /// An answer as it is kept.
@@ -88,11 +90,11 @@ const OF_REQUEST: &str = "SELECT body_hash, status, answer, expires_at FROM idem
                           WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
 
 impl Idempotency<'_> {
-    /// Looks the request up, and claims it if nobody has.
+    /// Looks the request up, and claims it for `node` if nobody has.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn claim(self, asked: &Asked, now: Moment) -> Result<Claim, Error> {
+    pub async fn claim(self, asked: &Asked, node: Option<u8>, now: Moment) -> Result<Claim, Error> {
         if let Some(claim) = self.look_up(asked, now).await? {
             return Ok(claim);
         }
@@ -100,9 +102,11 @@ impl Idempotency<'_> {
         // What has expired makes room for a new claim; of two at once one inserts or updates the row.
         let claimed = execute!(
             writing,
-            "INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at) VALUES ($1, $2, $3, $4, $5, $6)
+            "INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, node)
+             VALUES ($1, $2, $3, $4, $5, $6, $8)
              ON CONFLICT (credential_id, method, path, key) DO UPDATE
-             SET body_hash = excluded.body_hash, status = NULL, answer = NULL, expires_at = excluded.expires_at
+             SET body_hash = excluded.body_hash, status = NULL, answer = NULL, expires_at = excluded.expires_at,
+                 node = excluded.node
              WHERE idempotency_keys.expires_at <= $7",
             asked.credential,
             asked.method,
@@ -111,6 +115,7 @@ impl Idempotency<'_> {
             asked.body.as_slice(),
             micros(now + CLAIMED),
             micros(now),
+            node.map(i64::from),
         )?;
         writing.commit().await?;
         match claimed {
@@ -137,7 +142,7 @@ impl Idempotency<'_> {
             return Ok(None);
         };
         Ok(Some(match (row.status, row.answer) {
-            _ if row.body_hash != asked.body => Claim::OtherBody,
+            _ if row.body_hash != asked.body && row.body_hash != asked.octets => Claim::OtherBody,
             (Some(_), Some(sealed)) => {
                 let plain = self.0.keyring().open(&context(asked), &sealed)?;
                 Claim::Done(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)
@@ -187,6 +192,18 @@ impl Idempotency<'_> {
             &asked.key,
         )?;
         writing.commit().await
+    }
+
+    /// Gives up what earlier runs of the node have claimed and not answered: they are dead. Gives how many claims that were.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn free(self, node: u8) -> Result<u64, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let sql = "DELETE FROM idempotency_keys WHERE node = $1 AND status IS NULL";
+        let freed = execute!(writing, sql, i64::from(node))?;
+        writing.commit().await?;
+        Ok(freed)
     }
 
     /// Forgets what has expired.

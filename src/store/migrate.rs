@@ -50,6 +50,7 @@ const MIGRATIONS: &[Migration] = migrations![
     22 "0022_call_attempts",
     23 "0023_challenges",
     24 "0024_withheld_callers",
+    25 "0025_claims_of_nodes",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -44,6 +44,7 @@ mod partners;
 mod password;
 mod pool;
 mod projection;
+mod reach;
 mod realm;
 mod rows;
 mod secrets;
@@ -135,6 +136,14 @@ impl Store {
             recorded: watch::Sender::new(0),
             followers: Followers::default(),
         })))
+    }
+
+    /// Why a database of another process can't be reached now; `None` if it can, and for one that is part of this process.
+    ///
+    /// # Errors
+    /// Why waiting doesn't help.
+    pub async fn away(options: &Options) -> Result<Option<String>, OpenFault> {
+        open::away(options).await
     }
 
     /// What [`Store::open`] would find. Nothing is changed.

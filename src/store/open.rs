@@ -20,6 +20,7 @@ use super::keyring::Keyring;
 use super::migrate::{self, Found};
 use super::nearby::{Access, Nearby};
 use super::pool::{Connection, Pool};
+use super::reach::{self, Remote};
 use super::secrets::{self, Vault};
 
 /// Where everything is kept.
@@ -67,6 +68,21 @@ pub enum OpenFault {
         /// What SQLite says.
         reason: String,
     },
+    /// The database is gone or empty, while its keys and journal are there.
+    #[error("the database {} is {found}, and {} has the keys and the journal of one that was used: restore the database from the backup; for a new installation set data_dir to an empty directory", .path.display(), .data_dir.display())]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// What is found in its place.
+        found: &'static str,
+        /// Where its keys and journal are.
+        data_dir: PathBuf,
+    },
+    /// PostgreSQL has orgs, and not the keys that their secrets are sealed with.
+    #[error(
+        "the database has orgs, and its keys are gone from the table secrets: restore the database from the backup"
+    )]
+    NoKeysInDatabase,
     /// The SQLite file is another program's.
     #[error("{} is the database of another program: name another file with database.url", .path.display())]
     Foreign {
@@ -189,6 +205,14 @@ pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
     }
 }
 
+/// Why the database can't be opened yet, as far as waiting may help.
+pub(crate) async fn away(options: &Options) -> Result<Option<String>, OpenFault> {
+    match place(options)? {
+        Place::Sqlite(_) => Ok(None),
+        Place::Postgres(connect) => reach::away(&connect).await,
+    }
+}
+
 fn place(options: &Options) -> Result<Place, OpenFault> {
     let Some(url) = &options.url else {
         return Ok(Place::Sqlite(options.data_dir.join("trunkline.db")));
@@ -221,6 +245,9 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
         Found::Version(version) => refuse_future(version)?,
         Found::Empty => {}
     }
+    if matches!(found, Found::Empty | Found::Version(0)) {
+        refuse_gone(file, &options.data_dir)?;
+    }
     for directory in [Some(options.data_dir.as_path()), file.parent()]
         .into_iter()
         .flatten()
@@ -250,11 +277,11 @@ async fn open_postgres(
     now: Moment,
 ) -> Result<Opened, OpenFault> {
     let master = secrets::MasterKey::new(options.master_key.as_deref())?;
-    let pool = postgres_pool(connect, options.max_connections.max(2)).await?;
+    let pool = postgres_pool(connect.clone(), options.max_connections.max(2)).await?;
     if let Found::Version(version) = look_into(&pool).await? {
         refuse_future(version)?;
     }
-    let pool = Pool::Postgres(pool);
+    let pool = Pool::Postgres(Remote::new(pool, connect.application_name("trunkline")));
     update(&pool, now).await?;
     let keyring = secrets::from_database(&pool, &master, now).await?;
     Ok((pool, keyring, Vault::Database(master)))
@@ -284,8 +311,25 @@ async fn postgres_pool(
 
 /// How long a statement waits for a connection or for another writer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a write waits for another process that holds the file.
+const HELD_FOR: Duration = Duration::from_secs(1);
 /// After how long without use a connection is tried before it is used.
 const RESTED: Duration = Duration::from_secs(1);
+
+/// A new database beside what is left of an old one would take calls and credentials for absent that are merely lost: nothing is begun
+/// there. A first start that was cut off has left no journal.
+fn refuse_gone(file: &Path, data_dir: &Path) -> Result<(), OpenFault> {
+    let journal = std::fs::read_dir(data_dir.join("journal"));
+    let was_used = journal.is_ok_and(|mut segments| segments.next().is_some());
+    if !was_used || !secrets::are_kept(data_dir) {
+        return Ok(());
+    }
+    Err(OpenFault::Gone {
+        path: file.into(),
+        found: if file.exists() { "empty" } else { "not there" },
+        data_dir: data_dir.into(),
+    })
+}
 
 fn refuse_future(found: i64) -> Result<(), OpenFault> {
     let known = migrate::newest();
@@ -297,7 +341,14 @@ fn refuse_future(found: i64) -> Result<(), OpenFault> {
 }
 
 async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
-    let mut writing = pool.write().await?;
+    let mut tries = PATIENCE.as_secs() / HELD_FOR.as_secs();
+    let mut writing = loop {
+        match pool.write().await {
+            // Another process may be updating the same file.
+            Err(Error::Broke(held)) if held.is_away() && tries > 1 => tries -= 1,
+            begun => break begun?,
+        }
+    };
     refuse_future(migrate::migrate(&mut writing, now).await?)?;
     writing.commit().await?;
     Ok(())
@@ -392,7 +443,7 @@ async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
         // A file doesn't hang up: a look at each connection before its use would cost as much as the use.
         .test_before_acquire(false)
         .before_acquire(|connection, _| Box::pin(is_free(connection)))
-        .connect_with(options.clone())
+        .connect_with(options.clone().busy_timeout(HELD_FOR))
         .await?;
     let reading = SqlitePoolOptions::new()
         .max_connections(readers.max(1))
@@ -460,7 +511,7 @@ fn unopened(file: &Path, error: &sqlx::Error) -> OpenFault {
 }
 
 /// The database's own words where it has some: sqlx's name its layers as well.
-fn reason(error: &sqlx::Error) -> String {
+pub(super) fn reason(error: &sqlx::Error) -> String {
     error
         .as_database_error()
         .map_or_else(|| error.to_string(), |fault| fault.message().to_owned())

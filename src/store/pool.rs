@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use sqlx::Connection as _;
 use sqlx::pool::PoolConnection;
-use sqlx::{PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
+use sqlx::{PgConnection, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
 use super::error::Error;
 use super::nearby::{Held, Nearby};
+use super::reach::Remote;
 
 /// The open database.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ pub(crate) enum Pool {
         /// Writes while its user holds the connection of `writing`.
         writing_nearby: Arc<Nearby>,
     },
-    Postgres(PgPool),
+    Postgres(Remote),
 }
 
 /// A connection to read with.
@@ -73,7 +74,7 @@ impl Pool {
     pub(crate) async fn read(&self) -> Result<Reading, Error> {
         Ok(match self {
             Self::Sqlite { reading, .. } => Reading::Sqlite(reading.acquire().await?),
-            Self::Postgres(pool) => Reading::Postgres(pool.acquire().await?),
+            Self::Postgres(remote) => Reading::Postgres(remote.acquire().await?),
         })
     }
 
@@ -81,7 +82,7 @@ impl Pool {
     pub(crate) async fn peek(&self) -> Result<Peek, Error> {
         Ok(match self {
             Self::Sqlite { nearby, .. } => Peek::Sqlite(nearby.read()?),
-            Self::Postgres(pool) => Peek::Postgres(Box::pin(pool.acquire()).await?),
+            Self::Postgres(remote) => Peek::Postgres(Box::pin(remote.acquire()).await?),
         })
     }
 
@@ -89,8 +90,8 @@ impl Pool {
     pub(crate) async fn peek_snapshot(&self) -> Result<Peek, Error> {
         Ok(match self {
             Self::Sqlite { nearby, .. } => Peek::Sqlite(nearby.snapshot()?),
-            Self::Postgres(pool) => {
-                Peek::PostgresSnapshot(Box::pin(pool.begin_with(READ_ONLY)).await?)
+            Self::Postgres(remote) => {
+                Peek::PostgresSnapshot(Box::pin(remote.begin(Some(READ_ONLY))).await?)
             }
         })
     }
@@ -99,7 +100,7 @@ impl Pool {
     pub(crate) async fn snapshot(&self) -> Result<Writing, Error> {
         Ok(match self {
             Self::Sqlite { reading, .. } => Writing::Sqlite(reading.begin().await?),
-            Self::Postgres(pool) => Writing::Postgres(pool.begin_with(READ_ONLY).await?),
+            Self::Postgres(remote) => Writing::Postgres(remote.begin(Some(READ_ONLY)).await?),
         })
     }
 
@@ -109,7 +110,7 @@ impl Pool {
             Self::Sqlite { writing, .. } => {
                 Writing::Sqlite(writing.begin_with("BEGIN IMMEDIATE").await?)
             }
-            Self::Postgres(pool) => Writing::Postgres(pool.begin().await?),
+            Self::Postgres(remote) => Writing::Postgres(remote.begin(None).await?),
         })
     }
 
@@ -179,7 +180,7 @@ impl Pool {
                 reading.close().await;
                 writing.close().await;
             }
-            Self::Postgres(pool) => pool.close().await,
+            Self::Postgres(remote) => remote.pool().close().await,
         }
     }
 }

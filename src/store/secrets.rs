@@ -79,6 +79,11 @@ impl std::fmt::Debug for Vault {
     }
 }
 
+/// Whether the data directory has keys.
+pub(crate) fn are_kept(data_dir: &Path) -> bool {
+    data_dir.join(FILE).exists()
+}
+
 /// The keys of the data directory; made there if the database is new.
 pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault> {
     let path = data_dir.join(FILE);
@@ -253,6 +258,10 @@ pub(crate) async fn from_database(
     let text = match row {
         Some((sealed,)) => read_sealed(master, &sealed)?,
         None => {
+            let used: Option<(i32,)> = fetch_optional!(writing, "SELECT 1 FROM orgs LIMIT 1")?;
+            if used.is_some() {
+                return Err(OpenFault::NoKeysInDatabase);
+            }
             let text = to_json(&Written::generate()).into_bytes();
             execute!(
                 writing,

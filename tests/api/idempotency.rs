@@ -71,6 +71,25 @@ async fn another_body_under_the_same_key_is_422() {
     assert_eq!(destinations(&house, &tenant).await, 1);
 }
 
+/// A client that writes its request down anew says the same.
+#[tokio::test]
+async fn a_body_is_compared_by_what_it_says() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let first = ask(&house, DESTINATIONS, &tenant.token, "k", &sales()).await;
+    first.with(201);
+    let anew = r#"{ "value": "\u002b442071838750", "name": "Sales",
+        "type": "phone" }"#;
+    let again = Request::post(DESTINATIONS)
+        .header("Authorization", format!("Bearer {}", tenant.token))
+        .header("Content-Type", "application/json")
+        .header("Idempotency-Key", "k")
+        .body(Body::from(anew));
+    let again = house.send(again).await;
+    assert!(is_replay(&again), "{}", again.text);
+    assert_eq!((again.status, &again.text), (201, &first.text));
+}
+
 #[tokio::test]
 async fn a_key_is_of_one_credential_and_path() {
     let house = House::new().await;

@@ -177,6 +177,77 @@ fn an_unreadable_database() {
     }
 }
 
+/// Has all of a database in its one file.
+fn fold(file: &std::path::Path) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let url = format!("sqlite:{}", file.display());
+        let mut database = sqlx::SqliteConnection::connect(&url)
+            .await
+            .expect("the database opens");
+        let sql = "PRAGMA journal_mode = DELETE";
+        sqlx::raw_sql(sql).execute(&mut database).await.expect(sql);
+        database.close().await.expect("the database closes");
+    });
+}
+
+/// What a crash of the disk or a careless hand leaves is not begun anew.
+#[test]
+fn a_database_that_is_gone_beside_its_keys_and_journal() {
+    let shell = Shell::new();
+    let free = [
+        "--set",
+        "http.listen=127.0.0.1:0",
+        "--set",
+        "sip.udp=127.0.0.1:0",
+        "--set",
+        "sip.tcp=127.0.0.1:0",
+    ];
+    shell.json(&["org", "create", "--name", "Acme"]);
+    // A start that was cut off before it served leaves no journal: it is begun anew.
+    let file = shell.path("trunkline-data/trunkline.db");
+    std::fs::remove_file(&file).expect("it is there");
+    shell.json(&["org", "create", "--name", "Acme"]);
+
+    std::fs::create_dir(shell.path("trunkline-data/journal")).expect("a directory");
+    shell.write("trunkline-data/journal/00000001.log", "");
+    shell.json(&["org", "list"]);
+    fold(&file);
+    let whole = std::fs::read(&file).expect("it can be read");
+    let refused = |said: &[&str]| {
+        for command in [
+            &["serve"] as &[&str],
+            &["org", "list"],
+            &["quickstart", "--json"],
+        ] {
+            refuses(&shell, &[command, &free].concat(), said);
+        }
+    };
+    std::fs::remove_file(&file).expect("it is there");
+    refused(&[
+        "trunkline.db is not there",
+        "restore the database",
+        "data_dir",
+    ]);
+    shell.write("trunkline-data/trunkline.db", "");
+    refused(&["trunkline.db is empty", "restore the database"]);
+    for damaged in [
+        whole[..whole.len() / 2].to_vec(),
+        [&[0; 4096], &whole[4096..]].concat(),
+    ] {
+        shell.write("trunkline-data/trunkline.db", damaged);
+        refused(&["trunkline.db can't be read", "restore a backup"]);
+    }
+    shell.write("trunkline-data/trunkline.db", whole);
+    assert_eq!(
+        shell.json(&["org", "list"]).as_array().map(Vec::len),
+        Some(1)
+    );
+}
+
 #[test]
 fn a_postgres_that_is_not_there() {
     let shell = Shell::new();

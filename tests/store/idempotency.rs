@@ -8,6 +8,8 @@ use uuid::Uuid;
 use crate::bed::{Bed, NOW, later};
 use crate::on_both;
 
+const NODE: Option<u8> = Some(3);
+
 fn asked() -> Asked {
     Asked {
         credential: Uuid::from_u128(7),
@@ -15,6 +17,7 @@ fn asked() -> Asked {
         path: "/phone".to_owned(),
         key: "k".to_owned(),
         body: [1; 32],
+        octets: [3; 32],
     }
 }
 
@@ -37,11 +40,17 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
         None
     );
     assert_eq!(
-        answers.claim(&asked(), NOW).await.expect("the store works"),
+        answers
+            .claim(&asked(), NODE, NOW)
+            .await
+            .expect("the store works"),
         Claim::Ours
     );
     assert_eq!(
-        answers.claim(&asked(), NOW).await.expect("the store works"),
+        answers
+            .claim(&asked(), NODE, NOW)
+            .await
+            .expect("the store works"),
         Claim::UnderWay
     );
     let other = Asked {
@@ -49,7 +58,10 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
         ..asked()
     };
     assert_eq!(
-        answers.claim(&other, NOW).await.expect("the store works"),
+        answers
+            .claim(&other, NODE, NOW)
+            .await
+            .expect("the store works"),
         Claim::OtherBody
     );
     answers
@@ -58,11 +70,17 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
         .expect("the store works");
     let done = Claim::Done(kept());
     assert_eq!(
-        answers.claim(&asked(), NOW).await.expect("the store works"),
+        answers
+            .claim(&asked(), NODE, NOW)
+            .await
+            .expect("the store works"),
         done
     );
     assert_eq!(
-        answers.claim(&other, NOW).await.expect("the store works"),
+        answers
+            .claim(&other, NODE, NOW)
+            .await
+            .expect("the store works"),
         Claim::OtherBody
     );
     let differ: [fn(&mut Asked); 3] = [
@@ -74,7 +92,10 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
         let mut asked = asked();
         differ(&mut asked);
         assert_eq!(
-            answers.claim(&asked, NOW).await.expect("the store works"),
+            answers
+                .claim(&asked, NODE, NOW)
+                .await
+                .expect("the store works"),
             Claim::Ours
         );
     }
@@ -83,10 +104,16 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
 async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
     let store = bed.open().await;
     let answers = store.idempotency();
-    answers.claim(&asked(), NOW).await.expect("the store works");
+    answers
+        .claim(&asked(), NODE, NOW)
+        .await
+        .expect("the store works");
     answers.give_up(&asked()).await.expect("the store works");
     assert_eq!(
-        answers.claim(&asked(), NOW).await.expect("the store works"),
+        answers
+            .claim(&asked(), NODE, NOW)
+            .await
+            .expect("the store works"),
         Claim::Ours
     );
     answers
@@ -95,21 +122,53 @@ async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
         .expect("the store works");
     // What has an answer keeps it.
     answers.give_up(&asked()).await.expect("the store works");
-    let claim = answers.claim(&asked(), NOW).await.expect("the store works");
+    let claim = answers
+        .claim(&asked(), NODE, NOW)
+        .await
+        .expect("the store works");
     assert_eq!(claim, Claim::Done(kept()));
+}
+
+async fn claims_of_a_dead_run_are_freed(bed: &Bed) {
+    let store = bed.open().await;
+    let answers = store.idempotency();
+    let with = |key: &str| Asked {
+        key: key.to_owned(),
+        ..asked()
+    };
+    let [dead, done, others] = ["dead", "done", "others"].map(with);
+    let claim = async |asked: &Asked, node| answers.claim(asked, node, NOW).await.expect("a claim");
+    for (asked, node) in [(&dead, NODE), (&done, NODE), (&others, Some(4))] {
+        assert_eq!(claim(asked, node).await, Claim::Ours);
+    }
+    answers.keep(&done, &kept(), NOW).await.expect("kept");
+    assert_eq!(answers.free(3).await.expect("freed"), 1);
+    assert_eq!(claim(&dead, NODE).await, Claim::Ours);
+    assert_eq!(claim(&done, NODE).await, Claim::Done(kept()));
+    assert_eq!(claim(&others, NODE).await, Claim::UnderWay);
+    // What earlier versions have kept is known by its octets.
+    let earlier = Asked {
+        body: [8; 32],
+        octets: [1; 32],
+        ..done
+    };
+    assert_eq!(claim(&earlier, NODE).await, Claim::Done(kept()));
 }
 
 async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
     let store = bed.open().await;
     let answers = store.idempotency();
-    answers.claim(&asked(), NOW).await.expect("the store works");
+    answers
+        .claim(&asked(), NODE, NOW)
+        .await
+        .expect("the store works");
     let claim = answers
-        .claim(&asked(), later(119))
+        .claim(&asked(), NODE, later(119))
         .await
         .expect("the store works");
     assert_eq!(claim, Claim::UnderWay);
     let claim = answers
-        .claim(&asked(), later(120))
+        .claim(&asked(), NODE, later(120))
         .await
         .expect("the store works");
     assert_eq!(claim, Claim::Ours);
@@ -120,7 +179,7 @@ async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
     let last = later(120 + 24 * 3600 - 1);
     answers.prune(last).await.expect("the store works");
     let claim = answers
-        .claim(&asked(), last)
+        .claim(&asked(), NODE, last)
         .await
         .expect("the store works");
     assert_eq!(claim, Claim::Done(kept()));
@@ -146,7 +205,7 @@ async fn answers_are_there_after_a_restart(bed: &Bed) {
     let store = bed.open().await;
     store
         .idempotency()
-        .claim(&asked(), NOW)
+        .claim(&asked(), NODE, NOW)
         .await
         .expect("the store works");
     let kept = kept();
@@ -159,7 +218,7 @@ async fn answers_are_there_after_a_restart(bed: &Bed) {
     let store = bed.open().await;
     let claim = store
         .idempotency()
-        .claim(&asked(), NOW)
+        .claim(&asked(), NODE, NOW)
         .await
         .expect("the store works");
     assert_eq!(claim, Claim::Done(kept));
@@ -167,7 +226,7 @@ async fn answers_are_there_after_a_restart(bed: &Bed) {
 
 async fn of_a_hundred_at_once_one_has_the_claim(bed: &Bed) {
     let store = bed.open().await;
-    let claim = |store: Store| async move { store.idempotency().claim(&asked(), NOW).await };
+    let claim = |store: Store| async move { store.idempotency().claim(&asked(), NODE, NOW).await };
     let tasks: Vec<_> = (0..100)
         .map(|_| tokio::spawn(claim(store.clone())))
         .collect();
@@ -186,6 +245,7 @@ async fn of_a_hundred_at_once_one_has_the_claim(bed: &Bed) {
 on_both!(
     a_request_is_claimed_once_and_then_answered,
     a_claim_that_is_given_up_is_free,
+    claims_of_a_dead_run_are_freed,
     answers_end_after_a_day_and_claims_of_the_dead_sooner,
     answers_are_there_after_a_restart,
     of_a_hundred_at_once_one_has_the_claim,

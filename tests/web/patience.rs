@@ -48,7 +48,7 @@ fn slow_clients_are_cut_off() {
                 "POST /phone HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{{",
                 daemon.key()
             ),
-            "HTTP/1.1 400 Bad Request",
+            "HTTP/1.1 408 Request Timeout",
         ),
         (
             "nothing after an answer",
@@ -62,6 +62,28 @@ fn slow_clients_are_cut_off() {
         assert!(rest.starts_with(answer), "{name}: {rest}");
         assert_eq!(rest.is_empty(), answer.is_empty(), "{name}: {rest}");
     }
+}
+
+/// A request that comes when a connection has rested for longer than a head may take, as a client's pool sends it.
+#[test]
+fn a_connection_may_rest_between_two_requests() {
+    let daemon = House::new()
+        .set("TRUNKLINE__HTTP__HEAD_TIMEOUT_S", "1")
+        .set("TRUNKLINE__HTTP__IDLE_TIMEOUT_S", "20")
+        .serve();
+    let mut stream = connect(daemon.house.http);
+    for _ in 0..3 {
+        assert!(ask(&mut stream, "/healthz", None).is_some(), "it is closed");
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    // The next head has its time all the same.
+    stream.write_all(b"GET /he").expect("it takes this");
+    let began = std::time::Instant::now();
+    assert_eq!(rest(stream), "");
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "it is waited for"
+    );
 }
 
 /// One piece a time, each in time by itself, doesn't keep a request alive.

@@ -1,5 +1,6 @@
 //! The built daemon as a whole: two of them on one database, what it lets out, and its document's examples.
 
+mod away;
 mod clocks;
 mod control;
 mod doctor;
@@ -19,6 +20,7 @@ mod nodes;
 #[path = "../store/postgres.rs"]
 mod postgres;
 mod probing;
+mod proxy;
 mod seconds;
 mod secrets;
 #[path = "../kill/server.rs"]

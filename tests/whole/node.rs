@@ -113,6 +113,18 @@ impl Plot {
     }
 
     fn start(&self) -> Process {
+        let mut process = self.begin();
+        let ready = Deadline::after(READY).poll(|| {
+            let answer = http::get(self.http, "/readyz", None);
+            let is_ready = answer.is_some_and(|(status, _)| status == 200);
+            (is_ready || process.exited().is_some()).then_some(is_ready)
+        });
+        assert_eq!(ready, Some(true), "not ready:\n{}", self.log());
+        process
+    }
+
+    /// Starts a daemon, which may not be ready for long.
+    pub(crate) fn begin(&self) -> Process {
         let log = File::options()
             .create(true)
             .append(true)
@@ -121,14 +133,7 @@ impl Plot {
         let mut command = self.command();
         let both = log.try_clone().expect("a second handle");
         command.arg("serve").stdout(both).stderr(log);
-        let mut process = Process::start("trunkline serve", &mut command);
-        let ready = Deadline::after(READY).poll(|| {
-            let answer = http::get(self.http, "/readyz", None);
-            let is_ready = answer.is_some_and(|(status, _)| status == 200);
-            (is_ready || process.exited().is_some()).then_some(is_ready)
-        });
-        assert_eq!(ready, Some(true), "not ready:\n{}", self.log());
-        process
+        Process::start("trunkline serve", &mut command)
     }
 
     fn log_file(&self) -> std::path::PathBuf {

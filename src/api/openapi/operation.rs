@@ -20,7 +20,7 @@ pub(in crate::api) struct Operation<'g> {
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 
 /// What may be refused, and why in general.
-const REFUSALS: [(u16, &str); 12] = [
+const REFUSALS: [(u16, &str); 13] = [
     (
         400,
         "The request is wrong: `message` names every fault by its path.",
@@ -35,6 +35,7 @@ const REFUSALS: [(u16, &str); 12] = [
         409,
         "What is stored stands against it, or the same request is still under way.",
     ),
+    (408, "The body did not arrive in time."),
     (413, "The body is longer than 1 MiB."),
     (415, "The body is no JSON in UTF-8."),
     (422, "The `Idempotency-Key` was used with another body."),
@@ -46,7 +47,10 @@ const REFUSALS: [(u16, &str); 12] = [
         500,
         "Something broke on our side; `message` quotes the request's id.",
     ),
-    (503, "This node has no room for it; another may."),
+    (
+        503,
+        "The database does not answer now, or this node has no room for it; `Retry-After` says when to try again.",
+    ),
     (502, "A third party that has to be asked could not be."),
 ];
 
@@ -211,7 +215,7 @@ impl<'g> Operation<'g> {
 
     fn credentials(mut self, security: Value) -> Self {
         self.value["security"] = security;
-        self.may_refuse(&[400, 401, 429, 500])
+        self.may_refuse(&[400, 401, 429, 500, 503])
     }
 
     /// A list by pages: `limit` and `cursor`.
@@ -246,7 +250,7 @@ impl<'g> Operation<'g> {
             "required": any || required(&schema),
             "content": {"application/json": {"schema": schema}},
         });
-        self.may_refuse(&[413, 415])
+        self.may_refuse(&[408, 413, 415])
     }
 
     /// Takes `Idempotency-Key`.
