@@ -79,7 +79,12 @@ impl FromRequestParts<Api> for StreamCaller {
         Proof::note(parts);
         let org = known.key.org_id;
         let (limit, now) = (api.config().limits.streaming_requests_per_minute, api.now());
-        Tally::of(parts).note(api.quotas().take(Policy::OrgStreams, org, limit, now))?;
+        Tally::of(parts).note(api.quotas().take(
+            Policy::OrgStreams,
+            org,
+            limit,
+            api.monotonic(),
+        ))?;
         api.credentials().uses.note_org_key(known.key.id, now);
         let caller = Caller { org, known };
         Ok(Self { caller, token })
@@ -105,7 +110,8 @@ async fn known(api: &Api, token: &str) -> Result<Option<Arc<KnownOrg>>, ApiError
     let orgs = &api.credentials().orgs;
     // Seldom needed, and large.
     let look_up = async || Box::pin(look_up(api, token)).await;
-    orgs.or_look_up(presented(token), api.now(), look_up).await
+    orgs.or_look_up(presented(token), api.monotonic(), look_up)
+        .await
 }
 
 impl FromRequestParts<Api> for Caller {
@@ -122,7 +128,7 @@ impl FromRequestParts<Api> for Caller {
             let org = known.key.org_id;
             let limit = known.requests_per_minute;
             let limit = limit.unwrap_or(api.config().limits.requests_per_minute);
-            Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, now))?;
+            Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, api.monotonic()))?;
             return Ok(Self { org, known });
         }
         let token = credential(parts, REQUIRED)?;
@@ -132,7 +138,7 @@ impl FromRequestParts<Api> for Caller {
         let org = known.key.org_id;
         let limit = known.requests_per_minute;
         let limit = limit.unwrap_or(api.config().limits.requests_per_minute);
-        Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, now))?;
+        Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, api.monotonic()))?;
         api.credentials().uses.note_org_key(known.key.id, now);
         Ok(Self { org, known })
     }

@@ -302,7 +302,7 @@ impl Api {
             return;
         }
         let read = &self.credentials().keys_read;
-        let now = self.now().as_micros();
+        let now = self.monotonic().as_micros();
         let before = read.load(Ordering::Relaxed);
         let is_due = u128::from(now.saturating_sub(before)) >= LOOK_AGAIN.as_micros();
         if !is_due {
@@ -318,7 +318,7 @@ impl Api {
 
     /// Writes down when keys were used, which is otherwise done twice a minute.
     pub async fn write_uses(&self) {
-        let (credentials, now) = (self.credentials(), self.now());
+        let (credentials, now) = (self.credentials(), self.monotonic());
         credentials.orgs.drop_old(now);
         credentials.partners.drop_old(now);
         credentials.sessions.drop_old(now);

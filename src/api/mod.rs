@@ -105,8 +105,10 @@ pub struct Deps {
     pub metrics: PrometheusHandle,
     /// The dashboard's base address, without a slash at the end.
     pub dashboard_url: String,
-    /// Tells the time.
+    /// Tells the time on the wall.
     pub clock: fn() -> Moment,
+    /// Tells a time that never jumps, by which limits and caches run.
+    pub monotonic: fn() -> Moment,
 }
 
 struct Inner {
@@ -209,6 +211,11 @@ impl Api {
 
     fn now(&self) -> Moment {
         (self.0.deps.clock)()
+    }
+
+    /// Now, on the clock that never jumps.
+    fn monotonic(&self) -> Moment {
+        (self.0.deps.monotonic)()
     }
 
     fn rendered_metrics(&self) -> String {

@@ -19,7 +19,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The outermost layer.
 pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    let began = api.now();
+    let began = api.monotonic();
     let id = request_id(request.headers().get(REQUEST_ID));
     let method = method_name(request.method());
     let route = request
@@ -42,7 +42,7 @@ pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: N
     };
     let mut response = answered(response, &path, &id, &span);
     tally.write(response.headers_mut());
-    let took: Duration = api.now().since(began);
+    let took: Duration = api.monotonic().since(began);
     metrics::http_request(method, &route, response.status().as_u16(), took);
     span.in_scope(|| {
         tracing::debug!(

@@ -64,7 +64,7 @@ pub(super) async fn of(parts: &Parts, api: &Api) -> Result<Option<Arc<Visit>>, A
         Ok(found.map(|session| Visit { session, hash }))
     };
     let sessions = &api.credentials().sessions;
-    let visit = sessions.or_look_up(hash, now, look_up).await?;
+    let visit = sessions.or_look_up(hash, api.monotonic(), look_up).await?;
     let visit =
         visit
             .filter(|visit| now < visit.session.expires_at)

@@ -255,7 +255,7 @@ impl Core {
 
     /// Keeps a fact and shows it to whoever lists live calls.
     pub(crate) fn fact(&mut self, fact: Fact) {
-        self.live.note(&fact);
+        let fact = self.live.note(fact);
         self.effects.push_back(Effect::Fact(fact));
     }
 

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::hold::Standing;
 use super::record::{Attempt, Direction, Fact, Started, Status, Transfer};
+use super::wall::{STEADY, Wall};
 
 /// One live call as the API shows it.
 #[derive(Clone, Debug)]
@@ -38,9 +39,11 @@ pub struct LiveCall {
 }
 
 /// All live calls of this node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LiveCalls {
     calls: DashMap<Uuid, LiveCall>,
+    /// What time it is for whoever reads what is recorded.
+    wall: &'static Wall,
     /// The call of each session.
     sessions: DashMap<Uuid, Uuid>,
 }
@@ -48,7 +51,16 @@ pub struct LiveCalls {
 impl LiveCalls {
     /// None yet.
     pub fn new() -> Arc<Self> {
-        Arc::default()
+        Self::on(&STEADY)
+    }
+
+    /// None yet; times are those of this wall clock.
+    pub fn on(wall: &'static Wall) -> Arc<Self> {
+        Arc::new(Self {
+            calls: DashMap::new(),
+            wall,
+            sessions: DashMap::new(),
+        })
     }
 
     /// How many there are.
@@ -103,8 +115,14 @@ impl LiveCalls {
             .collect()
     }
 
-    /// Follows a fact.
-    pub(crate) fn note(&self, fact: &Fact) {
+    /// Follows a fact, and gives it the times of the wall clock, as it is recorded.
+    pub(crate) fn note(&self, fact: Fact) -> Fact {
+        let fact = fact.on(self.wall);
+        self.follow(&fact);
+        fact
+    }
+
+    fn follow(&self, fact: &Fact) {
         match fact {
             Fact::Started(started) => {
                 let live = LiveCall {

@@ -58,6 +58,7 @@ pub mod token;
 pub mod transfer;
 mod unanswered;
 mod unproven;
+pub mod wall;
 pub mod ways;
 
 use std::collections::HashSet;

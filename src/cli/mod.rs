@@ -35,7 +35,7 @@ use ipnet::IpNet;
 use trunkline_routing::E164;
 
 use crate::config::{Config, Given, QUICKSTART_FILE, Sources};
-use crate::engine::clock::now;
+use crate::engine::clock::wall_time as now;
 use crate::store;
 
 /// A SIP-aware telephony control plane: one daemon between a phone system and its AI agents.

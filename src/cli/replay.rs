@@ -15,7 +15,7 @@ use crate::capture::import::import;
 use crate::capture::replay::report::Run;
 use crate::capture::replay::{Options, Played, announce, captured_on, ladder, play, play_over};
 use crate::config::Config;
-use crate::engine::clock::now;
+use crate::engine::clock::wall_time as now;
 use crate::engine::rehearsal::Rehearsal;
 
 /// The most calls of one run.

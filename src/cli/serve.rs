@@ -14,7 +14,7 @@ use crate::api::{self, Api, Server};
 use crate::calls::live::LiveCalls;
 use crate::config::Config;
 use crate::directory::Directory;
-use crate::engine::{Deps, Engine, MediaAddresses, Recording};
+use crate::engine::{Deps, Engine, MediaAddresses, Recording, clock};
 use crate::listener::tls::Security;
 use crate::memory;
 use crate::store::Store;
@@ -120,7 +120,7 @@ async fn serve(
     let store = outset::open_store(config).await?;
     let config = &outset::with_kept_realm(config, &store).await?;
     let handle = metrics::install();
-    let live = LiveCalls::new();
+    let live = LiveCalls::on(clock::wall());
     let sip = &config.sip;
     let recording = Recording::begin(&store, &config.data_dir, sip.node, sip.node_lease).await;
     let recording = recording.map_err(|fault| Failure::Outset(fault.to_string()))?;
@@ -155,6 +155,7 @@ async fn serve(
         metrics: handle.clone(),
         dashboard_url: reachable.dashboard.clone(),
         clock: now,
+        monotonic: clock::now,
     });
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
     let server = Server::start(api.clone(), http, certificate.as_ref());

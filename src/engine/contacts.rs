@@ -78,7 +78,7 @@ async fn answer(
         numbers.dedup();
         let found: HashMap<(Uuid, E164), Uuid> = match store
             .contacts()
-            .find_or_create_by_phone_many(&numbers, clock::now())
+            .find_or_create_by_phone_many(&numbers, clock::wall_time())
             .await
         {
             Ok(contacts) => numbers.into_iter().zip(contacts).collect(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Node, Slot};
 use uuid::Uuid;
 
@@ -97,12 +98,30 @@ impl Handle {
 
     /// How our registration with an outbound trunk's carrier stands; `None` if it has none.
     pub fn standing(&self, trunk: Uuid) -> Option<Standing> {
-        self.standings.of(trunk)
+        let standing = self.standings.of(trunk)?;
+        let shown = |moment: Option<Moment>| moment.map(clock::on_wall);
+        Some(Standing {
+            registered_at: shown(standing.registered_at),
+            expires_at: shown(standing.expires_at),
+            next_at: shown(standing.next_at),
+            ..standing
+        })
     }
 
     /// Where the PBX of an inbound trunk has registered, the best place first.
     pub fn registrations(&self, trunk: Uuid) -> Vec<Binding> {
-        self.bindings.of(trunk, clock::now())
+        let bindings = self.bindings.of(trunk, clock::now()).into_iter();
+        let shown = |mut binding: Binding| {
+            for moment in [
+                &mut binding.registered_at,
+                &mut binding.refreshed_at,
+                &mut binding.expires_at,
+            ] {
+                *moment = clock::on_wall(*moment);
+            }
+            binding
+        };
+        bindings.map(shown).collect()
     }
 
     /// Ends a call; false if it isn't up on this node.
@@ -124,7 +143,8 @@ impl Handle {
         ask: Ask,
     ) -> Result<Result<Transfer, Unable>, NoAnswer> {
         let asked = self.ask(call, |done| Input::Transfer { call, ask, done });
-        Ok(asked.await?.unwrap_or(Err(Unable::NotUp)))
+        let begun = asked.await?.unwrap_or(Err(Unable::NotUp));
+        Ok(begun.map(|transfer| transfer.on(clock::wall())))
     }
 
     /// Holds a call, or resumes it: the number of the change, or `None` if it stands so already. What becomes of it is on the live

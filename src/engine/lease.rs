@@ -110,7 +110,7 @@ impl Keeper {
         // The last run's calls are open as well: up to and with that one.
         for dead in self.others(nodes.expired().await) {
             match calls
-                .close_lost(dead.node, dead.boot + 1, clock::now())
+                .close_lost(dead.node, dead.boot + 1, clock::wall_time())
                 .await
             {
                 Ok(0) => {}

@@ -13,6 +13,7 @@ use trunkline_sip::auth::Part;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::clock;
 use crate::calls::{AuthFailure, Unproven};
 use crate::directory::Directory;
 use crate::directory::view::View;
@@ -115,7 +116,7 @@ fn of_log_in(failure: AuthFailure) -> NewAuthFailure {
         username: text(&failure.username),
         source: failure.source.ip(),
         part: part_name(failure.part),
-        at: failure.at,
+        at: clock::on_wall(failure.at),
         sip_call_id: text(&failure.call_id),
         dialled: failure.dialled.as_deref().map(text),
     }
@@ -156,7 +157,7 @@ async fn of_unproven(
         username: Box::default(),
         source: unproven.source,
         part: if is_allowed { "number" } else { "address" },
-        at: unproven.at,
+        at: clock::on_wall(unproven.at),
         sip_call_id: text(&unproven.call_id),
         dialled: Some(number.as_str().into()),
     }))

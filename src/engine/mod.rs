@@ -156,7 +156,7 @@ impl Engine {
         let media = start_media(config, &deps.media_addresses, &switch)?;
         let (streams, connections) = start_streams(&deps, &switch, bound.streams)?;
         let told = Told::start(deps.store.clone(), &deps.runtime);
-        let traces = Traces::new(shards, disk(config), collector(config), clock::now)?;
+        let traces = Traces::new(shards, disk(config), collector(config), clock::wall_time)?;
         let outside = Outside {
             beginnings: traces.beginnings().cloned(),
             spans: config
@@ -189,6 +189,7 @@ impl Engine {
             shard: 0,
         };
         let window = Arc::new(NonceWindow::new(config.sip.nonce_lifetime, NONCES));
+        deps.runtime.spawn(follow_the_wall());
         deps.runtime.spawn(sweep(
             Arc::downgrade(&window),
             Arc::downgrade(&deps.live),
@@ -504,6 +505,29 @@ impl tcp::Sink for Streams {
     async fn lost(&self, lost: Lost) {
         for inbox in self.0.shards() {
             inbox.send(Input::Lost(lost.clone())).await;
+        }
+    }
+}
+
+/// Steps of the wall clock beyond this are told.
+const TOLD_STEP: Duration = Duration::from_secs(1);
+
+/// Follows the wall clock, once a second.
+async fn follow_the_wall() {
+    let mut turns = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        turns.tick().await;
+        let Some(micros) = clock::follow() else {
+            continue;
+        };
+        let size = Duration::from_micros(micros.unsigned_abs());
+        if size > TOLD_STEP {
+            let way = if micros > 0 { "on" } else { "back" };
+            tracing::warn!(
+                seconds = size.as_secs(),
+                way,
+                "the wall clock was set, or the machine was suspended: records follow it, and timers go on as they were"
+            );
         }
     }
 }

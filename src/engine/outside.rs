@@ -11,6 +11,7 @@ use trunkline_sip::moment::Moment;
 
 use uuid::Uuid;
 
+use super::clock;
 use super::contacts::Contacts;
 use super::inbox::{Inbox, Input, Switch};
 use super::log_ins::Failed;
@@ -286,7 +287,7 @@ impl Outside {
         match self.journal.append(&mut self.facts) {
             Ok(position) => {
                 for started in &begun {
-                    self.unsynced.begin(started, position);
+                    self.unsynced.begin(started, position, clock::now());
                 }
                 self.unprojected
                     .extend(self.ended.drain(..).map(|call| (position, call)));

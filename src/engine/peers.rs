@@ -15,10 +15,10 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::verified::Names;
 use uuid::Uuid;
 
-use super::Deps;
 use super::inbox::{Inbox, Input};
 use super::resolve::Resolver;
 use super::told::Told;
+use super::{Deps, clock};
 use crate::address::NamedBy;
 use crate::calls;
 use crate::calls::health::{Health, Peer, probe_uri};
@@ -478,15 +478,15 @@ pub(crate) fn note(change: Change, told: &Told, now: Moment) {
                 "source": registrar.to_string(),
                 "transport": transport.uri_name(),
                 "user_agent": null,
-                "registered_at": written(registered_at),
-                "expires_at": written(expires_at),
+                "registered_at": written(clock::on_wall(registered_at)),
+                "expires_at": written(clock::on_wall(expires_at)),
             });
             (EventType::TrunkRegistered, data)
         }
         What::Expired => lost("expired"),
         What::Removed => lost("removed"),
     };
-    told.tell(NewEvent::new(org, kind, &data, now));
+    told.tell(NewEvent::new(org, kind, &data, clock::on_wall(now)));
 }
 
 #[cfg(test)]

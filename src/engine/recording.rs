@@ -101,7 +101,9 @@ impl Recording {
             Journal::open(&data_dir.join("journal"), run, Settings::default())?;
         let replayed = projector.replay(store).await?;
         let calls = store.calls();
-        calls.close_lost(run.node, run.boot, clock::now()).await?;
+        calls
+            .close_lost(run.node, run.boot, clock::wall_time())
+            .await?;
         let lost = calls.tell_lost(run.node, run.boot).await?;
         if replayed.facts > 0 || lost > 0 {
             tracing::info!(

@@ -60,8 +60,8 @@ pub(crate) fn note(change: &Change, told: &Told, now: Moment) {
                 "source": source.to_string(),
                 "transport": transport.uri_name(),
                 "user_agent": binding.user_agent,
-                "registered_at": written(binding.registered_at),
-                "expires_at": written(binding.expires_at),
+                "registered_at": written(clock::on_wall(binding.registered_at)),
+                "expires_at": written(clock::on_wall(binding.expires_at)),
             });
             ("registered", EventType::TrunkRegistered, data)
         }
@@ -72,6 +72,6 @@ pub(crate) fn note(change: &Change, told: &Told, now: Moment) {
             (why, EventType::TrunkLost, data)
         }
     };
-    told.tell(NewEvent::new(*org, kind, &data, now));
+    told.tell(NewEvent::new(*org, kind, &data, clock::on_wall(now)));
     metrics::registration_change(word);
 }

@@ -15,10 +15,10 @@ impl Shard {
     fn trace(&mut self) {
         let now = clock::now();
         for (flow, octets) in self.endpoint.transmits() {
-            self.tap.note(now, flow, true, octets);
+            self.tap.note(clock::on_wall(now), flow, true, octets);
         }
         // A busy shard comes by again before they are due.
-        if !self.pace.is_busy() || self.tap.is_due(now) {
+        if !self.pace.is_busy() || self.tap.is_due(clock::on_wall(now)) {
             self.tap.hand_on();
         }
     }

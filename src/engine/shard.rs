@@ -170,7 +170,7 @@ impl Shard {
         let now = clock::now();
         let mut batch = std::mem::take(&mut self.batch);
         let received =
-            self.sockets[at].receive_batch(&mut batch, &mut self.lost, now, clock::wall());
+            self.sockets[at].receive_batch(&mut batch, &mut self.lost, now, clock::system());
         let count = match received {
             Ok(count) => count,
             Err(error) => {
@@ -287,7 +287,8 @@ impl Shard {
     /// Works on a message of this shard; a new INVITE that is late is shed.
     fn own(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, late: bool, now: Moment) {
         self.observer.received(&message);
-        self.tap.note(now, flow, false, message.raw());
+        self.tap
+            .note(clock::on_wall(now), flow, false, message.raw());
         let Self {
             endpoint,
             calls,

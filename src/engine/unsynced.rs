@@ -31,11 +31,11 @@ pub(crate) struct Unsynced(VecDeque<Beginning>);
 
 impl Unsynced {
     /// A call begins with the fact at this position, or one before it.
-    pub(super) fn begin(&mut self, started: &Started, position: Position) {
+    pub(super) fn begin(&mut self, started: &Started, position: Position, now: Moment) {
         self.0.push_back(Beginning {
             call: started.call,
             position,
-            at: started.at,
+            at: now,
         });
     }
 

@@ -118,6 +118,7 @@ impl House {
             metrics: metrics::install(),
             dashboard_url: "https://dashboard.example".to_owned(),
             clock: now,
+            monotonic: now,
         });
         let router = api::router(api.clone());
         Self {

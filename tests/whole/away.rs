@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -19,9 +19,8 @@ const AT_ONCE: Duration = Duration::from_secs(3);
 
 /// The head of the answer to a request, which must come at once.
 fn head(node: &Node, method: &str, path: &str, key: &str) -> String {
-    let began = Instant::now();
     let mut stream = TcpStream::connect(node.plot.http).expect("it listens");
-    stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
+    stream.set_read_timeout(Some(AT_ONCE)).expect("a time-out");
     let body = if method == "GET" { "" } else { "{}" };
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -29,9 +28,8 @@ fn head(node: &Node, method: &str, path: &str, key: &str) -> String {
     );
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    let took = began.elapsed();
-    assert!(took < AT_ONCE, "{method} {path} took {took:?}: {answer}");
+    let read = stream.read_to_string(&mut answer);
+    read.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
     let (head, _) = answer.split_once("\r\n\r\n").expect("a head");
     head.to_ascii_lowercase()
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::harness::{Deadline, process, tools};
+use crate::harness::{Deadline, House, process, tools};
 use crate::node::{Node, Plot};
 use crate::nodes::{Pair, ends};
 use crate::server::Database;
@@ -116,4 +116,76 @@ fn a_node_number_that_is_taken_says_so() {
     );
     assert!(!complaint.contains("disk"), "{complaint}");
     assert_eq!(ends(&pair.database), Vec::<String>::new());
+}
+
+/// Somebody sets the clock while a call is up and a PBX is registered: what is recorded follows, and nothing ends before its time.
+#[test]
+fn records_follow_a_clock_that_is_set_and_timers_do_not() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let Some(library) = library() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let offset = folder.path().join("offset");
+    let set = |seconds: i64| std::fs::write(&offset, format!("{seconds:+}")).expect("written");
+    set(0);
+    let daemon = House::new()
+        .set("LD_PRELOAD", &library.display().to_string())
+        .set("FAKETIME_TIMESTAMP_FILE", &offset.display().to_string())
+        .set("FAKETIME_CACHE_DURATION", "1")
+        .set("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        .serve();
+    let talk = daemon
+        .caller()
+        .talks(Duration::from_secs(15))
+        .play("caller_hangs_up");
+    let call = daemon.answered_call();
+
+    // Far beyond every timer of a call and every limit.
+    const DAY: i64 = 86_400;
+    set(DAY);
+    let noticed = Deadline::after(LIMIT).poll(|| {
+        daemon
+            .log()
+            .contains("the wall clock was set")
+            .then_some(())
+    });
+    assert!(noticed.is_some(), "{}", daemon.log());
+    let shown = daemon.shown(&format!("/phone/calls/{call}"));
+    assert_eq!(shown["status"], "in_progress", "{shown}");
+    talk.finish();
+    let ended = &daemon.records(1)[0];
+    assert_eq!(ended["status"], "completed", "{ended}");
+    let seconds = |field: &str| {
+        let text = ended[field].as_str().expect("a time");
+        text.parse::<jiff::Timestamp>()
+            .expect("RFC 3339")
+            .as_second()
+    };
+    let apart = seconds("ended_at") - seconds("answered_at");
+    assert!((DAY..DAY + 60).contains(&apart), "{apart}: {ended}");
+
+    // A clock that is set back holds nobody up: what is limited by the minute isn't limited for a day.
+    set(0);
+    let back = Deadline::after(LIMIT).poll(|| daemon.log().contains("way=back").then_some(()));
+    assert!(back.is_some(), "{}", daemon.log());
+    daemon.caller().play("caller_hangs_up").finish();
+    let second = daemon
+        .records(2)
+        .into_iter()
+        .find(|call| call["id"] != ended["id"]);
+    let second = second.expect("a second call");
+    let took = |call: &serde_json::Value| {
+        let at = |field: &str| {
+            call[field]
+                .as_str()
+                .expect("a time")
+                .parse::<jiff::Timestamp>()
+                .expect("RFC 3339")
+        };
+        at("ended_at").as_second() - at("started_at").as_second()
+    };
+    assert!((0..60).contains(&took(&second)), "{second}");
 }

@@ -43,14 +43,17 @@ impl FromRequestParts<Api> for PartnerCaller {
             Ok(found.map(|(key, partner)| KnownPartner { key, partner }))
         };
         let partners = &api.credentials().partners;
-        let known = partners.or_look_up(hash, now, look_up).await?;
+        let known = partners.or_look_up(hash, api.monotonic(), look_up).await?;
         let known = known.ok_or_else(|| no_key(key))?;
         admitted(api, parts, &known.partner)?;
         Proof::note(parts);
         let (partner, tally) = (&known.partner, Tally::of(parts));
         let limit = partner.requests_per_minute;
         let limit = limit.unwrap_or(api.config().limits.partner_requests_per_minute);
-        tally.note(api.quotas().take(Policy::Partner, partner.id, limit, now))?;
+        tally.note(
+            api.quotas()
+                .take(Policy::Partner, partner.id, limit, api.monotonic()),
+        )?;
         let uses = &api.credentials().uses;
         uses.note_partner_key(known.key.id, now);
         Ok(Self { known, tally })
@@ -123,7 +126,7 @@ impl PartnerCaller {
         let limit = limit.unwrap_or(api.config().limits.login_links_per_minute);
         let taken = api
             .quotas()
-            .take(Policy::LoginLinks, self.id(), limit, api.now());
+            .take(Policy::LoginLinks, self.id(), limit, api.monotonic());
         self.tally.note(taken)
     }
 

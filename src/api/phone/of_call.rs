@@ -50,7 +50,7 @@ impl FromRequestParts<Api> for OfCall {
         let org = tokens.read(&presented, session).ok_or(NO_TOKEN)?;
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();
-        Tally::of(parts).note(quotas.take(Policy::Session, session, limit, api.now()))?;
+        Tally::of(parts).note(quotas.take(Policy::Session, session, limit, api.monotonic()))?;
         Ok(Self { org, id: session })
     }
 }

@@ -61,7 +61,7 @@ impl FromRequestParts<Api> for Asker {
         let limit = api.config().limits.requests_per_minute;
         let taken = api
             .quotas()
-            .take(Policy::Session, session, limit, api.now());
+            .take(Policy::Session, session, limit, api.monotonic());
         Tally::of(parts).note(taken)?;
         Ok(Self::Runtime(org))
     }

@@ -37,7 +37,7 @@ impl FromRequestParts<Api> for Visitor {
         };
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();
-        Tally::of(parts).note(quotas.take(Policy::Visitor, claims.sub, limit, api.now()))?;
+        Tally::of(parts).note(quotas.take(Policy::Visitor, claims.sub, limit, api.monotonic()))?;
         match api.store().contacts().by_id(claims.org, claims.sub).await {
             Ok(contact) => match api.store().orgs().by_id(claims.org).await?.is_suspended() {
                 true => Err(ApiError::suspended()),

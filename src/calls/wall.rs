@@ -1,0 +1,131 @@
+//! The wall clock as the core sees it: a difference to the clock that timers run by. Timers never jump; the wall clock is stepped, by NTP, by
+//! hand, or by a machine that was suspended, and what is recorded follows it.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use trunkline_sip::moment::Moment;
+
+use super::record::{Attempt, Ended, Fact, Started};
+use super::transfer::record::Transfer;
+
+/// By how many microseconds the wall clock has moved against the clock of timers. All shards share one.
+#[derive(Debug, Default)]
+pub struct Wall(AtomicI64);
+
+/// A wall clock that never moved.
+pub(crate) static STEADY: Wall = Wall::new();
+
+impl Wall {
+    /// One that hasn't moved.
+    pub const fn new() -> Self {
+        Self(AtomicI64::new(0))
+    }
+
+    /// Moves it on by so many microseconds, or back.
+    pub fn step(&self, micros: i64) {
+        self.0.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// The time on the wall at a moment on the clock of timers.
+    pub fn of(&self, moment: Moment) -> Moment {
+        let micros = moment.as_micros();
+        Moment::from_micros(micros.saturating_add_signed(self.0.load(Ordering::Relaxed)))
+    }
+
+    fn is_steady(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Fact {
+    /// The same with the times of the wall clock.
+    #[must_use]
+    pub(crate) fn on(self, wall: &Wall) -> Self {
+        if wall.is_steady() {
+            return self;
+        }
+        match self {
+            Self::Started(started) => {
+                let at = wall.of(started.at);
+                let started = Started {
+                    at,
+                    ..std::sync::Arc::unwrap_or_clone(started)
+                };
+                Self::Started(started.into())
+            }
+            Self::Ringing { call, org, at } => Self::Ringing {
+                call,
+                org,
+                at: wall.of(at),
+            },
+            Self::Answered {
+                call,
+                org,
+                at,
+                runtime_call_id,
+            } => Self::Answered {
+                call,
+                org,
+                at: wall.of(at),
+                runtime_call_id,
+            },
+            Self::Transfer(transfer) => Self::Transfer(Box::new(transfer.on(wall))),
+            Self::Attempt(attempt) => {
+                let (began_at, ended_at) = (wall.of(attempt.began_at), wall.of(attempt.ended_at));
+                Self::Attempt(Box::new(Attempt {
+                    began_at,
+                    ended_at,
+                    ..*attempt
+                }))
+            }
+            Self::Ended(ended) => {
+                let at = wall.of(ended.at);
+                Self::Ended(Box::new(Ended { at, ..*ended }))
+            }
+            Self::Contact { .. } | Self::Joined { .. } | Self::Held { .. } => self,
+        }
+    }
+}
+
+impl Transfer {
+    /// The same with the times of the wall clock.
+    #[must_use]
+    pub(crate) fn on(self, wall: &Wall) -> Self {
+        let of = |moment: Option<Moment>| moment.map(|moment| wall.of(moment));
+        Self {
+            requested_at: wall.of(self.requested_at),
+            accepted_at: of(self.accepted_at),
+            ringing_at: of(self.ringing_at),
+            ended_at: of(self.ended_at),
+            counted_at: of(self.counted_at),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_is_recorded_follows_the_wall_clock() {
+        let wall = Wall::new();
+        let rings = |secs| Fact::Ringing {
+            call: Uuid::nil(),
+            org: Uuid::nil(),
+            at: Moment::from_secs(secs),
+        };
+        for (name, step, at) in [
+            ("steady", 0, 100),
+            ("ahead", 60, 160),
+            ("back again", -90, 70),
+        ] {
+            wall.step(step * 1_000_000);
+            assert_eq!(rings(100).on(&wall), rings(at), "{name}");
+        }
+        wall.step(i64::MIN);
+        assert_eq!(wall.of(Moment::from_secs(1)), Moment::from_micros(0));
+    }
+}
