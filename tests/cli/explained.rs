@@ -65,7 +65,8 @@ fn the_documents_commands_say_what_the_document_says() {
 
 #[test]
 fn a_caller_who_is_locked_out_is_told_apart_from_one_without_credentials() {
-    let shell = Shell::new();
+    // The realm of the installation where the capture was taken.
+    let shell = Shell::new().with("TRUNKLINE__SIP__REALM", "trunkline");
     acme(&shell);
     let explained = shell.json(&["explain", "locked-out.pcap", "--org", "Acme"]);
     let call = &explained[0];

@@ -9,6 +9,8 @@ use tempfile::TempDir;
 
 pub(crate) struct Shell {
     folder: TempDir,
+    /// Set for every command.
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 #[derive(Debug)]
@@ -22,7 +24,14 @@ impl Shell {
     pub(crate) fn new() -> Self {
         Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
+            environment: Vec::new(),
         }
+    }
+
+    /// With this variable set for every command.
+    pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
+        self
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -43,6 +52,7 @@ impl Shell {
         command
             .current_dir(self.folder.path())
             .args(arguments)
+            .envs(self.environment.iter().copied())
             .stdin(Stdio::null());
         command
     }

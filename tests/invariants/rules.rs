@@ -85,7 +85,7 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
     ("media", &["config", "telemetry"]),
     ("calls", &["address", "directory", "registrar"]),
     ("registrar", &["address", "directory"]),
-    ("peers", &["address", "calls", "directory"]),
+    ("peers", &["address", "calls", "directory", "registrar"]),
     ("directory", &["address", "config", "store", "telemetry"]),
     ("journal", &["calls", "memory", "telemetry"]),
     (

@@ -20,6 +20,7 @@ mod party;
 mod plan;
 mod runtime;
 mod session;
+mod trunk;
 mod verdict;
 mod wire;
 mod wiretap;

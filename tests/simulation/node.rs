@@ -17,8 +17,8 @@ use trunkline::calls::target::{Target, Unresolved};
 use trunkline::calls::transfer::{Ask, Chosen};
 use trunkline::calls::{CallKey, Calls, Config, Core, Effect, Reason};
 use trunkline::directory::view::{
-    Destination, Login, OrgView, PeerLogin, PersistentMap, ReferFormat, Runtime, TransferTarget,
-    TransferWay, TrunkView, Via, View, WayOut,
+    Destination, Login, OrgView, PersistentMap, ReferFormat, Runtime, TransferTarget, TransferWay,
+    TrunkView, Via, View,
 };
 use trunkline_routing as routing;
 use trunkline_routing::E164;
@@ -36,6 +36,7 @@ use crate::dice::Dice;
 use crate::handover::DESTINATIONS;
 use crate::network::Datagram;
 use crate::plan::Agent;
+use crate::trunk::{peer_login, way_out};
 
 /// The set-up deadline.
 pub(crate) const SETUP: Duration = Duration::from_secs(60);
@@ -550,39 +551,6 @@ fn trunk_view(id: Uuid) -> TrunkView {
         bridge_when_refer_fails: true,
         keeps_caller: false,
     }
-}
-
-fn peer_login() -> Arc<PeerLogin> {
-    Arc::new(PeerLogin {
-        user: "trunk-user".into(),
-        password: "secret".into(),
-    })
-}
-
-/// The trunk of an agent; some have none, and hand over by way of the PBX.
-fn way_out(agent: Agent) -> Option<Arc<WayOut>> {
-    let peer = match agent {
-        Agent::Echo | Agent::One | Agent::AllDead => "192.0.2.40",
-        Agent::Two => "carrier.example",
-        Agent::Nowhere => "nowhere.example",
-        Agent::DeadFirst | Agent::Named | Agent::Stream => return None,
-    };
-    Some(Arc::new(WayOut {
-        org: Uuid::from_u128(1),
-        realms: Arc::default(),
-        id: Uuid::from_u128(3),
-        peer: Some((peer.into(), 5060)),
-        transport: Transport::Udp,
-        login: Some(peer_login()),
-        caller_number: E164::parse("+442071838750").expect("a number"),
-        from_host: None,
-        p_asserted_identity: true,
-        register: false,
-        max_concurrent_calls: None,
-        calls_per_second: None,
-        transfer_way: TransferWay::Refer,
-        keeps_caller: false,
-    }))
 }
 
 fn destinations() -> Vec<Destination> {

@@ -191,7 +191,23 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          ALTER TABLE destinations DROP COLUMN via;
          ALTER TABLE transfers DROP COLUMN answer_confirmed;
          ALTER TABLE transfers DROP COLUMN caller_may_be_gone;
-         ALTER TABLE transfers DROP COLUMN counted_at",
+         ALTER TABLE transfers DROP COLUMN counted_at;
+         ALTER TABLE orgs DROP COLUMN suspended_by_partner_at;
+         ALTER TABLE orgs DROP COLUMN suspended_by_operator_at;
+         ALTER TABLE orgs DROP COLUMN partner_inactive_at;
+         ALTER TABLE partners DROP COLUMN verifies_numbers;
+         DROP TABLE installation;
+         ALTER TABLE outbound_trunks DROP COLUMN auth_realm;
+         ALTER TABLE outbound_trunks DROP COLUMN auth_realms;
+         ALTER TABLE outbound_trunks DROP COLUMN digest_require_qop;
+         DROP INDEX calls_lost_untold;
+         ALTER TABLE calls DROP COLUMN lost_told;
+         DROP TABLE call_attempts;
+         ALTER TABLE inbound_trunks DROP COLUMN unanswered_challenge;
+         ALTER TABLE outbound_trunks DROP COLUMN unanswered_challenge;
+         ALTER TABLE agents DROP COLUMN runtime_password;
+         ALTER TABLE calls DROP COLUMN caller_withheld;
+         ALTER TABLE idempotency_keys DROP COLUMN node",
     )
     .await;
     let store = bed.open().await;
