@@ -1,6 +1,8 @@
 //! What a shard counts: facts and messages as they pass, and twice a second what is alive.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use trunkline_sip::endpoint::{Counts, Endpoint, LargeRequest, Stats};
@@ -181,7 +183,9 @@ impl Observer {
         }
         self.add(stats);
         while let Some(LargeRequest { peer, octets }) = endpoint.poll_large_request() {
-            tracing::warn!(%peer, octets, "requests to this peer are too large for UDP and may be cut on their way: let it be called by TCP or TLS (transport=tcp in its URI, or the trunk's transport)");
+            if is_news(peer, now) {
+                tracing::warn!(%peer, octets, "requests to this peer are too large for UDP and may be cut on their way: let it be called by TCP or TLS (transport=tcp in its URI, or the trunk's transport)");
+            }
         }
     }
 
@@ -255,4 +259,18 @@ fn log_end(ended: &Ended) {
             tracing::debug!(call.id = %ended.call, org.id = %ended.org, status, sip_code = ended.sip_code, reason, hangup_by, "call ended");
         }
     }
+}
+/// Whether no shard has warned of this peer lately. Each shard warns of a peer once in ten minutes; the others have the same to say.
+fn is_news(peer: SocketAddr, now: Moment) -> bool {
+    const LATELY: Duration = Duration::from_secs(600);
+    const MOST: usize = 1_024;
+    static WARNED: Mutex<BTreeMap<SocketAddr, Moment>> = Mutex::new(BTreeMap::new());
+
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    warned.retain(|_, at| now.since(*at) < LATELY);
+    if warned.contains_key(&peer) || warned.len() >= MOST {
+        return false;
+    }
+    warned.insert(peer, now);
+    true
 }

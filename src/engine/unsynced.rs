@@ -1,5 +1,5 @@
-//! Calls whose beginning isn't known to be on disk. They are listed once it is, so that a call which was listed has a record,
-//! whatever becomes of this process.
+//! Calls whose beginning isn't known to be on disk. A list that meets one waits until it is, so that a call which was listed has a
+//! record, whatever becomes of this process.
 //!
 //! Answers don't wait: the journal gathers facts for some milliseconds, and a caller would hear every one of them.
 
@@ -12,9 +12,9 @@ use uuid::Uuid;
 use crate::calls::record::Started;
 use crate::journal::Position;
 
-/// How long a call stays unlisted at most: a disk that fails hides none.
+/// How long a call counts as unsynced at most: a disk that fails holds up no list.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Calls that are remembered; what is beyond is listed at once.
+/// Calls that are remembered; what is beyond counts as synced.
 const MOST: usize = 16_384;
 
 /// A call whose beginning isn't known to be on disk.
@@ -45,7 +45,7 @@ impl Unsynced {
         first.is_some_and(|first| now.since(first.at) > LONGEST || self.0.len() > MOST)
     }
 
-    /// The next call that may be listed, the journal having this fact on disk with all before it. `None` when the others wait on.
+    /// The next call that is on disk, the journal having this fact there with all before it. `None` when the others aren't.
     pub(super) fn release(&mut self, synced: Position, now: Moment) -> Option<Uuid> {
         let first = self.0.front()?;
         if first.position > synced && !self.is_late(now) {

@@ -205,6 +205,13 @@ impl House {
         rows.expect("members are read")
     }
 
+    /// Runs a statement that breaks the schema, past the store: the database goes on answering, and what needs that table fails.
+    pub(crate) async fn break_by(&self, sql: &'static str) {
+        let mut connection = self.ground.beside().await;
+        let done = beside!(connection, to => sqlx::query(sql).execute(to).await.map(|done| done.rows_affected()));
+        done.expect(sql);
+    }
+
     /// The texts that a query gives, past the store.
     pub(crate) async fn rows(&self, sql: &'static str) -> Vec<String> {
         let mut connection = self.ground.beside().await;

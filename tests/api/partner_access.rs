@@ -69,7 +69,9 @@ async fn refusals_have_no_error_field_wherever_they_come_from() {
         json!({"statusCode": 405, "message": message, "code": "method_not_allowed"})
     );
     assert_eq!(method.header("Allow"), Some("GET,HEAD,POST"));
-    house.store.close().await;
+    house
+        .break_by("ALTER TABLE orgs RENAME TO orgs_of_another_version")
+        .await;
     let request = Request::get(ORGS)
         .header("Authorization", format!("Bearer {}", partner.key))
         .header("X-Request-Id", "seven");

@@ -86,7 +86,9 @@ async fn a_fault_of_ours_shows_nothing_but_the_requests_id() {
     let house = House::new().await;
     let tenant = house.tenant("Acme").await;
     house.get("/phone/calls", &tenant.token).await.with(200);
-    house.store.close().await;
+    house
+        .break_by("ALTER TABLE calls RENAME TO calls_of_another_version")
+        .await;
     let request = Request::get("/phone/calls")
         .header("Authorization", format!("Bearer {}", tenant.token))
         .header("X-Request-Id", "seven");

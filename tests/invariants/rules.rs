@@ -73,7 +73,7 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
         ],
     ),
     ("capture", &[]),
-    ("explain", &["calls", "capture", "store"]),
+    ("explain", &["calls", "capture", "directory", "store"]),
     ("traces", &["capture", "memory"]),
     ("memory", &[]),
     ("config", &["address"]),

@@ -4,6 +4,7 @@
 //! memory is ahead unless the store has seen its end.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,10 @@ use crate::api::{Api, ApiError};
 use crate::calls::live::LiveCall;
 use crate::calls::record::{Direction, Status};
 use crate::store::{self, Call, CallFilter, Position};
+
+/// How long a list waits for the disk at most: one that fails hides no call.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What a list is narrowed by. The cursor carries it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -45,7 +50,7 @@ pub(crate) async fn list(
     let paging = Paging::read(&mut query, "calls", given);
     query.finish()?;
     // Memory first: a call that ends in between is then found in the store.
-    let live = api.live().of_org(caller.org);
+    let live = kept(&api, caller.org).await;
     let filter = paging.filters.for_store();
     let calls = api.store().calls();
     let stored = calls
@@ -64,6 +69,19 @@ pub(crate) async fn list(
         Err(error) => return Err(error.into()),
     };
     Ok(merge(stored, live, &paging))
+}
+
+/// The live calls of an org once the beginning of each is on disk, so that none is shown which a crash could take away. A call
+/// itself waits for no disk; only a list that meets one of its first milliseconds does.
+async fn kept(api: &Api, org: Uuid) -> Vec<LiveCall> {
+    let until = tokio::time::Instant::now() + LONGEST_WAIT;
+    loop {
+        let live = api.live().of_org(org);
+        if live.iter().all(|live| live.kept) || tokio::time::Instant::now() > until {
+            return live;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
 
 impl Filters {

@@ -296,7 +296,8 @@ fn digest(value: &str) -> String {
         .map(|field| {
             let (name, value) = field.trim().split_once('=').unwrap_or((field.trim(), ""));
             match name.to_ascii_lowercase().as_str() {
-                "realm" | "algorithm" | "qop" => format!("{name}={}", value.trim_matches('"')),
+                // A realm is named after its host unless the operator says otherwise, so it moves as addresses do.
+                "algorithm" | "qop" => format!("{name}={}", value.trim_matches('"')),
                 "stale" => format!("stale={}", value.trim_matches('"').to_ascii_lowercase()),
                 _ => name.to_owned(),
             }
@@ -525,9 +526,15 @@ mod tests {
                 None,
             ),
             (
-                "another realm",
+                "another realm, as on another host",
                 "\nWWW-Authenticate: Digest realm=\"r\", nonce=\"a\"\n\n",
                 "\nWWW-Authenticate: Digest nonce=\"b\", realm=\"s\"\n\n",
+                None,
+            ),
+            (
+                "no realm",
+                "\nWWW-Authenticate: Digest realm=\"r\", nonce=\"a\"\n\n",
+                "\nWWW-Authenticate: Digest nonce=\"b\"\n\n",
                 Some("WWW-Authenticate"),
             ),
             (
