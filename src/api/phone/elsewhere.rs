@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::{calls, holding, transfers};
+use super::{calls, holding, remote_trace, transfers};
 use crate::api::{Api, ApiError};
 use crate::calls::transfer::Ask;
 use crate::engine::Handle;
@@ -28,8 +28,14 @@ const AT_ONCE: usize = 64;
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(super) enum Errand {
     HangUp,
-    Turn { held: bool },
-    Transfer { ask: Ask },
+    Turn {
+        held: bool,
+    },
+    Transfer {
+        ask: Ask,
+    },
+    /// Gives the messages of the call, which may be over.
+    Trace,
 }
 
 /// What came of it.
@@ -43,6 +49,10 @@ impl Told {
     pub(super) fn new(status: StatusCode, view: &impl Serialize) -> Result<Self, ApiError> {
         let body = serde_json::to_string(view).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
         Ok(Self { status, body })
+    }
+
+    pub(super) fn body(&self) -> &str {
+        &self.body
     }
 }
 
@@ -72,11 +82,12 @@ impl Errand {
             Self::HangUp => calls::end(api, call).await,
             Self::Turn { held } => holding::turn(api, call, held).await,
             Self::Transfer { ask } => transfers::begin(api, &call, ask).await,
+            Self::Trace => remote_trace::given(api, call).await,
         }
     }
 
     /// Has another node do it.
-    async fn send(self, api: &Api, call: &Call, node: u8) -> Result<Told, ApiError> {
+    pub(super) async fn send(self, api: &Api, call: &Call, node: u8) -> Result<Told, ApiError> {
         let what =
             serde_json::to_string(&self).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
         let asks = api.store().asks();
@@ -185,6 +196,7 @@ mod tests {
         for errand in [
             Errand::HangUp,
             Errand::Turn { held: true },
+            Errand::Trace,
             Errand::Transfer {
                 ask: ask(Chosen::Name("Sales".into())),
             },

@@ -19,6 +19,7 @@ mod openapi;
 mod openapi_explained;
 mod outbound_call;
 mod outbound_trunks;
+mod remote_trace;
 mod route_replay;
 mod route_test;
 mod runtime;

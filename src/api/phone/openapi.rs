@@ -358,9 +358,9 @@ fn calls(book: &mut Book) {
     of.get(
         "/phone/calls/{call_id}/trace",
         "showTrace",
-        "The SIP messages of all legs where the node has them that had the call, else 409 naming that node; as JSON, or by `Accept` as a ladder, a picture of it or a pcap",
+        "The SIP messages of all legs, fetched from the node that had the call; 503 while that node does not answer; as JSON, or by `Accept` as a ladder, a picture of it or a pcap",
         |op| {
-            op.may_refuse(&[409])
+            op.may_refuse(&[409, 503])
                 .gives::<TraceView>(200)
                 .gives_text(200, "text/plain")
                 .gives_text(200, "image/svg+xml")

@@ -1,6 +1,6 @@
-//! `GET /phone/calls/{call_id}/trace`: the SIP messages of a call, all legs in one ladder with what we decided between them, while this
-//! node has them. JSON, or by `Accept` a ladder as text or as a picture, or a pcap for Wireshark. Credentials are hidden in all of them, and
-//! tags from keys that may not end calls.
+//! `GET /phone/calls/{call_id}/trace`: the SIP messages of a call, all legs in one ladder with what we decided between them. The node
+//! that had the call keeps them for a while, and any other fetches them from it. JSON, or by `Accept` a ladder as text or as a picture,
+//! or a pcap for Wireshark. Credentials are hidden in all of them, and tags from keys that may not end calls.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::call_routing::{attempts, decision};
 use super::calls::{SCOPE, find};
 use super::legs::{Message as Leg, legs};
+use super::remote_trace;
 use crate::api::caller::Caller;
 use crate::api::path::Named;
 use crate::api::query::Query;
@@ -119,17 +120,13 @@ pub(crate) async fn show(
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     query.finish()?;
-    let (call, mut legs, is_complete) = read(&api, call).await?;
+    let (call, mut legs, mut is_complete) = messages_here(&api, call).await?;
+    if let Some(node) = another(&api, &call, &legs) {
+        (legs, is_complete) = remote_trace::fetch(&api, &call, node).await?;
+    }
     if !caller.may(CHANGES) {
         let secret = api.store().keyring().derive("tags in traces");
         hide_tags(legs.iter_mut().map(|leg| &mut leg.captured.octets), secret);
-    }
-    if legs.is_empty()
-        && let Some(node) = api.engine().and_then(|engine| engine.another_of(call.id))
-    {
-        return Err(ApiError::Conflict(format!(
-            "Node {node} had the call, and its messages are there: ask that node"
-        )));
     }
     Ok(match Form::wanted(&headers) {
         Form::Pcap => {
@@ -163,13 +160,27 @@ pub(crate) async fn show(
 /// # Errors
 /// What is stored can't be read.
 pub(in crate::api) async fn picture(api: &Api, call: Call) -> Result<String, ApiError> {
-    let (call, legs, _) = read(api, call).await?;
+    let (call, mut legs, _) = messages_here(api, call).await?;
+    if let Some(node) = another(api, &call, &legs) {
+        // The page has more to show than the ladder.
+        let fetched = remote_trace::fetch(api, &call, node).await;
+        legs = fetched.map(|(legs, _)| legs).unwrap_or_default();
+    }
     let decided = decided(api, &call, &legs).await?;
     Ok(svg(&rungs(&legs, &decided)))
 }
 
-/// The messages, read where waiting for a disk holds nobody up.
-async fn read(api: &Api, call: Call) -> Result<(Call, Vec<Leg>, bool), ApiError> {
+/// The node that has the messages, if there are none here.
+fn another(api: &Api, call: &Call, legs: &[Leg]) -> Option<u8> {
+    let engine = api.engine().filter(|_| legs.is_empty())?;
+    engine.another_of(call.id)
+}
+
+/// The messages that this node has, read where waiting for a disk holds nobody up, and whether they are all.
+pub(super) async fn messages_here(
+    api: &Api,
+    call: Call,
+) -> Result<(Call, Vec<Leg>, bool), ApiError> {
     let Some(engine) = api.engine() else {
         return Ok((call, Vec::new(), true));
     };

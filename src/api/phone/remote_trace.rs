@@ -1,0 +1,136 @@
+//! A trace that another node has: its messages as that node writes them down, and as they are read here. They go by way of the database,
+//! which forgets them once they are read.
+
+use std::net::SocketAddr;
+
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::elsewhere::{Errand, Told};
+use super::legs::Message;
+use super::trace::messages_here;
+use crate::api::{Api, ApiError};
+use crate::capture::{Captured, Transport};
+use crate::store::Call;
+
+/// Octets of messages that are given to another node; the rest is left out, and the trace says so.
+const MOST: usize = 4 << 20;
+/// The legs that a message may be of.
+const LEGS: [&str; 3] = ["caller", "runtime", "destination"];
+
+/// The messages of a call.
+#[derive(Debug, Serialize, Deserialize)]
+struct Given {
+    complete: bool,
+    messages: Vec<GivenMessage>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct GivenMessage {
+    leg: String,
+    sent: bool,
+    at: u64,
+    source: SocketAddr,
+    target: SocketAddr,
+    transport: String,
+    /// In Base64: a message may hold any octets.
+    octets: String,
+}
+
+/// The messages of a call that another node had, and whether all are here.
+///
+/// # Errors
+/// 503 while that node doesn't answer, 409 if it can't be asked.
+pub(super) async fn fetch(
+    api: &Api,
+    call: &Call,
+    node: u8,
+) -> Result<(Vec<Message>, bool), ApiError> {
+    if !api.store().is_shared() {
+        return Err(ApiError::Conflict(format!(
+            "Node {node} had the call, and its messages are there: ask that node"
+        )));
+    }
+    let told = Errand::Trace.send(api, call, node).await?;
+    let given: Given =
+        serde_json::from_str(told.body()).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+    let count = given.messages.len();
+    let messages: Vec<Message> = given.messages.into_iter().filter_map(read).collect();
+    // A newer node may say what this one can't read.
+    let is_complete = given.complete && messages.len() == count;
+    Ok((messages, is_complete))
+}
+
+/// What this node gives to another that asks.
+pub(super) async fn given(api: &Api, call: Call) -> Result<Told, ApiError> {
+    let (_, messages, is_complete) = messages_here(api, call).await?;
+    let count = messages.len();
+    let mut room = MOST;
+    let fits = messages.into_iter().take_while(|message| {
+        let left = room.checked_sub(message.captured.octets.len());
+        room = left.unwrap_or_default();
+        left.is_some()
+    });
+    let messages: Vec<GivenMessage> = fits.map(written).collect();
+    let given = Given {
+        complete: is_complete && messages.len() == count,
+        messages,
+    };
+    Told::new(StatusCode::OK, &given)
+}
+
+fn written(message: Message) -> GivenMessage {
+    let captured = message.captured;
+    GivenMessage {
+        leg: message.name.to_owned(),
+        sent: message.is_sent,
+        at: captured.at,
+        source: captured.source,
+        target: captured.target,
+        transport: captured.transport.as_str().to_owned(),
+        octets: STANDARD.encode(captured.octets),
+    }
+}
+
+fn read(message: GivenMessage) -> Option<Message> {
+    Some(Message {
+        name: LEGS.into_iter().find(|leg| *leg == message.leg)?,
+        is_sent: message.sent,
+        captured: Captured {
+            at: message.at,
+            source: message.source,
+            target: message.target,
+            transport: Transport::parse(&message.transport)?,
+            octets: STANDARD.decode(message.octets).ok()?,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_read_as_it_was_written() {
+        for (leg, sent) in [("caller", false), ("runtime", true), ("destination", true)] {
+            let captured = Captured {
+                at: 1_790_000_000_000_001,
+                source: "192.0.2.1:5060".parse().expect("an address"),
+                target: "[2001:db8::1]:5061".parse().expect("an address"),
+                transport: Transport::Tls,
+                octets: b"SIP/2.0 200 OK\r\n\r\n\xff\0".to_vec(),
+            };
+            let message = Message {
+                name: leg,
+                is_sent: sent,
+                captured: captured.clone(),
+            };
+            let text = serde_json::to_string(&written(message)).expect("JSON");
+            let again = read(serde_json::from_str(&text).expect("JSON")).expect("a message");
+            assert_eq!((again.name, again.is_sent), (leg, sent));
+            assert_eq!(again.captured, captured);
+        }
+    }
+}
