@@ -148,10 +148,10 @@ impl Callee {
         let credentials = reach.iter().map(proven).collect();
         let places = reach.into_iter().map(|reach| {
             Place::Known(Target {
-                transport: reach.flow.transport,
-                address: reach.flow.peer,
+                transport: reach.transport,
+                address: reach.address,
                 uri: reach.uri,
-                by: Some(reach.flow),
+                by: reach.by,
                 named: NamedBy::Tenant,
             })
         });

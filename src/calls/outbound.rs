@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use trunkline_routing::E164;
 use trunkline_sip::dialog::sdp;
@@ -40,7 +41,7 @@ use crate::address::NamedBy;
 use crate::directory::view::{OrgView, Runtime, View};
 
 /// A call that somebody has ordered.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// Whose.
     pub org: Uuid,

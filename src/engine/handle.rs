@@ -124,6 +124,14 @@ impl Handle {
         bindings.map(shown).collect()
     }
 
+    /// The node by whose flow alone the PBX of an inbound trunk can be called, if that is another one.
+    pub fn node_of_registration(&self, trunk: Uuid) -> Option<u8> {
+        let now = clock::now();
+        let is_reached_here = !self.bindings.reach(trunk, &self.addresses, now).is_empty();
+        let other = self.bindings.node_with_flow(trunk, now)?;
+        (!is_reached_here).then_some(other)
+    }
+
     /// Ends a call; false if it isn't up on this node.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ pub mod clock;
 mod contacts;
 mod handle;
 mod inbox;
+mod kept_registrations;
 mod lanes;
 mod lease;
 pub(crate) mod local;
@@ -76,6 +77,7 @@ use crate::traces::{Tap, Traces};
 use bound::Sorted;
 use contacts::Contacts;
 use inbox::{Arrived, Inbox, Input, Outlet, Switch};
+use kept_registrations::Keeper;
 use lanes::Lanes;
 pub(crate) use media_addresses::MediaAddresses;
 use observe::Observer;
@@ -201,6 +203,8 @@ impl Engine {
             told,
             (switch.shards()[0].clone(), config.sip.keep_alive),
         ));
+        let keeper = Keeper::new(&bindings, &deps.directory, deps.store.clone(), deps.node);
+        deps.runtime.spawn(keeper.run());
         let calls = calls_config(
             config,
             deps.store.keyring(),

@@ -2,7 +2,8 @@
 //!
 //! A trunk's bindings change under its own lock and are few. Nothing here knows messages or the clock.
 
-use std::net::IpAddr;
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,13 +11,14 @@ use std::time::Duration;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use smallvec::SmallVec;
-use trunkline_sip::flow::Flow;
+use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::asked::Contact;
 use super::keep_alive::Liveness;
+use super::kept::{Home, Serving};
 use crate::address::AddressPolicy;
 use crate::directory::view::PeerLogin;
 
@@ -34,6 +36,8 @@ pub struct Binding {
     pub instance: Option<Box<str>>,
     /// How the REGISTER came.
     pub flow: Flow,
+    /// Which process has that flow.
+    pub home: Home,
     /// The pair that the digest of the REGISTER verified with.
     pub pair: Arc<PeerLogin>,
     /// Whether something between rewrites addresses, so that only the REGISTER's own way leads back.
@@ -48,8 +52,8 @@ pub struct Binding {
     pub expires_at: Moment,
     /// Whether it answers.
     pub liveness: Liveness,
-    call_id: Box<[u8]>,
-    cseq: u32,
+    pub(super) call_id: Box<[u8]>,
+    pub(super) cseq: u32,
 }
 
 /// Where a request to a registered PBX goes.
@@ -57,8 +61,12 @@ pub struct Binding {
 pub struct Reach {
     /// The Request-URI.
     pub uri: Box<str>,
-    /// The flow to send it by. With connection 0 on a stream one to the peer is opened.
-    pub flow: Flow,
+    /// How it travels.
+    pub transport: Transport,
+    /// Where to.
+    pub address: SocketAddr,
+    /// The flow to send it by. With connection 0 on a stream one to the peer is opened. `None`: by whichever listener fits.
+    pub by: Option<Flow>,
     /// The pair that the digest of the REGISTER verified with.
     pub pair: Arc<PeerLogin>,
     /// The address that the REGISTER came from.
@@ -127,15 +135,19 @@ pub(super) enum Refused {
 
 /// The bindings of one trunk.
 #[derive(Debug)]
-struct Registered {
-    org: Uuid,
-    bindings: SmallVec<[Binding; 1]>,
+pub(super) struct Registered {
+    pub(super) org: Uuid,
+    pub(super) bindings: SmallVec<[Binding; 1]>,
 }
 
-/// Every binding of this node, by trunk.
+/// Every binding that is known, by trunk.
 #[derive(Debug, Default)]
 pub struct Bindings {
-    trunks: DashMap<Uuid, Registered>,
+    pub(super) trunks: DashMap<Uuid, Registered>,
+    /// Trunks whose bindings are to be kept anew, with the contacts of other nodes that were removed here.
+    pub(super) unsaved: DashMap<Uuid, HashSet<Box<str>>>,
+    /// The nodes that serve.
+    pub(super) serving: Serving,
     /// The trunks that came by a connection.
     by_connection: DashMap<u32, SmallVec<[Uuid; 1]>>,
     count: AtomicUsize,
@@ -165,7 +177,7 @@ impl Bindings {
             .map(|registered| {
                 let alive = registered.bindings.iter();
                 alive
-                    .filter(|binding| binding.expires_at > now)
+                    .filter(|binding| binding.expires_at > now && self.counts(binding))
                     .cloned()
                     .collect()
             })
@@ -185,7 +197,7 @@ impl Bindings {
     pub fn reach(&self, trunk: Uuid, addresses: &AddressPolicy, now: Moment) -> Vec<Reach> {
         let bindings = self.of(trunk, now);
         let reach = |binding: &Binding| binding.reach(addresses);
-        bindings.iter().map(reach).collect()
+        bindings.iter().filter_map(reach).collect()
     }
 
     /// Makes, refreshes and removes bindings, all of them or none. Tells when the trunk has come or gone.
@@ -213,12 +225,15 @@ impl Bindings {
             self.recount(count, registered.bindings.len());
             return Err(Refused::OutOfOrder);
         }
+        let others = registered.of_other_nodes();
         for contact in contacts {
             registered.apply(contact, sender, now);
         }
         while registered.bindings.len() > most {
             registered.forget_oldest();
         }
+        let left = registered.of_other_nodes();
+        self.note_unsaved(trunk, others.into_iter().filter(|one| !left.contains(one)));
         self.recount(count, registered.bindings.len());
         let newest = registered.bindings.last().cloned();
         let is_gone = newest.is_none();
@@ -255,6 +270,7 @@ impl Bindings {
             return Err(Refused::OutOfOrder);
         }
         self.recount(registered.bindings.len(), 0);
+        self.note_unsaved(trunk, registered.of_other_nodes());
         let org = registered.org;
         entry.remove();
         Ok(Some(Change {
@@ -308,14 +324,21 @@ impl Bindings {
         };
         let registered = entry.get_mut();
         let count = registered.bindings.len();
+        let is_other = |held: &Binding| matches!(held.home, Home::Node(_));
+        let was_others = registered.bindings.iter().all(is_other);
         registered.bindings.retain(keep);
         self.recount(count, registered.bindings.len());
+        // What has expired is over for everybody.
+        if loss == Loss::Disconnected {
+            self.note_unsaved(trunk, []);
+        }
         if !registered.bindings.is_empty() {
             return None;
         }
         let org = registered.org;
         entry.remove();
-        Some(Change {
+        // That a PBX of another node has gone is for that node to tell.
+        (!was_others).then_some(Change {
             org,
             trunk,
             what: What::Lost(loss),
@@ -355,7 +378,7 @@ impl Bindings {
         }
     }
 
-    fn recount(&self, before: usize, after: usize) {
+    pub(super) fn recount(&self, before: usize, after: usize) {
         self.count.fetch_add(after, Ordering::Relaxed);
         self.count.fetch_sub(before, Ordering::Relaxed);
     }
@@ -377,6 +400,7 @@ impl Registered {
             q: contact.q,
             instance: contact.instance.clone(),
             flow: sender.flow,
+            home: Home::Here,
             pair: Arc::clone(&sender.pair),
             is_behind_nat: sender.is_behind_nat,
             user_agent: sender.user_agent.map(agent_name),
@@ -387,6 +411,13 @@ impl Registered {
             call_id: sender.call_id.into(),
             cseq: sender.cseq,
         });
+    }
+
+    /// The contacts whose flows other nodes have.
+    fn of_other_nodes(&self) -> SmallVec<[Box<str>; 1]> {
+        let bindings = self.bindings.iter();
+        let others = bindings.filter(|held| matches!(held.home, Home::Node(_)));
+        others.map(|held| held.contact.clone()).collect()
     }
 
     fn forget_oldest(&mut self) {
@@ -404,7 +435,11 @@ impl Registered {
 impl Binding {
     /// Whether it is the same place, or the same device at a new one.
     fn is_for(&self, contact: &Contact) -> bool {
-        if self.instance.is_some() && self.instance == contact.instance {
+        self.is_at(contact.instance.as_deref(), &contact.uri)
+    }
+
+    pub(super) fn is_at(&self, instance: Option<&str>, contact: &str) -> bool {
+        if self.instance.is_some() && self.instance.as_deref() == instance {
             return true;
         }
         let same = |one: &str, two: &str| {
@@ -412,7 +447,7 @@ impl Binding {
             let two = Uri::parse(two.as_bytes()).ok()?;
             Some(one.is_same(&two))
         };
-        *self.contact == *contact.uri || same(&self.contact, &contact.uri).unwrap_or(false)
+        *self.contact == *contact || same(&self.contact, contact).unwrap_or(false)
     }
 
     fn is_newer_than(&self, sender: &Sender<'_>) -> bool {
@@ -420,15 +455,13 @@ impl Binding {
     }
 
     /// Whether its Contact says where it is, and nothing between changes that.
-    fn has_way_without_flow(&self) -> bool {
+    pub(super) fn has_way_without_flow(&self) -> bool {
         !self.is_behind_nat && self.contact_address().is_some()
     }
 
-    fn contact_address(&self) -> Option<std::net::SocketAddr> {
+    fn contact_address(&self) -> Option<SocketAddr> {
         let uri = Uri::parse(self.contact.as_bytes()).ok()?;
-        let transport = uri
-            .transport()
-            .unwrap_or(trunkline_sip::flow::Transport::Udp);
+        let transport = uri.transport().unwrap_or(Transport::Udp);
         uri.socket_addr()
             .filter(|_| transport == self.flow.transport)
             .filter(|address| address.is_ipv4() == self.flow.peer.is_ipv4())
@@ -438,24 +471,32 @@ impl Binding {
     /// where it came from where not (RFC 3581, RFC 5626).
     ///
     /// A Contact that names another address than the REGISTER's source, and one that may not be contacted, is reached by that source.
-    fn reach(&self, addresses: &AddressPolicy) -> Reach {
-        let may_be = |address: &std::net::SocketAddr| {
-            *address == self.flow.peer || addresses.judge(*address).is_ok()
-        };
+    /// `None` where only a flow of another process leads to it.
+    fn reach(&self, addresses: &AddressPolicy) -> Option<Reach> {
+        let may_be =
+            |address: &SocketAddr| *address == self.flow.peer || addresses.judge(*address).is_ok();
         let direct = self
             .contact_address()
             .filter(|_| !self.is_behind_nat && self.flow.connection == 0)
             .filter(may_be);
-        let mut flow = self.flow;
-        if flow.connection == 0 {
-            flow.peer = direct.unwrap_or(flow.peer);
-        }
-        Reach {
+        let by = match self.home {
+            Home::Here => {
+                let mut flow = self.flow;
+                if flow.connection == 0 {
+                    flow.peer = direct.unwrap_or(flow.peer);
+                }
+                Some(flow)
+            }
+            Home::Before | Home::Node(_) => None,
+        };
+        Some(Reach {
             uri: self.contact.clone(),
-            flow,
+            transport: self.flow.transport,
+            address: by.map(|flow| flow.peer).or(direct)?,
+            by,
             pair: Arc::clone(&self.pair),
             source: self.flow.peer.ip(),
-        }
+        })
     }
 }
 

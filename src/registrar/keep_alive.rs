@@ -8,6 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::bindings::{Binding, Bindings};
+use super::kept::Home;
 
 /// Questions without an answer until the PBX is taken for unreachable.
 const ENOUGH: u8 = 2;
@@ -107,8 +108,9 @@ impl Bindings {
 }
 
 impl Binding {
-    /// A connection keeps itself; what isn't behind NAT needs nothing.
+    /// A connection keeps itself; what isn't behind NAT needs nothing, and the way to a PBX of another node is that node's to keep.
     fn needs_keeping(&self) -> bool {
-        self.is_behind_nat && !self.flow.transport.is_reliable()
+        let is_ours = self.home == Home::Here;
+        is_ours && self.is_behind_nat && !self.flow.transport.is_reliable()
     }
 }

@@ -7,6 +7,7 @@
 mod asked;
 pub mod bindings;
 pub mod keep_alive;
+pub mod kept;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -217,8 +217,8 @@ impl Scene {
         all.map(|reach| {
             (
                 reach.uri.into(),
-                reach.flow.connection,
-                reach.flow.peer.to_string(),
+                reach.by.map_or(0, |flow| flow.connection),
+                reach.address.to_string(),
             )
         })
         .collect()

@@ -51,6 +51,7 @@ const MIGRATIONS: &[Migration] = migrations![
     23 "0023_challenges",
     24 "0024_withheld_callers",
     25 "0025_claims_of_nodes",
+    26 "0026_registrations",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -46,6 +46,7 @@ mod pool;
 mod projection;
 mod reach;
 mod realm;
+mod registrations;
 mod rows;
 mod secrets;
 mod sessions;
@@ -91,6 +92,7 @@ pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, 
 pub use page::{Page, Position};
 pub use partners::{NewPartner, Partner, PartnerKey, Partners};
 pub use password::Password;
+pub use registrations::Registrations;
 pub use sessions::{Session, Sessions, TokenHash};
 pub use snapshot::{OldCredentials, OrgRows};
 pub use transfers::CallTransfer;

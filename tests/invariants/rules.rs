@@ -90,7 +90,14 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
     ("journal", &["calls", "memory", "telemetry"]),
     (
         "store",
-        &["calls", "config", "directory", "journal", "telemetry"],
+        &[
+            "calls",
+            "config",
+            "directory",
+            "journal",
+            "registrar",
+            "telemetry",
+        ],
     ),
 ];
 

@@ -21,6 +21,7 @@ mod nodes;
 mod postgres;
 mod probing;
 mod proxy;
+mod registered;
 mod seconds;
 mod secrets;
 #[path = "../kill/server.rs"]

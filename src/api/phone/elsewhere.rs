@@ -1,5 +1,5 @@
 //! What is done with a call that is up: here if it is up on this node, and otherwise by the node that has it, which is asked by way of the
-//! database. Whoever asks sees no difference.
+//! database. Whoever asks sees no difference. An outbound call to a PBX whose connection another node has is placed by that node.
 
 use std::time::Duration;
 
@@ -7,9 +7,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
-use super::{calls, holding, remote_trace, transfers};
+use super::{calls, holding, outbound_call, remote_trace, transfers};
 use crate::api::{Api, ApiError};
+use crate::calls::outbound::Order;
 use crate::calls::transfer::Ask;
 use crate::engine::Handle;
 use crate::store::{self, Asking, Call};
@@ -20,6 +22,8 @@ const LISTEN: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(25);
 /// How long another node may take: what it does itself has two seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// When to try again at what another node refuses for now, in seconds.
+const AGAIN: u64 = 5;
 /// What is done for other nodes at once.
 const AT_ONCE: usize = 64;
 
@@ -36,6 +40,14 @@ pub(super) enum Errand {
     },
     /// Gives the messages of the call, which may be over.
     Trace,
+}
+
+/// What a node is asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Asked {
+    OfCall(Errand),
+    Place { place: Order },
 }
 
 /// What came of it.
@@ -88,35 +100,53 @@ impl Errand {
 
     /// Has another node do it.
     pub(super) async fn send(self, api: &Api, call: &Call, node: u8) -> Result<Told, ApiError> {
-        let what =
-            serde_json::to_string(&self).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
-        let asks = api.store().asks();
-        let of = (call.org_id, call.id);
-        let ask = asks.put(of, node, &what, api.now()).await?;
-        let answered = tokio::time::timeout(PATIENCE, async {
-            loop {
-                tokio::time::sleep(LOOK).await;
-                if let Asking::Answered(status, body) = asks.state(call.org_id, ask).await? {
-                    return Ok::<_, store::Error>((status, body));
-                }
+        let asked = Asked::OfCall(self);
+        ask(api, (call.org_id, call.id), (node, "the call"), &asked).await
+    }
+}
+
+/// Has another node place a call.
+pub(super) async fn place(api: &Api, order: Order, node: u8) -> Result<Told, ApiError> {
+    let (org, no_call) = (order.org, Uuid::nil());
+    let asked = Asked::Place { place: order };
+    let has = (node, "the connection to the PBX");
+    ask(api, (org, no_call), has, &asked).await
+}
+
+/// Asks a node for what only it can do, as it has something.
+async fn ask(
+    api: &Api,
+    of: (Uuid, Uuid),
+    (node, has): (u8, &str),
+    asked: &Asked,
+) -> Result<Told, ApiError> {
+    let what = serde_json::to_string(asked).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+    let asks = api.store().asks();
+    let (org, _) = of;
+    let ask = asks.put(of, node, &what, api.now()).await?;
+    let answered = tokio::time::timeout(PATIENCE, async {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if let Asking::Answered(status, body) = asks.state(org, ask).await? {
+                return Ok::<_, store::Error>((status, body));
             }
-        })
-        .await;
-        let untouched = asks.forget(call.org_id, ask).await;
-        match answered {
-            Ok(answered) => {
-                let (status, body) = answered?;
-                heard(status, body)
-            }
-            Err(_) if untouched? => Err(ApiError::Unavailable {
-                message: format!("Node {node} has the call and does not answer: nothing was done"),
-                wait_s: 5,
-            }),
-            Err(_) => Err(ApiError::Unavailable {
-                message: format!("Node {node} has the call and has not said yet what came of it"),
-                wait_s: 1,
-            }),
         }
+    })
+    .await;
+    let untouched = asks.forget(org, ask).await;
+    match answered {
+        Ok(answered) => {
+            let (status, body) = answered?;
+            heard(status, body)
+        }
+        Err(_) if untouched? => Err(ApiError::Unavailable {
+            message: format!("Node {node} has {has} and does not answer: nothing was done"),
+            wait_s: 5,
+        }),
+        Err(_) => Err(ApiError::Unavailable {
+            message: format!("Node {node} has {has} and has not said yet what came of it"),
+            wait_s: 1,
+        }),
     }
 }
 
@@ -126,7 +156,16 @@ fn heard(status: u16, body: String) -> Result<Told, ApiError> {
         status if status.is_success() => Ok(Told { status, body }),
         StatusCode::BAD_REQUEST => Err(ApiError::bad(body)),
         StatusCode::NOT_FOUND => Err(ApiError::NotFound(body)),
+        StatusCode::FORBIDDEN => Err(ApiError::Forbidden(body)),
         StatusCode::CONFLICT => Err(ApiError::Conflict(body)),
+        StatusCode::TOO_MANY_REQUESTS => Err(ApiError::AtLimit {
+            message: body,
+            wait_s: AGAIN,
+        }),
+        StatusCode::SERVICE_UNAVAILABLE => Err(ApiError::Unavailable {
+            message: body,
+            wait_s: AGAIN,
+        }),
         _ => Err(ApiError::Broke(body.into())),
     }
 }
@@ -163,8 +202,9 @@ pub(in crate::api) async fn serve(api: Api) {
 }
 
 async fn obey(api: Api, ask: store::Ask) {
-    let done = match serde_json::from_str::<Errand>(&ask.what) {
-        Ok(errand) => match calls::find(&api, ask.org_id, ask.call_id).await {
+    let done = match serde_json::from_str::<Asked>(&ask.what) {
+        Ok(Asked::Place { place }) => outbound_call::begin(&api, place).await,
+        Ok(Asked::OfCall(errand)) => match calls::find(&api, ask.org_id, ask.call_id).await {
             Ok(call) => errand.run_here(&api, call).await,
             Err(error) => Err(error),
         },
@@ -204,15 +244,29 @@ mod tests {
                 ask: ask(Chosen::Id(uuid::Uuid::from_u128(7))),
             },
         ] {
-            let written = serde_json::to_string(&errand).unwrap();
-            let read: Errand = serde_json::from_str(&written).unwrap();
-            assert_eq!(format!("{read:?}"), format!("{errand:?}"), "{written}");
+            let asked = Asked::OfCall(errand);
+            let written = serde_json::to_string(&asked).unwrap();
+            let read: Asked = serde_json::from_str(&written).unwrap();
+            assert_eq!(format!("{read:?}"), format!("{asked:?}"), "{written}");
         }
+        let asked = Asked::Place {
+            place: Order {
+                org: Uuid::from_u128(1),
+                agent: Uuid::from_u128(2),
+                number: trunkline_routing::E164::parse("+442071838750").unwrap(),
+                ringing_timeout: Duration::from_secs(45),
+                max_duration: Duration::from_secs(14_400),
+                metadata: Some(r#"{"a":1}"#.into()),
+            },
+        };
+        let written = serde_json::to_string(&asked).unwrap();
+        let read: Asked = serde_json::from_str(&written).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{asked:?}"), "{written}");
     }
 
     #[test]
     fn refusals_come_back_as_what_they_were() {
-        for (status, expected) in [(400, "no"), (404, "no"), (409, "no"), (500, "no")] {
+        for (status, expected) in [400, 403, 404, 409, 429, 500, 503].map(|status| (status, "no")) {
             let error = heard(status, "no".to_owned()).unwrap_err();
             assert_eq!(
                 (error.status().as_u16(), error.to_string().as_str()),

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
@@ -10,6 +9,7 @@ use serde::Serialize;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
+use super::elsewhere::{self, Told};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::shape::{Count, Free, NUMBER, Text, id};
@@ -55,19 +55,10 @@ pub(crate) async fn place(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<(StatusCode, Json<PlacedView>), ApiError> {
+) -> Result<Told, ApiError> {
     caller.needs("calls:write")?;
     let asked = asked(body.fields()?)?;
-    // While the database is away, what is known decides, as it does for inbound calls.
-    if let Ok(latest) = api.store().feed().position().await {
-        let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
-    }
-    let view = api.directory().load();
-    let agent = id(&asked.agent)
-        .zip(view.org(caller.org))
-        .filter(|(agent, org)| is_there(org, *agent));
-    let (agent, org) = agent.ok_or_else(|| ApiError::absent(Kind::Agent))?;
-    check(org, agent)?;
+    let agent = id(&asked.agent).ok_or_else(|| ApiError::absent(Kind::Agent))?;
     let order = Order {
         org: caller.org,
         agent,
@@ -76,6 +67,23 @@ pub(crate) async fn place(
         max_duration: asked.max_duration,
         metadata: asked.metadata,
     };
+    caught_up(&api).await;
+    match node_for(&api, &order) {
+        Some(node) => elsewhere::place(&api, order, node).await,
+        None => begin(&api, order).await,
+    }
+}
+
+/// Begins a call at this node.
+pub(super) async fn begin(api: &Api, order: Order) -> Result<Told, ApiError> {
+    caught_up(api).await;
+    let view = api.directory().load();
+    let org = view.org(order.org);
+    let org = org.filter(|org| is_there(org, order.agent));
+    check(
+        org.ok_or_else(|| ApiError::absent(Kind::Agent))?,
+        order.agent,
+    )?;
     let Some(engine) = api.engine() else {
         return Err(refused(Reason::Draining.into()));
     };
@@ -88,7 +96,23 @@ pub(crate) async fn place(
         session_id: placed.session,
         status: Status::Queued,
     };
-    Ok((StatusCode::CREATED, Json(view)))
+    Told::new(StatusCode::CREATED, &view)
+}
+
+/// While the database is away, what is known decides, as it does for inbound calls.
+async fn caught_up(api: &Api) {
+    if let Ok(latest) = api.store().feed().position().await {
+        let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
+    }
+}
+
+/// The other node that alone can call the PBX by which the agent dials.
+fn node_for(api: &Api, order: &Order) -> Option<u8> {
+    let view = api.directory().load();
+    let org = view.org(order.org)?;
+    let way = org.ways_out.get(&order.agent)?;
+    let trunk = org.trunk.as_ref().filter(|_| way.peer.is_none())?;
+    api.engine()?.node_of_registration(trunk.id)
 }
 
 pub(super) fn asked(mut fields: Fields) -> Result<Asked, ApiError> {

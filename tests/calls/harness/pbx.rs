@@ -10,7 +10,7 @@ use trunkline_sip::wire::frame::{Frame, Framer};
 use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
 use super::tls::reply_to;
-use super::{Authority, Daemon};
+use super::{Authority, Credentials, Daemon};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -47,10 +47,15 @@ pub(crate) struct Answer {
 
 impl Pbx {
     pub(crate) fn udp(daemon: &Daemon) -> Self {
-        let socket = UdpSocket::bind((daemon.sip().ip(), 0)).expect("a port");
-        socket.connect(daemon.sip()).expect("the daemon's port");
+        Self::udp_to(daemon.sip(), daemon.credentials())
+    }
+
+    pub(crate) fn udp_to(daemon: SocketAddr, credentials: Credentials) -> Self {
+        let socket = UdpSocket::bind((daemon.ip(), 0)).expect("a port");
         socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        Self::new(daemon, Socket::Udp(socket))
+        let pbx = Self::new(daemon, credentials, Socket::Udp(socket));
+        pbx.listens_to(daemon);
+        pbx
     }
 
     /// Over UDP, by a NAT that has this address inside.
@@ -81,23 +86,34 @@ impl Pbx {
     }
 
     pub(crate) fn tcp(daemon: &Daemon) -> Self {
-        let stream = TcpStream::connect(daemon.sip()).expect("a connection");
+        Self::tcp_to(daemon.sip(), daemon.credentials())
+    }
+
+    pub(crate) fn tcp_to(daemon: SocketAddr, credentials: Credentials) -> Self {
+        let stream = TcpStream::connect(daemon).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        Self::new(daemon, Socket::Tcp(stream))
+        Self::new(daemon, credentials, Socket::Tcp(stream))
+    }
+
+    /// From now on hears this node, and no other; by UDP alone.
+    pub(crate) fn listens_to(&self, node: SocketAddr) {
+        if let Socket::Udp(socket) = &self.socket {
+            socket.connect(node).expect("the node's port");
+        }
     }
 
     /// Over TLS to `listener`, whose certificate has to be this authority's.
     pub(crate) fn tls(daemon: &Daemon, listener: SocketAddr, authority: &Authority) -> Self {
         let stream = authority.connect(listener).expect("TLS");
         let own = stream.sock.local_addr().expect("an address");
-        Self::new(daemon, Socket::Tls(own, Box::new(stream)))
+        let socket = Socket::Tls(own, Box::new(stream));
+        Self::new(daemon.sip(), daemon.credentials(), socket)
     }
 
-    fn new(daemon: &Daemon, socket: Socket) -> Self {
-        let credentials = daemon.credentials();
+    fn new(daemon: SocketAddr, credentials: Credentials, socket: Socket) -> Self {
         let mut pbx = Self {
             socket,
-            daemon: daemon.sip(),
+            daemon,
             registers: credentials.username.clone(),
             username: credentials.username,
             password: credentials.password,

@@ -1,0 +1,122 @@
+//! Registrations of PBXs beyond this process: written down soon after they have changed, read at the start, and followed where other nodes
+//! share the database. Shards never wait for it; what a crash loses is a fifth of a second, and the PBX registers again.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use super::clock;
+use crate::directory::Directory;
+use crate::directory::view::{PeerLogin, View};
+use crate::registrar::bindings::Bindings;
+use crate::store::{self, Store};
+
+/// How often it is looked for changes, on either side.
+const LOOK: Duration = Duration::from_millis(200);
+/// Looks after which it is asked which nodes serve, and after which ended registrations are pruned.
+const SERVING: u32 = 5;
+const PRUNE: u32 = 1_500;
+/// Trunks that are written at once.
+const AT_ONCE: usize = 500;
+
+/// Reads what was kept.
+pub(super) struct Keeper {
+    bindings: Weak<Bindings>,
+    directory: Weak<Directory>,
+    store: Store,
+    node: u8,
+    /// How far the kept registrations have been followed; `None` until they are read whole.
+    seen: Option<Moment>,
+    fails: bool,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        bindings: &Arc<Bindings>,
+        directory: &Arc<Directory>,
+        store: Store,
+        node: u8,
+    ) -> Self {
+        Self {
+            bindings: Arc::downgrade(bindings),
+            directory: Arc::downgrade(directory),
+            store,
+            node,
+            seen: None,
+            fails: false,
+        }
+    }
+
+    /// Runs for as long as somebody holds the table.
+    pub(super) async fn run(mut self) {
+        let mut turns = tokio::time::interval(LOOK);
+        for turn in 0_u32.. {
+            turns.tick().await;
+            let (Some(bindings), Some(directory)) =
+                (self.bindings.upgrade(), self.directory.upgrade())
+            else {
+                return;
+            };
+            let done = self.turn(turn, &bindings, &directory.load()).await;
+            match done {
+                Ok(()) => self.fails = false,
+                Err(error) if !self.fails => {
+                    self.fails = true;
+                    tracing::warn!(%error, "registrations of PBXs are neither kept nor followed until the database is back");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn turn(
+        &mut self,
+        turn: u32,
+        bindings: &Bindings,
+        view: &View,
+    ) -> Result<(), store::Error> {
+        let kept = self.store.registrations();
+        let now = clock::now();
+        let pair = |user: &str| pair(view, user, now);
+        if self.store.is_shared() && turn.is_multiple_of(SERVING) {
+            let serving = self.store.nodes().serving().await?;
+            let nodes: Vec<u8> = serving.iter().map(|one| one.run.node).collect();
+            bindings.set_serving(&nodes);
+        }
+
+        match self.seen {
+            // Until then nothing is written: it would end what an earlier run has kept.
+            None => {
+                let (all, seen) = kept.all().await?;
+                bindings.restore(&all, self.node, pair, now);
+                self.seen = Some(seen);
+            }
+            Some(seen) if self.store.is_shared() => {
+                let (news, seen) = kept.since(seen).await?;
+                bindings.follow(&news, self.node, pair, now);
+                self.seen = Some(seen);
+            }
+            Some(_) => {}
+        }
+
+        let unsaved = bindings.take_unsaved(self.node, AT_ONCE);
+        if !unsaved.is_empty()
+            && let Err(error) = kept.save(self.node, &unsaved, now).await
+        {
+            bindings.put_back(unsaved);
+            return Err(error);
+        }
+        if turn % PRUNE == PRUNE - 1 {
+            kept.prune(now).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The pair of a trunk, while it is good.
+fn pair(view: &View, user: &str, now: Moment) -> Option<Arc<PeerLogin>> {
+    let login = view.login(user.as_bytes())?;
+    let is_good = login.expires_at.is_none_or(|end| now < end);
+    is_good.then(|| Arc::clone(&login.pair))
+}

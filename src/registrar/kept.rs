@@ -1,0 +1,410 @@
+//! Bindings beyond this process: what is kept of one over a restart and for other nodes, and what a binding is good for that was made
+//! by another process.
+//!
+//! Pure. The flow of such a binding isn't ours: a call goes straight to its Contact, where that says where the PBX is and nothing
+//! between changes it, and by way of the node that has the flow where not.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::bindings::{Binding, Bindings, Registered};
+use crate::directory::view::PeerLogin;
+
+/// What is kept of a binding.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// The org.
+    pub org: Uuid,
+    /// Its inbound trunk.
+    pub trunk: Uuid,
+    /// The node that has its flow.
+    pub node: u8,
+    /// The Contact URI.
+    pub contact: Box<str>,
+    /// Which device it is.
+    pub instance: Option<Box<str>>,
+    /// The preference, in thousandths.
+    pub q: Option<u16>,
+    /// How the REGISTER came.
+    pub transport: Transport,
+    /// Where it came from.
+    pub source: SocketAddr,
+    /// Whether only the REGISTER's own way leads back.
+    pub is_behind_nat: bool,
+    /// The user name of the pair that it verified with.
+    pub username: Box<str>,
+    /// The User-Agent of the REGISTER.
+    pub user_agent: Option<Box<str>>,
+    /// Call-ID of the REGISTER.
+    pub call_id: Box<[u8]>,
+    /// Its CSeq.
+    pub cseq: u32,
+    /// Since when it exists.
+    pub registered_at: Moment,
+    /// When it was last refreshed.
+    pub refreshed_at: Moment,
+    /// When it ends; in the past once it was removed.
+    pub expires_at: Moment,
+}
+
+/// Which process has the flow of a binding.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Home {
+    /// This one.
+    Here,
+    /// An earlier run of this node: the flow is gone.
+    Before,
+    /// Another node.
+    Node(u8),
+}
+
+/// A trunk whose bindings have changed since they were kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unsaved {
+    /// The trunk.
+    pub trunk: Uuid,
+    /// All that it has on this node.
+    pub own: Vec<Kept>,
+    /// Contacts of other nodes that a REGISTER here has removed.
+    pub removed: HashSet<Box<str>>,
+}
+
+/// Nodes that serve, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Serving([AtomicU64; 4]);
+
+impl Serving {
+    fn has(&self, node: u8) -> bool {
+        let word = self.0[usize::from(node / 64)].load(Ordering::Relaxed);
+        word & 1 << (node % 64) != 0
+    }
+
+    fn set(&self, nodes: &[u8]) {
+        for (place, word) in self.0.iter().enumerate() {
+            let own = nodes.iter().filter(|node| usize::from(*node / 64) == place);
+            let bits = own.fold(0, |bits, node| bits | 1_u64 << (node % 64));
+            word.store(bits, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Bindings {
+    /// Says which nodes serve: what only the flow of another leads to can't be called.
+    pub fn set_serving(&self, nodes: &[u8]) {
+        self.serving.set(nodes);
+    }
+
+    /// Whether a binding is good for calls, from here or by way of the node that has its flow.
+    pub(super) fn counts(&self, binding: &Binding) -> bool {
+        match binding.home {
+            Home::Here => true,
+            Home::Before => binding.has_way_without_flow(),
+            Home::Node(node) => binding.has_way_without_flow() || self.serving.has(node),
+        }
+    }
+
+    /// The node by whose flow alone the trunk's PBX is reached, if that is another one.
+    pub fn node_with_flow(&self, trunk: Uuid, now: Moment) -> Option<u8> {
+        let bindings = self.of(trunk, now);
+        bindings.iter().find_map(|binding| match binding.home {
+            Home::Node(node) => Some(node),
+            Home::Here | Home::Before => None,
+        })
+    }
+
+    /// Notes that what is kept of a trunk is out of date.
+    pub(super) fn note_unsaved(&self, trunk: Uuid, removed: impl IntoIterator<Item = Box<str>>) {
+        self.unsaved.entry(trunk).or_default().extend(removed);
+    }
+
+    /// Takes the trunks whose bindings have changed, so many at most.
+    pub fn take_unsaved(&self, own: u8, most: usize) -> Vec<Unsaved> {
+        let trunks: Vec<Uuid> = self
+            .unsaved
+            .iter()
+            .take(most)
+            .map(|own| *own.key())
+            .collect();
+        let taken = trunks.into_iter().filter_map(|trunk| {
+            let (_, removed) = self.unsaved.remove(&trunk)?;
+            let registered = self.trunks.get(&trunk);
+            let kept = registered.map(|registered| registered.kept(trunk, own));
+            Some(Unsaved {
+                trunk,
+                own: kept.unwrap_or_default(),
+                removed,
+            })
+        });
+        taken.collect()
+    }
+
+    /// Puts back what could not be kept.
+    pub fn put_back(&self, unsaved: Vec<Unsaved>) {
+        for Unsaved { trunk, removed, .. } in unsaved {
+            self.note_unsaved(trunk, removed);
+        }
+    }
+
+    /// Takes over what this node's earlier runs and other nodes have kept. What can be reached no more ends there as well.
+    pub fn restore(
+        &self,
+        kept: &[Kept],
+        own: u8,
+        pair: impl Fn(&str) -> Option<Arc<PeerLogin>>,
+        now: Moment,
+    ) {
+        for kept in kept {
+            let home = match kept.node == own {
+                true => Home::Before,
+                false => Home::Node(kept.node),
+            };
+            self.apply_kept(kept, home, &pair, now);
+            if home == Home::Before && kept.expires_at > now {
+                self.note_unsaved(kept.trunk, []);
+            }
+        }
+    }
+
+    /// Applies what other nodes have kept since.
+    pub fn follow(
+        &self,
+        kept: &[Kept],
+        own: u8,
+        pair: impl Fn(&str) -> Option<Arc<PeerLogin>>,
+        now: Moment,
+    ) {
+        for kept in kept.iter().filter(|kept| kept.node != own) {
+            self.apply_kept(kept, Home::Node(kept.node), &pair, now);
+        }
+    }
+
+    /// The event of a PBX that comes or goes is for the node that has seen it: here nothing is said.
+    fn apply_kept(
+        &self,
+        kept: &Kept,
+        home: Home,
+        pair: &impl Fn(&str) -> Option<Arc<PeerLogin>>,
+        now: Moment,
+    ) {
+        let mut entry = self.trunks.entry(kept.trunk).or_insert_with(|| Registered {
+            org: kept.org,
+            bindings: Default::default(),
+        });
+        let registered = &mut *entry;
+        let count = registered.bindings.len();
+        let mut known = registered.bindings.iter();
+        let place = known.position(|held| held.is_at(kept.instance.as_deref(), &kept.contact));
+
+        let held = place.map(|place| &registered.bindings[place]);
+        let is_known = held.is_some_and(|held| {
+            let same = held.refreshed_at == kept.refreshed_at && held.expires_at == kept.expires_at;
+            held.refreshed_at > kept.refreshed_at || same
+        });
+        if !is_known {
+            if let Some(place) = place {
+                registered.bindings.remove(place);
+            }
+            let pair = pair(&kept.username).filter(|_| kept.expires_at > now);
+            let binding = pair.map(|pair| Binding::kept(kept, home, pair));
+            let usable = |binding: &Binding| home != Home::Before || binding.has_way_without_flow();
+            registered.bindings.extend(binding.filter(usable));
+        }
+
+        self.recount(count, registered.bindings.len());
+        drop(entry);
+        self.trunks
+            .remove_if(&kept.trunk, |_, registered| registered.bindings.is_empty());
+    }
+}
+
+impl Registered {
+    fn kept(&self, trunk: Uuid, own: u8) -> Vec<Kept> {
+        let bindings = self.bindings.iter();
+        let own_bindings = bindings.filter(|binding| !matches!(binding.home, Home::Node(_)));
+        let kept = own_bindings.map(|binding| Kept {
+            org: self.org,
+            trunk,
+            node: own,
+            contact: binding.contact.clone(),
+            instance: binding.instance.clone(),
+            q: binding.q,
+            transport: binding.flow.transport,
+            source: binding.flow.peer,
+            is_behind_nat: binding.is_behind_nat,
+            username: binding.pair.user.clone(),
+            user_agent: binding.user_agent.clone(),
+            call_id: binding.call_id.clone(),
+            cseq: binding.cseq,
+            registered_at: binding.registered_at,
+            refreshed_at: binding.refreshed_at,
+            expires_at: binding.expires_at,
+        });
+        kept.collect()
+    }
+}
+
+impl Binding {
+    fn kept(kept: &Kept, home: Home, pair: Arc<PeerLogin>) -> Self {
+        let any: IpAddr = match kept.source {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Self {
+            contact: kept.contact.clone(),
+            q: kept.q,
+            instance: kept.instance.clone(),
+            flow: Flow {
+                transport: kept.transport,
+                listener: 0,
+                connection: 0,
+                local: SocketAddr::new(any, 0),
+                peer: kept.source,
+            },
+            home,
+            pair,
+            is_behind_nat: kept.is_behind_nat,
+            user_agent: kept.user_agent.clone(),
+            registered_at: kept.registered_at,
+            refreshed_at: kept.refreshed_at,
+            expires_at: kept.expires_at,
+            liveness: Default::default(),
+            call_id: kept.call_id.clone(),
+            cseq: kept.cseq,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRUNK: Uuid = Uuid::from_u128(2);
+    const NOW: Moment = Moment::from_secs(1_790_000_000);
+    const DIRECT: &str = "sip:pbx@192.0.2.7:5060";
+
+    fn later(seconds: u64) -> Moment {
+        Moment::from_secs(1_790_000_000 + seconds)
+    }
+
+    /// A binding of a PBX that nothing separates from us, refreshed at that second and good for a minute.
+    fn kept(node: u8, contact: &str, refreshed: u64) -> Kept {
+        Kept {
+            org: Uuid::from_u128(1),
+            trunk: TRUNK,
+            node,
+            contact: contact.into(),
+            instance: None,
+            q: None,
+            transport: Transport::Udp,
+            source: "192.0.2.7:5060".parse().expect("an address"),
+            is_behind_nat: false,
+            username: "pbx".into(),
+            user_agent: None,
+            call_id: b"one@pbx".as_slice().into(),
+            cseq: 7,
+            registered_at: NOW,
+            refreshed_at: later(refreshed),
+            expires_at: later(refreshed + 60),
+        }
+    }
+
+    fn behind_nat(node: u8) -> Kept {
+        Kept {
+            is_behind_nat: true,
+            ..kept(node, "sip:pbx@10.1.2.3", 0)
+        }
+    }
+
+    fn pair(user: &str) -> Option<Arc<PeerLogin>> {
+        let login = PeerLogin {
+            user: user.into(),
+            password: "secret".into(),
+        };
+        (user == "pbx").then(|| Arc::new(login))
+    }
+
+    /// Contacts that count, and how many of them are called from here.
+    fn found(bindings: &Bindings, now: Moment) -> (Vec<String>, usize) {
+        let of = bindings.of(TRUNK, now).into_iter();
+        let reach = bindings.reach(TRUNK, &Default::default(), now);
+        assert!(reach.iter().all(|reach| reach.by.is_none()));
+        (of.map(|one| one.contact.into()).collect(), reach.len())
+    }
+
+    #[test]
+    fn after_a_restart_only_what_needs_no_flow_counts() {
+        let bindings = Bindings::new();
+        let over = Kept {
+            expires_at: NOW,
+            ..kept(3, "sip:old@192.0.2.8", 0)
+        };
+        let rotated = Kept {
+            username: "former".into(),
+            ..kept(3, "sip:former@192.0.2.9", 0)
+        };
+        let all = [kept(3, DIRECT, 0), behind_nat(3), over, rotated];
+        bindings.restore(&all, 3, pair, NOW);
+        assert_eq!(found(&bindings, NOW), (vec![DIRECT.to_owned()], 1));
+        assert_eq!(bindings.len(), 1);
+
+        // What isn't there any more ends in what is kept as well.
+        let unsaved = bindings.take_unsaved(3, 10);
+        assert_eq!(unsaved.len(), 1);
+        assert_eq!(unsaved[0].own, [kept(3, DIRECT, 0)]);
+        assert!(bindings.take_unsaved(3, 10).is_empty());
+        bindings.put_back(unsaved);
+        assert_eq!(bindings.take_unsaved(3, 10).len(), 1);
+        assert!(bindings.sweep(later(60)).len() == 1 && bindings.is_empty());
+    }
+
+    #[test]
+    fn another_nodes_flow_counts_while_that_node_serves() {
+        let bindings = Bindings::new();
+        bindings.follow(&[behind_nat(200)], 3, pair, NOW);
+        assert_eq!(
+            found(&bindings, NOW),
+            (vec![], 0),
+            "it isn't known to serve"
+        );
+        bindings.set_serving(&[3, 200]);
+        assert_eq!(found(&bindings, NOW).0.len(), 1);
+        assert_eq!(found(&bindings, NOW).1, 0);
+        assert_eq!(bindings.node_with_flow(TRUNK, NOW), Some(200));
+        bindings.set_serving(&[3]);
+        assert_eq!(found(&bindings, NOW), (vec![], 0));
+        assert!(bindings.sweep(later(60)).is_empty(), "that node tells");
+        assert!(bindings.is_empty());
+    }
+
+    #[test]
+    fn the_later_register_counts_whichever_way_it_is_heard_of() {
+        let bindings = Bindings::new();
+        let ends = |bindings: &Bindings| {
+            let of = bindings.of(TRUNK, NOW);
+            of.first().map(|one| one.expires_at)
+        };
+        let ended = Kept {
+            expires_at: later(0),
+            ..kept(5, DIRECT, 20)
+        };
+        for (case, news, left) in [
+            ("new", kept(4, DIRECT, 10), Some(70)),
+            ("again", kept(4, DIRECT, 10), Some(70)),
+            ("older", kept(5, DIRECT, 5), Some(70)),
+            ("moved to another node", kept(5, DIRECT, 20), Some(80)),
+            ("our own", kept(3, DIRECT, 30), Some(80)),
+            ("removed", ended, None),
+        ] {
+            bindings.follow(&[news], 3, pair, NOW);
+            assert_eq!(ends(&bindings), left.map(later), "{case}");
+        }
+        assert!(bindings.is_empty());
+        assert!(bindings.take_unsaved(3, 10).is_empty(), "others write it");
+    }
+}

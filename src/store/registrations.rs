@@ -1,0 +1,190 @@
+//! Where PBXs have registered, as it is kept over a restart and followed by other nodes. Each node writes the contacts whose REGISTERs it
+//! has heard; of two that write the same contact, the later REGISTER stays.
+
+use std::time::Duration;
+
+use trunkline_sip::flow::Transport;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::Store;
+use super::column::{from_row, micros, moment};
+use super::error::Error;
+use super::pool::{execute, fetch_all};
+use crate::registrar::kept::{Kept, Unsaved};
+
+/// How long contacts that have ended stay, so that every node learns of it.
+const ENDED: Duration = Duration::from_secs(600);
+/// How far behind the newest row others may still become visible: a transaction takes no longer.
+const OVERLAP: Duration = Duration::from_secs(2);
+
+/// The kept registrations. They are of the installation: a node keeps and follows those of all orgs.
+#[derive(Copy, Clone, Debug)]
+pub struct Registrations<'s>(&'s Store);
+
+impl Store {
+    /// The kept registrations.
+    pub fn registrations(&self) -> Registrations<'_> {
+        Registrations(self)
+    }
+}
+
+#[derive(Debug)]
+struct Row {
+    trunk_id: Uuid,
+    org_id: Uuid,
+    node: i64,
+    contact: String,
+    instance: Option<String>,
+    q: Option<i64>,
+    transport: String,
+    source: String,
+    behind_nat: bool,
+    username: String,
+    user_agent: Option<String>,
+    sip_call_id: Vec<u8>,
+    cseq: i64,
+    registered_at: Moment,
+    refreshed_at: Moment,
+    expires_at: Moment,
+    saved_at: Moment,
+}
+from_row!(Row {
+    trunk_id,
+    org_id,
+    node,
+    contact,
+    instance,
+    q,
+    transport,
+    source,
+    behind_nat,
+    username,
+    user_agent,
+    sip_call_id,
+    cseq,
+    registered_at: moment,
+    refreshed_at: moment,
+    expires_at: moment,
+    saved_at: moment,
+});
+
+impl Row {
+    /// `None` for what a newer node writes and this one can't read.
+    fn kept(self) -> Option<Kept> {
+        let transports = [Transport::Udp, Transport::Tcp, Transport::Tls];
+        let mut transports = transports.into_iter();
+        Some(Kept {
+            org: self.org_id,
+            trunk: self.trunk_id,
+            node: u8::try_from(self.node).ok()?,
+            contact: self.contact.into(),
+            instance: self.instance.map(Into::into),
+            q: self.q.and_then(|q| u16::try_from(q).ok()),
+            transport: transports.find(|known| known.uri_name() == self.transport)?,
+            source: self.source.parse().ok()?,
+            is_behind_nat: self.behind_nat,
+            username: self.username.into(),
+            user_agent: self.user_agent.map(Into::into),
+            call_id: self.sip_call_id.into(),
+            cseq: u32::try_from(self.cseq).ok()?,
+            registered_at: self.registered_at,
+            refreshed_at: self.refreshed_at,
+            expires_at: self.expires_at,
+        })
+    }
+}
+
+impl Registrations<'_> {
+    /// What has been kept, and how far that is: [`Registrations::since`] goes on from there.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn all(self) -> Result<(Vec<Kept>, Moment), Error> {
+        self.since(Moment::from_micros(0)).await
+    }
+
+    /// What has been kept since then; some of it may have been given before.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn since(self, seen: Moment) -> Result<(Vec<Kept>, Moment), Error> {
+        let from = seen.as_micros().saturating_sub(OVERLAP.as_micros() as u64);
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT * FROM registrations WHERE saved_at > $1 ORDER BY saved_at";
+        let rows: Vec<Row> = fetch_all!(reading, sql, micros(Moment::from_micros(from)))?;
+        let last = rows.last().map_or(seen, |row| row.saved_at);
+        Ok((rows.into_iter().filter_map(Row::kept).collect(), last))
+    }
+
+    /// Keeps the contacts of these trunks as the node has them now.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone; nothing was kept then.
+    pub async fn save(self, node: u8, trunks: &[Unsaved], now: Moment) -> Result<(), Error> {
+        // One clock for all nodes.
+        let at = micros(self.0.clock().await?.unwrap_or(now));
+        let mut writing = self.0.pool().write().await?;
+        for Unsaved {
+            trunk,
+            own,
+            removed,
+        } in trunks
+        {
+            let sql = "SELECT contact FROM registrations WHERE trunk_id = $1 AND node = $2 AND expires_at > $3";
+            let kept: Vec<(String,)> =
+                fetch_all!(writing, sql, *trunk, i64::from(node), micros(now))?;
+            let is_own = |contact: &str| own.iter().any(|own| *own.contact == *contact);
+            let gone = kept.iter().map(|(contact,)| &**contact);
+            let gone = gone.filter(|contact| !is_own(contact));
+            for contact in gone.chain(removed.iter().map(|contact| &**contact)) {
+                let sql = "UPDATE registrations SET expires_at = $4, node = $3, saved_at = $5 WHERE trunk_id = $1 AND contact = $2";
+                let ended = micros(now) - 1;
+                execute!(writing, sql, *trunk, contact, i64::from(node), ended, at)?;
+            }
+            for kept in own {
+                execute!(
+                    writing,
+                    "INSERT INTO registrations (trunk_id, contact, org_id, node, instance, q, transport, source, behind_nat, username,
+                         user_agent, sip_call_id, cseq, registered_at, refreshed_at, expires_at, saved_at)
+                     SELECT id, $2, org_id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16
+                     FROM inbound_trunks WHERE id = $1
+                     ON CONFLICT (trunk_id, contact) DO UPDATE SET node = excluded.node, instance = excluded.instance, q = excluded.q,
+                         transport = excluded.transport, source = excluded.source, behind_nat = excluded.behind_nat,
+                         username = excluded.username, user_agent = excluded.user_agent, sip_call_id = excluded.sip_call_id,
+                         cseq = excluded.cseq, registered_at = excluded.registered_at, refreshed_at = excluded.refreshed_at,
+                         expires_at = excluded.expires_at, saved_at = excluded.saved_at
+                     WHERE registrations.refreshed_at <= excluded.refreshed_at",
+                    kept.trunk,
+                    &*kept.contact,
+                    i64::from(node),
+                    kept.instance.as_deref(),
+                    kept.q.map(i64::from),
+                    kept.transport.uri_name(),
+                    kept.source.to_string(),
+                    kept.is_behind_nat,
+                    &*kept.username,
+                    kept.user_agent.as_deref(),
+                    &*kept.call_id,
+                    i64::from(kept.cseq),
+                    micros(kept.registered_at),
+                    micros(kept.refreshed_at),
+                    micros(kept.expires_at),
+                    at,
+                )?;
+            }
+        }
+        writing.commit().await
+    }
+
+    /// Forgets contacts that ended a while ago.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn prune(self, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.pool().write().await?;
+        let sql = "DELETE FROM registrations WHERE expires_at < $1";
+        execute!(writing, sql, micros(now - ENDED))?;
+        writing.commit().await
+    }
+}
