@@ -32,6 +32,15 @@ impl Wall {
         Moment::from_micros(micros.saturating_add_signed(self.0.load(Ordering::Relaxed)))
     }
 
+    /// The moment on the clock of timers at this time on the wall.
+    pub fn back(&self, time: Moment) -> Moment {
+        let step = self.0.load(Ordering::Relaxed);
+        Moment::from_micros(
+            time.as_micros()
+                .saturating_add_signed(step.saturating_neg()),
+        )
+    }
+
     fn is_steady(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }

@@ -32,6 +32,11 @@ pub fn on_wall(moment: Moment) -> Moment {
     WALL.of(moment)
 }
 
+/// The moment of [`now`] at this time on the wall.
+pub fn from_wall(time: Moment) -> Moment {
+    WALL.back(time)
+}
+
 /// The wall clock for those who record.
 pub(crate) fn wall() -> &'static Wall {
     &WALL

@@ -1,5 +1,7 @@
 //! Registrations of PBXs beyond this process: written down soon after they have changed, read at the start, and followed where other nodes
 //! share the database. Shards never wait for it; what a crash loses is a fifth of a second, and the PBX registers again.
+//!
+//! Bindings run by the clock that never jumps, and what is kept has the time on the wall, which other processes share.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,6 +12,7 @@ use super::clock;
 use crate::directory::Directory;
 use crate::directory::view::{PeerLogin, View};
 use crate::registrar::bindings::Bindings;
+use crate::registrar::kept::Kept;
 use crate::store::{self, Store};
 
 /// How often it is looked for changes, on either side.
@@ -89,29 +92,40 @@ impl Keeper {
             // Until then nothing is written: it would end what an earlier run has kept.
             None => {
                 let (all, seen) = kept.all().await?;
-                bindings.restore(&all, self.node, pair, now);
+                bindings.restore(&on_timers(all), self.node, pair, now);
                 self.seen = Some(seen);
             }
             Some(seen) if self.store.is_shared() => {
                 let (news, seen) = kept.since(seen).await?;
-                bindings.follow(&news, self.node, pair, now);
+                bindings.follow(&on_timers(news), self.node, pair, now);
                 self.seen = Some(seen);
             }
             Some(_) => {}
         }
 
-        let unsaved = bindings.take_unsaved(self.node, AT_ONCE);
+        let mut unsaved = bindings.take_unsaved(self.node, AT_ONCE);
+        for kept in unsaved.iter_mut().flat_map(|unsaved| &mut unsaved.own) {
+            kept.change_times(clock::on_wall);
+        }
         if !unsaved.is_empty()
-            && let Err(error) = kept.save(self.node, &unsaved, now).await
+            && let Err(error) = kept.save(self.node, &unsaved, clock::wall_time()).await
         {
             bindings.put_back(unsaved);
             return Err(error);
         }
         if turn % PRUNE == PRUNE - 1 {
-            kept.prune(now).await?;
+            kept.prune(clock::wall_time()).await?;
         }
         Ok(())
     }
+}
+
+/// What was kept, with the times of our own timers.
+fn on_timers(mut all: Vec<Kept>) -> Vec<Kept> {
+    for kept in &mut all {
+        kept.change_times(clock::from_wall);
+    }
+    all
 }
 
 /// The pair of a trunk, while it is good.

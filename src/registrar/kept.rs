@@ -53,6 +53,19 @@ pub struct Kept {
     pub expires_at: Moment,
 }
 
+impl Kept {
+    /// Has its times on another clock.
+    pub fn change_times(&mut self, change: impl Fn(Moment) -> Moment) {
+        for time in [
+            &mut self.registered_at,
+            &mut self.refreshed_at,
+            &mut self.expires_at,
+        ] {
+            *time = change(*time);
+        }
+    }
+}
+
 /// Which process has the flow of a binding.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Home {
@@ -203,8 +216,11 @@ impl Bindings {
 
         let held = place.map(|place| &registered.bindings[place]);
         let is_known = held.is_some_and(|held| {
-            let same = held.refreshed_at == kept.refreshed_at && held.expires_at == kept.expires_at;
-            held.refreshed_at > kept.refreshed_at || same
+            // The times of one REGISTER differ where the wall clock was stepped since it was heard of.
+            match held.cseq == kept.cseq && held.call_id == kept.call_id {
+                true => kept.expires_at > now,
+                false => held.refreshed_at > kept.refreshed_at,
+            }
         });
         if !is_known {
             if let Some(place) = place {
@@ -307,7 +323,7 @@ mod tests {
             username: "pbx".into(),
             user_agent: None,
             call_id: b"one@pbx".as_slice().into(),
-            cseq: 7,
+            cseq: 7 + refreshed as u32,
             registered_at: NOW,
             refreshed_at: later(refreshed),
             expires_at: later(refreshed + 60),
@@ -389,8 +405,10 @@ mod tests {
             let of = bindings.of(TRUNK, NOW);
             of.first().map(|one| one.expires_at)
         };
+        // The wall clock was set on by two seconds since.
         let ended = Kept {
-            expires_at: later(0),
+            refreshed_at: later(18),
+            expires_at: NOW,
             ..kept(5, DIRECT, 20)
         };
         for (case, news, left) in [

@@ -1,5 +1,6 @@
 //! Where PBXs have registered, as it is kept over a restart and followed by other nodes. Each node writes the contacts whose REGISTERs it
-//! has heard; of two that write the same contact, the later REGISTER stays.
+//! has heard; of two that write the same contact, the later REGISTER stays. Its own contacts a node always writes: the wall clock may have
+//! been set back.
 
 use std::time::Duration;
 
@@ -154,7 +155,7 @@ impl Registrations<'_> {
                          username = excluded.username, user_agent = excluded.user_agent, sip_call_id = excluded.sip_call_id,
                          cseq = excluded.cseq, registered_at = excluded.registered_at, refreshed_at = excluded.refreshed_at,
                          expires_at = excluded.expires_at, saved_at = excluded.saved_at
-                     WHERE registrations.refreshed_at <= excluded.refreshed_at",
+                     WHERE registrations.refreshed_at <= excluded.refreshed_at OR registrations.node = excluded.node",
                     kept.trunk,
                     &*kept.contact,
                     i64::from(node),

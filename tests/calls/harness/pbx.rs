@@ -63,7 +63,7 @@ impl Pbx {
         let socket = UdpSocket::bind((nat.ip(), 0)).expect("a port");
         socket.connect(nat).expect("the NAT's port");
         socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        Self::new(daemon, Socket::Udp(socket))
+        Self::new(daemon.sip(), daemon.credentials(), Socket::Udp(socket))
     }
 
     /// Answers what comes by UDP from now on, beside what else is done.
