@@ -207,7 +207,8 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          ALTER TABLE outbound_trunks DROP COLUMN unanswered_challenge;
          ALTER TABLE agents DROP COLUMN runtime_password;
          ALTER TABLE calls DROP COLUMN caller_withheld;
-         ALTER TABLE idempotency_keys DROP COLUMN node",
+         ALTER TABLE idempotency_keys DROP COLUMN node;
+         DROP TABLE registrations",
     )
     .await;
     let store = bed.open().await;
