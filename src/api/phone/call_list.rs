@@ -23,8 +23,8 @@ use crate::calls::live::LiveCall;
 use crate::calls::record::{Direction, Status};
 use crate::store::{self, Call, CallFilter, Position};
 
-/// How long a list waits for the disk at most: one that fails hides no call.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// A list that waits for the disk looks again so often, for a second at most: a disk that fails hides no call.
+const LOOKS: u32 = 200;
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What a list is narrowed by. The cursor carries it.
@@ -74,14 +74,15 @@ pub(crate) async fn list(
 /// The live calls of an org once the beginning of each is on disk, so that none is shown which a crash could take away. A call
 /// itself waits for no disk; only a list that meets one of its first milliseconds does.
 async fn kept(api: &Api, org: Uuid) -> Vec<LiveCall> {
-    let until = tokio::time::Instant::now() + LONGEST_WAIT;
-    loop {
-        let live = api.live().of_org(org);
-        if live.iter().all(|live| live.kept) || tokio::time::Instant::now() > until {
-            return live;
+    let mut live = api.live().of_org(org);
+    for _ in 0..LOOKS {
+        if live.iter().all(|live| live.kept) {
+            break;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
+        live = api.live().of_org(org);
     }
+    live
 }
 
 impl Filters {

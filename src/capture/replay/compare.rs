@@ -212,6 +212,11 @@ fn value(name: &str, value: &str, places: &Places) -> String {
         "www-authenticate" | "proxy-authenticate" | "authorization" | "proxy-authorization" => {
             digest(value)
         }
+        // White space between them is left out where an INVITE would be too large for UDP (RFC 3261 §7.3.1: it means nothing).
+        "allow" | "supported" | "require" | "accept" => {
+            let elements: Vec<&str> = value.split(',').map(str::trim).collect();
+            elements.join(", ")
+        }
         "user-agent" | "server" => value.split('/').next().unwrap_or_default().to_owned(),
         // The number moves when a challenge more or less was answered.
         "cseq" => value
@@ -536,6 +541,18 @@ mod tests {
                 "\nWWW-Authenticate: Digest realm=\"r\", nonce=\"a\"\n\n",
                 "\nWWW-Authenticate: Digest nonce=\"b\"\n\n",
                 Some("WWW-Authenticate"),
+            ),
+            (
+                "white space in a list",
+                "\nAllow: INVITE, ACK\n\n",
+                "\nAllow: INVITE,ACK\n\n",
+                None,
+            ),
+            (
+                "another list",
+                "\nAllow: INVITE, ACK\n\n",
+                "\nAllow: INVITE,BYE\n\n",
+                Some("Allow"),
             ),
             (
                 "identifiers",
