@@ -444,7 +444,8 @@ impl fmt::Display for Uri<'_> {
             if let Some(password) = self.password {
                 write!(f, ":{}", AsSent(password))?;
             }
-            if self.user.is_some() || self.password.is_some() {
+            // A user part that is empty ends at its `@`; without one, an `@` among the headers would be taken for it.
+            if self.user.is_some() || self.password.is_some() || self.headers.contains(&b'@') {
                 f.write_str("@")?;
             }
             self.host.fmt(f)?;
