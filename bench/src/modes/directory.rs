@@ -15,7 +15,7 @@ use crate::process::{cpu_seconds, memory};
 use crate::report::Report;
 use crate::seed::{self, Rows};
 
-/// How large, and how many changes.
+/// Size of the directory, and the number of changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Orgs beside the one that is changed.
@@ -30,7 +30,7 @@ pub struct Size {
 
 /// Changes and reads before any counts.
 const WARM_UP: u32 = 50;
-/// How long the daemon is watched while nothing happens, in seconds.
+/// Seconds for which the daemon is watched while nothing happens.
 const IDLE: u64 = 5;
 
 /// Measures one size.

@@ -16,7 +16,7 @@ use crate::moment::Moment;
 pub(super) const MOST_FOR_ONE: usize = 2;
 /// Sources that are remembered.
 const SOURCES: usize = 8_192;
-/// What a source may get beyond what it sends: at once, and in a second.
+/// Octets that a source may get beyond what it sends: at once, and in a second.
 const BURST: u32 = 32 << 10;
 const A_SECOND: u32 = 2 << 10;
 /// The same for a source that is there.
@@ -31,7 +31,7 @@ pub(super) struct Budget {
     places: Vec<Account>,
 }
 
-/// What a source has left.
+/// Octets that a source has left.
 #[derive(Copy, Clone, Default, Debug)]
 struct Account {
     /// 0: nobody's.
