@@ -5,6 +5,7 @@
 
 mod addresses;
 mod attempts;
+mod behind_nat;
 mod bridge;
 mod bridged;
 mod challenges;

@@ -1,7 +1,7 @@
 //! A PBX that registers: it writes its own REGISTERs and answers the challenge.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use rustls::{ClientConnection, StreamOwned};
@@ -10,7 +10,7 @@ use trunkline_sip::wire::frame::{Frame, Framer};
 use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
 use super::tls::reply_to;
-use super::{Authority, Credentials, Daemon};
+use super::{Authority, Credentials, Daemon, Deadline};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -51,11 +51,7 @@ impl Pbx {
     }
 
     pub(crate) fn udp_to(daemon: SocketAddr, credentials: Credentials) -> Self {
-        let socket = UdpSocket::bind((daemon.ip(), 0)).expect("a port");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        let pbx = Self::new(daemon, credentials, Socket::Udp(socket));
-        pbx.listens_to(daemon);
-        pbx
+        Self::udp_from(daemon.ip(), daemon, credentials)
     }
 
     /// Over UDP, by a NAT that has this address inside.
@@ -110,6 +106,15 @@ impl Pbx {
         Self::new(daemon.sip(), daemon.credentials(), socket)
     }
 
+    /// Over UDP from this address, which may be one behind a NAT.
+    pub(crate) fn udp_from(own: IpAddr, daemon: SocketAddr, credentials: Credentials) -> Self {
+        let socket = UdpSocket::bind((own, 0)).expect("a port");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let pbx = Self::new(daemon, credentials, Socket::Udp(socket));
+        pbx.listens_to(daemon);
+        pbx
+    }
+
     fn new(daemon: SocketAddr, credentials: Credentials, socket: Socket) -> Self {
         let mut pbx = Self {
             socket,
@@ -124,6 +129,27 @@ impl Pbx {
         pbx.sent_by = pbx.address().to_string();
         pbx.call_id = format!("registration@{}", pbx.sent_by);
         pbx
+    }
+
+    /// Answers what comes by UDP within that time, or until a call is hung up; the methods that came.
+    pub(crate) fn answer_within(&self, limit: Duration) -> Vec<Method> {
+        let Socket::Udp(socket) = &self.socket else {
+            panic!("only over UDP");
+        };
+        let glance = Some(Duration::from_millis(100));
+        socket.set_read_timeout(glance).expect("a limit");
+        let contact = format!("sip:pbx@{}", self.sent_by);
+        let (mut heard, mut octets) = (Vec::new(), vec![0; 8192]);
+        Deadline::after(limit).poll(|| {
+            let count = socket.recv(&mut octets).ok()?;
+            let (method, reply) = reply_to(&octets[..count], &contact);
+            heard.push(method);
+            if !reply.is_empty() {
+                socket.send(reply.as_bytes()).expect("it is sent");
+            }
+            (method == Method::Bye).then_some(())
+        });
+        heard
     }
 
     /// Where it sends from.

@@ -118,14 +118,23 @@ pub(crate) fn tools(names: &[&str]) -> bool {
 pub(crate) fn skipped(missing: &str) {
     let is_ci = std::env::var_os("CI").is_some();
     assert!(!is_ci, "{missing} missing: install it");
+    say_skipped(&format!("{missing} missing"));
+}
+
+/// Says that a test is skipped since the machine doesn't let it do what it must, which nothing that is installed would change.
+pub(crate) fn not_allowed(refusal: &str) {
+    say_skipped(refusal);
+}
+
+fn say_skipped(reason: &str) {
     let thread = std::thread::current();
     // Straight to the stream: what goes through eprintln! is only shown for tests that fail.
-    let told = writeln!(
+    let said = writeln!(
         std::io::stderr(),
-        "SKIPPED {}: {missing} missing",
+        "SKIPPED {}: {reason}",
         thread.name().unwrap_or("a test"),
     );
-    told.expect("standard error can be written");
+    said.expect("standard error can be written");
 }
 
 fn on_path(name: &str) -> bool {
