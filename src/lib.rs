@@ -15,6 +15,7 @@ pub mod listener;
 pub mod media;
 mod memory;
 pub mod peers;
+mod private;
 pub mod registrar;
 pub mod store;
 pub mod telemetry;

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::routing::{delete, get};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
@@ -37,7 +38,16 @@ pub(super) fn openapi(book: &mut Book) {
         "/api-keys",
         "listKeys",
         "The org's keys, newest first",
-        |op| op.tag(TAG).org(SCOPE).paged().gives::<Page<KeyView>>(200),
+        |op| {
+            op.tag(TAG)
+                .org(SCOPE)
+                .query(
+                    "name",
+                    json!({"type": "string", "minLength": 1, "maxLength": 2048}),
+                    "Only keys of this name.",
+                )
+                .lists::<KeyView>()
+        },
     );
     book.add(
         "post",
@@ -115,11 +125,8 @@ async fn create(
     caller.needs(SCOPE)?;
     let (name, scopes) = new_key(body.fields()?)?;
     let scopes = granted(&caller, scopes)?;
-    let now = api.now();
-    let keys = api.store().org_keys();
-    let key = keys.create(caller.org, &name, &scopes, now).await?;
-    let keyring = api.store().keyring();
-    let api_key = token::mint(keyring, key.id, caller.org, &key.scopes, now);
+    let issued = token::issue(api.store(), caller.org, &name, &scopes, api.now());
+    let (key, api_key) = issued.await?;
     let key = key.into();
     Ok((StatusCode::CREATED, Json(NewKeyView { key, api_key })))
 }
@@ -131,14 +138,17 @@ async fn list(
     mut query: Query,
 ) -> Result<Page<KeyView>, ApiError> {
     caller.needs(SCOPE)?;
-    let paging = Paging::read(&mut query, "api-keys", ());
+    let narrow = [query.text("name"), None];
+    let paging = Paging::read(&mut query, "api-keys", narrow);
     query.finish()?;
     let keys = api.store().org_keys();
-    let page = keys.page(caller.org, paging.after, paging.limit).await?;
+    let page = keys
+        .page(caller.org, &paging.filters, paging.after, paging.limit)
+        .await?;
     Ok(paging.page(page, KeyView::from))
 }
 
-/// `DELETE /api-keys/{api_key_id}`: revokes a key for good, be it the one that asks.
+/// `DELETE /api-keys/{api_key_id}`: revokes a key for good, be it the one that asks. 403 for a key with a scope that this one lacks.
 async fn revoke(
     State(api): State<Api>,
     caller: Caller,
@@ -149,7 +159,11 @@ async fn revoke(
     let id = named.id("api_key_id", Kind::OrgKey)?;
     let keys = api.store().org_keys();
     let key = keys.by_id(caller.org, id).await?;
-    key.ok_or_else(|| ApiError::absent(Kind::OrgKey))?;
+    let key = key.ok_or_else(|| ApiError::absent(Kind::OrgKey))?;
+    // Nor may it take away what it can't give.
+    key.scopes
+        .iter()
+        .try_for_each(|scope| caller.needs(scope))?;
     query.finish()?;
     api.revoke_key(caller.org, id).await?;
     Ok(Json(Success::DONE))

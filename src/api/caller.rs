@@ -6,15 +6,17 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
+use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
 use super::credentials::{KnownOrg, presented};
 use super::error::ApiError;
 use super::quota::{Policy, Tally};
 use super::room::Proof;
+use super::token::{Claims, Signer};
 use super::{Api, token, visit};
 use crate::calls::token as session;
-use crate::store::{Error, Wrong};
+use crate::store::{Error, OrgKey, Wrong};
 
 /// The org whose key came with the request, and what the key may do.
 #[derive(Clone, Debug)]
@@ -146,10 +148,12 @@ impl FromRequestParts<Api> for Caller {
 
 async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
     api.follow_key_of(token).await;
-    let claims = token::read(api.store().keyring(), token).ok_or_else(|| no_key(token))?;
+    let read = token::read_key(api.store().keyring(), token);
+    let (claims, signer) = read.ok_or_else(|| no_key(token))?;
     let Some(key) = api.store().org_keys().by_id(claims.org, claims.sub).await? else {
         return Ok(None);
     };
+    must_be_issued(api, key.clone(), (token, &claims), signer).await?;
     match api.store().orgs().by_id(claims.org).await {
         Ok(org) => Ok(Some(KnownOrg {
             key,
@@ -159,6 +163,33 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
         Err(Error::Wrong(Wrong::Absent(_))) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Refuses every token but the one that was issued for the key. The row of a key from before tokens were kept gets the first token that
+/// says what those of its time said, if its signing key isn't retired.
+async fn must_be_issued(
+    api: &Api,
+    key: OrgKey,
+    (token, claims): (&str, &Claims),
+    signer: Signer,
+) -> Result<(), ApiError> {
+    const FORGED: ApiError = ApiError::Unauthorized("The API key is invalid");
+    let keys = api.store().org_keys();
+    let hash = match (key.token_hash, signer) {
+        (Some(hash), _) => hash,
+        (None, Signer::Retired) => return Err(FORGED),
+        (None, Signer::Good) if !claims.are_of_unkept(&key.scopes, key.created_at) => {
+            return Err(FORGED);
+        }
+        (None, Signer::Good) => {
+            let issued = token::issued(token);
+            // Of two tokens at once the row has one: both are held against it.
+            let kept = keys.note_token(key.org_id, key.id, &issued).await?;
+            kept.ok_or(REVOKED)?
+        }
+    };
+    let is_issued = bool::from(hash.ct_eq(&presented(token)));
+    is_issued.then_some(()).ok_or(FORGED)
 }
 
 /// What is said of a credential that is no key of an org: which it looks like, as far as its form shows that.

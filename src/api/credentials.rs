@@ -94,7 +94,8 @@ impl Credentials {
                 self.sessions.forget(|_| true);
             }
             Change::Session(org) => self.sessions.forget(|visit| visit.session.org_id == org),
-            Change::SigningKeys => {}
+            // A token of a key that is retired may be known.
+            Change::SigningKeys => self.orgs.forget(|_| true),
         }
     }
 

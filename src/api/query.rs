@@ -5,8 +5,10 @@ use std::convert::Infallible;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use trunkline_routing::E164;
 
 use super::error::ApiError;
+use super::shape::shown;
 
 /// The parameters of one request that haven't been read yet.
 #[derive(Debug, Default)]
@@ -54,6 +56,38 @@ impl Query {
         parse(&value)
             .map_err(|fault| self.faults.push(format!("{name}: {fault}")))
             .ok()
+    }
+
+    /// The parameter `name`, one of a few words.
+    pub(super) fn one_of(&mut self, name: &str, words: &[&str]) -> Option<String> {
+        self.read(name, |text| match words.contains(&text) {
+            true => Ok(text.to_owned()),
+            false => Err(format!("{} is none of {}", shown(text), words.join(", "))),
+        })
+    }
+
+    /// The parameter `name`, `true` or `false`.
+    pub(super) fn switch(&mut self, name: &str) -> Option<String> {
+        self.one_of(name, &["true", "false"])
+    }
+
+    /// The parameter `name`, a text of 1 to 2,048 characters.
+    pub(super) fn text(&mut self, name: &str) -> Option<String> {
+        const LONGEST: usize = 2048;
+        self.read(name, |text| match text.chars().count() {
+            1..=LONGEST if !text.chars().any(char::is_control) => Ok(text.to_owned()),
+            _ => Err(format!(
+                "expected 1 to {LONGEST} characters, none of them a control character"
+            )),
+        })
+    }
+
+    /// The parameter `name`, a phone number.
+    pub(super) fn number(&mut self, name: &str) -> Option<String> {
+        self.read(name, |text| match E164::parse(text) {
+            Ok(number) => Ok(number.as_str().to_owned()),
+            Err(_) => Err(format!("{} is not an E.164 number", shown(text))),
+        })
     }
 
     /// Notes a fault that lies between parameters.

@@ -8,10 +8,11 @@ use std::time::Duration;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::store::Keyring;
+use crate::store::{Error, Issued, Keyring, OrgKey, Store};
 
 /// What an org's key says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -25,6 +26,22 @@ pub struct Claims {
     pub scopes: Vec<String>,
     /// When it was made, in seconds since the epoch.
     pub iat: u64,
+    /// Makes the token one that can't be made again, by a holder of the signing key either. Keys of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jti: Option<Uuid>,
+}
+
+impl Claims {
+    /// How long after a key's row its token was signed at most.
+    const SIGNED_WITHIN_S: u64 = 60;
+
+    /// Whether this is what the tokens of earlier versions say, whose hash isn't kept, for a key with these scopes that was made then.
+    pub(super) fn are_of_unkept(&self, scopes: &[String], created_at: Moment) -> bool {
+        let late = self.iat.checked_sub(created_at.as_secs());
+        self.jti.is_none()
+            && self.scopes == scopes
+            && late.is_some_and(|late| late <= Self::SIGNED_WITHIN_S)
+    }
 }
 
 /// What a widget contact's token says: who it is, and nothing about it.
@@ -52,13 +69,44 @@ enum ContactType {
 /// The longest token that is looked at.
 const LONGEST: usize = 4096;
 
-/// The token of an org key, to be shown once.
+/// Makes a key of the org; gives its row, and the token, to be shown once.
+///
+/// # Errors
+/// [`Wrong::Absent`](crate::store::Wrong::Absent) if there is no such org.
+pub async fn issue(
+    store: &Store,
+    org: Uuid,
+    name: &str,
+    scopes: &[&str],
+    now: Moment,
+) -> Result<(OrgKey, String), Error> {
+    let held: Vec<String> = scopes.iter().map(|scope| (*scope).to_owned()).collect();
+    let mut token = String::new();
+    let issue = |id| {
+        token = mint(store.keyring(), id, org, &held, now);
+        issued(&token)
+    };
+    let keys = store.org_keys();
+    let key = keys.create(org, (name, scopes), issue, now).await?;
+    Ok((key, token))
+}
+
+/// A key's token as its row keeps it.
+pub(super) fn issued(token: &str) -> Issued {
+    Issued {
+        token_hash: Sha256::digest(token).into(),
+        kid: key_of(token).unwrap_or_default(),
+    }
+}
+
+/// The token of an org key.
 pub fn mint(keyring: &Keyring, key: Uuid, org: Uuid, scopes: &[String], now: Moment) -> String {
     let claims = Claims {
         sub: key,
         org,
         scopes: scopes.to_vec(),
         iat: now.as_secs(),
+        jti: Some(Uuid::new_v4()),
     };
     sign(keyring, &claims)
 }
@@ -81,6 +129,27 @@ pub(super) fn mint_contact(
     sign(keyring, &claims)
 }
 
+/// Whether the key that signed a token is still good.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Signer {
+    /// It is published.
+    Good,
+    /// It is retired: its signature proves nothing by itself.
+    Retired,
+}
+
+/// The claims of an org's key that we signed, with a key that may be retired since.
+pub(super) fn read_key(keyring: &Keyring, token: &str) -> Option<(Claims, Signer)> {
+    if let Some(claims) = verified(keyring, token) {
+        return Some((claims, Signer::Good));
+    }
+    let kid = key_of(token)?;
+    let keys = keyring.retired_keys();
+    let retired = keys.iter().find(|key| key.id() == kid)?;
+    let claims = verified_with(retired.public(), token)?;
+    Some((claims, Signer::Retired))
+}
+
 /// The claims of an org's key that we signed; `None` for anything else, any other algorithm or kind of token included.
 pub fn read(keyring: &Keyring, token: &str) -> Option<Claims> {
     verified(keyring, token)
@@ -101,7 +170,11 @@ fn sign(keyring: &Keyring, claims: &impl Serialize) -> String {
 
 /// Whether the token names a signing key that we don't know: another process may have just made it.
 pub(super) fn is_of_another_key(keyring: &Keyring, token: &str) -> bool {
-    key_of(token).is_some_and(|kid| keyring.signing_keys().iter().all(|pair| pair.id() != kid))
+    let is_known = |kid: String| {
+        keyring.signing_keys().iter().any(|pair| pair.id() == kid)
+            || keyring.retired_keys().iter().any(|key| key.id() == kid)
+    };
+    key_of(token).is_some_and(|kid| !is_known(kid))
 }
 
 /// The key that the token says it was signed with.
@@ -115,12 +188,16 @@ fn verified<C: DeserializeOwned + Clone>(keyring: &Keyring, token: &str) -> Opti
     let kid = key_of(token)?;
     let keys = keyring.signing_keys();
     let pair = keys.iter().find(|pair| pair.id() == kid)?;
+    verified_with(&pair.public(), token)
+}
+
+fn verified_with<C: DeserializeOwned + Clone>(public: &[u8; 32], token: &str) -> Option<C> {
     let mut validation = Validation::new(Algorithm::EdDSA);
     // A key has no expiry, it is good as long as its row exists; that of a contact is held against our own clock.
     validation.required_spec_claims.clear();
     validation.validate_exp = false;
     validation.validate_aud = false;
-    let key = DecodingKey::from_ed_der(&pair.public());
+    let key = DecodingKey::from_ed_der(public);
     let data = jsonwebtoken::decode::<C>(token, &key, &validation).ok()?;
     Some(data.claims)
 }

@@ -126,6 +126,8 @@ impl Visit {
                 org_id: self.session.org_id,
                 name: "dashboard".to_owned(),
                 scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+                token_hash: None,
+                kid: None,
                 created_at: self.session.expires_at,
                 last_used_at: None,
             },

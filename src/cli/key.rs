@@ -8,7 +8,7 @@ use super::output::{Output, Shown, time};
 use super::{Failure, now, outset};
 use crate::api::{self, SCOPES, token};
 use crate::config::Config;
-use crate::store::{OrgKey, Store};
+use crate::store::{OpenFault, OrgKey, SignedKeys, Store};
 
 /// API keys of an org.
 #[derive(Debug, clap::Subcommand)]
@@ -36,8 +36,30 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Makes another key that signs tokens. Running daemons sign with it within a second; older tokens stay good.
+    /// Makes another key that signs tokens. Running daemons sign with it within a second; older tokens stay good until that key is retired.
     RotateSigning {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lists the keys that sign tokens: the one that signs, those whose tokens are good, and those that are retired.
+    ListSigning {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Retires a key that signed tokens: running daemons refuse what it signed within a second. Widget tokens end; API keys go on, since
+    /// their own tokens are known.
+    #[command(
+        after_help = "Examples:\n  trunkline key retire-signing 5f1c2d3e4a5b6c7d\n  trunkline key retire-signing 5f1c2d3e4a5b6c7d --api-keys\n  trunkline key retire-signing 5f1c2d3e4a5b6c7d --api-keys --yes"
+    )]
+    RetireSigning {
+        /// The key's id, as list-signing shows it.
+        kid: String,
+        /// Revokes the API keys that it signed, too; without --yes it lists how many each org has, and changes nothing.
+        #[arg(long)]
+        api_keys: bool,
+        /// Do it.
+        #[arg(long, requires = "api_keys")]
+        yes: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -65,6 +87,59 @@ impl Shown for SigningView {
 
     fn cells(&self) -> Vec<String> {
         vec![self.kid.clone(), self.published.to_string()]
+    }
+}
+
+/// State of a signing key whose tokens are refused.
+const RETIRED: &str = "retired";
+
+fn unknown(kid: &str) -> Failure {
+    Failure::Command(OpenFault::NoSigningKey(kid.to_owned()).to_string())
+}
+
+/// A key that signs or signed.
+#[derive(Debug, Serialize)]
+struct SignerView {
+    kid: String,
+    /// `signs`, `good` or `retired`.
+    state: &'static str,
+}
+
+impl Shown for SignerView {
+    const COLUMNS: &'static [&'static str] = &["kid", "state"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.kid.clone(), self.state.to_owned()]
+    }
+}
+
+/// How many API keys of an org a signing key signed.
+#[derive(Debug, Serialize)]
+struct SignedView {
+    org_id: Uuid,
+    name: String,
+    api_keys: u32,
+}
+
+impl Shown for SignedView {
+    const COLUMNS: &'static [&'static str] = &["org_id", "name", "api_keys"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.org_id.to_string(),
+            self.name.clone(),
+            self.api_keys.to_string(),
+        ]
+    }
+}
+
+impl From<SignedKeys> for SignedView {
+    fn from(signed: SignedKeys) -> Self {
+        Self {
+            org_id: signed.org_id,
+            name: signed.name,
+            api_keys: signed.keys,
+        }
     }
 }
 
@@ -152,6 +227,13 @@ impl Command {
                     published: keys.len(),
                 });
             }
+            Self::ListSigning { output } => output.list(&signers(&store)),
+            Self::RetireSigning {
+                kid,
+                api_keys,
+                yes,
+                output,
+            } => retire(&store, &kid, (api_keys, yes), output).await?,
             Self::Revoke {
                 api_key_id,
                 org,
@@ -166,6 +248,59 @@ impl Command {
     }
 }
 
+/// The keys that sign and signed, the one that signs first.
+fn signers(store: &Store) -> Vec<SignerView> {
+    let (good, retired) = (
+        store.keyring().signing_keys(),
+        store.keyring().retired_keys(),
+    );
+    let good = good.iter().enumerate().map(|(place, pair)| SignerView {
+        kid: pair.id().to_owned(),
+        state: if place == 0 { "signs" } else { "good" },
+    });
+    let retired = retired.iter().map(|key| SignerView {
+        kid: key.id().to_owned(),
+        state: RETIRED,
+    });
+    good.chain(retired).collect()
+}
+
+/// Retires a signing key. API keys that it signed go with it if that is asked for twice; those whose token isn't known go anyway.
+async fn retire(
+    store: &Store,
+    kid: &str,
+    (api_keys, yes): (bool, bool),
+    output: Output,
+) -> Result<(), Failure> {
+    let keys = store.org_keys();
+    let known = signers(store).into_iter().find(|signer| signer.kid == kid);
+    if api_keys && !yes {
+        known.ok_or_else(|| unknown(kid))?;
+        let signed = keys.signed_with(Some(kid)).await?;
+        output.list(&signed.into_iter().map(SignedView::from).collect::<Vec<_>>());
+        return Err(Failure::Command(
+            "nothing was changed: add --yes to retire the signing key and revoke these API keys"
+                .to_owned(),
+        ));
+    }
+    let unused = keys.signed_with(None).await?;
+    let unused: u32 = unused.iter().map(|org| org.keys).sum();
+    // Run again after it was cut off, the command goes on where it was.
+    if known.is_none_or(|signer| signer.state != RETIRED) {
+        let retired = store.retire_signing_key(kid, now()).await;
+        retired.map_err(|fault| Failure::Command(fault.to_string()))?;
+    }
+    let revoked = match api_keys {
+        true => keys.revoke_signed_with(kid, now()).await?,
+        false => 0,
+    };
+    output.done(&format!(
+        "The key is retired; running daemons refuse what it signed within a second. API keys revoked: {revoked}. \
+         API keys that were never used since their tokens are kept, and end if it signed them: {unused}."
+    ));
+    Ok(())
+}
+
 /// Makes a key with `scopes`, or with all of them if none is named; answers its row and the token.
 pub(super) async fn create(
     store: &Store,
@@ -178,7 +313,5 @@ pub(super) async fn create(
     } else {
         scopes.iter().map(String::as_str).collect()
     };
-    let key = store.org_keys().create(org, name, &scopes, now()).await?;
-    let token = token::mint(store.keyring(), key.id, org, &key.scopes, now());
-    Ok((key, token))
+    Ok(token::issue(store, org, name, &scopes, now()).await?)
 }

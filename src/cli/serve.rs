@@ -17,6 +17,7 @@ use crate::directory::Directory;
 use crate::engine::{Deps, Engine, MediaAddresses, Recording, clock};
 use crate::listener::tls::Security;
 use crate::memory;
+use crate::private;
 use crate::store::Store;
 use crate::telemetry::{self, metrics};
 use crate::tls::Certificate;
@@ -61,6 +62,7 @@ pub(super) fn run(
     ready: impl AsyncFnOnce(&Store, &Directory, &Reachable) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     telemetry::start_logging(&config.log);
+    private::process();
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -15,7 +15,7 @@ mod segment;
 mod writer;
 
 use std::fmt;
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +33,8 @@ use queue::Queue;
 use recent::Recent;
 use segment::{Directory, Segment};
 use writer::Writer;
+
+use crate::private;
 
 /// Whose facts: the node, and which of its starts.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -328,7 +330,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
         path: directory.to_owned(),
         source,
     };
-    fs::create_dir_all(directory).map_err(failed)?;
+    private::directory(directory).map_err(failed)?;
     let file = File::create(directory.join("lock")).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),

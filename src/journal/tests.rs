@@ -1,5 +1,6 @@
 //! The journal on a real directory: what survives a fall, what the projector makes of it.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;

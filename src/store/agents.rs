@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::column::{count, from_row, json, maybe, micros, moment, named, number, to_json};
 use super::error::{Broke, Error, Kind, Wrong};
 use super::keyring::Keyring;
-use super::page::{Page, Position, fetch_page};
+use super::page::{Narrow, Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id, set};
@@ -176,18 +176,19 @@ impl Agents<'_> {
         fetch_all!(reading, sql, org)
     }
 
-    /// A page of the org's agents, newest first, after `after`.
+    /// A page of the org's agents, newest first, narrowed by type and `enabled`, after `after`.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn page(
         self,
         org: Uuid,
+        narrow: &Narrow,
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Agent>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = fetch_page!(reading, Agent: "*, type AS kind", "agents", org, after, limit);
+        let page = fetch_page!(reading, Agent: "*, type AS kind", "agents" by "type", "CASE WHEN enabled THEN 'true' ELSE 'false' END", org, narrow, after, limit);
         Ok(page)
     }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::agents::must_exist;
 use super::column::{Unreadable, from_row, micros, moment, named};
 use super::error::{Error, Kind, Refused, Wrong};
-use super::page::{Page, Position, fetch_page};
+use super::page::{Narrow, Page, Position, fetch_page};
 use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Store, new_id, set};
 use crate::directory::settings::{TransferTarget, Via};
@@ -87,18 +87,19 @@ impl Destinations<'_> {
         find(reading.source(), org, id).await
     }
 
-    /// A page of the org's destinations, newest first, after `after`.
+    /// A page of the org's destinations, newest first, narrowed by type and name, after `after`.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn page(
         self,
         org: Uuid,
+        narrow: &Narrow,
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Destination>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = fetch_page!(reading, Destination: "*, type || ' ' || value AS target", "destinations", org, after, limit);
+        let page = fetch_page!(reading, Destination: "*, type || ' ' || value AS target", "destinations" by "type", "name", org, narrow, after, limit);
         Ok(page)
     }
 

@@ -228,6 +228,8 @@ pub enum Kind {
     Role,
     /// A call's session.
     Session,
+    /// Session of the dashboard.
+    DashboardSession,
     /// Webhook.
     Webhook,
     /// Delivery to a webhook.
@@ -249,6 +251,7 @@ impl Kind {
             | Self::Contact
             | Self::Role
             | Self::Session
+            | Self::DashboardSession
             | Self::Webhook
             | Self::Delivery => format!("a {self}"),
         }
@@ -274,6 +277,7 @@ impl std::fmt::Display for Kind {
             Self::Webhook => "webhook",
             Self::Delivery => "delivery",
             Self::Session => "session",
+            Self::DashboardSession => "session of the dashboard",
         })
     }
 }

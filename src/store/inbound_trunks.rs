@@ -93,7 +93,7 @@ pub struct Synced {
 
 /// The inbound trunks.
 #[derive(Copy, Clone, Debug)]
-pub struct InboundTrunks<'s>(&'s Store);
+pub struct InboundTrunks<'s>(pub(super) &'s Store);
 
 impl Store {
     /// The inbound trunks.

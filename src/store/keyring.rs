@@ -11,6 +11,7 @@ use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::EncodePrivateKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::error::Broke;
 
@@ -22,9 +23,11 @@ const KEY_ID: usize = 8;
 pub struct Keyring {
     /// The newest seals, all open.
     sealing: Vec<SealingKey>,
-    /// The newest signs, all are published. Another may join them while we run.
+    /// The newest signs, all are published. Another may join them while we run, or one leave them.
     signing: Arc<ArcSwap<Vec<SigningPair>>>,
-    mac: [u8; 32],
+    /// What they signed once is known, and refused.
+    retired: Arc<ArcSwap<Vec<RetiredKey>>>,
+    mac: Zeroizing<[u8; 32]>,
 }
 
 /// One signing key.
@@ -32,6 +35,13 @@ pub struct Keyring {
 pub struct SigningPair {
     id: String,
     key: SigningKey,
+}
+
+/// The public half of a signing key that signs no more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RetiredKey {
+    id: String,
+    public: [u8; 32],
 }
 
 /// One sealing key.
@@ -47,6 +57,9 @@ pub(crate) struct SealingKey {
 pub(crate) struct Written {
     pub(crate) sealing: Vec<String>,
     pub(crate) signing: Vec<String>,
+    /// Public halves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) retired: Vec<String>,
     pub(crate) mac: String,
 }
 
@@ -59,16 +72,26 @@ impl Keyring {
                 .rev()
                 .map(|text| from_hex(text))
                 .collect::<Option<Vec<_>>>()
+                .map(Zeroizing::new)
         };
         let (sealing, signing) = (keys(&written.sealing)?, keys(&written.signing)?);
+        let retired = keys(&written.retired)?.to_vec();
         (!sealing.is_empty() && !signing.is_empty()).then_some(())?;
         Some(Self {
             sealing: sealing.iter().map(SealingKey::new).collect(),
             signing: Arc::new(ArcSwap::from_pointee(
                 signing.iter().map(SigningPair::new).collect(),
             )),
-            mac: from_hex(&written.mac)?,
+            retired: Arc::new(ArcSwap::from_pointee(
+                retired.into_iter().map(RetiredKey::new).collect(),
+            )),
+            mac: Zeroizing::new(from_hex(&written.mac)?),
         })
+    }
+
+    /// Signing keys that were retired: what they signed counts for nothing by itself.
+    pub fn retired_keys(&self) -> Arc<Vec<RetiredKey>> {
+        self.retired.load_full()
     }
 
     /// The key that signs new tokens.
@@ -81,14 +104,17 @@ impl Keyring {
         self.signing.load_full()
     }
 
-    /// Signs, and believes what was signed, with the keys of `read`, which are this installation's as they are kept now; says whether any
-    /// is new. Those of another installation are left.
+    /// Signs, and believes what was signed, with the keys of `read`, which are this installation's as they are kept now; says whether they
+    /// are others than before. Those of another installation are left.
     pub(crate) fn follow(&self, read: &Self) -> bool {
         let (now, kept) = (self.signing_keys(), read.signing_keys());
-        let is_new = |pair: &SigningPair| now.iter().all(|known| known.id != pair.id);
-        if read.mac != self.mac || !kept.iter().any(is_new) {
+        let ids = |pairs: &[SigningPair]| -> Vec<String> {
+            pairs.iter().map(|pair| pair.id.clone()).collect()
+        };
+        if read.mac != self.mac || ids(&now) == ids(&kept) {
             return false;
         }
+        self.retired.store(read.retired_keys());
         self.signing.store(kept);
         true
     }
@@ -99,7 +125,7 @@ impl Keyring {
         // that an attacker could extend.
         Sha256::new()
             .chain_update(b"trunkline derived key\0")
-            .chain_update(self.mac)
+            .chain_update(*self.mac)
             .chain_update(purpose)
             .finalize()
             .into()
@@ -178,12 +204,35 @@ impl SealingKey {
     }
 }
 
+/// The `kid` of the key with this public half.
+fn kid(public: &[u8; 32]) -> String {
+    to_hex(&Sha256::digest(public)[..KEY_ID])
+}
+
+impl RetiredKey {
+    fn new(public: [u8; 32]) -> Self {
+        Self {
+            id: kid(&public),
+            public,
+        }
+    }
+
+    /// The `kid` of its tokens.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The public key.
+    pub const fn public(&self) -> &[u8; 32] {
+        &self.public
+    }
+}
+
 impl SigningPair {
     fn new(seed: &[u8; 32]) -> Self {
         let key = SigningKey::from_bytes(seed);
-        let digest = Sha256::digest(key.verifying_key().as_bytes());
         Self {
-            id: to_hex(&digest[..KEY_ID]),
+            id: kid(key.verifying_key().as_bytes()),
             key,
         }
     }
@@ -194,12 +243,12 @@ impl SigningPair {
     }
 
     /// The private key as PKCS #8 DER.
-    pub fn pkcs8(&self) -> Vec<u8> {
+    pub fn pkcs8(&self) -> Zeroizing<Vec<u8>> {
         let document = self
             .key
             .to_pkcs8_der()
             .expect("an Ed25519 key has a PKCS #8 form");
-        document.as_bytes().to_vec()
+        Zeroizing::new(document.as_bytes().to_vec())
     }
 
     /// The public key: the `x` of its JWK (RFC 8037 §2) before base64url.
@@ -215,8 +264,43 @@ impl Written {
         Self {
             sealing: vec![key()],
             signing: vec![key()],
+            retired: Vec::new(),
             mac: key(),
         }
+    }
+
+    /// Moves a signing key among the retired ones, by its `kid`.
+    pub(crate) fn retire(&mut self, kid: &str) -> Result<(), RetireFault> {
+        let pairs = self.signing.iter().map(|seed| from_hex(seed));
+        let pairs: Option<Vec<_>> = pairs
+            .map(|seed| seed.map(|seed| SigningPair::new(&seed)))
+            .collect();
+        let pairs = pairs.ok_or(RetireFault::Unknown)?;
+        let place = pairs.iter().position(|pair| pair.id == kid);
+        let place = place.ok_or(RetireFault::Unknown)?;
+        if place + 1 == pairs.len() {
+            return Err(RetireFault::Signs);
+        }
+        self.signing.remove(place).zeroize();
+        self.retired.push(to_hex(&pairs[place].public()));
+        Ok(())
+    }
+}
+
+/// Why a signing key isn't retired.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum RetireFault {
+    /// No key has this id.
+    Unknown,
+    /// It is the one that signs.
+    Signs,
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        self.sealing.zeroize();
+        self.signing.zeroize();
+        self.mac.zeroize();
     }
 }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::column::{from_row, micros, moment, named};
 use super::error::{Error, Kind, Wrong};
-use super::page::{Page, Position, fetch_page};
+use super::page::{Narrow, Page, Position, fetch_page};
 use super::pool::{Writing, execute, fetch_all, fetch_one};
 use super::{Store, new_id};
 
@@ -59,6 +59,8 @@ pub struct LoginLink {
     pub token_hash: [u8; 32],
     /// When it ends, used or not.
     pub expires_at: Moment,
+    /// Whether a page with a button stands before it.
+    pub confirm: bool,
 }
 
 /// People and how they log in.
@@ -73,19 +75,19 @@ impl Store {
 }
 
 impl Logins<'_> {
-    /// A page of the org's roles, newest first.
+    /// A page of the org's roles, newest first, narrowed by access and name.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn roles(
         self,
         org: Uuid,
+        narrow: &Narrow,
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Role>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let page =
-            fetch_page!(reading, Role: "id, name, access, created_at", "roles", org, after, limit);
+        let page = fetch_page!(reading, Role: "id, name, access, created_at", "roles" by "access", "name", org, narrow, after, limit);
         Ok(page)
     }
 
@@ -105,12 +107,13 @@ impl Logins<'_> {
         join(&mut writing, org, user, &new.roles, now).await?;
         execute!(
             writing,
-            "INSERT INTO login_links (token_hash, org_id, user_id, expires_at, created_at) VALUES ($1, $2, $3, $4, $5)",
+            "INSERT INTO login_links (token_hash, org_id, user_id, expires_at, created_at, confirm) VALUES ($1, $2, $3, $4, $5, $6)",
             link.token_hash.to_vec(),
             org,
             user,
             micros(link.expires_at),
             micros(now),
+            link.confirm,
         )?;
         writing.commit().await
     }

@@ -52,6 +52,7 @@ const MIGRATIONS: &[Migration] = migrations![
     24 "0024_withheld_callers",
     25 "0025_claims_of_nodes",
     26 "0026_registrations",
+    27 "0027_issued_keys",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -35,6 +35,7 @@ mod migrate;
 mod nearby;
 mod nodes;
 mod numbers;
+mod old_pairs;
 mod open;
 mod org_keys;
 mod orgs;
@@ -81,26 +82,27 @@ pub use idempotency::{Asked, Claim, Idempotency, Kept};
 pub use identify::ContactDetails;
 pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, InboundTrunks, Synced};
 pub use integrations::{Integration, Integrations, NewBooking};
-pub use keyring::{Keyring, SigningPair};
+pub use keyring::{Keyring, RetiredKey, SigningPair};
 pub use logins::{Access, LoginLink, Logins, NewLogin, Role};
 pub use nodes::{Nodes, Renewal, Serving};
 pub use numbers::{Number, Numbers};
+pub use old_pairs::OldPair;
 pub use open::{OpenFault, Options, Outset};
-pub use org_keys::{OrgKey, OrgKeys};
+pub use org_keys::{Issued, OrgKey, OrgKeys, SignedKeys};
 pub use orgs::{NewOrg, Org, OrgChange, Orgs, SuspendedBy, Suspender};
 pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, OutboundTrunks};
-pub use page::{Page, Position};
+pub use page::{Narrow, Page, Position};
 pub use partners::{NewPartner, Partner, PartnerKey, Partners};
 pub use password::Password;
 pub use registrations::Registrations;
-pub use sessions::{Session, Sessions, TokenHash};
+pub use sessions::{ListedSession, Session, Sessions, TokenHash};
 pub use snapshot::{OldCredentials, OrgRows};
 pub use transfers::CallTransfer;
 pub use webhooks::{MOST_WEBHOOKS, NewWebhook, Webhook, WebhookChange, Webhooks};
 
 use in_force::Followers;
 use pool::{Pool, Writing};
-use secrets::Vault;
+use secrets::{KeyEdit, Vault};
 
 /// The open store. Clones share it.
 #[derive(Clone, Debug)]
@@ -162,7 +164,21 @@ impl Store {
     /// The keys can't be read or written; nothing was changed then.
     pub async fn rotate_signing_key(&self, now: Moment) -> Result<(), OpenFault> {
         let mut writing = self.pool().write().await?;
-        let keyring = self.0.vault.rotate(&mut writing).await?;
+        let keyring = self.0.vault.edit(&mut writing, KeyEdit::AddSigning).await?;
+        self.commit(writing, &[Change::SigningKeys], now).await?;
+        self.keyring().follow(&keyring);
+        Ok(())
+    }
+
+    /// Retires a signing key: what it has signed is refused by every process that has followed the change feed, but for API keys whose
+    /// token is kept.
+    ///
+    /// # Errors
+    /// There is no such key, or it is the one that signs; or the keys can't be read or written. Nothing was changed then.
+    pub async fn retire_signing_key(&self, kid: &str, now: Moment) -> Result<(), OpenFault> {
+        let mut writing = self.pool().write().await?;
+        let edit = KeyEdit::RetireSigning(kid);
+        let keyring = self.0.vault.edit(&mut writing, edit).await?;
         self.commit(writing, &[Change::SigningKeys], now).await?;
         self.keyring().follow(&keyring);
         Ok(())

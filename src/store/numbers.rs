@@ -1,5 +1,7 @@
 //! Phone numbers of orgs: verified in one org only, and each assigned to one agent at most.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::json;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
@@ -8,7 +10,7 @@ use uuid::Uuid;
 use super::agents::must_exist;
 use super::column::{from_row, maybe, micros, moment, number, written};
 use super::error::{Broke, Error, Kind, Refused, Wrong};
-use super::page::{Page, Position, fetch_page};
+use super::page::{Narrow, Page, Position, fetch_page};
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, EventType, NewEvent, Store, events, new_id};
 
@@ -128,18 +130,19 @@ impl Numbers<'_> {
         )
     }
 
-    /// A page of the org's numbers, newest first, after `after`.
+    /// A page of the org's numbers, newest first, narrowed by verification and number, after `after`.
     ///
     /// # Errors
     /// [`Broke`] alone.
     pub async fn page(
         self,
         org: Uuid,
+        narrow: &Narrow,
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Number>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = fetch_page!(reading, Number: "*", "numbers", org, after, limit);
+        let page = fetch_page!(reading, Number: "*", "numbers" by "CASE WHEN verified_at IS NULL THEN 'false' ELSE 'true' END", "number", org, narrow, after, limit);
         Ok(page)
     }
 
@@ -225,20 +228,20 @@ impl Numbers<'_> {
         must_exist(&mut writing, org, agent).await?;
         let numbers = assignable(&mut writing, org, ids).await?;
         must_be_free(&mut writing, org, agent, &numbers).await?;
-        execute!(
-            writing,
-            "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND agent_id = $2",
-            org,
-            agent
-        )?;
-        for id in ids {
-            execute!(
-                writing,
-                "UPDATE numbers SET agent_id = $3 WHERE org_id = $1 AND id = $2",
-                org,
-                id,
-                agent
-            )?;
+
+        // Of many numbers few change at once: only those are written.
+        let wanted: HashSet<Uuid> = ids.iter().copied().collect();
+        for held in of_agent(writing.source(), org, agent).await? {
+            if !wanted.contains(&held.id) {
+                let sql = "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND id = $2";
+                execute!(writing, sql, org, held.id)?;
+            }
+        }
+        for number in numbers {
+            if number.agent_id != Some(agent) {
+                let sql = "UPDATE numbers SET agent_id = $3 WHERE org_id = $1 AND id = $2";
+                execute!(writing, sql, org, number.id, agent)?;
+            }
         }
         let numbers = of_agent(writing.source(), org, agent).await?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
@@ -278,9 +281,14 @@ async fn find(writing: &mut Writing, org: Uuid, id: Uuid) -> Result<Number, Erro
 
 /// The numbers of these ids, if each is a verified one of the org.
 async fn assignable(writing: &mut Writing, org: Uuid, ids: &[Uuid]) -> Result<Vec<Number>, Error> {
+    let sql = "SELECT * FROM numbers WHERE org_id = $1";
+    let of_org: Vec<Number> = fetch_all!(writing, sql, org)?;
+    let of_org = of_org.into_iter().map(|number| (number.id, number));
+    let of_org: HashMap<Uuid, Number> = of_org.collect();
+
     let (mut numbers, mut faults) = (Vec::with_capacity(ids.len()), Vec::new());
     for (place, id) in ids.iter().enumerate() {
-        let number: Option<Number> = fetch_optional!(writing, BY_ID, org, id)?;
+        let number = of_org.get(id).cloned();
         let kind = Kind::Number;
         match number {
             None => faults.push((place, Wrong::Unknown { kind, id: *id })),

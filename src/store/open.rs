@@ -135,6 +135,12 @@ pub enum OpenFault {
         /// The file.
         path: PathBuf,
     },
+    /// No signing key has this id.
+    #[error("there is no signing key {0}: trunkline key list-signing shows them")]
+    NoSigningKey(String),
+    /// The key signs.
+    #[error("the key {0} signs new tokens: make another first with trunkline key rotate-signing")]
+    Signs(String),
     /// It broke on the way.
     #[error("the database could not be set up ({0}): check its disk and rights, then start again")]
     Broke(#[from] Error),
@@ -259,6 +265,7 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
     }
     let keyring = secrets::from_file(&options.data_dir, found == Found::Empty)?;
     secrets::check(&keyring, mark.as_deref(), &options.data_dir)?;
+    secrets::restrict(&options.data_dir)?;
     make_file(file).map_err(|source| OpenFault::Directory {
         path: options.data_dir.clone(),
         source,

@@ -4,9 +4,9 @@ use serde_json::json;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{self, from_row, maybe, micros, moment, to_json, written};
+use super::column::{self, count, from_row, maybe, micros, moment, to_json, written};
 use super::error::{Error, Kind, Wrong};
-use super::page::{Page, Position, fetch_page};
+use super::page::{Narrow, Page, Position, fetch_page};
 use super::pool::{execute, fetch_all, fetch_optional};
 use super::{Change, EventType, NewEvent, Store, events, new_id};
 
@@ -21,6 +21,10 @@ pub struct OrgKey {
     pub name: String,
     /// What it may do.
     pub scopes: Vec<String>,
+    /// SHA-256 of the token that was issued; `None` for a key from before it was kept that hasn't been used since.
+    pub token_hash: Option<Vec<u8>>,
+    /// The id of the signing key that signed it.
+    pub kid: Option<String>,
     /// When it was made.
     pub created_at: Moment,
     /// When it was used last, half a minute late at most.
@@ -31,8 +35,35 @@ from_row!(OrgKey {
     org_id,
     name,
     scopes: column::json,
+    token_hash,
+    kid,
     created_at: moment,
     last_used_at: maybe(moment),
+});
+
+/// The token that is issued for a key, as its row keeps it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Issued {
+    /// SHA-256 of the token.
+    pub token_hash: [u8; 32],
+    /// The id of the signing key.
+    pub kid: String,
+}
+
+/// How many API keys of an org were signed with one signing key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SignedKeys {
+    /// The org.
+    pub org_id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// How many.
+    pub keys: u32,
+}
+from_row!(SignedKeys {
+    org_id,
+    name,
+    keys: count
 });
 
 /// The API keys of orgs.
@@ -47,26 +78,30 @@ impl Store {
 }
 
 impl OrgKeys<'_> {
-    /// Makes a key's row; the token is signed by who asked.
+    /// Makes a key's row; `issue` signs the token for the key of this id.
     ///
     /// # Errors
     /// [`Wrong::Absent`] if there is no such org.
     pub async fn create(
         self,
         org: Uuid,
-        name: &str,
-        scopes: &[&str],
+        (name, scopes): (&str, &[&str]),
+        issue: impl FnOnce(Uuid) -> Issued,
         now: Moment,
     ) -> Result<OrgKey, Error> {
+        let id = new_id(now);
+        let issued = issue(id);
         let mut writing = self.0.pool().write().await?;
         let row: Option<OrgKey> = fetch_optional!(
             writing,
-            "INSERT INTO org_keys (id, org_id, name, scopes, created_at)
-             SELECT $1, id, $3, $4, $5 FROM orgs WHERE id = $2 RETURNING *",
-            new_id(now),
+            "INSERT INTO org_keys (id, org_id, name, scopes, token_hash, kid, created_at)
+             SELECT $1, id, $3, $4, $5, $6, $7 FROM orgs WHERE id = $2 RETURNING *",
+            id,
             org,
             name,
             to_json(scopes),
+            issued.token_hash.to_vec(),
+            issued.kid,
             micros(now),
         )?;
         let key = row.ok_or(Wrong::Absent(Kind::Org))?;
@@ -103,19 +138,85 @@ impl OrgKeys<'_> {
         )
     }
 
-    /// A page of the org's keys, newest first, after `after`.
+    /// A page of the org's keys, newest first, narrowed by name, after `after`.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn page(
         self,
         org: Uuid,
+        narrow: &Narrow,
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<OrgKey>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = fetch_page!(reading, OrgKey: "*", "org_keys", org, after, limit);
+        let page = fetch_page!(reading, OrgKey: "*", "org_keys" by "name", "''", org, narrow, after, limit);
         Ok(page)
+    }
+
+    /// Keeps the token of a key from before tokens were kept: the first one that comes. Gives the hash that the row has then; `None` for a
+    /// key that is revoked meanwhile.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn note_token(
+        self,
+        org: Uuid,
+        key: Uuid,
+        issued: &Issued,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let mut writing = self.0.pool().write().await?;
+        execute!(
+            writing,
+            "UPDATE org_keys SET token_hash = $3, kid = $4 WHERE org_id = $1 AND id = $2 AND token_hash IS NULL",
+            org,
+            key,
+            issued.token_hash.to_vec(),
+            &issued.kid,
+        )?;
+        let sql = "SELECT token_hash FROM org_keys WHERE org_id = $1 AND id = $2";
+        let kept: Option<(Vec<u8>,)> = fetch_optional!(writing, sql, org, key)?;
+        writing.commit().await?;
+        Ok(kept.map(|(hash,)| hash))
+    }
+
+    /// How many keys each org has that were signed with the signing key of this id; with `None`, whose token isn't known.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn signed_with(self, kid: Option<&str>) -> Result<Vec<SignedKeys>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = match kid {
+            Some(_) => {
+                "SELECT org_id, orgs.name AS name, COUNT(*) AS keys FROM org_keys JOIN orgs ON orgs.id = org_id
+                 WHERE kid = $1 GROUP BY org_id, orgs.name ORDER BY orgs.name, org_id"
+            }
+            None => {
+                "SELECT org_id, orgs.name AS name, COUNT(*) AS keys FROM org_keys JOIN orgs ON orgs.id = org_id
+                 WHERE token_hash IS NULL AND $1 = '' GROUP BY org_id, orgs.name ORDER BY orgs.name, org_id"
+            }
+        };
+        fetch_all!(reading, sql, kid.unwrap_or_default())
+    }
+
+    /// Revokes every key that was signed with the signing key of this id, whatever its org; says how many.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn revoke_signed_with(self, kid: &str, now: Moment) -> Result<usize, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let sql = "DELETE FROM org_keys WHERE kid = $1 RETURNING *";
+        let revoked: Vec<OrgKey> = fetch_all!(writing, sql, kid)?;
+        let told: Vec<_> = revoked.iter().map(|key| revocation(key, now)).collect();
+        events::append(&mut writing, &told).await?;
+        let change = |key: &OrgKey| Change::OrgKey {
+            org: key.org_id,
+            key: key.id,
+        };
+        let changes: Vec<_> = revoked.iter().map(change).collect();
+        self.0.commit(writing, &changes, now).await?;
+        self.0.recorded();
+        Ok(revoked.len())
     }
 
     /// Notes when keys were used last.
@@ -140,19 +241,22 @@ impl OrgKeys<'_> {
         let sql = "DELETE FROM org_keys WHERE org_id = $1 AND id = $2 RETURNING *";
         let row: Option<OrgKey> = fetch_optional!(writing, sql, org, key)?;
         let revoked = row.ok_or(Wrong::Absent(Kind::OrgKey))?;
-        let data = json!({
-            "api_key_id": key,
-            "name": revoked.name,
-            "revoked_at": written(now),
-        });
-        let event = NewEvent::of(org, EventType::KeyRevoked, key, &data, now);
-        events::append(&mut writing, &[event]).await?;
+        events::append(&mut writing, &[revocation(&revoked, now)]).await?;
         self.0
             .commit(writing, &[Change::OrgKey { org, key }], now)
             .await?;
         self.0.recorded();
         Ok(())
     }
+}
+
+fn revocation(key: &OrgKey, now: Moment) -> NewEvent {
+    let data = json!({
+        "api_key_id": key.id,
+        "name": key.name,
+        "revoked_at": written(now),
+    });
+    NewEvent::of(key.org_id, EventType::KeyRevoked, key.id, &data, now)
 }
 
 /// Runs `sql` for each key, in one transaction and in one order, so that nodes that write at once don't block each other for good.

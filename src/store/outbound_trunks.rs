@@ -11,7 +11,7 @@ use super::column::{
 };
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
-use super::page::{Page, Position, fetch_page};
+use super::page::{Narrow, Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id};
@@ -127,18 +127,19 @@ impl OutboundTrunks<'_> {
         find(reading.source(), self.0.keyring(), org, trunk).await
     }
 
-    /// A page of the org's outbound trunks, newest first, after `after`.
+    /// A page of the org's outbound trunks, newest first, narrowed by name and transport, after `after`.
     ///
     /// # Errors
     /// [`Broke`] alone.
     pub async fn page(
         self,
         org: Uuid,
+        narrow: &Narrow,
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<OutboundTrunk>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let rows = fetch_page!(reading, Row: "*", "outbound_trunks", org, after, limit);
+        let rows = fetch_page!(reading, Row: "*", "outbound_trunks" by "name", "transport", org, narrow, after, limit);
         Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
     }
 

@@ -65,9 +65,44 @@ impl<Item> Page<Item> {
     }
 }
 
+/// What narrows a list: the texts that two of its values must be, where they are given. Which two is the list's own.
+pub type Narrow = [Option<String>; 2];
+
 /// A page of an org's rows of one table (the row and its columns to read, the table, the org, where the page before ended, how many), newest
-/// first, and how many rows there are.
+/// first, and how many rows there are. With `by`, two expressions give the texts that a [`Narrow`] is held against.
 macro_rules! fetch_page {
+    ($on:expr, $row:ty: $columns:literal, $table:literal by $one:literal, $other:literal, $org:expr, $narrow:expr, $after:expr, $limit:expr) => {{
+        let after = $after.unwrap_or($crate::store::Position::START);
+        let [one, other]: &$crate::store::Narrow = $narrow;
+        let items: Vec<$row> = $crate::store::pool::fetch_all!(
+            $on,
+            concat!(
+                "SELECT ", $columns, " FROM ", $table,
+                " WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR ", $one, " = $2) AND (CAST($3 AS TEXT) IS NULL OR ", $other,
+                " = $3) AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6"
+            ),
+            $org,
+            one,
+            other,
+            after.at_micros(),
+            after.id,
+            i64::from($limit) + 1,
+        )?;
+        let (total,): (i64,) = $crate::store::pool::fetch_one!(
+            $on,
+            concat!(
+                "SELECT COUNT(*) FROM ", $table,
+                " WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR ", $one, " = $2) AND (CAST($3 AS TEXT) IS NULL OR ", $other, " = $3)"
+            ),
+            $org,
+            one,
+            other,
+        )?;
+        $crate::store::Page::of(items, $limit, total, |item| $crate::store::Position {
+            at: item.created_at,
+            id: item.id,
+        })
+    }};
     ($on:expr, $row:ty: $columns:literal, $table:literal, $org:expr, $after:expr, $limit:expr) => {{
         let after = $after.unwrap_or($crate::store::Position::START);
         let items: Vec<$row> = $crate::store::pool::fetch_all!(

@@ -2,17 +2,19 @@
 
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 use super::error::Broke;
 use super::keyring::Keyring;
 
 /// A password in the clear.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(String);
+pub struct Password(Zeroizing<String>);
 
 impl Password {
     /// A password as it was given or made up.
     pub fn new(password: impl Into<String>) -> Self {
-        Self(password.into())
+        Self(Zeroizing::new(password.into()))
     }
 
     /// The password.
@@ -27,7 +29,9 @@ impl Password {
 
     /// Opens what was sealed under the same owner.
     pub(super) fn open(keyring: &Keyring, owner: &[u8], sealed: &[u8]) -> Result<Self, Broke> {
-        keyring.open_text(owner, sealed).map(Self)
+        keyring
+            .open_text(owner, sealed)
+            .map(|text| Self(Zeroizing::new(text)))
     }
 }
 

@@ -4,17 +4,19 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use trunkline_sip::moment::Moment;
+use zeroize::Zeroizing;
 
 use super::column::{micros, to_json};
 use super::error::Broke;
-use super::keyring::{Keyring, SealingKey, Written};
+use super::keyring::{Keyring, RetireFault, SealingKey, Written};
 use super::open::OpenFault;
 use super::pool::{Pool, Writing, execute, fetch_one, fetch_optional};
+use crate::private;
 
 const FILE: &str = "keys.json";
 /// Serialises the making of keys on PostgreSQL.
@@ -40,6 +42,30 @@ impl MasterKey {
     }
 }
 
+/// A change of the kept keys.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum KeyEdit<'k> {
+    /// Another signing key, which signs from now on.
+    AddSigning,
+    /// The signing key of this id is good no more.
+    RetireSigning(&'k str),
+}
+
+impl KeyEdit<'_> {
+    fn apply(self, written: &mut Written) -> Result<(), OpenFault> {
+        match self {
+            Self::AddSigning => {
+                written.signing.append(&mut Written::generate().signing);
+                Ok(())
+            }
+            Self::RetireSigning(kid) => written.retire(kid).map_err(|fault| match fault {
+                RetireFault::Unknown => OpenFault::NoSigningKey(kid.to_owned()),
+                RetireFault::Signs => OpenFault::Signs(kid.to_owned()),
+            }),
+        }
+    }
+}
+
 /// Where the keys of an open store are kept.
 pub(crate) enum Vault {
     /// In a file of this data directory.
@@ -61,11 +87,15 @@ impl Vault {
         }
     }
 
-    /// Adds a signing key within the transaction; the file has it at once.
-    pub(crate) async fn rotate(&self, writing: &mut Writing) -> Result<Keyring, OpenFault> {
+    /// Changes the keys within the transaction; the file has the change at once.
+    pub(crate) async fn edit(
+        &self,
+        writing: &mut Writing,
+        edit: KeyEdit<'_>,
+    ) -> Result<Keyring, OpenFault> {
         match self {
-            Self::File(data_dir) => rotate_file(data_dir),
-            Self::Database(master) => rotate_in_database(writing, master).await,
+            Self::File(data_dir) => edit_file(data_dir, edit),
+            Self::Database(master) => edit_in_database(writing, master, edit).await,
         }
     }
 }
@@ -94,7 +124,7 @@ pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault
         })?;
     }
     let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
+        Ok(text) => Zeroizing::new(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(OpenFault::NoKeys { path });
         }
@@ -146,16 +176,20 @@ fn sync_directory(path: &Path) -> io::Result<()> {
         .map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-/// The keys with one more, which signs from now on, as text and as they are used; `None` if the text is no keys.
-fn with_another(text: &[u8]) -> Option<(String, Keyring)> {
-    let mut written: Written = serde_json::from_slice(text).ok()?;
-    written.signing.append(&mut Written::generate().signing);
-    let keyring = Keyring::read(&written)?;
-    Some((to_json(&written), keyring))
+/// The keys after the change, as text and as they are used; `None` if the text is no keys.
+type Edited = Option<(Zeroizing<String>, Keyring)>;
+
+fn edited(text: &[u8], edit: KeyEdit<'_>) -> Result<Edited, OpenFault> {
+    let Ok(mut written) = serde_json::from_slice::<Written>(text) else {
+        return Ok(None);
+    };
+    edit.apply(&mut written)?;
+    let keyring = Keyring::read(&written);
+    Ok(keyring.map(|keyring| (Zeroizing::new(to_json(&written)), keyring)))
 }
 
-/// Adds a signing key to the file.
-fn rotate_file(data_dir: &Path) -> Result<Keyring, OpenFault> {
+/// Changes the keys in the file.
+fn edit_file(data_dir: &Path, edit: KeyEdit<'_>) -> Result<Keyring, OpenFault> {
     let path = data_dir.join(FILE);
     let broken = |source| OpenFault::Directory {
         path: data_dir.into(),
@@ -164,37 +198,44 @@ fn rotate_file(data_dir: &Path) -> Result<Keyring, OpenFault> {
     // Of two at once each would lose the other's key.
     let lock = owners().open(data_dir.join("keys.lock")).map_err(broken)?;
     lock.lock().map_err(broken)?;
-    let text = std::fs::read(&path).map_err(broken)?;
-    let (text, keyring) = with_another(&text).ok_or_else(|| OpenFault::UnreadableKeys {
+    let text = Zeroizing::new(std::fs::read(&path).map_err(broken)?);
+    let owner = std::fs::metadata(&path).map_err(broken)?;
+    let (text, keyring) = edited(&text, edit)?.ok_or_else(|| OpenFault::UnreadableKeys {
         path: path.clone(),
         reason: "its contents are no keys".to_owned(),
     })?;
     beside(&path, &text)
-        .and_then(|beside| std::fs::rename(beside, &path))
+        .and_then(|beside| {
+            // Commands that root runs leave the file the daemon's. Nobody else could give it away, nor has to.
+            let _ = std::os::unix::fs::chown(&beside, Some(owner.uid()), Some(owner.gid()));
+            std::fs::rename(beside, &path)
+        })
         .and_then(|()| sync_directory(&path))
         .map_err(broken)?;
     Ok(keyring)
 }
 
-/// Adds a signing key to those that the database holds.
-async fn rotate_in_database(
+/// Changes the keys that the database holds.
+async fn edit_in_database(
     writing: &mut Writing,
     master: &MasterKey,
+    edit: KeyEdit<'_>,
 ) -> Result<Keyring, OpenFault> {
     execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
     let (sealed,): (Vec<u8>,) =
         fetch_one!(writing, "SELECT value FROM secrets WHERE id = 'keyring'")?;
     let text = read_sealed(master, &sealed)?;
-    let (text, keyring) = with_another(&text).ok_or_else(no_keys)?;
+    let (text, keyring) = edited(&text, edit)?.ok_or_else(no_keys)?;
     let sealed = master.0.seal(CHECK, text.as_bytes());
     let sql = "UPDATE secrets SET value = $1 WHERE id = 'keyring'";
     execute!(writing, sql, sealed)?;
     Ok(keyring)
 }
 
-fn read_sealed(master: &MasterKey, sealed: &[u8]) -> Result<Vec<u8>, OpenFault> {
+fn read_sealed(master: &MasterKey, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, OpenFault> {
     let text = master.0.open(CHECK, sealed);
-    text.map_err(|_| OpenFault::WrongMasterKey)
+    text.map(Zeroizing::new)
+        .map_err(|_| OpenFault::WrongMasterKey)
 }
 
 fn keyring_of(text: &[u8]) -> Result<Keyring, OpenFault> {
@@ -206,6 +247,12 @@ fn keyring_of(text: &[u8]) -> Result<Keyring, OpenFault> {
 fn no_keys() -> OpenFault {
     let column = "secrets.value";
     OpenFault::Broke(Broke::Stored { column }.into())
+}
+
+/// Takes the file of keys from all but its owner.
+pub(crate) fn restrict(data_dir: &Path) -> Result<(), OpenFault> {
+    let path = data_dir.join(FILE);
+    private::restrict(&path, private::FILE).map_err(|source| OpenFault::Directory { path, source })
 }
 
 /// The known text that the database's keys have sealed.
@@ -262,7 +309,7 @@ pub(crate) async fn from_database(
             if used.is_some() {
                 return Err(OpenFault::NoKeysInDatabase);
             }
-            let text = to_json(&Written::generate()).into_bytes();
+            let text = Zeroizing::new(to_json(&Written::generate()).into_bytes());
             execute!(
                 writing,
                 INSERT,

@@ -3,11 +3,12 @@
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Store;
 use super::column::{count, from_row, maybe, micros, moment};
-use super::error::Error;
+use super::error::{Error, Kind, Wrong};
 use super::feed::Change;
-use super::pool::{execute, fetch_optional};
+use super::page::{Page, Position};
+use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
+use super::{Store, new_id};
 
 /// SHA-256 of a token.
 pub type TokenHash = [u8; 32];
@@ -40,6 +41,28 @@ from_row!(Session {
     email,
     writes,
     suspended,
+    expires_at: moment,
+});
+
+/// A session as it is listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedSession {
+    /// What it is named by; nothing that could log anybody in.
+    pub id: Uuid,
+    /// The person's address.
+    pub email: String,
+    /// The person's name.
+    pub name: String,
+    /// When it was opened.
+    pub created_at: Moment,
+    /// When it ends.
+    pub expires_at: Moment,
+}
+from_row!(ListedSession {
+    id,
+    email,
+    name,
+    created_at: moment,
     expires_at: moment,
 });
 
@@ -90,12 +113,13 @@ impl Sessions<'_> {
         }
         execute!(
             writing,
-            "INSERT INTO dashboard_sessions (token_hash, org_id, user_id, expires_at, created_at) VALUES ($1, $2, $3, $4, $5)",
+            "INSERT INTO dashboard_sessions (token_hash, org_id, user_id, expires_at, created_at, id) VALUES ($1, $2, $3, $4, $5, $6)",
             session.to_vec(),
             org_id,
             user_id,
             micros(expires_at),
             micros(now),
+            new_id(now),
         )?;
         writing.commit().await?;
         Ok(Some(org_id))
@@ -117,6 +141,79 @@ impl Sessions<'_> {
                        JOIN users ON users.id = dashboard_sessions.user_id
                    WHERE token_hash = $1 AND expires_at > $2";
         fetch_optional!(reading, sql, session.to_vec(), micros(now))
+    }
+
+    /// Whether a page with a button stands before the link.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone; a link that is used, too old or unknown has none.
+    pub async fn needs_confirmation(self, link: TokenHash, now: Moment) -> Result<bool, Error> {
+        let mut reading = self.0.pool().peek().await?;
+        let sql = "SELECT confirm FROM login_links WHERE token_hash = $1 AND consumed_at IS NULL AND expires_at > $2";
+        let found: Option<(bool,)> = fetch_optional!(reading, sql, link.to_vec(), micros(now))?;
+        Ok(found.is_some_and(|(confirm,)| confirm))
+    }
+
+    /// A page of the org's sessions that haven't ended, newest first, after `after`.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn page(
+        self,
+        org: Uuid,
+        after: Option<Position>,
+        limit: u32,
+        now: Moment,
+    ) -> Result<Page<ListedSession>, Error> {
+        let mut reading = self.0.pool().peek_snapshot().await?;
+        let after = after.unwrap_or(Position::START);
+        let items: Vec<ListedSession> = fetch_all!(
+            reading,
+            "SELECT dashboard_sessions.id AS id, email, name, dashboard_sessions.created_at AS created_at, expires_at
+             FROM dashboard_sessions JOIN users ON users.id = user_id
+             WHERE org_id = $1 AND (dashboard_sessions.created_at, dashboard_sessions.id) < ($2, $3) AND expires_at > $4
+                 AND dashboard_sessions.id IS NOT NULL
+             ORDER BY dashboard_sessions.created_at DESC, dashboard_sessions.id DESC LIMIT $5",
+            org,
+            after.at_micros(),
+            after.id,
+            micros(now),
+            i64::from(limit) + 1,
+        )?;
+        let sql = "SELECT COUNT(*) FROM dashboard_sessions WHERE org_id = $1 AND expires_at > $2 AND id IS NOT NULL";
+        let (total,): (i64,) = fetch_one!(reading, sql, org, micros(now))?;
+        Ok(Page::of(items, limit, total, |item| Position {
+            at: item.created_at,
+            id: item.id,
+        }))
+    }
+
+    /// Ends a session of the org by its id, or all of them.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`] for an id that names none.
+    pub async fn end_of_org(
+        self,
+        org: Uuid,
+        session: Option<Uuid>,
+        now: Moment,
+    ) -> Result<u64, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let ended = match session {
+            Some(session) => {
+                let sql = "DELETE FROM dashboard_sessions WHERE org_id = $1 AND id = $2";
+                execute!(writing, sql, org, session)?
+            }
+            None => {
+                let sql = "DELETE FROM dashboard_sessions WHERE org_id = $1";
+                execute!(writing, sql, org)?
+            }
+        };
+        if session.is_some() && ended == 0 {
+            return Err(Wrong::Absent(Kind::DashboardSession).into());
+        }
+        self.0.commit(writing, &[Change::Session(org)], now).await?;
+        Ok(ended)
     }
 
     /// Ends a session for good.

@@ -9,7 +9,7 @@ use super::column::{from_row, json, maybe, micros, moment, to_json};
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::event::EventType;
 use super::keyring::Keyring;
-use super::page::{Page, Position, fetch_page};
+use super::page::{Narrow, Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{execute, fetch_one, fetch_optional};
 use super::{Store, new_id};
@@ -131,18 +131,19 @@ impl Webhooks<'_> {
         Ok(row.open(self.0.keyring())?)
     }
 
-    /// A page of the org's webhooks, newest first, after `after`.
+    /// A page of the org's webhooks, newest first, narrowed by `enabled` and URL, after `after`.
     ///
     /// # Errors
     /// [`Broke`] alone.
     pub async fn page(
         self,
         org: Uuid,
+        narrow: &Narrow,
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Webhook>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let rows = fetch_page!(reading, Row: "*", "webhooks", org, after, limit);
+        let rows = fetch_page!(reading, Row: "*", "webhooks" by "CASE WHEN enabled THEN 'true' ELSE 'false' END", "url", org, narrow, after, limit);
         Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 
 use super::block::{Block, HEAD, Head, Wanted};
+use crate::private;
 
 /// The first octets of a segment.
 const MAGIC: &[u8; 8] = b"TLTRACE1";
@@ -52,7 +53,7 @@ impl Segments {
     /// # Errors
     /// The directory can't be made or read.
     pub(super) fn open(disk: Disk) -> std::io::Result<Self> {
-        std::fs::create_dir_all(&disk.directory)?;
+        private::directory(&disk.directory)?;
         let mut known = Vec::new();
         for entry in std::fs::read_dir(&disk.directory)? {
             let entry = entry?;

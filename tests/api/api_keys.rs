@@ -128,3 +128,21 @@ async fn a_key_may_revoke_itself() {
     let rows = house.store.org_keys().list(tenant.org).await;
     assert_eq!(rows.expect("an answer"), []);
 }
+
+#[tokio::test]
+async fn a_key_revokes_no_key_that_may_do_more() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let (_, small) = house.key(tenant.org, &["keys:write", "phone:read"]).await;
+    let (equal, _) = house.key(tenant.org, &["phone:read"]).await;
+    let path = format!("{KEYS}/{}", tenant.key.id);
+    let refused = house.delete(&path, &small).await.with(403);
+    assert_eq!(refused["code"], "missing_scope");
+    house.get(KEYS, &tenant.token).await.with(200);
+    house
+        .delete(&format!("{KEYS}/{}", equal.id), &small)
+        .await
+        .with(200);
+    let absent = format!("{KEYS}/{}", equal.id);
+    all_absent(&[house.delete(&absent, &small).await], "API key");
+}

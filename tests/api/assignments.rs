@@ -251,3 +251,27 @@ async fn reading_and_writing_need_their_scopes() {
         "phone:read",
     );
 }
+
+#[tokio::test]
+async fn an_agent_answers_thousands_of_numbers() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let agent = house.agent(tenant.org, "Switchboard").await;
+    let mut ids = Vec::new();
+    for at in 0..1_200 {
+        let number = house.number(tenant.org, &format!("+4420718{at:05}")).await;
+        ids.push(number.id);
+    }
+    let path = format!("/phone/sip/agents/{agent}/inbound-numbers");
+    let put = async |ids: &[uuid::Uuid]| {
+        let body = json!({"phone_number_ids": ids});
+        let config = house
+            .json("PUT", &path, &tenant.token, body)
+            .await
+            .with(200);
+        config["inbound_numbers"].as_array().expect("numbers").len()
+    };
+    assert_eq!(put(&ids).await, 1_200);
+    assert_eq!(put(&ids[1..]).await, 1_199);
+    assert_eq!(put(&ids[..2]).await, 2);
+}

@@ -437,3 +437,99 @@ async fn a_login_link_is_not_consumed_by_what_fetches_it_ahead() {
         "a link works once"
     );
 }
+
+#[tokio::test]
+async fn a_link_with_a_button_before_it_is_consumed_by_the_button() {
+    let house = House::new().await;
+    let reseller = house.reseller("Reseller").await;
+    let org = org_of(&house, &reseller, "Acme").await;
+    let path = format!("/partner/v1/orgs/{org}/login-links");
+    let body = serde_json::json!({"email": "ada@example.org", "confirm": true});
+    let made = house.post(&path, &reseller.key, body).await.with(201);
+    let url = made["url"].as_str().expect("a text");
+    let link = url.strip_prefix("https://dashboard.example").expect("ours");
+    // Software that looks at it, by GET too, uses nothing up.
+    assert_eq!(
+        ask(&house, "HEAD", link, "", &[], String::new())
+            .await
+            .status,
+        200
+    );
+    for _ in 0..2 {
+        let page = visit(&house, link, "").await;
+        assert_eq!((page.status, page.header("Set-Cookie")), (200, None));
+        assert!(page.text.contains("<button>"), "{}", page.text);
+    }
+    let (to, token) = link.split_once('?').expect("a token");
+    assert!(!token.is_empty());
+    let press = async |origin: &str| {
+        let more = [
+            ("Content-Type", "application/x-www-form-urlencoded"),
+            ("Origin", origin),
+        ];
+        ask(&house, "POST", to, "", &more, token.to_owned()).await
+    };
+    assert_eq!(press("https://evil.example").await.status, 403);
+    let opened = press("https://dashboard.example").await;
+    assert_eq!(opened.status, 303);
+    let place = format!("/dashboard/{org}");
+    assert_eq!(opened.header("Location"), Some(&*place));
+    let cookie = opened.header("Set-Cookie").expect("a cookie");
+    let cookie = cookie.split(';').next().expect("a pair");
+    assert_eq!(visit(&house, &place, cookie).await.status, 200);
+    assert_eq!(press("https://dashboard.example").await.status, 410);
+    assert_eq!(visit(&house, link, "").await.status, 410);
+}
+
+#[tokio::test]
+async fn a_partner_sees_who_is_logged_in_and_logs_them_out() {
+    let house = House::new().await;
+    let reseller = house.reseller("Reseller").await;
+    let org = org_of(&house, &reseller, "Acme").await;
+    let mut cookies = Vec::new();
+    for email in ["ada@example.org", "bob@example.org", "cy@example.org"] {
+        pass(1);
+        let link = link(&house, &reseller, org, email).await;
+        cookies.push(log_in(&house, &link).await);
+    }
+    let sessions = format!("/partner/v1/orgs/{org}/sessions");
+    let listed = house.get(&sessions, &reseller.key).await.with(200);
+    let emails = listed["items"].as_array().expect("items").iter();
+    let emails: Vec<_> = emails.map(|item| item["email"].clone()).collect();
+    assert_eq!(
+        emails,
+        ["cy@example.org", "bob@example.org", "ada@example.org"]
+    );
+    assert_eq!(listed["total"], 3);
+    let pages = crate::house::walk(&house, &sessions, &reseller.key, 1, "email").await;
+    assert_eq!(pages, emails);
+
+    let page = format!("/dashboard/{org}");
+    let bob = listed["items"][1]["id"].as_str().expect("an id");
+    house
+        .delete(&format!("{sessions}/{bob}"), &reseller.key)
+        .await
+        .with(200);
+    house
+        .delete(&format!("{sessions}/{bob}"), &reseller.key)
+        .await
+        .with(404);
+    let foreign = house.reseller("Other").await;
+    let other = org_of(&house, &foreign, "Other").await;
+    let ada = listed["items"][2]["id"].as_str().expect("an id");
+    let theirs = format!("/partner/v1/orgs/{other}/sessions/{ada}");
+    house.delete(&theirs, &foreign.key).await.with(404);
+    let ours = format!("{sessions}/{ada}");
+    house.delete(&ours, &foreign.key).await.with(403);
+    let seen = async |cookie: &str| visit(&house, &page, cookie).await.status;
+    assert_eq!(seen(&cookies[1]).await, 401);
+    assert_eq!(seen(&cookies[0]).await, 200);
+    house.delete(&sessions, &reseller.key).await.with(200);
+    for cookie in &cookies {
+        assert_eq!(seen(cookie).await, 401);
+    }
+    assert_eq!(
+        house.get(&sessions, &reseller.key).await.with(200)["total"],
+        0
+    );
+}

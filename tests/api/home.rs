@@ -208,7 +208,13 @@ impl Home {
         house
             .project(&[started(org_id, agent, call, session)])
             .await;
+        let session_of_page = session_in(house, &partner, org_id).await;
+        let listed = house
+            .get(&format!("/partner/v1/orgs/{org}/sessions"), &partner.key)
+            .await;
+        let dashboard_session = id_of(&listed.with(200)["items"][0]);
         let ids = BTreeMap::from([
+            ("sessionId", dashboard_session),
             ("agent_id", agent.to_string()),
             ("number_id", verified.id.to_string()),
             ("phoneNumberId", verified.id.to_string()),
@@ -229,7 +235,7 @@ impl Home {
         Self {
             key: Asker::bearer(&token),
             visitor: Asker::bearer(visitor["token"].as_str().expect("a token")),
-            session: session_in(house, &partner, org_id).await,
+            session: session_of_page,
             partner: Asker::bearer(&partner.key),
             ids,
         }

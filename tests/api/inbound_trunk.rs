@@ -197,7 +197,7 @@ async fn a_trunk_needs_verified_numbers_of_its_org() {
         (
             &acme.token,
             json!({"phone_numbers": []}),
-            "phone_numbers: expected 1 to 1000 entries, not 0",
+            "phone_numbers: expected 1 to 10000 entries, not 0",
         ),
         (
             &acme.token,
@@ -286,4 +286,28 @@ async fn reading_and_writing_need_their_scopes() {
     ];
     all_lack(&writing, "phone:write");
     all_lack(&[house.get(TRUNK, &writer).await], "phone:read");
+}
+
+#[tokio::test]
+async fn pairs_from_before_a_rotation_are_shown_and_ended() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    house.number(tenant.org, "+442071838750").await;
+    let made = house.post(TRUNK, &tenant.token, json!({})).await.with(201);
+    let old = format!("{TRUNK}/old-credentials");
+    assert_eq!(house.get(&old, &tenant.token).await.with(200)["total"], 0);
+    let rotate = format!("{TRUNK}/rotate-credentials");
+    house
+        .post(&rotate, &tenant.token, json!({}))
+        .await
+        .with(200);
+    let shown = house.get(&old, &tenant.token).await.with(200);
+    let pair =
+        json!({"auth_username": made["auth_username"], "expires_at": "2026-02-01T12:00:00.000Z"});
+    assert_eq!(shown["items"], json!([pair]));
+
+    house.delete(&old, &tenant.token).await.with(200);
+    assert_eq!(house.get(&old, &tenant.token).await.with(200)["total"], 0);
+    let rows = house.store.rows_of(Some(tenant.org)).await.expect("rows");
+    assert_eq!(rows[0].old_credentials, []);
 }

@@ -34,6 +34,7 @@ mod postgres;
 mod races;
 mod receiver;
 mod requests;
+mod retired;
 mod route_replay;
 mod route_test;
 mod sessions;

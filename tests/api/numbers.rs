@@ -135,3 +135,64 @@ async fn reading_and_writing_need_their_scopes() {
         "phone:read",
     );
 }
+
+#[tokio::test]
+async fn lists_are_narrowed_and_cursors_carry_what_narrows_them() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    for at in 0..3 {
+        house.number(tenant.org, &format!("+44207183875{at}")).await;
+    }
+    let other = json!({"phone_number": "+442071838759"});
+    house
+        .post("/phone/numbers", &tenant.token, other)
+        .await
+        .with(201);
+    house.agent(tenant.org, "Reception").await;
+    let total = async |path: &str| {
+        let page = house.get(path, &tenant.token).await.with(200);
+        assert_eq!(
+            page["total"],
+            page["items"].as_array().expect("items").len()
+        );
+        page["total"].as_u64().expect("a number")
+    };
+    for (path, expected) in [
+        ("/phone/numbers", 4),
+        ("/phone/numbers?verified=true", 3),
+        ("/phone/numbers?verified=false", 1),
+        ("/phone/numbers?phone_number=%2B442071838751", 1),
+        (
+            "/phone/numbers?verified=false&phone_number=%2B442071838751",
+            0,
+        ),
+        ("/phone?type=inbound&enabled=true", 1),
+        ("/phone?type=outbound", 0),
+        ("/phone?enabled=false", 0),
+        ("/api-keys?name=Test", 1),
+        ("/api-keys?name=Other", 0),
+        ("/webhooks?enabled=true", 0),
+        ("/phone/sip/outbound-trunks?transport=tls", 0),
+        ("/phone/sip/transfer-destinations?type=sip&name=Desk", 0),
+    ] {
+        assert_eq!(total(path).await, expected, "{path}");
+    }
+    let first = "/phone/numbers?verified=true&limit=2";
+    let first = house.get(first, &tenant.token).await.with(200);
+    assert_eq!(first["total"], 3);
+    let cursor = first["next"].as_str().expect("a cursor");
+    let second = format!("/phone/numbers?cursor={cursor}");
+    let second = house.get(&second, &tenant.token).await.with(200);
+    assert_eq!(
+        (second["items"].as_array().map(Vec::len), &second["next"]),
+        (Some(1), &json!(null))
+    );
+    let others = format!("/phone/numbers?cursor={cursor}&verified=false");
+    house.get(&others, &tenant.token).await.with(400);
+    for wrong in ["verified=yes", "phone_number=12", "type=inbound"] {
+        house
+            .get(&format!("/phone/numbers?{wrong}"), &tenant.token)
+            .await
+            .with(400);
+    }
+}

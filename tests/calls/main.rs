@@ -30,6 +30,7 @@ mod media;
 mod media_families;
 mod names;
 mod outbound;
+mod private;
 mod proxied;
 mod realms;
 mod referrals;

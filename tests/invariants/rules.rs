@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::source::{Source, imports};
 
 /// What each module of the daemon may import of the others; those that aren't listed may import nothing of them.
-const MAY_IMPORT: [(&str, &[&str]); 23] = [
+const MAY_IMPORT: [(&str, &[&str]); 24] = [
     ("main", &["cli"]),
     ("address", &[]),
     (
@@ -24,6 +24,7 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
             "listener",
             "media",
             "memory",
+            "private",
             "registrar",
             "store",
             "telemetry",
@@ -74,8 +75,9 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
     ),
     ("capture", &[]),
     ("explain", &["calls", "capture", "directory", "store"]),
-    ("traces", &["capture", "memory"]),
+    ("traces", &["capture", "memory", "private"]),
     ("memory", &[]),
+    ("private", &[]),
     ("config", &["address"]),
     ("tls", &[]),
     ("telemetry", &["config"]),
@@ -87,7 +89,7 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
     ("registrar", &["address", "directory"]),
     ("peers", &["address", "calls", "directory", "registrar"]),
     ("directory", &["address", "config", "store", "telemetry"]),
-    ("journal", &["calls", "memory", "telemetry"]),
+    ("journal", &["calls", "memory", "private", "telemetry"]),
     (
         "store",
         &[
@@ -95,6 +97,7 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
             "config",
             "directory",
             "journal",
+            "private",
             "registrar",
             "telemetry",
         ],

@@ -27,7 +27,7 @@ CANT_HOLD = {
     "positive_data_acceptance": {
         "a cursor is opaque": [
             "listAgents", "listVoices", "listNumbers", "listAuthFailures", "listOutboundTrunks", "listDestinations",
-            "listAgentDestinations", "listKeys", "listOrgNumbers", "listRoles", "listWebhooks", "listDeliveries",
+            "listAgentDestinations", "listKeys", "listOrgNumbers", "listRoles", "listWebhooks", "listDeliveries", "listDashboardSessions",
         ],
         "a cursor is opaque, and dates are of many forms, the start not after the end": ["listCalls", "listHandoffEvents"],
         "numbers must be verified ones of the org": ["createInboundTrunk", "updateInboundTrunk", "addTrunkNumbers"],

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use trunkline::api::token;
 use trunkline::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
 use trunkline::store::{
@@ -315,7 +316,11 @@ async fn writes_tell_what_they_did(bed: &Bed) {
     };
     let made = store.handoffs().record(org, handoff, NOW).await;
     let keys = store.org_keys();
-    let key = keys.create(org, "Old", &[], NOW).await.expect("a key").id;
+    let key = token::issue(&store, org, "Old", &[], NOW)
+        .await
+        .expect("a key")
+        .0
+        .id;
     keys.revoke(org, key, later(1)).await.expect("revoked");
     let lost = NewEvent::new(org, EventType::TrunkLost, &json!({"x": 1}), NOW);
     store.events().emit(lost).await.expect("emitted");

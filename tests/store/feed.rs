@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use sqlx::{Connection, PgConnection};
+use trunkline::api::token;
 use trunkline::store::Change;
 use trunkline::store::feed::KEPT;
 
@@ -24,11 +25,10 @@ async fn a_write_is_followed(bed: &Bed) {
     let (writer, reader) = (bed.open().await, bed.open().await);
     let start = reader.feed().position().await.expect("a position");
     let org = org(&writer, "Org").await.id;
-    let key = writer
-        .org_keys()
-        .create(org, "Key", &[], NOW)
+    let key = token::issue(&writer, org, "Key", &[], NOW)
         .await
         .expect("a key")
+        .0
         .id;
     agent(&writer, org, "Anna").await;
     assert!(

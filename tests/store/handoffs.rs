@@ -208,7 +208,12 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          ALTER TABLE agents DROP COLUMN runtime_password;
          ALTER TABLE calls DROP COLUMN caller_withheld;
          ALTER TABLE idempotency_keys DROP COLUMN node;
-         DROP TABLE registrations",
+         DROP TABLE registrations;
+         ALTER TABLE org_keys DROP COLUMN token_hash;
+         ALTER TABLE org_keys DROP COLUMN kid;
+         ALTER TABLE login_links DROP COLUMN confirm;
+         DROP INDEX dashboard_sessions_listed;
+         ALTER TABLE dashboard_sessions DROP COLUMN id",
     )
     .await;
     let store = bed.open().await;

@@ -116,6 +116,17 @@ async fn a_signing_key_is_rotated(bed: &Bed) {
         keyring.open(b"whose", &sealed).expect("it opens"),
         b"secret"
     );
+
+    // Retired at another process, it is refused here once the feed is followed, and after a restart.
+    one.retire_signing_key(&first, NOW).await.expect("retired");
+    assert_eq!(token::read(one.keyring(), &old), None);
+    assert!(store.follow_signing_keys().await.expect("keys"));
+    assert_eq!(ids(&store), known[..2]);
+    for keyring in [store.keyring(), bed.open().await.keyring()] {
+        assert_eq!(token::read(keyring, &old), None);
+        assert!(token::read(keyring, &new).is_some());
+        assert_eq!(keyring.retired_keys()[0].id(), first);
+    }
 }
 
 async fn opens_at_once_are_one_database(bed: &Bed) {

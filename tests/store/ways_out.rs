@@ -88,8 +88,14 @@ async fn an_outbound_trunk_is_kept_sealed(bed: &Bed) {
         made.push(trunk);
     }
     assert!(!format!("{made:?}").contains("s3cret"));
-    let first = trunks.page(ours, None, 1).await.expect("a page");
-    let second = trunks.page(ours, first.next, 1).await.expect("a page");
+    let first = trunks
+        .page(ours, &Default::default(), None, 1)
+        .await
+        .expect("a page");
+    let second = trunks
+        .page(ours, &Default::default(), first.next, 1)
+        .await
+        .expect("a page");
     assert_eq!((first.total, second.next), (2, None));
     assert_eq!([&first.items[0], &second.items[0]], [&made[1], &made[0]]);
 
@@ -187,7 +193,10 @@ async fn destinations_have_names_of_their_own(bed: &Bed) {
         destinations.by_id(ours, made.id).await.expect("there"),
         changed
     );
-    let page = destinations.page(ours, None, 9).await.expect("a page");
+    let page = destinations
+        .page(ours, &Default::default(), None, 9)
+        .await
+        .expect("a page");
     assert_eq!(page.items, [other.clone(), changed]);
     assert!(is_absent(
         destinations.delete(theirs, other.id, NOW).await,
@@ -197,7 +206,10 @@ async fn destinations_have_names_of_their_own(bed: &Bed) {
         .delete(ours, other.id, NOW)
         .await
         .expect("deleted");
-    let page = destinations.page(ours, None, 9).await.expect("a page");
+    let page = destinations
+        .page(ours, &Default::default(), None, 9)
+        .await
+        .expect("a page");
     assert_eq!(page.total, 1);
 }
 

@@ -10,7 +10,7 @@ use crate::api::credentials::presented;
 use crate::api::visit::{self, LIFETIME};
 use crate::api::{Api, ApiError};
 
-/// `GET /partner-login?token`: consumes the link and opens a session in its org; 410 for a link that is used, too old or unknown.
+/// `GET /partner-login?token`: consumes the link (or shows a button that does, where its maker asked for one) and opens a session in its org; 410 for a link that is used, too old or unknown.
 pub(super) async fn consume(
     state: State<Api>,
     headers: HeaderMap,
@@ -26,10 +26,46 @@ pub(super) async fn consume(
         ));
     }
     let query = query.unwrap_or_default();
-    let link = query
+    let token = token_of(&query);
+    let sessions = api.store().sessions();
+    if let Some(token) = token
+        && sessions
+            .needs_confirmation(presented(token), api.now())
+            .await?
+    {
+        let to = format!("{}/partner-login", base(&state));
+        return Ok(Html(view::confirmation(&to, token)).into_response());
+    }
+    open(&state, token).await
+}
+
+/// `POST /partner-login`: the button of the page before a link; consumes the link.
+pub(super) async fn confirm(
+    state: State<Api>,
+    headers: HeaderMap,
+    body: String,
+) -> Result<Response, Instead> {
+    if !visit::is_own(&headers, &state) {
+        return Err(Instead::new(
+            StatusCode::FORBIDDEN,
+            "Nothing was done",
+            "Open the login link in this browser, and press the button there.",
+        ));
+    }
+    open(&state, token_of(&body)).await
+}
+
+/// The token among pairs of a query or of a form; it has no character that is escaped.
+fn token_of(pairs: &str) -> Option<&str> {
+    pairs
         .split('&')
         .find_map(|pair| pair.strip_prefix("token="))
-        .map(presented);
+}
+
+/// Consumes a link and leads to the dashboard.
+async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, Instead> {
+    let State(api) = state;
+    let link = link.map(presented);
     let (token, hash) = visit::new_token();
     let now = api.now();
     let sessions = api.store().sessions();
@@ -44,7 +80,7 @@ pub(super) async fn consume(
             "A link works once, and for a quarter of an hour. Ask for a new one where you got this one.",
         ));
     };
-    let to = format!("{}/dashboard/{org}", base(&state));
+    let to = format!("{}/dashboard/{org}", base(state));
     Ok(with_cookie(
         Redirect::to(&to).into_response(),
         Some(&token),

@@ -18,7 +18,10 @@ use super::{Api, ApiError};
 
 pub(super) fn router() -> Routes {
     Routes::new()
-        .route("/partner-login", get(login::consume).head(login::look))
+        .route(
+            "/partner-login",
+            get(login::consume).head(login::look).post(login::confirm),
+        )
         .route("/dashboard", get(login::home))
         .route("/dashboard/logout", post(login::log_out))
         .route("/dashboard/style.css", get(style))

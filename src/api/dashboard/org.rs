@@ -16,7 +16,7 @@ use crate::api::path::Named;
 use crate::api::phone::from_memory;
 use crate::api::visit::{self, Visit};
 use crate::api::{Api, SCOPES, token};
-use crate::store::{Call, CallFilter, Error, HandoffFilter, Kind, Wrong};
+use crate::store::{Call, CallFilter, Error, HandoffFilter, Kind, Narrow, Wrong};
 use trunkline_sip::moment::Moment;
 
 /// Rows that each list shows.
@@ -129,13 +129,7 @@ pub(super) async fn create_key(state: State<Api>, form: Form) -> Result<Html, In
         return Err(wrong("A key needs at least one scope."));
     }
     let State(api) = &state;
-    let now = api.now();
-    let key = api
-        .store()
-        .org_keys()
-        .create(org, name, &scopes, now)
-        .await?;
-    let secret = token::mint(api.store().keyring(), key.id, org, &key.scopes, now);
+    let (_, secret) = token::issue(api.store(), org, name, &scopes, api.now()).await?;
     Ok(Html(page(&state, &form.visit, Some(&secret)).await?))
 }
 
@@ -191,11 +185,20 @@ async fn page(state: &State<Api>, visit: &Visit, secret: Option<&str>) -> Result
         base: base(state),
         visit,
         form_token: visit.form_token(api),
-        agents: store.agents().page(org, None, SHOWN).await?,
-        numbers: store.numbers().page(org, None, SHOWN).await?,
+        agents: store
+            .agents()
+            .page(org, &Narrow::default(), None, SHOWN)
+            .await?,
+        numbers: store
+            .numbers()
+            .page(org, &Narrow::default(), None, SHOWN)
+            .await?,
         trunk,
         sip_endpoint: api.config().sip.endpoint(),
-        keys: store.org_keys().page(org, None, SHOWN).await?,
+        keys: store
+            .org_keys()
+            .page(org, &Narrow::default(), None, SHOWN)
+            .await?,
         secret,
         calls: recent(api, org).await?,
         handoffs: store.handoffs().list(org, any, None, RECENT).await?,

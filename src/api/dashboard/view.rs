@@ -65,6 +65,21 @@ pub(super) fn notice(title: &str, text: &str) -> Markup {
     document(title, "/dashboard/style.css", &body)
 }
 
+/// The page before a login link: its button consumes the link.
+pub(super) fn confirmation(to: &str, token: &str) -> Markup {
+    let body = html! {
+        main.notice {
+            h1 { "Log in to the dashboard" }
+            p { "This link works once. Press the button to use it in this browser." }
+            form method="post" action=(to) {
+                input type="hidden" name="token" value=(token);
+                button { "Log in" }
+            }
+        }
+    };
+    document("Log in", "/dashboard/style.css", &body)
+}
+
 /// The page of an org.
 pub(super) fn org(page: &OrgPage<'_>) -> Markup {
     let session = &page.visit.session;

@@ -136,6 +136,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "Text about the contact for the agent.",
         r#""Asked about opening hours yesterday.""#,
     ),
+    (
+        "confirm",
+        "Whether a page with a button stands before the link, so that software which opens links doesn't use it up.",
+        "",
+    ),
     ("contact", "The contact.", ""),
     (
         "contact_id",

@@ -32,9 +32,7 @@ pub(super) async fn create(
     let org = caller.owned(&api, &named).await?.id;
     let name = named_key(body.fields()?)?;
     let name = name.as_deref().unwrap_or("Default");
-    let (keys, now) = (api.store().org_keys(), api.now());
-    let key = keys.create(org, name, &SCOPES, now).await?;
-    let api_key = token::mint(api.store().keyring(), key.id, org, &key.scopes, now);
+    let (key, api_key) = token::issue(api.store(), org, name, &SCOPES, api.now()).await?;
     let shown = NewKeyView {
         api_key_id: key.id,
         api_key,

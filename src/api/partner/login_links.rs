@@ -16,7 +16,7 @@ use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
 use crate::api::email::EMAIL;
 use crate::api::path::Named;
-use crate::api::shape::{ID, ListOf, Text};
+use crate::api::shape::{ID, ListOf, Switch, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::store::{Error, LoginLink, NewLogin, Wrong};
@@ -32,7 +32,7 @@ pub(super) struct LinkView {
     expires_at: String,
 }
 
-/// `POST /partner/v1/orgs/{orgId}/login-links {email, name, role_ids}`: 201. An account is made where the address has none, under
+/// `POST /partner/v1/orgs/{orgId}/login-links {email, name, role_ids, confirm}`: 201. An account is made where the address has none, under
 /// `name` or the part before the at sign; a member keeps the roles that it has, a new one gets `role_ids`, or else the usual role.
 pub(super) async fn create(
     State(api): State<Api>,
@@ -42,12 +42,13 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<LinkView>), ApiError> {
     caller.takes_login_link(&api)?;
     let org = caller.owned(&api, &named).await?.id;
-    let login = described(body.fields()?)?;
+    let (login, confirm) = described(body.fields()?)?;
     let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
     let now = api.now();
     let link = LoginLink {
         token_hash: Sha256::digest(&token).into(),
         expires_at: now + LIFETIME,
+        confirm,
     };
     let logins = api.store().logins();
     let created = logins.create_link(org, &login, &link, now).await;
@@ -71,15 +72,18 @@ fn refused(login: &NewLogin, error: Error) -> ApiError {
     }
 }
 
-pub(super) fn described(mut fields: Fields) -> Result<NewLogin, ApiError> {
+/// Whom the link logs in, and whether a page with a button stands before it.
+pub(super) fn described(mut fields: Fields) -> Result<(NewLogin, bool), ApiError> {
     let email = fields.required("email", EMAIL);
     let name = fields.optional("name", Text::line(1..=255));
     let roles = fields.optional("role_ids", ListOf::new(ID, 0..=100));
+    let confirm = fields.optional("confirm", Switch);
     fields.done(|| {
-        Some(NewLogin {
+        let login = NewLogin {
             email: email?,
             name,
             roles: roles.unwrap_or_default(),
-        })
+        };
+        Some((login, confirm.unwrap_or(false)))
     })
 }

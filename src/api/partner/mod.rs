@@ -8,9 +8,11 @@ mod numbers;
 mod org;
 mod orgs;
 mod roles;
+mod sessions;
 
 use axum::routing::{delete, get, post};
 use serde_json::json;
+use trunkline_routing::E164;
 
 use super::Success;
 use super::body::Fields;
@@ -45,6 +47,14 @@ pub(super) fn router() -> Routes {
         )
         .route("/orgs/{orgId}/login-links", post(once(login_links::create)))
         .route("/orgs/{orgId}/roles", get(roles::list))
+        .route(
+            "/orgs/{orgId}/sessions",
+            get(sessions::list).delete(sessions::end_all),
+        )
+        .route(
+            "/orgs/{orgId}/sessions/{sessionId}",
+            delete(sessions::end_one),
+        )
 }
 
 /// A handler that takes `Idempotency-Key`.
@@ -150,7 +160,21 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         &of_org("phone-numbers"),
         "listOrgNumbers",
         "The org's phone numbers, newest first",
-        |op| op.tag(TAG).partner().lists::<NumberView>(),
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .query(
+                    "verified",
+                    json!({"type": "boolean"}),
+                    "Only numbers that are verified, or that are not.",
+                )
+                .query(
+                    "phone_number",
+                    json!({"type": "string", "pattern": E164::PATTERN}),
+                    "Only this number.",
+                )
+                .lists::<NumberView>()
+        },
     );
     book.add(
         "post",
@@ -207,12 +231,43 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
     );
     book.add(
         "get",
+        &of_org("sessions"),
+        "listDashboardSessions",
+        "Who is logged in to the org's dashboard, newest first",
+        |op| op.tag(TAG).partner().lists::<sessions::SessionView>(),
+    );
+    book.add(
+        "delete",
+        &of_org("sessions"),
+        "endDashboardSessions",
+        "Logs everybody out of the org's dashboard",
+        |op| op.tag(TAG).partner().deletes(),
+    );
+    book.add(
+        "delete",
+        &of_org("sessions/{sessionId}"),
+        "endDashboardSession",
+        "Ends one session of the org's dashboard",
+        |op| op.tag(TAG).partner().may_refuse(&[404]).deletes(),
+    );
+    book.add(
+        "get",
         &of_org("roles"),
         "listRoles",
         "What a new member of the org can be made",
         |op| {
             op.tag(TAG)
                 .partner()
+                .query(
+                    "access",
+                    json!({"type": "string", "enum": ["write", "read"]}),
+                    "Only roles of this access.",
+                )
+                .query(
+                    "name",
+                    json!({"type": "string", "minLength": 1, "maxLength": 2048}),
+                    "Only roles of this name.",
+                )
                 .paged()
                 .gives::<Page<roles::RoleView>>(200)
         },

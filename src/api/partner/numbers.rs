@@ -20,10 +20,13 @@ pub(super) async fn list(
     mut query: Query,
 ) -> Result<Page<NumberView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
-    let paging = Paging::read(&mut query, "numbers", ());
+    let narrow = [query.switch("verified"), query.number("phone_number")];
+    let paging = Paging::read(&mut query, "numbers", narrow);
     query.finish()?;
     let numbers = api.store().numbers();
-    let page = numbers.page(org, paging.after, paging.limit).await?;
+    let page = numbers
+        .page(org, &paging.filters, paging.after, paging.limit)
+        .await?;
     Ok(paging.page(page, NumberView::from))
 }
 

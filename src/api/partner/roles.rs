@@ -43,9 +43,15 @@ pub(super) async fn list(
     mut query: Query,
 ) -> Result<Page<RoleView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
-    let paging = Paging::read(&mut query, "roles", ());
+    let narrow = [
+        query.one_of("access", &["write", "read"]),
+        query.text("name"),
+    ];
+    let paging = Paging::read(&mut query, "roles", narrow);
     query.finish()?;
     let logins = api.store().logins();
-    let page = logins.roles(org, paging.after, paging.limit).await?;
+    let page = logins
+        .roles(org, &paging.filters, paging.after, paging.limit)
+        .await?;
     Ok(paging.page(page, RoleView::from))
 }

@@ -102,10 +102,16 @@ pub(crate) async fn list(
     mut query: Query,
 ) -> Result<Page<AgentView>, ApiError> {
     caller.needs(READ)?;
-    let paging = Paging::read(&mut query, "agents", ());
+    let narrow = [
+        query.one_of("type", &["inbound", "outbound"]),
+        query.switch("enabled"),
+    ];
+    let paging = Paging::read(&mut query, "agents", narrow);
     query.finish()?;
     let agents = api.store().agents();
-    let page = agents.page(caller.org, paging.after, paging.limit).await?;
+    let page = agents
+        .page(caller.org, &paging.filters, paging.after, paging.limit)
+        .await?;
     Ok(paging.page(page, AgentView::from))
 }
 

@@ -108,9 +108,11 @@ pub(crate) async fn set_outbound_trunk(
 }
 
 const NUMBERS: &str = "phone_number_ids";
+/// Numbers of one agent; as many ids fill less than half of what a body may have.
+const MOST_NUMBERS: usize = 10_000;
 
 pub(super) fn numbers(mut fields: Fields) -> Result<Vec<Uuid>, ApiError> {
-    let ids = fields.required(NUMBERS, ListOf::new(ID, 0..=1_000));
+    let ids = fields.required(NUMBERS, ListOf::new(ID, 0..=MOST_NUMBERS));
     fields.done(|| ids)
 }
 

@@ -85,11 +85,12 @@ pub(crate) async fn list(
     mut query: Query,
 ) -> Result<Page<DestinationView>, ApiError> {
     caller.needs(READ)?;
-    let paging = Paging::read(&mut query, "transfer-destinations", ());
+    let narrow = [query.one_of("type", &["phone", "sip"]), query.text("name")];
+    let paging = Paging::read(&mut query, "transfer-destinations", narrow);
     query.finish()?;
     let destinations = api.store().destinations();
     let page = destinations
-        .page(caller.org, paging.after, paging.limit)
+        .page(caller.org, &paging.filters, paging.after, paging.limit)
         .await?;
     Ok(paging.page(page, DestinationView::from))
 }

@@ -146,7 +146,7 @@ impl TrunkView {
 }
 
 /// At most so many numbers in one request; a trunk may list more.
-const MOST: usize = 1_000;
+const MOST: usize = 10_000;
 const NUMBERS: &str = "phone_numbers";
 const ALLOWED: &str = "allowed_addresses";
 const SOME_NUMBERS: ListOf<Parsed<E164>> = ListOf::new(NUMBER, 1..=MOST);

@@ -15,6 +15,7 @@ mod inbound_trunk;
 mod legs;
 mod numbers;
 mod of_call;
+mod old_credentials;
 mod openapi;
 mod openapi_explained;
 mod outbound_call;
@@ -113,6 +114,10 @@ fn sip() -> Routes {
         .route(
             "/inbound-trunk/rotate-credentials",
             post(once(inbound_trunk::rotate_credentials)),
+        )
+        .route(
+            "/inbound-trunk/old-credentials",
+            get(old_credentials::list).delete(old_credentials::end),
         )
         .route("/inbound-trunk/auth-failures", get(auth_failures::list))
         .route("/inbound-trunk/doctor", get(doctor::show))

@@ -76,10 +76,13 @@ pub(crate) async fn list(
     mut query: Query,
 ) -> Result<Page<NumberView>, ApiError> {
     caller.needs(READ)?;
-    let paging = Paging::read(&mut query, "numbers", ());
+    let narrow = [query.switch("verified"), query.number("phone_number")];
+    let paging = Paging::read(&mut query, "numbers", narrow);
     query.finish()?;
     let numbers = api.store().numbers();
-    let page = numbers.page(caller.org, paging.after, paging.limit).await?;
+    let page = numbers
+        .page(caller.org, &paging.filters, paging.after, paging.limit)
+        .await?;
     Ok(paging.page(page, NumberView::from))
 }
 

@@ -1,6 +1,7 @@
 //! The operations of `/phone`, as the document describes them.
 
 use serde_json::json;
+use trunkline_routing::E164;
 
 use super::agents::{self, AgentView};
 use super::assignments::{self, ConfigView};
@@ -9,6 +10,7 @@ use super::calls::CallView;
 use super::destinations::{self, DestinationView};
 use super::inbound_trunk::{self, SyncedView, TrunkView};
 use super::numbers::{self, NumberView};
+use super::old_credentials::OldPairView;
 use super::outbound_call::{self, PlacedView};
 use super::outbound_trunks::{self, OutboundTrunkView};
 use super::route_test;
@@ -17,6 +19,7 @@ use super::trace::TraceView;
 use super::transfers::{self, TransferView};
 use super::{READ, WRITE};
 use crate::api::openapi::{Book, read_by};
+use crate::api::page::Page;
 use crate::calls::record::{Direction, Status};
 use crate::config::{Config, Voice};
 use crate::explain::DecisionView;
@@ -39,7 +42,19 @@ fn agents(book: &mut Book, config: &Config) {
         "/phone",
         "listAgents",
         "The org's agents, newest first",
-        |op| op.lists::<AgentView>(),
+        |op| {
+            op.query(
+                "type",
+                json!({"type": "string", "enum": ["inbound", "outbound"]}),
+                "Only agents of this type.",
+            )
+            .query(
+                "enabled",
+                json!({"type": "boolean"}),
+                "Only agents that are enabled, or that are not.",
+            )
+            .lists::<AgentView>()
+        },
     );
     of.post("/phone", "createAgent", "Makes an agent", |op| {
         let body = read_by(|fields| agents::new_agent(fields, voices));
@@ -77,7 +92,19 @@ fn numbers(book: &mut Book) {
         "/phone/numbers",
         "listNumbers",
         "The org's numbers, verified or not, newest first",
-        |op| op.lists::<NumberView>(),
+        |op| {
+            op.query(
+                "verified",
+                json!({"type": "boolean"}),
+                "Only numbers that are verified, or that are not.",
+            )
+            .query(
+                "phone_number",
+                json!({"type": "string", "pattern": E164::PATTERN}),
+                "Only this number.",
+            )
+            .lists::<NumberView>()
+        },
     );
     of.post(
         "/phone/numbers",
@@ -178,6 +205,18 @@ fn inbound_trunk(book: &mut Book) {
         },
     );
     of.get(
+        &beneath("old-credentials"),
+        "listOldCredentials",
+        "User names from before a rotation that still work, and until when",
+        |op| op.may_refuse(&[404]).gives::<Page<OldPairView>>(200),
+    );
+    of.delete(
+        &beneath("old-credentials"),
+        "endOldCredentials",
+        "Ends the credentials from before a rotation at once",
+        |op| op.may_refuse(&[404]).deletes(),
+    );
+    of.get(
         &beneath("auth-failures"),
         "listAuthFailures",
         "Log-ins that failed under the trunk's user name, newest first",
@@ -203,7 +242,19 @@ fn outbound_trunks(book: &mut Book) {
         AT,
         "listOutboundTrunks",
         "The org's outbound trunks, newest first",
-        |op| op.lists::<OutboundTrunkView>(),
+        |op| {
+            op.query(
+                "name",
+                json!({"type": "string", "minLength": 1, "maxLength": 2048}),
+                "Only trunks of this name.",
+            )
+            .query(
+                "transport",
+                json!({"type": "string", "enum": ["udp", "tcp", "tls"]}),
+                "Only trunks of this transport.",
+            )
+            .lists::<OutboundTrunkView>()
+        },
     );
     of.post(
         AT,
@@ -239,7 +290,19 @@ fn transfer_destinations(book: &mut Book) {
         AT,
         "listDestinations",
         "The org's transfer destinations, newest first",
-        |op| op.lists::<DestinationView>(),
+        |op| {
+            op.query(
+                "type",
+                json!({"type": "string", "enum": ["phone", "sip"]}),
+                "Only destinations of this type.",
+            )
+            .query(
+                "name",
+                json!({"type": "string", "minLength": 1, "maxLength": 2048}),
+                "Only destinations of this name.",
+            )
+            .lists::<DestinationView>()
+        },
     );
     of.post(
         AT,

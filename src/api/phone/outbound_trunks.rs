@@ -185,10 +185,16 @@ pub(crate) async fn list(
     mut query: Query,
 ) -> Result<Page<OutboundTrunkView>, ApiError> {
     caller.needs(READ)?;
-    let paging = Paging::read(&mut query, "outbound-trunks", ());
+    let narrow = [
+        query.text("name"),
+        query.one_of("transport", &["udp", "tcp", "tls"]),
+    ];
+    let paging = Paging::read(&mut query, "outbound-trunks", narrow);
     query.finish()?;
     let trunks = api.store().outbound_trunks();
-    let page = trunks.page(caller.org, paging.after, paging.limit).await?;
+    let page = trunks
+        .page(caller.org, &paging.filters, paging.after, paging.limit)
+        .await?;
     Ok(paging.page(page, |trunk| OutboundTrunkView::seen(&api, trunk)))
 }
 

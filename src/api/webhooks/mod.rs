@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
@@ -63,6 +64,16 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         |op| {
             op.tag(TAG)
                 .org(SCOPE)
+                .query(
+                    "enabled",
+                    json!({"type": "boolean"}),
+                    "Only webhooks that are enabled, or that are not.",
+                )
+                .query(
+                    "url",
+                    json!({"type": "string", "minLength": 1, "maxLength": 2048}),
+                    "Only webhooks of this URL.",
+                )
                 .paged()
                 .gives::<Page<WebhookView>>(200)
         },
@@ -221,11 +232,12 @@ async fn list(
     mut query: Query,
 ) -> Result<Page<WebhookView>, ApiError> {
     caller.needs(SCOPE)?;
-    let paging = Paging::read(&mut query, "webhooks", ());
+    let narrow = [query.switch("enabled"), query.text("url")];
+    let paging = Paging::read(&mut query, "webhooks", narrow);
     query.finish()?;
     let webhooks = api.store().webhooks();
     let page = webhooks
-        .page(caller.org, paging.after, paging.limit)
+        .page(caller.org, &paging.filters, paging.after, paging.limit)
         .await?;
     Ok(paging.page(page, WebhookView::from))
 }

@@ -1,0 +1,88 @@
+//! `/partner/v1/orgs/{orgId}/sessions`: who is logged in to the org's dashboard.
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::caller::PartnerCaller;
+use crate::api::page::{Page, Paging};
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError, Success};
+use crate::store::{Change, Kind, ListedSession};
+
+/// A session of the dashboard.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DashboardSession")]
+pub(super) struct SessionView {
+    id: Uuid,
+    email: String,
+    name: String,
+    created_at: String,
+    expires_at: String,
+}
+
+impl From<ListedSession> for SessionView {
+    fn from(session: ListedSession) -> Self {
+        Self {
+            id: session.id,
+            email: session.email,
+            name: session.name,
+            created_at: written(session.created_at),
+            expires_at: written(session.expires_at),
+        }
+    }
+}
+
+/// `GET /partner/v1/orgs/{orgId}/sessions?limit&cursor`: those that haven't ended, newest first.
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    mut query: Query,
+) -> Result<Page<SessionView>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    let paging = Paging::read(&mut query, "sessions", ());
+    query.finish()?;
+    let sessions = api.store().sessions();
+    let page = sessions
+        .page(org, paging.after, paging.limit, api.now())
+        .await?;
+    Ok(paging.page(page, SessionView::from))
+}
+
+/// `DELETE /partner/v1/orgs/{orgId}/sessions`: logs everybody out of the org's dashboard.
+pub(super) async fn end_all(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    query.finish()?;
+    end(&api, org, None).await
+}
+
+/// `DELETE /partner/v1/orgs/{orgId}/sessions/{sessionId}`: logs one person out.
+pub(super) async fn end_one(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    let session = named.id("sessionId", Kind::DashboardSession)?;
+    query.finish()?;
+    end(&api, org, Some(session)).await
+}
+
+/// Ends it, on this node at once.
+async fn end(api: &Api, org: Uuid, session: Option<Uuid>) -> Result<Json<Success>, ApiError> {
+    let sessions = api.store().sessions();
+    sessions.end_of_org(org, session, api.now()).await?;
+    api.credentials().forget(Change::Session(org));
+    Ok(Json(Success::DONE))
+}

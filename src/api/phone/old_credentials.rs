@@ -1,0 +1,64 @@
+//! `/phone/sip/inbound-trunk/old-credentials`: the pairs from before a rotation, which work for a day unless they are ended.
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{READ, WRITE};
+use crate::api::caller::Caller;
+use crate::api::page::Page;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError, Success};
+use crate::store::OldPair;
+
+/// A pair from before a rotation.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OldCredentials")]
+pub(crate) struct OldPairView {
+    auth_username: String,
+    expires_at: String,
+}
+
+impl From<OldPair> for OldPairView {
+    fn from(pair: OldPair) -> Self {
+        Self {
+            auth_username: pair.username,
+            expires_at: written(pair.expires_at),
+        }
+    }
+}
+
+/// `GET /phone/sip/inbound-trunk/old-credentials`: all that still work.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    query: Query,
+) -> Result<Page<OldPairView>, ApiError> {
+    caller.needs(READ)?;
+    let trunks = api.store().inbound_trunks();
+    trunks.of_org(caller.org).await?;
+    query.finish()?;
+    let pairs = trunks.old_pairs(caller.org, api.now()).await?;
+    let items: Vec<_> = pairs.into_iter().map(OldPairView::from).collect();
+    Ok(Page {
+        total: items.len() as u64,
+        next: None,
+        items,
+    })
+}
+
+/// `DELETE /phone/sip/inbound-trunk/old-credentials`: ends them at once. A PBX that still has an old pair is challenged anew.
+pub(crate) async fn end(
+    State(api): State<Api>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<Success>, ApiError> {
+    caller.needs(WRITE)?;
+    let trunks = api.store().inbound_trunks();
+    trunks.of_org(caller.org).await?;
+    query.finish()?;
+    trunks.end_old_pairs(caller.org, api.now()).await?;
+    Ok(Json(Success::DONE))
+}

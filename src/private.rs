@@ -1,0 +1,84 @@
+//! What nobody but the daemon's own user may read: directories, files, and the memory of the process.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+
+/// The mode of a directory.
+pub(crate) const DIRECTORY: u32 = 0o700;
+/// The mode of a file.
+pub(crate) const FILE: u32 = 0o600;
+/// What the group and all others may do.
+const OTHERS: u32 = 0o077;
+
+/// Makes the directory if it is absent, and takes it from all others if somebody else made it.
+///
+/// # Errors
+/// It can't be made, or isn't ours to restrict.
+pub(crate) fn directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(DIRECTORY)
+        .create(path)?;
+    restrict(path, DIRECTORY)
+}
+
+/// Gives what is there this mode, if others may do anything with it.
+///
+/// # Errors
+/// It isn't there, or isn't ours to restrict.
+pub(crate) fn restrict(path: &Path, mode: u32) -> io::Result<()> {
+    let found = fs::metadata(path)?.permissions().mode();
+    if found & OTHERS == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    let (path, found) = (path.display(), found & 0o777);
+    tracing::warn!(%path, mode = %format_args!("{found:o}"), "others could read this: its mode is {mode:o} now");
+    Ok(())
+}
+
+/// Keeps the memory of this process, which holds keys and passwords, off the disk: it leaves no core. What the process makes from now on is
+/// its user's alone.
+pub(crate) fn process() {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    let kept = setrlimit(Resource::Core, none)
+        .and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable));
+    if let Err(error) = kept {
+        tracing::warn!(%error, "a crash may write the memory of this process to the disk");
+    }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(OTHERS));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_could_read_is_taken_from_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let made = folder.path().join("a/b");
+        directory(&made).unwrap();
+        assert_eq!(mode(&made), DIRECTORY);
+        fs::set_permissions(&made, Permissions::from_mode(0o755)).unwrap();
+        directory(&made).unwrap();
+        assert_eq!(mode(&made), DIRECTORY);
+
+        let file = made.join("keys");
+        fs::write(&file, "secret").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        restrict(&file, FILE).unwrap();
+        assert_eq!(mode(&file), FILE);
+        // What is stricter stays so.
+        fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
+        restrict(&file, FILE).unwrap();
+        assert_eq!(mode(&file), 0o400);
+    }
+}

@@ -1,0 +1,182 @@
+//! Signing keys that are retired: what they sign counts for nothing, and API keys whose tokens are known go on.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde_json::{Value, json};
+use trunkline::api::SCOPES;
+use trunkline::store::SigningPair;
+
+use crate::house::{House, now, pass};
+
+/// A token that somebody makes who has the signing key.
+fn forged(pair: &SigningPair, claims: &Value) -> String {
+    forged_as(Some(pair.id()), pair, claims)
+}
+
+/// The same in the name of any signing key, or of none.
+fn forged_as(kid: Option<&str>, pair: &SigningPair, claims: &Value) -> String {
+    let mut header = Header::new(Algorithm::EdDSA);
+    header.kid = kid.map(str::to_owned);
+    let key = EncodingKey::from_ed_der(&pair.pkcs8());
+    jsonwebtoken::encode(&header, claims, &key).expect("a token")
+}
+
+#[tokio::test]
+async fn a_retired_signing_key_forges_nothing() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let visitor = json!({"email": "ann@example.com"});
+    let asked = async |token: &str| {
+        let path = "/widget/authenticate-user";
+        house.post(path, token, visitor.clone()).await.with(200)
+    };
+    let old = asked(&tenant.token).await;
+    let (contact, old) = (&old["contact"]["id"], old["token"].as_str());
+    let old = old.expect("a token").to_owned();
+    let stolen = house.store.keyring().signing_key();
+    let (iat, exp) = (now().as_secs(), now().as_secs() + 3600);
+    let widget =
+        json!({"typ": "widget_contact", "sub": contact, "org": tenant.org, "iat": iat, "exp": exp});
+    let widget = forged(&stolen, &widget);
+    let key = json!({"sub": tenant.key.id, "org": tenant.org, "scopes": SCOPES, "iat": iat});
+    let key = forged(&stolen, &key);
+
+    // A key's token is the one that was issued, whoever signs another.
+    house.get("/phone", &key).await.with(401);
+    house.get("/phone", &tenant.token).await.with(200);
+    house.get("/widget/me", &widget).await.with(200);
+    let kid = stolen.id();
+    let signs = house.store.retire_signing_key(kid, now()).await;
+    assert!(
+        signs
+            .expect_err("it signs")
+            .to_string()
+            .contains("rotate-signing")
+    );
+
+    house
+        .store
+        .rotate_signing_key(now())
+        .await
+        .expect("another");
+    for token in [&old, &widget] {
+        house.get("/widget/me", token).await.with(200);
+    }
+    let (_, second) = house.key(tenant.org, &SCOPES).await;
+    house
+        .store
+        .retire_signing_key(kid, now())
+        .await
+        .expect("retired");
+    pass(61);
+    for token in [&old, &widget] {
+        house.get("/widget/me", token).await.with(401);
+    }
+    house.get("/phone", &key).await.with(401);
+    for token in [&tenant.token, &second] {
+        house.get("/phone", token).await.with(200);
+    }
+    let new = asked(&tenant.token).await;
+    let new = new["token"].as_str().expect("a token");
+    house.get("/widget/me", new).await.with(200);
+    let published = house.get("/.well-known/jwks.json", "").await.text;
+    assert!(!published.contains(kid), "{published}");
+    let again = house.store.retire_signing_key(kid, now()).await;
+    assert!(
+        again
+            .expect_err("it is gone")
+            .to_string()
+            .contains("list-signing")
+    );
+
+    // Its API keys can go with it.
+    let keys = house.store.org_keys();
+    let signed = keys.signed_with(Some(kid)).await.expect("they are counted");
+    assert_eq!((signed.len(), signed[0].keys), (1, 1));
+    assert_eq!(
+        keys.revoke_signed_with(kid, now()).await.expect("revoked"),
+        1
+    );
+    pass(61);
+    house.get("/phone", &tenant.token).await.with(401);
+    house.get("/phone", &second).await.with(200);
+}
+
+#[tokio::test]
+async fn a_key_from_before_tokens_were_kept_is_kept_at_its_first_use() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let forget = "UPDATE org_keys SET token_hash = NULL, kid = NULL RETURNING name";
+    house.rows(forget).await;
+    let stolen = house.store.keyring().signing_key();
+    let keys = house.store.org_keys();
+    let unused = keys.signed_with(None).await.expect("they are counted");
+    assert_eq!((unused.len(), unused[0].keys), (1, 1));
+
+    // Tokens of earlier versions say what their row says, and no more.
+    let made = tenant.key.created_at.as_secs();
+    let claims = |scopes: &[&str], iat: u64| json!({"sub": tenant.key.id, "org": tenant.org, "scopes": scopes, "iat": iat});
+    let old = forged(&stolen, &claims(&SCOPES, made));
+    let mut random = claims(&SCOPES, made);
+    random["jti"] = json!(tenant.key.id);
+    for other in [
+        random,
+        claims(&SCOPES[..1], made),
+        claims(&SCOPES, made - 1),
+        claims(&SCOPES, made + 61),
+    ] {
+        let other = forged(&stolen, &other);
+        house.get("/phone", &other).await.with(401);
+    }
+    house.get("/phone", &old).await.with(200);
+    assert_eq!(keys.signed_with(None).await.expect("they are counted"), []);
+    let other = forged(&stolen, &claims(&SCOPES, made + 1));
+    house.get("/phone", &other).await.with(401);
+
+    // One that was used goes on without its signing key, one that never was ends with it.
+    let (unused, _) = house.key(tenant.org, &SCOPES[..1]).await;
+    house.rows(forget).await;
+    pass(61);
+    house.get("/phone", &old).await.with(200);
+    let claims = json!({"sub": unused.id, "org": tenant.org, "scopes": SCOPES[..1], "iat": made});
+    let unused = forged(&stolen, &claims);
+    house
+        .store
+        .rotate_signing_key(now())
+        .await
+        .expect("another");
+    house
+        .store
+        .retire_signing_key(stolen.id(), now())
+        .await
+        .expect("retired");
+    pass(61);
+    house.get("/phone", &unused).await.with(401);
+    house.get("/phone", &old).await.with(200);
+}
+
+#[tokio::test]
+async fn a_token_that_lies_about_its_signing_key_is_refused() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let old = house.store.keyring().signing_key();
+    let rotated = house.store.rotate_signing_key(now()).await;
+    rotated.expect("another");
+    let retired = house.store.retire_signing_key(old.id(), now()).await;
+    retired.expect("retired");
+    let (_, token) = house.key(tenant.org, &SCOPES).await;
+    let payload = token.split('.').nth(1).expect("three parts");
+    let payload = URL_SAFE_NO_PAD.decode(payload).expect("base64");
+    let claims: Value = serde_json::from_slice(&payload).expect("claims");
+
+    // The retired key signs in the name of the good one, of itself, of none, and of one that never was.
+    let good = house.store.keyring().signing_key().id().to_owned();
+    for kid in [Some(&*good), Some(old.id()), None, Some("0000000000000000")] {
+        let forged = forged_as(kid, &old, &claims);
+        house.get("/phone", &forged).await.with(401);
+    }
+    house.get("/phone", &token).await.with(200);
+    // The dashboard's and the widget's credentials are no API keys, nor the other way round.
+    house.get("/widget/me", &token).await.with(401);
+}
