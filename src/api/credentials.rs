@@ -262,7 +262,7 @@ impl SigningKeys {
                 *self = Self::Read;
                 if others {
                     let kid = store.keyring().signing_key().id().to_owned();
-                    tracing::info!(kid, "another key signs tokens");
+                    tracing::info!(kid, "the signing keys changed, and this one signs");
                 }
             }
             Err(error) => {

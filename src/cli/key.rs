@@ -1,5 +1,8 @@
 //! `trunkline key`: API keys of an org. A key is shown once, when it is made.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -7,7 +10,7 @@ use super::org::OfOrg;
 use super::output::{Output, Shown, time};
 use super::{Failure, now, outset};
 use crate::api::{self, SCOPES, token};
-use crate::config::Config;
+use crate::config::{Config, Secret};
 use crate::store::{OpenFault, OrgKey, SignedKeys, Store};
 
 /// API keys of an org.
@@ -63,6 +66,29 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// Makes another key that seals passwords and credentials, and seals anew what is stored. It waits some seconds for running daemons to
+    /// follow. If it was cut off, run it again.
+    RotateSealing {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Drops the sealing keys from before a rotation, once nothing needs them.
+    RetireSealing {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Seals the keys that a PostgreSQL database holds under another master key. Then set secrets.master_key to the new one on every node, and
+    /// restart each: until then it goes on, but learns of no further key.
+    #[command(
+        after_help = "Example:\n  openssl rand -base64 32 > new.key\n  trunkline key rotate-master --new-key-file new.key"
+    )]
+    RotateMaster {
+        /// A file that holds the new master key, of at least 32 characters.
+        #[arg(long, value_name = "FILE")]
+        new_key_file: PathBuf,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Revokes a key for good.
     Revoke {
         /// The key's id.
@@ -89,9 +115,6 @@ impl Shown for SigningView {
         vec![self.kid.clone(), self.published.to_string()]
     }
 }
-
-/// State of a signing key whose tokens are refused.
-const RETIRED: &str = "retired";
 
 fn unknown(kid: &str) -> Failure {
     Failure::Command(OpenFault::NoSigningKey(kid.to_owned()).to_string())
@@ -234,6 +257,23 @@ impl Command {
                 yes,
                 output,
             } => retire(&store, &kid, (api_keys, yes), output).await?,
+            Self::RotateSealing { output } => rotate_sealing(&store, output).await?,
+            Self::RetireSealing { output } => {
+                let retired = store.retire_sealing_keys(now()).await;
+                retired.map_err(|fault| Failure::Command(fault.to_string()))?;
+                output.done("The old sealing keys are gone.");
+            }
+            Self::RotateMaster {
+                new_key_file,
+                output,
+            } => {
+                let new = Secret::of_file(&new_key_file).map_err(Failure::Command)?;
+                let rotated = store.rotate_master_key(new.expose(), now()).await;
+                rotated.map_err(|fault| Failure::Command(fault.to_string()))?;
+                output.done(
+                    "The keys are sealed under the new master key: set secrets.master_key to it on every node, and restart each.",
+                );
+            }
             Self::Revoke {
                 api_key_id,
                 org,
@@ -260,7 +300,7 @@ fn signers(store: &Store) -> Vec<SignerView> {
     });
     let retired = retired.iter().map(|key| SignerView {
         kid: key.id().to_owned(),
-        state: RETIRED,
+        state: "retired",
     });
     good.chain(retired).collect()
 }
@@ -273,9 +313,9 @@ async fn retire(
     output: Output,
 ) -> Result<(), Failure> {
     let keys = store.org_keys();
-    let known = signers(store).into_iter().find(|signer| signer.kid == kid);
     if api_keys && !yes {
-        known.ok_or_else(|| unknown(kid))?;
+        let is_known = signers(store).iter().any(|signer| signer.kid == kid);
+        is_known.then_some(()).ok_or_else(|| unknown(kid))?;
         let signed = keys.signed_with(Some(kid)).await?;
         output.list(&signed.into_iter().map(SignedView::from).collect::<Vec<_>>());
         return Err(Failure::Command(
@@ -285,11 +325,8 @@ async fn retire(
     }
     let unused = keys.signed_with(None).await?;
     let unused: u32 = unused.iter().map(|org| org.keys).sum();
-    // Run again after it was cut off, the command goes on where it was.
-    if known.is_none_or(|signer| signer.state != RETIRED) {
-        let retired = store.retire_signing_key(kid, now()).await;
-        retired.map_err(|fault| Failure::Command(fault.to_string()))?;
-    }
+    let retired = store.retire_signing_key(kid, now()).await;
+    retired.map_err(|fault| Failure::Command(fault.to_string()))?;
     let revoked = match api_keys {
         true => keys.revoke_signed_with(kid, now()).await?,
         false => 0,
@@ -297,6 +334,23 @@ async fn retire(
     output.done(&format!(
         "The key is retired; running daemons refuse what it signed within a second. API keys revoked: {revoked}. \
          API keys that were never used since their tokens are kept, and end if it signed them: {unused}."
+    ));
+    Ok(())
+}
+
+/// A new sealing key opens everywhere before it seals anywhere.
+async fn rotate_sealing(store: &Store, output: Output) -> Result<(), Failure> {
+    /// Daemons follow within a second; a busy one may take longer.
+    const FOLLOWED: Duration = Duration::from_secs(3);
+    let failed = |fault: OpenFault| Failure::Command(fault.to_string());
+    let staged = store.stage_sealing_key(now()).await.map_err(failed)?;
+    tokio::time::sleep(FOLLOWED).await;
+    let used = store.use_staged_sealing_key(staged, now()).await;
+    used.map_err(failed)?;
+    tokio::time::sleep(FOLLOWED).await;
+    let count = store.reseal().await.map_err(failed)?;
+    output.done(&format!(
+        "The new key seals; values sealed anew: {count}. Drop the old key: trunkline key retire-sealing"
     ));
     Ok(())
 }

@@ -1,10 +1,13 @@
 //! Text that must not be shown: a master key, a database's URL. `file:/path` is replaced by the file's content.
 
 use std::fmt;
+use std::path::Path;
+
+use zeroize::Zeroizing;
 
 /// A secret of the configuration. `Debug` shows nothing of it, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// The text itself, for the one place that needs it.
@@ -15,23 +18,33 @@ impl Secret {
     /// Takes `text`, or the content of the file that `file:PATH` names, without its last line break.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let secret = match text.strip_prefix("file:") {
-            Some(path) => std::fs::read_to_string(path)
-                .map_err(|error| format!("the file {path:?} can't be read: {error}"))?
-                .trim_end_matches(['\r', '\n'])
-                .to_owned(),
-            None => text.to_owned(),
+            Some(path) => return Self::of_file(Path::new(path)),
+            None => text,
         };
-        if secret.is_empty() {
-            Err("must not be empty".to_owned())
-        } else {
-            Ok(Self(secret))
+        Self::filled(secret)
+    }
+
+    /// Takes the content of a file without its last line break.
+    ///
+    /// # Errors
+    /// The file can't be read, or is empty.
+    pub fn of_file(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map(Zeroizing::new);
+        let text = text.map_err(|error| format!("the file {path:?} can't be read: {error}"))?;
+        Self::filled(text.trim_end_matches(['\r', '\n']))
+    }
+
+    fn filled(text: &str) -> Result<Self, String> {
+        match text.is_empty() {
+            true => Err("must not be empty".to_owned()),
+            false => Ok(Self(Zeroizing::new(text.to_owned()))),
         }
     }
 }
 
 impl From<String> for Secret {
     fn from(text: String) -> Self {
-        Self(text)
+        Self(Zeroizing::new(text))
     }
 }
 

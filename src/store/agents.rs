@@ -356,7 +356,7 @@ impl Agent {
 }
 
 /// What the password of an agent's runtime is sealed under.
-fn owner(agent: Uuid) -> Vec<u8> {
+pub(super) fn owner(agent: Uuid) -> Vec<u8> {
     [b"agent runtime\0", agent.as_bytes().as_slice()].concat()
 }
 

@@ -144,7 +144,7 @@ impl Idempotency<'_> {
         Ok(Some(match (row.status, row.answer) {
             _ if row.body_hash != asked.body && row.body_hash != asked.octets => Claim::OtherBody,
             (Some(_), Some(sealed)) => {
-                let plain = self.0.keyring().open(&context(asked), &sealed)?;
+                let plain = self.0.keyring().open(&context_of(asked), &sealed)?;
                 Claim::Done(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)
             }
             _ => Claim::UnderWay,
@@ -159,7 +159,7 @@ impl Idempotency<'_> {
         let sealed = self
             .0
             .keyring()
-            .seal(&context(asked), to_json(kept).as_bytes());
+            .seal(&context_of(asked), to_json(kept).as_bytes());
         let mut writing = self.0.pool().write().await?;
         execute!(
             writing,
@@ -218,15 +218,19 @@ impl Idempotency<'_> {
     }
 }
 
+fn context_of(asked: &Asked) -> Vec<u8> {
+    context(asked.credential, asked.method, &asked.path, &asked.key)
+}
+
 /// What the answer is sealed for: this request and no other.
-fn context(asked: &Asked) -> Vec<u8> {
+pub(super) fn context(credential: Uuid, method: &str, path: &str, key: &str) -> Vec<u8> {
     let request = Sha256::new()
-        .chain_update(asked.credential)
-        .chain_update(asked.method)
+        .chain_update(credential)
+        .chain_update(method)
         .chain_update([0])
-        .chain_update(&asked.path)
+        .chain_update(path)
         .chain_update([0])
-        .chain_update(&asked.key)
+        .chain_update(key)
         .finalize();
     [b"idempotency\0".as_slice(), &request].concat()
 }

@@ -510,7 +510,7 @@ pub(super) fn open_password(
     Password::open(keyring, &owner(username), sealed)
 }
 
-fn owner(username: &str) -> Vec<u8> {
+pub(super) fn owner(username: &str) -> Vec<u8> {
     [b"inbound trunk\0", username.as_bytes()].concat()
 }
 

@@ -176,6 +176,6 @@ fn sealed(keyring: &Keyring, id: Uuid, booking: &NewBooking) -> Vec<u8> {
 }
 
 /// What an account's credentials are sealed under.
-fn context(id: Uuid) -> Vec<u8> {
+pub(super) fn context(id: Uuid) -> Vec<u8> {
     [b"integration\0", id.as_bytes().as_slice()].concat()
 }

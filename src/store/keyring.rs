@@ -18,11 +18,14 @@ use super::error::Broke;
 const NONCE: usize = 24;
 const KEY_ID: usize = 8;
 
+/// Names a sealing key: the first octets of what it sealed.
+pub(crate) type SealingId = [u8; KEY_ID];
+
 /// All keys of the installation. Clones follow each other's signing keys.
 #[derive(Clone)]
 pub struct Keyring {
-    /// The newest seals, all open.
-    sealing: Vec<SealingKey>,
+    /// The newest seals, all open. Another may join them while we run, or old ones leave them.
+    sealing: Arc<ArcSwap<Vec<SealingKey>>>,
     /// The newest signs, all are published. Another may join them while we run, or one leave them.
     signing: Arc<ArcSwap<Vec<SigningPair>>>,
     /// What they signed once is known, and refused.
@@ -78,7 +81,9 @@ impl Keyring {
         let retired = keys(&written.retired)?.to_vec();
         (!sealing.is_empty() && !signing.is_empty()).then_some(())?;
         Some(Self {
-            sealing: sealing.iter().map(SealingKey::new).collect(),
+            sealing: Arc::new(ArcSwap::from_pointee(
+                sealing.iter().map(SealingKey::new).collect(),
+            )),
             signing: Arc::new(ArcSwap::from_pointee(
                 signing.iter().map(SigningPair::new).collect(),
             )),
@@ -111,7 +116,16 @@ impl Keyring {
         let ids = |pairs: &[SigningPair]| -> Vec<String> {
             pairs.iter().map(|pair| pair.id.clone()).collect()
         };
-        if read.mac != self.mac || ids(&now) == ids(&kept) {
+        let seals = |keyring: &Self| -> Vec<SealingId> {
+            keyring.sealing.load().iter().map(|key| key.id).collect()
+        };
+        if read.mac != self.mac {
+            return false;
+        }
+        if seals(self) != seals(read) {
+            self.sealing.store(read.sealing.load_full());
+        }
+        if ids(&now) == ids(&kept) {
             return false;
         }
         self.retired.store(read.retired_keys());
@@ -133,7 +147,18 @@ impl Keyring {
 
     /// Seals `plain`; it opens only under the same `context` (what it is and whose), so that sealed values can't be swapped.
     pub fn seal(&self, context: &[u8], plain: &[u8]) -> Vec<u8> {
-        self.sealing[0].seal(context, plain)
+        self.sealing.load()[0].seal(context, plain)
+    }
+
+    /// The id of the key that seals, with which everything begins that it seals.
+    pub(crate) fn sealing_id(&self) -> SealingId {
+        self.sealing.load()[0].id
+    }
+
+    /// The id of the oldest sealing key: right after one was staged, its id.
+    pub(crate) fn staged_id(&self) -> SealingId {
+        let keys = self.sealing.load();
+        keys.last().expect("a keyring has a key that seals").id
     }
 
     /// Opens what [`seal`](Self::seal) made.
@@ -142,11 +167,8 @@ impl Keyring {
     /// [`Broke::Seal`] if it was altered, or sealed under another context or by another installation.
     pub fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Broke> {
         let id = sealed.get(..KEY_ID).ok_or(Broke::Seal)?;
-        let key = self
-            .sealing
-            .iter()
-            .find(|key| key.id == id)
-            .ok_or(Broke::Seal)?;
+        let keys = self.sealing.load();
+        let key = keys.iter().find(|key| key.id == id).ok_or(Broke::Seal)?;
         key.open(context, sealed)
     }
 
@@ -269,8 +291,48 @@ impl Written {
         }
     }
 
-    /// Moves a signing key among the retired ones, by its `kid`.
+    /// Adds a sealing key as the oldest: every process that has read it opens what it seals, and none seals with it yet.
+    pub(crate) fn stage_sealing(&mut self) {
+        let new = Zeroizing::new(rand::random::<[u8; 32]>());
+        self.sealing.insert(0, to_hex(&*new));
+    }
+
+    /// Makes a staged key the newest, which seals; says whether it is there.
+    pub(crate) fn use_staged_sealing(&mut self, id: SealingId) -> bool {
+        let is_staged = |text: &String| {
+            let key = from_hex(text).map(Zeroizing::new);
+            key.is_some_and(|key| SealingKey::new(&key).id == id)
+        };
+        let Some(place) = self.sealing.iter().position(is_staged) else {
+            return false;
+        };
+        let staged = self.sealing.remove(place);
+        self.sealing.push(staged);
+        true
+    }
+
+    /// Drops every sealing key but the newest, if that has this id; says whether it has.
+    pub(crate) fn retire_sealing(&mut self, newest: SealingId) -> bool {
+        let seed = self.sealing.last().and_then(|text| from_hex(text));
+        let Some(seed) = seed.map(Zeroizing::new) else {
+            return false;
+        };
+        if SealingKey::new(&seed).id != newest {
+            return false;
+        }
+        let old = self.sealing.len() - 1;
+        self.sealing.drain(..old).for_each(|mut key| key.zeroize());
+        true
+    }
+
+    /// Moves a signing key among the retired ones, by its `kid`. One that is there already stays.
     pub(crate) fn retire(&mut self, kid: &str) -> Result<(), RetireFault> {
+        let is_retired = |public: &String| {
+            from_hex(public).is_some_and(|public| RetiredKey::new(public).id == kid)
+        };
+        if self.retired.iter().any(is_retired) {
+            return Ok(());
+        }
         let pairs = self.signing.iter().map(|seed| from_hex(seed));
         let pairs: Option<Vec<_>> = pairs
             .map(|seed| seed.map(|seed| SigningPair::new(&seed)))

@@ -48,6 +48,7 @@ mod projection;
 mod reach;
 mod realm;
 mod registrations;
+mod reseal;
 mod rows;
 mod secrets;
 mod sessions;
@@ -57,7 +58,7 @@ mod webhooks;
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use trunkline_sip::moment::Moment;
 use uuid::{NoContext, Timestamp, Uuid};
 
@@ -118,6 +119,8 @@ struct Inner {
     /// Counts the commits of this process that have events.
     recorded: watch::Sender<u64>,
     followers: Followers,
+    /// Held while the keys are read again.
+    following: Mutex<()>,
 }
 
 impl Store {
@@ -139,6 +142,7 @@ impl Store {
             changed: watch::Sender::new(0),
             recorded: watch::Sender::new(0),
             followers: Followers::default(),
+            following: Mutex::default(),
         })))
     }
 
@@ -171,7 +175,7 @@ impl Store {
     }
 
     /// Retires a signing key: what it has signed is refused by every process that has followed the change feed, but for API keys whose
-    /// token is kept.
+    /// token is kept. One that is retired already is told of again, to those whom a command that was cut off didn't tell.
     ///
     /// # Errors
     /// There is no such key, or it is the one that signs; or the keys can't be read or written. Nothing was changed then.
@@ -184,11 +188,13 @@ impl Store {
         Ok(())
     }
 
-    /// Reads the signing keys again; says whether there are others than before.
+    /// Reads the keys again; says whether others than before sign.
     ///
     /// # Errors
     /// They can't be read; those that are known stay.
     pub async fn follow_signing_keys(&self) -> Result<bool, OpenFault> {
+        // Of two at once, the one that read first must not have the last word.
+        let _turn = self.0.following.lock().await;
         let kept = self.0.vault.read(self.pool()).await?;
         Ok(self.keyring().follow(&kept))
     }
@@ -196,6 +202,10 @@ impl Store {
     /// The installation's keys.
     pub fn keyring(&self) -> &Keyring {
         &self.0.keyring
+    }
+
+    fn vault(&self) -> &Vault {
+        &self.0.vault
     }
 
     /// Whether the database answers.

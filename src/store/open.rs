@@ -113,7 +113,9 @@ pub enum OpenFault {
     )]
     WeakMasterKey,
     /// The database's keys were sealed under another master key.
-    #[error("secrets.master_key is not the one that this database was set up with: use that one")]
+    #[error(
+        "secrets.master_key is not the one that the keys of this database are sealed under: use the one that it was set up with, or that trunkline key rotate-master was given last"
+    )]
     WrongMasterKey,
     /// The file of keys is gone while the database it belongs to is there.
     #[error("{} is missing, and the database has values sealed with its keys: restore it from the backup", .path.display())]
@@ -135,6 +137,24 @@ pub enum OpenFault {
         /// The file.
         path: PathBuf,
     },
+    /// With SQLite the keys lie in a file, and no master key seals them.
+    #[error("there is no master key with SQLite: the keys lie in the data directory")]
+    NoMasterKeyHere,
+    /// The sealing key that a rotation staged is gone.
+    #[error(
+        "another command dropped the new sealing key meanwhile: nothing is lost, run this again"
+    )]
+    NoStagedKey,
+    /// Another rotation made another key seal.
+    #[error(
+        "another command made a new sealing key meanwhile: nothing was dropped, run this again"
+    )]
+    AnotherSeals,
+    /// Values are left that an old sealing key alone opens.
+    #[error(
+        "{0} values were sealed with an old key just now, so that it was not dropped: wait a second for every node to follow, and run this again"
+    )]
+    StillSealed(u64),
     /// No signing key has this id.
     #[error("there is no signing key {0}: trunkline key list-signing shows them")]
     NoSigningKey(String),

@@ -389,7 +389,7 @@ impl Row {
 }
 
 /// What the password is sealed under.
-fn owner(trunk: Uuid) -> Vec<u8> {
+pub(super) fn owner(trunk: Uuid) -> Vec<u8> {
     [b"outbound trunk\0", trunk.as_bytes().as_slice()].concat()
 }
 

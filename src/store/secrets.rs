@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::column::{micros, to_json};
 use super::error::Broke;
-use super::keyring::{Keyring, RetireFault, SealingKey, Written};
+use super::keyring::{Keyring, RetireFault, SealingId, SealingKey, Written};
 use super::open::OpenFault;
 use super::pool::{Pool, Writing, execute, fetch_one, fetch_optional};
 use crate::private;
@@ -21,7 +21,7 @@ use crate::private;
 const FILE: &str = "keys.json";
 /// Serialises the making of keys on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0003;
-const CHECK: &[u8] = b"these keys belong to this database";
+pub(super) const CHECK: &[u8] = b"these keys belong to this database";
 
 /// What PostgreSQL's keys are sealed under.
 #[derive(Clone)]
@@ -31,7 +31,8 @@ impl MasterKey {
     /// From the configured text, which is to be random: it is hashed, not stretched.
     pub(crate) fn new(text: Option<&str>) -> Result<Self, OpenFault> {
         let text = text.ok_or(OpenFault::NoMasterKey)?;
-        if text.len() < 32 {
+        // As the configuration counts them: a key that it refuses later would lock everybody out.
+        if text.chars().count() < 32 {
             return Err(OpenFault::WeakMasterKey);
         }
         let key = Sha256::new()
@@ -49,6 +50,12 @@ pub(crate) enum KeyEdit<'k> {
     AddSigning,
     /// The signing key of this id is good no more.
     RetireSigning(&'k str),
+    /// Another sealing key, which opens and doesn't seal yet.
+    StageSealing,
+    /// The staged sealing key of this id seals from now on.
+    UseStagedSealing(SealingId),
+    /// All sealing keys but the one that seals, which this is the id of, are gone.
+    RetireSealing(SealingId),
 }
 
 impl KeyEdit<'_> {
@@ -62,6 +69,18 @@ impl KeyEdit<'_> {
                 RetireFault::Unknown => OpenFault::NoSigningKey(kid.to_owned()),
                 RetireFault::Signs => OpenFault::Signs(kid.to_owned()),
             }),
+            Self::StageSealing => {
+                written.stage_sealing();
+                Ok(())
+            }
+            Self::UseStagedSealing(id) => match written.use_staged_sealing(id) {
+                true => Ok(()),
+                false => Err(OpenFault::NoStagedKey),
+            },
+            Self::RetireSealing(newest) => match written.retire_sealing(newest) {
+                true => Ok(()),
+                false => Err(OpenFault::AnotherSeals),
+            },
         }
     }
 }
@@ -97,6 +116,25 @@ impl Vault {
             Self::File(data_dir) => edit_file(data_dir, edit),
             Self::Database(master) => edit_in_database(writing, master, edit).await,
         }
+    }
+
+    /// Seals the keys in the database under another master key; every process that is open goes on with the keys that it has.
+    pub(crate) async fn rotate_master(
+        &self,
+        writing: &mut Writing,
+        new: &MasterKey,
+    ) -> Result<(), OpenFault> {
+        let Self::Database(master) = self else {
+            return Err(OpenFault::NoMasterKeyHere);
+        };
+        execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
+        let (sealed,): (Vec<u8>,) =
+            fetch_one!(writing, "SELECT value FROM secrets WHERE id = 'keyring'")?;
+        let text = read_sealed(master, &sealed)?;
+        let sealed = new.0.seal(CHECK, &text);
+        let sql = "UPDATE secrets SET value = $1 WHERE id = 'keyring'";
+        execute!(writing, sql, sealed)?;
+        Ok(())
     }
 }
 

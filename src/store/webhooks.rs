@@ -279,6 +279,6 @@ impl Row {
 }
 
 /// What the secret is sealed under.
-fn owner(webhook: Uuid) -> Vec<u8> {
+pub(super) fn owner(webhook: Uuid) -> Vec<u8> {
     [b"webhook\0", webhook.as_bytes().as_slice()].concat()
 }

@@ -21,6 +21,7 @@ mod idempotency;
 mod postgres;
 mod projection;
 mod schema;
+mod sealed;
 mod start;
 mod telephony;
 mod tenants;

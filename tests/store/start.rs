@@ -272,7 +272,23 @@ async fn master_key(bed: &Bed) {
         contents(bed.directory()).is_empty(),
         "PostgreSQL's keys are not on the disk"
     );
-    bed.open().await;
+    let store = bed.open().await;
+    let weak = store.rotate_master_key("short", NOW).await;
+    assert!(matches!(weak, Err(OpenFault::WeakMasterKey)));
+    let new = "another master key, long enough as well";
+    store.rotate_master_key(new, NOW).await.expect("rotated");
+    assert!(matches!(
+        bed.try_open().await.expect_err("the old one"),
+        OpenFault::WrongMasterKey
+    ));
+    let renewed = Store::open(&with(Some(new)), NOW)
+        .await
+        .expect("the new one");
+    // Whoever runs under the old one keeps its keys, and can't read further ones.
+    let sealed = store.keyring().seal(b"whose", b"secret");
+    assert!(renewed.keyring().open(b"whose", &sealed).is_ok());
+    let followed = store.follow_signing_keys().await;
+    assert!(matches!(followed, Err(OpenFault::WrongMasterKey)));
 }
 
 async fn unchanged(bed: &Bed, expected: impl Fn(&OpenFault) -> bool) {

@@ -20,7 +20,7 @@ crate::on_both!(
     realms_are_learnt,
 );
 
-fn carrier() -> NewOutboundTrunk {
+pub(crate) fn carrier() -> NewOutboundTrunk {
     NewOutboundTrunk {
         name: "Carrier".to_owned(),
         peer: Some(("sip.carrier.example".to_owned(), 5080)),

@@ -1,0 +1,316 @@
+//! The rotation of the sealing key: cut off anywhere, it leaves every value readable and can be run again.
+
+use std::collections::BTreeSet;
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
+use trunkline::directory::settings::{Runtime, RuntimeLogin};
+use trunkline::store::{
+    Asked, Claim, InboundTrunkChange, Kept, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
+    Store,
+};
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, later, new_agent, number};
+use crate::ways_out::carrier;
+
+crate::on_both!(
+    every_value_is_sealed_anew,
+    a_rotation_that_is_cut_off_is_run_again,
+    a_value_that_cant_be_opened_keeps_the_old_key,
+    rotations_at_once_lose_nothing,
+);
+
+/// Every column of the schema that is sealed.
+const SEALED: [&str; 8] = [
+    "agents.runtime_password",
+    "idempotency_keys.answer",
+    "inbound_trunks.password",
+    "integrations.credentials",
+    "old_credentials.password",
+    "outbound_trunks.password",
+    "webhooks.old_secret",
+    "webhooks.secret",
+];
+
+fn asked() -> Asked {
+    Asked {
+        credential: Uuid::from_u128(7),
+        method: "POST",
+        path: "/phone".to_owned(),
+        key: "k".to_owned(),
+        body: [1; 32],
+        octets: [3; 32],
+    }
+}
+
+fn kept() -> Kept {
+    Kept {
+        status: 201,
+        text: "{\"a\":1}".to_owned(),
+        refusal: false,
+    }
+}
+
+/// An org with something in every sealed column.
+async fn fill(store: &Store) -> Uuid {
+    let mut new = NewOrg::named("Acme");
+    new.bookings.push(NewBooking {
+        name: "Bookings".to_owned(),
+        app_key: "an app key".to_owned(),
+        user_key: "a user key".to_owned(),
+        default_company_shortname: None,
+    });
+    let org = store.orgs().create(None, &new, NOW).await;
+    let org = org.expect("an org").id;
+
+    let mut agent = new_agent("Anna");
+    agent.runtime = Some(Runtime::Sip {
+        uri: "sip:a@h".into(),
+        fallbacks: Vec::new(),
+        failover_on: Vec::new(),
+        headers: Default::default(),
+        session_token: false,
+        login: Some(RuntimeLogin {
+            user: "anna".into(),
+            password: "a runtime's".into(),
+        }),
+    });
+    let made = store.agents().create(org, &agent, NOW).await;
+    made.expect("an agent");
+
+    let listed = store
+        .numbers()
+        .create(org, number("+4930000001"), true, NOW);
+    listed.await.expect("a number");
+    let trunks = store.inbound_trunks();
+    let made = trunks
+        .create(org, &InboundTrunkChange::default(), NOW)
+        .await;
+    made.expect("a trunk");
+    let rotated = trunks.rotate_credentials(org, NOW).await;
+    rotated.expect("another pair");
+    let made = store.outbound_trunks().create(org, &carrier(), NOW).await;
+    made.expect("a trunk");
+
+    let hook = NewWebhook {
+        url: "https://hooks.example.com/x".to_owned(),
+        description: None,
+        types: Vec::new(),
+        enabled: true,
+    };
+    let (webhooks, secret) = (store.webhooks(), Password::new("a secret"));
+    let hook = webhooks.create(org, &hook, &secret, NOW).await;
+    let hook = hook.expect("a webhook").id;
+    let newer = Password::new("a newer secret");
+    let rotated = webhooks.rotate(org, hook, &newer, NOW).await;
+    rotated.expect("another secret");
+
+    let answers = store.idempotency();
+    answers.claim(&asked(), None, NOW).await.expect("claimed");
+    answers.keep(&asked(), &kept(), NOW).await.expect("kept");
+    org
+}
+
+/// Everything sealed, opened.
+async fn opened(store: &Store, org: Uuid) -> Vec<String> {
+    let rows = store.rows_of(Some(org)).await.expect("all of them open");
+    let rows = &rows[0];
+    let trunk = rows.trunk.as_ref().expect("a trunk");
+    let runtime = rows.agents[0].runtime.as_ref().and_then(Runtime::login);
+    let outbound = rows.outbound_trunks[0].settings.credentials.as_ref();
+    let all = Default::default();
+    let hooks = store.webhooks().page(org, &all, None, 9).await;
+    let hook = &hooks.expect("it opens").items[0];
+    let (old, _) = hook.old_secret.as_ref().expect("an old secret");
+    let bookings = store.integrations().bookings(org).await.expect("one");
+    let (app, user) = bookings[0].credentials(store.keyring()).expect("it opens");
+    let answer = store.idempotency().look_up(&asked(), NOW).await;
+    assert_eq!(answer.expect("it opens"), Some(Claim::Done(kept())));
+    vec![
+        trunk.password.reveal().to_owned(),
+        rows.old_credentials[0].password.reveal().to_owned(),
+        runtime.expect("a login").password.to_string(),
+        outbound.expect("a pair").1.reveal().to_owned(),
+        hook.secret.reveal().to_owned(),
+        old.reveal().to_owned(),
+        app,
+        user,
+    ]
+}
+
+/// The key that seals now, as its values begin.
+fn sealer(store: &Store) -> Vec<u8> {
+    store.keyring().seal(b"", b"")[..8].to_vec()
+}
+
+/// The columns of the whole database that hold a value of this key.
+async fn columns_of(bed: &Bed, key: &[u8]) -> BTreeSet<String> {
+    const OF_SQLITE: &str = "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
+        WHERE tables.type = 'table' AND columns.type = 'BLOB'";
+    const OF_POSTGRES: &str =
+        "SELECT table_name::text, column_name::text FROM information_schema.columns
+        WHERE table_schema = 'public' AND data_type = 'bytea'";
+    macro_rules! found {
+        ($connection:expr, $columns:expr) => {{
+            let mut connection = $connection.await.expect("the database answers");
+            let columns: Vec<(String, String)> = sqlx::query_as($columns)
+                .fetch_all(&mut connection)
+                .await
+                .expect("columns");
+            let mut found = BTreeSet::new();
+            for (table, column) in columns {
+                let sql = format!("SELECT COUNT(*) FROM {table} WHERE substr({column}, 1, 8) = $1");
+                let (count,): (i64,) = sqlx::query_as(AssertSqlSafe(sql))
+                    .bind(key.to_vec())
+                    .fetch_one(&mut connection)
+                    .await
+                    .expect("a count");
+                if count > 0 {
+                    found.insert(format!("{table}.{column}"));
+                }
+            }
+            connection.close().await.expect("closed");
+            found
+        }};
+    }
+    match &bed.options.url {
+        Some(url) => found!(PgConnection::connect(url), OF_POSTGRES),
+        None => {
+            let file = bed.options.data_dir.join("trunkline.db");
+            let url = format!("sqlite:{}", file.display());
+            found!(SqliteConnection::connect(&url), OF_SQLITE)
+        }
+    }
+}
+
+/// What is sealed in this database: SQLite's has a known text besides.
+fn all_sealed(bed: &Bed) -> BTreeSet<String> {
+    let mark = (!bed.is_postgres()).then_some("secrets.value");
+    SEALED.into_iter().chain(mark).map(str::to_owned).collect()
+}
+
+async fn every_value_is_sealed_anew(bed: &Bed) {
+    let (store, other) = (bed.open().await, bed.open().await);
+    let org = fill(&store).await;
+    let (before, old) = (opened(&store, org).await, sealer(&store));
+    assert_eq!(columns_of(bed, &old).await, all_sealed(bed));
+
+    // A staged key opens everywhere before it seals anywhere.
+    let staged = store.stage_sealing_key(NOW).await.expect("staged");
+    assert_eq!(sealer(&store), old);
+    other.follow_signing_keys().await.expect("keys");
+    let used = store.use_staged_sealing_key(staged, NOW).await;
+    used.expect("used");
+    let new = store.keyring().seal(b"whose", b"secret");
+    assert_eq!(new[..8], staged);
+    assert_eq!(sealer(&other), old);
+    let there = other.keyring().open(b"whose", &new);
+    assert_eq!(there.expect("it opens"), b"secret");
+
+    // Meanwhile the other one seals with the old key; that is sealed anew with the rest.
+    let answers = other.idempotency();
+    let late = Asked {
+        key: "late".to_owned(),
+        ..asked()
+    };
+    answers.claim(&late, None, NOW).await.expect("claimed");
+    answers.keep(&late, &kept(), NOW).await.expect("kept");
+    other.follow_signing_keys().await.expect("keys");
+    assert_eq!(sealer(&other), staged);
+    assert!(store.reseal().await.expect("sealed anew") > 8);
+    assert_eq!(store.reseal().await.expect("nothing is left"), 0);
+    assert_eq!(columns_of(bed, &old).await, BTreeSet::new());
+    assert_eq!(columns_of(bed, &staged).await, all_sealed(bed));
+
+    store.retire_sealing_keys(NOW).await.expect("retired");
+    store.retire_sealing_keys(NOW).await.expect("none is left");
+    other.follow_signing_keys().await.expect("keys");
+    for store in [&store, &other, &bed.open().await] {
+        assert!(store.keyring().open(b"whose", &new).is_ok());
+        assert_eq!(opened(store, org).await, before);
+    }
+}
+
+async fn a_rotation_that_is_cut_off_is_run_again(bed: &Bed) {
+    let store = bed.open().await;
+    let org = fill(&store).await;
+    let (before, old) = (opened(&store, org).await, sealer(&store));
+    let sealed = store.keyring().seal(b"whose", b"secret");
+    store.stage_sealing_key(NOW).await.expect("staged");
+    store.close().await;
+
+    // After the first step: another run stages another key.
+    let store = bed.open().await;
+    assert_eq!(
+        (sealer(&store), opened(&store, org).await),
+        (old.clone(), before.clone())
+    );
+    let staged = store.stage_sealing_key(NOW).await.expect("staged");
+    let used = store.use_staged_sealing_key(staged, NOW).await;
+    used.expect("used");
+    store.close().await;
+
+    // After the second one: nothing is sealed anew yet, and what is written now is of the new key.
+    let store = bed.open().await;
+    assert_eq!(sealer(&store), staged);
+    assert_eq!(opened(&store, org).await, before);
+    let third = store.stage_sealing_key(NOW).await.expect("staged");
+    let used = store.use_staged_sealing_key(third, NOW).await;
+    used.expect("used");
+    store.reseal().await.expect("sealed anew");
+    store.retire_sealing_keys(NOW).await.expect("retired");
+    store.close().await;
+
+    let store = bed.open().await;
+    assert_eq!(opened(&store, org).await, before);
+    assert!(store.keyring().open(b"whose", &sealed).is_err());
+    for gone in [old, staged.to_vec()] {
+        assert_eq!(columns_of(bed, &gone).await, BTreeSet::new());
+    }
+    let none = store.use_staged_sealing_key(staged, NOW).await;
+    assert!(matches!(none, Err(OpenFault::NoStagedKey)));
+}
+
+async fn a_value_that_cant_be_opened_keeps_the_old_key(bed: &Bed) {
+    let store = bed.open().await;
+    let org = fill(&store).await;
+    let (before, old) = (opened(&store, org).await, sealer(&store));
+    bed.execute("CREATE TABLE saved AS SELECT id, secret FROM webhooks; UPDATE webhooks SET secret = (SELECT password FROM inbound_trunks)")
+        .await;
+    let staged = store.stage_sealing_key(NOW).await.expect("staged");
+    let used = store.use_staged_sealing_key(staged, NOW).await;
+    used.expect("used");
+    let fault = store.reseal().await.expect_err("it doesn't open");
+    assert!(fault.to_string().contains("webhooks.secret"), "{fault}");
+    assert!(store.retire_sealing_keys(NOW).await.is_err());
+
+    // What came before it is sealed anew, and the old key still opens the rest.
+    let left = columns_of(bed, &old).await;
+    assert!(left.contains("webhooks.old_secret") && !left.contains("inbound_trunks.password"));
+    bed.execute("UPDATE webhooks SET secret = (SELECT secret FROM saved); DROP TABLE saved")
+        .await;
+    assert_eq!(opened(&store, org).await, before);
+    store.retire_sealing_keys(NOW).await.expect("retired");
+    assert_eq!(opened(&bed.open().await, org).await, before);
+    assert_eq!(columns_of(bed, &old).await, BTreeSet::new());
+}
+
+async fn rotations_at_once_lose_nothing(bed: &Bed) {
+    let store = bed.open().await;
+    let org = fill(&store).await;
+    let before = opened(&store, org).await;
+    let rotate = async |store: Store, at: u64| {
+        let staged = store.stage_sealing_key(later(at)).await.expect("staged");
+        let used = store.use_staged_sealing_key(staged, later(at)).await;
+        used.expect("used");
+        store.reseal().await.expect("sealed anew");
+    };
+    let (one, other) = (bed.open().await, bed.open().await);
+    tokio::join!(rotate(one, 1), rotate(other, 2));
+    store.follow_signing_keys().await.expect("keys");
+    assert_eq!(opened(&store, org).await, before);
+    let newest = sealer(&store);
+    store.retire_sealing_keys(NOW).await.expect("retired");
+    assert_eq!(columns_of(bed, &newest).await, all_sealed(bed));
+    assert_eq!(opened(&bed.open().await, org).await, before);
+}
