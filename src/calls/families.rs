@@ -26,16 +26,14 @@ impl Family {
     /// The family of all `c=` lines (RFC 8866 §5.7); `None` if they differ, or if the peer can do with either: by ICE (RFC 8839), or by a
     /// connection that is on hold or a name.
     fn of_sdp(sdp: &[u8]) -> Option<Self> {
+        const EITHER: [&[u8]; 3] = [b"a=candidate", b"a=altc", b"a=group:ANAT"];
         let mut found = None;
-        for line in sdp.split(|octet| *octet == b'\n') {
-            if [&b"a=candidate"[..], b"a=altc", b"a=group:ANAT"]
-                .iter()
-                .any(|either| line.starts_with(either))
-            {
-                return None;
-            }
-            let Some(connection) = line.strip_prefix(b"c=") else {
-                continue;
+        let starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', sdp).map(|end| end + 1));
+        for line in starts.map(|start| &sdp[start..]) {
+            let connection = match line {
+                [b'a', ..] if EITHER.iter().any(|either| line.starts_with(either)) => return None,
+                [b'c', b'=', rest @ ..] => rest.split(|octet| *octet == b'\n').next()?,
+                _ => continue,
             };
             let text = std::str::from_utf8(connection).ok()?;
             let address = text.split_ascii_whitespace().nth(2)?;

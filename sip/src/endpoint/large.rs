@@ -12,8 +12,9 @@ use super::{Endpoint, Request};
 
 /// Peers that are reported: one entry each for as long as the process lives.
 const MOST_PEERS: usize = 1_024;
-/// Octets that the endpoint adds to a request at most: start line without its URI, Via, Content-Length.
-const ADDED: usize = 420;
+/// Octets that the endpoint adds to a request at most, without the method, the URI and what Via says of this host: the rest of the start
+/// line and of Via, and Content-Length.
+const ADDED: usize = 110;
 
 /// The first request to a peer that was too large.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -60,7 +61,9 @@ impl Endpoint {
             body,
             ..
         } = *request;
-        let at_most = uri.len() + head.len() + body.len() + ADDED;
+        let sent_by = self.sent_by.get(usize::from(flow.listener));
+        let given = token.len() + uri.len() + head.len() + body.len();
+        let at_most = given + sent_by.map_or(0, String::len) + ADDED;
         if flow.transport.is_reliable() || at_most <= LARGEST_DATAGRAM {
             return false;
         }

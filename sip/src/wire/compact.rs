@@ -20,9 +20,10 @@ pub fn compact_answer(message: &[u8], out: &mut Vec<u8>) {
 }
 
 fn write(message: &[u8], out: &mut Vec<u8>, is_left_out: impl Fn(&[u8]) -> bool) {
+    let line_end = memchr::memmem::Finder::new(b"\r\n");
     let mut rest = message;
     let mut is_start = true;
-    while let Some(end) = memchr::memmem::find(rest, b"\r\n") {
+    while let Some(end) = line_end.find(rest) {
         let (line, behind) = rest.split_at(end);
         rest = &behind[2..];
         if line.is_empty() {
