@@ -1,16 +1,18 @@
 //! `trunkline replay`: captured calls, played against a daemon that runs.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, BufWriter, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
 
 use super::in_process::{self, InProcess};
 use super::output::{json, print};
 use super::{Failure, key_value, outset};
 use crate::capture::Transport;
-use crate::capture::flow::{Call, Role};
+use crate::capture::flow::{Call, Role, write_call, write_head};
 use crate::capture::import::import;
 use crate::capture::replay::report::Run;
 use crate::capture::replay::{Options, Played, announce, captured_on, ladder, play, play_over};
@@ -18,6 +20,8 @@ use crate::config::Config;
 use crate::engine::clock::wall_time as now;
 use crate::engine::rehearsal::Rehearsal;
 
+/// When a run with a seed begins: timers go by ticks of the clock, so that another start has other times.
+const SEEDED_START: Moment = Moment::from_secs(1_790_000_000);
 /// The most calls of one run.
 const MAX_CALLS: usize = 100_000;
 /// So many of those that went as captured have their ladder in the report.
@@ -83,6 +87,19 @@ pub(super) struct Command {
     /// Write JUnit's XML here as well.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Write the messages that were sent and came here, as a flow file.
+    #[arg(long, value_name = "FILE")]
+    messages: Option<PathBuf>,
+    /// Begins at the same moment, and draws the same random times and ids, as any other run with this number.
+    #[arg(long, hide = true, requires = "in_process")]
+    seed: Option<u64>,
+}
+
+/// A seed of the length that the core takes.
+fn seed(number: u64) -> [u8; 32] {
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&number.to_be_bytes());
+    seed
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -166,12 +183,17 @@ impl Command {
             let config = &outset::with_known_realm(config, &store).await?;
             let directory = outset::open_directory(config, &store).await?;
             let view = directory.load();
+            let (seed, began) = match self.seed {
+                Some(number) => (seed(number), SEEDED_START),
+                None => (rand::random(), now()),
+            };
             Ok(Rehearsal::new(
                 config,
                 store.keyring(),
                 view,
                 in_process::RUNTIME,
-                now(),
+                seed,
+                began,
             ))
         })?;
         let mut stage = InProcess::new(core, config).map_err(Failure::Outset)?;
@@ -200,6 +222,20 @@ impl Command {
         played
     }
 
+    fn open_messages(&self) -> Result<Option<BufWriter<File>>, Failure> {
+        let Some(path) = &self.messages else {
+            return Ok(None);
+        };
+        let opened = File::create(path).and_then(|file| {
+            let mut output = BufWriter::new(file);
+            write_head(&mut output, &self.capture.to_string_lossy())?;
+            Ok(output)
+        });
+        opened
+            .map(Some)
+            .map_err(|error| Failure::Command(format!("{}: {error}", path.display())))
+    }
+
     /// Plays each call as it is read, so that a capture may be larger than the memory.
     fn each(
         &self,
@@ -209,6 +245,7 @@ impl Command {
             Failure::Command(format!("{}: {why}", self.capture.display()))
         };
         let file = File::open(&self.capture).map_err(|error| refused(&error))?;
+        let mut messages = self.open_messages()?;
         let mut played: Vec<Played> = Vec::new();
         let (mut number, mut left_out, mut fault) = (0, 0, None);
         import(BufReader::new(file), None, &mut |call| {
@@ -223,6 +260,13 @@ impl Command {
             match play(&call) {
                 Ok(outcome) => {
                     let mut outcome = self.told(outcome);
+                    let entries = std::mem::take(&mut outcome.messages);
+                    if let Some(output) = &mut messages {
+                        let played = Call { entries, ..call };
+                        if let Err(error) = write_call(output, number, &played) {
+                            fault = Some(format!("the messages can't be written: {error}"));
+                        }
+                    }
                     if outcome.passed && played.len() >= MAX_LADDERS {
                         outcome.steps = Vec::new();
                     }
@@ -233,7 +277,9 @@ impl Command {
             Ok(())
         })
         .map_err(|fault| refused(&fault))?;
-        if let Some(why) = fault {
+        let flushed = messages.as_mut().map_or(Ok(()), Write::flush);
+        let flushed = flushed.map_err(|error| format!("the messages can't be written: {error}"));
+        if let Some(why) = fault.or(flushed.err()) {
             return Err(Failure::Outset(why));
         }
         if played.is_empty() {

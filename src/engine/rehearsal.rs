@@ -62,12 +62,14 @@ fn rehearsed(config: calls::Config) -> calls::Config {
 }
 
 impl Rehearsal {
-    /// Calls are decided by `view` and configured as the daemon's; every name of a host leads to `elsewhere`.
+    /// Calls are decided by `view` and configured as the daemon's; every name of a host leads to `elsewhere`. What is drawn at random
+    /// follows from `seed`, except the keys of nonces, tags and branches.
     pub fn new(
         config: &Config,
         keyring: &Keyring,
         view: Arc<View>,
         elsewhere: SocketAddr,
+        seed: [u8; 32],
         now: Moment,
     ) -> Self {
         let sip = &config.sip;
@@ -97,7 +99,7 @@ impl Rehearsal {
                 sent_by: sent_by(config, &addresses),
                 max_transactions: TRANSACTIONS,
             },
-            Entropy::from_seed(rand::random()),
+            Entropy::from_seed(seed),
         );
         let core = Core::new(
             Arc::new(rehearsed(calls_config(

@@ -2,7 +2,7 @@
 //! with what was captured or with what the flow states.
 //!
 //! `script` says what is sent and what is expected, `rewrite` makes a captured message fit for today, `compare` finds the first
-//! difference, `reach` knows what can't be played, `wire` carries them and `link` holds the sockets, `announce` says that they are open, `session` plays one call, `ladder` and `report` show what happened.
+//! difference, `reach` knows what can't be played, `wire` carries them and `link` holds the sockets, `recorder` remembers them, `announce` says that they are open, `session` plays one call, `ladder` and `report` show what happened.
 
 mod announce;
 mod closing;
@@ -10,6 +10,7 @@ pub mod compare;
 pub mod ladder;
 mod link;
 mod reach;
+mod recorder;
 pub mod report;
 mod rewrite;
 mod script;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 
 use super::Transport;
-use super::flow::{Call, Role};
+use super::flow::{Call, Entry, Role};
 pub use announce::announce;
 pub use compare::Difference;
 pub use reach::ENDED_ON_REQUEST;
@@ -133,6 +134,9 @@ pub struct Played {
     pub error: Option<String>,
     /// Why it wasn't played to its end, though nothing went differently: the API began what follows.
     pub out_of_reach: Option<String>,
+    /// The messages that were sent and came.
+    #[serde(skip)]
+    pub messages: Vec<Entry>,
 }
 
 /// Why a call can't be played, or `None`.

@@ -99,6 +99,7 @@ mod tests {
             differences: Vec::new(),
             error: Some("]]> </failure>".to_owned()),
             out_of_reach: None,
+            messages: Vec::new(),
         };
         let xml = Run::new("x".to_owned(), vec![played]).junit();
         assert!(

@@ -14,6 +14,7 @@ use trunkline_sip::moment::Moment;
 use super::closing::reply_key;
 use super::compare::Places;
 use super::reach::{first_beyond, is_own_call, note};
+use super::recorder::Recorder;
 use super::rewrite::{Book, Seat};
 use super::script::{Item, label, script};
 use super::wire::{Gone, Incoming, Sockets, Wire};
@@ -51,9 +52,10 @@ pub fn play_over(call: &Call, options: &Options, wire: &mut dyn Wire) -> Played 
     if is_own_call(call) {
         return out_of_reach(call);
     }
-    let mut session = Session::new(call, options, wire);
+    let mut wire = Recorder::new(wire);
+    let mut session = Session::new(call, options, &mut wire);
     session.run();
-    Played {
+    let played = Played {
         title: call.title.clone(),
         steps: session.ladder(),
         passed: session.differences.is_empty(),
@@ -63,6 +65,11 @@ pub fn play_over(call: &Call, options: &Options, wire: &mut dyn Wire) -> Played 
             .beyond
             .filter(|_| session.is_beyond)
             .map(|(_, note)| note),
+        messages: Vec::new(),
+    };
+    Played {
+        messages: wire.into_entries(),
+        ..played
     }
 }
 
@@ -85,6 +92,7 @@ fn unplayed(call: &Call, why: String) -> Played {
         differences: Vec::new(),
         error: Some(why),
         out_of_reach: None,
+        messages: Vec::new(),
     }
 }
 
