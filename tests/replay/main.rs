@@ -1,5 +1,6 @@
 //! Captures and flows, from outside: what `capture import` makes of files, what `replay` makes of flows against a daemon.
 
+mod captured;
 mod flows;
 #[path = "../calls/harness/mod.rs"]
 #[expect(

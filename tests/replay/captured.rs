@@ -1,0 +1,265 @@
+//! A capture of calls as they are, made on the loopback interface beside OPTIONS in both directions and a transfer by API: it is imported and
+//! played as docs/replay.md prints it.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use trunkline_sip::wire::{Framing, Method, lex};
+
+use crate::harness::carrier::reply;
+use crate::harness::process::{Process, skipped};
+use crate::harness::referred::Step::{Answer, ByeComes, Pause, Refer};
+use crate::harness::{Caller, Deadline, House, tools};
+use crate::shell::Shell;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const ANSWER: &str = "v=0\r\no=agent 3 3 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 42000 RTP/AVP 8\r\n";
+const ECHOING: &str = "+12025550177";
+
+/// A capture that runs.
+struct Capturing {
+    process: Process,
+}
+
+impl Capturing {
+    /// `None` where this process may not capture.
+    fn start(ports: [u16; 2], file: &Path) -> Option<Self> {
+        let mut command = Command::new("dumpcap");
+        command
+            .args(["-q", "-i", "lo", "-f"])
+            .arg(format!("port {} or port {}", ports[0], ports[1]))
+            .arg("-w")
+            .arg(file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut capturing = Self {
+            process: Process::start("dumpcap", &mut command),
+        };
+        let begun = Deadline::after(LIMIT).poll(|| {
+            let ended = capturing.process.exited();
+            (ended.is_some() || file.exists()).then_some(ended.is_none())
+        });
+        // Its file is there before it listens.
+        std::thread::sleep(Duration::from_millis(500));
+        (begun == Some(true)).then_some(capturing)
+    }
+
+    fn stop(self) {
+        // What was captured last may not be written yet.
+        std::thread::sleep(Duration::from_millis(500));
+        let Self { mut process } = self;
+        process.signal("INT");
+        let ended = process.wait(Deadline::after(LIMIT));
+        assert!(ended.is_some(), "it ends");
+    }
+}
+
+/// A phone system that asks again and again whether the daemon is there.
+struct Qualifying {
+    is_over: Arc<AtomicBool>,
+}
+
+impl Qualifying {
+    fn start(daemon: SocketAddr) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let at = socket.local_addr().expect("an address");
+        std::thread::spawn(move || {
+            for number in 1.. {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let options = format!(
+                    "OPTIONS sip:{daemon} SIP/2.0\r\nVia: SIP/2.0/UDP {at};branch=z9hG4bKq{number};rport\r\nMax-Forwards: 70\r\n\
+                     From: <sip:pbx@{at}>;tag=q{number}\r\nTo: <sip:{daemon}>\r\nCall-ID: qualify-{number}\r\nCSeq: {number} OPTIONS\r\n\
+                     Contact: <sip:pbx@{at}>\r\nContent-Length: 0\r\n\r\n"
+                );
+                socket
+                    .send_to(options.as_bytes(), daemon)
+                    .expect("it is sent");
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        Self { is_over }
+    }
+}
+
+impl Drop for Qualifying {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// An agent's runtime that answers calls, and OPTIONS, until it is dropped: then nobody listens at its port.
+struct Agent {
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Agent {
+    fn start() -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = socket.local_addr().expect("an address");
+        let glance = Some(Duration::from_millis(50));
+        socket.set_read_timeout(glance).expect("a limit");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || {
+            let mut octets = [0; 8_192];
+            while !over.load(Ordering::Relaxed) {
+                let Ok((count, from)) = socket.recv_from(&mut octets) else {
+                    continue;
+                };
+                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
+                if !request.is_request() || request.method() == Method::Ack {
+                    continue;
+                }
+                let (lines, body) = if request.method() == Method::Invite {
+                    let contact = format!("Contact: <sip:agent@{address}>");
+                    (
+                        format!("{contact}\r\nContent-Type: application/sdp\r\n"),
+                        ANSWER,
+                    )
+                } else {
+                    (String::new(), "")
+                };
+                let answer = reply(&request, "200 OK", &lines);
+                let head = answer.trim_end_matches("Content-Length: 0\r\n\r\n");
+                let answer = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+                socket.send_to(answer.as_bytes(), from).expect("it is sent");
+            }
+        });
+        Self {
+            address,
+            is_over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(std::thread::JoinHandle::join);
+        assert!(ended.is_some_and(|ended| ended.is_ok()));
+    }
+}
+
+#[test]
+fn a_capture_of_calls_is_imported_and_played() {
+    if !tools(&["sipp", "dumpcap"]) {
+        return;
+    }
+    let agent = Agent::start();
+    let at = agent.address;
+    let house = House::new()
+        .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
+        .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "2");
+    house.runtime(&house.first_agent, &format!("sip:{{agent_id}}@{at}"));
+    let made = house.run(&[
+        "agent", "create", "--org", &house.org, "--name", "Echo", "--json",
+    ]);
+    let echo = made["id"].as_str().expect("an id").to_owned();
+    house.assign(ECHOING, &echo);
+    let daemon = house.serve();
+    let (status, body) = daemon.change(
+        "POST",
+        &format!("/phone/sip/agents/{echo}/transfer-destinations"),
+        &json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838751"}}),
+    );
+    assert_eq!(status, 201, "{body}");
+    daemon.house.settle();
+
+    let shell = Shell::new();
+    let file = shell.path("calls.pcapng");
+    let ports = [daemon.sip().port(), at.port()];
+    let Some(capturing) = Capturing::start(ports, &file) else {
+        skipped("the right to capture on the loopback interface");
+        return;
+    };
+    let qualifying = Qualifying::start(daemon.sip());
+    daemon.caller().play("caller_hangs_up").finish();
+    daemon.record();
+    // The API asks for a transfer.
+    let caller = Caller {
+        dials: ECHOING.to_owned(),
+        ..daemon.caller()
+    };
+    let pbx = caller.takes(&[Refer, Answer("202 Accepted", ""), Pause(100), ByeComes]);
+    let call = daemon.answered_call();
+    let path = format!("/phone/calls/{call}/transfer");
+    let (status, begun) = daemon.change("POST", &path, &json!({"destination": "Sales"}));
+    assert_eq!(status, 202, "{begun}");
+    let over = format!("/phone/calls/{call}");
+    daemon.wait_for_status(&json!(call), "in_progress");
+    let accepted = Deadline::after(LIMIT)
+        .poll(|| (daemon.shown(&over)["transfer"]["state"] == "accepted").then_some(()));
+    assert!(accepted.is_some(), "{}", daemon.shown(&over));
+    let (status, ended) = daemon.change("POST", &format!("{over}/hangup"), &json!({}));
+    assert!(status < 300, "{ended}");
+    pbx.finish();
+    drop(qualifying);
+    capturing.stop();
+
+    let imported = shell.run(&["capture", "import", "calls.pcapng", "-o", "calls.flow"]);
+    assert_eq!(imported.code, Some(0), "{imported:?}");
+    let said = format!("{}{}", imported.stdout, imported.stderr);
+    assert!(said.contains(" messages in 2 calls"), "{said}");
+    assert!(
+        said.contains("OPTIONS outside calls were left out"),
+        "{said}"
+    );
+    let flow = std::fs::read_to_string(shell.path("calls.flow")).expect("it is written");
+    assert_eq!(flow.matches("\n=== call ").count(), 2, "{flow}");
+    assert!(!flow.contains("\nOPTIONS "), "{flow}");
+    assert!(flow.contains("\nREFER "), "{flow}");
+
+    // Nobody listens at the runtime's port until the replay does.
+    drop(agent);
+    let is_down = || {
+        daemon
+            .log()
+            .contains("doesn't answer OPTIONS")
+            .then_some(())
+    };
+    assert!(
+        Deadline::after(LIMIT).poll(is_down).is_some(),
+        "the runtime is never missed"
+    );
+    let credentials = daemon.credentials();
+    let (to, at) = (daemon.sip().to_string(), at.to_string());
+    let played = shell.run(&[
+        "replay",
+        "calls.flow",
+        "--to",
+        &to,
+        "--runtime",
+        &at,
+        "--tolerance",
+        "5",
+        "--user",
+        &credentials.username,
+        "--password",
+        &credentials.password,
+    ]);
+    assert_eq!(played.code, Some(0), "{}\n{}", played.stdout, played.stderr);
+    for part in [
+        "ok   INVITE sip:",
+        "captured",
+        "us ---> runtime  INVITE",
+        "caller <--- us          REFER",
+        "out of reach",
+        "asked for a transfer. A replay asks no API: from here on the call is out of reach",
+        "2 of 2 calls went as captured",
+        "1 of them hold what the API began, which is out of reach: they were played up to there",
+    ] {
+        assert!(played.stdout.contains(part), "{part}:\n{}", played.stdout);
+    }
+}
