@@ -193,6 +193,7 @@ impl Call {
         }
         leg.abilities.update = allows(message, "UPDATE");
         leg.session = SessionTimer::for_uac(message, Some(asked));
+        self.keep_way_open(cx, Side::Agent);
     }
 
     /// 200 to the caller, and the call is up.

@@ -110,6 +110,8 @@ pub(crate) struct Leg {
     pub(crate) is_sips: bool,
     pub(crate) session: Option<SessionTimer>,
     pub(crate) session_timer: Option<TimerId>,
+    /// Runs where the peer is behind NAT and its way is UDP.
+    pub(crate) keep_alive: Option<TimerId>,
     /// Whether the peer is still there.
     pub(crate) presence: Presence,
     /// The SDP last sent on this leg, for a refresh of our own.
@@ -135,6 +137,7 @@ impl Leg {
             is_sips: false,
             session: None,
             session_timer: None,
+            keep_alive: None,
             presence: Presence::default(),
             sdp: None,
             credentials: None,
@@ -493,8 +496,6 @@ pub(crate) struct Call {
     pub(crate) exchange: Option<TimerId>,
     /// The set-up deadline, then the longest duration.
     pub(crate) deadline: Option<TimerId>,
-    /// Runs where the caller is behind NAT and its way is UDP.
-    pub(crate) keep_alive: Option<TimerId>,
     /// The last transfer, under way or settled.
     pub(crate) transfer: Option<Box<Transfer>>,
     /// Whether it is held from outside.

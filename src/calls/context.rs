@@ -69,7 +69,7 @@ pub struct Config {
     pub listeners: Vec<(Transport, SocketAddr)>,
     /// How many seconds a shunned caller waits before it tries again (`Retry-After`).
     pub retry_after: u32,
-    /// How often callers behind NAT are sent something.
+    /// How often peers behind NAT are sent something.
     pub keep_alive: Duration,
     /// This node.
     pub node: Node,
@@ -108,8 +108,8 @@ pub(crate) enum CallTimer {
     Exchange,
     /// Refresh or expiry of the session on one leg (RFC 4028).
     Session(Side),
-    /// The caller behind NAT is to be asked again.
-    KeepAlive,
+    /// The peer behind NAT on one leg is to be asked again.
+    KeepAlive(Side),
     /// A transfer has waited long enough.
     Transfer,
 }
@@ -333,7 +333,7 @@ impl Core {
             self.tags.remove(&tag);
         }
         let mut timers = vec![call.deadline, call.exchange, call.caller.session_timer];
-        timers.push(call.keep_alive);
+        timers.push(call.caller.keep_alive);
         timers.push(call.transfer_timer());
         timers.push(call.joining_timer());
         timers.push(call.hold_timer());
@@ -343,7 +343,7 @@ impl Core {
             self.effects.push_back(Effect::CloseEcho { call: call.key });
         }
         match &call.speaker {
-            Speaker::Runtime(leg) => timers.push(leg.session_timer),
+            Speaker::Runtime(leg) => timers.extend([leg.session_timer, leg.keep_alive]),
             Speaker::Echo(echo) => {
                 if echo.local.is_some() {
                     self.effects.push_back(Effect::CloseEcho { call: call.key });

@@ -469,12 +469,14 @@ impl Call {
             self.deadline.take(),
             self.exchange.take(),
             self.caller.session_timer.take(),
-            None,
-            self.keep_alive.take(),
+            self.caller.keep_alive.take(),
             self.joining.as_deref_mut().and_then(Joining::take_timer),
+            None,
+            None,
         ];
         if let Speaker::Runtime(leg) = &mut self.speaker {
-            timers[3] = leg.session_timer.take();
+            timers[5] = leg.session_timer.take();
+            timers[6] = leg.keep_alive.take();
         }
         for timer in timers.into_iter().flatten() {
             cx.core.timers.cancel(timer);

@@ -1,43 +1,71 @@
-//! Callers behind NAT over UDP: while their call is up they are asked by OPTIONS every now and then, since what they answer keeps the way through
+//! Peers behind NAT over UDP: while a call with one is up it is asked by OPTIONS every now and then, since what it answers keeps the way through
 //! the NAT open for a BYE, a re-INVITE or a REFER of ours.
+//!
+//! The Via of a peer that has called gives it away. One that we have called, a callee or a runtime, sends no Via of its own: there it is a
+//! Contact with a private address that its answer didn't come from. Behind a Record-Route the way is the proxy's to keep.
 
 use std::time::Duration;
 
-use trunkline_sip::flow::Flow;
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::flow::{Flow, is_private};
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 
-use super::call::{Call, CallKey, Phase};
+use super::call::{Call, CallKey, Phase, Side};
 use super::context::{CallTimer, Cx};
 use super::sources;
+use super::target::{self, Place};
 
-/// Begins for a call whose INVITE says that something between changes addresses; `None` where nothing does.
-pub(super) fn begin(
-    cx: &mut Cx<'_>,
-    call: CallKey,
-    flow: &Flow,
-    invite: &Message<'_>,
-) -> Option<TimerId> {
-    let is_behind_nat = !flow.transport.is_reliable() && !invite.top_via().is_at(flow.peer);
-    is_behind_nat.then(|| schedule(cx, call))
+/// Whether something between changes the addresses of whoever has sent this INVITE.
+pub(super) fn sent_through_nat(flow: &Flow, invite: &Message<'_>) -> bool {
+    !flow.transport.is_reliable() && !invite.top_via().is_at(flow.peer)
+}
+
+/// Whether something between changes the addresses of whoever has answered by this flow.
+fn answered_through_nat(flow: &Flow, dialog: &Dialog) -> bool {
+    let contact = std::str::from_utf8(dialog.remote_target()).ok();
+    let Some(Place::Known(contact)) = contact.and_then(target::place) else {
+        return false;
+    };
+    let ip = contact.address.ip().to_canonical();
+    let differs = is_private(ip) && ip != flow.peer.ip().to_canonical();
+    !flow.transport.is_reliable() && !dialog.has_route() && differs
 }
 
 /// A fifth more or less than the interval, so that calls of one moment aren't due together.
-fn schedule(cx: &mut Cx<'_>, call: CallKey) -> TimerId {
+pub(super) fn schedule(cx: &mut Cx<'_>, call: CallKey, side: Side) -> TimerId {
     let interval = cx.core.config.keep_alive;
     let spread = u32::try_from(cx.endpoint.entropy().bits64() % 400).unwrap_or_default();
     let after: Duration = interval * (800 + spread) / 1_000;
-    cx.schedule(call, after, CallTimer::KeepAlive)
+    cx.schedule(call, after, CallTimer::KeepAlive(side))
 }
 
 impl Call {
-    /// It is time to ask the caller again. Whatever it answers is for the NAT alone.
-    pub(super) fn on_keep_alive(&mut self, cx: &mut Cx<'_>) {
-        // The caller's place may have been taken meanwhile, by another way.
-        if self.keep_alive.take().is_none() || self.phase == Phase::Over {
+    /// Begins for a peer that has answered, if it is behind NAT.
+    pub(super) fn keep_way_open(&mut self, cx: &mut Cx<'_>, side: Side) {
+        let key = self.key;
+        let Some(leg) = self.leg(side) else {
+            return;
+        };
+        let flow = leg.flow;
+        let mut dialogs = leg.dialogs.iter();
+        if leg.keep_alive.is_none() && dialogs.any(|held| answered_through_nat(&flow, &held.dialog))
+        {
+            leg.keep_alive = Some(schedule(cx, key, side));
+        }
+    }
+
+    /// It is time to ask a peer again. Whatever it answers is for the NAT alone.
+    pub(super) fn on_keep_alive(&mut self, cx: &mut Cx<'_>, side: Side) {
+        let (key, slot, is_over) = (self.key, self.slot, self.phase == Phase::Over);
+        let Some(leg) = self.leg(side) else {
+            return;
+        };
+        // The peer's place may have been taken meanwhile, by another way.
+        if leg.keep_alive.take().is_none() || is_over {
             return;
         }
-        sources::send_options(cx.core, cx.endpoint, self.caller.flow, self.slot);
-        self.keep_alive = Some(schedule(cx, self.key));
+        sources::send_options(cx.core, cx.endpoint, leg.flow, slot);
+        leg.keep_alive = Some(schedule(cx, key, side));
     }
 }

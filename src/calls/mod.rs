@@ -266,7 +266,7 @@ impl Calls {
                 CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
                 CallTimer::Exchange => call.on_exchange_late(cx),
                 CallTimer::Session(side) => call.on_session_timer(cx, side),
-                CallTimer::KeepAlive => call.on_keep_alive(cx),
+                CallTimer::KeepAlive(side) => call.on_keep_alive(cx, side),
                 CallTimer::Transfer => call.on_transfer_timer(cx),
             });
         }

@@ -258,7 +258,6 @@ impl Calls {
             permit: Some(permit),
             exchange: None,
             deadline: None,
-            keep_alive: None,
             contact: None,
             identity: CallerIdentity::default(),
             transfer: None,
@@ -401,6 +400,7 @@ impl Call {
             runtime_call_id: Box::default(),
         });
         self.start_session(cx, Side::Caller);
+        self.keep_way_open(cx, Side::Caller);
         let audio = sdp::read_answer(&answered.sdp);
         match &self.speaker {
             Speaker::Echo(_) => {

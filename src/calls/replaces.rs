@@ -21,6 +21,7 @@ use super::call::{
 };
 use super::context::{Cx, TagOwner};
 use super::credentials::LegCredentials;
+use super::keep_alive;
 use super::places::Former;
 use super::refusal::Reason;
 use super::transfer::Bridged;
@@ -37,6 +38,7 @@ pub(crate) struct Successor {
     is_sips: bool,
     sdp: Option<Box<[u8]>>,
     credentials: Option<LegCredentials>,
+    is_behind_nat: bool,
 }
 
 impl Calls {
@@ -185,6 +187,7 @@ impl Call {
             is_sips: secure::wants_sips(message),
             sdp: has_sdp(message).then(|| message.body().into()),
             credentials,
+            is_behind_nat: keep_alive::sent_through_nat(&flow, message),
         }));
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
@@ -269,10 +272,12 @@ impl Call {
             is_sips,
             sdp,
             credentials,
+            is_behind_nat,
             ..
         } = *successor;
         dialog.confirm();
         let mut leg = Leg::begun(flow);
+        leg.keep_alive = is_behind_nat.then(|| keep_alive::schedule(cx, self.key, side));
         leg.abilities = abilities;
         leg.is_sips = is_sips;
         leg.heard = sdp;
@@ -283,9 +288,7 @@ impl Call {
             (Side::Agent, Speaker::Echo(_)) => return,
         };
         cx.cancel_timer(&mut old.session_timer);
-        if side == Side::Caller {
-            cx.cancel_timer(&mut self.keep_alive);
-        }
+        cx.cancel_timer(&mut old.keep_alive);
         let Some(before) = old.dialogs.into_iter().next() else {
             return;
         };

@@ -19,7 +19,7 @@ use super::admission::{self, Admitted, facts_of};
 use super::asked::{Asked, Proof};
 use super::attempts::Attempts;
 use super::call::{
-    Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Speaker, Theirs,
+    Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Side, Speaker, Theirs,
 };
 use super::context::{CallTimer, Config, Core, Cx, allows, lacks_refer};
 use super::credentials::LegCredentials;
@@ -346,7 +346,9 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         caller.abilities = abilities(self.message);
         caller.is_sips = secure::wants_sips(self.message);
         caller.credentials = self.verified.map(Box::new);
-        let keep_alive = keep_alive::begin(cx, self.key, &self.flow, self.message);
+        if keep_alive::sent_through_nat(&self.flow, self.message) {
+            caller.keep_alive = Some(keep_alive::schedule(cx, self.key, Side::Caller));
+        }
         let speaker = match &*runtime {
             Runtime::Sip { .. } => Speaker::Runtime(Leg::new(self.flow)),
             Runtime::Echo => {
@@ -405,7 +407,6 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             exchange: None,
             permit: Some(permit),
             deadline: Some(deadline),
-            keep_alive,
             contact: None,
             identity,
             transfer: None,

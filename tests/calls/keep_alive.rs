@@ -2,16 +2,16 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use trunkline_sip::wire::{Framing, Method, lex};
 
 use crate::harness::carrier::reply;
 use crate::harness::talker::{Talker, offer};
-use crate::harness::{Daemon, Deadline, House, Pbx};
-use crate::ways_out;
+use crate::harness::{Daemon, Deadline, House, Pbx, Runtime};
+use crate::{outbound, ways_out};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the NAT remembers a mapping after the last packet from inside.
@@ -205,4 +205,102 @@ fn a_caller_behind_nat_is_asked_while_its_call_is_up() {
     assert_eq!(up.count(), 2, "an answer of any kind ends nothing");
     let asked = direct.asked("OPTIONS");
     assert_eq!(asked, None, "where nothing stands between, nothing is sent");
+}
+
+/// Somebody who answers every INVITE with this Contact, and counts the OPTIONS that come.
+struct Answering {
+    address: SocketAddr,
+    asked: Arc<AtomicU32>,
+}
+
+impl Answering {
+    /// `None`: its Contact is where it is.
+    fn with_contact(contact: Option<&str>) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = socket.local_addr().expect("an address");
+        let asked: Arc<AtomicU32> = Arc::default();
+        let (count_up, at) = (Arc::clone(&asked), address.to_string());
+        let contact = contact.unwrap_or(&at).to_owned();
+        std::thread::spawn(move || {
+            let mut octets = [0; 8_192];
+            while let Ok((count, from)) = socket.recv_from(&mut octets) {
+                let request = lex(&octets[..count], Framing::Datagram).expect("a message");
+                if !request.is_request() || request.method() == Method::Ack {
+                    continue;
+                }
+                let mut answer = reply(&request, "200 OK", "");
+                if request.method() == Method::Options {
+                    count_up.fetch_add(1, Ordering::SeqCst);
+                } else if request.method() == Method::Invite {
+                    let sdp = offer(SocketAddr::from((Ipv4Addr::LOCALHOST, 4_004)));
+                    let lines = format!(
+                        "Contact: <sip:answering@{contact}>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{sdp}",
+                        sdp.len()
+                    );
+                    answer = answer.replace("Content-Length: 0\r\n\r\n", &lines);
+                }
+                socket.send_to(answer.as_bytes(), from).expect("it is sent");
+            }
+        });
+        Self { address, asked }
+    }
+
+    fn asked(&self) -> u32 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// A node that sends no OPTIONS but keep-alives; who calls from 127.0.0.2 needs no credentials.
+fn only_keep_alives() -> House {
+    let house = House::new()
+        .set("TRUNKLINE__SIP__KEEP_ALIVE_S", "1")
+        .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "0");
+    house.dedicate("127.0.0.2");
+    house
+}
+
+#[test]
+fn a_runtime_behind_nat_is_asked_while_its_call_is_up() {
+    let from = Ipv4Addr::new(127, 0, 0, 2);
+    let (hidden, open) = (
+        Answering::with_contact(Some(INSIDE)),
+        Answering::with_contact(None),
+    );
+    for (runtime, is_asked) in [(&open, false), (&hidden, true)] {
+        let house = only_keep_alives();
+        let uri = format!("sip:agent@{}", runtime.address);
+        house.runtime(&house.first_agent, &uri);
+        let daemon = house.serve();
+        let number = daemon.house.first_number.clone();
+        let sdp = offer(SocketAddr::from((from, 4_000)));
+        let (_talker, answer) = Talker::call(from.into(), daemon.sip(), &number, &sdp);
+        assert_eq!(answer.status, 200, "{}", answer.text);
+
+        let id = daemon.answered_call();
+        std::thread::sleep(REMEMBERED + REMEMBERED / 2);
+        let asked = runtime.asked();
+        assert_eq!(asked >= 3, is_asked, "{asked} OPTIONS:\n{}", daemon.log());
+        assert!(is_asked || asked == 0, "{asked} OPTIONS");
+
+        // Nothing is asked once the call is over.
+        let path = format!("/phone/calls/{id}/hangup");
+        let (status, ended) = daemon.change("POST", &path, &json!({}));
+        assert!(status < 300, "{ended}");
+        daemon.record();
+        let asked = runtime.asked();
+        std::thread::sleep(REMEMBERED);
+        assert_eq!(runtime.asked(), asked);
+    }
+}
+
+#[test]
+fn a_callee_behind_nat_is_asked_while_its_call_is_up() {
+    let callee = Answering::with_contact(Some(INSIDE));
+    let daemon = only_keep_alives().serve();
+    let port = callee.address.port();
+    outbound::give_trunk(&daemon, Runtime::new(), &json!({"port": port}));
+    outbound::order(&daemon, &json!({}));
+    let enough = Deadline::after(PATIENCE).poll(|| (callee.asked() >= 3).then_some(()));
+    assert!(enough.is_some(), "{} OPTIONS", callee.asked());
+    assert_eq!(daemon.calls()[0]["status"], "in_progress");
 }

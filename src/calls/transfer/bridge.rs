@@ -509,6 +509,7 @@ impl Call {
                 .push_back(Effect::CloseEcho { call: self.key }),
         }
         self.start_session(cx, Side::Agent);
+        self.keep_way_open(cx, Side::Agent);
         if let Some(permit) = &mut self.permit {
             permit.release(self.agent);
         }
@@ -558,6 +559,7 @@ impl Call {
         }
         if let Speaker::Runtime(leg) = &mut self.speaker {
             cx.cancel_timer(&mut leg.session_timer);
+            cx.cancel_timer(&mut leg.keep_alive);
         }
     }
 
