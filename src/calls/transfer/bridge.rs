@@ -38,7 +38,7 @@ use crate::calls::privacy::{NOBODY_HOST, NOBODY_USER};
 use crate::calls::refusal::Reason;
 use crate::calls::target::{self, Place, Target};
 use crate::calls::unanswered::{Failure, UNREACHABLE};
-use crate::directory::view::{Destination, OrgView, TransferTarget, TrunkView, Via, WayOut};
+use crate::directory::view::{Destination, OrgView, TransferTarget, Via, WayOut};
 
 /// How long a destination may ring.
 const RINGING: Duration = Duration::from_secs(45);
@@ -170,6 +170,9 @@ impl Call {
         let is_outbound = self.outbound.is_some();
         let by_trunk = is_outbound || via == Via::Trunk || !self.can_call_pbx(cx, org);
         let way = org.ways_out.get(&self.agent).filter(|_| by_trunk);
+        if way.is_some_and(|way| way.peer.is_none()) && self.is_with_another_node(cx, org) {
+            return None;
+        }
         let through = way.and_then(|way| {
             let callee = match (&way.peer, &org.trunk) {
                 (Some(_), _) => Callee::through(way, number),
@@ -192,12 +195,10 @@ impl Call {
     /// Whether the PBX that called takes calls where it called from: it has registered, there is a connection, or no NAT between.
     fn can_call_pbx(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
         let flow = self.caller.flow;
+        // With another node counts as well: it is called on the call's own flow.
         let is_registered = || {
-            let addresses = &cx.core.config.addresses;
-            let reach = |trunk: &TrunkView| cx.core.bindings.reach(trunk.id, addresses, cx.now);
-            org.trunk
-                .as_ref()
-                .is_some_and(|trunk| !reach(trunk).is_empty())
+            let trunk = org.trunk.as_ref();
+            trunk.is_some_and(|trunk| !cx.core.bindings.of(trunk.id, cx.now).is_empty())
         };
         let contact = self.caller.dialogs.first();
         let contact = contact.and_then(|held| Uri::parse(held.dialog.remote_target()).ok());

@@ -15,6 +15,7 @@ use crate::calls::dialled::may_dial;
 use crate::calls::pbx::Pbx;
 use crate::calls::unanswered::Failure;
 use crate::directory::view::{Destination, OrgView, TransferTarget, TransferWay};
+use crate::registrar::bindings::Binding;
 
 /// Why a way is in force.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -138,6 +139,21 @@ impl Call {
             keeps_caller,
             fallback: fallback.map(Box::new),
         })
+    }
+
+    /// Whether the PBX has registered by a flow that only another node has, and isn't the one that called. The call stays on this node, so that
+    /// nothing of it goes by that flow: the transfer goes on as REFER.
+    pub(super) fn is_with_another_node(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
+        let Some(trunk) = &org.trunk else {
+            return false;
+        };
+        let (core, source) = (&cx.core, self.caller.flow.peer.ip().to_canonical());
+        let registered = core.bindings.of(trunk.id, cx.now);
+        let is_caller = |binding: &Binding| binding.flow.peer.ip().to_canonical() == source;
+        let reach = core
+            .bindings
+            .reach(trunk.id, &core.config.addresses, cx.now);
+        reach.is_empty() && !registered.is_empty() && !registered.iter().any(is_caller)
     }
 
     /// The trunk whose PBX is asked.

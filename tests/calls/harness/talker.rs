@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Talker {
     socket: UdpSocket,
     own: SocketAddr,
+    /// Host and port of its Contact.
+    contact: String,
     id: String,
     to: String,
     target: String,
@@ -72,6 +74,17 @@ pub(crate) fn offer(at: SocketAddr) -> String {
 impl Talker {
     /// Calls `user` from this address with this SDP.
     pub(crate) fn call(from: IpAddr, daemon: SocketAddr, user: &str, sdp: &str) -> (Self, Answer) {
+        Self::call_with(None, from, daemon, user, sdp)
+    }
+
+    /// The same, where its Contact may be another address than its own.
+    pub(crate) fn call_with(
+        contact: Option<&str>,
+        from: IpAddr,
+        daemon: SocketAddr,
+        user: &str,
+        sdp: &str,
+    ) -> (Self, Answer) {
         let socket = UdpSocket::bind((from, 0)).expect("a port");
         socket.connect(daemon).expect("an address");
         socket.set_read_timeout(Some(AGAIN)).expect("a limit");
@@ -80,6 +93,7 @@ impl Talker {
         let mut talker = Self {
             socket,
             own,
+            contact: contact.map_or_else(|| own.to_string(), str::to_owned),
             to: format!("<{uri}>"),
             target: uri,
             id: format!("talker-{}", own.port()),
@@ -151,11 +165,13 @@ impl Talker {
     }
 
     fn request(&self, method: &str, branch: &str, uri: &str, to: &str, rest: &str) -> String {
-        let Self { own, id, .. } = self;
+        let Self {
+            own, id, contact, ..
+        } = self;
         format!(
             "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{branch};rport\r\nMax-Forwards: 70\r\n\
              From: <sip:+441632960001@{own}>;tag={id}\r\nTo: {to}\r\nCall-ID: {id}@{own}\r\nCSeq: {} {method}\r\n\
-             Contact: <sip:talker@{own}>\r\n{rest}",
+             Contact: <sip:talker@{contact}>\r\n{rest}",
             self.cseq.get()
         )
     }
