@@ -6,12 +6,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 
-use super::clock;
+use super::{clock, registrations};
 use crate::directory::Directory;
 use crate::directory::view::{PeerLogin, View};
-use crate::registrar::bindings::Bindings;
+use crate::registrar::bindings::{Bindings, Loss};
 use crate::registrar::kept::Kept;
 use crate::store::{self, Store};
 
@@ -29,6 +30,10 @@ pub(super) struct Keeper {
     directory: Weak<Directory>,
     store: Store,
     node: u8,
+    /// How long a node whose lease has expired is waited for.
+    grace: Duration,
+    /// Says that other nodes may have taken this one for gone.
+    lapses: watch::Receiver<u64>,
     /// How far the kept registrations have been followed; `None` until they are read whole.
     seen: Option<Moment>,
     fails: bool,
@@ -39,13 +44,16 @@ impl Keeper {
         bindings: &Arc<Bindings>,
         directory: &Arc<Directory>,
         store: Store,
-        node: u8,
+        (node, grace): (u8, Duration),
+        lapses: watch::Receiver<u64>,
     ) -> Self {
         Self {
             bindings: Arc::downgrade(bindings),
             directory: Arc::downgrade(directory),
             store,
             node,
+            grace,
+            lapses,
             seen: None,
             fails: false,
         }
@@ -86,6 +94,11 @@ impl Keeper {
             let serving = self.store.nodes().serving().await?;
             let nodes: Vec<u8> = serving.iter().map(|one| one.run.node).collect();
             bindings.set_serving(&nodes);
+            self.take_over(bindings, view).await?;
+        }
+        if self.lapses.has_changed().unwrap_or_default() {
+            self.lapses.borrow_and_update();
+            bindings.keep_anew();
         }
 
         match self.seen {
@@ -115,6 +128,20 @@ impl Keeper {
         }
         if turn % PRUNE == PRUNE - 1 {
             kept.prune(clock::wall_time()).await?;
+        }
+        Ok(())
+    }
+
+    /// What was registered with nodes that are gone is this node's, or lost.
+    async fn take_over(&self, bindings: &Bindings, view: &View) -> Result<(), store::Error> {
+        let kept = self.store.registrations();
+        let taken = kept
+            .take_over(self.node, self.grace, clock::wall_time())
+            .await?;
+        let now = clock::now();
+        bindings.take_over(&on_timers(taken.kept), |user| pair(view, user, now), now);
+        for lost in taken.lost {
+            registrations::note_lost(lost, Loss::NodeLost);
         }
         Ok(())
     }

@@ -203,7 +203,13 @@ impl Engine {
             told,
             (switch.shards()[0].clone(), config.sip.keep_alive),
         ));
-        let keeper = Keeper::new(&bindings, &deps.directory, deps.store.clone(), deps.node);
+        let keeper = Keeper::new(
+            &bindings,
+            &deps.directory,
+            deps.store.clone(),
+            (deps.node, config.sip.node_lease),
+            deps.lapses.clone(),
+        );
         deps.runtime.spawn(keeper.run());
         let calls = calls_config(
             config,

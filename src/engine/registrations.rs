@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use super::clock;
 use super::inbox::{Inbox, Input};
 use super::told::Told;
 use crate::peers::Inquiry;
-use crate::registrar::bindings::{Bindings, Change, What};
+use crate::registrar::bindings::{Bindings, Change, Loss, What};
 use crate::store::{EventType, NewEvent, written};
 use crate::telemetry::metrics;
 
@@ -50,7 +51,7 @@ fn spread(interval: Duration) -> Duration {
 /// Says that a trunk's PBX has come or gone.
 pub(crate) fn note(change: &Change, told: &Told, now: Moment) {
     let Change { org, trunk, what } = change;
-    let (word, kind, data) = match what {
+    let event = match what {
         What::Registered(binding) => {
             let (source, transport) = (binding.flow.peer, binding.flow.transport);
             tracing::info!(org.id = %org, trunk.id = %trunk, %source, %transport, "trunk registered");
@@ -63,15 +64,20 @@ pub(crate) fn note(change: &Change, told: &Told, now: Moment) {
                 "registered_at": written(clock::on_wall(binding.registered_at)),
                 "expires_at": written(clock::on_wall(binding.expires_at)),
             });
-            ("registered", EventType::TrunkRegistered, data)
+            metrics::registration_change("registered");
+            NewEvent::new(*org, EventType::TrunkRegistered, &data, clock::on_wall(now))
         }
         What::Lost(loss) => {
-            let why = loss.as_str();
-            tracing::info!(org.id = %org, trunk.id = %trunk, why, "trunk no longer registered");
-            let data = json!({"trunk_id": trunk, "reason": why});
-            (why, EventType::TrunkLost, data)
+            note_lost((*org, *trunk), *loss);
+            NewEvent::trunk_lost((*org, *trunk), *loss, clock::on_wall(now))
         }
     };
-    told.tell(NewEvent::new(*org, kind, &data, clock::on_wall(now)));
-    metrics::registration_change(word);
+    told.tell(event);
+}
+
+/// Logs and counts that a trunk has no registration any more.
+pub(super) fn note_lost((org, trunk): (Uuid, Uuid), loss: Loss) {
+    let why = loss.as_str();
+    tracing::info!(org.id = %org, trunk.id = %trunk, why, "trunk no longer registered");
+    metrics::registration_change(why);
 }

@@ -113,6 +113,8 @@ pub enum Loss {
     Expired,
     /// Its connection closed.
     Disconnected,
+    /// The node that had its connection is gone.
+    NodeLost,
 }
 
 impl Loss {
@@ -122,6 +124,7 @@ impl Loss {
             Self::Removed => "removed",
             Self::Expired => "expired",
             Self::Disconnected => "disconnected",
+            Self::NodeLost => "node_lost",
         }
     }
 }
@@ -460,11 +463,7 @@ impl Binding {
     }
 
     fn contact_address(&self) -> Option<SocketAddr> {
-        let uri = Uri::parse(self.contact.as_bytes()).ok()?;
-        let transport = uri.transport().unwrap_or(Transport::Udp);
-        uri.socket_addr()
-            .filter(|_| transport == self.flow.transport)
-            .filter(|address| address.is_ipv4() == self.flow.peer.is_ipv4())
+        contact_address(&self.contact, self.flow.transport, self.flow.peer)
     }
 
     /// By the connection that it came by while that stands; else by its Contact where that can be trusted, and by
@@ -498,6 +497,19 @@ impl Binding {
             source: self.flow.peer.ip(),
         })
     }
+}
+
+/// The address that a Contact names, where a request may go there by the way that its REGISTER came.
+pub(super) fn contact_address(
+    contact: &str,
+    came_by: Transport,
+    source: SocketAddr,
+) -> Option<SocketAddr> {
+    let uri = Uri::parse(contact.as_bytes()).ok()?;
+    let transport = uri.transport().unwrap_or(Transport::Udp);
+    uri.socket_addr()
+        .filter(|_| transport == came_by)
+        .filter(|address| address.is_ipv4() == source.is_ipv4())
 }
 
 fn agent_name(value: &[u8]) -> Box<str> {

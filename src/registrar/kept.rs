@@ -13,7 +13,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::bindings::{Binding, Bindings, Registered};
+use super::bindings::{Binding, Bindings, Registered, contact_address};
 use crate::directory::view::PeerLogin;
 
 /// What is kept of a binding.
@@ -54,6 +54,12 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// Whether its Contact says where it is, so that every node can call it.
+    pub fn has_way_without_flow(&self) -> bool {
+        let address = || contact_address(&self.contact, self.transport, self.source);
+        !self.is_behind_nat && address().is_some()
+    }
+
     /// Has its times on another clock.
     pub fn change_times(&mut self, change: impl Fn(Moment) -> Moment) {
         for time in [
@@ -197,6 +203,28 @@ impl Bindings {
         }
     }
 
+    /// Takes over contacts of a node that is gone: their end is for this node to tell.
+    pub fn take_over(
+        &self,
+        kept: &[Kept],
+        pair: impl Fn(&str) -> Option<Arc<PeerLogin>>,
+        now: Moment,
+    ) {
+        for kept in kept {
+            self.apply_kept(kept, Home::Before, &pair, now);
+        }
+    }
+
+    /// All of this node's contacts are to be kept anew: others may have taken it for gone.
+    pub fn keep_anew(&self) {
+        for registered in &self.trunks {
+            let is_own = |binding: &Binding| binding.home == Home::Here;
+            if registered.bindings.iter().any(is_own) {
+                self.note_unsaved(*registered.key(), []);
+            }
+        }
+    }
+
     /// The event of a PBX that comes or goes is for the node that has seen it: here nothing is said.
     fn apply_kept(
         &self,
@@ -214,11 +242,17 @@ impl Bindings {
         let mut known = registered.bindings.iter();
         let place = known.position(|held| held.is_at(kept.instance.as_deref(), &kept.contact));
 
-        let held = place.map(|place| &registered.bindings[place]);
+        let held = place.map(|place| &mut registered.bindings[place]);
         let is_known = held.is_some_and(|held| {
             // The times of one REGISTER differ where the wall clock was stepped since it was heard of.
             match held.cseq == kept.cseq && held.call_id == kept.call_id {
-                true => kept.expires_at > now,
+                true => {
+                    // Another node may have taken it over.
+                    if held.home != Home::Here {
+                        held.home = home;
+                    }
+                    kept.expires_at > now
+                }
                 false => held.refreshed_at > kept.refreshed_at,
             }
         });

@@ -1,13 +1,14 @@
 //! What an event is: its type, whom it is of, and the JSON that every reader gets.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{to_json, written};
 use super::new_id;
+use crate::registrar::bindings::Loss;
 
 /// What happened. Documented with its data in `docs/events.md`.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -103,6 +104,12 @@ impl NewEvent {
     /// Something that happened now, once. `data` is what `docs/events.md` says of the type.
     pub fn new(org: Uuid, kind: EventType, data: &Value, now: Moment) -> Self {
         Self::with_id(new_id(now), org, kind, data, now)
+    }
+
+    /// A trunk has no registration any more.
+    pub fn trunk_lost((org, trunk): (Uuid, Uuid), loss: Loss, now: Moment) -> Self {
+        let data = json!({"trunk_id": trunk, "reason": loss.as_str()});
+        Self::new(org, EventType::TrunkLost, &data, now)
     }
 
     /// Something that may be recorded again, as facts are when they are projected twice: the same type, subject and time make

@@ -230,6 +230,23 @@ impl Nodes<'_> {
         let rows: Vec<Run> = fetch_all!(self.0.pool().read().await?, sql, length(grace))?;
         Ok(runs(&rows))
     }
+
+    /// Other nodes than `own` whose lease expired so long ago that nobody waits for them any more, while PBXs are still registered with them.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn left_registered(self, own: u8, grace: Duration) -> Result<Vec<u8>, Error> {
+        let sql = by_its_clock!(
+            self.0,
+            "SELECT node, boot FROM nodes WHERE lease_expires_at < ",
+            " - $1 AND node <> $2 AND EXISTS (
+                SELECT 1 FROM registrations WHERE registrations.node = nodes.node AND registrations.expires_at > ",
+            ") ORDER BY node"
+        );
+        let mut reading = self.0.pool().read().await?;
+        let rows: Vec<Run> = fetch_all!(reading, sql, length(grace), i64::from(own))?;
+        Ok(runs(&rows).into_iter().map(|run| run.node).collect())
+    }
 }
 
 fn runs(rows: &[Run]) -> Vec<Origin> {

@@ -8,10 +8,12 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Store;
 use super::column::{from_row, micros, moment};
 use super::error::Error;
+use super::events;
 use super::pool::{execute, fetch_all};
+use super::{NewEvent, Store};
+use crate::registrar::bindings::Loss;
 use crate::registrar::kept::{Kept, Unsaved};
 
 /// How long contacts that have ended stay, so that every node learns of it.
@@ -22,6 +24,15 @@ const OVERLAP: Duration = Duration::from_secs(2);
 /// The kept registrations. They are of the installation: a node keeps and follows those of all orgs.
 #[derive(Copy, Clone, Debug)]
 pub struct Registrations<'s>(&'s Store);
+
+/// What a node has taken over from others that are gone.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct TakenOver {
+    /// Contacts that are its own now.
+    pub kept: Vec<Kept>,
+    /// Org and trunk of those that have no registration left.
+    pub lost: Vec<(Uuid, Uuid)>,
+}
 
 impl Store {
     /// The kept registrations.
@@ -176,6 +187,60 @@ impl Registrations<'_> {
             }
         }
         writing.commit().await
+    }
+
+    /// Takes over the contacts of other nodes whose lease expired longer than `grace` ago. Those that only such a node's connections led to
+    /// end; the others become this node's. A trunk that has no registration left is told as lost, by one node alone.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone; nothing was taken over then.
+    pub async fn take_over(
+        self,
+        node: u8,
+        grace: Duration,
+        now: Moment,
+    ) -> Result<TakenOver, Error> {
+        let gone = self.0.nodes().left_registered(node, grace).await?;
+        let mut taken = TakenOver::default();
+        if gone.is_empty() {
+            return Ok(taken);
+        }
+        let at = self.0.clock().await?.unwrap_or(now);
+        let mut writing = self.0.pool().write().await?;
+        for gone in gone {
+            let held: Vec<Row> = fetch_all!(
+                writing,
+                "UPDATE registrations SET saved_at = $3 WHERE node = $1 AND expires_at > $2 RETURNING *",
+                i64::from(gone),
+                micros(now),
+                micros(at),
+            )?;
+            let held = held.into_iter().filter_map(Row::kept);
+            let (direct, by_flow): (Vec<Kept>, Vec<Kept>) =
+                held.partition(Kept::has_way_without_flow);
+            for mut kept in direct {
+                let sql = "UPDATE registrations SET node = $3 WHERE trunk_id = $1 AND contact = $2";
+                execute!(writing, sql, kept.trunk, &*kept.contact, i64::from(node))?;
+                kept.node = node;
+                taken.kept.push(kept);
+            }
+            for kept in by_flow {
+                // Its node stays: if that was only held up, it goes on from there.
+                let sql =
+                    "UPDATE registrations SET expires_at = $3 WHERE trunk_id = $1 AND contact = $2";
+                execute!(writing, sql, kept.trunk, &*kept.contact, micros(now) - 1)?;
+                let sql = "SELECT contact FROM registrations WHERE trunk_id = $1 AND expires_at > $2 LIMIT 1";
+                let left: Vec<(String,)> = fetch_all!(writing, sql, kept.trunk, micros(now))?;
+                if left.is_empty() {
+                    taken.lost.push((kept.org, kept.trunk));
+                }
+            }
+        }
+        let tell = |lost: &(Uuid, Uuid)| NewEvent::trunk_lost(*lost, Loss::NodeLost, at);
+        let events: Vec<NewEvent> = taken.lost.iter().map(tell).collect();
+        events::append(&mut writing, &events).await?;
+        self.0.commit_recorded(writing).await?;
+        Ok(taken)
     }
 
     /// Forgets contacts that ended a while ago.

@@ -1,13 +1,17 @@
 //! PBXs that have registered: known after a restart, and to every node that shares the database.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use trunkline_sip::wire::Method;
 
+use crate::harness::process::free_port;
+use crate::harness::talker::{Talker, offer};
 use crate::harness::{Credentials, Deadline, Pbx};
 use crate::node::{Node, Plot, text};
 use crate::nodes::Pair;
+use crate::server::Database;
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -16,6 +20,8 @@ const A_WHILE: Duration = Duration::from_secs(2);
 
 const TRUNK: &str = "/phone/sip/inbound-trunk";
 const PRIVATE: &str = "10.1.2.3:5060";
+/// Whom callers are transferred to.
+const SALES: &str = "+442071838751";
 
 fn credentials(outset: &Value) -> Credentials {
     Credentials {
@@ -157,4 +163,136 @@ fn a_registration_at_one_node_is_known_to_the_other() {
     pair.second.end();
     shows(&pair.first, &key, 0);
     drop(pbx);
+}
+
+/// What the trunk's PBXs were told to be, one event after the other.
+fn told(database: &Database) -> Vec<String> {
+    database.texts(
+        "SELECT type || ' ' || COALESCE(body::json->'data'->>'reason', '') FROM events WHERE type LIKE 'trunk.%' ORDER BY seq",
+    )
+}
+
+#[test]
+fn the_loss_of_a_node_tells_its_registrations_as_lost_once() {
+    let lease = ("TRUNKLINE__SIP__NODE_LEASE_S", "5");
+    let Some(mut pair) = Pair::new(&[lease]) else {
+        return;
+    };
+    let mut third = pair.environment();
+    third.push((lease.0.to_owned(), lease.1.to_owned()));
+    third.push(("TRUNKLINE__SIP__NODE".to_owned(), "2".to_owned()));
+    let third = Plot::new(&third).serve();
+    let (key, second) = (pair.key.clone(), pair.second.plot.sip);
+    let mut hidden = Pbx::tcp_to(second, credentials(&pair.outset));
+    hidden.sent_by = PRIVATE.to_owned();
+    let private = format!("Contact: <sip:pbx@{PRIVATE};transport=tcp>\r\nExpires: 600\r\n");
+    assert_eq!(hidden.register(&private).status, 200);
+    for node in [&pair.first, &third] {
+        shows(node, &key, 1);
+    }
+    pair.second.kill();
+    let lost = || {
+        let told = told(&pair.database);
+        (told.len() > 1).then_some(told)
+    };
+    let told_as = Deadline::after(LIMIT).poll(lost);
+    let expected = ["trunk.registered ", "trunk.lost node_lost"];
+    assert_eq!(told_as.as_deref(), Some(&expected.map(str::to_owned)[..]));
+
+    // The other node has nothing to add, nor has the lost one when it is back.
+    pair.second.serve_again();
+    std::thread::sleep(A_WHILE);
+    assert_eq!(told(&pair.database), expected);
+    assert_eq!(shown(&pair.first, &key), (false, 0));
+
+    // One that says where it is goes on without its node, and ends like any other.
+    let mut open = Pbx::udp_to(second, credentials(&pair.outset));
+    let contact = format!("Contact: <sip:pbx@{}>\r\nExpires: 30\r\n", open.address());
+    assert_eq!(open.register(&contact).status, 200);
+    for node in [&pair.first, &third] {
+        shows(node, &key, 1);
+    }
+    pair.second.kill();
+    let lost = || {
+        let told = told(&pair.database);
+        (told.len() > 3).then_some(told)
+    };
+    let told_as = Deadline::after(2 * LIMIT).poll(lost).unwrap_or_default();
+    assert_eq!(told_as[2..], ["trunk.registered ", "trunk.lost expired"]);
+    std::thread::sleep(A_WHILE);
+    assert_eq!(told(&pair.database).len(), 4, "it is told once");
+}
+
+#[test]
+fn a_transfer_needs_no_flow_of_another_node() {
+    let Some(pair) = Pair::new(&[]) else {
+        return;
+    };
+    let (node, key) = (&pair.first, pair.key.as_str());
+    let agent = text(&pair.outset["agent_id"]);
+    let (own, carrier) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 3]));
+    let org = text(&pair.outset["org_id"]);
+    for source in [own, carrier] {
+        let source = source.to_string();
+        node.plot
+            .run(&["trunk", "dedicate", &source, "--org", &org, "--json"]);
+    }
+    node.made("PATCH", TRUNK, key, &json!({"transfer_way": "bridge"}));
+    let path = format!("/phone/sip/agents/{agent}/transfer-destinations");
+    for (name, via) in [("Sales", "pbx"), ("Desk", "trunk")] {
+        let create = json!({"name": name, "type": "phone", "value": SALES, "via": via});
+        node.made("POST", &path, key, &json!({"create": create}));
+    }
+    let mut pbx = Pbx::tcp_to(pair.second.plot.sip, credentials(&pair.outset));
+    pbx.sent_by = PRIVATE.to_owned();
+    let private = format!("Contact: <sip:pbx@{PRIVATE};transport=tcp>\r\n");
+    assert_eq!(pbx.register(&private).status, 200);
+    shows(node, key, 1);
+    let transfer = |call: &str, name: &str| {
+        let path = format!("/phone/calls/{call}/transfer");
+        let (status, begun) = node.change("POST", &path, key, &json!({"destination": name}));
+        assert_eq!(status, 202, "{begun}");
+    };
+    let sdp = |ip: IpAddr| offer(SocketAddr::new(ip, 4_000));
+    let number = text(&pair.outset["phone_number"]);
+    let up = || {
+        let up = Deadline::after(LIMIT).poll(|| {
+            let (_, page) = node.get("/phone/calls?status=in_progress", key);
+            let page: Value = serde_json::from_str(&page).ok()?;
+            page["items"].get(0).map(|call| text(&call["id"]))
+        });
+        up.expect("a call that is up")
+    };
+
+    // The PBX that called, behind NAT, is called on the call's own flow, not through the carrier, at which nobody is.
+    let trunk = json!({"name": "Carrier", "host": "127.0.0.1", "port": free_port(), "transport": "udp",
+        "caller_number": "+442071838750"});
+    let trunk = node.made("POST", "/phone/sip/outbound-trunks", key, &trunk);
+    let dials = format!("/phone/sip/agents/{agent}/outbound-trunk");
+    node.made("PUT", &dials, key, &json!({"trunk_id": trunk["id"]}));
+    let sip = node.plot.sip;
+    let (talker, answer) = Talker::call_with(Some(PRIVATE), own, sip, &number, &sdp(own));
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let call = up();
+    transfer(&call, "Sales");
+    let invite = talker.asked("INVITE").expect("the PBX is called");
+    assert!(
+        invite.starts_with(&format!("INVITE sip:{SALES}@")),
+        "{invite}"
+    );
+    let (status, ended) = node.change(
+        "POST",
+        &format!("/phone/calls/{call}/hangup"),
+        key,
+        &json!({}),
+    );
+    assert_eq!(status, 200, "{ended}");
+
+    // Whoever else has called is asked to refer its caller.
+    dials_the_pbx(node, key, &agent);
+    let (talker, answer) = Talker::call(carrier, sip, &number, &sdp(carrier));
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    transfer(&up(), "Desk");
+    let first = talker.asked("").expect("a request");
+    assert!(first.starts_with("REFER "), "{first}");
 }
