@@ -48,6 +48,10 @@ soak minutes="60": build
 kill-rounds rounds="20":
     TRUNKLINE_KILL_ROUNDS={{rounds}} cargo test --release --test kill -- --nocapture
 
+# kill -9 the moment that calls are answered, two hundred times
+kill-answers rounds="200":
+    TRUNKLINE_KILL_ANSWERS={{rounds}} cargo test --release --test torture kept -- --nocapture
+
 # kill -9 while clients write over the API, a hundred times on SQLite and on PostgreSQL each
 kill-writes rounds="100":
     TRUNKLINE_KILL_WRITE_ROUNDS={{rounds}} cargo test --release --test kill writes -- --nocapture

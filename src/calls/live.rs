@@ -8,7 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::hold::Standing;
-use super::record::{Attempt, Direction, Fact, Started, Status, Transfer};
+use super::record::{Attempt, Direction, Ended, Fact, Started, Status, Transfer};
 use super::wall::{STEADY, Wall};
 
 /// One live call as the API shows it.
@@ -16,7 +16,7 @@ use super::wall::{STEADY, Wall};
 pub struct LiveCall {
     /// What is known from its INVITE.
     pub started: Arc<Started>,
-    /// `ringing` or `in_progress`.
+    /// `queued`, `ringing` or `in_progress`, as it was before its end.
     pub status: Status,
     /// The contact, once known.
     pub contact: Option<Uuid>,
@@ -26,16 +26,28 @@ pub struct LiveCall {
     pub answered_at: Option<Moment>,
     /// Call-ID of the runtime's leg, once answered.
     pub runtime_call_id: Option<Box<str>>,
-    /// It has ended, and is shown as it was until its end is a row.
-    pub over: bool,
-    /// Its beginning is on disk.
-    pub kept: bool,
+    /// Its end, until that is a row.
+    pub ended: Option<Box<Ended>>,
+    /// How many of beginning and end are not known to be on disk.
+    pub unsynced: u8,
     /// Its last transfer.
     pub transfer: Option<Arc<Transfer>>,
     /// Whether it is held from outside.
     pub hold: Standing,
     /// Its attempts at targets, once one has failed.
     pub attempts: Vec<Attempt>,
+}
+
+impl LiveCall {
+    /// Whether it has ended.
+    pub const fn is_over(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Whether its beginning, and its end if it has one, are on disk.
+    pub const fn is_kept(&self) -> bool {
+        self.unsynced == 0
+    }
 }
 
 /// All live calls of this node.
@@ -97,13 +109,13 @@ impl LiveCalls {
     pub(crate) fn is_up(&self, session: Uuid) -> bool {
         let call = self.sessions.get(&session).map(|call| *call);
         call.and_then(|call| self.calls.get(&call))
-            .is_some_and(|live| !live.over)
+            .is_some_and(|live| !live.is_over())
     }
 
     /// The session of a call that is up.
     pub fn session_of(&self, call: Uuid) -> Option<Uuid> {
         let live = self.calls.get(&call)?;
-        (!live.over).then_some(live.started.session)
+        (!live.is_over()).then_some(live.started.session)
     }
 
     /// The live calls of an org, in no order.
@@ -135,8 +147,8 @@ impl LiveCalls {
                     ringing_at: None,
                     answered_at: None,
                     runtime_call_id: None,
-                    over: false,
-                    kept: false,
+                    ended: None,
+                    unsynced: 1,
                     transfer: None,
                     hold: Standing::default(),
                     attempts: Vec::new(),
@@ -176,14 +188,17 @@ impl LiveCalls {
             Fact::Attempt(attempt) => self.change(attempt.call, |live| {
                 live.attempts.push((**attempt).clone());
             }),
-            // Shown as it was until its end is a row: see `forget`.
-            Fact::Ended(ended) => self.change(ended.call, |live| live.over = true),
+            // Shown from here until its end is a row: see `forget`.
+            Fact::Ended(ended) => self.change(ended.call, |live| {
+                live.ended = Some(ended.clone());
+                live.unsynced += 1;
+            }),
         }
     }
 
-    /// The beginning of a call is on disk.
+    /// The beginning of a call is on disk, or after that its end.
     pub(crate) fn keep(&self, call: Uuid) {
-        self.change(call, |live| live.kept = true);
+        self.change(call, |live| live.unsynced = live.unsynced.saturating_sub(1));
     }
 
     /// A call is held, or resumed, or is not to be.

@@ -26,7 +26,7 @@ use super::unsynced::Unsynced;
 use crate::calls::caps::Denied;
 use crate::calls::live::LiveCalls;
 use crate::calls::outbound::Placed;
-use crate::calls::record::{Fact, Started};
+use crate::calls::record::Fact;
 use crate::calls::{AuthFailure, CallKey, Calls, Challenged, Effect};
 use crate::journal::{Journal, Position};
 use crate::media::{self, EchoMedia};
@@ -64,7 +64,7 @@ pub(crate) struct Outside {
     pub(crate) facts: Vec<Fact>,
     /// Calls that were begun on request in this turn, and who waits to hear of it.
     pub(crate) promised: Promises,
-    /// Calls that have begun and aren't known to be on disk.
+    /// Calls that have begun or ended and aren't known to be on disk.
     pub(crate) unsynced: Unsynced,
     /// Calls whose end is among them.
     pub(crate) ended: Vec<Uuid>,
@@ -278,16 +278,22 @@ impl Outside {
         if self.facts.is_empty() {
             return;
         }
-        let mut begun: SmallVec<[Arc<Started>; 4]> = SmallVec::new();
+        let mut pending: SmallVec<[Uuid; 8]> = SmallVec::new();
+        let mut has_answers = false;
         for fact in &self.facts {
-            if let Fact::Started(started) = fact {
-                begun.push(Arc::clone(started));
+            if let Fact::Started(_) | Fact::Ended(_) = fact {
+                pending.push(fact.call());
             }
+            has_answers |= matches!(fact, Fact::Answered { .. });
         }
         match self.journal.append(&mut self.facts) {
             Ok(position) => {
-                for started in &begun {
-                    self.unsynced.begin(started, position, clock::now());
+                // The 200 leaves after this: whatever ends this process then, the call has its record.
+                if has_answers {
+                    self.journal.hand_over(clock::now());
+                }
+                for call in pending {
+                    self.unsynced.add(call, position, clock::now());
                 }
                 self.unprojected
                     .extend(self.ended.drain(..).map(|call| (position, call)));

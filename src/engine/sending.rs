@@ -61,7 +61,7 @@ impl Shard {
         self.events(now);
     }
 
-    /// The journal has this fact on disk: calls that began with it or before can't be lost any more.
+    /// The journal has this fact on disk: beginnings and ends up to it can't be lost any more.
     pub(super) fn synced(&mut self, position: Position) {
         let now = clock::now();
         while let Some(call) = self.outside.unsynced.release(position, now) {

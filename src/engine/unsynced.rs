@@ -1,7 +1,8 @@
-//! Calls whose beginning isn't known to be on disk. A list that meets one waits until it is, so that a call which was listed has a
-//! record, whatever becomes of this process.
+//! Calls whose beginning or end isn't known to be on disk. A list that meets one waits until it is, so that a call which was listed has a
+//! record, and stays over once it was, whatever becomes of this machine.
 //!
-//! Answers don't wait: the journal gathers facts for some milliseconds, and a caller would hear every one of them.
+//! Answers don't wait: the journal gathers facts for some milliseconds, and a caller would hear every one of them. Before a 200 leaves the
+//! operating system has the facts (`Journal::hand_over`), so that they outlive this process.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,31 +10,30 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::calls::record::Started;
 use crate::journal::Position;
 
 /// How long a call counts as unsynced at most: a disk that fails holds up no list.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Calls that are remembered; what is beyond counts as synced.
-const MOST: usize = 16_384;
+/// Beginnings and ends that are remembered; what is beyond counts as synced.
+const MOST: usize = 32_768;
 
-/// A call whose beginning isn't known to be on disk.
+/// A beginning or an end that isn't known to be on disk.
 #[derive(Debug)]
-struct Beginning {
+struct Pending {
     call: Uuid,
     position: Position,
     at: Moment,
 }
 
-/// The calls that a shard has begun and not yet seen on disk, oldest first.
+/// What a shard has begun and ended and not yet seen on disk, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Unsynced(VecDeque<Beginning>);
+pub(crate) struct Unsynced(VecDeque<Pending>);
 
 impl Unsynced {
-    /// A call begins with the fact at this position, or one before it.
-    pub(super) fn begin(&mut self, started: &Started, position: Position, now: Moment) {
-        self.0.push_back(Beginning {
-            call: started.call,
+    /// A call begins or ends with the fact at this position, or one before it.
+    pub(super) fn add(&mut self, call: Uuid, position: Position, now: Moment) {
+        self.0.push_back(Pending {
+            call,
             position,
             at: now,
         });
@@ -45,7 +45,7 @@ impl Unsynced {
         first.is_some_and(|first| now.since(first.at) > LONGEST || self.0.len() > MOST)
     }
 
-    /// The next call that is on disk, the journal having this fact there with all before it. `None` when the others aren't.
+    /// The next call whose beginning or end is on disk, the journal having this fact there with all before it. `None` when the others aren't.
     pub(super) fn release(&mut self, synced: Position, now: Moment) -> Option<Uuid> {
         let first = self.0.front()?;
         if first.position > synced && !self.is_late(now) {

@@ -12,35 +12,80 @@ const HEAD: usize = 8 + 1 + 8 + 1 + 16 + 1;
 /// Longer facts are refused; a fact is some hundred octets, with a routing decision a few thousand.
 pub(super) const LONGEST: usize = 1 << 20;
 
-/// Appends the line of a fact, whose JSON `write` appends to what it is given.
-///
-/// # Errors
-/// What `write` says, or that the fact is too long; `octets` is then as before.
+/// Lines of facts whose positions aren't known yet, so that they can be written where nobody waits.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    octets: Vec<u8>,
+    /// Where each line begins, and the number of its fact among those that come in together.
+    lines: Vec<(usize, u64)>,
+}
+
+impl Draft {
+    /// Adds the line of the fact with this number, whose JSON `write` appends to what it is given.
+    ///
+    /// # Errors
+    /// What `write` says, or that the fact is too long; the draft is then as before.
+    pub(super) fn add(
+        &mut self,
+        number: u64,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
+    ) -> Result<(), Unwritable> {
+        let start = self.octets.len();
+        self.octets.resize(start + HEAD, b' ');
+        let written = write(&mut self.octets).map_err(Unwritable::Json);
+        let length = self.octets.len() - start - HEAD;
+        let fits = if length > LONGEST {
+            Err(Unwritable::TooLong(length))
+        } else {
+            Ok(())
+        };
+        let written = written.and(fits);
+        if written.is_err() {
+            self.octets.truncate(start);
+            return written;
+        }
+        hex(&mut self.octets[start..start + 8], length as u64);
+        self.octets.push(b'\n');
+        self.lines.push((start, number));
+        Ok(())
+    }
+
+    /// The lines, of which the fact with number 0 has the position `first`.
+    pub(super) fn placed(&mut self, first: Position) -> &[u8] {
+        for (at, &(start, number)) in self.lines.iter().enumerate() {
+            let next = self.lines.get(at + 1);
+            let end = next.map_or(self.octets.len(), |&(start, _)| start) - 1;
+            let line = &mut self.octets[start..end];
+            hex(&mut line[18..34], first.0 + number);
+            let sum = crc32fast::hash(&line[18..]);
+            hex(&mut line[9..17], u64::from(sum));
+        }
+        &self.octets
+    }
+
+    /// How long the lines are.
+    pub(super) const fn len(&self) -> usize {
+        self.octets.len()
+    }
+
+    /// Begins anew, with room for so many octets at most.
+    pub(super) fn clear(&mut self, room: usize) {
+        self.octets.clear();
+        self.octets.shrink_to(room);
+        self.lines.clear();
+    }
+}
+
+/// Appends the line of a fact whose position is known.
+#[cfg(test)]
 pub(super) fn append(
     octets: &mut Vec<u8>,
     position: Position,
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
 ) -> Result<(), Unwritable> {
-    let start = octets.len();
-    octets.resize(start + HEAD, b' ');
-    let written = write(octets).map_err(Unwritable::Json);
-    let length = octets.len() - start - HEAD;
-    let fits = if length > LONGEST {
-        Err(Unwritable::TooLong(length))
-    } else {
-        Ok(())
-    };
-    let written = written.and(fits);
-    if written.is_err() {
-        octets.truncate(start);
-        return written;
-    }
-    let line = &mut octets[start..];
-    hex(&mut line[18..34], position.0);
-    let sum = crc32fast::hash(&line[18..]);
-    hex(&mut line[..8], length as u64);
-    hex(&mut line[9..17], u64::from(sum));
-    octets.push(b'\n');
+    let mut draft = Draft::default();
+    draft.add(0, write)?;
+    octets.extend_from_slice(draft.placed(position));
     Ok(())
 }
 
@@ -225,6 +270,19 @@ mod tests {
         });
         assert!(matches!(refused, Err(Unwritable::Json(_))));
         assert_eq!(octets, before);
+        let mut draft = Draft::default();
+        let mut add =
+            |number, fact: &str| draft.add(number, |out| serde_json::to_writer(out, fact));
+        add(0, "one").unwrap();
+        add(1, &too_long).unwrap_err();
+        add(2, "three").unwrap();
+        let positions: Vec<_> = Pieces::new(draft.placed(Position(7)))
+            .map(|piece| match piece {
+                Piece::Fact { position, json } => (position.0, json.len()),
+                Piece::Damage { .. } | Piece::Torn { .. } => panic!("{piece:?}"),
+            })
+            .collect();
+        assert_eq!(positions, [(7, 5), (9, 7)], "it keeps its position");
     }
 
     proptest::proptest! {

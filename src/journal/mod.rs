@@ -1,12 +1,14 @@
 //! The journal: facts of calls, appended and synced to disk, then projected into the store.
 //!
-//! Shards append without waiting; one thread writes and syncs in batches; a projector hands what is synced to whoever
+//! Shards append without waiting; one thread writes and syncs in batches, and what must be beyond this process at once the shards write
+//! themselves ([`Journal::hand_over`]); a projector hands what is synced to whoever
 //! keeps it, as often as it takes, and deletes what is kept; what is no longer in memory it reads back. So the journal is
 //! also the spool while the database is away. What [`Journal::synced`] has passed survives kill -9 and the machine's fall. Knows nothing of what a fact says.
 //!
 //! A fact may be projected more than once, also across a restart: projecting must be idempotent.
 
 mod condition;
+mod current;
 mod frame;
 mod projector;
 mod queue;
@@ -25,13 +27,16 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use trunkline_sip::moment::Moment;
 
 pub use condition::{Condition, State};
 pub use projector::{Project, Projector, Replayed, Retry};
 
+use current::{Current, Handed, Watch};
+use frame::{Draft, Unwritable};
 use queue::Queue;
 use recent::Recent;
-use segment::{Directory, Segment};
+use segment::{Directory, Disk as _, Segment};
 use writer::Writer;
 
 use crate::private;
@@ -64,6 +69,8 @@ pub struct Closed;
 pub struct Settings {
     /// Facts that may wait to be written.
     pub queue_facts: usize,
+    /// Octets that their lines may take.
+    pub queue_octets: usize,
     /// How long facts are gathered before they are written and synced together.
     pub gather: Duration,
     /// When a segment is this long, another is begun.
@@ -82,6 +89,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             queue_facts: 65_536,
+            queue_octets: 128 << 20,
             gather: Duration::from_millis(10),
             segment_octets: 8 << 20,
             spool_octets: 4 << 30,
@@ -125,13 +133,31 @@ struct Shared<T> {
     spooled: AtomicU64,
     condition: Arc<Condition>,
     recent: Recent<T>,
+    current: Current,
     /// Held as long as anybody writes or deletes.
     _lock: File,
 }
 
+impl<T> Shared<T> {
+    fn disk_failed(&self, queue: &Queue<T>, error: &io::Error) {
+        metrics::counter!("trunkline_journal_errors_total").increment(1);
+        if self.condition.set_disk_refuses(true) {
+            tracing::error!(%error, waiting = queue.depth(), "the journal cannot be written; facts wait in memory");
+        }
+    }
+}
+
+/// Octets of room that a handle keeps from one append to the next.
+const ROOM: usize = 64 << 10;
+
 /// A handle to append by; clones share it, and when the last is dropped the journal ends what it began and closes.
 pub struct Journal<T> {
     appender: Arc<Appender<T>>,
+    /// Lines of the facts that are being appended.
+    draft: Draft,
+    /// Lines that are being written.
+    lines: Vec<u8>,
+    watch: Watch,
     synced: watch::Receiver<Synced>,
     projected: watch::Receiver<Position>,
 }
@@ -140,6 +166,9 @@ impl<T> Clone for Journal<T> {
     fn clone(&self) -> Self {
         Self {
             appender: Arc::clone(&self.appender),
+            draft: Draft::default(),
+            lines: Vec::new(),
+            watch: Watch::default(),
             synced: self.synced.clone(),
             projected: self.projected.clone(),
         }
@@ -175,13 +204,18 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
         let lock = lock(directory)?;
         let (left, spooled) = left_behind(directory).map_err(failed)?;
         let number = left.last().map_or(1, |last| last.number + 1);
+        let disk = Directory(directory.to_owned());
+        let first = Segment { number, origin };
+        // At once, so that a directory which can't be written shows.
+        let tail = disk.create(&first).map_err(failed)?;
         let shared = Arc::new(Shared {
             spooled: AtomicU64::new(spooled),
             condition: Arc::default(),
             recent: Recent::new(),
+            current: Current::new(Arc::clone(&tail)),
             _lock: lock,
         });
-        let queue = Arc::new(Queue::new(settings.queue_facts));
+        let queue = Arc::new(Queue::new(settings.queue_facts, settings.queue_octets));
         let (synced_to, synced) = watch::channel(Synced {
             segment: number,
             octets: 0,
@@ -189,17 +223,14 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
         });
         let (projected_to, projected) = watch::channel(Position(0));
 
-        let disk = Directory(directory.to_owned());
-        let first = Segment { number, origin };
         let writer = Writer::new(
-            disk,
-            first,
+            (disk, first, tail),
             Arc::clone(&queue),
             Arc::clone(&shared),
             synced_to,
             settings.clone(),
         );
-        writer.map_err(failed)?.start().map_err(failed)?;
+        writer.start().map_err(failed)?;
         let projector = Projector::new(
             directory.to_owned(),
             origin,
@@ -213,6 +244,9 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
         Ok((
             Self {
                 appender,
+                draft: Draft::default(),
+                lines: Vec::new(),
+                watch: Watch::default(),
                 synced,
                 projected,
             },
@@ -221,13 +255,49 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
     }
 }
 
-impl<T> Journal<T> {
+impl<T: Serialize> Journal<T> {
     /// Takes all of `facts`, in order, and returns the position of the last. Never waits for the disk.
     ///
     /// # Errors
     /// The queue has no room for them; they are left where they are, to be tried again.
-    pub fn append(&self, facts: &mut Vec<T>) -> Result<Position, Full> {
-        self.appender.queue.push(facts)
+    pub fn append(&mut self, facts: &mut Vec<T>) -> Result<Position, Full> {
+        let mut is_whole = true;
+        for (number, fact) in facts.iter().enumerate() {
+            let added = self
+                .draft
+                .add(number as u64, |out| serde_json::to_writer(out, fact));
+            if let Err(fault @ (Unwritable::Json(_) | Unwritable::TooLong(_))) = added {
+                is_whole = false;
+                metrics::counter!("trunkline_journal_refused_facts_total").increment(1);
+                tracing::error!(
+                    error = &fault as &dyn std::error::Error,
+                    "a fact cannot be written down"
+                );
+            }
+        }
+        let queue = &self.appender.queue;
+        let appended = queue.push(facts, &mut self.draft, is_whole);
+        self.draft.clear(ROOM);
+        appended
+    }
+}
+
+impl<T> Journal<T> {
+    /// Hands all facts so far to the operating system, so that they survive the end of this process, though not the machine's fall; that
+    /// takes a `write` and no sync. Where the disk fails or is slow they stay in memory alone, as nobody may wait for it.
+    pub fn hand_over(&mut self, now: Moment) {
+        let Appender { queue, shared } = &*self.appender;
+        let handed = shared
+            .current
+            .hand_over(queue, &mut self.lines, &mut self.watch, now);
+        self.lines.clear();
+        self.lines.shrink_to(ROOM);
+        if let Handed::Refused(error) = &handed {
+            shared.disk_failed(queue, error);
+        }
+        if !matches!(handed, Handed::Over) {
+            metrics::counter!("trunkline_journal_late_facts_total").increment(1);
+        }
     }
 
     /// Whether there is room for the facts of new calls; if not, what room is left is for those of calls in progress.
@@ -312,6 +382,10 @@ fn describe() {
     describe_counter!(
         "trunkline_journal_refused_facts_total",
         "Facts that could not be written down"
+    );
+    describe_counter!(
+        "trunkline_journal_late_facts_total",
+        "Times that calls were answered before their facts were written: the disk fails or is slow"
     );
     describe_counter!(
         "trunkline_journal_project_errors_total",

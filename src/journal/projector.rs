@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -310,7 +311,11 @@ fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Rea
 /// Nothing that was acknowledged is thrown away: what can't be read is kept for a version that can.
 fn set_aside(segment: &Path, octets: &[u8]) -> io::Result<()> {
     let path = segment.with_file_name("set-aside.jsonl");
-    let mut file = File::options().append(true).create(true).open(path)?;
+    let mut file = File::options()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(&[octets, b"\n"].concat())?;
     file.sync_data()
 }

@@ -1,9 +1,9 @@
-//! The facts that wait for the writer: bounded, filled by the shards without waiting.
+//! The facts that wait for the writer: bounded, filled by the shards without waiting. Beside them lie their lines, as a segment gets them.
 
-use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::frame::Draft;
 use super::{Full, Position};
 
 /// Facts for which an empty queue keeps room.
@@ -16,49 +16,77 @@ const IDLE: Duration = Duration::from_secs(1);
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
-    capacity: usize,
+    /// Facts at most, and octets of their lines.
+    capacity: (usize, usize),
 }
 
 struct State<T> {
-    facts: VecDeque<T>,
-    /// The position of the last fact taken in.
-    last: Position,
+    waiting: Batch<T>,
     is_closed: bool,
 }
 
-/// Facts taken from the queue, in order.
+/// Facts that follow each other, and their lines.
 #[derive(Debug)]
 pub(super) struct Batch<T> {
     pub(super) facts: Vec<T>,
-    /// The position of the first.
-    pub(super) first: Position,
+    pub(super) lines: Vec<u8>,
+    /// How many octets of the lines the operating system has.
+    pub(super) written: usize,
+    /// Whether every fact has its line.
+    pub(super) is_whole: bool,
+    /// The position of the last.
+    pub(super) last: Position,
+}
+
+impl<T> Batch<T> {
+    const fn after(last: Position, facts: Vec<T>, lines: Vec<u8>) -> Self {
+        Self {
+            facts,
+            lines,
+            written: 0,
+            is_whole: true,
+            last,
+        }
+    }
 }
 
 impl<T> Queue<T> {
-    pub(super) const fn new(capacity: usize) -> Self {
+    /// Takes so many facts, and so many octets of lines.
+    pub(super) const fn new(facts: usize, octets: usize) -> Self {
         let state = State {
-            facts: VecDeque::new(),
-            last: Position(0),
+            waiting: Batch::after(Position(0), Vec::new(), Vec::new()),
             is_closed: false,
         };
         Self {
             state: Mutex::new(state),
             filled: Condvar::new(),
-            capacity,
+            capacity: (facts, octets),
         }
     }
 
-    /// Takes all of `facts`, or none when there is no room.
-    pub(super) fn push(&self, facts: &mut Vec<T>) -> Result<Position, Full> {
+    /// Takes all of `facts` with their lines, or none when there is no room. `is_whole` says that each has one.
+    pub(super) fn push(
+        &self,
+        facts: &mut Vec<T>,
+        draft: &mut Draft,
+        is_whole: bool,
+    ) -> Result<Position, Full> {
         let mut state = self.state();
-        if state.is_closed || state.facts.len() + facts.len() > self.capacity {
+        let waiting = &state.waiting;
+        let has_room = waiting.facts.len() + facts.len() <= self.capacity.0
+            && waiting.lines.len() + draft.len() <= self.capacity.1;
+        if state.is_closed || !has_room {
             return Err(Full);
         }
-        state.last = Position(state.last.0 + facts.len() as u64);
-        let last = state.last;
+        let waiting = &mut state.waiting;
+        let first = Position(waiting.last.0 + 1);
+        waiting.last.0 += facts.len() as u64;
+        waiting.is_whole &= is_whole;
+        waiting.lines.extend_from_slice(draft.placed(first));
         // The writer sleeps only over an empty queue.
-        let was_empty = state.facts.is_empty() && !facts.is_empty();
-        state.facts.extend(facts.drain(..));
+        let was_empty = waiting.facts.is_empty() && !facts.is_empty();
+        waiting.facts.append(facts);
+        let last = waiting.last;
         drop(state);
         if was_empty {
             self.filled.notify_one();
@@ -68,13 +96,14 @@ impl<T> Queue<T> {
 
     /// Waits until there is a fact; `false` when the queue is closed and empty. Does `rest` if none comes for a while.
     pub(super) fn wait(&self, rest: impl FnOnce()) -> bool {
-        let is_idle = |state: &mut State<T>| state.facts.is_empty() && !state.is_closed;
+        let is_idle = |state: &mut State<T>| state.waiting.facts.is_empty() && !state.is_closed;
         let (mut state, waited) = self
             .filled
             .wait_timeout_while(self.state(), IDLE, is_idle)
             .unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
-            state.facts.shrink_to_fit();
+            state.waiting.facts.shrink_to_fit();
+            state.waiting.lines.shrink_to_fit();
             drop(state);
             rest();
             state = self
@@ -82,19 +111,27 @@ impl<T> Queue<T> {
                 .wait_while(self.state(), is_idle)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        !state.facts.is_empty()
+        !state.waiting.facts.is_empty()
     }
 
-    /// Takes at most `limit` facts.
-    pub(super) fn take(&self, limit: usize) -> Batch<T> {
+    /// Takes all that wait; `spare` is empty and has room for the lines of those that follow.
+    pub(super) fn take(&self, spare: Vec<u8>) -> Batch<T> {
         let mut state = self.state();
-        let first = Position(state.last.0 - state.facts.len() as u64 + 1);
-        let count = limit.min(state.facts.len());
-        let facts = state.facts.drain(..count).collect();
-        if state.facts.is_empty() {
-            state.facts.shrink_to(ROOM);
-        }
-        Batch { facts, first }
+        let room = Vec::with_capacity(state.waiting.facts.len().min(ROOM));
+        let following = Batch::after(state.waiting.last, room, spare);
+        std::mem::replace(&mut state.waiting, following)
+    }
+
+    /// Copies the lines that the operating system hasn't into `lines`, which are empty; from now on it counts as having them.
+    pub(super) fn hand_over(&self, lines: &mut Vec<u8>) {
+        let waiting = &mut self.state().waiting;
+        lines.extend_from_slice(&waiting.lines[waiting.written..]);
+        waiting.written = waiting.lines.len();
+    }
+
+    /// The operating system has none of the lines: the segment that it had them for is given up.
+    pub(super) fn take_back(&self) {
+        self.state().waiting.written = 0;
     }
 
     /// No facts are taken in any more; what waits will still be written.
@@ -108,12 +145,18 @@ impl<T> Queue<T> {
     }
 
     pub(super) fn depth(&self) -> usize {
-        self.state().facts.len()
+        self.state().waiting.facts.len()
+    }
+
+    /// How long the lines are that wait.
+    pub(super) fn octets(&self) -> usize {
+        self.state().waiting.lines.len()
     }
 
     /// Whether less than half is taken, so that a new call's facts leave room for those of calls in progress.
     pub(super) fn has_reserve(&self) -> bool {
-        self.depth() * 2 < self.capacity
+        let waiting = &self.state().waiting;
+        waiting.facts.len() * 2 < self.capacity.0 && waiting.lines.len() * 2 < self.capacity.1
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -125,56 +168,104 @@ impl<T> Queue<T> {
 mod tests {
     use super::*;
 
+    const OCTETS: usize = 1 << 20;
+
+    fn push(queue: &Queue<char>, facts: &mut Vec<char>) -> Result<Position, Full> {
+        let mut draft = Draft::default();
+        for (number, fact) in facts.iter().enumerate() {
+            let written = draft.add(number as u64, |out| serde_json::to_writer(out, fact));
+            written.unwrap();
+        }
+        queue.push(facts, &mut draft, true)
+    }
+
     #[test]
     fn facts_come_out_in_order_with_their_positions() {
-        let queue = Queue::new(10);
-        assert_eq!(queue.push(&mut vec!['a', 'b', 'c']), Ok(Position(3)));
+        let queue = Queue::new(10, OCTETS);
+        assert_eq!(push(&queue, &mut vec!['a', 'b', 'c']), Ok(Position(3)));
         assert!(queue.wait(|| ()));
-        let batch = queue.take(2);
-        assert_eq!((batch.facts, batch.first), (vec!['a', 'b'], Position(1)));
-        assert_eq!(queue.push(&mut vec!['d']), Ok(Position(4)));
-        let batch = queue.take(10);
-        assert_eq!((batch.facts, batch.first), (vec!['c', 'd'], Position(3)));
+        let batch = queue.take(Vec::new());
+        assert_eq!(
+            (batch.facts, batch.last),
+            (vec!['a', 'b', 'c'], Position(3))
+        );
+        assert_eq!(push(&queue, &mut vec!['d']), Ok(Position(4)));
+        let batch = queue.take(Vec::new());
+        assert_eq!((batch.facts, batch.last), (vec!['d'], Position(4)));
+        let line = String::from_utf8(batch.lines).unwrap();
+        assert!(line.ends_with(" 0000000000000004 \"d\"\n"), "{line}");
+    }
+
+    #[test]
+    fn lines_are_handed_over_once_unless_they_are_taken_back() {
+        let queue = Queue::new(10, OCTETS);
+        let handed = || {
+            let mut lines = Vec::new();
+            queue.hand_over(&mut lines);
+            lines.iter().filter(|&&octet| octet == b'\n').count()
+        };
+        push(&queue, &mut vec!['a', 'b']).unwrap();
+        assert_eq!((handed(), handed()), (2, 0));
+        push(&queue, &mut vec!['c']).unwrap();
+        assert_eq!(handed(), 1);
+        queue.take_back();
+        assert_eq!(handed(), 3);
+        push(&queue, &mut vec!['d']).unwrap();
+        let batch = queue.take(Vec::new());
+        let rest = &batch.lines[batch.written..];
+        assert!(rest.ends_with(b"\"d\"\n") && rest.len() * 4 == batch.lines.len());
+        assert_eq!(handed(), 0);
     }
 
     #[test]
     fn a_queue_that_stays_empty_gives_its_room_back() {
-        let queue = Queue::new(ROOM);
-        queue.push(&mut vec!['a'; ROOM]).unwrap();
-        queue.take(ROOM);
-        assert!(queue.state().facts.capacity() >= ROOM);
+        let queue = Queue::new(ROOM, OCTETS);
+        push(&queue, &mut vec!['a'; ROOM]).unwrap();
+        queue.take(Vec::with_capacity(ROOM));
+        assert!(queue.state().waiting.facts.capacity() >= ROOM);
         let rest = || {
-            assert_eq!(queue.state().facts.capacity(), 0);
-            queue.push(&mut vec!['b']).unwrap();
+            let state = queue.state();
+            let Batch { facts, lines, .. } = &state.waiting;
+            assert_eq!((facts.capacity(), lines.capacity()), (0, 0));
+            drop(state);
+            push(&queue, &mut vec!['b']).unwrap();
         };
         assert!(queue.wait(rest));
-        assert_eq!(queue.take(1).facts, ['b']);
+        assert_eq!(queue.take(Vec::new()).facts, ['b']);
     }
 
     #[test]
     fn a_full_queue_takes_nothing_and_leaves_the_facts() {
-        let queue = Queue::new(3);
+        let queue = Queue::new(3, OCTETS);
         assert!(queue.has_reserve());
-        assert_eq!(queue.push(&mut vec!['a', 'b']), Ok(Position(2)));
+        assert_eq!(push(&queue, &mut vec!['a', 'b']), Ok(Position(2)));
         assert!(!queue.has_reserve());
         let mut facts = vec!['c', 'd'];
-        assert_eq!(queue.push(&mut facts), Err(Full));
+        assert_eq!(push(&queue, &mut facts), Err(Full));
         assert_eq!(
             (facts.as_slice(), queue.depth()),
             (['c', 'd'].as_slice(), 2)
         );
-        queue.take(1);
-        assert_eq!(queue.push(&mut facts), Ok(Position(4)));
+        queue.take(Vec::new());
+        assert_eq!(push(&queue, &mut facts), Ok(Position(4)));
+    }
+
+    #[test]
+    fn long_facts_fill_it_sooner() {
+        let queue = Queue::new(100, 200);
+        let refused = (0..100).find(|_| push(&queue, &mut vec!['a']).is_err());
+        assert_eq!(refused, Some(200 / queue.octets() * queue.depth()));
+        assert!(!queue.has_reserve());
     }
 
     #[test]
     fn a_closed_queue_is_emptied_and_takes_nothing() {
-        let queue = Queue::new(3);
-        queue.push(&mut vec!['a']).unwrap();
+        let queue = Queue::new(3, OCTETS);
+        push(&queue, &mut vec!['a']).unwrap();
         queue.close();
-        assert_eq!(queue.push(&mut vec!['b']), Err(Full));
+        assert_eq!(push(&queue, &mut vec!['b']), Err(Full));
         assert!(queue.wait(|| ()));
-        assert_eq!(queue.take(9).facts, ['a']);
+        assert_eq!(queue.take(Vec::new()).facts, ['a']);
         assert!(!queue.wait(|| ()));
     }
 }

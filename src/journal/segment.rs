@@ -3,10 +3,13 @@
 //! `0000000000000007.node1.boot42.facts`: the number orders them, node and boot say whose calls the facts are about.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, Write};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::Origin;
+use super::current::Open;
 use super::frame::{Piece, Pieces};
 
 /// A segment by its name.
@@ -67,22 +70,23 @@ pub(super) fn cut_torn_tail(path: &Path) -> io::Result<u64> {
 
 /// Where segments are made: a directory, or a disk that fails as a test wants.
 pub(super) trait Disk {
-    /// What a segment is written to.
-    type Tail: Tail;
-
     /// Makes a segment, so that its name too outlives the machine's fall.
-    fn create(&self, segment: &Segment) -> io::Result<Self::Tail>;
+    fn create(&self, segment: &Segment) -> io::Result<Open>;
+
+    /// Deletes a segment that nothing was ever synced to, as far as that goes: an empty one does no harm.
+    fn remove(&self, segment: &Segment);
 }
 
-/// The segment that is written.
-pub(super) trait Tail {
-    fn write(&mut self, octets: &[u8]) -> io::Result<()>;
+/// The segment that is written, by several threads.
+pub(super) trait Tail: Send + Sync {
+    /// Appends, without waiting for the disk.
+    fn write(&self, octets: &[u8]) -> io::Result<()>;
 
     /// Returns once what was written will be found after the machine's fall.
-    fn sync(&mut self) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
 
     /// Drops what is beyond `length`, as far as that goes: a reader passes over it anyway.
-    fn cut(&mut self, length: u64);
+    fn cut(&self, length: u64);
 }
 
 /// A directory of segments.
@@ -90,33 +94,37 @@ pub(super) trait Tail {
 pub(super) struct Directory(pub(super) PathBuf);
 
 impl Disk for Directory {
-    type Tail = File;
-
-    fn create(&self, segment: &Segment) -> io::Result<File> {
+    fn create(&self, segment: &Segment) -> io::Result<Open> {
         let path = segment.path(&self.0);
         let file = OpenOptions::new()
             .append(true)
             .create_new(true)
+            .mode(0o600)
             .open(&path)?;
         if let Err(error) = File::open(&self.0).and_then(|directory| directory.sync_all()) {
             let _ = fs::remove_file(&path);
             return Err(error);
         }
-        Ok(file)
+        Ok(Arc::new(file))
+    }
+
+    fn remove(&self, segment: &Segment) {
+        let _ = fs::remove_file(segment.path(&self.0));
     }
 }
 
 impl Tail for File {
-    fn write(&mut self, octets: &[u8]) -> io::Result<()> {
-        self.write_all(octets)
+    fn write(&self, octets: &[u8]) -> io::Result<()> {
+        let mut file = self;
+        file.write_all(octets)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         self.sync_data()
     }
 
-    fn cut(&mut self, length: u64) {
-        let _ = self.set_len(length).and_then(|()| self.rewind());
+    fn cut(&self, length: u64) {
+        let _ = self.set_len(length);
     }
 }
 

@@ -75,7 +75,8 @@ fn copy(from: &Path) -> TempDir {
 /// Appends the facts one by one, each synced before the next, and leaves all of it on disk.
 async fn written(facts: std::ops::RangeInclusive<u32>) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
-    let (journal, _projector) = Journal::open(directory.path(), FIRST_BOOT, settings()).unwrap();
+    let (mut journal, _projector) =
+        Journal::open(directory.path(), FIRST_BOOT, settings()).unwrap();
     for fact in facts {
         let position = journal.append(&mut vec![fact]).unwrap();
         journal.synced(position).await.unwrap();
@@ -103,7 +104,7 @@ fn segments(directory: &Path) -> Vec<Segment> {
 async fn what_is_appended_is_projected_in_order_and_nothing_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::default();
-    let (journal, projector) = Journal::open(directory.path(), FIRST_BOOT, settings()).unwrap();
+    let (mut journal, projector) = Journal::open(directory.path(), FIRST_BOOT, settings()).unwrap();
     let projecting = tokio::spawn(projector.run(store.clone()));
     let mut projected = journal.projected();
     for fact in 0..100 {
@@ -142,7 +143,7 @@ async fn facts_wait_while_the_store_is_away() {
         project_retry: (pause, pause),
         ..settings()
     };
-    let (journal, projector) = Journal::open(directory.path(), FIRST_BOOT, settings).unwrap();
+    let (mut journal, projector) = Journal::open(directory.path(), FIRST_BOOT, settings).unwrap();
     let condition = journal.condition();
     assert_eq!(condition.state(), State::Ok);
     let position = journal.append(&mut vec![1, 2, 3]).unwrap();
@@ -256,7 +257,7 @@ async fn a_journal_at_its_size_on_disk_takes_facts_until_the_queue_is_full() {
         disk_retry: Duration::from_millis(1),
         ..settings()
     };
-    let (journal, _projector) = Journal::open(directory.path(), FIRST_BOOT, limits).unwrap();
+    let (mut journal, _projector) = Journal::open(directory.path(), FIRST_BOOT, limits).unwrap();
     let refused = (0..100_u32).find(|&fact| journal.append(&mut vec![fact]).is_err());
     assert!(
         refused.is_some_and(|taken| taken >= 8),
@@ -264,6 +265,10 @@ async fn a_journal_at_its_size_on_disk_takes_facts_until_the_queue_is_full() {
     );
     assert!(!journal.has_reserve());
     assert_eq!(journal.spooled_octets(), 0);
+    assert!(
+        segments(directory.path()).len() <= 1,
+        "attempts leave no files"
+    );
     drop(journal);
 }
 
@@ -272,7 +277,7 @@ async fn a_journal_at_its_size_on_disk_takes_facts_until_the_queue_is_full() {
 #[ignore = "the process that the next test kills"]
 async fn victim() {
     let directory = std::env::var_os("TRUNKLINE_TEST_JOURNAL").expect("the directory");
-    let (journal, _projector) =
+    let (mut journal, _projector) =
         Journal::open(Path::new(&directory), FIRST_BOOT, settings()).unwrap();
     for fact in 1.. {
         let position = journal.append(&mut vec![fact]).unwrap();
@@ -312,6 +317,65 @@ async fn a_process_killed_outright_loses_nothing_that_it_acknowledged() {
     assert!(
         facts.len() as u32 >= last.max(50),
         "{} kept of {last} acknowledged",
+        facts.len()
+    );
+    assert_eq!(facts, (1..=facts.len() as u32).collect::<Vec<_>>());
+}
+
+/// Started and killed by the next test: appends facts one after the other, whose batch is never gathered, and prints each once it is
+/// handed over.
+#[test]
+#[ignore = "the process that the next test kills"]
+fn unsynced_victim() {
+    let directory = std::env::var_os("TRUNKLINE_TEST_JOURNAL").expect("the directory");
+    let settings = Settings {
+        gather: Duration::from_secs(3_600),
+        ..settings()
+    };
+    let (mut journal, _projector) =
+        Journal::open(Path::new(&directory), FIRST_BOOT, settings).unwrap();
+    for fact in 1_u32.. {
+        journal.append(&mut vec![fact]).unwrap();
+        journal.hand_over(Moment::from_secs(1));
+        println!("handed over {fact}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_handed_over_outlives_a_killed_process_without_a_sync() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let directory = tempfile::tempdir().unwrap();
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "journal::tests::unsynced_victim",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("TRUNKLINE_TEST_JOURNAL", directory.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut handed = lines
+        .map_while(Result::ok)
+        .filter_map(|line| line.split("handed over ").nth(1)?.parse::<u32>().ok());
+    let seen = handed.by_ref().take(50).last();
+    process.kill().unwrap();
+    let last = handed.last().or(seen).expect("it handed something over");
+    process.wait().unwrap();
+    let segment = segments(directory.path()).remove(0).path(directory.path());
+    let mode = fs::metadata(segment).unwrap().permissions().mode();
+    assert_eq!(
+        mode & 0o777,
+        0o600,
+        "what callers said is this user's alone"
+    );
+    let (_, facts) = replayed(directory.path()).await;
+    assert!(
+        last >= 50 && facts.len() as u32 >= last,
+        "{} of {last}",
         facts.len()
     );
     assert_eq!(facts, (1..=facts.len() as u32).collect::<Vec<_>>());

@@ -1,7 +1,7 @@
-//! The thread that writes facts down: gather, write, sync, tell; and begin again elsewhere when the disk fails.
+//! The thread that sees facts to the disk: gather, write, sync, tell; and begin again elsewhere when the disk fails.
 //!
-//! A failed sync says nothing about what is on the disk, so that whatever fails the batch is written once more, whole,
-//! into a new segment, as long as it takes. Meanwhile the queue fills up and the shards see it.
+//! Shards write as well, what can't wait: see `current`. A failed sync says nothing about what is on the disk, so that whatever fails the
+//! batch is written once more, whole, into a new segment, as long as it takes. Meanwhile the queue fills up and the shards see it.
 
 use std::io;
 use std::sync::Arc;
@@ -10,15 +10,12 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::frame::{self, Unwritable};
+use super::current::Open;
 use super::queue::{Batch, Queue};
 use super::recent::Written;
-use super::segment::{Disk, Segment, Tail};
-use super::{Position, Settings, Shared, Synced};
+use super::segment::{Disk, Segment};
+use super::{Settings, Shared, Synced};
 use crate::memory;
-
-/// Facts written at once at most, which bounds how far a segment can grow beyond its length.
-const BATCH: usize = 4_096;
 
 /// Octets of room that the writer keeps from one batch to the next.
 const ROOM: usize = 256 << 10;
@@ -29,20 +26,24 @@ const LAST_ATTEMPTS: u32 = 8;
 pub(super) struct Writer<T, D: Disk> {
     disk: D,
     segment: Segment,
-    /// Absent when the segment is full or failed: the next batch begins another.
-    tail: Option<D::Tail>,
+    /// Its file. Shards may write to another by now, or to none.
+    tail: Open,
     /// The segment's length, all of it synced.
     octets: u64,
+    /// The last number that a segment was given.
+    number: u64,
     queue: Arc<Queue<T>>,
     shared: Arc<Shared<T>>,
     synced: watch::Sender<Synced>,
     settings: Settings,
+    /// Room for lines.
+    spare: Vec<u8>,
 }
 
-impl<T: Serialize + Send + 'static, D: Disk + Send + 'static> Writer<T, D>
-where
-    D::Tail: Send,
-{
+/// A segment that isn't written yet, and its file.
+type Following = (Segment, Open);
+
+impl<T: Serialize + Send + 'static, D: Disk + Send + 'static> Writer<T, D> {
     /// Starts the thread, which ends when the queue is closed and all of it written.
     pub(super) fn start(self) -> io::Result<()> {
         std::thread::Builder::new()
@@ -52,19 +53,18 @@ where
     }
 }
 
-impl<T: Serialize, D: Disk> Writer<T, D> {
-    /// Makes the first segment, so that a directory which can't be written shows at once.
+impl<T, D: Disk> Writer<T, D> {
+    /// Writes on in the first segment, which `tail` is.
     pub(super) fn new(
-        disk: D,
-        segment: Segment,
+        (disk, segment, tail): (D, Segment, Open),
         queue: Arc<Queue<T>>,
         shared: Arc<Shared<T>>,
         synced: watch::Sender<Synced>,
         settings: Settings,
-    ) -> io::Result<Self> {
-        let tail = Some(disk.create(&segment)?);
-        Ok(Self {
+    ) -> Self {
+        Self {
             disk,
+            number: segment.number,
             segment,
             tail,
             octets: 0,
@@ -72,75 +72,91 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
             shared,
             synced,
             settings,
-        })
+            spare: Vec::new(),
+        }
     }
 
     pub(super) fn run(mut self) {
-        let mut lines = Vec::new();
         loop {
+            let spare = &mut self.spare;
             let has_more = self.queue.wait(|| {
-                lines = Vec::new();
+                *spare = Vec::new();
                 memory::give_back();
             });
             if !has_more {
                 return;
             }
             std::thread::sleep(self.settings.gather);
-            let batch = self.queue.take(BATCH);
-            let facts = batch.facts.len();
-            if !self.keep(&mut lines, batch) {
-                tracing::error!(
-                    facts,
-                    "the journal closes without these facts: the disk fails"
-                );
-            }
-            lines.clear();
-            lines.shrink_to(ROOM);
+            self.keep();
             crate::telemetry::metrics::queue_depth("journal").set(self.queue.depth() as f64);
         }
     }
 
-    /// Writes until it is done, into `lines` first, which are empty; `false` when the journal closes and the disk still fails.
-    fn keep(&mut self, lines: &mut Vec<u8>, batch: Batch<T>) -> bool {
-        let Encoded { last, is_whole } = encode(&batch, lines);
+    /// Sees all that waits to the disk, however long it takes, unless the journal closes and the disk still fails.
+    fn keep(&mut self) {
+        let mut following = self.following();
+        let (batch, written) = self.take(following.as_ref());
+        let mut attempt = written.and_then(|()| self.shared.current.sync(&self.tail));
         let mut attempts_closed = 0;
-        while let Err(error) = self.write(lines) {
-            self.failed(&error);
+        while let Err(error) = attempt {
+            following = None;
+            self.abandon();
+            self.shared.disk_failed(&self.queue, &error);
             attempts_closed += u32::from(self.queue.is_closed());
             if attempts_closed == LAST_ATTEMPTS {
-                return false;
+                let facts = batch.facts.len();
+                tracing::error!(
+                    facts,
+                    "the journal closes without these facts: the disk fails"
+                );
+                return;
             }
             std::thread::sleep(self.settings.disk_retry);
+            attempt = self.write_anew(&batch.lines);
         }
-        if self.shared.condition.set_disk_refuses(false) {
-            tracing::info!("the journal is written again");
-        }
-        let start = self.octets;
-        self.octets += lines.len() as u64;
-        if is_whole {
-            self.shared.recent.leave(Written {
-                segment: self.segment.number,
-                octets: start..self.octets,
-                facts: batch.facts,
-                last,
-            });
-        }
-        self.shared
-            .spooled
-            .fetch_add(lines.len() as u64, Ordering::Relaxed);
-        // Nobody listens once handles and projector are gone.
-        self.synced.send_replace(Synced {
-            segment: self.segment.number,
-            octets: self.octets,
-            position: last,
-        });
-        if self.octets >= self.settings.segment_octets {
-            self.tail = None;
-        }
-        true
+        self.kept(batch, following);
     }
 
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+    /// The segment after this one, if what waits fills this. It is made while nobody waits for it.
+    fn following(&mut self) -> Option<Following> {
+        let length = self.octets + self.queue.octets() as u64;
+        if length < self.settings.segment_octets {
+            return None;
+        }
+        // Where that fails, this one gets longer.
+        let made = self.create();
+        made.map_err(|error| self.shared.disk_failed(&self.queue, &error))
+            .ok()
+    }
+
+    fn create(&mut self) -> io::Result<Following> {
+        // A number is never used twice, whatever became of the file.
+        self.number += 1;
+        let segment = Segment {
+            number: self.number,
+            origin: self.segment.origin,
+        };
+        let tail = self.disk.create(&segment)?;
+        Ok((segment, tail))
+    }
+
+    /// Takes all that waits, and writes what shards haven't. From now on they write to the segment that follows.
+    fn take(&mut self, following: Option<&Following>) -> (Batch<T>, io::Result<()>) {
+        let mut current = self.shared.current.lock();
+        let batch = self.queue.take(std::mem::take(&mut self.spare));
+        let written = match &*current {
+            Some(tail) => self
+                .has_room(&batch.lines)
+                .and_then(|()| tail.write(&batch.lines[batch.written..])),
+            None => Err(io::Error::other("a shard could not write to it")),
+        };
+        if let (Ok(()), Some((_, tail))) = (&written, following) {
+            *current = Some(Arc::clone(tail));
+        }
+        (batch, written)
+    }
+
+    fn has_room(&self, lines: &[u8]) -> io::Result<()> {
         let spooled = self.shared.spooled.load(Ordering::Relaxed);
         if spooled.saturating_add(lines.len() as u64) > self.settings.spool_octets {
             return Err(io::Error::new(
@@ -148,28 +164,67 @@ impl<T: Serialize, D: Disk> Writer<T, D> {
                 "the journal has reached its size",
             ));
         }
-        if self.tail.is_none() {
-            // A number is never used twice, whatever became of the file.
-            self.segment.number += 1;
-            self.octets = 0;
-            self.tail = Some(self.disk.create(&self.segment)?);
-        }
-        let Some(tail) = &mut self.tail else {
-            return Ok(());
-        };
-        let written = tail.write(lines).and_then(|()| tail.sync());
-        if written.is_err() {
-            tail.cut(self.octets);
-            self.tail = None;
-        }
-        written
+        Ok(())
     }
 
-    fn failed(&self, error: &io::Error) {
-        metrics::counter!("trunkline_journal_errors_total").increment(1);
-        if self.shared.condition.set_disk_refuses(true) {
-            tracing::error!(%error, waiting = self.queue.depth(), "the journal cannot be written; facts wait in memory");
+    /// Gives up what is written and not synced. Shards write nothing until there is another segment.
+    fn abandon(&mut self) {
+        let mut current = self.shared.current.lock();
+        self.queue.take_back();
+        if let Some(tail) = current.take().filter(|tail| !Arc::ptr_eq(tail, &self.tail)) {
+            tail.cut(0);
         }
+        self.tail.cut(self.octets);
+        // A disk that stays full doesn't fill up with them.
+        if self.octets == 0 {
+            self.disk.remove(&self.segment);
+        }
+    }
+
+    /// Writes the lines into a segment of their own and goes on there.
+    fn write_anew(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.has_room(lines)?;
+        let (segment, tail) = self.create()?;
+        self.segment = segment;
+        self.octets = 0;
+        self.tail = Arc::clone(&tail);
+        tail.write(lines)?;
+        self.shared.current.sync(&tail)?;
+        *self.shared.current.lock() = Some(tail);
+        Ok(())
+    }
+
+    /// Tells of a batch that is synced.
+    fn kept(&mut self, batch: Batch<T>, following: Option<Following>) {
+        if self.shared.condition.set_disk_refuses(false) {
+            tracing::info!("the journal is written again");
+        }
+        let start = self.octets;
+        let length = batch.lines.len() as u64;
+        self.octets += length;
+        if batch.is_whole {
+            self.shared.recent.leave(Written {
+                segment: self.segment.number,
+                octets: start..self.octets,
+                facts: batch.facts,
+                last: batch.last,
+            });
+        }
+        self.shared.spooled.fetch_add(length, Ordering::Relaxed);
+        if let Some((segment, tail)) = following {
+            self.segment = segment;
+            self.tail = tail;
+            self.octets = 0;
+        }
+        // Nobody listens once handles and projector are gone.
+        self.synced.send_replace(Synced {
+            segment: self.segment.number,
+            octets: self.octets,
+            position: batch.last,
+        });
+        self.spare = batch.lines;
+        self.spare.clear();
+        self.spare.shrink_to(ROOM);
     }
 }
 
@@ -181,45 +236,20 @@ impl<T, D: Disk> Drop for Writer<T, D> {
     }
 }
 
-/// What became of a batch.
-struct Encoded {
-    /// The position of its last fact.
-    last: Position,
-    /// Whether every fact has its line.
-    is_whole: bool,
-}
-
-/// The lines of a batch.
-fn encode<T: Serialize>(batch: &Batch<T>, lines: &mut Vec<u8>) -> Encoded {
-    let mut encoded = Encoded {
-        last: Position(batch.first.0 - 1),
-        is_whole: true,
-    };
-    for fact in &batch.facts {
-        encoded.last.0 += 1;
-        let line = frame::append(lines, encoded.last, |out| serde_json::to_writer(out, fact));
-        if let Err(fault @ (Unwritable::Json(_) | Unwritable::TooLong(_))) = line {
-            encoded.is_whole = false;
-            metrics::counter!("trunkline_journal_refused_facts_total").increment(1);
-            tracing::error!(
-                error = &fault as &dyn std::error::Error,
-                "a fact cannot be written down"
-            );
-        }
-    }
-    encoded
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::fs::File;
+    use std::sync::atomic::AtomicUsize;
     use std::sync::{Mutex, PoisonError};
     use std::time::Duration;
 
     use super::super::Origin;
-    use super::super::frame::{Piece, Pieces};
+    use super::super::Position;
+    use super::super::current::{Current, Handed, Watch};
+    use super::super::frame::{Draft, Piece, Pieces};
     use super::super::recent::Recent;
+    use super::super::segment::Tail;
     use super::*;
 
     /// What a disk does next; when the list is empty all goes well.
@@ -263,13 +293,11 @@ mod tests {
     struct FakeTail {
         disk: Fake,
         number: u64,
-        synced: usize,
+        synced: AtomicUsize,
     }
 
     impl Disk for Fake {
-        type Tail = FakeTail;
-
-        fn create(&self, segment: &Segment) -> io::Result<FakeTail> {
+        fn create(&self, segment: &Segment) -> io::Result<Open> {
             if self.fails(|fault| fault == Fault::Create).is_some() {
                 return Err(io::ErrorKind::StorageFull.into());
             }
@@ -278,16 +306,19 @@ mod tests {
                 None,
                 "a number is used once"
             );
-            Ok(FakeTail {
+            Ok(Arc::new(FakeTail {
                 disk: self.clone(),
                 number: segment.number,
-                synced: 0,
-            })
+                synced: AtomicUsize::new(0),
+            }))
         }
+
+        /// A disk that can't delete: what is in the segment stays.
+        fn remove(&self, _segment: &Segment) {}
     }
 
     impl Tail for FakeTail {
-        fn write(&mut self, octets: &[u8]) -> io::Result<()> {
+        fn write(&self, octets: &[u8]) -> io::Result<()> {
             let fault = self
                 .disk
                 .fails(|fault| matches!(fault, Fault::WriteAfter(_) | Fault::None));
@@ -301,30 +332,83 @@ mod tests {
             Err(io::ErrorKind::StorageFull.into())
         }
 
-        fn sync(&mut self) -> io::Result<()> {
+        fn sync(&self) -> io::Result<()> {
             let fault = self.disk.fails(|fault| fault == Fault::Sync);
             let mut state = self.disk.state();
             let segment = state.segments.get_mut(&self.number).unwrap();
             if fault.is_some() {
-                segment.truncate(self.synced);
+                segment.truncate(self.synced.load(Ordering::Relaxed));
                 return Err(io::ErrorKind::Other.into());
             }
-            self.synced = segment.len();
+            self.synced.store(segment.len(), Ordering::Relaxed);
             Ok(())
         }
 
         /// A full disk that can't even cut: the torn line stays.
-        fn cut(&mut self, _length: u64) {}
+        fn cut(&self, _length: u64) {}
     }
 
-    fn shared() -> Arc<Shared<u32>> {
-        let lock = File::open("/dev/null").unwrap();
-        Arc::new(Shared {
-            spooled: 0.into(),
-            condition: Arc::default(),
-            recent: Recent::new(),
-            _lock: lock,
-        })
+    /// A journal on a disk that fails as it is told, whose writer is called instead of run.
+    struct Bench {
+        queue: Arc<Queue<u32>>,
+        shared: Arc<Shared<u32>>,
+        writer: Writer<u32, Fake>,
+        synced: watch::Receiver<Synced>,
+        watch: Watch,
+    }
+
+    impl Bench {
+        fn new(disk: &Fake, settings: &Settings) -> Self {
+            let first = Segment {
+                number: 1,
+                origin: Origin { node: 1, boot: 1 },
+            };
+            let tail = disk.create(&first).unwrap();
+            let queue = Arc::new(Queue::new(settings.queue_facts, settings.queue_octets));
+            let shared = Arc::new(Shared {
+                spooled: 0.into(),
+                condition: Arc::default(),
+                recent: Recent::new(),
+                current: Current::new(Arc::clone(&tail)),
+                _lock: File::open("/dev/null").unwrap(),
+            });
+            let (to, synced) = watch::channel(Synced {
+                segment: 1,
+                octets: 0,
+                position: Position(0),
+            });
+            let writer = Writer::new(
+                (disk.clone(), first, tail),
+                Arc::clone(&queue),
+                Arc::clone(&shared),
+                to,
+                settings.clone(),
+            );
+            Self {
+                queue,
+                shared,
+                writer,
+                synced,
+                watch: Watch::default(),
+            }
+        }
+
+        fn push(&self, facts: &[u32]) {
+            let mut draft = Draft::default();
+            for (number, fact) in facts.iter().enumerate() {
+                let written = draft.add(number as u64, |out| serde_json::to_writer(out, fact));
+                written.unwrap();
+            }
+            let pushed = self.queue.push(&mut facts.to_vec(), &mut draft, true);
+            pushed.unwrap();
+        }
+
+        /// What a shard does before an answer leaves.
+        fn hand_over(&mut self) -> Handed {
+            let now = trunkline_sip::moment::Moment::from_secs(1);
+            let current = &self.shared.current;
+            current.hand_over(&self.queue, &mut Vec::new(), &mut self.watch, now)
+        }
     }
 
     fn settings() -> Settings {
@@ -352,35 +436,17 @@ mod tests {
 
     /// Writes the batches over a disk with these faults, and returns the last that was told of.
     fn write(disk: &Fake, settings: &Settings, batches: &[&[u32]]) -> Synced {
-        let queue = Arc::new(Queue::new(settings.queue_facts));
-        let shared = shared();
-        let (to, synced) = watch::channel(Synced {
-            segment: 1,
-            octets: 0,
-            position: Position(0),
-        });
-        let first = Segment {
-            number: 1,
-            origin: Origin { node: 1, boot: 1 },
-        };
-        let mut writer = Writer::new(
-            disk.clone(),
-            first,
-            Arc::clone(&queue),
-            Arc::clone(&shared),
-            to,
-            settings.clone(),
-        )
-        .unwrap();
+        let mut bench = Bench::new(disk, settings);
         for batch in batches {
-            queue.push(&mut batch.to_vec()).unwrap();
-            writer.keep(&mut Vec::new(), queue.take(BATCH));
+            bench.push(batch);
+            bench.writer.keep();
             assert_eq!(
-                writer.shared.condition.state(),
+                bench.shared.condition.state(),
                 crate::journal::State::Ok,
                 "it works in the end"
             );
         }
+        let Bench { shared, synced, .. } = &bench;
         for (number, octets) in &disk.state().segments {
             while let Some(from) = shared.recent.begins(*number) {
                 let held = shared.recent.take(*number, from, u64::MAX).unwrap();
@@ -469,35 +535,76 @@ mod tests {
     #[test]
     fn a_closing_journal_gives_up_on_a_disk_that_stays_full_and_tells_of_nothing() {
         let disk = Fake::default();
-        let queue = Arc::new(Queue::new(10));
-        let (to, synced) = watch::channel(Synced {
-            segment: 1,
-            octets: 0,
-            position: Position(0),
-        });
-        let first = Segment {
-            number: 1,
-            origin: Origin { node: 1, boot: 1 },
-        };
         let limits = Settings {
             spool_octets: 50,
             ..settings()
         };
-        let writer = Writer::new(
-            disk.clone(),
-            first,
-            Arc::clone(&queue),
-            shared(),
-            to,
-            limits,
-        )
-        .unwrap();
-        queue.push(&mut vec![1, 2]).unwrap();
-        queue.close();
-        writer.run();
+        let bench = Bench::new(&disk, &limits);
+        bench.push(&[1, 2]);
+        bench.queue.close();
+        bench.writer.run();
+        let synced = bench.synced;
         assert_eq!(
             (facts_on(&disk), synced.borrow().position),
             (vec![], Position(0))
         );
+    }
+    #[test]
+    fn what_is_handed_over_is_written_at_once_and_only_once() {
+        let disk = Fake::default();
+        let mut bench = Bench::new(&disk, &settings());
+        bench.push(&[1, 2]);
+        assert!(matches!(bench.hand_over(), Handed::Over));
+        assert_eq!(facts_on(&disk), [1, 2], "before the writer comes by");
+        bench.push(&[3]);
+        bench.writer.keep();
+        bench.push(&[4]);
+        assert!(matches!(bench.hand_over(), Handed::Over));
+        bench.writer.keep();
+        assert_eq!(facts_on(&disk), [1, 2, 3, 4]);
+        assert_eq!(bench.synced.borrow().position, Position(4));
+    }
+
+    #[test]
+    fn what_the_disk_refuses_a_shard_is_written_anew_by_the_writer() {
+        let disk = Fake::default();
+        let mut bench = Bench::new(&disk, &settings());
+        bench.push(&[1]);
+        bench.writer.keep();
+        disk.state().faults = vec![Fault::WriteAfter(40)];
+        bench.push(&[2, 3]);
+        assert!(matches!(bench.hand_over(), Handed::Refused(_)));
+        bench.push(&[4]);
+        assert!(matches!(bench.hand_over(), Handed::Kept));
+        bench.writer.keep();
+        // The fact whose line was whole stands twice.
+        assert_eq!(facts_on(&disk), [1, 2, 2, 3, 4]);
+        bench.push(&[5]);
+        assert!(matches!(bench.hand_over(), Handed::Over));
+        assert_eq!(facts_on(&disk).last(), Some(&5), "shards write again");
+        bench.writer.keep();
+        assert_eq!(bench.synced.borrow().position, Position(5));
+    }
+
+    #[test]
+    fn facts_behind_a_full_segment_are_handed_to_the_next() {
+        let disk = Fake::default();
+        let limits = Settings {
+            segment_octets: 60,
+            ..settings()
+        };
+        let mut bench = Bench::new(&disk, &limits);
+        bench.push(&[1, 2]);
+        assert!(matches!(bench.hand_over(), Handed::Over));
+        bench.writer.keep();
+        bench.push(&[3]);
+        assert!(matches!(bench.hand_over(), Handed::Over));
+        let segments: Vec<_> = disk
+            .state()
+            .segments
+            .values()
+            .map(|octets| facts_in(octets))
+            .collect();
+        assert_eq!(segments, [vec![1, 2], vec![3]]);
     }
 }

@@ -26,6 +26,9 @@ where
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)
+        // A line that can't be written, as on a full disk, is told to nobody: standard error is where it should have gone, and to fail there
+        // again would be a panic in whatever logs.
+        .log_internal_errors(false)
         .fmt_fields(Fields(log.format))
         .event_format(Line(log.format))
         .finish()

@@ -194,7 +194,7 @@ fn kill_9_between_commit_and_delivery_loses_nothing() {
     let house = House::new().set("TRUNKLINE__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true");
     let mut acknowledged = BTreeSet::new();
     for round in 0..ROUNDS {
-        let process = house.start();
+        let mut process = house.start();
         if round == 0 {
             let url = format!("http://{}/", receiver.address);
             let webhook = json!({"url": url, "types": ["handoff.created"]});
@@ -212,7 +212,7 @@ fn kill_9_between_commit_and_delivery_loses_nothing() {
         }
         // At once in the first round, with attempts under way in the others.
         std::thread::sleep(Duration::from_millis(150 * round as u64));
-        process.signal("KILL");
+        process.kill();
         drop(process);
     }
     receiver.seen.lock().expect("unpoisoned").answers = true;

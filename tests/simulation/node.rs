@@ -250,7 +250,7 @@ impl Node {
 
     /// By the last look the change of this number has come to an end, unless its call has.
     pub(crate) fn settled(&mut self, call: Uuid, number: u32, last: bool) {
-        let Some(live) = self.live.one(ORG, call).filter(|live| !live.over) else {
+        let Some(live) = self.live.one(ORG, call).filter(|live| !live.is_over()) else {
             return;
         };
         match (live.hold.settled >= number, live.hold) {

@@ -1,11 +1,15 @@
-//! kill -9 the moment that a call is listed: it has a record all the same.
+//! kill -9 the moment that a call is listed or answered: it has a record all the same.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::caller::{Caller, Dialling};
-use crate::harness::{Deadline, House};
+use trunkline_sip::wire::Method;
+
+use crate::caller::{Caller, Dialling, read};
+use crate::harness::{Daemon, Deadline, House, http};
 use crate::house::until;
 use crate::one_shard;
+use crate::peer::{is_shed, status_of};
 use crate::runtime::Runtime;
 
 const ROUNDS: usize = 5;
@@ -39,4 +43,110 @@ fn a_call_that_was_listed_has_a_record_after_kill_9() {
             assert_eq!(call["status"], "lost", "round {round}: {call}");
         }
     }
+}
+
+#[test]
+fn a_call_whose_bye_was_answered_is_over_at_once() {
+    let daemon = one_shard(House::new()).serve();
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let number = daemon.house.first_number.clone();
+    let shown = |path: &str| http::json(daemon.house.http, path, &daemon.house.key);
+    for round in 1..=ROUNDS {
+        let dialling = Dialling::new(&format!("over{round}"), &number, daemon.sip());
+        let tag = caller.connect(&dialling);
+        let live = shown("/phone/calls?status=in_progress");
+        assert_eq!(live["total"], 1, "round {round}: {live}");
+        let id = live["items"][0]["id"].as_str().expect("an id").to_owned();
+
+        assert_eq!(caller.hang_up(&dialling, 3, &tag), 200);
+        let live = shown("/phone/calls?status=in_progress");
+        assert_eq!(live["items"], serde_json::json!([]), "round {round}");
+        assert_eq!(live["total"], 0, "round {round}");
+        let call = shown(&format!("/phone/calls/{id}"));
+        assert_eq!(call["status"], "completed", "round {round}: {call}");
+        assert_eq!(call["hangup_by"], "caller", "round {round}: {call}");
+        let all = shown("/phone/calls?limit=1");
+        assert_eq!(all["items"][0], call, "round {round}: as its row says");
+    }
+}
+
+/// Calls that are dialled together, so that the kill meets them in every state.
+const TOGETHER: usize = 8;
+
+/// Ten rounds; `TRUNKLINE_KILL_ANSWERS` makes it more.
+fn rounds() -> usize {
+    let given = std::env::var("TRUNKLINE_KILL_ANSWERS").ok();
+    given.map_or(10, |rounds| {
+        rounds.parse().expect("TRUNKLINE_KILL_ANSWERS is a number")
+    })
+}
+
+#[test]
+fn a_call_that_was_answered_has_a_record_after_kill_9() {
+    // The built-in agent answers in the turn of the INVITE: nothing of such a call can be on disk by then.
+    let mut daemon = House::new().serve();
+    let mut answered = 0;
+    for round in 1..=rounds() {
+        let callers = answered_and_killed(&mut daemon, round);
+        answered += callers.len();
+        daemon.process = daemon.house.start();
+        let calls = http::json(
+            daemon.house.http,
+            "/phone/calls?limit=100",
+            &daemon.house.key,
+        );
+        let calls = calls["items"].as_array().expect("a list");
+        for caller in callers {
+            let is_its = |call: &&serde_json::Value| call["from_number"] == *caller;
+            let call = calls.iter().find(is_its);
+            let call = call.unwrap_or_else(|| panic!("round {round}: no record of {caller}"));
+            assert_eq!(call["status"], "lost", "round {round}: {call}");
+            assert!(call["answered_at"].is_string(), "round {round}: {call}");
+        }
+    }
+    assert!(answered >= rounds(), "{answered}");
+}
+
+/// Dials some calls and kills the daemon at one of the first answers, another in each round: whose 200 has come.
+fn answered_and_killed(daemon: &mut Daemon, round: usize) -> BTreeSet<String> {
+    let caller = Caller::new(daemon.sip(), daemon.credentials());
+    let number = daemon.house.first_number.clone();
+    let from = |call: usize| format!("+44163{round:04}{call:03}");
+    let diallings = (0..TOGETHER).map(|call| {
+        let mut dialling = Dialling::new(&format!("{round}.{call}"), &number, daemon.sip());
+        dialling.from = format!("<sip:{}@pbx.invalid>", from(call));
+        let challenge = caller.challenge(&dialling);
+        let line = caller.authorization(&challenge, &dialling, 1);
+        dialling.with(&line)
+    });
+    let diallings: Vec<_> = diallings.collect();
+    for dialling in &diallings {
+        caller.peer.send(&dialling.invite(2, caller.peer.address()));
+    }
+
+    let mut answered = BTreeSet::new();
+    let mut note = |octets: &[u8]| {
+        let message = read(octets);
+        let is_answer = !message.is_request() && message.cseq().method == Method::Invite;
+        if is_answer && status_of(octets) == 200 {
+            let call_id = String::from_utf8_lossy(message.call_id()).into_owned();
+            let (_, call) = call_id.split_once('.').expect("one of ours");
+            let call = call.trim_end_matches("@pbx.invalid").parse();
+            answered.insert(from(call.expect("its number")));
+        }
+        answered.len()
+    };
+    let fatal = 1 + round % (TOGETHER / 2);
+    loop {
+        let octets = caller.peer.receive();
+        assert!(!is_shed(&octets), "round {round}: too many at once");
+        if note(&octets) >= fatal {
+            break;
+        }
+    }
+    daemon.process.kill();
+    while let Some(octets) = caller.peer.received() {
+        note(&octets);
+    }
+    answered
 }

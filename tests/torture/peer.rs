@@ -92,6 +92,11 @@ impl Stranger {
         self.receive_within(LIMIT).expect("an answer")
     }
 
+    /// What has come already.
+    pub(crate) fn received(&self) -> Option<Vec<u8>> {
+        self.receive_within(Duration::from_millis(10))
+    }
+
     fn receive_within(&self, limit: Duration) -> Option<Vec<u8>> {
         self.socket
             .set_read_timeout(Some(limit))

@@ -4,7 +4,6 @@
 //! memory is ahead unless the store has seen its end.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -12,7 +11,7 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::calls::{CallView, SCOPE, from_memory};
+use super::calls::{CallView, SCOPE, from_memory, kept};
 use crate::api::caller::Caller;
 use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
@@ -22,10 +21,6 @@ use crate::api::{Api, ApiError};
 use crate::calls::live::LiveCall;
 use crate::calls::record::{Direction, Status};
 use crate::store::{self, Call, CallFilter, Position};
-
-/// A list that waits for the disk looks again so often, for a second at most: a disk that fails hides no call.
-const LOOKS: u32 = 200;
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What a list is narrowed by. The cursor carries it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -50,7 +45,11 @@ pub(crate) async fn list(
     let paging = Paging::read(&mut query, "calls", given);
     query.finish()?;
     // Memory first: a call that ends in between is then found in the store.
-    let live = kept(&api, caller.org).await;
+    let live = api.live().of_org(caller.org);
+    // Calls that have ended aren't shown by some filters.
+    let only_live = paging.filters.is_of_live_calls();
+    let shown = live.iter().filter(|live| !(only_live && live.is_over()));
+    kept(&api, caller.org, shown).await;
     let filter = paging.filters.for_store();
     let calls = api.store().calls();
     let stored = calls
@@ -69,20 +68,6 @@ pub(crate) async fn list(
         Err(error) => return Err(error.into()),
     };
     Ok(merge(stored, live, &paging))
-}
-
-/// The live calls of an org once the beginning of each is on disk, so that none is shown which a crash could take away. A call
-/// itself waits for no disk; only a list that meets one of its first milliseconds does.
-async fn kept(api: &Api, org: Uuid) -> Vec<LiveCall> {
-    let mut live = api.live().of_org(org);
-    for _ in 0..LOOKS {
-        if live.iter().all(|live| live.kept) {
-            break;
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-        live = api.live().of_org(org);
-    }
-    live
 }
 
 impl Filters {
@@ -179,7 +164,8 @@ fn place(call: &Call) -> (Moment, Uuid) {
     (call.started_at, call.id)
 }
 
-/// Lays the live calls over a stored page. `total` counts what is stored, and what is on this page without being stored yet.
+/// Lays the live calls over a stored page. `total` counts what is stored, and of this page what isn't stored yet, without what the filters no
+/// longer match.
 fn merge(
     stored: crate::store::Page<Call>,
     live: Vec<LiveCall>,
@@ -199,11 +185,19 @@ fn merge(
         .map(|call| (call.id, call))
         .collect();
     let mut not_stored = 0;
+    let mut no_more = 0;
     for live in live {
         let id = live.started.call;
         match calls.remove(&id) {
             Some(call) if call.ended_at.is_some() => drop(calls.insert(id, call)),
-            Some(_) => drop(calls.insert(id, from_memory(live))),
+            Some(_) => {
+                let call = from_memory(live);
+                if filters.matches(&call) {
+                    calls.insert(id, call);
+                } else {
+                    no_more += 1;
+                }
+            }
             None => {
                 let call = from_memory(live);
                 if in_reach(&call) && filters.matches(&call) {
@@ -226,7 +220,7 @@ fn merge(
     Page {
         items: calls.into_iter().map(CallView::from).collect(),
         next,
-        total: stored.total + not_stored,
+        total: (stored.total + not_stored).saturating_sub(no_more),
     }
 }
 
@@ -271,8 +265,8 @@ mod tests {
             ringing_at: None,
             answered_at: None,
             runtime_call_id: None,
-            kept: true,
-            over: false,
+            ended: None,
+            unsynced: 0,
             transfer: None,
             hold: crate::calls::hold::Standing::default(),
             attempts: Vec::new(),
@@ -433,7 +427,36 @@ mod tests {
             vec![live(5, 50)],
             &paging(ringing, None, 3),
         );
-        assert_eq!(shown(&merged), []);
+        assert_eq!((shown(&merged), merged.total), (vec![], 0));
+    }
+
+    #[test]
+    fn a_call_is_over_before_its_row_says_so() {
+        let ended = crate::calls::record::Ended {
+            call: Uuid::from_u128(5),
+            org: Uuid::from_u128(1),
+            at: Moment::from_secs(59),
+            status: Status::Completed,
+            sip_code: 200,
+            reason: None,
+            hangup_by: crate::calls::record::HangupBy::Caller,
+            cause: Some(16),
+        };
+        let over = LiveCall {
+            ended: Some(Box::new(ended)),
+            ..live(5, 50)
+        };
+        for row in [vec![stored(5, 50, Status::Ringing)], vec![]] {
+            let paging = paging(Filters::default(), None, 3);
+            let count = row.len() as u64;
+            let merged = merge(page(row, false, count), vec![over.clone()], &paging);
+            assert_eq!(shown(&merged), [(5, Status::Completed)]);
+            let call = serde_json::to_value(&merged.items[0]).unwrap();
+            assert_eq!(
+                (&call["q850_cause"], &call["hangup_by"]),
+                (&serde_json::json!(16), &serde_json::json!("caller"))
+            );
+        }
     }
 
     #[test]

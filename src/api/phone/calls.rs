@@ -153,7 +153,7 @@ pub(super) fn not_up(api: &Api, call: &Call) -> ApiError {
     let live = api.live().one(call.org_id, call.id);
     let sentence = match (live, call.ended_at) {
         (_, Some(_)) => "The call is over",
-        (Some(live), None) if live.over => "The call is over",
+        (Some(live), None) if live.is_over() => "The call is over",
         (Some(_), None) => "The call is not with its agent any more",
         (None, None) => "The call is not up on this node",
     };
@@ -162,7 +162,11 @@ pub(super) fn not_up(api: &Api, call: &Call) -> ApiError {
 
 /// A call as it is now. One that is up is shown even while the store doesn't answer.
 pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiError> {
-    let live = api.live().one(org, id);
+    let mut live = api.live().one(org, id);
+    if live.as_ref().is_some_and(LiveCall::is_over) {
+        kept(api, org, live.iter()).await;
+        live = api.live().one(org, id);
+    }
     Ok(match (api.store().calls().by_id(org, id).await, live) {
         (Ok(call), Some(live)) if call.ended_at.is_none() => from_memory(live),
         (Ok(call), _) => call,
@@ -171,9 +175,38 @@ pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiErro
     })
 }
 
-/// Memory knows everything about a call that is up.
+/// How often it is looked whether what is shown is safe: every 5 ms, for a beginning or an end to come to the disk, and for an end to become a row.
+/// Then it is shown all the same: a disk that fails, or a database that is away, hides no call.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const SYNCED_LOOKS: u32 = 200;
+const STORED_LOOKS: u32 = 60;
+
+/// Waits until the beginnings of these calls are on disk, so that nothing is shown which a crash could take away, and until their ends are
+/// rows, so that whoever sees a call end finds all that comes of it: handoff, events, explanation. A call itself waits for nothing; only those do who look
+/// at one in its first milliseconds or just after its last.
+pub(super) async fn kept<'l>(api: &Api, org: Uuid, calls: impl Iterator<Item = &'l LiveCall>) {
+    let unsafe_yet = |live: &LiveCall, looks: u32| {
+        !live.is_kept() && looks < SYNCED_LOOKS || live.is_over() && looks < STORED_LOOKS
+    };
+    let waiting = calls.filter(|live| unsafe_yet(live, 0));
+    let mut waiting: Vec<Uuid> = waiting.map(|live| live.started.call).collect();
+    for looks in 1.. {
+        if waiting.is_empty() {
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+        // One that is gone is a row.
+        waiting.retain(|call| {
+            let live = api.live().one(org, *call);
+            live.is_some_and(|live| unsafe_yet(&live, looks))
+        });
+    }
+}
+
+/// Memory knows everything about a call that is up, and its end until that is a row.
 pub(crate) fn from_memory(live: LiveCall) -> Call {
     let started = live.started;
+    let ended = live.ended;
     Call {
         id: started.call,
         org_id: started.org,
@@ -181,7 +214,7 @@ pub(crate) fn from_memory(live: LiveCall) -> Call {
         agent_id: started.agent,
         contact_id: live.contact,
         direction: started.direction,
-        status: live.status,
+        status: ended.as_ref().map_or(live.status, |ended| ended.status),
         from_number: started.from.to_string(),
         to_number: started.to.to_string(),
         from_e164: started.from_e164,
@@ -189,14 +222,16 @@ pub(crate) fn from_memory(live: LiveCall) -> Call {
         started_at: started.at,
         ringing_at: live.ringing_at,
         answered_at: live.answered_at,
-        ended_at: None,
-        sip_code: None,
-        reason: None,
-        hangup_by: None,
+        ended_at: ended.as_ref().map(|ended| ended.at),
+        sip_code: ended.as_ref().map(|ended| ended.sip_code),
+        reason: ended
+            .as_ref()
+            .and_then(|ended| ended.reason.as_deref().map(str::to_owned)),
+        hangup_by: ended.as_ref().map(|ended| ended.hangup_by),
         caller_call_id: started.caller_call_id.to_string(),
         runtime_call_id: live.runtime_call_id.map(String::from),
         transfer: live.transfer.as_deref().map(Into::into),
-        q850_cause: None,
+        q850_cause: ended.and_then(|ended| ended.cause.map(u16::from)),
         metadata: started.metadata.as_deref().map(str::to_owned),
         held: Some(live.hold.held),
         caller_withheld: Some(started.withholds_caller()),

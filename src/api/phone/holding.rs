@@ -86,7 +86,7 @@ pub(super) async fn turn(api: &Api, call: Call, held: bool) -> Result<Told, ApiE
 /// Waits for the end of the change of this number.
 async fn settled(api: &Api, org: Uuid, call: Uuid, number: u32) -> Result<StatusCode, ApiError> {
     for _ in 0..LOOKS {
-        let live = api.live().one(org, call).filter(|live| !live.over);
+        let live = api.live().one(org, call).filter(|live| !live.is_over());
         let Some(live) = live else {
             return Err(ApiError::Conflict("The call is over".to_owned()));
         };

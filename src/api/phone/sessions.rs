@@ -238,7 +238,7 @@ async fn find(
     if let Some(live) = api
         .live()
         .of_session(org, session)
-        .filter(|live| !live.over)
+        .filter(|live| !live.is_over())
     {
         let headers = live.started.headers.clone();
         return Ok((super::calls::from_memory(live), headers, false));

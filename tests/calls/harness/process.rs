@@ -80,6 +80,12 @@ impl Process {
         self.signal("TERM");
     }
 
+    /// kill -9, without the time that another program takes to send it.
+    pub(crate) fn kill(&mut self) {
+        let killed = self.child.kill().and_then(|()| self.child.wait());
+        killed.unwrap_or_else(|error| panic!("{}: {error}", self.name));
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill")
             .args([&format!("-{name}"), &self.id().to_string()])
