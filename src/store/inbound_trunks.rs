@@ -1,5 +1,7 @@
 //! Inbound trunks: one an org, with the credentials that its PBX registers and calls with.
 
+use std::collections::HashSet;
+
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -281,14 +283,16 @@ impl InboundTrunks<'_> {
         let mut writing = self.0.edit(org).await?;
         let mut trunk = find(writing.source(), self.0.keyring(), org).await?;
         let verified = verified(&mut writing, org).await?;
+        let known: HashSet<_> = verified.iter().copied().collect();
+        let listed: HashSet<_> = trunk.numbers.iter().copied().collect();
         let (kept, removed): (Vec<_>, Vec<_>) = trunk
             .numbers
             .iter()
             .copied()
-            .partition(|number| verified.contains(number));
+            .partition(|number| known.contains(number));
         let added: Vec<_> = verified
             .into_iter()
-            .filter(|number| !kept.contains(number))
+            .filter(|number| !listed.contains(number))
             .collect();
         list_numbers(
             &mut writing,
@@ -433,23 +437,23 @@ async fn list_numbers(
     numbers: Vec<E164>,
     now: Moment,
 ) -> Result<(), Error> {
-    let mut listed: Vec<E164> = Vec::with_capacity(numbers.len());
-    for number in numbers {
-        if !listed.contains(&number) {
-            listed.push(number);
-        }
-    }
+    let (mut listed, mut seen) = (numbers, HashSet::new());
+    listed.retain(|number| seen.insert(*number));
     if listed == trunk.numbers {
         return Ok(());
     }
+
+    // Of many numbers few change at once, and most at the end: those before keep their rows.
+    let both = listed.iter().zip(&trunk.numbers);
+    let same = both.take_while(|(new, old)| new == old).count();
     let (org, id) = (trunk.org_id, trunk.id);
-    execute!(
-        writing,
-        "DELETE FROM inbound_trunk_numbers WHERE org_id = $1",
-        org
-    )?;
+    for gone in &trunk.numbers[same..] {
+        let sql =
+            "DELETE FROM inbound_trunk_numbers WHERE org_id = $1 AND trunk_id = $2 AND number = $3";
+        execute!(writing, sql, org, id, gone.as_str())?;
+    }
     let sql = "INSERT INTO inbound_trunk_numbers (org_id, trunk_id, number, position) VALUES ($1, $2, $3, $4)";
-    for (position, number) in (0_i64..).zip(&listed) {
+    for (position, number) in (0_i64..).zip(&listed).skip(same) {
         execute!(writing, sql, org, id, number.as_str(), position)?;
     }
     let sql = "UPDATE inbound_trunks SET updated_at = $2 WHERE org_id = $1";
@@ -467,7 +471,8 @@ async fn verified(writing: &mut Writing, org: Uuid) -> Result<Vec<E164>, Error> 
 
 /// A list may name what is verified, and what it names already.
 fn may_list(numbers: &[E164], listed: &[E164], verified: &[E164]) -> Result<Vec<E164>, Error> {
-    let unlisted = |number: &E164| !verified.contains(number) && !listed.contains(number);
+    let known: HashSet<_> = listed.iter().chain(verified).collect();
+    let unlisted = |number: &E164| !known.contains(number);
     let faults: Vec<_> = numbers
         .iter()
         .enumerate()
