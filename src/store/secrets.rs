@@ -238,14 +238,16 @@ fn edit_file(data_dir: &Path, edit: KeyEdit<'_>) -> Result<Keyring, OpenFault> {
     lock.lock().map_err(broken)?;
     let text = Zeroizing::new(std::fs::read(&path).map_err(broken)?);
     let owner = std::fs::metadata(&path).map_err(broken)?;
+    // Commands that root runs leave the files the daemon's. Nobody else could give them away, nor has to.
+    let (uid, gid) = (Some(owner.uid()), Some(owner.gid()));
+    let _ = std::os::unix::fs::fchown(&lock, uid, gid);
     let (text, keyring) = edited(&text, edit)?.ok_or_else(|| OpenFault::UnreadableKeys {
         path: path.clone(),
         reason: "its contents are no keys".to_owned(),
     })?;
     beside(&path, &text)
         .and_then(|beside| {
-            // Commands that root runs leave the file the daemon's. Nobody else could give it away, nor has to.
-            let _ = std::os::unix::fs::chown(&beside, Some(owner.uid()), Some(owner.gid()));
+            let _ = std::os::unix::fs::chown(&beside, uid, gid);
             std::fs::rename(beside, &path)
         })
         .and_then(|()| sync_directory(&path))

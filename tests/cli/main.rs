@@ -1,6 +1,7 @@
 //! The command line from outside: setting up from the shell, and starts that must fail without leaving a trace.
 
 mod explained;
+mod keys;
 mod outset;
 mod quickstart;
 mod setup;

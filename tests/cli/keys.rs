@@ -1,0 +1,95 @@
+//! `trunkline key`: rotating and retiring what signs and what seals.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::shell::{Shell, text};
+
+const QUICKSTART: [&str; 2] = ["quickstart", "--no-serve"];
+
+/// The keys that sign and signed, with their states.
+fn signers(shell: &Shell) -> Vec<(String, String)> {
+    let listed = shell.json(&["key", "list-signing"]);
+    let listed = listed.as_array().expect("a list").iter();
+    listed
+        .map(|key| (text(&key["kid"]).to_owned(), text(&key["state"]).to_owned()))
+        .collect()
+}
+
+fn states(shell: &Shell) -> Vec<String> {
+    let signers = signers(shell).into_iter();
+    signers.map(|(_, state)| state).collect()
+}
+
+#[test]
+fn a_signing_key_is_retired_and_its_api_keys_only_on_request() {
+    let shell = Shell::new();
+    shell.json(&QUICKSTART);
+    let kid = signers(&shell).remove(0).0;
+    let retire = ["key", "retire-signing", &kid];
+    let signs = shell.run(&retire);
+    assert_eq!(signs.code, Some(1), "{signs:?}");
+    assert!(signs.stderr.contains("rotate-signing"), "{signs:?}");
+
+    shell.json(&["key", "rotate-signing"]);
+    assert_eq!(states(&shell), ["signs", "good"]);
+    let asked = shell.run(&[&retire[..], &["--api-keys", "--json"]].concat());
+    assert_eq!(asked.code, Some(1), "{asked:?}");
+    let counts: Value = serde_json::from_str(&asked.stdout).expect("JSON");
+    assert_eq!(counts[0]["api_keys"], 1, "{counts}");
+    assert_eq!(states(&shell), ["signs", "good"]);
+    let unknown = shell.run(&["key", "retire-signing", "00", "--api-keys"]);
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    let alone = shell.run(&[&retire[..], &["--yes"]].concat());
+    assert_eq!(alone.code, Some(2), "{alone:?}");
+
+    // Twice is as good as once, and the API keys go when that is asked for.
+    let keys = || shell.json(&["key", "list", "--org", "Quickstart"]);
+    for _ in 0..2 {
+        shell.json(&retire);
+        assert_eq!(states(&shell), ["signs", "retired"]);
+        assert_eq!(keys().as_array().map(Vec::len), Some(1));
+    }
+    shell.json(&[&retire[..], &["--api-keys", "--yes"]].concat());
+    assert_eq!(keys(), json!([]));
+}
+
+#[test]
+fn a_rotation_that_is_killed_is_run_again() {
+    let shell = Shell::new();
+    let made = shell.json(&QUICKSTART)["trunk"].clone();
+    let trunk = || shell.json(&QUICKSTART)["trunk"].clone();
+    let file = shell.path("trunkline-data/keys.json");
+    let sealing = || -> Vec<Value> {
+        let text = std::fs::read(&file).expect("the keys");
+        let keys: Value = serde_json::from_slice(&text).expect("JSON");
+        keys["sealing"].as_array().expect("keys").clone()
+    };
+    let first = sealing();
+
+    // Before the new key seals, and after.
+    for after in [500, 3_500] {
+        let mut command = shell.command(&["key", "rotate-sealing"]);
+        let mut rotation = command.stdout(Stdio::null()).spawn().expect("it runs");
+        sleep(Duration::from_millis(after));
+        rotation.kill().expect("it is killed");
+        rotation.wait().expect("it ends");
+        assert_eq!(trunk(), made, "{after} ms");
+    }
+    assert!(sealing().contains(&first[0]));
+    shell.json(&["key", "rotate-sealing"]);
+    assert_eq!(trunk(), made);
+    shell.json(&["key", "retire-sealing"]);
+    let last = sealing();
+    assert!(last.len() == 1 && last != first);
+    assert_eq!(trunk(), made);
+    let mode = std::fs::metadata(&file).expect("the file").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+
+    let none = shell.run(&["key", "rotate-master", "--new-key-file", "absent"]);
+    assert_eq!(none.code, Some(1), "{none:?}");
+}
