@@ -6,7 +6,6 @@ use axum::http::StatusCode;
 use axum::routing::{delete, get};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
@@ -15,7 +14,7 @@ use super::idempotency::once;
 use super::openapi::{Book, read_by};
 use super::page::{Page, Paging};
 use super::path::Named;
-use super::query::Query;
+use super::query::{Query, text_schema};
 use super::routes::Routes;
 use super::shape::{Choice, ListOf, NAME};
 use super::time::written;
@@ -41,11 +40,7 @@ pub(super) fn openapi(book: &mut Book) {
         |op| {
             op.tag(TAG)
                 .org(SCOPE)
-                .query(
-                    "name",
-                    json!({"type": "string", "minLength": 1, "maxLength": 2048}),
-                    "Only keys of this name.",
-                )
+                .query("name", text_schema(), "Only keys of this name.")
                 .lists::<KeyView>()
         },
     );

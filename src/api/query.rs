@@ -5,10 +5,20 @@ use std::convert::Infallible;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use serde_json::{Value, json};
 use trunkline_routing::E164;
 
 use super::error::ApiError;
 use super::shape::shown;
+
+/// Characters of a text at most.
+const LONGEST: usize = 2048;
+
+/// What the document says of a parameter that [`Query::text`] reads.
+pub(super) fn text_schema() -> Value {
+    let no_controls = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$";
+    json!({"type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": no_controls})
+}
 
 /// The parameters of one request that haven't been read yet.
 #[derive(Debug, Default)]
@@ -73,7 +83,6 @@ impl Query {
 
     /// The parameter `name`, a text of 1 to 2,048 characters.
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
-        const LONGEST: usize = 2048;
         self.read(name, |text| match text.chars().count() {
             1..=LONGEST if !text.chars().any(char::is_control) => Ok(text.to_owned()),
             _ => Err(format!(

@@ -14,7 +14,7 @@ use super::paste::{self, Trunk};
 use super::pbx::{self, Pbx};
 use crate::calls::{DOCTOR, Reason};
 use crate::directory::view::TransferWay;
-use crate::store::{Error, Recorded, Store, written};
+use crate::store::{Error, Narrow, Recorded, Store, written};
 
 /// How far back failed log-ins are told.
 const OF_LATE: Duration = Duration::from_secs(24 * 3_600);
@@ -55,7 +55,10 @@ pub async fn of_trunk(
     let ever = (Moment::from_secs(0), now);
     let examined = Reason::Examined.code();
     let calls = store.calls().recorded(org, ever, Some(examined), 1).await?;
-    let failures = store.auth_failures().list(org, None, LOOKED_AT).await?;
+    let failures = store
+        .auth_failures()
+        .list(org, &Narrow::default(), None, LOOKED_AT)
+        .await?;
     let mut report = Report {
         how: format!("Call sip:{DOCTOR}@{endpoint} from the PBX with the trunk's credentials."),
         call_id: None,

@@ -8,6 +8,7 @@ use super::destinations::{self, Destination};
 use super::error::Error;
 use super::numbers::{self, Number};
 use super::outbound_trunks::{self, OutboundTrunk};
+use super::page::Narrow;
 
 /// What is assigned to an agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,8 +38,14 @@ impl Store {
             }
             None => None,
         };
-        let destinations =
-            destinations::of_agent(reading.source(), org, agent.id, None, i64::MAX).await?;
+        let destinations = destinations::of_agent(
+            reading.source(),
+            (org, agent.id),
+            &Narrow::default(),
+            None,
+            i64::MAX,
+        )
+        .await?;
         Ok(AgentConfig {
             agent,
             numbers,

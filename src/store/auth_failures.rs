@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::column::{from_row, micros, moment, parsed};
 use super::error::Error;
-use super::page::{Page, Position};
+use super::page::{Narrow, Page, Position};
 use super::pool::{execute, fetch_all, fetch_one};
 use super::{Store, new_id};
 
@@ -124,6 +124,7 @@ impl AuthFailures<'_> {
     pub async fn list(
         self,
         org: Uuid,
+        [username, source]: &Narrow,
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<AuthFailure>, Error> {
@@ -132,16 +133,22 @@ impl AuthFailures<'_> {
         let items: Vec<AuthFailure> = fetch_all!(
             reading,
             "SELECT * FROM auth_failures WHERE org_id = $1 AND (at, id) < ($2, $3)
+                 AND (CAST($5 AS TEXT) IS NULL OR username = $5) AND (CAST($6 AS TEXT) IS NULL OR source = $6)
              ORDER BY at DESC, id DESC LIMIT $4",
             org,
             after.at_micros(),
             after.id,
             i64::from(limit) + 1,
+            username,
+            source,
         )?;
         let (total,): (i64,) = fetch_one!(
             reading,
-            "SELECT COUNT(*) FROM auth_failures WHERE org_id = $1",
-            org
+            "SELECT COUNT(*) FROM auth_failures
+             WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR username = $2) AND (CAST($3 AS TEXT) IS NULL OR source = $3)",
+            org,
+            username,
+            source,
         )?;
         Ok(Page::of(items, limit, total, |failure| Position {
             at: failure.at,

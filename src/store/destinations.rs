@@ -151,7 +151,7 @@ impl Destinations<'_> {
         self.0.commit(writing, &[Change::Org(org)], now).await
     }
 
-    /// A page of the destinations that an agent has, newest first, after `after`.
+    /// A page of the destinations that an agent has, newest first, narrowed by type and name, after `after`.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
@@ -159,13 +159,20 @@ impl Destinations<'_> {
         self,
         org: Uuid,
         agent: Uuid,
+        narrow: &Narrow,
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<Destination>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let items = of_agent(reading.source(), org, agent, after, i64::from(limit) + 1).await?;
-        let sql = "SELECT COUNT(*) FROM agent_destinations WHERE org_id = $1 AND agent_id = $2";
-        let (total,): (i64,) = fetch_one!(reading, sql, org, agent)?;
+        let most = i64::from(limit) + 1;
+        let items = of_agent(reading.source(), (org, agent), narrow, after, most).await?;
+        let sql = "SELECT COUNT(*) FROM agent_destinations
+             JOIN destinations ON destinations.org_id = agent_destinations.org_id
+                 AND destinations.id = agent_destinations.destination_id
+             WHERE agent_destinations.org_id = $1 AND agent_destinations.agent_id = $2
+                 AND (CAST($3 AS TEXT) IS NULL OR type = $3) AND (CAST($4 AS TEXT) IS NULL OR name = $4)";
+        let [kind, name] = narrow;
+        let (total,): (i64,) = fetch_one!(reading, sql, org, agent, kind, name)?;
         Ok(Page::of(items, limit, total, |item| Position {
             at: item.created_at,
             id: item.id,
@@ -247,11 +254,11 @@ impl Destinations<'_> {
     }
 }
 
-/// An agent's destinations, newest first.
+/// An agent's destinations, newest first, narrowed by type and name.
 pub(super) async fn of_agent(
     mut on: Source<'_>,
-    org: Uuid,
-    agent: Uuid,
+    (org, agent): (Uuid, Uuid),
+    [kind, name]: &Narrow,
     after: Option<Position>,
     limit: i64,
 ) -> Result<Vec<Destination>, Error> {
@@ -263,12 +270,15 @@ pub(super) async fn of_agent(
              AND destinations.id = agent_destinations.destination_id
          WHERE agent_destinations.org_id = $1 AND agent_destinations.agent_id = $2
              AND (destinations.created_at, destinations.id) < ($3, $4)
+             AND (CAST($6 AS TEXT) IS NULL OR type = $6) AND (CAST($7 AS TEXT) IS NULL OR name = $7)
          ORDER BY destinations.created_at DESC, destinations.id DESC LIMIT $5",
         org,
         agent,
         after.at_micros(),
         after.id,
         limit,
+        kind,
+        name,
     )
 }
 

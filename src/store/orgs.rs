@@ -9,6 +9,7 @@ use super::column::{count, from_row, maybe, micros, moment};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::integrations::{self, NewBooking};
 use super::keyring::to_hex;
+use super::page::Narrow;
 use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Store, new_id, set};
 
@@ -298,28 +299,34 @@ impl Orgs<'_> {
         )
     }
 
-    /// The orgs of a partner, newest first, and how many there are in all.
+    /// The orgs of a partner, newest first, narrowed by external id and name, and how many there are in all.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn of_partner(
         self,
         partner: Uuid,
+        [external_id, name]: &Narrow,
         limit: u32,
         offset: u64,
     ) -> Result<(Vec<Org>, u64), Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
         let orgs = fetch_all!(
             reading,
-            "SELECT * FROM orgs WHERE partner_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3",
+            "SELECT * FROM orgs WHERE partner_id = $1 AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)
+             ORDER BY created_at DESC, id DESC LIMIT $4 OFFSET $5",
             partner,
+            external_id,
+            name,
             i64::from(limit),
             i64::try_from(offset).unwrap_or(i64::MAX),
         )?;
         let (total,): (i64,) = fetch_one!(
             reading,
-            "SELECT COUNT(*) FROM orgs WHERE partner_id = $1",
-            partner
+            "SELECT COUNT(*) FROM orgs WHERE partner_id = $1 AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)",
+            partner,
+            external_id,
+            name,
         )?;
         Ok((orgs, total.unsigned_abs()))
     }

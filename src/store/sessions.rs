@@ -154,13 +154,14 @@ impl Sessions<'_> {
         Ok(found.is_some_and(|(confirm,)| confirm))
     }
 
-    /// A page of the org's sessions that haven't ended, newest first, after `after`.
+    /// A page of the org's sessions that haven't ended, newest first, of one address if `email` is given, after `after`.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn page(
         self,
         org: Uuid,
+        email: Option<&str>,
         after: Option<Position>,
         limit: u32,
         now: Moment,
@@ -172,16 +173,18 @@ impl Sessions<'_> {
             "SELECT dashboard_sessions.id AS id, email, name, dashboard_sessions.created_at AS created_at, expires_at
              FROM dashboard_sessions JOIN users ON users.id = user_id
              WHERE org_id = $1 AND (dashboard_sessions.created_at, dashboard_sessions.id) < ($2, $3) AND expires_at > $4
-                 AND dashboard_sessions.id IS NOT NULL
+                 AND dashboard_sessions.id IS NOT NULL AND (CAST($6 AS TEXT) IS NULL OR email = $6)
              ORDER BY dashboard_sessions.created_at DESC, dashboard_sessions.id DESC LIMIT $5",
             org,
             after.at_micros(),
             after.id,
             micros(now),
             i64::from(limit) + 1,
+            email,
         )?;
-        let sql = "SELECT COUNT(*) FROM dashboard_sessions WHERE org_id = $1 AND expires_at > $2 AND id IS NOT NULL";
-        let (total,): (i64,) = fetch_one!(reading, sql, org, micros(now))?;
+        let sql = "SELECT COUNT(*) FROM dashboard_sessions JOIN users ON users.id = user_id
+             WHERE org_id = $1 AND expires_at > $2 AND dashboard_sessions.id IS NOT NULL AND (CAST($3 AS TEXT) IS NULL OR email = $3)";
+        let (total,): (i64,) = fetch_one!(reading, sql, org, micros(now), email)?;
         Ok(Page::of(items, limit, total, |item| Position {
             at: item.created_at,
             id: item.id,

@@ -41,6 +41,16 @@ async fn failed_log_ins_are_listed_newest_first() {
     insta::assert_json_snapshot!(masked(page));
     let sources = walk(&house, FAILURES, &acme.token, 2, "source").await;
     assert_eq!(sources, ["192.0.2.3", "192.0.2.2", "192.0.2.1"]);
+    for (query, expected) in [
+        ("source=192.0.2.2", 1),
+        ("source=::ffff:192.0.2.2", 1),
+        ("username=trunk-a", 3),
+        ("username=trunk-a&source=192.0.2.9", 0),
+        ("username=trunk-b", 0),
+    ] {
+        let page = house.get(&format!("{FAILURES}?{query}"), &acme.token).await;
+        assert_eq!(page.with(200)["total"], expected, "{query}");
+    }
     let none = json!({"items": [], "next": null, "total": 0});
     assert_eq!(house.get(FAILURES, &other.token).await.with(200), none);
 }
@@ -60,11 +70,11 @@ async fn a_wrong_question_is_refused() {
     let house = House::new().await;
     let tenant = house.tenant("Acme").await;
     failures(&house, &tenant, "+442071838751", 0).await;
-    let path = format!("{FAILURES}?limit=0&cursor=x&source=192.0.2.1");
+    let path = format!("{FAILURES}?limit=0&cursor=x&source=pbx&from=x");
     let refused = house.get(&path, &tenant.token).await.with(400);
     assert_eq!(
         refused["message"],
-        "limit: expected a number from 1 to 100; cursor: is no cursor of this list; source: is no parameter of this endpoint"
+        "source: \"pbx\" is no IP address; limit: expected a number from 1 to 100; cursor: is no cursor of this list; from: is no parameter of this endpoint"
     );
     let (_, writer) = house.key(tenant.org, &["phone:write"]).await;
     all_lack(&[house.get(&path, &writer).await], "phone:read");

@@ -501,6 +501,12 @@ async fn a_partner_sees_who_is_logged_in_and_logs_them_out() {
         ["cy@example.org", "bob@example.org", "ada@example.org"]
     );
     assert_eq!(listed["total"], 3);
+    let ada = format!("{sessions}?email=Ada@example.org");
+    let ada = house.get(&ada, &reseller.key).await.with(200);
+    assert_eq!(
+        (&ada["total"], &ada["items"][0]["email"]),
+        (&1.into(), &"ada@example.org".into())
+    );
     let pages = crate::house::walk(&house, &sessions, &reseller.key, 1, "email").await;
     assert_eq!(pages, emails);
 

@@ -289,3 +289,28 @@ async fn reading_and_writing_need_their_scopes() {
     ];
     all_lack(&reading, "phone:read");
 }
+
+#[tokio::test]
+async fn an_agents_destinations_are_narrowed() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let path = of_agent(house.agent(tenant.org, "Reception").await);
+    for body in [sales(), desk()] {
+        let body = json!({"create": body});
+        house.post(&path, &tenant.token, body).await.with(201);
+    }
+    for (query, expected) in [
+        ("", 2),
+        ("?type=sip", 1),
+        ("?name=Desk", 1),
+        ("?type=phone&name=Desk", 0),
+    ] {
+        let page = house.get(&format!("{path}{query}"), &tenant.token).await;
+        let page = page.with(200);
+        assert_eq!(page["total"], expected, "{query}");
+        let items = page["items"].as_array().expect("items");
+        assert_eq!(page["total"], items.len(), "{query}");
+    }
+    let wrong = format!("{path}?type=fax");
+    house.get(&wrong, &tenant.token).await.with(400);
+}

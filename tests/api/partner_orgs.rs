@@ -154,6 +154,17 @@ async fn orgs_are_listed_newest_first_by_limit_and_offset() {
             "{query}"
         );
     }
+    org(&house, &partner, json!({"name": "b", "external_id": "7"})).await;
+    for (query, expected) in [
+        ("name=b", 2),
+        ("name=b&external_id=7", 1),
+        ("external_id=7", 1),
+        ("external_id=8", 0),
+        ("name=b&offset=1", 2),
+    ] {
+        let page = house.get(&format!("{ORGS}?{query}"), &partner.key).await;
+        assert_eq!(page.with(200)["total"], expected, "{query}");
+    }
     let refused = house
         .get(&format!("{ORGS}?limit=0&offset=-1&cursor=x"), &partner.key)
         .await;

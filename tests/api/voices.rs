@@ -38,6 +38,14 @@ async fn the_operators_voices_are_listed_in_his_order() {
         (&second["next"], &second["total"]),
         (&json!(null), &json!(3))
     );
+    for (language, expected) in [("en", json!(["nova"])), ("de", json!([]))] {
+        let path = format!("/phone/voices?language={language}");
+        let page = house.get(&path, &tenant.token).await.with(200);
+        let ids = page["items"].as_array().expect("items").iter();
+        let ids: Vec<_> = ids.map(|voice| voice["id"].clone()).collect();
+        assert_eq!(page["total"], ids.len(), "{language}");
+        assert_eq!(json!(ids), expected);
+    }
 }
 
 #[tokio::test]

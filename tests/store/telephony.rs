@@ -565,7 +565,7 @@ async fn failed_logins_are_bounded(bed: &Bed) {
     store.auth_failures().record(&many).await.expect("recorded");
     let page = store
         .auth_failures()
-        .list(ours, None, 2)
+        .list(ours, &Default::default(), None, 2)
         .await
         .expect("a page");
     assert_eq!(page.total, 1_000);
@@ -579,7 +579,7 @@ async fn failed_logins_are_bounded(bed: &Bed) {
     );
     let next = store
         .auth_failures()
-        .list(ours, page.next, 1_000)
+        .list(ours, &Default::default(), page.next, 1_000)
         .await
         .expect("a page");
     assert_eq!(
@@ -589,7 +589,7 @@ async fn failed_logins_are_bounded(bed: &Bed) {
     assert_eq!(
         store
             .auth_failures()
-            .list(theirs, None, 10)
+            .list(theirs, &Default::default(), None, 10)
             .await
             .expect("a page")
             .items

@@ -148,7 +148,11 @@ async fn partners_see_their_own(bed: &Bed) {
 
     let again = store.orgs().create(Some(ours), &new("a"), NOW).await;
     assert!(matches!(again, Err(Error::Refused(Refused::ExternalIdTaken(id))) if id == "a"));
-    let (page, total) = store.orgs().of_partner(ours, 2, 1).await.expect("a page");
+    let (page, total) = store
+        .orgs()
+        .of_partner(ours, &Default::default(), 2, 1)
+        .await
+        .expect("a page");
     assert_eq!(
         page.iter()
             .filter_map(|org| org.external_id.as_deref())

@@ -256,10 +256,11 @@ async fn an_agent_has_what_is_assigned(bed: &Bed) {
         store.agent_config(theirs, anna).await,
         Kind::Agent
     ));
-    let page = destinations.of_agent(ours, anna, None, 1).await;
+    let all = Default::default();
+    let page = destinations.of_agent(ours, anna, &all, None, 1).await;
     let page = page.expect("a page");
     assert_eq!((page.items, page.total), (vec![second.clone()], 2));
-    let page = destinations.of_agent(ours, anna, page.next, 1).await;
+    let page = destinations.of_agent(ours, anna, &all, page.next, 1).await;
     assert_eq!(page.expect("a page").items, std::slice::from_ref(&first));
 
     destinations

@@ -21,6 +21,7 @@ use super::idempotency::{Idempotent, once_for};
 use super::openapi::{Book, read_by};
 use super::page::Page;
 use super::phone::NumberView;
+use super::query::text_schema;
 use super::routes::Routes;
 use crate::config::Config;
 use caller::PartnerCaller;
@@ -85,6 +86,12 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .partner()
                 .query("limit", limit, "Orgs on a page.");
             op.query("offset", offset, "Orgs to pass over.")
+                .query(
+                    "external_id",
+                    text_schema(),
+                    "Only the org of this external id.",
+                )
+                .query("name", text_schema(), "Only orgs of this name.")
                 .gives::<orgs::Orgs>(200)
         },
     );
@@ -234,7 +241,12 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         &of_org("sessions"),
         "listDashboardSessions",
         "Who is logged in to the org's dashboard, newest first",
-        |op| op.tag(TAG).partner().lists::<sessions::SessionView>(),
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .query("email", text_schema(), "Only sessions of this address.")
+                .lists::<sessions::SessionView>()
+        },
     );
     book.add(
         "delete",
@@ -263,11 +275,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                     json!({"type": "string", "enum": ["write", "read"]}),
                     "Only roles of this access.",
                 )
-                .query(
-                    "name",
-                    json!({"type": "string", "minLength": 1, "maxLength": 2048}),
-                    "Only roles of this name.",
-                )
+                .query("name", text_schema(), "Only roles of this name.")
                 .paged()
                 .gives::<Page<roles::RoleView>>(200)
         },

@@ -96,10 +96,13 @@ pub(super) async fn list(
 ) -> Result<Json<Orgs>, ApiError> {
     let limit = query.read("limit", |text| number(text, 1, 100));
     let offset = query.read("offset", |text| number(text, 0, u32::MAX));
+    let narrow = [query.text("external_id"), query.text("name")];
     query.finish()?;
     let (limit, offset) = (limit.unwrap_or(USUAL_LIMIT), offset.unwrap_or(0));
     let orgs = api.store().orgs();
-    let (orgs, total) = orgs.of_partner(caller.id(), limit, offset.into()).await?;
+    let (orgs, total) = orgs
+        .of_partner(caller.id(), &narrow, limit, offset.into())
+        .await?;
     let data = orgs.into_iter().map(OrgView::from).collect();
     Ok(Json(Orgs { data, total }))
 }

@@ -45,11 +45,12 @@ pub(super) async fn list(
     mut query: Query,
 ) -> Result<Page<SessionView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
-    let paging = Paging::read(&mut query, "sessions", ());
+    let email = query.text("email").map(|email| email.to_ascii_lowercase());
+    let paging = Paging::read(&mut query, "sessions", email);
     query.finish()?;
-    let sessions = api.store().sessions();
+    let (sessions, email) = (api.store().sessions(), paging.filters.as_deref());
     let page = sessions
-        .page(org, paging.after, paging.limit, api.now())
+        .page(org, email, paging.after, paging.limit, api.now())
         .await?;
     Ok(paging.page(page, SessionView::from))
 }

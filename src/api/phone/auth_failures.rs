@@ -10,6 +10,7 @@ use super::{READ, inbound_trunk};
 use crate::api::caller::Caller;
 use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
+use crate::api::shape::shown;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::explain::log_in;
@@ -59,11 +60,16 @@ pub(crate) async fn list(
 ) -> Result<Page<AuthFailureView>, ApiError> {
     caller.needs(READ)?;
     inbound_trunk::find(&api, &caller).await?;
-    let paging = Paging::read(&mut query, "auth-failures", ());
+    let source = query.read("source", |text| match text.parse::<IpAddr>() {
+        Ok(ip) => Ok(ip.to_canonical().to_string()),
+        Err(_) => Err(format!("{} is no IP address", shown(text))),
+    });
+    let narrow = [query.text("username"), source];
+    let paging = Paging::read(&mut query, "auth-failures", narrow);
     query.finish()?;
     let failures = api.store().auth_failures();
     let page = failures
-        .list(caller.org, paging.after, paging.limit)
+        .list(caller.org, &paging.filters, paging.after, paging.limit)
         .await?;
     Ok(paging.page(page, AuthFailureView::from))
 }

@@ -154,11 +154,18 @@ pub(crate) async fn of_agent(
 ) -> Result<Page<DestinationView>, ApiError> {
     caller.needs(READ)?;
     let agent = agents::find(&api, &caller, &named).await?;
-    let paging = Paging::read(&mut query, "agent-transfer-destinations", ());
+    let narrow = [query.one_of("type", &["phone", "sip"]), query.text("name")];
+    let paging = Paging::read(&mut query, "agent-transfer-destinations", narrow);
     query.finish()?;
     let destinations = api.store().destinations();
     let page = destinations
-        .of_agent(caller.org, agent.id, paging.after, paging.limit)
+        .of_agent(
+            caller.org,
+            agent.id,
+            &paging.filters,
+            paging.after,
+            paging.limit,
+        )
         .await?;
     Ok(paging.page(page, DestinationView::from))
 }

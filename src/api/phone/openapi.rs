@@ -18,8 +18,9 @@ use super::sessions::SessionView;
 use super::trace::TraceView;
 use super::transfers::{self, TransferView};
 use super::{READ, WRITE};
-use crate::api::openapi::{Book, read_by};
+use crate::api::openapi::{Book, Operation, read_by};
 use crate::api::page::Page;
+use crate::api::query::text_schema;
 use crate::calls::record::{Direction, Status};
 use crate::config::{Config, Voice};
 use crate::explain::DecisionView;
@@ -82,7 +83,14 @@ fn agents(book: &mut Book, config: &Config) {
         "/phone/voices",
         "listVoices",
         "The voices that agents may have",
-        |op| op.lists::<Voice>(),
+        |op| {
+            op.query(
+                "language",
+                text_schema(),
+                "Only voices of this language code.",
+            )
+            .lists::<Voice>()
+        },
     );
 }
 
@@ -220,7 +228,20 @@ fn inbound_trunk(book: &mut Book) {
         &beneath("auth-failures"),
         "listAuthFailures",
         "Log-ins that failed under the trunk's user name, newest first",
-        |op| op.may_refuse(&[404]).lists::<AuthFailureView>(),
+        |op| {
+            op.may_refuse(&[404])
+                .query(
+                    "username",
+                    text_schema(),
+                    "Only log-ins under this user name.",
+                )
+                .query(
+                    "source",
+                    json!({"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}),
+                    "Only log-ins from this IP address.",
+                )
+                .lists::<AuthFailureView>()
+        },
     );
     of.post(
         "/phone/sip/route-test",
@@ -243,17 +264,13 @@ fn outbound_trunks(book: &mut Book) {
         "listOutboundTrunks",
         "The org's outbound trunks, newest first",
         |op| {
-            op.query(
-                "name",
-                json!({"type": "string", "minLength": 1, "maxLength": 2048}),
-                "Only trunks of this name.",
-            )
-            .query(
-                "transport",
-                json!({"type": "string", "enum": ["udp", "tcp", "tls"]}),
-                "Only trunks of this transport.",
-            )
-            .lists::<OutboundTrunkView>()
+            op.query("name", text_schema(), "Only trunks of this name.")
+                .query(
+                    "transport",
+                    json!({"type": "string", "enum": ["udp", "tcp", "tls"]}),
+                    "Only trunks of this transport.",
+                )
+                .lists::<OutboundTrunkView>()
         },
     );
     of.post(
@@ -282,6 +299,16 @@ fn outbound_trunks(book: &mut Book) {
     );
 }
 
+/// What narrows a list of destinations.
+fn narrowed_destinations(op: Operation<'_>) -> Operation<'_> {
+    op.query(
+        "type",
+        json!({"type": "string", "enum": ["phone", "sip"]}),
+        "Only destinations of this type.",
+    )
+    .query("name", text_schema(), "Only destinations of this name.")
+}
+
 fn transfer_destinations(book: &mut Book) {
     const AT: &str = "/phone/sip/transfer-destinations";
     const ONE: &str = "/phone/sip/transfer-destinations/{destination_id}";
@@ -290,19 +317,7 @@ fn transfer_destinations(book: &mut Book) {
         AT,
         "listDestinations",
         "The org's transfer destinations, newest first",
-        |op| {
-            op.query(
-                "type",
-                json!({"type": "string", "enum": ["phone", "sip"]}),
-                "Only destinations of this type.",
-            )
-            .query(
-                "name",
-                json!({"type": "string", "minLength": 1, "maxLength": 2048}),
-                "Only destinations of this name.",
-            )
-            .lists::<DestinationView>()
-        },
+        |op| narrowed_destinations(op).lists::<DestinationView>(),
     );
     of.post(
         AT,
@@ -364,7 +379,7 @@ fn of_agents(book: &mut Book) {
         &at("transfer-destinations"),
         "listAgentDestinations",
         "The agent's destinations, newest first",
-        |op| op.lists::<DestinationView>(),
+        |op| narrowed_destinations(op).lists::<DestinationView>(),
     );
     of.post(
         &at("transfer-destinations"),

@@ -18,7 +18,7 @@ use super::openapi::{Book, read_by};
 use super::page::{Page, Paging};
 use super::path::Named;
 use super::phone::EVENT_TYPES;
-use super::query::Query;
+use super::query::{Query, text_schema};
 use super::routes::Routes;
 use super::shape::{Choice, ListOf, Switch, Text};
 use super::time::written;
@@ -69,11 +69,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                     json!({"type": "boolean"}),
                     "Only webhooks that are enabled, or that are not.",
                 )
-                .query(
-                    "url",
-                    json!({"type": "string", "minLength": 1, "maxLength": 2048}),
-                    "Only webhooks of this URL.",
-                )
+                .query("url", text_schema(), "Only webhooks of this URL.")
                 .paged()
                 .gives::<Page<WebhookView>>(200)
         },

@@ -207,7 +207,7 @@ const LOOKED_AT: u32 = 100;
 async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> {
     let page = store
         .auth_failures()
-        .list(rows.org.id, None, LOOKED_AT)
+        .list(rows.org.id, &Default::default(), None, LOOKED_AT)
         .await
         .ok()?;
     let late = page
