@@ -41,9 +41,11 @@ impl Call {
             .is_some_and(|setup| setup.client == Some(client))
         {
             self.note_heard(cx, message.status());
-            let setup = self.setup.as_deref_mut();
-            if let Some(digest) = setup.and_then(|setup| setup.digest.as_deref_mut()) {
-                digest.heard(flow.peer.ip());
+            if let Some(setup) = self.setup.as_deref_mut() {
+                setup.datagram.hear();
+                if let Some(digest) = setup.digest.as_deref_mut() {
+                    digest.heard(flow.peer.ip());
+                }
             }
             return match message.status() {
                 100..=199 => self.on_runtime_provisional(cx, message),

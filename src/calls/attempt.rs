@@ -18,7 +18,7 @@ use super::context::{CallTimer, Config, Cx, TagOwner};
 use super::crossing;
 use super::dial::Dial;
 use super::effect::Effect;
-use super::large::{self, InviteSent};
+use super::large::{self, Datagram, InviteSent, STREAM_PATIENCE};
 use super::record::Fact;
 use super::refusal::Reason;
 use super::runtime_digest::RuntimeDigest;
@@ -72,7 +72,8 @@ impl Call {
     /// The resolver has answered.
     pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, found: Found) {
         if self.dial.as_deref().is_some_and(Dial::is_resolving) {
-            return self.with_dial(cx, |dial, cx| dial.on_resolved(cx, found));
+            self.with_dial(cx, |dial, cx| dial.on_resolved(cx, found));
+            return self.on_callee_found(cx);
         }
         let Some(setup) = self.setup.as_deref_mut() else {
             return;
@@ -178,6 +179,7 @@ impl Call {
             }
         };
         self.attempts.begin(cx);
+        setup.datagram.begin(&target);
         let tag = cx.mint_tag(
             self.slot,
             TagOwner {
@@ -206,6 +208,7 @@ impl Call {
         match sent {
             InviteSent::Invite(client) => setup.client = Some(client),
             InviteSent::Connecting => {
+                setup.datagram = Datagram::of(&target, flow);
                 setup.resolving = Some(target.uri);
                 return;
             }
@@ -216,9 +219,12 @@ impl Call {
             }
         }
         setup.current = Some(target);
-        if more {
-            setup.attempt_timer = Some(cx.schedule(self.key, ATTEMPT_PATIENCE, CallTimer::Attempt));
-        }
+        let patience = match setup.datagram.is_in_reserve() {
+            true => Some(STREAM_PATIENCE),
+            false => more.then_some(ATTEMPT_PATIENCE),
+        };
+        setup.attempt_timer =
+            patience.map(|patience| cx.schedule(self.key, patience, CallTimer::Attempt));
     }
 
     pub(crate) fn more_targets(&self) -> bool {
@@ -302,15 +308,25 @@ impl Call {
         }
     }
 
-    /// The target has said nothing while another waits.
+    /// The target has said nothing while another waits, or another way to it.
     pub(crate) fn on_attempt_silent(&mut self, cx: &mut Cx<'_>) {
         if self.dial.is_some() {
             return self.with_dial(cx, |dial, cx| dial.on_silent(cx));
         }
+        let more = self.more_targets();
         let Some(setup) = self.setup.as_deref_mut() else {
             return;
         };
         setup.attempt_timer = None;
+        if matches!(setup.datagram, Datagram::Unneeded) {
+            setup.datagram = Datagram::Excluded;
+            let rest = ATTEMPT_PATIENCE - STREAM_PATIENCE;
+            setup.attempt_timer = more.then(|| cx.schedule(self.key, rest, CallTimer::Attempt));
+            return;
+        }
+        if let Some(target) = setup.datagram.take(cx) {
+            setup.targets.push_front(target);
+        }
         if let Some(client) = setup.client.take() {
             cx.endpoint.cancel(client, b"", cx.now);
             self.note_attempt(cx, &Came::Silence);
@@ -324,6 +340,9 @@ impl Call {
             return;
         };
         setup.client = None;
+        if let Some(target) = setup.datagram.take(cx) {
+            setup.targets.push_front(target);
+        }
         setup.queued.clear();
         let mut timer = setup.attempt_timer.take();
         cx.cancel_timer(&mut timer);

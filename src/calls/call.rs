@@ -306,6 +306,8 @@ pub(crate) struct Setup {
     /// What the runtime's challenges are answered with.
     pub(crate) digest: Option<Box<RuntimeDigest>>,
     pub(crate) krisp: bool,
+    /// The other way to the target that is being tried.
+    pub(crate) datagram: super::large::Datagram,
     /// The INVITE transaction of the attempt that runs.
     pub(crate) client: Option<ClientTx>,
     pub(crate) local_tag: Box<[u8]>,

@@ -21,23 +21,24 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::allow::to_callee;
-use super::attempts::{Attempts, Came, Found, NoAnswer, Tried, Whose};
+use super::attempts::{Attempts, Came, Found, Tried, Whose};
 use super::call::{CallKey, ForkDialog, Leg, Side};
 use super::callee::{Callee, Choice};
 use super::context::{CallTimer, Cx, TagOwner, allows, lacks_refer};
 use super::credentials::PeerAddresses;
 use super::effect::Effect;
 use super::has_sdp;
-use super::large::{self, InviteSent};
+use super::large::{self, Datagram, InviteSent, STREAM_PATIENCE};
 use super::pbx::Pbx;
 use super::proofs::Proofs;
 use super::refusal::Reason;
 use super::secure::is_sips;
-use super::target::{Place, Target};
+use super::target::{Place, Target, Unresolved};
 use super::unanswered::{FORBIDDEN, Failure, UNREACHABLE, reason_line};
 use crate::address::Refusal;
 
 mod refused;
+mod silent;
 
 /// How long a place may be silent while another waits.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
@@ -79,6 +80,8 @@ pub(crate) struct Dial {
     /// The URI whose host is being looked up.
     resolving: Option<Box<str>>,
     client: Option<ClientTx>,
+    /// The other way to the place that is being tried.
+    datagram: Datagram,
     local_tag: Box<[u8]>,
     cseq: u32,
     proofs: Proofs,
@@ -150,6 +153,7 @@ impl Dial {
             current: None,
             resolving: None,
             client: None,
+            datagram: Datagram::default(),
             local_tag: Box::default(),
             cseq: 0,
             proofs: Proofs::default(),
@@ -176,6 +180,43 @@ impl Dial {
     /// The Call-ID of every INVITE of this call.
     pub(crate) const fn call_id(&self) -> &CallId {
         &self.call_id
+    }
+
+    /// Looks up the first place, if it is a name, so that the offer can have an address of its family. False: nothing is looked up.
+    pub(crate) fn look_ahead(&mut self, cx: &mut Cx<'_>) -> bool {
+        let first = self.callee.places.front();
+        if !matches!(first, Some(Place::Name(_)))
+            || first.is_some_and(|place| place.is_reserved(&cx.core.config.addresses))
+        {
+            return false;
+        }
+        if let Some(Place::Name(wanted)) = self.callee.places.pop_front() {
+            self.look_up(cx, wanted);
+        }
+        true
+    }
+
+    fn look_up(&mut self, cx: &mut Cx<'_>, wanted: Unresolved) {
+        self.attempts.begin(cx);
+        self.current = None;
+        self.resolving = Some(wanted.uri.clone());
+        let call = self.key;
+        cx.core.effects.push_back(Effect::Resolve { call, wanted });
+    }
+
+    /// The way to the first place that can be reached, as far as that is known.
+    pub(crate) fn first_flow(&self, cx: &Cx<'_>) -> Option<Flow> {
+        let places = self.callee.places.iter().map_while(|place| match place {
+            Place::Known(target) => Some(target),
+            Place::Name(_) => None,
+        });
+        let mut targets = self.targets.iter().chain(places);
+        targets.find_map(|target| cx.flow_to(target).ok())
+    }
+
+    /// Whether it has been told what to offer.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.ringing_timer.is_some()
     }
 
     /// Offers `offer`, and rings for as long as `patience` says.
@@ -229,7 +270,10 @@ impl Dial {
             }
             Err(fault) => self.passed_over(cx, Tried::named(&uri), &Came::Unresolved(fault)),
         }
-        self.advance(cx)
+        match self.has_begun() {
+            true => self.advance(cx),
+            false => Progress::Waits,
+        }
     }
 
     /// Goes on as far as it can.
@@ -245,11 +289,7 @@ impl Dial {
                         continue;
                     }
                     Some(Place::Name(wanted)) => {
-                        self.attempts.begin(cx);
-                        self.current = None;
-                        self.resolving = Some(wanted.uri.clone());
-                        let call = self.key;
-                        cx.core.effects.push_back(Effect::Resolve { call, wanted });
+                        self.look_up(cx, wanted);
                         return Progress::Waits;
                     }
                     None => return self.fail(cx, self.last.unwrap_or_else(|| self.unreachable())),
@@ -275,13 +315,21 @@ impl Dial {
         self.heard = false;
         self.attempts.begin(cx);
         self.addresses.add(target.address.ip());
+        self.datagram.begin(&target);
         self.current = Some(target);
         self.send(cx);
-        let another = !self.targets.is_empty() || !self.callee.places.is_empty();
-        if self.client.is_some() && (another || self.is_tentative) {
-            let timer = cx.schedule(self.key, ATTEMPT_PATIENCE, CallTimer::Attempt);
-            self.attempt_timer = Some(timer);
+        let patience = match self.datagram.is_in_reserve() {
+            true => Some(STREAM_PATIENCE),
+            false => self.has_another().then_some(ATTEMPT_PATIENCE),
+        };
+        if let Some(patience) = patience.filter(|_| self.client.is_some()) {
+            self.attempt_timer = Some(cx.schedule(self.key, patience, CallTimer::Attempt));
         }
+    }
+
+    /// Whether something else is tried where the place that is being tried stays silent.
+    fn has_another(&self) -> bool {
+        !self.targets.is_empty() || !self.callee.places.is_empty() || self.is_tentative
     }
 
     /// Nobody was called: no place is left, or none may be contacted.
@@ -314,8 +362,10 @@ impl Dial {
                     None
                 }
                 InviteSent::Connecting => {
-                    let target = self.current.as_ref();
-                    self.resolving = target.map(|target| target.uri.clone());
+                    if let Some(target) = &self.current {
+                        self.datagram = Datagram::of(target, flow);
+                        self.resolving = Some(target.uri.clone());
+                    }
                     None
                 }
                 InviteSent::Nothing => Some(Came::Overloaded),
@@ -382,6 +432,7 @@ impl Dial {
     ) -> Progress {
         self.addresses.add(flow.peer.ip());
         let heard = std::mem::replace(&mut self.heard, true);
+        self.datagram.hear();
         if message.status() < 200 {
             self.attempts.hear(message.status());
         }
@@ -499,61 +550,6 @@ impl Dial {
             Some((of, sdp)) if *of == *tag => sdp,
             Some(_) | None => Box::default(),
         }
-    }
-
-    /// The transaction has ended in silence, or its flow broke.
-    pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, why: &NoAnswer) -> Progress {
-        self.client = None;
-        self.note_unanswered(cx);
-        cx.cancel_timer(&mut self.attempt_timer);
-        self.note(cx, &why.into());
-        self.last = Some(Failure {
-            sip_code: why.status(),
-            ..UNREACHABLE
-        });
-        self.advance(cx)
-    }
-
-    /// A registered PBX that says nothing at all to an INVITE is taken for unreachable until it is heard again.
-    fn note_unanswered(&self, cx: &Cx<'_>) {
-        let by = self.current.as_ref().and_then(|target| target.by);
-        if let Some(flow) = by.filter(|_| !self.heard) {
-            cx.core.bindings.note_unanswered(&flow);
-        }
-    }
-
-    /// The place that is being tried has said nothing while another waits.
-    pub(crate) fn on_silent(&mut self, cx: &mut Cx<'_>) -> Progress {
-        self.attempt_timer = None;
-        if let Some(client) = self.client.take() {
-            cx.endpoint.cancel(client, b"", cx.now);
-        }
-        self.note(cx, &Came::Silence);
-        self.last = Some(Failure {
-            sip_code: 408,
-            ..UNREACHABLE
-        });
-        self.advance(cx)
-    }
-
-    /// It has rung for long enough.
-    pub(crate) fn on_ringing_timeout(&mut self, cx: &mut Cx<'_>) -> Progress {
-        self.ringing_timer = None;
-        // Nobody has heard of it: then it isn't the callee who doesn't answer.
-        let reason = if self.heard {
-            Reason::RingingTimeout
-        } else {
-            self.note_unanswered(cx);
-            Reason::TrunkUnreachable
-        };
-        self.note(cx, &Came::Silence);
-        self.cancel(cx, reason);
-        Progress::Failed(Failure {
-            sip_code: 408,
-            reason,
-            status: reason.unanswered(),
-            cause: None,
-        })
     }
 
     /// Takes the INVITE back; whatever is answered to it from now on is nobody's.

@@ -74,6 +74,14 @@ impl NoBody {
 impl Call {
     /// Media is open, or no port was free: the echo agent answers or refuses.
     pub(crate) fn on_echo_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
+        if self.phase == Phase::Over {
+            if local.is_some() {
+                cx.core
+                    .effects
+                    .push_back(Effect::CloseEcho { call: self.key });
+            }
+            return;
+        }
         if self.outbound.is_some() && self.phase == Phase::Setup {
             return self.on_outbound_media(cx, local);
         }

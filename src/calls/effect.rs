@@ -44,6 +44,11 @@ pub enum Effect {
         /// The flow of a datagram, where no connection comes about.
         datagram: Flow,
     },
+    /// A peer has taken a connection and left the INVITE on it without any answer: the next ones go by datagram.
+    StreamSilent {
+        /// The peer.
+        peer: SocketAddr,
+    },
     /// Resolve the next hop of requests inside a call; answered by `Calls::handle_hop`.
     ResolveHop {
         /// What is to be resolved.

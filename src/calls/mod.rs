@@ -312,12 +312,9 @@ impl Calls {
         local: Option<std::net::SocketAddr>,
         now: Moment,
     ) {
-        self.with(key, endpoint, now, |call, cx| call.on_echo_open(cx, local));
-        let alive = self
-            .slab
-            .get(key.index as usize)
-            .is_some_and(|slot| slot.generation == key.generation);
-        if !alive && local.is_some() {
+        let is_known = self.with(key, endpoint, now, |call, cx| call.on_echo_open(cx, local));
+        // A call that is known has closed it where it ended with that very step.
+        if !is_known && local.is_some() {
             self.core.effects.push_back(Effect::CloseEcho { call: key });
         }
     }

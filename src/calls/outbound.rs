@@ -21,7 +21,7 @@ use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
 use super::attempts::{AttemptLeg, Attempts, Whose};
-use super::call::{Call, ContactState, Echo, Leg, OURS, Phase, Setup, Side, Speaker};
+use super::call::{Call, CallKey, ContactState, Echo, Leg, OURS, Phase, Setup, Side, Speaker};
 use super::callee::Callee;
 use super::caps::Denied;
 use super::context::{CallTimer, Cx};
@@ -157,16 +157,6 @@ impl Calls {
             call: cx.mint_id(slot),
             session: cx.mint_id(slot),
         };
-        let flow = match callee.places.front() {
-            Some(super::target::Place::Known(target)) => cx.flow_to(target).ok(),
-            Some(super::target::Place::Name(_)) | None => None,
-        };
-        let near = match flow {
-            // A peer on this machine reaches us where it is itself.
-            Some(flow) if flow.peer.ip().is_loopback() => flow.peer.ip(),
-            Some(flow) => flow.local.ip(),
-            None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        };
         let parties = [
             callee.to.clone(),
             format!("sip:{}@trunkline.invalid", way.caller_number.as_str()).into(),
@@ -176,7 +166,7 @@ impl Calls {
             org: order.org,
             leg: AttemptLeg::Callee,
         };
-        let dial = Dial::new(
+        let mut dial = Dial::new(
             &mut cx,
             (key, slot, Side::Caller),
             (Errand::Begin, whose, Attempts::default()),
@@ -205,11 +195,9 @@ impl Calls {
             org: order.org,
             number: order.number,
         });
-        cx.core.effects.push_back(Effect::OpenEcho {
-            call: key,
-            listener: flow.map(|flow| flow.listener),
-            near,
-        });
+        if !dial.look_ahead(&mut cx) {
+            open_media(&mut cx, key, &dial);
+        }
         let runtime = org
             .runtimes
             .get(&order.agent)
@@ -272,6 +260,22 @@ impl Calls {
     }
 }
 
+/// Opens our RTP address on the interface by which the callee is reached.
+fn open_media(cx: &mut Cx<'_>, call: CallKey, dial: &Dial) {
+    let flow = dial.first_flow(cx);
+    let near = match flow {
+        // A peer on this machine reaches us where it is itself.
+        Some(flow) if flow.peer.ip().is_loopback() => flow.peer.ip(),
+        Some(flow) => flow.local.ip(),
+        None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    cx.core.effects.push_back(Effect::OpenEcho {
+        call,
+        listener: flow.map(|flow| flow.listener),
+        near,
+    });
+}
+
 /// A leg that nothing has been sent on has no way yet.
 const NO_FLOW: Flow = Flow {
     transport: Transport::Udp,
@@ -302,6 +306,14 @@ fn claims(org: &OrgView, agent: Uuid) -> Result<[Claim; 2], Reason> {
 }
 
 impl Call {
+    /// The callee's host has been looked up: if that was for the offer, our RTP address can be opened.
+    pub(super) fn on_callee_found(&self, cx: &mut Cx<'_>) {
+        let waits = |dial: &&Dial| !dial.has_begun() && !dial.is_resolving();
+        if let Some(dial) = self.dial.as_deref().filter(waits) {
+            open_media(cx, self.key, dial);
+        }
+    }
+
     /// Our RTP address is open, or no port was free: the callee is called.
     pub(crate) fn on_outbound_media(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
         let Some(local) = local else {

@@ -14,7 +14,7 @@ use super::attempt::ATTEMPT_PATIENCE;
 use super::call::{Call, Setup, Side, Speaker};
 use super::context::{CallTimer, Cx};
 use super::credentials::{LegCredentials, PeerAddresses, Stage};
-use super::large::InviteSent;
+use super::large::{Datagram, InviteSent};
 use super::proofs::Proofs;
 use super::target::Target;
 use crate::directory::settings::RuntimeLogin;
@@ -112,6 +112,7 @@ impl Call {
         }
         self.runtime_cseq = cseq;
         setup.client = None;
+        setup.datagram = Datagram::Excluded;
         let sent = self.send_invite(cx, flow, &target);
         let more = self.more_targets();
         let Some(setup) = self.setup.as_deref_mut() else {
@@ -126,7 +127,10 @@ impl Call {
                 }
             }
             // With the credentials it is too large for a datagram: the target begins anew, by a connection.
-            InviteSent::Connecting => setup.resolving = Some(target.uri),
+            InviteSent::Connecting => {
+                setup.datagram = Datagram::of(&target, flow);
+                setup.resolving = Some(target.uri);
+            }
             InviteSent::Nothing => self.advance(cx),
         }
         true

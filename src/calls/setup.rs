@@ -27,6 +27,7 @@ use super::crossing::{lacking_options, own_headers};
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
 use super::keep_alive;
+use super::large::Datagram;
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::privacy::{CallerIdentity, NOBODY_USER};
@@ -524,6 +525,7 @@ impl Setup {
             headers: Box::default(),
             digest: None,
             krisp: false,
+            datagram: Datagram::default(),
             client: None,
             local_tag: Box::default(),
             failover_on: Box::default(),

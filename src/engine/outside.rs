@@ -174,6 +174,7 @@ impl Outside {
                     inbox.send(Input::Resolved(call, Ok(targets))).await;
                 });
             }
+            Effect::StreamSilent { peer } => self.streams.note_silent(peer, now),
             Effect::ResolveHop { wanted } => {
                 let (resolver, inbox) = (self.resolver.clone(), self.inbox.clone());
                 self.runtime.spawn(async move {

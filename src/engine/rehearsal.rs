@@ -247,6 +247,7 @@ impl Rehearsal {
                 self.calls
                     .handle_resolved(&mut self.endpoint, call, Ok(targets), now);
             }
+            Effect::StreamSilent { .. } => {}
             Effect::ResolveHop { wanted } => {
                 let targets = self.found(&wanted);
                 self.calls.handle_hop(&wanted, targets, now);

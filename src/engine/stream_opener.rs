@@ -1,5 +1,5 @@
 //! Connections for INVITEs that no datagram carries whole: opened before the INVITE is sent, so that it can leave by UDP where none comes
-//! about. Peers that took none are remembered for a while.
+//! about. Peers that took none, or said nothing by the one that they took, are remembered for a while.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ impl StreamOpener {
         }
     }
 
-    /// Whether the peer took no connection within the last ten minutes.
+    /// Whether the peer took no connection, or answered nothing on it, within the last ten minutes.
     pub(crate) fn refuses(&self, peer: SocketAddr, now: Moment) -> bool {
         self.refusing().holds(peer, now)
     }
@@ -50,6 +50,11 @@ impl StreamOpener {
             self.refusing().note(flow.peer, clock::now());
         }
         opened
+    }
+
+    /// The peer has left an INVITE without any answer on a connection that it took.
+    pub(crate) fn note_silent(&self, peer: SocketAddr, now: Moment) {
+        self.refusing().note(peer, now);
     }
 
     fn refusing(&self) -> MutexGuard<'_, RefusingPeers> {

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -62,6 +63,21 @@ impl Port {
                 std::thread::spawn(move || serve(stream, &invites));
             }
         });
+    }
+
+    /// From now on connections are taken, and nothing is said on them; how many were.
+    fn hold_connections(&self) -> Arc<AtomicUsize> {
+        let tcp = self.tcp.try_clone().expect("a handle");
+        let taken: Arc<AtomicUsize> = Arc::default();
+        let count = Arc::clone(&taken);
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            while let Ok((stream, _)) = tcp.accept() {
+                held.push(stream);
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        taken
     }
 
     fn last(&self) -> (&'static str, String) {
@@ -216,6 +232,36 @@ fn a_large_invite_goes_on_by_udp_where_no_connection_comes_about() {
     silent.take_connections();
     assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486));
     assert_eq!(silent.last().0, "UDP");
+}
+
+/// A load balancer, say, whose server is gone.
+#[test]
+fn a_large_invite_goes_on_by_udp_where_nothing_answers_on_the_connection() {
+    let (daemon, probe) = node();
+    let port = Port::open();
+    let taken = port.hold_connections();
+    let uri = format!("sip:x@{}", port.address);
+    let log = || daemon.log();
+    assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486), "{}", log());
+    assert_eq!(port.last().0, "UDP");
+    assert_eq!(taken.load(Ordering::SeqCst), 1, "it was tried");
+
+    // The call tells both attempts.
+    let record = daemon.record();
+    let routing = daemon.routing(&record);
+    let attempts = routing["attempts"].as_array().expect("attempts");
+    let shown: Vec<_> = attempts
+        .iter()
+        .map(|attempt| (attempt["transport"].as_str(), attempt["outcome"].as_str()))
+        .collect();
+    assert_eq!(shown.len(), 2, "{routing}");
+    assert_eq!(shown[0], (Some("tcp"), Some("timeout")), "{routing}");
+    assert_eq!(shown[1].0, Some("udp"), "{routing}");
+
+    // And that is remembered.
+    assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486), "{}", log());
+    assert_eq!(port.last().0, "UDP");
+    assert_eq!(taken.load(Ordering::SeqCst), 1, "it isn't tried again");
 }
 
 /// A port whose TCP listener is gone.

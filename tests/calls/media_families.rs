@@ -4,12 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde_json::json;
 use trunkline_sip::wire::{Framing, Method, lex};
 
 use crate::harness::carrier::reply;
 use crate::harness::dns::{self, Record};
 use crate::harness::talker::{Rtp, Talker, offer};
-use crate::harness::{Daemon, Deadline, House};
+use crate::harness::{Daemon, Deadline, House, Runtime};
+use crate::outbound;
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Another listener's.
@@ -87,11 +89,38 @@ fn a_public_host_that_is_a_name_is_looked_up_for_media() {
     }
 }
 
+#[test]
+fn a_callee_whose_name_has_ipv6_addresses_alone_is_offered_ipv6_media() {
+    let names = dns::serve(vec![(
+        "six.test",
+        Record::SixthVersion(Ipv6Addr::LOCALHOST),
+    )]);
+    let callee = Answering::at(V6);
+    let daemon = both()
+        .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())
+        .serve();
+    let port = callee.address.port();
+    let trunk = json!({"host": "six.test", "port": port});
+    outbound::give_trunk(&daemon, Runtime::new(), &trunk);
+    outbound::order(&daemon, &json!({"max_duration_s": 1}));
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+    let offered = callee
+        .offered
+        .lock()
+        .expect("nobody panics with it")
+        .clone();
+    assert!(offered.contains("\r\nc=IN IP6 ::1\r\n"), "{offered}");
+    assert!(!offered.contains("IN IP4"), "{offered}");
+}
+
 /// A runtime that answers each call with media of its own family.
 struct Answering {
     address: SocketAddr,
     /// The methods that came, in their order.
     heard: Arc<Mutex<Vec<Method>>>,
+    /// The SDP of the last INVITE.
+    offered: Arc<Mutex<String>>,
 }
 
 impl Answering {
@@ -99,7 +128,8 @@ impl Answering {
         let socket = UdpSocket::bind((ip, 0)).expect("a port");
         let address = socket.local_addr().expect("an address");
         let heard: Arc<Mutex<Vec<Method>>> = Arc::default();
-        let hears = Arc::clone(&heard);
+        let offered: Arc<Mutex<String>> = Arc::default();
+        let (hears, reads) = (Arc::clone(&heard), Arc::clone(&offered));
         std::thread::spawn(move || {
             let mut octets = [0; 8192];
             while let Ok((count, from)) = socket.recv_from(&mut octets) {
@@ -113,12 +143,18 @@ impl Answering {
                 }
                 let mut answer = reply(&request, "200 OK", "");
                 if request.method() == Method::Invite {
+                    let sdp = String::from_utf8_lossy(request.body()).into_owned();
+                    *reads.lock().expect("nobody panics with it") = sdp;
                     answer = answered(&answer, address);
                 }
                 socket.send_to(answer.as_bytes(), from).expect("it is sent");
             }
         });
-        Self { address, heard }
+        Self {
+            address,
+            heard,
+            offered,
+        }
     }
 
     fn has_heard(&self, method: Method) -> bool {

@@ -346,6 +346,7 @@ impl Node {
             | Effect::Challenged(_)
             | Effect::Turned { .. }
             | Effect::Foreign(_)
+            | Effect::StreamSilent { .. }
             | Effect::ResolveHop { .. } => {}
         }
     }

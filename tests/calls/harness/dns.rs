@@ -1,6 +1,6 @@
-//! A name server of the test's own, on loopback: it answers A, SRV and NAPTR questions from a table.
+//! A name server of the test's own, on loopback: it answers A, AAAA, SRV and NAPTR questions from a table.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -14,6 +14,7 @@ const NAPTR: u16 = 35;
 #[derive(Debug, Clone)]
 pub(crate) enum Record {
     Address(Ipv4Addr),
+    SixthVersion(Ipv6Addr),
     /// Priority, port, target.
     Service(u16, u16, &'static str),
     /// Priority, weight, port, target.
@@ -156,6 +157,7 @@ fn answer(query: &[u8], table: &[(&'static str, Record)], ttl: u8) -> Option<Vec
 fn data(record: &Record, kind: u16) -> Option<Vec<u8>> {
     match record {
         Record::Address(ip) if kind == A => Some(ip.octets().to_vec()),
+        Record::SixthVersion(ip) if kind == AAAA => Some(ip.octets().to_vec()),
         Record::Service(priority, port, target) if kind == SRV => {
             Some(service([*priority, 0, *port], target))
         }
@@ -174,9 +176,11 @@ fn data(record: &Record, kind: u16) -> Option<Vec<u8>> {
             data.extend(name(target));
             Some(data)
         }
-        Record::Address(_) | Record::Service(..) | Record::Weighted(..) | Record::Pointer(..) => {
-            None
-        }
+        Record::Address(_)
+        | Record::SixthVersion(_)
+        | Record::Service(..)
+        | Record::Weighted(..)
+        | Record::Pointer(..) => None,
     }
 }
 
