@@ -1,13 +1,12 @@
 //! The built-in echo agent: it answers at once with G.711, agrees to every change it can, and hears the
 //! caller hang up.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
-use trunkline_sip::flow::is_private;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
@@ -20,6 +19,8 @@ use super::has_sdp;
 use super::record::HangupBy;
 use super::refusal::Reason;
 use super::setup;
+
+mod media_peer;
 
 /// Why the echo agent can't go along with a body.
 #[derive(Debug)]
@@ -165,7 +166,13 @@ impl Call {
     pub(crate) fn tell_media(&self, cx: &mut Cx<'_>, audio: Option<Audio>) {
         let Some(audio) = audio else { return };
         let mut remote = audio.remote;
-        if self.is_closed() {
+        let signalling = self.caller.flow.peer;
+        let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
+        if let Err(refusal) = sources {
+            let (call, org) = (self.id, self.org);
+            tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
+        }
+        if self.is_closed() || sources.is_err() {
             // Nothing is echoed, and nothing missed.
             remote.set_port(0);
         }
@@ -173,7 +180,7 @@ impl Call {
             remote,
             payload: audio.payload,
             telephone_event: audio.telephone_event,
-            sources: sources(audio.remote.ip(), self.caller.flow.peer.ip()),
+            sources: sources.unwrap_or([signalling.ip(); 2]),
             from_any: false,
         };
         cx.core.effects.push_back(Effect::UpdateEcho {
@@ -266,61 +273,6 @@ impl Call {
         };
         if std::mem::take(&mut echo.offered) {
             self.tell_media(cx, sdp::read_answer(message.body()));
-        }
-    }
-}
-
-/// The IPs that RTP of a peer is expected from: the one of its SDP; where that is private, the one its signalling comes from, which
-/// alone can be reached where it is public.
-fn sources(sdp: IpAddr, signalling: IpAddr) -> [IpAddr; 2] {
-    match (is_private(sdp), is_private(signalling)) {
-        (false, _) => [sdp; 2],
-        (true, false) => [signalling; 2],
-        (true, true) => [sdp, signalling],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rtp_is_expected_where_sdp_or_signalling_say() {
-        for (name, sdp, signalling, expected) in [
-            ("public", "192.0.2.1", "198.51.100.1", ["192.0.2.1"; 2]),
-            (
-                "public SDP of a private peer",
-                "192.0.2.1",
-                "10.0.0.1",
-                ["192.0.2.1"; 2],
-            ),
-            (
-                "behind a NAT",
-                "10.0.0.1",
-                "198.51.100.1",
-                ["198.51.100.1"; 2],
-            ),
-            (
-                "behind a NAT, IPv6",
-                "fd00::1",
-                "2606:4700::1",
-                ["2606:4700::1"; 2],
-            ),
-            (
-                "on one LAN",
-                "10.0.0.1",
-                "10.0.0.2",
-                ["10.0.0.1", "10.0.0.2"],
-            ),
-            (
-                "mapped",
-                "10.0.0.1",
-                "::ffff:198.51.100.1",
-                ["::ffff:198.51.100.1"; 2],
-            ),
-        ] {
-            let ip = |text: &str| text.parse().unwrap();
-            assert_eq!(sources(ip(sdp), ip(signalling)), expected.map(ip), "{name}");
         }
     }
 }

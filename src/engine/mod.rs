@@ -15,6 +15,7 @@ mod lease;
 pub(crate) mod local;
 mod log_ins;
 mod media_addresses;
+mod named_peers;
 mod observe;
 mod outside;
 mod pace;
@@ -80,6 +81,7 @@ use inbox::{Arrived, Inbox, Input, Outlet, Switch};
 use kept_registrations::Keeper;
 use lanes::Lanes;
 pub(crate) use media_addresses::MediaAddresses;
+pub(crate) use named_peers::refused as refused_peers;
 use observe::Observer;
 use outside::Outside;
 use pace::Pace;
@@ -155,7 +157,8 @@ impl Engine {
         let limits = Limits::with_setups(config.limits.max_calls, config.limits.setups_per_caller);
         let caps = Caps::new(bounds(config));
         caps.seed(deps.begun.iter().copied());
-        let media = start_media(config, &deps.media_addresses, &switch)?;
+        let listeners = bound.addresses.iter().copied().chain([deps.http]).collect();
+        let media = start_media(config, &deps.media_addresses, listeners, &switch)?;
         let (streams, connections) = start_streams(&deps, &switch, bound.streams)?;
         let told = Told::start(deps.store.clone(), &deps.runtime);
         let traces = Traces::new(shards, disk(config), collector(config), clock::wall_time)?;
@@ -219,6 +222,11 @@ impl Engine {
             deps.http,
         );
         let addresses = Arc::clone(&calls.addresses);
+        deps.runtime.spawn(named_peers::report(
+            deps.store.clone(),
+            outside.resolver.clone(),
+            Arc::clone(&addresses),
+        ));
         let nonces = Arc::new(Nonces::new(
             nonce_keys(&deps.store),
             config.sip.nonce_lifetime,
@@ -444,12 +452,14 @@ impl Shared {
 fn start_media(
     config: &Config,
     addresses: &MediaAddresses,
+    listeners: Vec<std::net::SocketAddr>,
     switch: &Switch,
 ) -> io::Result<EchoMedia> {
     let settings = media::Settings {
         ports: config.media.rtp_ports.clone(),
         ips: addresses.to_try(),
         own: local::addresses(),
+        listeners,
         silence: SILENCE,
         workers: 1,
     };

@@ -56,6 +56,8 @@ pub struct Settings {
     pub ips: Vec<IpAddr>,
     /// All addresses of this machine, by which a port of ours is recognised.
     pub own: Vec<IpAddr>,
+    /// Bound addresses of SIP and HTTP, which are never a peer.
+    pub listeners: Vec<SocketAddr>,
     /// How long a call that should be heard may be silent before that is reported.
     pub silence: Duration,
     /// Threads that serve the sockets, at least 1.

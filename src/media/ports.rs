@@ -46,6 +46,8 @@ pub(super) struct Ports {
     is_bound: Box<[AtomicBool]>,
     /// Addresses of this machine.
     own: Vec<IpAddr>,
+    /// Bound addresses of SIP and HTTP.
+    listeners: Vec<SocketAddr>,
     stock: Mutex<Stock>,
     workers: Vec<(Registry, Waker)>,
     is_stopped: AtomicBool,
@@ -98,6 +100,7 @@ impl Ports {
             ports: (first..=last).map(|_| Mutex::default()).collect(),
             is_bound: (first..=last).map(|_| AtomicBool::default()).collect(),
             own: settings.own.clone(),
+            listeners: settings.listeners.clone(),
             stock: Mutex::new(Stock {
                 free: VecDeque::new(),
                 unbound,
@@ -161,6 +164,17 @@ impl Ports {
                 .is_some_and(|bound| bound.load(Ordering::Relaxed))
         };
         is_here && is_bound()
+    }
+
+    /// Whether an address is a listener of this node for SIP or HTTP. A packet from there is forged.
+    pub(super) fn is_listener(&self, address: SocketAddr) -> bool {
+        let ip = address.ip().to_canonical();
+        self.listeners.iter().any(|listener| {
+            let bound = listener.ip().to_canonical();
+            let is_here = || ip.is_loopback() || self.own.contains(&ip);
+            listener.port() == address.port()
+                && (bound == ip || (bound.is_unspecified() && is_here()))
+        })
     }
 
     /// The ports that a worker serves.

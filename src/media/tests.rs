@@ -20,6 +20,7 @@ fn media(test: u8, ports: RangeInclusive<u16>) -> EchoMedia {
         ports,
         ips: vec![loopback(test)],
         own: Vec::new(),
+        listeners: Vec::new(),
         silence: Duration::from_secs(30),
         workers: 2,
     };
@@ -147,6 +148,7 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
             ports: 20_002..=20_002,
             ips: vec![ip],
             own: Vec::new(),
+            listeners: Vec::new(),
             silence: Duration::from_secs(30),
             workers: 1,
         };
@@ -179,6 +181,7 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
         ports: 20_000..=20_001,
         ips: vec![loopback(6)],
         own: Vec::new(),
+        listeners: Vec::new(),
         silence: Duration::ZERO,
         workers: 1,
     };
@@ -204,6 +207,7 @@ fn a_key_is_told_with_its_call() {
         ports: 20_000..=20_001,
         ips: vec![loopback(8)],
         own: Vec::new(),
+        listeners: Vec::new(),
         silence: Duration::from_secs(30),
         workers: 1,
     };
@@ -232,6 +236,7 @@ fn the_last_handle_dropped_ends_the_threads() {
         ports: 20_000..=20_001,
         ips: vec![loopback(7)],
         own: Vec::new(),
+        listeners: Vec::new(),
         silence: Duration::ZERO,
         workers: 2,
     };
@@ -250,4 +255,32 @@ fn the_last_handle_dropped_ends_the_threads() {
         Err(mpsc::RecvTimeoutError::Disconnected),
         "each has dropped its end"
     );
+}
+
+#[test]
+fn a_listener_of_this_node_is_never_a_peer() {
+    let (listener, honest) = (peer(12), peer(12));
+    let settings = Settings {
+        ports: 20_100..=20_109,
+        ips: vec![loopback(12)],
+        own: Vec::new(),
+        listeners: vec![listener.local_addr().unwrap()],
+        silence: Duration::from_secs(30),
+        workers: 1,
+    };
+    let media = EchoMedia::new(&settings, Entropy::from_seed([7; 32]), now, |_, _| {}).unwrap();
+    let ours = media.open(1, loopback(12)).unwrap();
+    media.update(1, agreed(honest.local_addr().unwrap(), None), now());
+    for sequence in 0..10 {
+        listener.send_to(&packet(sequence), ours).unwrap();
+    }
+    for sequence in 0..10 {
+        honest.send_to(&packet(sequence), ours).unwrap();
+    }
+    assert!(
+        honest.recv_from(&mut [0; 99]).is_ok(),
+        "the honest one is heard"
+    );
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.recv_from(&mut [0; 99]).is_err());
 }

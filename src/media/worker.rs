@@ -121,7 +121,7 @@ impl Worker {
             };
             let echo = session
                 .as_deref_mut()
-                .filter(|_| length < LONGEST)
+                .filter(|_| length < LONGEST && !ports.is_listener(source))
                 .and_then(|session| {
                     let is_ours = |address| ports.is_ours(address);
                     session.receive(&mut buffer[..length], source, is_ours, now)

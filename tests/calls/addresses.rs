@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::harness::dns::{self, Record};
 use crate::harness::probe::{Busy, Probe};
-use crate::harness::{Daemon, Deadline, House};
+use crate::harness::{Daemon, Deadline, House, http};
 
 /// A service of the operator's that the list of private peers doesn't name.
 const INTERNAL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -105,6 +105,68 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
     });
     let reached = Deadline::after(Duration::from_secs(10)).poll(|| internal.accept().ok());
     assert!(reached.is_some(), "the operator's runtime is called");
+}
+
+#[test]
+fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
+    let honest = Busy::start();
+    let names = dns::serve(vec![("internal.test", Record::Address(INTERNAL))]);
+    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+    let agent = house.first_agent.clone();
+    let mut before = house.start();
+    let change = |method: &str, path: &str, body: serde_json::Value| {
+        let (status, body) = http::change(method, house.http, path, &house.key, &body);
+        assert!(matches!(status, 200 | 201), "{path}: {body}");
+    };
+    change(
+        "PATCH",
+        &format!("/phone/{agent}"),
+        serde_json::json!({"runtime": {
+            "type": "sip", "uri": "sip:x@internal.test:5070", "fallbacks": [format!("sip:x@{}", honest.address)],
+        }}),
+    );
+    change(
+        "POST",
+        "/phone/sip/outbound-trunks",
+        serde_json::json!({"name": "Carrier", "host": INTERNAL.to_string(), "port": 5071, "caller_number": "+442071838750",
+            "transport": "udp"}),
+    );
+    before.terminate();
+    before.wait(Deadline::after(Duration::from_secs(30)));
+
+    let house = house.set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.1");
+    let (_, report) = house.doctor();
+    let findings = report["findings"].as_array().expect("findings");
+    let refused: Vec<_> = findings
+        .iter()
+        .filter(|finding| finding["check"] == "addresses")
+        .collect();
+    assert_eq!(refused.len(), 2, "{report}");
+    for finding in refused {
+        let text = finding["text"].as_str().unwrap_or_default();
+        assert!(text.contains("127.0.0.3"), "{finding}");
+        let fix = finding["mend"].as_str().unwrap_or_default();
+        let line = "sip.allow_private_peers = [\"127.0.0.1/32\", \"127.0.0.3\"]";
+        assert!(fix.contains(line), "{finding}");
+    }
+    let daemon = house.serve();
+    let logged = || daemon.log().matches("a peer isn't contacted").count();
+    let is_logged = Deadline::after(Duration::from_secs(10)).poll(|| (logged() == 2).then_some(()));
+    assert!(is_logged.is_some(), "{}", daemon.log());
+    assert!(
+        !daemon.log().contains(&honest.address.to_string()),
+        "the honest one isn't named"
+    );
+    drop(daemon);
+
+    let (_, report) = {
+        let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
+        house.doctor()
+    };
+    let findings = report["findings"].as_array().expect("findings");
+    let is_well = |finding: &&serde_json::Value| finding["check"] == "addresses";
+    let well = findings.iter().find(is_well).expect("a finding");
+    assert_eq!(well["level"], "ok", "{well}");
 }
 
 #[test]

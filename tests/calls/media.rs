@@ -141,6 +141,38 @@ fn peers_behind_nat_and_those_that_move_are_heard() {
 }
 
 #[test]
+fn nothing_is_sent_to_what_sdp_may_not_name() {
+    let reserved = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 4));
+    let house = House::new().set("TRUNKLINE__SIP__RESERVED_PEERS", &reserved.to_string());
+    house.dedicate(&PEER.to_string());
+    let listed = format!("127.0.0.1,{PEER}");
+    let daemon = house
+        .set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", &listed)
+        .serve();
+    let private = Rtp::new(OTHER);
+    let (_attacker, media) = call(&daemon, &offer(private.address()));
+    assert_eq!(
+        private.converse(media),
+        None,
+        "a private peer that isn't listed"
+    );
+    let source = Rtp::new(PEER);
+    let heard = source.converse(media);
+    assert_eq!(heard, Some(media), "the source of that call's signalling");
+
+    let victim = Rtp::new(reserved);
+    let (_attacker, media) = call(&daemon, &offer(victim.address()));
+    assert_eq!(victim.converse(media), None, "a peer of the operator's");
+    // Our own SIP listener: what comes there isn't asked for by a call.
+    let (_attacker, media) = call(&daemon, &offer(daemon.sip()));
+    let near = Rtp::new(daemon.sip().ip());
+    assert_eq!(near.converse(media), None, "a listener of this node");
+    let honest = Rtp::new(PEER);
+    let (_honest, media) = call(&daemon, &offer(honest.address()));
+    assert_eq!(honest.converse(media), Some(media), "an honest peer");
+}
+
+#[test]
 fn ports_are_bound_when_calls_need_them_and_run_out_as_503() {
     let range = free_range(2);
     let house = House::new().set(

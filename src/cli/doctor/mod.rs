@@ -1,9 +1,10 @@
 //! `trunkline doctor`: looks at a deployment from outside and inside, and says what to mend. Changes nothing.
 //!
 //! Each check is a file: `challenges` peers whose challenges get no answer, `listen` the daemon and its ports, `names` and `media` what is advertised,
-//! `certificates` TLS, `reach` runtimes and
+//! `certificates` TLS, `addresses` peers that may not be contacted, `reach` runtimes and
 //! carriers, `orgs` the database, the tenants in it and how their phone systems speak.
 
+mod addresses;
 mod certificates;
 mod challenges;
 mod listen;
@@ -110,6 +111,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
                         .await,
                 );
                 findings.extend(challenges::examine(&store, &orgs, now()).await);
+                findings.extend(addresses::examine(&patient, &orgs).await);
                 findings.extend(reach::examine(&patient, &orgs).await);
             }
             Err(error) => findings.push(Finding::problem(

@@ -1,0 +1,47 @@
+//! Peers that tenants name and that may not be contacted: which, and the line that lets them be.
+
+use std::collections::BTreeSet;
+
+use super::Patient;
+use super::orgs::Orgs;
+use crate::address::Refusal;
+use crate::engine::{configured_policy, refused_peers};
+use crate::explain::finding::Finding;
+
+const CHECK: &str = "addresses";
+
+pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> {
+    let policy = configured_policy(patient.config);
+    let refused = refused_peers(&orgs.rows, &patient.resolver, &policy).await;
+    if refused.is_empty() {
+        return vec![Finding::ok(
+            CHECK,
+            "Every runtime, trunk and destination is at an address that may be contacted.",
+        )];
+    }
+
+    let listed = patient.config.sip.allow_private_peers.iter().flatten();
+    let mut list: BTreeSet<String> = listed.map(|network| network.to_string()).collect();
+    let is_private = |refusal| matches!(refusal, Refusal::Private | Refusal::Near);
+    let missing = refused.iter().filter(|peer| is_private(peer.refusal));
+    list.extend(missing.map(|peer| peer.address.ip().to_string()));
+    let quoted: Vec<String> = list.iter().map(|entry| format!("{entry:?}")).collect();
+    let line = format!("sip.allow_private_peers = [{}]", quoted.join(", "));
+
+    let findings = refused.into_iter().map(|peer| {
+        let fix = match peer.refusal {
+            Refusal::Private | Refusal::Near => {
+                format!("Where all that is named here is right, set in the configuration: {line}")
+            }
+            Refusal::Reserved => {
+                "Tie it to the org by trunkline agent update --runtime, or take it off sip.reserved_peers."
+                    .to_owned()
+            }
+            Refusal::NoHost | Refusal::Own | Refusal::Wide => "Correct the address.".to_owned(),
+        };
+        let (whose, uri, address, refusal) = (peer.whose, peer.uri, peer.address, peer.refusal);
+        let text = format!("{uri} ({whose}) leads to {address}, which {refusal}.");
+        Finding::problem(CHECK, text, fix)
+    });
+    findings.collect()
+}

@@ -1,0 +1,142 @@
+//! What tenants name that the rule on addresses refuses: each case is logged at a start, and `trunkline doctor` says what to list.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use uuid::Uuid;
+
+use super::resolve::Resolver;
+use crate::address::{AddressPolicy, Refusal};
+use crate::calls::health::probe_uri;
+use crate::calls::target::{self, Place};
+use crate::directory::settings::{Runtime, TransferTarget};
+use crate::store::{OrgRows, Store};
+
+/// Peers that are looked up.
+const MOST: usize = 2_000;
+/// Names that are looked up at the same time.
+const AT_ONCE: usize = 64;
+/// Cases that the log names at a start.
+const LOGGED: usize = 100;
+
+/// A peer that the rule on addresses refuses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RefusedPeer {
+    pub(crate) org: Uuid,
+    /// What names it, in words.
+    pub(crate) whose: String,
+    /// Scheme, host, port and transport of its URI.
+    pub(crate) uri: Box<str>,
+    pub(crate) address: SocketAddr,
+    pub(crate) refusal: Refusal,
+}
+
+/// The peers of these orgs that are refused: runtimes and their fallbacks, hosts of outbound trunks, SIP destinations.
+pub(crate) async fn refused(
+    rows: &[OrgRows],
+    resolver: &Resolver,
+    policy: &AddressPolicy,
+) -> Vec<RefusedPeer> {
+    let mut named: BTreeMap<(Uuid, Box<str>), String> = BTreeMap::new();
+    for rows in rows {
+        for (uri, whose) in named_by(rows) {
+            named.entry((rows.org.id, uri)).or_insert(whose);
+        }
+    }
+    let looking = named
+        .into_iter()
+        .take(MOST)
+        .map(|((org, uri), whose)| async move {
+            let targets = match target::place(&uri) {
+                Some(Place::Known(target)) => vec![target],
+                Some(Place::Name(name)) => resolver.resolve(&name).await,
+                None => Vec::new(),
+            };
+            let refused = targets.into_iter().find_map(|target| {
+                let refusal = policy.examine(target.address).err()?;
+                Some((target.address, refusal))
+            });
+            refused.map(|(address, refusal)| RefusedPeer {
+                org,
+                whose,
+                uri,
+                address,
+                refusal,
+            })
+        });
+    let looking = futures_util::stream::iter(looking).buffered(AT_ONCE);
+    looking.filter_map(std::future::ready).collect().await
+}
+
+/// What an org's tenants name, and where. What the operator's command line set isn't judged.
+fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
+    let org = &rows.org.name;
+    let mut named = Vec::new();
+    for agent in &rows.agents {
+        let Some(Runtime::Sip { uri, fallbacks, .. }) = &agent.runtime else {
+            continue;
+        };
+        if agent.runtime_by_operator == Some(true) {
+            continue;
+        }
+        for template in std::iter::once(uri).chain(fallbacks) {
+            let uri = target::fill(template, agent.id, rows.org.id);
+            let whose = format!("the runtime of agent {:?} of {org:?}", agent.name);
+            named.extend(probe_uri(&uri).map(|uri| (uri, whose)));
+        }
+    }
+    for trunk in &rows.outbound_trunks {
+        let settings = &trunk.settings;
+        if let Some((host, port)) = &settings.peer {
+            let transport = settings.transport.uri_name();
+            let port = Some(*port)
+                .filter(|port| *port != target::default_port(settings.transport))
+                .map(|port| format!(":{port}"))
+                .unwrap_or_default();
+            let uri = format!("sip:{host}{port};transport={transport}");
+            let whose = format!("outbound trunk {:?} of {org:?}", settings.name);
+            named.extend(probe_uri(&uri).map(|uri| (uri, whose)));
+        }
+    }
+    for (_, destination) in &rows.destinations {
+        if let TransferTarget::Sip(uri) = &destination.target {
+            let whose = format!("destination {:?} of {org:?}", destination.name);
+            named.extend(probe_uri(uri).map(|uri| (uri, whose)));
+        }
+    }
+    named
+}
+
+/// Logs each peer that exists and is refused from now on, or would be.
+pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<AddressPolicy>) {
+    let rows = match store.rows_of(None).await {
+        Ok(rows) => rows,
+        Err(error) => {
+            return tracing::warn!(%error, "what orgs name can't be judged by the rule on addresses");
+        }
+    };
+    let refused = refused(&rows, &resolver, &policy).await;
+    let then = match policy.only_warns() {
+        true => "is contacted because of sip.enforce_peers = \"warn\"",
+        false => "isn't contacted",
+    };
+    for peer in refused.iter().take(LOGGED) {
+        let RefusedPeer {
+            org,
+            whose,
+            uri,
+            address,
+            refusal,
+        } = peer;
+        tracing::warn!(org.id = %org, %whose, %uri, peer = %address, reason = refusal.code(), "a peer {then}: its address {refusal}");
+    }
+    if refused.len() > LOGGED {
+        let more = refused.len() - LOGGED;
+        tracing::warn!(
+            more,
+            "further peers are refused: trunkline doctor names them"
+        );
+    }
+}
