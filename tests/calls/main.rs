@@ -19,6 +19,7 @@ mod event_schema;
 mod events;
 mod explained;
 mod failover;
+mod fraud;
 mod guessing;
 mod harness;
 mod health;

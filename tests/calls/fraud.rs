@@ -1,0 +1,226 @@
+//! Toll fraud: no way of handing a caller over leads to a number that the operator doesn't allow, or past the caps on outbound calls.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::failover::answering;
+use crate::harness::probe::Busy;
+use crate::harness::referred::Step::{self, Answer, Bye, ByeComes, Key, Notify, Pause, Refer};
+use crate::harness::{Daemon, House, Runtime, tools};
+
+const PREMIUM: &str = "+19005550100";
+const ALLOWED: &str = "+442071838751";
+
+/// A PBX that is asked to transfer its caller, and does.
+const TRANSFERS: [Step; 6] = [
+    Refer,
+    Answer("202 Accepted", ""),
+    Notify("SIP/2.0 100 Trying", "active;expires=60"),
+    Notify("SIP/2.0 183 Session Progress", "active;expires=60"),
+    Notify("SIP/2.0 200 OK", "terminated;reason=noresource"),
+    ByeComes,
+];
+
+fn house() -> House {
+    House::new().set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+44")
+}
+
+#[test]
+fn a_runtime_refers_to_no_number_that_is_not_allowed() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let replaces = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";
+    for headers in [None, Some(replaces)] {
+        let (house, runtime) = (house(), Runtime::new());
+        house.runtime(&house.first_agent, &runtime.uri());
+        let daemon = house.serve();
+        daemon.destination("Premium", "phone", PREMIUM);
+        let agent = match headers {
+            Some(headers) => runtime.refers_with("premium", headers, "runtime_is_refused"),
+            None => runtime.refers_to("premium", "runtime_is_refused"),
+        };
+        let pbx = daemon.caller().takes(&[Pause(1500), Bye]).finish();
+        agent.finish();
+        assert!(pbx.requests("REFER").is_empty(), "{headers:?}: {pbx}");
+        assert!(daemon.record()["transfer"].is_null(), "{headers:?}");
+    }
+
+    let (house, runtime) = (house(), Runtime::new());
+    house.runtime(&house.first_agent, &runtime.uri());
+    let daemon = house.serve();
+    daemon.destination("Sales", "phone", ALLOWED);
+    let agent = runtime.refers_to("sales", "runtime_refers");
+    let pbx = daemon.caller().takes(&TRANSFERS).finish();
+    agent.finish();
+    let to = pbx.request("REFER").header("Refer-To").expect("a Refer-To");
+    assert!(
+        to.contains(ALLOWED),
+        "the honest transfer is asked for: {to}"
+    );
+}
+
+#[test]
+fn a_key_leads_to_no_number_that_is_not_allowed() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = house().serve();
+    daemon.destination("Premium", "phone", PREMIUM);
+    daemon.destination("Phone", "sip", "sip:9005550100@198.51.100.9;user=phone");
+    daemon.destination("Sales", "phone", ALLOWED);
+    let keys = [Key('1'), Pause(300), Key('2'), Pause(300), Key('3')];
+    let steps: Vec<_> = keys.into_iter().chain(TRANSFERS).collect();
+    let pbx = daemon.caller().takes(&steps).finish();
+    let referred = pbx.requests("REFER");
+    let [refer] = referred.as_slice() else {
+        panic!("one REFER: {pbx}");
+    };
+    let to = refer.header("Refer-To").expect("a Refer-To");
+    assert!(to.contains(ALLOWED), "the allowed number alone: {to}");
+}
+
+#[test]
+fn a_destination_redirects_to_no_number_that_is_not_allowed() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let callee = Busy::start();
+    let redirecting = |user: &str, more: &str| -> SocketAddr {
+        let line = format!("Contact: <sip:{user}@{}{more}>\r\n", callee.address);
+        answering("302 Moved Temporarily", line.leak())
+    };
+    let daemon = house().serve();
+    for (case, user, more, reached) in [
+        ("a number", PREMIUM, "", 0),
+        ("its digits", "19005550100", "", 0),
+        ("user=phone", "0190", ";user=phone", 0),
+        ("an allowed number", ALLOWED, "", 1),
+        ("a name", "desk", "", 1),
+    ] {
+        let desk = format!("sip:desk@{}", redirecting(user, more));
+        daemon.destination(case, "sip", &desk);
+        let before = (callee.taken(), daemon.calls().len());
+        let steps = [
+            Refer,
+            Answer("405 Method Not Allowed", ""),
+            Pause(1500),
+            Bye,
+        ];
+        let pbx = daemon.caller().takes(&steps);
+        let call = daemon.answered_call();
+        let path = format!("/phone/calls/{call}/transfer");
+        let (status, body) = daemon.change("POST", &path, &json!({"destination": case}));
+        assert_eq!(status, 202, "{case}: {body}");
+        pbx.finish();
+        let record: Value = daemon.records(before.1 + 1).remove(0);
+        let code = if reached == 1 { 486 } else { 302 };
+        assert_eq!(record["transfer"]["sip_code"], code, "{case}: {record}");
+        assert_eq!(callee.taken() - before.0, reached, "{case}");
+    }
+}
+
+/// A way of handing a caller over.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Way {
+    /// `POST /phone/calls/{call_id}/transfer`.
+    Api,
+    /// The caller presses the destination's digit.
+    Digit,
+    /// The agent's runtime sends REFER.
+    Referral,
+    /// The same with Replaces in Refer-To.
+    Replacing,
+    /// The API, to a destination that redirects.
+    Redirect,
+}
+
+const WAYS: [Way; 5] = [
+    Way::Api,
+    Way::Digit,
+    Way::Referral,
+    Way::Replacing,
+    Way::Redirect,
+];
+
+/// A daemon with this setting, and one destination that leads to `callee`.
+fn bounded(variable: &'static str, most: &str, way: Way, callee: &Busy) -> (Daemon, Runtime) {
+    let (house, runtime) = (House::new().set(variable, most), Runtime::new());
+    if matches!(way, Way::Referral | Way::Replacing) {
+        house.runtime(&house.first_agent, &runtime.uri());
+    }
+    let daemon = house.serve();
+    let line = format!("Contact: <sip:desk@{}>\r\n", callee.address);
+    let address = match way {
+        Way::Redirect => answering("302 Moved Temporarily", line.leak()),
+        Way::Api | Way::Digit | Way::Referral | Way::Replacing => callee.address,
+    };
+    daemon.destination("Desk", "sip", &format!("sip:desk@{address}"));
+    (daemon, runtime)
+}
+
+/// Plays a call that is handed over, by a PBX that knows no REFER; gives the code that ended the transfer.
+fn hand_over(daemon: &Daemon, runtime: Runtime, way: Way) -> Value {
+    let before = daemon.calls().len();
+    let replaces = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";
+    let agent = match way {
+        Way::Referral => Some(runtime.refers_to("desk", "runtime_refers_in_vain")),
+        Way::Replacing => Some(runtime.refers_with("desk", replaces, "runtime_refers_in_vain")),
+        Way::Api | Way::Digit | Way::Redirect => None,
+    };
+    let digit = (way == Way::Digit).then_some(Key('1'));
+    let refused = Answer("405 Method Not Allowed", "");
+    let steps: Vec<_> = digit
+        .into_iter()
+        .chain([Refer, refused, Pause(1500), Bye])
+        .collect();
+    let pbx = daemon.caller().takes(&steps);
+    if matches!(way, Way::Api | Way::Redirect) {
+        let path = format!("/phone/calls/{}/transfer", daemon.answered_call());
+        let (status, body) = daemon.change("POST", &path, &json!({"destination": "desk"}));
+        assert_eq!(status, 202, "{way:?}: {body}");
+    }
+    pbx.finish();
+    if let Some(agent) = agent {
+        agent.finish();
+    }
+    let record = daemon.records(before + 1).remove(0);
+    record["transfer"]["sip_code"].clone()
+}
+
+#[test]
+fn each_way_of_handing_over_is_bounded_by_the_daily_cap() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    for way in WAYS {
+        let callee = Busy::start();
+        let day = "TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY";
+        let (daemon, runtime) = bounded(day, "1", way, &callee);
+        let honest = hand_over(&daemon, runtime, way);
+        assert_eq!((honest, callee.taken()), (json!(486), 1), "{way:?}");
+        let beyond = hand_over(&daemon, runtime, way);
+        assert_eq!((beyond, callee.taken()), (json!(480), 1), "{way:?}");
+    }
+}
+
+#[test]
+fn each_way_of_handing_over_is_bounded_by_the_concurrent_cap() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    for way in WAYS {
+        for (most, code, taken) in [("0", 480, 0), ("1", 486, 1)] {
+            let callee = Busy::start();
+            let at_once = "TRUNKLINE__LIMITS__OUTBOUND_CALLS";
+            let (daemon, runtime) = bounded(at_once, most, way, &callee);
+            let ended = hand_over(&daemon, runtime, way);
+            assert_eq!(
+                (ended, callee.taken()),
+                (json!(code), taken),
+                "{way:?} {most}"
+            );
+        }
+    }
+}
