@@ -14,9 +14,9 @@ use super::error::ApiError;
 use super::quota::{Policy, Tally};
 use super::room::Proof;
 use super::token::{Claims, Signer};
-use super::{Api, token, visit};
+use super::{Api, default_limits, token, visit};
 use crate::calls::token as session;
-use crate::store::{Error, OrgKey, Wrong};
+use crate::store::{Error, OrgKey, OrgLimit, Wrong};
 
 /// The org whose key came with the request, and what the key may do.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl FromRequestParts<Api> for StreamCaller {
         known.must_not_be_suspended()?;
         Proof::note(parts);
         let org = known.key.org_id;
-        let (limit, now) = (api.config().limits.streaming_requests_per_minute, api.now());
+        let (limit, now) = (known.streams_per_minute, api.now());
         Tally::of(parts).note(api.quotas().take(
             Policy::OrgStreams,
             org,
@@ -129,7 +129,6 @@ impl FromRequestParts<Api> for Caller {
             known.must_not_be_suspended()?;
             let org = known.key.org_id;
             let limit = known.requests_per_minute;
-            let limit = limit.unwrap_or(api.config().limits.requests_per_minute);
             Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, api.monotonic()))?;
             return Ok(Self { org, known });
         }
@@ -139,7 +138,6 @@ impl FromRequestParts<Api> for Caller {
         Proof::note(parts);
         let org = known.key.org_id;
         let limit = known.requests_per_minute;
-        let limit = limit.unwrap_or(api.config().limits.requests_per_minute);
         Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, api.monotonic()))?;
         api.credentials().uses.note_org_key(known.key.id, now);
         Ok(Self { org, known })
@@ -154,12 +152,17 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
         return Ok(None);
     };
     must_be_issued(api, key.clone(), (token, &claims), signer).await?;
-    match api.store().orgs().by_id(claims.org).await {
-        Ok(org) => Ok(Some(KnownOrg {
-            key,
-            requests_per_minute: org.requests_per_minute,
-            suspended: org.is_suspended(),
-        })),
+    let orgs = api.store().orgs();
+    match orgs.by_id(claims.org).await {
+        Ok(org) => {
+            let (limits, defaults) = (orgs.limits(org.id).await?, default_limits(api.config()));
+            Ok(Some(KnownOrg {
+                key,
+                suspended: org.is_suspended(),
+                requests_per_minute: limits.in_force(OrgLimit::Requests, defaults),
+                streams_per_minute: limits.in_force(OrgLimit::Streams, defaults),
+            }))
+        }
         Err(Error::Wrong(Wrong::Absent(_))) => Ok(None),
         Err(error) => Err(error.into()),
     }

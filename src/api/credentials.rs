@@ -45,10 +45,12 @@ pub(super) struct Credentials {
 #[derive(Debug)]
 pub(super) struct KnownOrg {
     pub(super) key: OrgKey,
-    /// Requests a minute, where the org has a limit of its own.
-    pub(super) requests_per_minute: Option<u32>,
     /// Whether the org is suspended.
     pub(super) suspended: bool,
+    /// Requests that the org's keys together may make in a minute.
+    pub(super) requests_per_minute: u32,
+    /// Streams that they may open in a minute.
+    pub(super) streams_per_minute: u32,
 }
 
 /// A partner's key that exists, and the partner, active or not.

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::store::{Error, Kind, Refused, Wrong};
+use crate::store::{Error, Kind, OrgLimit, Refused, Wrong};
 
 /// Why a request isn't answered as asked.
 #[derive(Debug, thiserror::Error)]
@@ -222,10 +222,14 @@ impl From<Refused> for ApiError {
             | Refused::NumberHeld { .. }
             | Refused::TrunkExists
             | Refused::TrunkInUse { .. }
-            | Refused::TooManyWebhooks
+            | Refused::AtLimit { .. }
             | Refused::NameTaken(_) => {
                 let code = code_of_refused(&refused);
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
+            }
+            Refused::AboveAllowed { .. } => {
+                let code = code_of_refused(&refused);
+                Self::bad(refused.to_string()).with_code(code)
             }
             // The operator's own affairs, which no request can bring about.
             Refused::NetworkDedicated { .. } | Refused::NodeServed { .. } => {
@@ -243,7 +247,17 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
         Refused::NumberHeld { .. } => "number_assigned",
         Refused::TrunkExists => "trunk_exists",
         Refused::TrunkInUse { .. } => "trunk_in_use",
-        Refused::TooManyWebhooks => "too_many_webhooks",
+        Refused::AtLimit { limit, .. } => match limit {
+            OrgLimit::OutboundTrunks => "too_many_outbound_trunks",
+            OrgLimit::Agents => "too_many_agents",
+            OrgLimit::Destinations => "too_many_destinations",
+            OrgLimit::ApiKeys => "too_many_api_keys",
+            OrgLimit::Registrations => "too_many_registrations",
+            OrgLimit::Webhooks => "too_many_webhooks",
+            // What passes by is counted in memory, and answered 429.
+            OrgLimit::Requests | OrgLimit::Streams => "internal_error",
+        },
+        Refused::AboveAllowed { .. } => "above_allowed",
         Refused::NameTaken(_) => "name_taken",
         Refused::NetworkDedicated { .. } | Refused::NodeServed { .. } => "internal_error",
     }

@@ -59,7 +59,8 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine;
 use crate::integrations::Booking;
-use crate::store::Store;
+use crate::store::{DefaultLimits, Store};
+use quota::CountedBy;
 
 pub use error::ApiError;
 pub use health::database_answers;
@@ -123,6 +124,15 @@ struct Inner {
     draining: AtomicBool,
 }
 
+/// What orgs may have and ask for unless the operator or their partner says otherwise.
+pub(crate) fn default_limits(config: &Config) -> DefaultLimits {
+    DefaultLimits {
+        registrations: config.limits.registrations_per_org,
+        requests_per_minute: config.limits.requests_per_minute,
+        streaming_requests_per_minute: config.limits.streaming_requests_per_minute,
+    }
+}
+
 impl Api {
     /// An API over what is stored and the calls that are up.
     pub fn new(deps: Deps) -> Self {
@@ -133,10 +143,14 @@ impl Api {
             Some(engine) => engine.addresses(),
             None => Arc::new(engine::configured_policy(&deps.config)),
         };
+        let counted_by = match deps.store.is_shared() {
+            true => CountedBy::Node,
+            false => CountedBy::Deployment,
+        };
         Self(Arc::new(Inner {
             deps,
             credentials: credentials::Credentials::default(),
-            quotas: quota::Quotas::default(),
+            quotas: quota::Quotas::new(counted_by),
             shelf: openapi::Shelf::default(),
             streams: streams::Streams::default(),
             booking,

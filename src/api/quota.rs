@@ -50,10 +50,20 @@ impl Policy {
     }
 }
 
+/// Which requests a limit holds for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum CountedBy {
+    /// All of them: there is no other node.
+    Deployment,
+    /// Those to this node; the others count theirs. `RateLimit-Policy` says so.
+    Node,
+}
+
 /// Every window that isn't at rest. An entry needs a credential that is good, and goes a minute after its last request.
 #[derive(Debug)]
 pub(super) struct Quotas {
     windows: DashMap<(Policy, Uuid), Box<Window>>,
+    counted_by: CountedBy,
     /// Requests until the next sweep.
     until_sweep: AtomicUsize,
 }
@@ -73,6 +83,7 @@ struct Window {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Taken {
     policy: Policy,
+    counted_by: CountedBy,
     limit: u32,
     /// Requests that are left in the window.
     left: u32,
@@ -81,23 +92,22 @@ pub(super) struct Taken {
     passed: bool,
 }
 
-impl Default for Quotas {
-    fn default() -> Self {
+impl Quotas {
+    pub(super) fn new(counted_by: CountedBy) -> Self {
         Self {
             windows: DashMap::new(),
+            counted_by,
             until_sweep: AtomicUsize::new(SWEPT_EVERY),
         }
     }
-}
 
-impl Quotas {
     /// Counts a request of `whom`, unless it is one too many.
     pub(super) fn take(&self, policy: Policy, whom: Uuid, limit: u32, now: Moment) -> Taken {
         if self.until_sweep.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.sweep(now);
         }
         let mut window = self.windows.entry((policy, whom)).or_default();
-        window.take(policy, limit, now.as_secs())
+        window.take(policy, self.counted_by, limit, now.as_secs())
     }
 
     /// Drops the windows that count nothing any more: so seldom that it costs each request next to nothing.
@@ -120,7 +130,7 @@ impl Default for Window {
 }
 
 impl Window {
-    fn take(&mut self, policy: Policy, limit: u32, now: u64) -> Taken {
+    fn take(&mut self, policy: Policy, counted_by: CountedBy, limit: u32, now: u64) -> Taken {
         self.advance(now);
         let passed = self.sum < limit;
         if passed {
@@ -129,6 +139,7 @@ impl Window {
         }
         Taken {
             policy,
+            counted_by,
             limit,
             left: limit.saturating_sub(self.sum),
             reset_s: self.reset_s(),
@@ -198,9 +209,14 @@ impl Tally {
         if noted.is_empty() {
             return;
         }
-        let policies = noted
-            .iter()
-            .map(|taken| format!("\"{}\";q={};w={WINDOW_S}", taken.policy.name(), taken.limit));
+        let policies = noted.iter().map(|taken| {
+            let (name, limit) = (taken.policy.name(), taken.limit);
+            let scope = match taken.counted_by {
+                CountedBy::Deployment => "",
+                CountedBy::Node => ";scope=node",
+            };
+            format!("\"{name}\";q={limit};w={WINDOW_S}{scope}")
+        });
         let rests = noted.iter().map(|taken| {
             format!(
                 "\"{}\";r={};t={}",
@@ -236,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_burst_of_the_whole_limit_passes_and_no_more_in_a_minute() {
-        let quotas = Quotas::default();
+        let quotas = Quotas::new(CountedBy::Deployment);
         let start = 1_000;
         for (name, at, expected) in [
             ("the first", 0, (true, 2, 60)),
@@ -256,7 +272,7 @@ mod tests {
 
     #[test]
     fn whoever_keeps_the_pace_is_never_refused() {
-        let quotas = Quotas::default();
+        let quotas = Quotas::new(CountedBy::Deployment);
         for turn in 0..100 {
             assert!(take(&quotas, turn * 20).0, "{turn}");
         }
@@ -264,7 +280,7 @@ mod tests {
 
     #[test]
     fn each_counts_for_himself_and_by_policy() {
-        let quotas = Quotas::default();
+        let quotas = Quotas::new(CountedBy::Deployment);
         let now = Moment::from_secs(1);
         for (policy, whom) in [
             (Policy::Org, 1),
@@ -279,7 +295,7 @@ mod tests {
 
     #[test]
     fn windows_at_rest_are_dropped() {
-        let quotas = Quotas::default();
+        let quotas = Quotas::new(CountedBy::Deployment);
         for whom in 0..20 * SWEPT_EVERY {
             // A minute apart, so that one window counts at a time.
             let now = Moment::from_secs(60 * whom as u64);
@@ -291,7 +307,7 @@ mod tests {
 
     #[test]
     fn what_is_left_is_told() {
-        let quotas = Quotas::default();
+        let quotas = Quotas::new(CountedBy::Deployment);
         let tally = Tally::default();
         let mut headers = HeaderMap::new();
         tally.write(&mut headers);
@@ -305,6 +321,14 @@ mod tests {
         let told = r#""partner";r=99;t=60, "login-links";r=29;t=60"#;
         assert_eq!(headers["ratelimit"], told);
         let policies = r#""partner";q=100;w=60, "login-links";q=30;w=60"#;
+        assert_eq!(headers["ratelimit-policy"], policies);
+
+        let (of_node, tally) = (Quotas::new(CountedBy::Node), Tally::default());
+        tally
+            .note(of_node.take(Policy::Org, whom(), 9, now))
+            .unwrap();
+        tally.write(&mut headers);
+        let policies = r#""org";q=9;w=60;scope=node"#;
         assert_eq!(headers["ratelimit-policy"], policies);
     }
 }

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::store::{Error, Issued, Keyring, OrgKey, Store};
+use crate::store::{Error, Issued, IssuedBy, Keyring, OrgKey, Store};
 
 /// What an org's key says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -72,12 +72,36 @@ const LONGEST: usize = 4096;
 /// Makes a key of the org; gives its row, and the token, to be shown once.
 ///
 /// # Errors
-/// [`Wrong::Absent`](crate::store::Wrong::Absent) if there is no such org.
+/// [`Wrong::Absent`](crate::store::Wrong::Absent) if there is no such org, [`Refused::AtLimit`](crate::store::Refused::AtLimit).
 pub async fn issue(
     store: &Store,
     org: Uuid,
     name: &str,
     scopes: &[&str],
+    now: Moment,
+) -> Result<(OrgKey, String), Error> {
+    issue_by(IssuedBy::Tenant, store, org, (name, scopes), now).await
+}
+
+/// The same for the operator, whom the org's limit doesn't hold.
+///
+/// # Errors
+/// [`Wrong::Absent`](crate::store::Wrong::Absent) if there is no such org.
+pub(crate) async fn issue_for_operator(
+    store: &Store,
+    org: Uuid,
+    name: &str,
+    scopes: &[&str],
+    now: Moment,
+) -> Result<(OrgKey, String), Error> {
+    issue_by(IssuedBy::Operator, store, org, (name, scopes), now).await
+}
+
+async fn issue_by(
+    by: IssuedBy,
+    store: &Store,
+    org: Uuid,
+    (name, scopes): (&str, &[&str]),
     now: Moment,
 ) -> Result<(OrgKey, String), Error> {
     let held: Vec<String> = scopes.iter().map(|scope| (*scope).to_owned()).collect();
@@ -87,7 +111,7 @@ pub async fn issue(
         issued(&token)
     };
     let keys = store.org_keys();
-    let key = keys.create(org, (name, scopes), issue, now).await?;
+    let key = keys.create(org, (name, scopes), issue, by, now).await?;
     Ok((key, token))
 }
 

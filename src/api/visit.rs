@@ -18,8 +18,8 @@ use uuid::Uuid;
 use super::credentials::{KnownOrg, presented};
 use super::error::ApiError;
 use super::room::Proof;
-use super::{Api, SCOPES};
-use crate::store::{OrgKey, Session, TokenHash};
+use super::{Api, SCOPES, default_limits};
+use crate::store::{OrgKey, OrgLimit, Session, TokenHash};
 
 /// How long a session lasts.
 pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
@@ -33,6 +33,10 @@ const READING: [&str; 3] = ["handoff:read", "phone:read", "calls:read"];
 pub(super) struct Visit {
     pub(super) session: Session,
     pub(super) hash: TokenHash,
+    /// Requests that the org's keys and sessions together may make in a minute.
+    requests_per_minute: u32,
+    /// Streams that they may open in a minute.
+    streams_per_minute: u32,
 }
 
 /// A new token, and its hash.
@@ -61,7 +65,17 @@ pub(super) async fn of(parts: &Parts, api: &Api) -> Result<Option<Arc<Visit>>, A
     let now = api.now();
     let look_up = async || {
         let found = Box::pin(api.store().sessions().by_token(hash, now)).await?;
-        Ok(found.map(|session| Visit { session, hash }))
+        let Some(session) = found else {
+            return Ok(None);
+        };
+        let limits = api.store().orgs().limits(session.org_id).await?;
+        let defaults = default_limits(api.config());
+        Ok(Some(Visit {
+            session,
+            hash,
+            requests_per_minute: limits.in_force(OrgLimit::Requests, defaults),
+            streams_per_minute: limits.in_force(OrgLimit::Streams, defaults),
+        }))
     };
     let sessions = &api.credentials().sessions;
     let visit = sessions.or_look_up(hash, api.monotonic(), look_up).await?;
@@ -131,8 +145,9 @@ impl Visit {
                 created_at: self.session.expires_at,
                 last_used_at: None,
             },
-            requests_per_minute: self.session.requests_per_minute,
             suspended: self.session.suspended,
+            requests_per_minute: self.requests_per_minute,
+            streams_per_minute: self.streams_per_minute,
         }))
     }
 

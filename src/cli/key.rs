@@ -367,5 +367,5 @@ pub(super) async fn create(
     } else {
         scopes.iter().map(String::as_str).collect()
     };
-    Ok(token::issue(store, org, name, &scopes, now()).await?)
+    Ok(token::issue_for_operator(store, org, name, &scopes, now()).await?)
 }

@@ -12,6 +12,7 @@ mod doctor;
 mod explain;
 mod in_process;
 mod key;
+mod limits;
 mod number;
 mod org;
 mod output;

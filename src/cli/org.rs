@@ -3,6 +3,7 @@
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::limits::OrgLimits;
 use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
 use crate::api;
@@ -50,6 +51,18 @@ pub(super) enum Command {
     Resume {
         /// Its id or name.
         org: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Shows the org's limits, and sets those that are given.
+    #[command(
+        after_help = "Examples:\n  trunkline org limits Acme\n  trunkline org limits Acme --agents 5000 --requests-per-minute 600\n  trunkline org limits Acme --agents default"
+    )]
+    Limits {
+        /// Its id or name.
+        org: String,
+        #[command(flatten)]
+        limits: OrgLimits,
         #[command(flatten)]
         output: Output,
     },
@@ -152,6 +165,14 @@ impl Command {
                 let id = find(&store, &org).await?.id;
                 let resumed = orgs.suspend(id, Suspender::Operator, None, now()).await?;
                 output.one(&OrgView::from(resumed));
+            }
+            Self::Limits {
+                org,
+                limits,
+                output,
+            } => {
+                let id = find(&store, &org).await?.id;
+                limits.run(&store, config, id, output).await?;
             }
             Self::Limit {
                 org,

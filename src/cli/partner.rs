@@ -7,6 +7,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use super::limits::PartnerLimits;
 use super::output::{Output, Shown, time};
 use super::{Failure, network, now, outset};
 use crate::api;
@@ -82,6 +83,19 @@ pub(super) enum Command {
         /// Any address may.
         #[arg(long, conflicts_with = "networks")]
         anywhere: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Shows the partner's limits and those it may set for its orgs, and sets what is given.
+    #[command(
+        after_help = "Examples:\n  trunkline partner limits ID\n  trunkline partner limits ID --partner-requests-per-minute 600\n  trunkline partner limits ID --agents 5000 --login-links-per-minute default"
+    )]
+    Limits {
+        /// Its id.
+        #[arg(value_parser = api::id_of)]
+        partner: Uuid,
+        #[command(flatten)]
+        limits: PartnerLimits,
         #[command(flatten)]
         output: Output,
     },
@@ -277,6 +291,11 @@ impl Command {
                 let allowed = partners.allow(partner, networks, now()).await?;
                 output.one(&PartnerView::from(allowed));
             }
+            Self::Limits {
+                partner,
+                limits,
+                output,
+            } => limits.run(&store, config, partner, output).await?,
             Self::Key(command) => command.run(&store).await?,
         }
         Ok(())

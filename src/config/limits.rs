@@ -32,7 +32,7 @@ pub struct Limits {
     /// Outbound calls that one org may begin in 24 hours.
     pub outbound_calls_per_day: u32,
     /// Trunks of one org that are registered with their carriers.
-    pub registrations_per_org: usize,
+    pub registrations_per_org: u32,
     /// How long a draining node waits for its calls.
     pub drain_timeout: Duration,
 }

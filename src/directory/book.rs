@@ -132,6 +132,7 @@ impl Book {
                 trunk: trunk.map(trunk_view),
                 ways_out: ways_out(rows, &outbound),
                 outbound,
+                registrations: rows.registrations,
                 destinations: destinations(rows),
             }),
             logins: trunk

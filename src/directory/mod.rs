@@ -9,6 +9,7 @@ mod book;
 pub mod destinations;
 mod entry;
 mod follow;
+pub mod org_limit;
 pub mod persistent;
 pub mod settings;
 pub mod sources;

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 pub use super::auth_realms::AuthRealms;
 pub use super::destinations::Destination;
+pub use super::org_limit::StoredLimit;
 pub use super::persistent::PersistentMap;
 pub use super::settings::{ReferFormat, Runtime, TransferTarget, TransferWay, Via};
 pub use super::sources::Sources;
@@ -61,6 +62,8 @@ pub struct OrgView {
     pub ways_out: HashMap<Uuid, Arc<WayOut>>,
     /// Every outbound trunk, whether or not an agent dials through it.
     pub outbound: Vec<Arc<WayOut>>,
+    /// How many of these register with their carriers.
+    pub registrations: StoredLimit,
     /// Whom each agent may hand callers to, in the order of their assignment.
     pub destinations: HashMap<Uuid, Arc<[Destination]>>,
 }

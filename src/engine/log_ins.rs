@@ -251,6 +251,7 @@ mod tests {
                 trunk: None,
                 ways_out: HashMap::new(),
                 outbound: Vec::new(),
+                registrations: Default::default(),
                 destinations: HashMap::new(),
             };
             view.orgs.insert(id, Arc::new(org));

@@ -290,7 +290,7 @@ async fn enrol(
     standings: Arc<Standings>,
     (store, inbox, node): (Store, Inbox, u8),
     mut lapses: watch::Receiver<u64>,
-    per_org: usize,
+    per_org: u32,
 ) {
     let mut turns = tokio::time::interval(LOOK);
     let mut around = Around::default();
@@ -348,7 +348,7 @@ async fn enrol(
                 standings.forget(*trunk);
             }
             for (org, trunk) in beyond.difference(&left_out) {
-                tracing::warn!(org.id = %org, trunk.id = %trunk, "not registered: the org has limits.registrations_per_org trunks registered already");
+                tracing::warn!(org.id = %org, trunk.id = %trunk, "not registered: the org has as many trunks registered as it may have (trunkline org limits, limits.registrations_per_org)");
             }
             left_out = beyond;
         }
@@ -415,7 +415,7 @@ type Beyond = HashSet<(Uuid, Uuid)>;
 
 /// The trunks that want to be registered, in the order of their ids, which is that of their creation: `per_org` of each org. Those
 /// beyond come second.
-fn wanted(view: &View, per_org: usize) -> (Vec<Wanted>, Beyond) {
+fn wanted(view: &View, per_org: u32) -> (Vec<Wanted>, Beyond) {
     let orgs = view.registering.keys();
     let mut wanted: Vec<Wanted> = orgs
         .filter_map(|org| Some((org, view.org(*org)?)))
@@ -431,11 +431,15 @@ fn wanted(view: &View, per_org: usize) -> (Vec<Wanted>, Beyond) {
         })
         .collect();
     wanted.sort_by_key(|wanted| wanted.way.id);
-    let mut counts: HashMap<Uuid, usize> = HashMap::new();
+    let most = |org| {
+        let own = view.org(org).map(|own| own.registrations);
+        own.unwrap_or_default().in_force(per_org)
+    };
+    let mut counts: HashMap<Uuid, u32> = HashMap::new();
     let (within, beyond): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|wanted| {
         let count = counts.entry(wanted.org).or_default();
         *count += 1;
-        *count <= per_org
+        *count <= most(wanted.org)
     });
     let beyond = beyond.iter().map(|wanted| (wanted.org, wanted.way.id));
     (within, beyond.collect())

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::column::{count, from_row, json, maybe, micros, moment, named, number, to_json};
 use super::error::{Broke, Error, Kind, Wrong};
 use super::keyring::Keyring;
+use super::org_limits::{OrgLimit, leave_room_for};
 use super::page::{Narrow, Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
@@ -124,9 +125,10 @@ impl Agents<'_> {
     /// Makes an agent.
     ///
     /// # Errors
-    /// [`Wrong::Absent`] if there is no such org.
+    /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
     pub async fn create(self, org: Uuid, new: &NewAgent, now: Moment) -> Result<Agent, Error> {
         let mut writing = self.0.edit(org).await?;
+        leave_room_for(&mut writing, org, OrgLimit::Agents).await?;
         let mut agent = Agent::new(org, new.clone(), now);
         agent.seal_password(self.0.keyring());
         execute!(

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::agents::must_exist;
 use super::column::{Unreadable, from_row, micros, moment, named};
 use super::error::{Error, Kind, Refused, Wrong};
+use super::org_limits::{OrgLimit, leave_room_for};
 use super::page::{Narrow, Page, Position, fetch_page};
 use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Store, new_id, set};
@@ -305,6 +306,7 @@ async fn insert(
         updated_at: now,
     };
     must_be_free(writing, org, &made.name, made.id).await?;
+    leave_room_for(writing, org, OrgLimit::Destinations).await?;
     execute!(
         writing,
         "INSERT INTO destinations (id, org_id, name, name_folded, type, value, created_at, updated_at, via)

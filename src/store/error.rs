@@ -5,7 +5,7 @@ use sqlx::sqlite::SqliteError;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
-use super::webhooks::MOST_WEBHOOKS;
+use super::org_limits::OrgLimit;
 
 /// Why a store method did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -94,9 +94,22 @@ pub enum Refused {
     /// The org has a destination of this name, ignoring case.
     #[error("the org has a destination called {0:?} already")]
     NameTaken(String),
-    /// The org has as many webhooks as it may have.
-    #[error("the org has {MOST_WEBHOOKS} webhooks already, which is the most it may have")]
-    TooManyWebhooks,
+    /// The org has as many of a kind as it may have.
+    #[error("the org may have {most} {}, and has them already", .limit.in_words())]
+    AtLimit {
+        /// What is counted.
+        limit: OrgLimit,
+        /// How many it may have.
+        most: u32,
+    },
+    /// A partner sets a limit above what the operator allows.
+    #[error("{}: the operator allows {allowed} at most", .limit.as_str())]
+    AboveAllowed {
+        /// Which limit.
+        limit: OrgLimit,
+        /// The most that the partner may give.
+        allowed: u32,
+    },
     /// Another process serves as this node.
     #[error(
         "node {node} is served by {host}: give this one another number with sip.node, or stop that one"

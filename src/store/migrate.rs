@@ -53,6 +53,7 @@ const MIGRATIONS: &[Migration] = migrations![
     25 "0025_claims_of_nodes",
     26 "0026_registrations",
     27 "0027_issued_keys",
+    28 "0028_org_limits",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::column::{self, count, from_row, maybe, micros, moment, to_json, written};
 use super::error::{Error, Kind, Wrong};
+use super::org_limits::{OrgLimit, leave_room_for};
 use super::page::{Narrow, Page, Position, fetch_page};
 use super::pool::{execute, fetch_all, fetch_optional};
 use super::{Change, EventType, NewEvent, Store, events, new_id};
@@ -50,6 +51,15 @@ pub struct Issued {
     pub kid: String,
 }
 
+/// Who makes a key.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum IssuedBy {
+    /// The org or its partner, within the org's limit.
+    Tenant,
+    /// The operator, who is held to no limit.
+    Operator,
+}
+
 /// How many API keys of an org were signed with one signing key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignedKeys {
@@ -81,17 +91,21 @@ impl OrgKeys<'_> {
     /// Makes a key's row; `issue` signs the token for the key of this id.
     ///
     /// # Errors
-    /// [`Wrong::Absent`] if there is no such org.
+    /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
     pub async fn create(
         self,
         org: Uuid,
         (name, scopes): (&str, &[&str]),
         issue: impl FnOnce(Uuid) -> Issued,
+        by: IssuedBy,
         now: Moment,
     ) -> Result<OrgKey, Error> {
+        let mut writing = self.0.edit(org).await?;
+        if by == IssuedBy::Tenant {
+            leave_room_for(&mut writing, org, OrgLimit::ApiKeys).await?;
+        }
         let id = new_id(now);
         let issued = issue(id);
-        let mut writing = self.0.pool().write().await?;
         let row: Option<OrgKey> = fetch_optional!(
             writing,
             "INSERT INTO org_keys (id, org_id, name, scopes, token_hash, kid, created_at)

@@ -32,10 +32,6 @@ pub struct Org {
     pub language: String,
     /// System prompt.
     pub ai_instructions: Option<String>,
-    /// Standard requests a minute; `None`: as configured.
-    pub requests_per_minute: Option<u32>,
-    /// Streaming requests a minute; `None`: as configured.
-    pub streaming_per_minute: Option<u32>,
     /// Calls at once; `None`: no limit.
     pub max_concurrent_calls: Option<u32>,
     /// Since when its partner has suspended it.
@@ -56,8 +52,6 @@ from_row!(Org {
     website,
     language,
     ai_instructions,
-    requests_per_minute: maybe(count),
-    streaming_per_minute: maybe(count),
     max_concurrent_calls: maybe(count),
     suspended_by_partner_at: maybe(moment),
     suspended_by_operator_at: maybe(moment),
@@ -164,7 +158,7 @@ pub struct OrgChange {
 
 /// The orgs.
 #[derive(Copy, Clone, Debug)]
-pub struct Orgs<'s>(&'s Store);
+pub struct Orgs<'s>(pub(super) &'s Store);
 
 impl Store {
     /// The orgs.

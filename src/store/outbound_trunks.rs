@@ -11,6 +11,7 @@ use super::column::{
 };
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
+use super::org_limits::{OrgLimit, leave_room, leave_room_for};
 use super::page::{Narrow, Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
@@ -93,17 +94,22 @@ impl Store {
 }
 
 impl OutboundTrunks<'_> {
-    /// Makes a trunk.
+    /// Makes a trunk. `registrations` is how many trunks of an org register with their carriers unless it is said otherwise.
     ///
     /// # Errors
-    /// [`Wrong::Absent`] if there is no such org.
+    /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`].
     pub async fn create(
         self,
         org: Uuid,
         settings: &NewOutboundTrunk,
+        registrations: u32,
         now: Moment,
     ) -> Result<OutboundTrunk, Error> {
         let mut writing = self.0.edit(org).await?;
+        leave_room_for(&mut writing, org, OrgLimit::OutboundTrunks).await?;
+        if settings.register {
+            leave_room(&mut writing, org, OrgLimit::Registrations, registrations).await?;
+        }
         let trunk = OutboundTrunk {
             id: new_id(now),
             org_id: org,

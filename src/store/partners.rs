@@ -83,7 +83,7 @@ from_row!(PartnerKey {
 
 /// The partners.
 #[derive(Copy, Clone, Debug)]
-pub struct Partners<'s>(&'s Store);
+pub struct Partners<'s>(pub(super) &'s Store);
 
 impl Store {
     /// The partners.
@@ -210,6 +210,37 @@ impl Partners<'_> {
             .commit(writing, &[Change::Partner(partner)], now)
             .await?;
         Ok(allowed)
+    }
+
+    /// Says how many requests and login links the partner's keys may make in a minute together; `None` leaves one as it is, `Some(None)`
+    /// has it as configured.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn limit(
+        self,
+        partner: Uuid,
+        requests: Option<Option<u32>>,
+        login_links: Option<Option<u32>>,
+        now: Moment,
+    ) -> Result<Partner, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let row: Option<Partner> = fetch_optional!(
+            writing,
+            "UPDATE partners SET requests_per_minute = CASE WHEN $2 THEN $3 ELSE requests_per_minute END,
+                 login_links_per_minute = CASE WHEN $4 THEN $5 ELSE login_links_per_minute END
+             WHERE id = $1 RETURNING *",
+            partner,
+            requests.is_some(),
+            requests.flatten().map(i64::from),
+            login_links.is_some(),
+            login_links.flatten().map(i64::from),
+        )?;
+        let limited = row.ok_or(Wrong::Absent(Kind::Partner))?;
+        self.0
+            .commit(writing, &[Change::Partner(partner)], now)
+            .await?;
+        Ok(limited)
     }
 
     /// Keeps a key by its SHA-256.

@@ -3,7 +3,7 @@
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{count, from_row, maybe, micros, moment};
+use super::column::{from_row, micros, moment};
 use super::error::{Error, Kind, Wrong};
 use super::feed::Change;
 use super::page::{Page, Position};
@@ -20,8 +20,6 @@ pub struct Session {
     pub org_id: Uuid,
     /// Its name.
     pub org_name: String,
-    /// Requests a minute, where the org has a limit of its own.
-    pub requests_per_minute: Option<u32>,
     /// The person's name.
     pub name: String,
     /// The person's address.
@@ -36,7 +34,6 @@ pub struct Session {
 from_row!(Session {
     org_id,
     org_name,
-    requests_per_minute: maybe(count),
     name,
     email,
     writes,
@@ -131,7 +128,7 @@ impl Sessions<'_> {
     /// [`Broke`](super::Broke) alone.
     pub async fn by_token(self, session: TokenHash, now: Moment) -> Result<Option<Session>, Error> {
         let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT orgs.id AS org_id, orgs.name AS org_name, requests_per_minute, users.name AS name, email,
+        let sql = "SELECT orgs.id AS org_id, orgs.name AS org_name, users.name AS name, email,
                        EXISTS (SELECT 1 FROM membership_roles JOIN roles ON roles.id = role_id
                            WHERE membership_roles.org_id = orgs.id AND user_id = users.id AND access = 'write') AS writes,
                        (suspended_by_partner_at IS NOT NULL OR suspended_by_operator_at IS NOT NULL

@@ -10,6 +10,7 @@ use super::column::{from_row, moment, named, number};
 use super::destinations::target;
 use super::error::Error;
 use super::inbound_trunks;
+use super::org_limits::{self, OrgLimit, StoredLimit};
 use super::outbound_trunks;
 use super::password::Password;
 use super::pool::{Peek, fetch_all};
@@ -34,6 +35,8 @@ pub struct OrgRows {
     pub old_credentials: Vec<OldCredentials>,
     /// Networks dedicated to it.
     pub dedicated: Vec<IpNet>,
+    /// How many of its trunks register with their carriers.
+    pub registrations: StoredLimit,
     /// Whom its agents may hand callers to, with the agent, in the order of their assignment.
     pub destinations: Vec<(Uuid, Destination)>,
 }
@@ -71,6 +74,7 @@ impl Store {
             .await?;
         add_dedications(&mut reading, org, &mut rows).await?;
         add_destinations(&mut reading, org, &mut rows).await?;
+        add_registrations(&mut reading, org, &mut rows).await?;
         Ok(rows.into_values().collect())
     }
 }
@@ -131,6 +135,28 @@ async fn add_dedications(
     for dedication in dedications {
         if let Some(rows) = rows.get_mut(&dedication.org_id) {
             rows.dedicated.push(dedication.network);
+        }
+    }
+    Ok(())
+}
+
+async fn add_registrations(
+    reading: &mut Peek,
+    org: Option<Uuid>,
+    rows: &mut Rows,
+) -> Result<(), Error> {
+    if let Some(org) = org {
+        let stored = org_limits::stored(reading.source(), org).await?;
+        if let Some(rows) = rows.get_mut(&org) {
+            rows.registrations = stored.of(OrgLimit::Registrations);
+        }
+        return Ok(());
+    }
+    for row in org_limits::of_all(reading.source()).await? {
+        if let Some((OrgLimit::Registrations, stored)) = row.read()
+            && let Some(rows) = rows.get_mut(&row.org_id)
+        {
+            rows.registrations = stored;
         }
     }
     Ok(())
@@ -317,6 +343,7 @@ impl OrgRows {
             outbound_trunks: Vec::new(),
             old_credentials: Vec::new(),
             dedicated: Vec::new(),
+            registrations: StoredLimit::default(),
             destinations: Vec::new(),
         }
     }

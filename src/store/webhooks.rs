@@ -6,16 +6,15 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, json, maybe, micros, moment, to_json};
-use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::error::{Broke, Error, Kind, Wrong};
 use super::event::EventType;
 use super::keyring::Keyring;
+use super::org_limits::{OrgLimit, leave_room_for};
 use super::page::{Narrow, Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{execute, fetch_one, fetch_optional};
 use super::{Store, new_id};
 
-/// Webhooks that an org may have.
-pub const MOST_WEBHOOKS: u32 = 20;
 /// How long the secret before still signs after a rotation.
 const OLD_SECRET_SIGNS: Duration = Duration::from_secs(24 * 3600);
 
@@ -87,7 +86,7 @@ impl Webhooks<'_> {
     /// Makes a webhook that `secret` signs for.
     ///
     /// # Errors
-    /// [`Wrong::Absent`] if there is no such org, [`Refused::TooManyWebhooks`].
+    /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
     pub async fn create(
         self,
         org: Uuid,
@@ -96,11 +95,7 @@ impl Webhooks<'_> {
         now: Moment,
     ) -> Result<Webhook, Error> {
         let mut writing = self.0.edit(org).await?;
-        let sql = "SELECT COUNT(*) FROM webhooks WHERE org_id = $1";
-        let (count,): (i64,) = fetch_one!(writing, sql, org)?;
-        if count >= i64::from(MOST_WEBHOOKS) {
-            return Err(Refused::TooManyWebhooks.into());
-        }
+        leave_room_for(&mut writing, org, OrgLimit::Webhooks).await?;
         let id = new_id(now);
         let row: Row = fetch_one!(
             writing,

@@ -142,6 +142,14 @@ impl House {
         Tenant { org, key, token }
     }
 
+    /// `RateLimit-Policy` as it is on this ground: where other nodes may share the database, each counts for itself.
+    pub(crate) fn policy(&self, fields: &str) -> String {
+        match self.ground.is_postgres() {
+            true => fields.replace(";w=60", ";w=60;scope=node"),
+            false => fields.to_owned(),
+        }
+    }
+
     pub(crate) async fn key(&self, org: Uuid, scopes: &[&str]) -> (OrgKey, String) {
         api::token::issue(&self.store, org, "Test", scopes, NOW)
             .await

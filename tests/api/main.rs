@@ -23,6 +23,7 @@ mod jwks;
 mod limits;
 mod numbers;
 mod openapi;
+mod org_limits;
 mod outbound_trunks;
 mod pages;
 mod partner_access;

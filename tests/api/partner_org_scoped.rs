@@ -311,7 +311,7 @@ async fn links_have_a_limit_of_their_own() {
     );
     assert_eq!(
         made.header("RateLimit-Policy"),
-        Some(r#""partner";q=100;w=60, "login-links";q=2;w=60"#)
+        Some(&*house.policy(r#""partner";q=100;w=60, "login-links";q=2;w=60"#))
     );
     // Judged before whose the org is.
     link(&house, &partner, "no-id", body.clone())

@@ -136,7 +136,7 @@ async fn webhooks_are_made_changed_and_deleted() {
         .with(409);
     assert_eq!(
         refused["message"],
-        "The org has 20 webhooks already, which is the most it may have"
+        "The org may have 20 webhooks, and has them already"
     );
     assert_eq!(
         walk(&house, WEBHOOKS, &tenant.token, 7, "id").await.len(),

@@ -155,10 +155,28 @@ fn a_carrier_that_is_silent_loses_us_and_gets_us_back() {
 #[test]
 fn an_org_registers_so_many_trunks() {
     let carrier = Carrier::start("acme", "wonder land");
-    let daemon = House::new()
-        .set("TRUNKLINE__LIMITS__REGISTRATIONS_PER_ORG", "2")
-        .serve();
+    let house = House::new().set("TRUNKLINE__LIMITS__REGISTRATIONS_PER_ORG", "3");
+    let daemon = house.serve();
     let trunks = [(); 3].map(|()| trunk(&daemon, &carrier, "wonder land"));
+    for path in &trunks {
+        registration(&daemon, path, "registered");
+    }
+    let more = json!({
+        "name": "More", "host": "127.0.0.1", "port": carrier.address.port(), "caller_number": "+442071838750", "username": "acme",
+        "password": "x", "register": true,
+    });
+    let (status, refused) = daemon.change("POST", "/phone/sip/outbound-trunks", &more);
+    assert_eq!(
+        (status, &refused["code"]),
+        (409, &json!("too_many_registrations"))
+    );
+
+    // Another process lowers the limit: the newest trunk is registered no more.
+    let org = &daemon.house.org;
+    let set = ["--registrations", "2", "--json"];
+    daemon
+        .house
+        .run(&[&["org", "limits", org.as_str()], &set[..]].concat());
     for path in &trunks[..2] {
         registration(&daemon, path, "registered");
     }

@@ -321,3 +321,61 @@ fn control_characters_in_names_do_not_reach_the_terminal() {
         "{table:?}"
     );
 }
+
+#[test]
+fn limits_of_an_org_and_of_a_partner_are_shown_and_set() {
+    let shell = Shell::new();
+    shell.json(&["org", "create", "--name", "Acme"]);
+    let of = |shown: &serde_json::Value, limit: &str, field: &str| {
+        let shown = shown.as_array().expect("a list").iter();
+        let mut shown = shown.filter(|one| one["limit"] == limit);
+        shown.next().expect("the limit")[field].clone()
+    };
+    let shown = shell.json(&["org", "limits", "Acme"]);
+    for (limit, value) in [
+        ("outbound_trunks", 50),
+        ("agents", 1_000),
+        ("destinations", 1_000),
+        ("api_keys", 100),
+        ("registrations", 10),
+        ("webhooks", 20),
+        ("requests_per_minute", 100),
+        ("streaming_requests_per_minute", 1_000),
+    ] {
+        assert_eq!(of(&shown, limit, "value"), value, "{shown}");
+    }
+    assert_eq!(of(&shown, "agents", "used"), 0, "{shown}");
+    assert!(of(&shown, "requests_per_minute", "used").is_null());
+    let set = ["--agents", "1", "--requests-per-minute", "600"];
+    let shown = shell.json(&[&["org", "limits", "Acme"], &set[..]].concat());
+    assert_eq!(of(&shown, "agents", "value"), 1, "{shown}");
+    assert_eq!(of(&shown, "requests_per_minute", "value"), 600, "{shown}");
+    let shown = shell.json(&["org", "limits", "Acme", "--agents", "default"]);
+    assert_eq!(of(&shown, "agents", "value"), 1_000, "{shown}");
+    assert_eq!(of(&shown, "requests_per_minute", "value"), 600, "{shown}");
+
+    // The operator makes keys beyond the limit; nobody else does.
+    shell.json(&["org", "limits", "Acme", "--api-keys", "0"]);
+    shell.json(&["key", "create", "--org", "Acme"]);
+
+    for wrong in ["-1", "0", "1000001", "99999999999999999999", "many"] {
+        let set = format!("--requests-per-minute={wrong}");
+        let out = shell.run(&["org", "limits", "Acme", &set]);
+        assert_eq!(out.code, Some(2), "{wrong}: {out:?}");
+    }
+
+    let partner = shell.json(&["partner", "create", "--name", "Reseller"]);
+    let id = text(&partner["id"]);
+    let set = ["--login-links-per-minute", "7", "--agents", "5000"];
+    let shown = shell.json(&[&["partner", "limits", id], &set[..]].concat());
+    let links = "login_links_per_minute";
+    assert_eq!(of(&shown, links, "value"), 7, "{shown}");
+    assert_eq!(of(&shown, "agents", "value"), 5_000, "{shown}");
+    assert_eq!(of(&shown, "agents", "of"), "org", "{shown}");
+    let own = "partner_requests_per_minute";
+    assert_eq!(of(&shown, own, "value"), 100, "{shown}");
+    let set = ["--login-links-per-minute", "default"];
+    let shown = shell.json(&[&["partner", "limits", id], &set[..]].concat());
+    assert_eq!(of(&shown, links, "value"), 30, "{shown}");
+    assert_eq!(of(&shown, "agents", "value"), 5_000, "it stays: {shown}");
+}

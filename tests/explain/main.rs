@@ -5,7 +5,6 @@
 //! statements is the whole process's.
 
 #[path = "../api/ground.rs"]
-#[expect(dead_code, reason = "shared with the tests of the API")]
 mod ground;
 #[path = "../api/home.rs"]
 mod home;

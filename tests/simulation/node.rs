@@ -528,6 +528,7 @@ fn view(agent_limit: Option<u32>) -> View {
                     .filter_map(|agent| Some((agent_id(*agent), way_out(*agent)?)))
                     .collect(),
                 outbound: Vec::new(),
+                registrations: Default::default(),
                 destinations: Agent::ALL
                     .iter()
                     .map(|agent| (agent_id(*agent), destinations().into()))

@@ -213,7 +213,9 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          ALTER TABLE org_keys DROP COLUMN kid;
          ALTER TABLE login_links DROP COLUMN confirm;
          DROP INDEX dashboard_sessions_listed;
-         ALTER TABLE dashboard_sessions DROP COLUMN id",
+         ALTER TABLE dashboard_sessions DROP COLUMN id;
+         DROP TABLE org_limits;
+         DROP TABLE partner_org_limits",
     )
     .await;
     let store = bed.open().await;

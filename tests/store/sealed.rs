@@ -89,7 +89,10 @@ async fn fill(store: &Store) -> Uuid {
     made.expect("a trunk");
     let rotated = trunks.rotate_credentials(org, NOW).await;
     rotated.expect("another pair");
-    let made = store.outbound_trunks().create(org, &carrier(), NOW).await;
+    let made = store
+        .outbound_trunks()
+        .create(org, &carrier(), 10, NOW)
+        .await;
     made.expect("a trunk");
 
     let hook = NewWebhook {

@@ -76,7 +76,7 @@ async fn an_outbound_trunk_is_kept_sealed(bed: &Bed) {
     let mut made = Vec::new();
     for (second, settings) in [(0, carrier()), (1, registered())] {
         let trunk = trunks
-            .create(ours, &settings, later(second))
+            .create(ours, &settings, 10, later(second))
             .await
             .expect("a trunk");
         assert_eq!(trunk.settings, settings);
@@ -122,9 +122,12 @@ async fn a_trunk_that_is_used_stays(bed: &Bed) {
         agent(&store, theirs, "Bea").await.id,
     );
     let trunks = store.outbound_trunks();
-    let trunk = trunks.create(ours, &carrier(), NOW).await.expect("a trunk");
+    let trunk = trunks
+        .create(ours, &carrier(), 10, NOW)
+        .await
+        .expect("a trunk");
     let foreign = trunks
-        .create(theirs, &carrier(), NOW)
+        .create(theirs, &carrier(), 10, NOW)
         .await
         .expect("a trunk");
     assert!(is_absent(
@@ -291,7 +294,7 @@ async fn realms_are_learnt(bed: &Bed) {
         digest_require_qop: false,
         ..carrier()
     };
-    let trunk = trunks.create(ours, &new, NOW).await.expect("made").id;
+    let trunk = trunks.create(ours, &new, 10, NOW).await.expect("made").id;
     let seen = |realm: &str, offers_qop| KnownRealm {
         realm: realm.into(),
         offers_qop,
@@ -351,7 +354,11 @@ async fn every_edit_is_told(bed: &Bed) {
         assert_eq!(changes.changes, [Change::Org(ours)], "{edit}");
         seq = changes.seq;
     };
-    let trunk = trunks.create(ours, &carrier(), NOW).await.expect("made").id;
+    let trunk = trunks
+        .create(ours, &carrier(), 10, NOW)
+        .await
+        .expect("made")
+        .id;
     told("a trunk is made").await;
     trunks
         .update(ours, trunk, &named("x"), NOW)

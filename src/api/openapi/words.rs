@@ -38,7 +38,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     (
         "agents",
-        "The agents as they would be, in place of those that are stored.",
+        "The agents as they would be, in place of those that are stored; among limits, how many the org may have.",
         "",
     ),
     (
@@ -69,6 +69,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("api_key", "The key itself. It is shown this once.", ""),
     ("api_key_id", "The key's id.", ""),
+    ("api_keys", "How many API keys the org may have.", ""),
     ("app_key", "The application's key.", ""),
     ("at", "When.", ""),
     (
@@ -190,6 +191,11 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("destination", "Where the caller is brought.", ""),
     ("destination_id", "The transfer destination's id.", ""),
+    (
+        "destinations",
+        "How many transfer destinations the org may have.",
+        "",
+    ),
     (
         "dialled",
         "The number that was called, as the peer sent it.",
@@ -348,6 +354,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The trunk that the agent calls through; `null` if none.",
         "",
     ),
+    (
+        "outbound_trunks",
+        "How many outbound trunks the org may have.",
+        "",
+    ),
     ("outcome", "What became of it.", ""),
     (
         "p_asserted_identity",
@@ -393,7 +404,17 @@ const WORDS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("registered_at", "When it was registered.", ""),
+    (
+        "registrations",
+        "How many of the org's outbound trunks register with their carriers.",
+        "",
+    ),
     ("requested_at", "When it was asked for.", ""),
+    (
+        "requests_per_minute",
+        "How many requests the org's keys together may make in a minute.",
+        "",
+    ),
     ("revoked_at", "When the key was revoked.", ""),
     ("ringing_at", "When it rang; `null` if it hasn't.", ""),
     (
@@ -444,6 +465,11 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("status", "Where it stands.", ""),
     ("statusCode", "The HTTP status.", ""),
     ("step", "The step that found it.", ""),
+    (
+        "streaming_requests_per_minute",
+        "How many event streams the org's keys together may open in a minute.",
+        "",
+    ),
     ("success", "Always `true`.", ""),
     (
         "summary",
@@ -532,6 +558,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("way", "How the caller is brought there.", ""),
     ("webhook_id", "The webhook's id.", ""),
+    ("webhooks", "How many webhooks the org may have.", ""),
     (
         "website",
         "The org's website.",

@@ -48,15 +48,14 @@ impl FromRequestParts<Api> for PartnerCaller {
         admitted(api, parts, &known.partner)?;
         Proof::note(parts);
         let (partner, tally) = (&known.partner, Tally::of(parts));
-        let limit = partner.requests_per_minute;
-        let limit = limit.unwrap_or(api.config().limits.partner_requests_per_minute);
-        tally.note(
-            api.quotas()
-                .take(Policy::Partner, partner.id, limit, api.monotonic()),
-        )?;
-        let uses = &api.credentials().uses;
-        uses.note_partner_key(known.key.id, now);
-        Ok(Self { known, tally })
+        let (id, key) = (partner.id, known.key.id);
+        let caller = Self { known, tally };
+        let limit = caller.requests_per_minute(api);
+        let quotas = api.quotas();
+        let taken = quotas.take(Policy::Partner, id, limit, api.monotonic());
+        caller.tally.note(taken)?;
+        api.credentials().uses.note_partner_key(key, now);
+        Ok(caller)
     }
 }
 
@@ -101,6 +100,18 @@ impl PartnerCaller {
         self.known.partner.id
     }
 
+    /// Requests that the partner's keys together may make in a minute.
+    pub(super) fn requests_per_minute(&self, api: &Api) -> u32 {
+        let own = self.known.partner.requests_per_minute;
+        own.unwrap_or(api.config().limits.partner_requests_per_minute)
+    }
+
+    /// Login links that the partner may ask for in a minute.
+    pub(super) fn login_links_per_minute(&self, api: &Api) -> u32 {
+        let own = self.known.partner.login_links_per_minute;
+        own.unwrap_or(api.config().limits.login_links_per_minute)
+    }
+
     /// The default system prompt of the partner's orgs.
     pub(super) fn ai_instructions(&self) -> Option<&str> {
         self.known.partner.ai_instructions.as_deref()
@@ -122,8 +133,7 @@ impl PartnerCaller {
     /// # Errors
     /// 429, if it is one too many.
     pub(super) fn takes_login_link(&self, api: &Api) -> Result<(), ApiError> {
-        let limit = self.known.partner.login_links_per_minute;
-        let limit = limit.unwrap_or(api.config().limits.login_links_per_minute);
+        let limit = self.login_links_per_minute(api);
         let taken = api
             .quotas()
             .take(Policy::LoginLinks, self.id(), limit, api.monotonic());

@@ -3,6 +3,7 @@
 mod api_keys;
 mod caller;
 mod integrations;
+mod limits;
 mod login_links;
 mod numbers;
 mod org;
@@ -34,6 +35,11 @@ pub(super) fn router() -> Routes {
             get(orgs::by_external_id),
         )
         .route("/orgs/{orgId}", get(org::show).patch(org::update))
+        .route("/limits", get(limits::own))
+        .route(
+            "/orgs/{orgId}/limits",
+            get(limits::show).patch(limits::update),
+        )
         .route("/orgs/{orgId}/suspend", post(org::suspend))
         .route("/orgs/{orgId}/resume", post(org::resume))
         .route("/orgs/{orgId}/phone-numbers", get(numbers::list))
@@ -68,8 +74,43 @@ fn nothing(fields: Fields) -> Result<(), ApiError> {
     fields.done(|| Some(()))
 }
 
+const TAG: &str = "Partner provisioning";
+
+fn describe_limits(book: &mut Book) {
+    book.add(
+        "get",
+        "/partner/v1/limits",
+        "showPartnerLimits",
+        "What the operator allows the partner, and the partner to give to its orgs",
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .gives::<limits::PartnerLimitsView>(200)
+        },
+    );
+    let path = "/partner/v1/orgs/{orgId}/limits";
+    book.add(
+        "get",
+        path,
+        "showOrgLimits",
+        "What the org may have and ask for",
+        |op| op.tag(TAG).partner().gives::<limits::OrgLimitsView>(200),
+    );
+    book.add(
+        "patch",
+        path,
+        "updateOrgLimits",
+        "Changes the limits that are named, up to what the operator allows; `null` goes back to the default, what is absent stays",
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .body(read_by(limits::changed))
+                .gives::<limits::OrgLimitsView>(200)
+        },
+    );
+}
+
 pub(super) fn openapi(book: &mut Book, config: &Config) {
-    const TAG: &str = "Partner provisioning";
     const ORGS: &str = "/partner/v1/orgs";
     let of_org = |rest: &str| format!("{ORGS}/{{orgId}}/{rest}");
     book.add(
@@ -143,6 +184,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<org::WholeOrgView>(200)
         },
     );
+    describe_limits(book);
     for (word, id, summary) in [
         (
             "suspend",

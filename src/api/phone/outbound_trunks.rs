@@ -174,7 +174,10 @@ pub(crate) async fn create(
         judged.map_err(|fault| ApiError::bad(format!("host: {host} {fault}")))?;
     }
     let trunks = api.store().outbound_trunks();
-    let trunk = trunks.create(caller.org, &new, api.now()).await?;
+    let registrations = api.config().limits.registrations_per_org;
+    let trunk = trunks
+        .create(caller.org, &new, registrations, api.now())
+        .await?;
     Ok((StatusCode::CREATED, Json(trunk.into())))
 }
 

@@ -1,0 +1,178 @@
+//! `/partner/v1/orgs/{orgId}/limits`: what an org may have and ask for, as its partner sets it within what the operator allows; and
+//! `/partner/v1/limits`, what the operator allows the partner.
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::caller::PartnerCaller;
+use crate::api::body::{Body, Fields};
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::shape::Count;
+use crate::api::{Api, ApiError, default_limits};
+use crate::store::{Change, DefaultLimits, LimitedBy, OrgLimit, StoredLimit, StoredLimits};
+use uuid::Uuid;
+
+/// One limit.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OrgLimit")]
+struct LimitView {
+    /// The value in force.
+    limit: u32,
+    /// The greatest value that the partner may set.
+    max: u32,
+    /// How many the org has now; `null` for what is counted by the minute.
+    used: Option<u64>,
+}
+
+/// What an org may have and ask for.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OrgLimits")]
+pub(super) struct OrgLimitsView {
+    outbound_trunks: LimitView,
+    agents: LimitView,
+    destinations: LimitView,
+    api_keys: LimitView,
+    /// Outbound trunks that register with their carriers.
+    registrations: LimitView,
+    webhooks: LimitView,
+    requests_per_minute: LimitView,
+    /// Event streams opened in a minute.
+    streaming_requests_per_minute: LimitView,
+}
+
+/// The greatest values that the partner may set for an org.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "GreatestOrgLimits")]
+struct GreatestView {
+    /// Outbound trunks.
+    outbound_trunks: u32,
+    /// Agents.
+    agents: u32,
+    /// Transfer destinations.
+    destinations: u32,
+    /// API keys that the org or its partner makes.
+    api_keys: u32,
+    /// Outbound trunks that register with their carriers.
+    registrations: u32,
+    /// Webhooks.
+    webhooks: u32,
+    /// Requests of the org's keys together in a minute.
+    requests_per_minute: u32,
+    /// Event streams opened in a minute.
+    streaming_requests_per_minute: u32,
+}
+
+/// What the operator allows a partner.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PartnerLimits")]
+pub(super) struct PartnerLimitsView {
+    /// Requests of the partner's keys together in a minute.
+    requests_per_minute: u32,
+    /// Login links in a minute.
+    login_links_per_minute: u32,
+    /// The greatest values that the partner may set for any of its orgs. The operator can allow one org more or less.
+    orgs: GreatestView,
+}
+
+/// `GET /partner/v1/limits`
+pub(super) async fn own(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    query: Query,
+) -> Result<Json<PartnerLimitsView>, ApiError> {
+    query.finish()?;
+    let set = api.store().partners().org_limits(caller.id()).await?;
+    let defaults = default_limits(api.config());
+    let most = |limit: OrgLimit| {
+        let own = set.iter().find(|(known, _)| *known == limit);
+        own.map_or(limit.default_of(defaults), |(_, most)| *most)
+    };
+    Ok(Json(PartnerLimitsView {
+        requests_per_minute: caller.requests_per_minute(&api),
+        login_links_per_minute: caller.login_links_per_minute(&api),
+        orgs: GreatestView {
+            outbound_trunks: most(OrgLimit::OutboundTrunks),
+            agents: most(OrgLimit::Agents),
+            destinations: most(OrgLimit::Destinations),
+            api_keys: most(OrgLimit::ApiKeys),
+            registrations: most(OrgLimit::Registrations),
+            webhooks: most(OrgLimit::Webhooks),
+            requests_per_minute: most(OrgLimit::Requests),
+            streaming_requests_per_minute: most(OrgLimit::Streams),
+        },
+    }))
+}
+
+/// `GET /partner/v1/orgs/{orgId}/limits`
+pub(super) async fn show(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    query: Query,
+) -> Result<Json<OrgLimitsView>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    query.finish()?;
+    let stored = api.store().orgs().limits(org).await?;
+    view(&api, org, &stored).await
+}
+
+/// `PATCH /partner/v1/orgs/{orgId}/limits {agents, …}`: what is absent stays, `null` goes back to the default. 400 for a value above what
+/// the operator allows. What the org has already stays, whatever its limit is now.
+pub(super) async fn update(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    body: Body,
+) -> Result<Json<OrgLimitsView>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    let changes = changed(body.fields()?)?;
+    let (orgs, defaults) = (api.store().orgs(), default_limits(api.config()));
+    let stored = orgs
+        .limit(org, &changes, LimitedBy::Partner, defaults, api.now())
+        .await?;
+    api.credentials().forget(Change::Org(org));
+    view(&api, org, &stored).await
+}
+
+/// The limits that the body names, with their new values.
+pub(super) fn changed(mut fields: Fields) -> Result<Vec<(OrgLimit, Option<u32>)>, ApiError> {
+    let mut changes = Vec::new();
+    for limit in OrgLimit::ALL {
+        let value = Count::new(limit.least()..=OrgLimit::GREATEST);
+        if let Some(most) = fields.clearable(limit.as_str(), value) {
+            changes.push((limit, most));
+        }
+    }
+    fields.done(|| Some(changes))
+}
+
+async fn view(
+    api: &Api,
+    org: Uuid,
+    stored: &StoredLimits,
+) -> Result<Json<OrgLimitsView>, ApiError> {
+    let counts = api.store().orgs().counts(org).await?;
+    let defaults: DefaultLimits = default_limits(api.config());
+    let one = |limit: OrgLimit| {
+        let (default, own): (u32, StoredLimit) = (limit.default_of(defaults), stored.of(limit));
+        let counted = counts.iter().find(|(known, _)| *known == limit);
+        LimitView {
+            limit: own.in_force(default),
+            max: own.greatest(default),
+            used: counted.map(|(_, held)| *held),
+        }
+    };
+    Ok(Json(OrgLimitsView {
+        outbound_trunks: one(OrgLimit::OutboundTrunks),
+        agents: one(OrgLimit::Agents),
+        destinations: one(OrgLimit::Destinations),
+        api_keys: one(OrgLimit::ApiKeys),
+        registrations: one(OrgLimit::Registrations),
+        webhooks: one(OrgLimit::Webhooks),
+        requests_per_minute: one(OrgLimit::Requests),
+        streaming_requests_per_minute: one(OrgLimit::Streams),
+    }))
+}

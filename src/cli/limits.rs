@@ -1,0 +1,252 @@
+//! `trunkline org limits` and `trunkline partner limits`: shows and sets what an org or a partner may have and ask for.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::output::{Output, Shown, or_dash};
+use super::{Failure, now};
+use crate::api::default_limits;
+use crate::config::Config;
+use crate::store::{LimitedBy, OrgLimit, Partner, Store};
+
+/// A number, or `default`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Setting(Option<u32>);
+
+/// A limit that may be zero.
+fn count(text: &str) -> Result<Setting, String> {
+    setting(text, 0)
+}
+
+/// A limit of what passes by in a minute.
+fn rate(text: &str) -> Result<Setting, String> {
+    setting(text, 1)
+}
+
+fn setting(text: &str, least: u32) -> Result<Setting, String> {
+    let greatest = OrgLimit::GREATEST;
+    if text == "default" {
+        return Ok(Setting(None));
+    }
+    match text.parse() {
+        Ok(number) if (least..=greatest).contains(&number) => Ok(Setting(Some(number))),
+        Ok(_) | Err(_) => Err(format!(
+            "neither a whole number from {least} to {greatest} nor \"default\""
+        )),
+    }
+}
+
+/// Limits that an org has, or that a partner may give to its orgs.
+#[derive(Copy, Clone, Debug, clap::Args)]
+pub(super) struct OrgLimits {
+    /// Outbound trunks.
+    #[arg(long, value_name = "COUNT|default", value_parser = count)]
+    outbound_trunks: Option<Setting>,
+    /// Agents.
+    #[arg(long, value_name = "COUNT|default", value_parser = count)]
+    agents: Option<Setting>,
+    /// Transfer destinations.
+    #[arg(long, value_name = "COUNT|default", value_parser = count)]
+    destinations: Option<Setting>,
+    /// API keys that the org or its partner makes.
+    #[arg(long, value_name = "COUNT|default", value_parser = count)]
+    api_keys: Option<Setting>,
+    /// Outbound trunks that register with their carriers.
+    #[arg(long, value_name = "COUNT|default", value_parser = count)]
+    registrations: Option<Setting>,
+    /// Webhooks.
+    #[arg(long, value_name = "COUNT|default", value_parser = count)]
+    webhooks: Option<Setting>,
+    /// API requests of an org's keys together in a minute.
+    #[arg(long, value_name = "COUNT|default", value_parser = rate)]
+    requests_per_minute: Option<Setting>,
+    /// Event streams that an org's keys together open in a minute.
+    #[arg(long, value_name = "COUNT|default", value_parser = rate)]
+    streaming_requests_per_minute: Option<Setting>,
+}
+
+/// One limit as it is in force.
+#[derive(Debug, Serialize)]
+struct LimitRow {
+    limit: &'static str,
+    value: u32,
+    /// How many there are now; `null` for what is counted by the minute.
+    used: Option<u64>,
+    /// The greatest value that the partner may set.
+    partner_max: Option<u32>,
+}
+
+impl Shown for LimitRow {
+    const COLUMNS: &'static [&'static str] = &["limit", "value", "used", "partner max"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.limit.to_owned(),
+            self.value.to_string(),
+            or_dash(self.used),
+            or_dash(self.partner_max),
+        ]
+    }
+}
+
+impl OrgLimits {
+    /// The limits that were given on the command line.
+    fn given(self) -> Vec<(OrgLimit, Option<u32>)> {
+        let of = |limit| match limit {
+            OrgLimit::OutboundTrunks => self.outbound_trunks,
+            OrgLimit::Agents => self.agents,
+            OrgLimit::Destinations => self.destinations,
+            OrgLimit::ApiKeys => self.api_keys,
+            OrgLimit::Registrations => self.registrations,
+            OrgLimit::Webhooks => self.webhooks,
+            OrgLimit::Requests => self.requests_per_minute,
+            OrgLimit::Streams => self.streaming_requests_per_minute,
+        };
+        let given = OrgLimit::ALL.into_iter();
+        given
+            .filter_map(|limit| of(limit).map(|Setting(most)| (limit, most)))
+            .collect()
+    }
+
+    /// Sets what was given for one org, and shows all.
+    pub(super) async fn run(
+        self,
+        store: &Store,
+        config: &Config,
+        org: Uuid,
+        output: Output,
+    ) -> Result<(), Failure> {
+        let (orgs, defaults) = (store.orgs(), default_limits(config));
+        let given = self.given();
+        if !given.is_empty() {
+            orgs.limit(org, &given, LimitedBy::Operator, defaults, now())
+                .await?;
+        }
+
+        let (stored, counts) = (orgs.limits(org).await?, orgs.counts(org).await?);
+        let has_partner = orgs.by_id(org).await?.partner_id.is_some();
+        let rows = OrgLimit::ALL.map(|limit| {
+            let (own, default) = (stored.of(limit), limit.default_of(defaults));
+            let counted = counts.iter().find(|(known, _)| *known == limit);
+            LimitRow {
+                limit: limit.as_str(),
+                value: own.in_force(default),
+                used: counted.map(|(_, held)| *held),
+                partner_max: has_partner.then(|| own.greatest(default)),
+            }
+        });
+        output.list(&rows);
+        Ok(())
+    }
+}
+
+/// Limits of a partner.
+#[derive(Copy, Clone, Debug, clap::Args)]
+pub(super) struct PartnerLimits {
+    /// API requests of the partner's own keys together in a minute.
+    #[arg(long, value_name = "COUNT|default", value_parser = rate)]
+    partner_requests_per_minute: Option<Setting>,
+    /// Login links in a minute.
+    #[arg(long, value_name = "COUNT|default", value_parser = rate)]
+    login_links_per_minute: Option<Setting>,
+    #[command(
+        flatten,
+        next_help_heading = "Greatest values that the partner may set for one of its orgs"
+    )]
+    orgs: OrgLimits,
+}
+
+/// One limit of a partner, or the greatest value that it may set for an org.
+#[derive(Debug, Serialize)]
+struct PartnerLimitRow {
+    limit: &'static str,
+    value: u32,
+    /// `partner`: the partner's own; `org`: for each of its orgs.
+    of: &'static str,
+}
+
+impl Shown for PartnerLimitRow {
+    const COLUMNS: &'static [&'static str] = &["limit", "value", "of"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.limit.to_owned(),
+            self.value.to_string(),
+            self.of.to_owned(),
+        ]
+    }
+}
+
+impl PartnerLimits {
+    /// Sets what was given, and shows all.
+    pub(super) async fn run(
+        self,
+        store: &Store,
+        config: &Config,
+        partner: Uuid,
+        output: Output,
+    ) -> Result<(), Failure> {
+        let (partners, defaults) = (store.partners(), default_limits(config));
+        let of = |setting: Option<Setting>| setting.map(|Setting(most)| most);
+        let requests = of(self.partner_requests_per_minute);
+        let links = of(self.login_links_per_minute);
+        if requests.is_some() || links.is_some() {
+            partners.limit(partner, requests, links, now()).await?;
+        }
+        let given = self.orgs.given();
+        if !given.is_empty() {
+            partners.limit_orgs(partner, &given, now()).await?;
+        }
+
+        let known: Partner = partners.by_id(partner).await?;
+        let set = partners.org_limits(partner).await?;
+        let usual = &config.limits;
+        let row = |limit, value, of| PartnerLimitRow { limit, value, of };
+        let requests = known.requests_per_minute;
+        let links = known.login_links_per_minute;
+        let mut rows = vec![
+            row(
+                "partner_requests_per_minute",
+                requests.unwrap_or(usual.partner_requests_per_minute),
+                "partner",
+            ),
+            row(
+                "login_links_per_minute",
+                links.unwrap_or(usual.login_links_per_minute),
+                "partner",
+            ),
+        ];
+        for limit in OrgLimit::ALL {
+            let own = set.iter().find(|(known, _)| *known == limit);
+            let most = own.map_or(limit.default_of(defaults), |(_, most)| *most);
+            rows.push(row(limit.as_str(), most, "org"));
+        }
+        output.list(&rows);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_a_number_or_the_default() {
+        for (text, least, expected) in [
+            ("0", 0, Some(Some(0))),
+            ("250", 1, Some(Some(250))),
+            ("1000000", 1, Some(Some(1_000_000))),
+            ("default", 1, Some(None)),
+            ("0", 1, None),
+            ("1000001", 0, None),
+            ("99999999999", 0, None),
+            ("-1", 0, None),
+            ("", 0, None),
+            ("many", 0, None),
+            ("1.5", 0, None),
+        ] {
+            let found = setting(text, least).ok().map(|Setting(most)| most);
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! How much an org may have and ask for. Three say so: the defaults, the operator (for one org, or for all orgs of a partner) and the org's
+//! partner, who can't go beyond what the operator allows.
+
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{count, from_row, maybe};
+use super::error::{Error, Kind, Refused, Wrong};
+use super::orgs::Orgs;
+use super::partners::Partners;
+use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::{Change, Store};
+pub use crate::directory::org_limit::StoredLimit;
+
+/// Something of which an org has a bounded amount.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum OrgLimit {
+    /// Outbound trunks.
+    OutboundTrunks,
+    /// Phone agents.
+    Agents,
+    /// Transfer destinations.
+    Destinations,
+    /// API keys.
+    ApiKeys,
+    /// Outbound trunks that register with their carriers.
+    Registrations,
+    /// Webhooks.
+    Webhooks,
+    /// API requests in a minute.
+    Requests,
+    /// Event streams opened in a minute.
+    Streams,
+}
+
+/// The defaults that the configuration has.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct DefaultLimits {
+    /// Trunks that register with their carriers.
+    pub registrations: u32,
+    /// API requests in a minute.
+    pub requests_per_minute: u32,
+    /// Event streams opened in a minute.
+    pub streaming_requests_per_minute: u32,
+}
+
+/// The limits of one org as they are stored.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StoredLimits(Vec<(OrgLimit, StoredLimit)>);
+
+impl OrgLimit {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::OutboundTrunks,
+        Self::Agents,
+        Self::Destinations,
+        Self::ApiKeys,
+        Self::Registrations,
+        Self::Webhooks,
+        Self::Requests,
+        Self::Streams,
+    ];
+
+    /// The largest value that any of them may have.
+    pub const GREATEST: u32 = 1_000_000;
+
+    /// How much an org may have where nobody says otherwise.
+    pub const fn default_of(self, defaults: DefaultLimits) -> u32 {
+        match self {
+            Self::OutboundTrunks => 50,
+            Self::Agents | Self::Destinations => 1_000,
+            Self::ApiKeys => 100,
+            Self::Webhooks => 20,
+            Self::Registrations => defaults.registrations,
+            Self::Requests => defaults.requests_per_minute,
+            Self::Streams => defaults.streaming_requests_per_minute,
+        }
+    }
+
+    /// The name in the database, on the command line and in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OutboundTrunks => "outbound_trunks",
+            Self::Agents => "agents",
+            Self::Destinations => "destinations",
+            Self::ApiKeys => "api_keys",
+            Self::Registrations => "registrations",
+            Self::Webhooks => "webhooks",
+            Self::Requests => "requests_per_minute",
+            Self::Streams => "streaming_requests_per_minute",
+        }
+    }
+
+    /// The smallest value: an org that may ask for nothing is to be suspended instead.
+    pub const fn least(self) -> u32 {
+        match self {
+            Self::OutboundTrunks
+            | Self::Agents
+            | Self::Destinations
+            | Self::ApiKeys
+            | Self::Registrations
+            | Self::Webhooks => 0,
+            Self::Requests | Self::Streams => 1,
+        }
+    }
+
+    /// The same in a sentence.
+    pub(super) const fn in_words(self) -> &'static str {
+        match self {
+            Self::OutboundTrunks => "outbound trunks",
+            Self::Agents => "agents",
+            Self::Destinations => "transfer destinations",
+            Self::ApiKeys => "API keys",
+            Self::Registrations => "trunks that register with their carriers",
+            Self::Webhooks => "webhooks",
+            Self::Requests => "requests a minute",
+            Self::Streams => "streams a minute",
+        }
+    }
+
+    /// Counts what an org has; what passes by in a minute isn't stored.
+    const fn count(self) -> Option<&'static str> {
+        match self {
+            Self::OutboundTrunks => Some("SELECT COUNT(*) FROM outbound_trunks WHERE org_id = $1"),
+            Self::Agents => Some("SELECT COUNT(*) FROM agents WHERE org_id = $1"),
+            Self::Destinations => Some("SELECT COUNT(*) FROM destinations WHERE org_id = $1"),
+            Self::ApiKeys => Some("SELECT COUNT(*) FROM org_keys WHERE org_id = $1"),
+            Self::Registrations => {
+                Some("SELECT COUNT(*) FROM outbound_trunks WHERE org_id = $1 AND register")
+            }
+            Self::Webhooks => Some("SELECT COUNT(*) FROM webhooks WHERE org_id = $1"),
+            Self::Requests | Self::Streams => None,
+        }
+    }
+}
+
+impl StoredLimits {
+    /// This one.
+    pub fn of(&self, limit: OrgLimit) -> StoredLimit {
+        let Self(stored) = self;
+        let found = stored.iter().find(|(known, _)| *known == limit);
+        found.map(|(_, stored)| *stored).unwrap_or_default()
+    }
+
+    /// How much the org may have.
+    pub fn in_force(&self, limit: OrgLimit, defaults: DefaultLimits) -> u32 {
+        self.of(limit).in_force(limit.default_of(defaults))
+    }
+}
+
+/// A row of any of the limits.
+pub(super) struct Row {
+    pub(super) org_id: Uuid,
+    name: String,
+    by_operator: Option<u32>,
+    by_partner: Option<u32>,
+    partner_most: Option<u32>,
+}
+from_row!(Row {
+    org_id,
+    name,
+    by_operator: maybe(count),
+    by_partner: maybe(count),
+    partner_most: maybe(count),
+});
+
+impl Row {
+    /// A name that a newer node has written is passed over.
+    pub(super) fn read(&self) -> Option<(OrgLimit, StoredLimit)> {
+        let mut known = OrgLimit::ALL.into_iter();
+        let limit = known.find(|limit| limit.as_str() == self.name)?;
+        let stored = StoredLimit {
+            by_operator: self.by_operator,
+            by_partner: self.by_partner,
+            partner_most: self.partner_most,
+        };
+        Some((limit, stored))
+    }
+}
+
+/// Everything that is stored of the limits of one org, or of all orgs.
+macro_rules! rows {
+    ($filter:literal) => {
+        concat!(
+            "SELECT orgs.id AS org_id, org_limits.name AS name, by_operator, by_partner, most AS partner_most
+             FROM orgs JOIN org_limits ON org_limits.org_id = orgs.id
+                 LEFT JOIN partner_org_limits ON partner_org_limits.partner_id = orgs.partner_id
+                     AND partner_org_limits.name = org_limits.name ",
+            $filter,
+            " UNION ALL
+             SELECT orgs.id, partner_org_limits.name, NULL, NULL, most
+             FROM orgs JOIN partner_org_limits ON partner_org_limits.partner_id = orgs.partner_id ",
+            $filter,
+            " AND NOT EXISTS (SELECT 1 FROM org_limits WHERE org_limits.org_id = orgs.id
+                 AND org_limits.name = partner_org_limits.name)"
+        )
+    };
+}
+
+/// Reads what is stored of one org.
+pub(super) async fn stored(mut on: Source<'_>, org: Uuid) -> Result<StoredLimits, Error> {
+    let rows: Vec<Row> = fetch_all!(on, rows!("WHERE orgs.id = $1"), org)?;
+    Ok(StoredLimits(rows.iter().filter_map(Row::read).collect()))
+}
+
+/// Reads what is stored of all orgs.
+pub(super) async fn of_all(mut on: Source<'_>) -> Result<Vec<Row>, Error> {
+    fetch_all!(on, rows!("WHERE 1 = 1"))
+}
+
+/// Refuses one more where the org has as many as it may have. The org's row is locked by then, so that no two count at once.
+pub(super) async fn leave_room(
+    writing: &mut Writing,
+    org: Uuid,
+    limit: OrgLimit,
+    default: u32,
+) -> Result<(), Error> {
+    let Some(sql) = limit.count() else {
+        return Ok(());
+    };
+    let (held,): (i64,) = fetch_one!(writing, sql, org)?;
+    let most = stored(writing.source(), org).await?.of(limit);
+    let most = most.in_force(default);
+    if held >= i64::from(most) {
+        return Err(Refused::AtLimit { limit, most }.into());
+    }
+    Ok(())
+}
+
+/// The same for what has a default that no configuration changes.
+pub(super) async fn leave_room_for(
+    writing: &mut Writing,
+    org: Uuid,
+    limit: OrgLimit,
+) -> Result<(), Error> {
+    const NONE: DefaultLimits = DefaultLimits {
+        registrations: 0,
+        requests_per_minute: 0,
+        streaming_requests_per_minute: 0,
+    };
+    leave_room(writing, org, limit, limit.default_of(NONE)).await
+}
+
+/// Whose value of a limit it is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum LimitedBy {
+    /// The operator's.
+    Operator,
+    /// The org's partner's.
+    Partner,
+}
+
+/// New values of limits; `None` goes back to the default.
+pub type LimitChanges = [(OrgLimit, Option<u32>)];
+
+impl Orgs<'_> {
+    /// What is stored of the org's limits.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn limits(self, org: Uuid) -> Result<StoredLimits, Error> {
+        self.by_id(org).await?;
+        let mut reading = self.0.pool().peek().await?;
+        stored(reading.source(), org).await
+    }
+
+    /// How many of each the org has, of what is counted.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn counts(self, org: Uuid) -> Result<Vec<(OrgLimit, u64)>, Error> {
+        let mut reading = self.0.pool().peek_snapshot().await?;
+        let mut counts = Vec::new();
+        for limit in OrgLimit::ALL {
+            if let Some(sql) = limit.count() {
+                let (held,): (i64,) = fetch_one!(reading, sql, org)?;
+                counts.push((limit, held.unsigned_abs()));
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Sets limits of the org. The partner is held to what the operator allows, judged in the transaction that writes.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`], [`Refused::AboveAllowed`]; nothing is changed then.
+    pub async fn limit(
+        self,
+        org: Uuid,
+        changes: &LimitChanges,
+        by: LimitedBy,
+        defaults: DefaultLimits,
+        now: Moment,
+    ) -> Result<StoredLimits, Error> {
+        let store: &Store = self.0;
+        let mut writing = store.edit(org).await?;
+        let before = stored(writing.source(), org).await?;
+        for (limit, most) in changes {
+            let own = before.of(*limit);
+            let allowed = own.greatest(limit.default_of(defaults));
+            if by == LimitedBy::Partner && most.is_some_and(|most| most > allowed) {
+                let limit = *limit;
+                return Err(Refused::AboveAllowed { limit, allowed }.into());
+            }
+            let (operator, partner) = match by {
+                LimitedBy::Operator => (*most, own.by_partner),
+                LimitedBy::Partner => (own.by_operator, *most),
+            };
+
+            let sql = "DELETE FROM org_limits WHERE org_id = $1 AND name = $2";
+            execute!(writing, sql, org, limit.as_str())?;
+            if operator.or(partner).is_some() {
+                execute!(
+                    writing,
+                    "INSERT INTO org_limits (org_id, name, by_operator, by_partner) VALUES ($1, $2, $3, $4)",
+                    org,
+                    limit.as_str(),
+                    operator.map(i64::from),
+                    partner.map(i64::from),
+                )?;
+            }
+        }
+        let after = stored(writing.source(), org).await?;
+        store.commit(writing, &[Change::Org(org)], now).await?;
+        Ok(after)
+    }
+}
+
+impl Partners<'_> {
+    /// How much of each the partner may give to any of its orgs, where the operator has said so.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn org_limits(self, partner: Uuid) -> Result<Vec<(OrgLimit, u32)>, Error> {
+        let mut reading = self.0.pool().peek().await?;
+        let sql = "SELECT name, most FROM partner_org_limits WHERE partner_id = $1";
+        let rows: Vec<(String, i64)> = fetch_all!(reading, sql, partner)?;
+        let of = |limit: OrgLimit| {
+            let row = rows.iter().find(|(name, _)| name == limit.as_str())?;
+            Some((limit, u32::try_from(row.1).ok()?))
+        };
+        Ok(OrgLimit::ALL.into_iter().filter_map(of).collect())
+    }
+
+    /// Says how much of each the partner may give to any of its orgs; `None`: the default.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn limit_orgs(
+        self,
+        partner: Uuid,
+        changes: &LimitChanges,
+        now: Moment,
+    ) -> Result<(), Error> {
+        let store: &Store = self.0;
+        let mut writing = store.pool().write().await?;
+        let sql = "SELECT id FROM partners WHERE id = $1";
+        let known: Option<(Uuid,)> = fetch_optional!(writing, sql, partner)?;
+        known.ok_or(Wrong::Absent(Kind::Partner))?;
+        for (limit, most) in changes {
+            let sql = "DELETE FROM partner_org_limits WHERE partner_id = $1 AND name = $2";
+            execute!(writing, sql, partner, limit.as_str())?;
+            if let Some(most) = most {
+                let sql =
+                    "INSERT INTO partner_org_limits (partner_id, name, most) VALUES ($1, $2, $3)";
+                execute!(writing, sql, partner, limit.as_str(), i64::from(*most))?;
+            }
+        }
+        let changes = [Change::Partner(partner), Change::PartnerState(partner)];
+        store.commit(writing, &changes, now).await
+    }
+}

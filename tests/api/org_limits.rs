@@ -1,0 +1,263 @@
+//! How much an org may have: the defaults, what the operator says, and what its partner says within that.
+
+use serde_json::{Value, json};
+use trunkline::store::{DefaultLimits, LimitedBy, OrgLimit};
+use uuid::Uuid;
+
+use crate::ground::Ground;
+use crate::house::{House, Tenant, now, pass};
+use crate::pages::org_of;
+
+const DEFAULTS: DefaultLimits = DefaultLimits {
+    registrations: 10,
+    requests_per_minute: 100,
+    streaming_requests_per_minute: 1_000,
+};
+
+/// What an org makes by a POST, counted by this limit.
+struct Made {
+    limit: OrgLimit,
+    path: &'static str,
+    body: fn(usize) -> Value,
+    /// How many a new tenant of the tests has.
+    held: u32,
+}
+
+const MADE: [Made; 6] = [
+    Made {
+        limit: OrgLimit::Agents,
+        path: "/phone",
+        body: |at| json!({"name": format!("n{at}"), "type": "inbound", "language": "en", "first_message": "Hi", "use_org_knowledgebase": false}),
+        held: 0,
+    },
+    Made {
+        limit: OrgLimit::OutboundTrunks,
+        path: "/phone/sip/outbound-trunks",
+        body: |at| json!({"name": format!("n{at}"), "host": "sip.example.com", "transport": "udp", "caller_number": "+442071838750"}),
+        held: 0,
+    },
+    Made {
+        limit: OrgLimit::Registrations,
+        path: "/phone/sip/outbound-trunks",
+        body: |at| {
+            json!({"name": format!("r{at}"), "host": "sip.example.com", "transport": "udp", "caller_number": "+442071838750",
+            "username": "u", "password": "p", "register": true})
+        },
+        held: 0,
+    },
+    Made {
+        limit: OrgLimit::Destinations,
+        path: "/phone/sip/transfer-destinations",
+        body: |at| json!({"name": format!("n{at}"), "type": "phone", "value": "+442071838751"}),
+        held: 0,
+    },
+    // The key that asks.
+    Made {
+        limit: OrgLimit::ApiKeys,
+        path: "/api-keys",
+        body: |at| json!({"name": format!("n{at}")}),
+        held: 1,
+    },
+    Made {
+        limit: OrgLimit::Webhooks,
+        path: "/webhooks",
+        body: |at| json!({"url": format!("https://example.com/{at}")}),
+        held: 0,
+    },
+];
+
+async fn set(house: &House, org: Uuid, limit: OrgLimit, most: Option<u32>) {
+    let orgs = house.store.orgs();
+    orgs.limit(org, &[(limit, most)], LimitedBy::Operator, DEFAULTS, now())
+        .await
+        .expect("a limit is set");
+}
+
+async fn make(house: &House, tenant: &Tenant, made: &Made, at: usize) -> crate::house::Answer {
+    house.post(made.path, &tenant.token, (made.body)(at)).await
+}
+
+#[tokio::test]
+async fn an_org_has_so_many_of_each_kind() {
+    let house = House::new().await;
+    let (tenant, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    for made in &MADE {
+        let most = made.held + 2;
+        let before = set(&house, tenant.org, made.limit, Some(most));
+        before.await;
+        for at in 0..2 {
+            make(&house, &tenant, made, at).await.with(201);
+        }
+
+        let refused = make(&house, &tenant, made, 2).await;
+        let body = refused.with(409);
+        let code = format!("too_many_{}", made.limit.as_str());
+        assert_eq!(body["code"], *code, "{body}");
+        let message = body["message"].as_str().expect("a sentence");
+        let said = format!("The org may have {most} ");
+        assert!(message.starts_with(&said), "{message}");
+
+        // Others are served, and so is the org once the operator allows more.
+        make(&house, &other, made, 2).await.with(201);
+        set(&house, tenant.org, made.limit, None).await;
+        make(&house, &tenant, made, 2).await.with(201);
+
+        // Below what there is: all of it stays, and one more is refused.
+        set(&house, tenant.org, made.limit, Some(0)).await;
+        make(&house, &tenant, made, 3).await.with(409);
+        set(&house, tenant.org, made.limit, None).await;
+    }
+}
+
+#[tokio::test]
+async fn two_at_once_at_the_bound_make_one() {
+    let mut grounds = vec![Ground::sqlite()];
+    grounds.extend(Ground::postgres().await);
+    for ground in grounds {
+        let house = House::built("", ground).await;
+        let tenant = house.tenant("Acme").await;
+        for made in &MADE {
+            set(&house, tenant.org, made.limit, Some(made.held + 1)).await;
+            let answers = house
+                .at_once(20, |at| make(&house, &tenant, made, at))
+                .await;
+            let with = |status| answers.iter().filter(|one| one.status == status).count();
+            assert_eq!((with(201), with(409)), (1, 19), "{}", made.limit.as_str());
+            // What the trunks of the next kind share with these.
+            set(&house, tenant.org, made.limit, None).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
+    let house = House::new().await;
+    let (partner, rival) = (house.reseller("Ours").await, house.reseller("Rival").await);
+    let org = org_of(&house, &partner, "Acme").await;
+    let path = format!("/partner/v1/orgs/{org}/limits");
+    let shown = house.get(&path, &partner.key).await;
+    insta::assert_json_snapshot!("limits_of_an_org", shown.with(200));
+    let shown = house.get("/partner/v1/limits", &partner.key).await;
+    insta::assert_json_snapshot!("limits_of_a_partner", shown.with(200));
+
+    // Less than the default, and back.
+    let body = json!({"agents": 1, "webhooks": 0});
+    let changed = house.patch(&path, &partner.key, body).await.with(200);
+    assert_eq!(changed["agents"]["limit"], 1, "{changed}");
+    assert_eq!(changed["agents"]["max"], 1_000, "{changed}");
+    let (_, token) = house.key(org, &["phone:write", "webhooks:write"]).await;
+    let tenant_of = |made: &Made| (made.path, (made.body)(0));
+    let (agents, agent) = tenant_of(&MADE[0]);
+    house.post(agents, &token, agent.clone()).await.with(201);
+    let refused = house.post(agents, &token, agent.clone()).await;
+    assert_eq!(refused.with(409)["code"], "too_many_agents");
+    let (webhooks, webhook) = tenant_of(&MADE[5]);
+    let refused = house.post(webhooks, &token, webhook).await;
+    assert_eq!(refused.with(409)["code"], "too_many_webhooks");
+    let body = json!({"agents": null});
+    let changed = house.patch(&path, &partner.key, body).await.with(200);
+    assert_eq!(
+        changed["agents"],
+        json!({"limit": 1_000, "max": 1_000, "used": 1})
+    );
+    assert_eq!(changed["webhooks"]["limit"], 0, "it stays: {changed}");
+    house.post(agents, &token, agent).await.with(201);
+
+    // More than the operator allows, what is no number, and another partner's org; nothing is changed.
+    for body in [
+        json!({"agents": 1_001}),
+        json!({"destinations": 5, "agents": 1_001}),
+        json!({"agents": -1}),
+        json!({"agents": 4_294_967_296_u64}),
+        json!({"agents": 1.5}),
+        json!({"agents": "many"}),
+        json!({"requests_per_minute": 0}),
+        json!({"rooms": 1}),
+    ] {
+        house.patch(&path, &partner.key, body).await.with(400);
+    }
+    let refused = house
+        .patch(&path, &partner.key, json!({"agents": 1_001}))
+        .await;
+    insta::assert_json_snapshot!("a_limit_above_what_is_allowed", refused.with(400));
+    let body = json!({"agents": 5});
+    house.patch(&path, &rival.key, body).await.with(403);
+    let shown = house.get(&path, &partner.key).await.with(200);
+    assert_eq!(shown["agents"]["limit"], 1_000, "{shown}");
+    assert_eq!(shown["destinations"]["limit"], 1_000, "{shown}");
+
+    // The operator allows the partner more; for one org its word counts for more than that.
+    let partners = house.store.partners();
+    let most = [(OrgLimit::Agents, Some(5_000))];
+    let allowed = partners.limit_orgs(partner.id, &most, now()).await;
+    allowed.expect("it is allowed");
+    let body = json!({"agents": 4_000});
+    let changed = house.patch(&path, &partner.key, body).await.with(200);
+    assert_eq!(changed["agents"]["limit"], 4_000, "{changed}");
+    set(&house, org, OrgLimit::Agents, Some(10)).await;
+    let shown = house.get(&path, &partner.key).await.with(200);
+    assert_eq!(shown["agents"], json!({"limit": 10, "max": 10, "used": 2}));
+    let body = json!({"agents": 11});
+    house.patch(&path, &partner.key, body).await.with(400);
+
+    // A suspended org's partner reads and changes them; the operator takes the right back.
+    let suspend = format!("/partner/v1/orgs/{org}/suspend");
+    house
+        .post(&suspend, &partner.key, json!({}))
+        .await
+        .with(200);
+    let body = json!({"agents": 3});
+    let changed = house.patch(&path, &partner.key, body).await.with(200);
+    assert_eq!(changed["agents"]["limit"], 3, "{changed}");
+    set(&house, org, OrgLimit::Agents, None).await;
+    let most = [(OrgLimit::Agents, Some(2))];
+    let allowed = partners.limit_orgs(partner.id, &most, now()).await;
+    allowed.expect("it is allowed");
+    let shown = house.get(&path, &partner.key).await.with(200);
+    assert_eq!(shown["agents"]["limit"], 2, "{shown}");
+}
+
+#[tokio::test]
+async fn a_changed_request_limit_is_in_force_at_once() {
+    let house = House::with("[limits]\nrequests_per_minute = 5").await;
+    let (partner, other) = (house.reseller("Ours").await, house.tenant("Other").await);
+    let org = org_of(&house, &partner, "Acme").await;
+    let (_, token) = house.key(org, &["calls:read"]).await;
+    let first = house.get("/phone/calls", &token).await;
+    first.with(200);
+    let policy = house.policy("\"org\";q=5;w=60");
+    assert_eq!(first.header("RateLimit-Policy"), Some(&*policy));
+
+    let path = format!("/partner/v1/orgs/{org}/limits");
+    let body = json!({"requests_per_minute": 2, "streaming_requests_per_minute": 1});
+    house.patch(&path, &partner.key, body).await.with(200);
+    house.get("/phone/calls", &token).await.with(200);
+    let refused = house.get("/phone/calls", &token).await;
+    refused.with(429);
+    assert_eq!(refused.header("Retry-After"), Some("60"));
+    let policy = house.policy("\"org\";q=2;w=60");
+    assert_eq!(refused.header("RateLimit-Policy"), Some(&*policy));
+    house.get("/phone/calls", &other.token).await.with(200);
+    // A stream has no end that could be read.
+    assert_eq!(house.get("/phone/events", &token).await.status, 200);
+    house.get("/phone/events", &token).await.with(429);
+
+    // The operator's word counts for more, and the partner's own limit is the operator's alone.
+    pass(60);
+    set(&house, org, OrgLimit::Requests, Some(1)).await;
+    house.get("/phone/calls", &token).await.with(200);
+    house.get("/phone/calls", &token).await.with(429);
+    let partners = house.store.partners();
+    let limited = partners
+        .limit(partner.id, Some(Some(1)), Some(Some(1)), now())
+        .await;
+    assert_eq!(limited.expect("limited").requests_per_minute, Some(1));
+    let refused = house.get("/partner/v1/limits", &partner.key).await;
+    refused.with(200);
+    let policy = house.policy("\"partner\";q=1;w=60");
+    assert_eq!(refused.header("RateLimit-Policy"), Some(&*policy));
+    house
+        .get("/partner/v1/limits", &partner.key)
+        .await
+        .with(429);
+}
