@@ -24,7 +24,7 @@ use super::refusal::Reason;
 use super::runtime_digest::RuntimeDigest;
 use super::secure::is_sips;
 use super::target::{self, Place, Target, Unresolved};
-use crate::address::Refusal;
+use crate::address::{PeerPattern, Refusal};
 
 /// How long a target may be silent while another waits.
 pub(super) const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
@@ -356,12 +356,15 @@ impl Call {
 
 /// Whether a runtime is one of those that the operator trusts with the session's context.
 fn is_trusted(config: &Config, target: &Target) -> bool {
-    if config.trusted_runtimes.is_empty() {
-        return false;
-    }
-    let host = target::host_of(target.uri.as_bytes()).unwrap_or_default();
-    let mut trusted = config.trusted_runtimes.iter();
-    trusted.any(|trusted| trusted.matches(&host, target.address.ip()))
+    let is_listed = |host: &str| {
+        let mut trusted = config.trusted_runtimes.iter();
+        trusted.any(|trusted| trusted.matches(host, target.address.ip()))
+    };
+    // Most are listed by address: then the URI need not be read.
+    let mut patterns = config.trusted_runtimes.iter();
+    is_listed("")
+        || patterns.any(|pattern| matches!(pattern, PeerPattern::Host(_)))
+            && target::host_of(target.uri.as_bytes()).is_some_and(|host| is_listed(&host))
 }
 
 /// A From or To value without its parameters: what is left is display name and URI in angle brackets.

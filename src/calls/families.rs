@@ -50,6 +50,13 @@ impl Family {
 
 /// Whether two descriptions are of media that can't meet.
 pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
+    // Without IPv6 in either there is one family: all that most calls pay for.
+    if [one, two]
+        .iter()
+        .all(|sdp| memchr::memmem::find(sdp, b"IP6").is_none())
+    {
+        return false;
+    }
     let families = (Family::of_sdp(one), Family::of_sdp(two));
     matches!(families, (Some(one), Some(two)) if one != two)
 }

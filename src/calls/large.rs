@@ -89,8 +89,8 @@ pub(crate) fn send_invite(
     (target, flow): (&Target, Flow),
     request: &Request<'_>,
 ) -> InviteSent {
-    if leaves_choice(target)
-        && cx.endpoint.is_too_large(&flow, request)
+    if cx.endpoint.is_too_large(&flow, request)
+        && leaves_choice(target)
         && let Some(stream) = stream_to(cx, target)
     {
         cx.core.effects.push_back(Effect::Connect {

@@ -155,10 +155,11 @@ impl Call {
         setup: &Setup,
     ) -> Vec<u8> {
         let mut lines = Vec::new();
+        let Some(digest) = setup.digest.as_deref() else {
+            return lines;
+        };
         let destination = self.next_hop(cx, Side::Agent, fork);
-        let (Some(digest), Some(destination), Speaker::Runtime(leg)) =
-            (setup.digest.as_deref(), destination, &self.speaker)
-        else {
+        let (Some(destination), Speaker::Runtime(leg)) = (destination, &self.speaker) else {
             return lines;
         };
         let addresses = digest.addresses.as_slice();
