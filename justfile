@@ -40,6 +40,10 @@ bench-self: build
 bench-directory *args: build
     target/release/trunkline-bench directory --daemon {{daemon}} {{args}}
 
+# Instructions a call of another build's daemon and of this one, counted by callgrind (valgrind)
+instructions old: build
+    bench/instructions {{old}} {{daemon}}
+
 # An hour at 500 calls/s with 20 s of talk
 soak minutes="60": build
     target/release/trunkline-bench calls --daemon {{daemon}} --rate 500 --talk-ms 20000 --seconds $(({{minutes}} * 60))

@@ -208,7 +208,8 @@ impl Calls {
 impl Cx<'_> {
     /// Asks for the names in Contact and Record-Route, so that they are known before a request comes from there.
     pub(crate) fn look_up(&mut self, dialog: &Dialog, heard: SocketAddr) {
-        for uri in dialog.routes().chain([dialog.remote_target()]) {
+        let uris = dialog.routes().chain([dialog.remote_target()]);
+        for uri in uris.filter(|uri| !has_ip_literal(uri)) {
             let is_name = Uri::parse(uri).is_ok_and(|uri| matches!(uri.host, Host::Name(_)));
             let uri = std::str::from_utf8(uri).ok().filter(|_| is_name);
             if let Some(Place::Name(wanted)) = uri.and_then(target::place) {
@@ -217,6 +218,18 @@ impl Cx<'_> {
             }
         }
     }
+}
+
+/// Whether the host of a URI is written as an IP address, as most are: told without parsing the URI, which each leg of each call would pay for.
+fn has_ip_literal(uri: &[u8]) -> bool {
+    let before = memchr::memrchr(b'@', uri).or_else(|| memchr::memchr(b':', uri));
+    let host = &uri[before.map_or(0, |at| at + 1)..];
+    let mut host = host.split(|octet| b":;?".contains(octet));
+    let host = host.next().unwrap_or_default();
+    host.starts_with(b"[")
+        || host
+            .iter()
+            .all(|octet| octet.is_ascii_digit() || *octet == b'.')
 }
 
 /// What is known of a place on that leg. Without a view, networks that a trunk allows don't count: an answer comes from where it was asked for.
@@ -302,6 +315,20 @@ mod tests {
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_host_that_is_an_address_is_told_from_a_name() {
+        for (uri, is_literal) in [
+            ("sip:a@192.0.2.1", true),
+            ("sip:192.0.2.1:5060;lr", true),
+            ("sip:a@[2001:db8::1]:5060", true),
+            ("sip:a@3.example.com;lr", false),
+            ("sips:example.com", false),
+            ("sip:1@a:5060", false),
+        ] {
+            assert_eq!(has_ip_literal(uri.as_bytes()), is_literal, "{uri}");
+        }
     }
 
     #[test]
