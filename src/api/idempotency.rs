@@ -24,7 +24,7 @@ use super::caller::Caller;
 use super::error::{Refusal, refusal};
 use super::{Api, ApiError, meaning};
 use crate::engine::Handle;
-use crate::store::{Asked, Claim, Kept};
+use crate::store::{Asked, Claim, Effects, Kept};
 
 /// The field of the request.
 pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -56,22 +56,51 @@ pub(super) struct KeyFault(pub(super) &'static str);
 
 /// A handler whose answers are kept for whoever asks again under the same key.
 #[derive(Debug)]
-pub(super) struct Idempotent<C, H>(H, PhantomData<fn() -> C>);
+pub(super) struct Idempotent<C, H> {
+    handler: H,
+    works_on: WorksOn,
+    credential: PhantomData<fn() -> C>,
+}
+
+/// What a handler has its effect on.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum WorksOn {
+    /// Rows, written last: they are committed with the answer.
+    Rows,
+    /// A call, which isn't a row of its own, and which another node may have to learn of before there is an answer.
+    Call,
+}
 
 impl<C, H: Clone> Clone for Idempotent<C, H> {
     fn clone(&self) -> Self {
-        Self(self.0.clone(), PhantomData)
+        Self {
+            handler: self.handler.clone(),
+            ..*self
+        }
     }
 }
 
 /// A handler of org keys that takes `Idempotency-Key`.
 pub(super) const fn once<H>(handler: H) -> Idempotent<Caller, H> {
-    Idempotent(handler, PhantomData)
+    once_for(handler)
+}
+
+/// The same for a handler that places a call.
+pub(super) const fn call_once<H>(handler: H) -> Idempotent<Caller, H> {
+    Idempotent {
+        handler,
+        works_on: WorksOn::Call,
+        credential: PhantomData,
+    }
 }
 
 /// A handler of another credential that takes `Idempotency-Key`.
 pub(super) const fn once_for<C, H>(handler: H) -> Idempotent<C, H> {
-    Idempotent(handler, PhantomData)
+    Idempotent {
+        handler,
+        works_on: WorksOn::Rows,
+        credential: PhantomData,
+    }
 }
 
 impl<C, H, T> Handler<(C, T), Api> for Idempotent<C, H>
@@ -83,7 +112,9 @@ where
     type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
 
     fn call(self, mut request: Request, api: Api) -> Self::Future {
-        let handler = self.0;
+        let Self {
+            handler, works_on, ..
+        } = self;
         Box::pin(async move {
             let key = match key(&request) {
                 Ok(Some(key)) => key,
@@ -118,8 +149,13 @@ where
                 Ok(Some(kept)) => replayed(&kept),
                 Ok(None) => {
                     let work = async move {
-                        let response = handler.call(request, api.clone()).await;
-                        finished(&api, &asked, response).await
+                        let effects = Effects::default();
+                        let work = handler.call(request, api.clone());
+                        let response = match works_on {
+                            WorksOn::Rows => effects.hold(work).await,
+                            WorksOn::Call => work.await,
+                        };
+                        finished(&api, &asked, response, &effects).await
                     };
                     let work = tokio::spawn(work.in_current_span());
                     work.await
@@ -216,8 +252,8 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
     }
 }
 
-/// Keeps the answer, or gives the claim up where it is none that is kept.
-async fn finished(api: &Api, asked: &Asked, response: Response) -> Response {
+/// Keeps the answer with what the request did, or gives both up where it is none that is kept.
+async fn finished(api: &Api, asked: &Asked, response: Response, effects: &Effects) -> Response {
     let (parts, body) = response.into_parts();
     let status = parts.status;
     let refused = parts.extensions.get::<Refusal>().cloned();
@@ -226,16 +262,28 @@ async fn finished(api: &Api, asked: &Asked, response: Response) -> Response {
         Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     };
     let store = api.store().idempotency();
-    let outcome = match kept(status, refused.as_ref(), &octets) {
-        Some(kept) => store.keep(asked, &kept, api.now()).await,
-        None => store.give_up(asked).await,
+    let given_up = match kept(status, refused.as_ref(), &octets) {
+        Some(kept) => match store.keep(asked, &kept, effects, api.now()).await {
+            Ok(()) => return Response::from_parts(parts, Body::from(octets)),
+            // Nothing was done, whatever the answer says.
+            Err(error) => {
+                let response = ApiError::from(error).into_response();
+                (store.give_up(asked).await, response)
+            }
+        },
+        None => {
+            effects.undo();
+            let response = Response::from_parts(parts, Body::from(octets));
+            (store.give_up(asked).await, response)
+        }
     };
+    let (outcome, response) = given_up;
     if let Err(error) = outcome {
-        // What was done is done: the claim ends by itself.
+        // The claim ends by itself.
         let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "an answer could not be kept for its Idempotency-Key");
+        tracing::warn!(error, "an Idempotency-Key could not be given up");
     }
-    Response::from_parts(parts, Body::from(octets))
+    response
 }
 
 fn kept(status: StatusCode, refused: Option<&Refusal>, octets: &Bytes) -> Option<Kept> {

@@ -1,7 +1,8 @@
 //! Answers that are kept, so that a request which is sent again does its work once.
 //!
 //! An entry is of one credential, method, path and key. It begins as a claim without an answer, which ends at the next start of its
-//! node if that one dies, or by itself; then the answer takes its place, sealed, for as long as answers are kept.
+//! node if that one dies, or by itself; then the answer takes its place, sealed, for as long as answers are kept. It is committed with what
+//! the request did: a node that dies has either done and answered it, or neither.
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use uuid::Uuid;
 
 use super::Store;
 use super::column::{from_row, maybe, micros, moment, small, to_json};
+use super::effects::{Effects, Uncommitted};
 use super::error::{Broke, Error};
 use super::pool::{execute, fetch_optional};
 
@@ -151,16 +153,27 @@ impl Idempotency<'_> {
         }))
     }
 
-    /// Keeps the answer to a claimed request.
+    /// Keeps the answer to a claimed request, in one transaction with its effects, and waits until those are in force in this process.
     ///
     /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn keep(self, asked: &Asked, kept: &Kept, now: Moment) -> Result<(), Error> {
+    /// [`Broke`](super::Broke) alone; the effects are undone then.
+    pub async fn keep(
+        self,
+        asked: &Asked,
+        kept: &Kept,
+        effects: &Effects,
+        now: Moment,
+    ) -> Result<(), Error> {
         let sealed = self
             .0
             .keyring()
             .seal(&context_of(asked), to_json(kept).as_bytes());
-        let mut writing = self.0.pool().write().await?;
+        let Uncommitted { writing, seq } = effects.take();
+        let has_effects = writing.is_some();
+        let mut writing = match writing {
+            Some(writing) => writing,
+            None => self.0.pool().write().await?,
+        };
         execute!(
             writing,
             "UPDATE idempotency_keys SET status = $5, answer = $6, expires_at = $7
@@ -173,7 +186,15 @@ impl Idempotency<'_> {
             sealed,
             micros(now + KEPT),
         )?;
-        writing.commit().await
+        writing.commit().await?;
+        if has_effects {
+            self.0.recorded();
+        }
+        if let Some(seq) = seq {
+            self.0.published();
+            self.0.followers().reach(seq).await;
+        }
+        Ok(())
     }
 
     /// Gives a claim up: the request may be made again.

@@ -17,6 +17,7 @@ mod contacts;
 mod dedications;
 mod deliveries;
 mod destinations;
+mod effects;
 mod error;
 mod event;
 mod events;
@@ -74,6 +75,7 @@ pub use contacts::{Contact, Contacts};
 pub use dedications::{Dedication, Dedications};
 pub use deliveries::{Attempt, Deliveries, Delivery, DeliveryState, Held, Outcome};
 pub use destinations::{Destination, DestinationChange, Destinations, NewDestination};
+pub use effects::Effects;
 pub use error::{Broke, Error, Kind, Refused, Wrong};
 pub use event::{EventType, NewEvent};
 pub use events::{Event, Events};
@@ -269,7 +271,9 @@ impl Store {
     /// follower of the feed reads goes this way.
     async fn commit(&self, writing: Writing, changes: &[Change], now: Moment) -> Result<(), Error> {
         let seq = self.publish(writing, changes, now).await?;
-        self.followers().reach(seq).await;
+        if !effects::holds(seq) {
+            self.followers().reach(seq).await;
+        }
         Ok(())
     }
 
@@ -282,10 +286,14 @@ impl Store {
     ) -> Result<i64, Error> {
         let seq = feed::append(&mut writing, changes, now).await?;
         writing.commit().await?;
-        self.0
-            .changed
-            .send_modify(|commits| *commits = commits.wrapping_add(1));
+        self.published();
         Ok(seq)
+    }
+
+    /// Wakes the followers of the change feed in this process.
+    fn published(&self) {
+        let changed = &self.0.changed;
+        changed.send_modify(|commits| *commits = commits.wrapping_add(1));
     }
 }
 

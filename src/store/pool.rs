@@ -11,6 +11,7 @@ use sqlx::{PgConnection, Postgres, Sqlite, SqliteConnection, SqlitePool, Transac
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
+use super::effects;
 use super::error::Error;
 use super::nearby::{Held, Nearby};
 use super::reach::Remote;
@@ -106,6 +107,9 @@ impl Pool {
 
     /// A transaction that writes. On SQLite it holds the write lock from the start: a reader that turned writer could not wait for it.
     pub(crate) async fn write(&self) -> Result<Writing, Error> {
+        if let Some(writing) = effects::resume() {
+            return Ok(writing);
+        }
         Ok(match self {
             Self::Sqlite { writing, .. } => {
                 Writing::Sqlite(writing.begin_with("BEGIN IMMEDIATE").await?)
@@ -241,8 +245,12 @@ impl Writing {
         }
     }
 
+    /// Commits, or leaves that to whoever [holds effects](effects::Effects).
     pub(crate) async fn commit(self) -> Result<(), Error> {
-        match self {
+        let Some(writing) = effects::hold(self) else {
+            return Ok(());
+        };
+        match writing {
             Self::Sqlite(transaction) => transaction.commit().await?,
             Self::Nearby(held, _turn) => held.commit()?,
             Self::Postgres(transaction) => transaction.commit().await?,

@@ -1,5 +1,5 @@
-//! kill -9 while clients write over the API. After each restart everything that was answered 2xx is there, and what was deleted with a
-//! 2xx is not. On SQLite and on PostgreSQL, ten rounds each; `TRUNKLINE_KILL_WRITE_ROUNDS` makes it more.
+//! kill -9 while clients write over the API. After each restart everything that was answered 2xx is there, what was deleted with a
+//! 2xx is not, and a request that was cut off is made again under its `Idempotency-Key` and has its effect once. On SQLite and on PostgreSQL, ten rounds each; `TRUNKLINE_KILL_WRITE_ROUNDS` makes it more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -66,12 +66,15 @@ fn play(environment: Vec<(String, String)>) {
     let mut cut = 0;
     for round in 1..=rounds() {
         let mut daemon = start();
+        known.make_again(&daemon, round);
         known.check(&daemon, round);
         let ledgers = write_and_kill(&mut daemon, round);
         cut += ledgers.iter().filter(|ledger| ledger.is_cut).count();
         ledgers.into_iter().for_each(|ledger| known.extend(ledger));
     }
-    known.check(&start(), rounds() + 1);
+    let daemon = start();
+    known.make_again(&daemon, rounds() + 1);
+    known.check(&daemon, rounds() + 1);
     assert!(cut > 0, "no request was cut: the kills prove nothing");
 }
 
@@ -122,6 +125,41 @@ struct Ledger {
     unsure: BTreeSet<String>,
     /// Whether a request was under way when the daemon died.
     is_cut: bool,
+    /// What was to be made then.
+    cut: Vec<Cut>,
+}
+
+/// A `POST` whose answer never came.
+#[derive(Debug)]
+struct Cut {
+    path: &'static str,
+    body: Value,
+    /// The API key that it came with.
+    credential: String,
+}
+
+impl Cut {
+    /// Makes the same request again: it is done now, or was done before.
+    fn again(&self, daemon: &Daemon) -> Result<Value, String> {
+        let client = Client {
+            at: daemon.http,
+            key: &self.credential,
+            name: String::new(),
+            done: &AtomicUsize::new(0),
+        };
+        match client.ask("POST", self.path, Some(&self.body)) {
+            Some((201, made)) => Ok(made),
+            answer => Err(format!("{self:?}, made again: {answer:?}")),
+        }
+    }
+
+    /// The field of its body that an item of its list has.
+    fn field(&self) -> &'static str {
+        match self.path {
+            HANDOFFS => "session_id",
+            _ => "name",
+        }
+    }
 }
 
 impl Ledger {
@@ -131,6 +169,20 @@ impl Ledger {
         self.keys.append(&mut other.keys);
         self.gone.append(&mut other.gone);
         self.unsure.append(&mut other.unsure);
+        self.cut.append(&mut other.cut);
+    }
+
+    /// Makes again what was cut off: each has its effect once.
+    fn make_again(&mut self, daemon: &Daemon, round: u64) {
+        for cut in std::mem::take(&mut self.cut) {
+            let made = cut.again(daemon);
+            let made = made.unwrap_or_else(|wrong| {
+                panic!("round {round}: {wrong}; log:\n{}", daemon.log());
+            });
+            let (field, items) = (cut.field(), all(daemon, cut.path));
+            let same = items.iter().filter(|item| item[field] == cut.body[field]);
+            assert_eq!(same.count(), 1, "round {round}: {cut:?}: {made}");
+        }
     }
 
     fn check(&mut self, daemon: &Daemon, round: u64) {
@@ -233,10 +285,10 @@ impl Client<'_> {
     fn turn(&self, turn: u32, ledger: &mut Ledger) -> Option<()> {
         let name = format!("{} {turn}", self.name);
         let handoff = json!({"session_id": name});
-        self.acknowledged("POST", HANDOFFS, Some(&handoff), 201)?;
+        self.made(HANDOFFS, handoff, ledger)?;
         ledger.handoffs.insert(name.clone());
         let destination = json!({"name": name, "type": "phone", "value": "+442071838750"});
-        let made = self.acknowledged("POST", DESTINATIONS, Some(&destination), 201)?;
+        let made = self.made(DESTINATIONS, destination, ledger)?;
         let id = text(&made["id"]);
         let names = BTreeSet::from([name.clone()]);
         ledger.destinations.insert(id.clone(), names);
@@ -246,7 +298,7 @@ impl Client<'_> {
         names.insert(changed.clone());
         self.acknowledged("PATCH", &path, Some(&json!({"name": changed})), 200)?;
         names.remove(&name);
-        let made = self.acknowledged("POST", KEYS, Some(&json!({"name": name})), 201)?;
+        let made = self.made(KEYS, json!({"name": name}), ledger)?;
         let key = text(&made["api_key_id"]);
         ledger.keys.insert(key.clone());
         if turn.is_multiple_of(3) {
@@ -262,6 +314,19 @@ impl Client<'_> {
             ledger.gone.insert(key);
         }
         Some(())
+    }
+
+    /// Makes something; where no answer comes, it is to be made again.
+    fn made(&self, path: &'static str, body: Value, ledger: &mut Ledger) -> Option<Value> {
+        let made = self.acknowledged("POST", path, Some(&body), 201);
+        if made.is_none() {
+            ledger.cut.push(Cut {
+                path,
+                body,
+                credential: self.key.to_owned(),
+            });
+        }
+        made
     }
 
     fn acknowledged(
@@ -290,10 +355,18 @@ impl Client<'_> {
                 format!("Content-Type: application/json\r\nContent-Length: {length}\r\n")
             }
         };
+        // The body names what is made, and so it names the request.
+        let once = match method {
+            "POST" => format!(
+                "Idempotency-Key: {:x}\r\n",
+                crc32fast::hash(body.as_bytes())
+            ),
+            _ => String::new(),
+        };
         let (at, key) = (self.at, self.key);
         // HTTP/1.0: the answer ends with the connection, and says how long it is.
         let request = format!(
-            "{method} {path} HTTP/1.0\r\nHost: {at}\r\nAuthorization: Bearer {key}\r\n{content}\r\n{body}"
+            "{method} {path} HTTP/1.0\r\nHost: {at}\r\nAuthorization: Bearer {key}\r\n{once}{content}\r\n{body}"
         );
         stream.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use trunkline::store::{Asked, Claim, Kept, Store};
+use trunkline::store::{Asked, Claim, Effects, Kept, Store};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later};
+use crate::bed::{self, Bed, NOW, later};
 use crate::on_both;
 
 const NODE: Option<u8> = Some(3);
@@ -65,7 +65,7 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
         Claim::OtherBody
     );
     answers
-        .keep(&asked(), &kept(), NOW)
+        .keep(&asked(), &kept(), &Effects::default(), NOW)
         .await
         .expect("the store works");
     let done = Claim::Done(kept());
@@ -117,7 +117,7 @@ async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
         Claim::Ours
     );
     answers
-        .keep(&asked(), &kept(), NOW)
+        .keep(&asked(), &kept(), &Effects::default(), NOW)
         .await
         .expect("the store works");
     // What has an answer keeps it.
@@ -141,7 +141,10 @@ async fn claims_of_a_dead_run_are_freed(bed: &Bed) {
     for (asked, node) in [(&dead, NODE), (&done, NODE), (&others, Some(4))] {
         assert_eq!(claim(asked, node).await, Claim::Ours);
     }
-    answers.keep(&done, &kept(), NOW).await.expect("kept");
+    answers
+        .keep(&done, &kept(), &Effects::default(), NOW)
+        .await
+        .expect("kept");
     assert_eq!(answers.free(3).await.expect("freed"), 1);
     assert_eq!(claim(&dead, NODE).await, Claim::Ours);
     assert_eq!(claim(&done, NODE).await, Claim::Done(kept()));
@@ -173,7 +176,7 @@ async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
         .expect("the store works");
     assert_eq!(claim, Claim::Ours);
     answers
-        .keep(&asked(), &kept(), later(120))
+        .keep(&asked(), &kept(), &Effects::default(), later(120))
         .await
         .expect("the store works");
     let last = later(120 + 24 * 3600 - 1);
@@ -211,7 +214,7 @@ async fn answers_are_there_after_a_restart(bed: &Bed) {
     let kept = kept();
     store
         .idempotency()
-        .keep(&asked(), &kept, NOW)
+        .keep(&asked(), &kept, &Effects::default(), NOW)
         .await
         .expect("the store works");
     store.close().await;
@@ -242,7 +245,38 @@ async fn of_a_hundred_at_once_one_has_the_claim(bed: &Bed) {
     assert_eq!(counts, HashMap::from(expected));
 }
 
+async fn effects_are_committed_with_the_answer_or_not_at_all(bed: &Bed) {
+    let store = bed.open().await;
+    let org = bed::org(&store, "Held").await.id;
+    let answers = store.idempotency();
+    let claim = answers.claim(&asked(), NODE, NOW).await.expect("a claim");
+    assert_eq!(claim, Claim::Ours);
+    let effects = Effects::default();
+    let is_there = async |agent| store.agents().by_id(org, agent).await.is_ok();
+
+    let undone = effects.hold(bed::agent(&store, org, "Undone")).await.id;
+    assert!(!is_there(undone).await, "nothing is committed yet");
+    effects.undo();
+    let dropped = effects.hold(bed::agent(&store, org, "Dropped")).await.id;
+    drop(effects);
+    assert!(!is_there(undone).await && !is_there(dropped).await);
+
+    let effects = Effects::default();
+    let (first, second) = effects
+        .hold(async {
+            let first = bed::agent(&store, org, "First").await;
+            (first, bed::agent(&store, org, "Second").await)
+        })
+        .await;
+    let kept_now = answers.keep(&asked(), &kept(), &effects, NOW).await;
+    kept_now.expect("kept");
+    assert!(is_there(first.id).await && is_there(second.id).await);
+    let claim = answers.look_up(&asked(), NOW).await.expect("looked up");
+    assert_eq!(claim, Some(Claim::Done(kept())));
+}
+
 on_both!(
+    effects_are_committed_with_the_answer_or_not_at_all,
     a_request_is_claimed_once_and_then_answered,
     a_claim_that_is_given_up_is_free,
     claims_of_a_dead_run_are_freed,

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use trunkline::directory::settings::{Runtime, RuntimeLogin};
 use trunkline::store::{
-    Asked, Claim, InboundTrunkChange, Kept, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
-    Store,
+    Asked, Claim, Effects, InboundTrunkChange, Kept, NewBooking, NewOrg, NewWebhook, OpenFault,
+    Password, Store,
 };
 use uuid::Uuid;
 
@@ -110,7 +110,10 @@ async fn fill(store: &Store) -> Uuid {
 
     let answers = store.idempotency();
     answers.claim(&asked(), None, NOW).await.expect("claimed");
-    answers.keep(&asked(), &kept(), NOW).await.expect("kept");
+    answers
+        .keep(&asked(), &kept(), &Effects::default(), NOW)
+        .await
+        .expect("kept");
     org
 }
 
@@ -217,7 +220,10 @@ async fn every_value_is_sealed_anew(bed: &Bed) {
         ..asked()
     };
     answers.claim(&late, None, NOW).await.expect("claimed");
-    answers.keep(&late, &kept(), NOW).await.expect("kept");
+    answers
+        .keep(&late, &kept(), &Effects::default(), NOW)
+        .await
+        .expect("kept");
     other.follow_signing_keys().await.expect("keys");
     assert_eq!(sealer(&other), staged);
     assert!(store.reseal().await.expect("sealed anew") > 8);

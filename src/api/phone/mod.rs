@@ -42,7 +42,7 @@ pub(super) use numbers::NumberView;
 pub(crate) use route_replay::change_of;
 pub(super) use trace::picture;
 
-use super::idempotency::{once, once_for};
+use super::idempotency::{call_once, once, once_for};
 use super::openapi::Book;
 use super::routes::Routes;
 use super::shape::Count;
@@ -78,7 +78,7 @@ pub(super) fn router() -> Routes {
         .route("/numbers/{number_id}/verify", post(numbers::verify))
         .nest("/sip", sip())
         .route("/events", get(events::stream))
-        .route("/outbound-call", post(once(outbound_call::place)))
+        .route("/outbound-call", post(call_once(outbound_call::place)))
         .route("/calls", get(call_list::list))
         .route("/calls/{call_id}", get(calls::one))
         .route("/calls/{call_id}/routing", get(call_routing::routing))
