@@ -65,6 +65,10 @@ fuzz cases="100000":
     PROPTEST_CASES={{cases}} cargo test --release -p trunkline-sip -p trunkline-routing
     TRUNKLINE_SIM_CALLS={{cases}} cargo test --release --test simulation
 
+# The clips of assets/spoken made anew (flite)
+spoken:
+    assets/spoken/make
+
 # A flow in fixtures/flows made anew, from sipp or from real phones: just record baresip-transfers-udp; a new one out of scenarios of
 # fixtures/sipp: just record busy caller_is_refused runtime_is_busy; all from real phones: just record phones
 record name *rest:

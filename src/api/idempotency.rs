@@ -170,11 +170,15 @@ where
 }
 
 impl Api {
-    /// Forgets answers that have been kept long enough.
+    /// Forgets answers, and numbers that were called to be verified, that have been kept long enough.
     pub(super) async fn forget_answers(&self) {
         if let Err(error) = self.store().idempotency().prune(self.now()).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "kept answers could not be forgotten yet");
+        }
+        if let Err(error) = self.store().number_codes().prune(self.now()).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "numbers that were called could not be forgotten yet");
         }
     }
 }

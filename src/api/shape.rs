@@ -130,7 +130,9 @@ impl Text {
         let length = text.chars().count();
         let allowed =
             |char: char| !char.is_control() || (self.lines && matches!(char, '\n' | '\r' | '\t'));
-        if least > 0 && text.trim().is_empty() {
+        // The byte order mark is a blank in regular expressions of JSON Schema (ECMA-262 §12.2).
+        let is_blank = |char: char| char.is_whitespace() || char == '\u{feff}';
+        if least > 0 && text.chars().all(is_blank) {
             Some("must not be empty".to_owned())
         } else if !self.length.contains(&length) {
             Some(format!(

@@ -212,10 +212,7 @@ impl Leg {
 
 /// Who speaks for the agent.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every call has a runtime, and the call itself is boxed"
-)]
+#[expect(clippy::large_enum_variant, reason = "nearly every call has a runtime")]
 pub(crate) enum Speaker {
     /// A runtime over SIP: leg 1.
     Runtime(Leg),
@@ -230,8 +227,9 @@ pub(crate) struct Echo {
     pub(crate) local: Option<std::net::SocketAddr>,
     /// `sess-version` of our last SDP.
     pub(crate) version: u64,
-    /// Our own offer waits for its answer in the caller's ACK.
+    /// Our own offer waits for its answer in the caller's ACK. A callee hears `code` once it has answered.
     pub(crate) offered: bool,
+    pub(crate) code: Option<super::verification::SpokenCode>,
 }
 
 /// The contact look-up.

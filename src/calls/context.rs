@@ -35,6 +35,7 @@ use super::sources::{ProvenSources, Questions};
 use super::target::{self, Place, Target};
 use super::token::SessionTokens;
 use super::unproven::Unanswered;
+use super::verification::DEPLOYMENT;
 use super::ways::{self, NoWay};
 use crate::address::{AddressPolicy, PeerPattern};
 use crate::directory::view::{Runtime, View};
@@ -253,8 +254,11 @@ impl Core {
         }
     }
 
-    /// Keeps a fact and shows it to whoever lists live calls.
+    /// Keeps a fact and shows it to whoever lists live calls. Calls that belong to no org are nobody's to list.
     pub(crate) fn fact(&mut self, fact: Fact) {
+        if fact.org() == DEPLOYMENT {
+            return;
+        }
         let fact = self.live.note(fact);
         self.effects.push_back(Effect::Fact(fact));
     }

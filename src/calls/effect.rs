@@ -16,6 +16,7 @@ pub use super::credentials::Unanswerable;
 use super::record::Fact;
 use super::target::{Target, Unresolved};
 pub use super::unproven::Unproven;
+use super::verification::SpokenCode;
 use crate::directory::auth_realms::KnownRealm;
 use crate::directory::view::WayOut;
 
@@ -78,6 +79,15 @@ pub enum Effect {
         call: CallKey,
         /// The agreed audio stream.
         media: EchoMedia,
+    },
+    /// Speak a code instead of echoing.
+    SpeakCode {
+        /// Who asks.
+        call: CallKey,
+        /// What is spoken.
+        code: SpokenCode,
+        /// Whether the address in SDP is the one that signals.
+        is_known: bool,
     },
     /// Close the echo agent's media.
     CloseEcho {

@@ -139,6 +139,26 @@ impl Limits {
         self.acquire_all(org, Taking::Leg, claims, now)
     }
 
+    /// The count of a call of the deployment's own, of which there are at most `max`.
+    ///
+    /// # Errors
+    /// What is full; then nothing was taken.
+    pub(crate) fn acquire_own(
+        self: &Arc<Self>,
+        id: Uuid,
+        max: u32,
+        now: Moment,
+    ) -> Result<Permit, Full> {
+        let claim = Claim { id, max: Some(max) };
+        let claims = [
+            (Some(claim), Full::Outbound),
+            (None, Full::Trunk),
+            (None, Full::Agent),
+            (None, Full::Org),
+        ];
+        self.acquire_all(id, Taking::Leg, claims, now)
+    }
+
     fn acquire_all(
         self: &Arc<Self>,
         org: Uuid,

@@ -58,6 +58,7 @@ pub mod token;
 pub mod transfer;
 mod unanswered;
 mod unproven;
+pub mod verification;
 pub mod wall;
 pub mod ways;
 

@@ -29,7 +29,7 @@ use super::dial::{Answered, Dial, Errand, Progress};
 use super::effect::Effect;
 use super::hangup::{End, Farewell};
 use super::joining::Joining;
-use super::limits::{Claim, Full};
+use super::limits::{Claim, Full, Permit};
 use super::origin::Origin;
 use super::privacy::CallerIdentity;
 use super::record::{Direction, Fact, HangupBy, Started, Status};
@@ -217,33 +217,50 @@ impl Calls {
             max_duration: order.max_duration.min(cx.core.config.max_duration),
             media: None,
         };
+        self.begin(Begun {
+            key,
+            slot,
+            placed,
+            org: order.org,
+            agent: order.agent,
+            dial,
+            outbound,
+            speaker,
+            permit,
+        });
+        Ok(placed)
+    }
+
+    /// Keeps a call that begins with a callee.
+    pub(super) fn begin(&mut self, begun: Begun) {
+        let Begun { key, placed, .. } = begun;
         let call = Call {
             key,
             id: placed.call,
             session: placed.session,
-            org: order.org,
-            agent: order.agent,
-            slot,
+            org: begun.org,
+            agent: begun.agent,
+            slot: begun.slot,
             hops: OURS.hops,
             runtime_cseq: 1,
             phase: Phase::Setup,
             answered: None,
             setup: None,
             invite: None,
-            dial: Some(Box::new(dial)),
-            outbound: Some(Box::new(outbound)),
+            dial: Some(Box::new(begun.dial)),
+            outbound: Some(Box::new(begun.outbound)),
             joining: None,
             bridged: None,
             proposed: None,
             successor: None,
             caller: Leg::new(NO_FLOW),
-            speaker,
+            speaker: begun.speaker,
             tags: SmallVec::new(),
             pending: SmallVec::new(),
             awaited: SmallVec::new(),
             late_prack: None,
             bye_owed: None,
-            permit: Some(permit),
+            permit: Some(begun.permit),
             exchange: None,
             deadline: None,
             contact: None,
@@ -256,12 +273,24 @@ impl Calls {
             generation: key.generation,
             call: Box::new(call),
         });
-        Ok(placed)
     }
 }
 
+/// What a call that begins with a callee is made of.
+pub(super) struct Begun {
+    pub(super) key: CallKey,
+    pub(super) slot: Slot,
+    pub(super) placed: Placed,
+    pub(super) org: Uuid,
+    pub(super) agent: Uuid,
+    pub(super) dial: Dial,
+    pub(super) outbound: Outbound,
+    pub(super) speaker: Speaker,
+    pub(super) permit: Permit,
+}
+
 /// Opens our RTP address on the interface by which the callee is reached.
-fn open_media(cx: &mut Cx<'_>, call: CallKey, dial: &Dial) {
+pub(super) fn open_media(cx: &mut Cx<'_>, call: CallKey, dial: &Dial) {
     let flow = dial.first_flow(cx);
     let near = match flow {
         // A peer on this machine reaches us where it is itself.
@@ -418,10 +447,12 @@ impl Call {
             Speaker::Echo(_) => {
                 self.limit_duration(cx);
                 self.phase = Phase::Confirmed;
-                if audio.is_none() {
+                let Some(audio) = audio else {
                     return self.hang_up(cx, Reason::NoCommonMedia);
-                }
-                self.tell_media(cx, audio);
+                };
+                let remote = audio.remote.ip();
+                self.tell_media(cx, Some(audio));
+                self.speak_code(cx, remote);
             }
             Speaker::Runtime(_) if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
             Speaker::Runtime(_) => self.invite_runtime(cx, answered.sdp),

@@ -252,4 +252,19 @@ impl Fact {
             | Self::Answered { call, .. } => *call,
         }
     }
+
+    /// The org whose call it is.
+    pub fn org(&self) -> Uuid {
+        match self {
+            Self::Started(started) => started.org,
+            Self::Ended(ended) => ended.org,
+            Self::Transfer(transfer) => transfer.org,
+            Self::Attempt(attempt) => attempt.org,
+            Self::Contact { org, .. }
+            | Self::Ringing { org, .. }
+            | Self::Joined { org, .. }
+            | Self::Held { org, .. }
+            | Self::Answered { org, .. } => *org,
+        }
+    }
 }

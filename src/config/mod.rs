@@ -19,6 +19,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod traces;
+mod verification;
 mod webhooks;
 mod widget;
 
@@ -39,6 +40,7 @@ pub use secrets::Secrets;
 pub use sip::{Listener, Sip};
 pub use sources::{DEFAULT_FILE, Given, QUICKSTART_FILE, Sources};
 pub use traces::Traces;
+pub use verification::VerificationTrunk;
 pub use webhooks::Webhooks;
 pub use widget::Widget;
 

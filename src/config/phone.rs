@@ -1,6 +1,7 @@
 //! `[phone]`: agents, their voices and the runtime that speaks for them when an agent names none.
 
 use super::section::{Entry, Section};
+use super::verification::VerificationTrunk;
 use figment::value::Value;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,6 +15,8 @@ pub struct Phone {
     pub auto_verify_numbers: bool,
     /// What numbers that are called must begin with; empty: any may be called.
     pub outbound_prefixes: Vec<Box<str>>,
+    /// The route of calls that speak a code, by which orgs verify numbers.
+    pub verification_trunk: Option<VerificationTrunk>,
     /// The voices that agents may have.
     pub voices: Vec<Voice>,
 }
@@ -50,6 +53,7 @@ impl Phone {
             outbound_prefixes: section
                 .list("outbound_prefixes", prefix)
                 .unwrap_or_default(),
+            verification_trunk: VerificationTrunk::of(section),
             voices: section.list("voices", voice).unwrap_or_default(),
         }
     }

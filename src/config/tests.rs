@@ -310,3 +310,43 @@ fn faults_of_an_inner_section_have_its_whole_name() {
         assert!(faults.contains(expected), "{expected}\n{faults}");
     }
 }
+
+#[test]
+fn a_verification_trunk_needs_a_host_and_a_number() {
+    let toml = "[phone.verification_trunk]\nhost = \"sip.example.com:5070\"\ncaller_number = \"+442079460000\"\ntransport = \"tcp\"\n\
+                username = \"u\"\npassword = \"p\"";
+    let trunk = Config::load(&file(toml)).unwrap().phone.verification_trunk;
+    let trunk = trunk.expect("there is one");
+    assert_eq!((&*trunk.host, trunk.port), ("sip.example.com", Some(5070)));
+    assert_eq!(trunk.caller_number.as_str(), "+442079460000");
+    assert!(!format!("{trunk:?}").contains("\"p\""));
+    assert_eq!(
+        Config::load(&file("")).unwrap().phone.verification_trunk,
+        None
+    );
+    for (toml, expected) in [
+        (
+            "caller_number = \"+442079460000\"",
+            "phone.verification_trunk.host: is needed",
+        ),
+        (
+            "host = \"sip.example.com\"",
+            "phone.verification_trunk.caller_number: is needed",
+        ),
+        (
+            "host = \"a\"\ncaller_number = \"442079460000\"",
+            "phone.verification_trunk.caller_number: is needed",
+        ),
+        (
+            "host = \"a\"\ncaller_number = \"+442079460000\"\nusername = \"u\"",
+            "phone.verification_trunk.password: is needed with username",
+        ),
+        (
+            "host = \"a\"\ncaller_number = \"+442079460000\"\ncolour = 1",
+            "phone.verification_trunk.colour: is no key of Trunkline",
+        ),
+    ] {
+        let faults = faults(&file(&format!("[phone.verification_trunk]\n{toml}"))).join("\n");
+        assert!(faults.contains(expected), "{expected}\n{faults}");
+    }
+}

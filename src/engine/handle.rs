@@ -19,6 +19,7 @@ use crate::calls::outbound::{Order, Placed};
 use crate::calls::place_of;
 use crate::calls::record::Transfer;
 use crate::calls::transfer::{Ask, Unable};
+use crate::calls::verification::Verification;
 use crate::journal;
 use crate::peers::standing::{Standing, Standings};
 use crate::registrar::bindings::{Binding, Bindings};
@@ -82,6 +83,24 @@ impl Handle {
             answer.await.map_err(|_| NoAnswer)
         };
         tokio::time::timeout(PATIENCE, asked)
+            .await
+            .map_err(|_| NoAnswer)?
+    }
+
+    /// Begins a call that speaks a code. Nothing of it is recorded.
+    ///
+    /// # Errors
+    /// A shard doesn't answer; within, why the call can't begin.
+    pub async fn verify(&self, asked: Verification) -> Result<Result<(), Denied>, NoAnswer> {
+        let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
+        let inbox = &self.switch.shards()[self.switch.shard_of(slot)];
+        let (done, answer) = oneshot::channel();
+        let asked = Box::new(asked);
+        let begun = async {
+            inbox.send(Input::Verify { slot, asked, done }).await;
+            answer.await.map_err(|_| NoAnswer)
+        };
+        tokio::time::timeout(PATIENCE, begun)
             .await
             .map_err(|_| NoAnswer)?
     }

@@ -18,6 +18,7 @@ use crate::calls::outbound::{Order, Placed};
 use crate::calls::record::Transfer;
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::transfer::{Ask, Unable};
+use crate::calls::verification::Verification;
 use crate::calls::{CallKey, Reason, hold};
 use crate::journal::Position;
 use crate::listener::Lost;
@@ -62,6 +63,14 @@ pub(crate) enum Input {
     Registrar(Uuid, Vec<Target>),
     /// The echo agent hears a key.
     EchoDigit(CallKey, u8),
+    /// A call has heard its code.
+    Spoken(CallKey),
+    /// A call that speaks a code is to be begun in this slot; whether it was is told.
+    Verify {
+        slot: Slot,
+        asked: Box<Verification>,
+        done: oneshot::Sender<Result<(), Denied>>,
+    },
     /// New calls are refused from now on.
     Drain,
     /// A call is to be begun in this slot; once that can't be lost it is told, or at once why not.

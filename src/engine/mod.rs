@@ -474,6 +474,7 @@ fn start_media(
                 inbox.offer(match news {
                     media::News::Silent => Input::EchoSilent(call),
                     media::News::Digit(digit) => Input::EchoDigit(call, digit),
+                    media::News::Spoken => Input::Spoken(call),
                 });
             }
         },

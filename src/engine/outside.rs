@@ -27,6 +27,7 @@ use crate::calls::caps::Denied;
 use crate::calls::live::LiveCalls;
 use crate::calls::outbound::Placed;
 use crate::calls::record::Fact;
+use crate::calls::verification::SpokenCode;
 use crate::calls::{AuthFailure, CallKey, Calls, Challenged, Effect};
 use crate::journal::{Journal, Position};
 use crate::media::{self, EchoMedia};
@@ -206,6 +207,13 @@ impl Outside {
                 };
                 self.media.update(key, agreed, now);
             }
+            Effect::SpeakCode {
+                call,
+                code: SpokenCode(digits),
+                is_known,
+            } => self
+                .media
+                .speak_code(self.media_key(call), &digits, is_known),
             Effect::CloseEcho { call } => self.media.close(self.media_key(call)),
             Effect::AuthFailure(failure) => self.auth_failure(Failed::LogIn(failure)),
             Effect::Unproven(unproven) => self.auth_failure(Failed::Unproven(unproven)),

@@ -266,6 +266,7 @@ impl Rehearsal {
             Effect::Fact(Fact::Ended(ended)) => self.live.forget(ended.call),
             Effect::Fact(_)
             | Effect::UpdateEcho { .. }
+            | Effect::SpeakCode { .. }
             | Effect::CloseEcho { .. }
             | Effect::AuthFailure(_)
             | Effect::Unproven(_)

@@ -408,6 +408,17 @@ impl Shard {
                     calls.handle_echo_digit(endpoint, &view, call, digit, now)
                 }))
             }
+            Input::Spoken(call) => catch_unwind(AssertUnwindSafe(|| {
+                calls.handle_spoken(endpoint, call, now);
+            })),
+            Input::Verify { slot, asked, done } => {
+                let view = self.directory.load();
+                catch_unwind(AssertUnwindSafe(|| {
+                    let begun = calls.verify(endpoint, &view, (slot, &asked), now);
+                    // Who asked may have gone.
+                    let _ = done.send(begun);
+                }))
+            }
             Input::Drain => {
                 calls.drain();
                 catch_unwind(AssertUnwindSafe(|| peers.leave(endpoint, now)))

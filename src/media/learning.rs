@@ -60,7 +60,6 @@ impl Learning {
     }
 
     /// The learnt address.
-    #[cfg(test)]
     pub(super) const fn source(&self) -> Option<SocketAddr> {
         self.source
     }

@@ -1,4 +1,4 @@
-//! The echo runtime's media: what a caller says comes back (RFC 3550, RFC 4733).
+//! The echo runtime's media: what a caller says comes back (RFC 3550, RFC 4733). A call that verifies a number hears its code instead.
 //!
 //! Owns the RTP sockets, the threads that serve them and who is heard on which. Knows nothing of SIP or SDP: a call
 //! is a number, and what it negotiated comes through [`EchoMedia::update`].
@@ -7,6 +7,8 @@ mod learning;
 mod ports;
 mod rtp;
 mod session;
+mod speech;
+mod spoken;
 mod worker;
 
 use std::fmt;
@@ -21,6 +23,7 @@ use trunkline_sip::moment::Moment;
 
 use ports::Ports;
 use session::Session;
+use speech::Speech;
 use worker::Worker;
 
 /// What the media has to tell of a call.
@@ -30,7 +33,12 @@ pub enum News {
     Silent,
     /// Its peer presses this digit (RFC 4733).
     Digit(u8),
+    /// All was said that it was to hear, or nobody was there to hear it.
+    Spoken,
 }
+
+/// The payload type of A-law (RFC 3551 §6).
+const PCMA: u8 = 8;
 
 /// Result of an offer and its answer, for one call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -109,6 +117,13 @@ impl EchoMedia {
     pub fn update(&self, key: u64, agreed: Agreed, now: Moment) {
         self.ports
             .with_session(key, |session| session.negotiate(agreed, now));
+    }
+
+    /// Speaks these digits to the peer of the call `key`, which is not echoed from now on: `is_known` if the address that it has negotiated is
+    /// the one that signals; any other is spoken to once it is heard.
+    pub fn speak_code(&self, key: u64, digits: &[u8], is_known: bool) {
+        self.ports
+            .speak(key, Speech::new(spoken::code(digits), is_known));
     }
 
     /// Gives the port of the call `key` back.

@@ -13,7 +13,7 @@ use mio::{Interest, Registry, Token, Waker};
 use socket2::{Domain, Socket, Type};
 use trunkline_sip::entropy::Entropy;
 
-use super::{Session, Settings};
+use super::{Session, Settings, Speech};
 
 /// Sockets without a call that are kept bound for the next ones; what is beyond is given back over time.
 pub(super) const KEPT: usize = 32;
@@ -49,6 +49,8 @@ pub(super) struct Ports {
     /// Bound addresses of SIP and HTTP.
     listeners: Vec<SocketAddr>,
     stock: Mutex<Stock>,
+    /// Ports whose calls are spoken to.
+    speaking: Mutex<Vec<u16>>,
     workers: Vec<(Registry, Waker)>,
     is_stopped: AtomicBool,
 }
@@ -107,6 +109,7 @@ impl Ports {
                 held: HashMap::new(),
                 entropy,
             }),
+            speaking: Mutex::default(),
             workers,
             is_stopped: AtomicBool::new(false),
         })
@@ -148,6 +151,34 @@ impl Ports {
         {
             change(session);
         }
+    }
+
+    /// Begins to speak to the peer of a call: its worker is woken, and from then on looks every few milliseconds.
+    pub(super) fn speak(&self, key: u64, speech: Speech) {
+        let Some(held) = self.stock().held.get(&key).copied() else {
+            return;
+        };
+        self.with_session(key, |session| session.say(speech));
+        self.speaking().push(held.port());
+        let (_, waker) = &self.workers[usize::from(held.port()) % self.workers.len()];
+        // A worker that can't be woken still comes round once a second.
+        let _ = waker.wake();
+    }
+
+    /// The ports of a worker whose calls are spoken to, and from now on no others but those that `keep` says.
+    pub(super) fn speaking_of(&self, worker: usize, mut keep: impl FnMut(u16) -> bool) -> bool {
+        let count = self.workers.len();
+        let of_worker = |port: &u16| usize::from(*port) % count == worker;
+        let mine: Vec<u16> = self.speaking().iter().copied().filter(of_worker).collect();
+        let ended: Vec<u16> = mine.iter().copied().filter(|port| !keep(*port)).collect();
+        if !ended.is_empty() {
+            self.speaking().retain(|port| !ended.contains(port));
+        }
+        mine.len() > ended.len()
+    }
+
+    fn speaking(&self) -> MutexGuard<'_, Vec<u16>> {
+        self.speaking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn open_calls(&self) -> usize {

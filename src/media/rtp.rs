@@ -52,13 +52,25 @@ impl Packet {
     /// returns the new packet.
     pub(super) fn rewrite<'p>(&self, octets: &'p mut [u8], header: &Header) -> &'p [u8] {
         let packet = &mut octets[self.start - HEADER..self.end];
-        packet[0] = 0x80;
-        packet[1] = u8::from(header.marker) << 7 | header.payload_type;
-        packet[2..4].copy_from_slice(&header.sequence.to_be_bytes());
-        packet[4..8].copy_from_slice(&header.timestamp.to_be_bytes());
-        packet[8..12].copy_from_slice(&header.ssrc.to_be_bytes());
+        put(packet, header);
         packet
     }
+}
+
+/// A packet of our own; `None` where `octets` have no room for it.
+pub(super) fn write<'p>(octets: &'p mut [u8], header: &Header, payload: &[u8]) -> Option<&'p [u8]> {
+    let packet = octets.get_mut(..HEADER + payload.len())?;
+    put(packet, header);
+    packet[HEADER..].copy_from_slice(payload);
+    Some(packet)
+}
+
+fn put(packet: &mut [u8], header: &Header) {
+    packet[0] = 0x80;
+    packet[1] = u8::from(header.marker) << 7 | header.payload_type;
+    packet[2..4].copy_from_slice(&header.sequence.to_be_bytes());
+    packet[4..8].copy_from_slice(&header.timestamp.to_be_bytes());
+    packet[8..12].copy_from_slice(&header.ssrc.to_be_bytes());
 }
 
 /// Where the payload begins, behind contributing sources and the header extension (RFC 3550 §5.3.1).

@@ -12,7 +12,8 @@ use trunkline_sip::moment::Moment;
 
 use super::Agreed;
 use super::learning::Learning;
-use super::rtp::{Header, Packet};
+use super::rtp::{self, Header, Packet};
+use super::speech::{Said, Speech};
 
 /// Packets sent in any second, at most: a tenth more than a stream of 20 ms, and keys beside it.
 const PER_SECOND: usize = 60;
@@ -35,6 +36,8 @@ pub(super) struct Session {
     stream: Stream,
     keys: Keys,
     pace: Pace,
+    /// What it hears instead of its echo.
+    speech: Option<Speech>,
 }
 
 impl Session {
@@ -49,7 +52,37 @@ impl Session {
             stream: Stream::new(seed),
             keys: Keys::default(),
             pace: Pace::default(),
+            speech: None,
         }
+    }
+
+    /// Says this instead of an echo from now on.
+    pub(super) fn say(&mut self, speech: Speech) {
+        self.speech = Some(speech);
+    }
+
+    /// The next packet of what is said, if it is due: written to `octets`, for this address. Nothing is said to a peer on hold.
+    pub(super) fn speak<'p>(
+        &mut self,
+        octets: &'p mut [u8],
+        now: Moment,
+    ) -> Option<(SocketAddr, &'p [u8])> {
+        let agreed = self.agreed.filter(|agreed| !agreed.is_held())?;
+        let heard = self.learning.source();
+        let said = self.speech.as_mut()?.next(&agreed, heard, now)?;
+        let Said { to, payload, .. } = &said;
+        let header = self.stream.own(agreed.payload, said.is_first);
+        Some((*to, rtp::write(octets, &header, payload)?))
+    }
+
+    /// Whether it hears something of ours instead of its echo.
+    pub(super) const fn is_spoken_to(&self) -> bool {
+        self.speech.is_some()
+    }
+
+    /// Whether all was said; true once.
+    pub(super) fn take_end(&mut self) -> bool {
+        self.speech.as_mut().is_some_and(Speech::take_end)
     }
 
     pub(super) const fn key(&self) -> u64 {
@@ -94,7 +127,7 @@ impl Session {
         if Some(packet.header.payload_type) == agreed.telephone_event {
             self.keys.hear(&packet.header, packet.payload(octets), now);
         }
-        if !self.pace.admits(now) {
+        if self.speech.is_some() || !self.pace.admits(now) {
             return None;
         }
         let header = self.stream.next(&packet.header, now);
@@ -214,6 +247,21 @@ impl Stream {
             payload_type: header.payload_type,
             sequence,
             timestamp,
+            ssrc: self.ssrc,
+        }
+    }
+
+    /// The header of a packet of our own, 20 ms after the one before.
+    const fn own(&mut self, payload_type: u8, marker: bool) -> Header {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.timestamp = self
+            .timestamp
+            .wrapping_add(20 * UNITS_PER_MILLISECOND as u32);
+        Header {
+            marker,
+            payload_type,
+            sequence: self.sequence,
+            timestamp: self.timestamp,
             ssrc: self.ssrc,
         }
     }

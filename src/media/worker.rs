@@ -17,6 +17,12 @@ const TURN: usize = 16;
 /// How often a worker looks for silence and gives back sockets.
 const ROUND: Duration = Duration::from_secs(1);
 
+/// How often a worker looks for packets of its own that are due, while it has any to send.
+const SPEAKING: Duration = Duration::from_millis(5);
+
+/// Packets of speech that one call is sent in a turn.
+const SPOKEN: usize = 10;
+
 /// Longer packets are no audio of a telephone call.
 const LONGEST: usize = 2_048;
 
@@ -74,8 +80,10 @@ impl Worker {
         let mut events = Events::with_capacity(1_024);
         let mut buffer = [0; LONGEST];
         let mut round_at = clock() + ROUND;
+        let mut is_speaking = false;
         while !self.ports.is_stopped() {
-            if let Err(error) = self.poll.poll(&mut events, Some(ROUND))
+            let patience = if is_speaking { SPEAKING } else { ROUND };
+            if let Err(error) = self.poll.poll(&mut events, Some(patience))
                 && error.kind() != io::ErrorKind::Interrupted
             {
                 tracing::error!(%error, "media cannot wait for packets");
@@ -88,6 +96,7 @@ impl Worker {
                     on_news(key, News::Digit(digit));
                 }
             }
+            is_speaking = self.speak(&mut buffer, &on_news, now);
             if now >= round_at {
                 round_at = now + ROUND;
                 self.make_round(&on_news, now);
@@ -139,6 +148,28 @@ impl Worker {
             self.pressed.extend(pressed);
         }
         Turn::MoreToRead
+    }
+
+    /// Sends what is due of the speech of all calls; whether any of them goes on.
+    fn speak(&self, buffer: &mut [u8; LONGEST], on_news: impl Fn(u64, News), now: Moment) -> bool {
+        self.ports.speaking_of(self.index, |port| {
+            let mut port = self.ports.port(port);
+            let (Some(socket), Some(session)) = port.parts() else {
+                return false;
+            };
+            for _ in 0..SPOKEN {
+                let Some((to, octets)) = session.speak(buffer, now) else {
+                    break;
+                };
+                // A packet that can't be sent is lost, as RTP is.
+                let _ = socket.send_to(octets, to);
+            }
+            let is_over = session.take_end();
+            if is_over {
+                on_news(session.key(), News::Spoken);
+            }
+            !is_over && session.is_spoken_to()
+        })
     }
 
     fn make_round(&mut self, on_news: impl Fn(u64, News), now: Moment) {

@@ -43,7 +43,8 @@ pub enum Wrong {
     Entries(Vec<(usize, Wrong)>),
     /// A trunk was asked for without naming numbers, and the org has none that are verified.
     #[error(
-        "the org has no verified number: add one (POST /phone/numbers), and have your partner \
+        "the org has no verified number: add one (POST /phone/numbers) and verify it by a call that speaks a code \
+         (POST /phone/numbers/{{number_id}}/verify), or have your partner \
          (POST /partner/v1/orgs/{{orgId}}/phone-numbers/{{phoneNumberId}}/verify) or the operator (trunkline number verify) verify it"
     )]
     NoVerifiedNumber,

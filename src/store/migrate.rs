@@ -54,6 +54,7 @@ const MIGRATIONS: &[Migration] = migrations![
     26 "0026_registrations",
     27 "0027_issued_keys",
     28 "0028_org_limits",
+    29 "0029_number_codes",
 ];
 
 /// Serialises migrations of several nodes on PostgreSQL.

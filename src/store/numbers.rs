@@ -161,21 +161,11 @@ impl Numbers<'_> {
     /// [`Wrong::Absent`], [`Refused::NumberVerifiedElsewhere`].
     pub async fn verify(self, org: Uuid, id: Uuid, now: Moment) -> Result<Number, Error> {
         let mut writing = self.0.edit(org).await?;
-        let mut number = find(&mut writing, org, id).await?;
+        let number = find(&mut writing, org, id).await?;
         if number.verified_at.is_some() {
             return Ok(number);
         }
-        let sql = "UPDATE numbers SET verified_at = $3 WHERE org_id = $1 AND id = $2";
-        match execute!(writing, sql, org, id, micros(now)) {
-            Err(Error::Broke(Broke::Database(sqlx::Error::Database(fault))))
-                if fault.is_unique_violation() =>
-            {
-                return Err(Refused::NumberVerifiedElsewhere(number.number).into());
-            }
-            done => done?,
-        };
-        number.verified_at = Some(now);
-        note_verified(&mut writing, &number, now).await?;
+        let number = mark_verified(&mut writing, number, now).await?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
         self.0.recorded();
         Ok(number)
@@ -262,6 +252,26 @@ pub(super) async fn of_agent(
     fetch_all!(on, sql, org, agent)
 }
 
+/// Marks a number as verified, and records it.
+pub(super) async fn mark_verified(
+    writing: &mut Writing,
+    mut number: Number,
+    now: Moment,
+) -> Result<Number, Error> {
+    let sql = "UPDATE numbers SET verified_at = $3 WHERE org_id = $1 AND id = $2";
+    match execute!(writing, sql, number.org_id, number.id, micros(now)) {
+        Err(Error::Broke(Broke::Database(sqlx::Error::Database(fault))))
+            if fault.is_unique_violation() =>
+        {
+            return Err(Refused::NumberVerifiedElsewhere(number.number).into());
+        }
+        done => done?,
+    };
+    number.verified_at = Some(now);
+    note_verified(writing, &number, now).await?;
+    Ok(number)
+}
+
 /// Records that the number is verified.
 async fn note_verified(writing: &mut Writing, number: &Number, now: Moment) -> Result<(), Error> {
     let data = json!({
@@ -274,7 +284,7 @@ async fn note_verified(writing: &mut Writing, number: &Number, now: Moment) -> R
     events::append(writing, &[event]).await
 }
 
-async fn find(writing: &mut Writing, org: Uuid, id: Uuid) -> Result<Number, Error> {
+pub(super) async fn find(writing: &mut Writing, org: Uuid, id: Uuid) -> Result<Number, Error> {
     let row = fetch_optional!(writing, BY_ID, org, id)?;
     Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
 }

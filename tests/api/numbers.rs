@@ -196,3 +196,65 @@ async fn lists_are_narrowed_and_cursors_carry_what_narrows_them() {
             .with(400);
     }
 }
+
+#[tokio::test]
+async fn a_code_that_was_spoken_verifies_the_orgs_number() {
+    let house = House::new().await;
+    let (acme, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let made = house
+        .post(
+            "/phone/numbers",
+            &acme.token,
+            json!({"phone_number": NUMBER}),
+        )
+        .await
+        .with(201);
+    let id = id_of(&made);
+    let confirm = format!("/phone/numbers/{id}/verify/confirm");
+    let code = json!({"code": "407190"});
+    let none = house.post(&confirm, &acme.token, code.clone()).await;
+    assert_eq!(none.with(409)["code"], "no_code");
+
+    let codes = house.store.number_codes();
+    let number = id.parse().expect("an id");
+    let kept = codes.make(acme.org, number, b"407190", now()).await;
+    kept.expect("it is kept");
+    all_absent(
+        &[house.post(&confirm, &other.token, code.clone()).await],
+        "phone number",
+    );
+    let (_, reads) = house.key(acme.org, &["phone:read"]).await;
+    let verify = format!("/phone/numbers/{id}/verify");
+    all_lack(
+        &[
+            house.post(&confirm, &reads, code.clone()).await,
+            house.post(&verify, &reads, json!({})).await,
+        ],
+        "phone:write",
+    );
+    for wrong in [
+        "40719",
+        "4071900",
+        "40719O",
+        " 407190",
+        "+07190",
+        "４０７１９０",
+    ] {
+        let refused = house
+            .post(&confirm, &acme.token, json!({"code": wrong}))
+            .await;
+        let message = refused.with(400)["message"].clone();
+        assert_eq!(message, "code: expected six digits", "{wrong}");
+    }
+    let refused = house
+        .post(&confirm, &acme.token, json!({"code": "000000"}))
+        .await;
+    insta::assert_json_snapshot!("a_wrong_code", refused.with(400));
+    let verified = house
+        .post(&confirm, &acme.token, code.clone())
+        .await
+        .with(200);
+    assert_eq!(verified["verified"], true);
+    let events = house.rows("SELECT type FROM events").await;
+    assert_eq!(events, ["number.verified"]);
+}

@@ -48,5 +48,6 @@ mod suspended;
 mod transfers;
 mod transports;
 mod unanswered;
+mod verified;
 mod ways_out;
 mod weights;

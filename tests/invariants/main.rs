@@ -143,7 +143,10 @@ fn every_key_of_the_configuration_is_documented_and_read() {
     let section =
         |(name, file): (&str, &str)| docs::keys_read(name, &text(&format!("src/config/{file}.rs")));
     let sections = SECTIONS.map(|name| (name, name));
-    let inner = [("integrations.booking", "integrations")];
+    let inner = [
+        ("integrations.booking", "integrations"),
+        ("phone.verification_trunk", "verification"),
+    ];
     let read: BTreeSet<_> = sections
         .into_iter()
         .chain(inner)

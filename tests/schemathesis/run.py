@@ -31,6 +31,7 @@ CANT_HOLD = {
         ],
         "a cursor is opaque, and dates are of many forms, the start not after the end": ["listCalls", "listHandoffEvents"],
         "numbers must be verified ones of the org": ["createInboundTrunk", "updateInboundTrunk", "addTrunkNumbers"],
+        "the code must be the one that was spoken": ["confirmNumber"],
         "ids must be those of numbers or trunks of the org": ["setInboundNumbers", "setOutboundTrunk", "assignDestination"],
         "the value depends on the type that the destination has": ["updateDestination"],
         "ids must be those of roles of the org": ["createLoginLink"],

@@ -328,6 +328,7 @@ impl Node {
                     self.faults.push("media changed where none is open".into());
                 }
             }
+            Effect::SpeakCode { .. } => self.faults.push("nobody verifies a number here".into()),
             Effect::CloseEcho { call } => {
                 if !self.media.remove(&call) {
                     self.faults.push("media closed where none is open".into());

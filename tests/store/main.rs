@@ -18,6 +18,7 @@ mod explained;
 mod feed;
 mod handoffs;
 mod idempotency;
+mod number_codes;
 mod postgres;
 mod projection;
 mod schema;

@@ -138,6 +138,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         r#""Asked about opening hours yesterday.""#,
     ),
     (
+        "code",
+        "The six digits that the call to the number spoke.",
+        r#""407190""#,
+    ),
+    (
         "confirm",
         "Whether a page with a button stands before the link, so that software which opens links doesn't use it up.",
         "",

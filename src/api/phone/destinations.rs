@@ -324,8 +324,9 @@ pub(super) fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
     let id = fields.optional("destination_id", ID);
     let new = fields.optional("create", Object(new_destination));
     fields.sketch(|schema| {
-        let of = |name: &str| {
+        let of = |name: &str, shape: Value| {
             let mut schema = schema.clone();
+            schema["properties"][name] = shape;
             for other in ["destination_id", "create"] {
                 if other != name {
                     schema["properties"][other] = json!({"type": "null"});
@@ -334,7 +335,10 @@ pub(super) fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
             schema["required"] = json!([name]);
             schema
         };
-        *schema = json!({"oneOf": [of("destination_id"), of("create")]});
+        *schema = json!({"oneOf": [
+            of("destination_id", ID.schema()),
+            of("create", Object(new_destination).schema()),
+        ]});
     });
     fields.done(|| id.map(Assigned::There).or(new.map(Assigned::New)))
 }

@@ -29,6 +29,7 @@ mod sip_uri;
 mod trace;
 mod transfer_way;
 mod transfers;
+mod verification;
 mod voices;
 
 use axum::routing::{delete, get, post, put};
@@ -75,7 +76,14 @@ pub(super) fn router() -> Routes {
             "/numbers/{number_id}",
             get(numbers::one).delete(numbers::delete),
         )
-        .route("/numbers/{number_id}/verify", post(numbers::verify))
+        .route(
+            "/numbers/{number_id}/verify",
+            post(once(verification::verify)),
+        )
+        .route(
+            "/numbers/{number_id}/verify/confirm",
+            post(verification::confirm),
+        )
         .nest("/sip", sip())
         .route("/events", get(events::stream))
         .route("/outbound-call", post(call_once(outbound_call::place)))

@@ -1,6 +1,6 @@
 //! `/phone/numbers`: the org's phone numbers.
 //!
-//! A number is unverified until the operator verifies it, or verified at once where `phone.auto_verify_numbers` is on; it is
+//! A number is unverified until the operator, the partner or a code that was spoken to it verifies it (`verification`), or verified at once where `phone.auto_verify_numbers` is on; it is
 //! verified in one org only. Routing, trunks and assignments know verified numbers alone.
 
 use axum::Json;
@@ -98,28 +98,6 @@ pub(crate) async fn one(
     let number = api.store().numbers().by_id(caller.org, id).await?;
     query.finish()?;
     Ok(Json(number.into()))
-}
-
-/// `POST /phone/numbers/{number_id}/verify`: answers a number that is verified; any other is 409, since no route for calls that
-/// speak a code can be configured.
-pub(crate) async fn verify(
-    State(api): State<Api>,
-    caller: Caller,
-    named: Named,
-    body: Body,
-) -> Result<Json<NumberView>, ApiError> {
-    caller.needs(WRITE)?;
-    let id = named.id("number_id", Kind::Number)?;
-    let number = api.store().numbers().by_id(caller.org, id).await?;
-    body.empty()?;
-    if number.verified_at.is_some() {
-        return Ok(Json(number.into()));
-    }
-    let message = format!(
-        "No verification route is configured here, so no code can be sent to {}: ask your partner or the operator to verify the number",
-        number.number
-    );
-    Err(ApiError::Conflict(message).with_code("no_verification_route"))
 }
 
 /// `DELETE /phone/numbers/{number_id}`: ends its assignment too. A trunk lists it until it is synced, without effect.

@@ -17,6 +17,7 @@ use super::route_test;
 use super::sessions::SessionView;
 use super::trace::TraceView;
 use super::transfers::{self, TransferView};
+use super::verification::{self, VerificationView};
 use super::{READ, WRITE};
 use crate::api::openapi::{Book, Operation, read_by};
 use crate::api::page::Page;
@@ -129,10 +130,24 @@ fn numbers(book: &mut Book) {
     of.post(
         "/phone/numbers/{number_id}/verify",
         "verifyNumber",
-        "Shows a number that is verified; any other is 409 where no verification route is configured",
+        "Calls the number and speaks a code: 202; 200 for a number that is verified",
         |op| {
-            op.may_refuse(&[409])
+            op.note("Three calls to a number in 24 hours. 409 `no_verification_route` where the operator has no route for such calls.")
+                .once()
+                .may_refuse(&[403, 409])
                 .body(read_by(|fields| fields.done(|| Some(()))))
+                .gives::<VerificationView>(202)
+                .gives::<NumberView>(200)
+        },
+    );
+    of.post(
+        "/phone/numbers/{number_id}/verify/confirm",
+        "confirmNumber",
+        "Verifies a number by the code that was spoken to it",
+        |op| {
+            op.note("A code is good for ten minutes and five tries: 400 `wrong_code`, then 409 `no_code`.")
+                .may_refuse(&[409])
+                .body(read_by(verification::code))
                 .gives::<NumberView>(200)
         },
     );
@@ -414,7 +429,8 @@ fn calls(book: &mut Book) {
             .query_of::<Status>("status", "Only calls in this state.")
             .query(
                 "number",
-                json!({"type": "string", "minLength": 1}),
+                // A blank alone is what is left of a `+` alone.
+                json!({"type": "string", "minLength": 1, "pattern": r"^([^ ]| [\s\S])"}),
                 "Only calls from or to this number, as sent or as E.164.",
             )
             .query(

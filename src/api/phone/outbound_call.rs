@@ -155,7 +155,7 @@ fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
     clippy::wildcard_enum_match_arm,
     reason = "all the others are told alike"
 )]
-fn refused(Denied { reason, wait_s }: Denied) -> ApiError {
+pub(super) fn refused(Denied { reason, wait_s }: Denied) -> ApiError {
     let wait_s = wait_s.unwrap_or(RETRY);
     let message = reason.sentence().to_owned();
     match reason {

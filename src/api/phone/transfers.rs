@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::calls::find;
@@ -14,7 +15,7 @@ use super::of_call::OfCall;
 use crate::api::body::{Body, Fields};
 use crate::api::handoff_analytics::report;
 use crate::api::path::Named;
-use crate::api::shape::{ID, NAME};
+use crate::api::shape::{ID, NAME, Shape as _};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::calls::handoff::{Reason, Sentiment};
@@ -147,6 +148,7 @@ pub(super) fn asked(mut fields: Fields) -> Result<Ask, ApiError> {
     let name = fields.optional("destination", NAME);
     let id = fields.optional("destination_id", ID);
     let report = report(&mut fields);
+    fields.sketch(either);
     fields.done(|| {
         let chosen = match (name, id) {
             (Some(name), None) => Chosen::Name(name.into()),
@@ -155,4 +157,19 @@ pub(super) fn asked(mut fields: Fields) -> Result<Ask, ApiError> {
         };
         Some(Ask { chosen, report })
     })
+}
+
+/// A destination is given by its name or by its id.
+fn either(schema: &mut Value) {
+    let of = |name: &str, shape: Value, other: &str| {
+        let mut schema = schema.clone();
+        schema["properties"][name] = shape;
+        schema["properties"][other] = json!({"type": "null"});
+        schema["required"] = json!([name]);
+        schema
+    };
+    *schema = json!({"oneOf": [
+        of("destination", NAME.schema(), "destination_id"),
+        of("destination_id", ID.schema(), "destination"),
+    ]});
 }

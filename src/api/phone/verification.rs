@@ -1,0 +1,206 @@
+//! `/phone/numbers/{number_id}/verify` and `…/verify/confirm`: an org shows that it holds a number, by a code that a call to the number
+//! speaks. The call leaves by the operator's route; the code is in no answer, no log and no trace.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use super::WRITE;
+use super::numbers::NumberView;
+use super::outbound_call::refused;
+use crate::api::body::{Body, Fields};
+use crate::api::caller::Caller;
+use crate::api::path::Named;
+use crate::api::shape::{Shape, Text};
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+use crate::calls::Reason;
+use crate::calls::target::default_port;
+use crate::calls::verification::{SpokenCode, Verification};
+use crate::config::VerificationTrunk;
+use crate::directory::view::{PeerLogin, WayOut};
+use crate::store::{Kind, MadeCode, TRIES, TriedCode};
+
+/// A call that speaks a code is on its way.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NumberVerification")]
+pub(crate) struct VerificationView {
+    phone_number_id: Uuid,
+    phone_number: E164,
+    /// When the code ends.
+    expires_at: String,
+    /// How often the code may be tried.
+    tries: u8,
+    /// Calls that are left to this number within 24 hours.
+    calls_left: u8,
+}
+
+/// Six digits. A fault doesn't show them.
+#[derive(Copy, Clone, Debug)]
+struct Code;
+
+impl Shape for Code {
+    type Read = [u8; 6];
+
+    fn schema(&self) -> Value {
+        json!({"type": "string", "pattern": "^[0-9]{6}$"})
+    }
+
+    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<[u8; 6]> {
+        let text = Text::line(1..=255).read(value, path, faults)?;
+        let digits: Option<[u8; 6]> = text.as_bytes().try_into().ok();
+        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_digit));
+        if digits.is_none() {
+            faults.push(format!("{path}: expected six digits"));
+        }
+        digits
+    }
+}
+
+pub(super) fn code(mut fields: Fields) -> Result<[u8; 6], ApiError> {
+    let code = fields.required("code", Code);
+    fields.done(|| code)
+}
+
+/// `POST /phone/numbers/{number_id}/verify`: 202, and the number is called. 200 for a number that is verified; 409 where the operator has
+/// no route for such calls or another org has verified the number; 429 after three calls to the number in 24 hours.
+pub(crate) async fn verify(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Response, ApiError> {
+    caller.needs(WRITE)?;
+    let id = named.id("number_id", Kind::Number)?;
+    let number = api.store().numbers().by_id(caller.org, id).await?;
+    body.empty()?;
+    if number.verified_at.is_some() {
+        return Ok(Json(NumberView::from(number)).into_response());
+    }
+    let Some(trunk) = &api.config().phone.verification_trunk else {
+        return Err(no_route(number.number));
+    };
+    let Some(engine) = api.engine() else {
+        return Err(refused(Reason::Draining.into()));
+    };
+
+    let code = SpokenCode(drawn());
+    let codes = api.store().number_codes();
+    let made = codes.make(caller.org, id, &code.0, api.now()).await?;
+    let (made, expires_at, calls_left) = match made {
+        MadeCode::TooOften { wait } => return Err(too_often(number.number, wait)),
+        MadeCode::Code {
+            id,
+            expires_at,
+            calls_left,
+        } => (id, expires_at, calls_left),
+    };
+    let asked = Verification {
+        org: caller.org,
+        number: number.number,
+        code,
+        way: Arc::new(way(trunk)),
+    };
+    let begun = engine.verify(asked).await;
+    let begun = match begun {
+        Ok(begun) => begun.map_err(refused),
+        Err(fault) => Err(ApiError::Broke(Box::new(fault))),
+    };
+    if let Err(error) = begun {
+        codes.take_back(caller.org, made).await?;
+        return Err(error);
+    }
+    let view = VerificationView {
+        phone_number_id: id,
+        phone_number: number.number,
+        expires_at: written(expires_at),
+        tries: TRIES,
+        calls_left,
+    };
+    Ok((StatusCode::ACCEPTED, Json(view)).into_response())
+}
+
+/// `POST /phone/numbers/{number_id}/verify/confirm {code}`: 200 with the number, verified. 400 for a wrong code, which leaves four tries, 409
+/// where there is no code that could be tried.
+pub(crate) async fn confirm(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    body: Body,
+) -> Result<Json<NumberView>, ApiError> {
+    caller.needs(WRITE)?;
+    let id = named.id("number_id", Kind::Number)?;
+    api.store().numbers().by_id(caller.org, id).await?;
+    let code = code(body.fields()?)?;
+    let codes = api.store().number_codes();
+    match codes.try_code(caller.org, id, &code, api.now()).await? {
+        TriedCode::Right(number) => Ok(Json(number.into())),
+        TriedCode::Wrong { left: 0 } => Err(wrong(
+            "no try is left: ask for another call with POST /phone/numbers/{number_id}/verify",
+        )),
+        TriedCode::Wrong { left: 1 } => Err(wrong("one try is left")),
+        TriedCode::Wrong { left } => Err(wrong(&format!("{left} tries are left"))),
+        TriedCode::None => {
+            let message = "There is no code to confirm: none was asked for, or it is used up or older than ten minutes; \
+                           POST /phone/numbers/{number_id}/verify calls the number with another";
+            Err(ApiError::Conflict(message.to_owned()).with_code("no_code"))
+        }
+    }
+}
+
+fn wrong(left: &str) -> ApiError {
+    ApiError::bad(format!("code: is wrong; {left}")).with_code("wrong_code")
+}
+
+fn no_route(number: E164) -> ApiError {
+    let message = format!(
+        "No verification route is configured here (phone.verification_trunk), so no code can be spoken to {number}: ask your partner or the \
+         operator to verify the number"
+    );
+    ApiError::Conflict(message).with_code("no_verification_route")
+}
+
+fn too_often(number: E164, wait: Duration) -> ApiError {
+    let message = format!("{number} was called three times within 24 hours: try again later");
+    let wait_s = wait.as_secs().max(1);
+    ApiError::AtLimit { message, wait_s }.with_code("verification_calls_used_up")
+}
+
+/// Six digits, each code as likely as any other.
+fn drawn() -> [u8; 6] {
+    std::array::from_fn(|_| rand::random_range(b'0'..=b'9'))
+}
+
+/// The operator's route as calls take it.
+fn way(trunk: &VerificationTrunk) -> WayOut {
+    let port = trunk.port.unwrap_or(default_port(trunk.transport));
+    let login = trunk.login.as_ref().map(|(user, password)| PeerLogin {
+        user: user.clone(),
+        password: password.expose().into(),
+    });
+    WayOut {
+        org: Uuid::nil(),
+        id: Uuid::nil(),
+        peer: Some((trunk.host.clone(), port)),
+        transport: trunk.transport,
+        login: login.map(Arc::new),
+        realms: Arc::default(),
+        caller_number: trunk.caller_number,
+        from_host: trunk.from_host.clone(),
+        p_asserted_identity: trunk.p_asserted_identity,
+        register: false,
+        max_concurrent_calls: None,
+        calls_per_second: None,
+        transfer_way: Default::default(),
+        keeps_caller: false,
+    }
+}

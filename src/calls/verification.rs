@@ -1,0 +1,170 @@
+//! Calls of the deployment's own that speak a code: they prove that an org holds a number. Such a call leaves by the operator's route,
+//! belongs to no org, counts against none, and isn't recorded; a trace has its messages, which hold nothing of the code.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_routing::E164;
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::Slot;
+use uuid::Uuid;
+
+use super::attempts::{AttemptLeg, Attempts, Whose};
+use super::call::{Call, ContactState, Echo, OURS, Side, Speaker};
+use super::callee::Callee;
+use super::caps::Denied;
+use super::context::Cx;
+use super::dial::{Dial, Errand};
+use super::effect::Effect;
+use super::outbound::{Begun, Outbound, Placed, open_media};
+use super::refusal::Reason;
+use super::target::Place;
+use super::{CallKey, Calls};
+use crate::address::NamedBy;
+use crate::directory::view::{Runtime, View, WayOut};
+
+/// The org of calls that are the deployment's own: no org has this id.
+pub(crate) const DEPLOYMENT: Uuid = Uuid::nil();
+
+/// Verification calls of this node at once.
+pub(super) const AT_ONCE: u32 = 10;
+/// How long it may ring.
+const RINGING: Duration = Duration::from_secs(40);
+/// More than twice what the code takes.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The digits of a code in ASCII. `Debug` shows none of them.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub struct SpokenCode(pub [u8; 6]);
+
+impl fmt::Debug for SpokenCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[code]")
+    }
+}
+
+/// A call that speaks a code.
+#[derive(Clone, Debug)]
+pub struct Verification {
+    /// The org that says it holds the number.
+    pub org: Uuid,
+    /// Who is called.
+    pub number: E164,
+    /// What is spoken.
+    pub code: SpokenCode,
+    /// The operator's route.
+    pub way: Arc<WayOut>,
+}
+
+impl Calls {
+    /// Begins a call that speaks a code, in `slot`, which must be this shard's.
+    ///
+    /// # Errors
+    /// Why it can't begin; then nothing of it is kept.
+    pub fn verify(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        (slot, asked): (Slot, &Verification),
+        now: Moment,
+    ) -> Result<(), Denied> {
+        if let Some(reason) = self.core.closed() {
+            return Err(reason.into());
+        }
+        if !self.core.caps.allows(asked.number) {
+            return Err(Reason::DestinationNotAllowed.into());
+        }
+        if view.org(asked.org).is_none_or(|org| org.suspended) {
+            return Err(Reason::OrgSuspended.into());
+        }
+        let callee = Callee::through(&asked.way, asked.number).ok_or(Reason::NoWayOut)?;
+        let operators = |place: Place| place.named(NamedBy::Operator);
+        let callee = Callee {
+            places: callee.places.into_iter().map(operators).collect(),
+            // A carrier's realms are learnt for trunks, and this is none.
+            whose: None,
+            ..callee
+        };
+        let permit = self.core.limits.acquire_own(DEPLOYMENT, AT_ONCE, now);
+        let permit = permit.map_err(|_| Reason::Overload)?;
+
+        let key = self.reserve();
+        let mut cx = Cx {
+            core: &mut self.core,
+            endpoint,
+            now,
+        };
+        let placed = Placed {
+            call: cx.mint_id(slot),
+            session: cx.mint_id(slot),
+        };
+        let from = format!("sip:{}@trunkline.invalid", asked.way.caller_number.as_str());
+        let parties = [callee.to.clone(), from.into()];
+        let whose = Whose {
+            call: placed.call,
+            org: DEPLOYMENT,
+            leg: AttemptLeg::Callee,
+        };
+        let mut dial = Dial::new(
+            &mut cx,
+            (key, slot, Side::Caller),
+            (Errand::Begin, whose, Attempts::default()),
+            callee,
+            OURS.hops,
+        );
+        if !dial.look_ahead(&mut cx) {
+            open_media(&mut cx, key, &dial);
+        }
+        let outbound = Outbound {
+            parties,
+            runtime: Arc::new(Runtime::Echo),
+            named: NamedBy::Operator,
+            krisp: false,
+            contact: ContactState::Known(None),
+            ringing_timeout: RINGING,
+            max_duration: LONGEST.min(cx.core.config.max_duration),
+            media: None,
+        };
+        let echo = Echo {
+            code: Some(asked.code),
+            ..Echo::default()
+        };
+        self.begin(Begun {
+            key,
+            slot,
+            placed,
+            org: DEPLOYMENT,
+            agent: Uuid::nil(),
+            dial,
+            outbound,
+            speaker: Speaker::Echo(echo),
+            permit,
+        });
+        Ok(())
+    }
+
+    /// The code was spoken, or nobody came to hear it.
+    pub fn handle_spoken(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
+        self.with(key, endpoint, now, |call, cx| {
+            call.hang_up(cx, Reason::Operator);
+        });
+    }
+}
+
+impl Call {
+    /// Once the callee has answered it hears the code, if this call is for that.
+    pub(super) fn speak_code(&mut self, cx: &mut Cx<'_>, remote: std::net::IpAddr) {
+        let Speaker::Echo(echo) = &mut self.speaker else {
+            return;
+        };
+        let Some(code) = echo.code.take() else { return };
+        let signals_from = self.caller.flow.peer.ip().to_canonical();
+        cx.core.effects.push_back(Effect::SpeakCode {
+            call: self.key,
+            code,
+            is_known: remote.to_canonical() == signals_from,
+        });
+    }
+}

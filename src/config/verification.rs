@@ -1,0 +1,86 @@
+//! `[phone.verification_trunk]`: the operator's own route, by which calls leave that speak a code to whoever says it holds a number.
+
+use trunkline_routing::E164;
+use trunkline_sip::flow::Transport;
+
+use super::HostPort;
+use super::secret::Secret;
+use super::section::Section;
+
+/// A carrier that the operator has an account with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerificationTrunk {
+    /// The carrier's host, an IPv6 address in brackets.
+    pub host: Box<str>,
+    /// Its port; without one SRV records count, or the transport's usual port.
+    pub port: Option<u16>,
+    /// How it is reached.
+    pub transport: Transport,
+    /// What its challenges are answered with.
+    pub login: Option<(Box<str>, Secret)>,
+    /// The number that the calls come from.
+    pub caller_number: E164,
+    /// The host in From.
+    pub from_host: Option<Box<str>>,
+    /// Whether P-Asserted-Identity names the caller number.
+    pub p_asserted_identity: bool,
+}
+
+impl VerificationTrunk {
+    /// None without a host.
+    pub(super) fn of(phone: &mut Section<'_>) -> Option<Self> {
+        let mut section = phone.inner("verification_trunk", "phone.verification_trunk");
+        let read = Self::read(&mut section);
+        phone.faults.extend(section.finish());
+        read
+    }
+
+    fn read(section: &mut Section<'_>) -> Option<Self> {
+        let host: Option<HostPort> = section.parsed("host");
+        let transport = section.word(
+            "transport",
+            &[
+                ("udp", Transport::Udp),
+                ("tcp", Transport::Tcp),
+                ("tls", Transport::Tls),
+            ],
+        );
+        let (username, password) = (section.text("username"), section.secret("password"));
+        let caller_number = section.text("caller_number");
+        let from_host: Option<HostPort> = section.parsed("from_host");
+        let p_asserted_identity = section.switch("p_asserted_identity");
+
+        let is_given = username.is_some() || password.is_some() || caller_number.is_some();
+        if host.is_none() && is_given {
+            section.refuse_key("host", "is needed: the carrier's host or host:port");
+        }
+        let login = match (username, password) {
+            (Some(username), Some(password)) => Some((username.into(), password)),
+            (None, None) => None,
+            (Some(_), None) => {
+                section.refuse_key("password", "is needed with username");
+                None
+            }
+            (None, Some(_)) => {
+                section.refuse_key("username", "is needed with password");
+                None
+            }
+        };
+        let host = host?;
+        let number = caller_number.as_deref().map(E164::parse);
+        let Some(Ok(caller_number)) = number else {
+            let fault = "is needed: a number of yours in E.164, such as +442071838750";
+            section.refuse_key("caller_number", fault);
+            return None;
+        };
+        Some(Self {
+            host: host.host().into(),
+            port: host.port,
+            transport: transport.unwrap_or(Transport::Udp),
+            login,
+            caller_number,
+            from_host: from_host.map(|host| host.to_string().into()),
+            p_asserted_identity: p_asserted_identity.unwrap_or(false),
+        })
+    }
+}

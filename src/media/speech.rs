@@ -1,0 +1,190 @@
+//! Audio of our own for one call, in packets of 20 ms: paced by the clock, since a listener may send nothing. Pure.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+
+use super::spoken::a_law;
+use super::{Agreed, PCMA};
+
+/// Samples and octets of a packet.
+const PACKET: usize = 160;
+const PACKET_TIME: Duration = Duration::from_millis(20);
+/// Packets of silence for a listener that isn't heard: they open what stands between (RFC 4961), and are few, since the address is
+/// nothing but what SDP said.
+const OPENING: u32 = 4;
+const OPENING_TIME: Duration = Duration::from_millis(200);
+/// How long a listener that isn't heard is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So far behind its time audio goes on from here instead of catching up.
+const LATE: Duration = Duration::from_millis(200);
+const SILENCE: [u8; PACKET] = [0xff; PACKET];
+
+/// What is to be sent to the listener.
+#[derive(Debug)]
+pub(super) struct Speech {
+    /// µ-law.
+    audio: Box<[u8]>,
+    /// Octets that were sent.
+    at: usize,
+    /// Where the address in SDP is the one that signals, it is spoken to unheard.
+    is_known: bool,
+    /// Since when there is an address in SDP.
+    since: Option<Moment>,
+    /// When the next packet is due.
+    due: Option<Moment>,
+    opened: u32,
+    is_over: bool,
+}
+
+/// A packet's timestamp units after the first, its payload, and whether it is the first.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Said {
+    pub(super) to: SocketAddr,
+    pub(super) payload: [u8; PACKET],
+    pub(super) is_first: bool,
+}
+
+impl Speech {
+    pub(super) fn new(audio: Vec<u8>, is_known: bool) -> Self {
+        Self {
+            audio: audio.into(),
+            at: 0,
+            is_known,
+            since: None,
+            due: None,
+            opened: 0,
+            is_over: false,
+        }
+    }
+
+    /// The next packet if it is due. `heard` is the address that the listener was learnt at.
+    pub(super) fn next(
+        &mut self,
+        agreed: &Agreed,
+        heard: Option<SocketAddr>,
+        now: Moment,
+    ) -> Option<Said> {
+        let since = *self.since.get_or_insert(now);
+        let listener = heard.or_else(|| self.is_known.then_some(agreed.remote));
+        let Some(to) = listener else {
+            return self.open(agreed, now.since(since), now);
+        };
+        let due = self.due.filter(|due| self.at > 0 && now.since(*due) < LATE);
+        let due = due.unwrap_or(now);
+        if due > now {
+            return None;
+        }
+        let Some(octets) = self.audio[self.at..].first_chunk::<PACKET>() else {
+            self.is_over = true;
+            return None;
+        };
+        let is_first = self.at == 0;
+        self.at += PACKET;
+        self.due = Some(due + PACKET_TIME);
+        Some(said(to, octets, agreed, is_first))
+    }
+
+    /// Whether all was said, or nobody came to hear it; true once.
+    pub(super) const fn take_end(&mut self) -> bool {
+        std::mem::replace(&mut self.is_over, false)
+    }
+
+    fn open(&mut self, agreed: &Agreed, waited: Duration, now: Moment) -> Option<Said> {
+        self.is_over |= waited >= PATIENCE;
+        let is_due = self.due.is_none_or(|due| due <= now);
+        if self.opened == OPENING || !is_due {
+            return None;
+        }
+        self.opened += 1;
+        self.due = Some(now + OPENING_TIME);
+        Some(said(agreed.remote, &SILENCE, agreed, self.opened == 1))
+    }
+}
+
+fn said(to: SocketAddr, octets: &[u8; PACKET], agreed: &Agreed, is_first: bool) -> Said {
+    let payload = match agreed.payload {
+        PCMA => octets.map(a_law),
+        _ => *octets,
+    };
+    Said {
+        to,
+        payload,
+        is_first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIGNALLED: &str = "192.0.2.1:4000";
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::from_secs(1_000) + Duration::from_millis(milliseconds)
+    }
+
+    fn agreed(payload: u8) -> Agreed {
+        let remote: SocketAddr = SIGNALLED.parse().unwrap();
+        Agreed {
+            remote,
+            payload,
+            telephone_event: None,
+            sources: [remote.ip(); 2],
+            from_any: false,
+        }
+    }
+
+    #[test]
+    fn audio_is_paced_and_ends() {
+        let mut speech = Speech::new([[1; PACKET], [2; PACKET]].concat(), true);
+        for (name, time, sent) in [
+            ("at once", 0, Some((1, true))),
+            ("not due", 19, None),
+            ("the second", 20, Some((2, false))),
+            ("not over before it was heard", 39, None),
+        ] {
+            let said = speech.next(&agreed(0), None, at(time));
+            let said = said.map(|said| (said.payload[0], said.is_first));
+            assert_eq!(said, sent, "{name}");
+            assert!(!speech.take_end(), "{name}");
+        }
+        assert_eq!(speech.next(&agreed(0), None, at(40)), None);
+        assert!(speech.take_end() && !speech.take_end(), "once");
+    }
+
+    #[test]
+    fn a_listener_that_stopped_gets_no_burst() {
+        let mut speech = Speech::new(vec![1; PACKET * 100], true);
+        assert!(speech.next(&agreed(0), None, at(0)).is_some());
+        assert!(speech.next(&agreed(0), None, at(5_000)).is_some());
+        assert!(speech.next(&agreed(0), None, at(5_000)).is_none());
+    }
+
+    #[test]
+    fn an_address_of_sdp_alone_gets_a_few_packets_of_silence() {
+        let mut speech = Speech::new(vec![1; PACKET * 2], false);
+        let mut sent = 0;
+        for time in (0..PATIENCE.as_millis() as u64).step_by(5) {
+            let said = speech.next(&agreed(0), None, at(time));
+            assert!(said.as_ref().is_none_or(|said| said.payload == SILENCE));
+            sent += u32::from(said.is_some());
+            assert!(!speech.take_end(), "{time}");
+        }
+        assert_eq!(sent, OPENING);
+        assert!(speech.next(&agreed(0), None, at(10_000)).is_none());
+        assert!(speech.take_end());
+    }
+
+    #[test]
+    fn a_listener_is_spoken_to_where_it_is_heard() {
+        let mut speech = Speech::new(vec![0xd5; PACKET * 2], false);
+        assert!(speech.next(&agreed(PCMA), None, at(0)).is_some());
+        let heard: SocketAddr = "198.51.100.7:9000".parse().unwrap();
+        let said = speech.next(&agreed(PCMA), Some(heard), at(60));
+        let said = said.expect("it was heard");
+        assert_eq!((said.to, said.is_first), (heard, true));
+        assert_eq!(said.payload, [a_law(0xd5); PACKET]);
+    }
+}

@@ -1,0 +1,220 @@
+//! Codes that a call speaks to whoever answers a number. A code is kept as a MAC; how often a number is called and a code is tried is
+//! counted here, so that it holds over all nodes.
+
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::micros;
+use super::error::{Error, Refused};
+use super::numbers::{find, mark_verified};
+use super::pool::{Writing, execute, fetch_one, fetch_optional};
+use super::{Change, Number, Store, new_id};
+
+/// Calls to a number in 24 hours, whoever asks for them.
+const CALLS: i64 = 3;
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long a code is good.
+const LIFE: Duration = Duration::from_secs(600);
+/// How often a code may be tried.
+pub const TRIES: u8 = 5;
+
+/// The codes.
+#[derive(Copy, Clone, Debug)]
+pub struct NumberCodes<'s>(&'s Store);
+
+/// What came of asking for a code.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum MadeCode {
+    /// The number may be called now.
+    Code {
+        /// The code's id.
+        id: Uuid,
+        /// When it ends.
+        expires_at: Moment,
+        /// Calls that are left to the number within 24 hours.
+        calls_left: u8,
+    },
+    /// It was called too often.
+    TooOften {
+        /// Until it may be called again.
+        wait: Duration,
+    },
+}
+
+/// What came of trying a code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TriedCode {
+    /// It is right: the number is verified.
+    Right(Number),
+    /// It is wrong.
+    Wrong {
+        /// Tries that are left to the code.
+        left: u8,
+    },
+    /// There is no code that could be tried.
+    None,
+}
+
+impl Store {
+    /// The codes that are spoken to numbers.
+    pub fn number_codes(&self) -> NumberCodes<'_> {
+        NumberCodes(self)
+    }
+}
+
+impl NumberCodes<'_> {
+    /// Keeps a code for a number of the org, in place of an earlier one.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`](super::Wrong::Absent), [`Refused::NumberVerifiedElsewhere`].
+    pub async fn make(
+        self,
+        org: Uuid,
+        number_id: Uuid,
+        code: &[u8],
+        now: Moment,
+    ) -> Result<MadeCode, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let number = find(&mut writing, org, number_id).await?;
+        let sql = "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL AND org_id <> $2";
+        let elsewhere: Option<(Uuid,)> =
+            fetch_optional!(writing, sql, number.number.as_str(), org)?;
+        if elsewhere.is_some() {
+            return Err(Refused::NumberVerifiedElsewhere(number.number).into());
+        }
+        if let Writing::Postgres(_) = writing {
+            // Orgs that ask for the same number take turns: each locks several of its rows, in an order of its own.
+            let turn = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+            execute!(writing, turn, number.number.as_str())?;
+        }
+        let replace =
+            "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1 AND number_id = $2";
+        execute!(writing, replace, org, number_id)?;
+
+        let id = new_id(now);
+        let mac = self.mac(id, code).finalize().into_bytes().to_vec();
+        let day_ago = micros(now).saturating_sub(micros_of(DAY));
+        let expires_at = now + LIFE;
+        for place in 0..CALLS {
+            let sql = "INSERT INTO number_codes (number, place, id, org_id, number_id, code_mac, tries, made_at, expires_at)
+                       VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8)
+                       ON CONFLICT (number, place) DO UPDATE SET id = excluded.id, org_id = excluded.org_id, number_id = excluded.number_id,
+                         code_mac = excluded.code_mac, tries = 0, made_at = excluded.made_at, expires_at = excluded.expires_at
+                       WHERE number_codes.made_at <= $9";
+            let taken = execute!(
+                writing,
+                sql,
+                number.number.as_str(),
+                place,
+                id,
+                org,
+                number_id,
+                mac.clone(),
+                micros(now),
+                micros(expires_at),
+                day_ago
+            )?;
+            if taken == 1 {
+                let calls_left = CALLS - called(&mut writing, number.number, day_ago).await?;
+                writing.commit().await?;
+                return Ok(MadeCode::Code {
+                    id,
+                    expires_at,
+                    calls_left: u8::try_from(calls_left).unwrap_or(0),
+                });
+            }
+        }
+        let sql = "SELECT MIN(made_at) FROM number_codes WHERE number = $1";
+        let (oldest,): (Option<i64>,) = fetch_one!(writing, sql, number.number.as_str())?;
+        let wait = oldest.map_or(0, |oldest| oldest.saturating_sub(day_ago));
+        Ok(MadeCode::TooOften {
+            wait: Duration::from_micros(u64::try_from(wait).unwrap_or(0)),
+        })
+    }
+
+    /// Takes a code back whose call was never begun: it doesn't count.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn take_back(self, org: Uuid, id: Uuid) -> Result<(), Error> {
+        let mut writing = self.0.edit(org).await?;
+        let sql = "DELETE FROM number_codes WHERE org_id = $1 AND id = $2";
+        execute!(writing, sql, org, id)?;
+        writing.commit().await
+    }
+
+    /// Tries a code, which verifies the number if it is right; a number that is verified stays so, whatever the code.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`](super::Wrong::Absent), [`Refused::NumberVerifiedElsewhere`].
+    pub async fn try_code(
+        self,
+        org: Uuid,
+        number_id: Uuid,
+        code: &[u8],
+        now: Moment,
+    ) -> Result<TriedCode, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let number = find(&mut writing, org, number_id).await?;
+        if number.verified_at.is_some() {
+            return Ok(TriedCode::Right(number));
+        }
+        let sql = "UPDATE number_codes SET tries = tries + 1
+                   WHERE org_id = $1 AND number_id = $2 AND code_mac IS NOT NULL AND expires_at > $3 RETURNING id, code_mac, tries";
+        let row: Option<(Uuid, Vec<u8>, i64)> =
+            fetch_optional!(writing, sql, org, number_id, micros(now))?;
+        let Some((id, mac, tries)) = row else {
+            return Ok(TriedCode::None);
+        };
+        let is_right = self.mac(id, code).verify_slice(&mac).is_ok();
+        let left = u8::try_from(i64::from(TRIES) - tries).unwrap_or(0);
+        if is_right || left == 0 {
+            let sql = "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1 AND id = $2";
+            execute!(writing, sql, org, id)?;
+        }
+        if !is_right {
+            writing.commit().await?;
+            return Ok(TriedCode::Wrong { left });
+        }
+        let number = mark_verified(&mut writing, number, now).await?;
+        self.0.commit(writing, &[Change::Org(org)], now).await?;
+        self.0.recorded();
+        Ok(TriedCode::Right(number))
+    }
+
+    /// Forgets the numbers that were called more than a day ago.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn prune(self, now: Moment) -> Result<(), Error> {
+        let mut writing = self.0.pool().write().await?;
+        let day_ago = micros(now).saturating_sub(micros_of(DAY));
+        let sql = "DELETE FROM number_codes WHERE made_at <= $1";
+        execute!(writing, sql, day_ago)?;
+        writing.commit().await
+    }
+
+    /// A code of six digits is guessed at once by whoever has its hash: the key isn't in the database.
+    fn mac(self, id: Uuid, code: &[u8]) -> Hmac<Sha256> {
+        let key = self.0.keyring().derive("number codes");
+        let mut mac = Hmac::new_from_slice(&key).expect("HMAC takes a key of any length");
+        mac.update(id.as_bytes());
+        mac.update(code);
+        mac
+    }
+}
+
+async fn called(writing: &mut Writing, number: E164, day_ago: i64) -> Result<i64, Error> {
+    let sql = "SELECT COUNT(*) FROM number_codes WHERE number = $1 AND made_at > $2";
+    let (count,): (i64,) = fetch_one!(writing, sql, number.as_str(), day_ago)?;
+    Ok(count)
+}
+
+fn micros_of(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}

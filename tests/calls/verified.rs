@@ -1,0 +1,360 @@
+//! Numbers that orgs verify by a code which a call speaks: the operator's carrier is a bare socket, and what it hears is compared with the clips.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::end::End;
+use crate::harness::leg::Leg;
+use crate::harness::{Credentials, Daemon, Deadline, House, Message, Runtime, http, proves};
+use crate::outbound::{give_trunk, order};
+
+const NUMBER: &str = "+442079460123";
+const FROM: &str = "+442079460000";
+const USER: &str = "operator";
+const PASSWORD: &str = "the-operators-own";
+const PATIENCE: Duration = Duration::from_secs(40);
+
+const PHRASE: &[u8] = include_bytes!("../../assets/spoken/code.ulaw");
+const DIGITS: [&[u8]; 10] = [
+    include_bytes!("../../assets/spoken/0.ulaw"),
+    include_bytes!("../../assets/spoken/1.ulaw"),
+    include_bytes!("../../assets/spoken/2.ulaw"),
+    include_bytes!("../../assets/spoken/3.ulaw"),
+    include_bytes!("../../assets/spoken/4.ulaw"),
+    include_bytes!("../../assets/spoken/5.ulaw"),
+    include_bytes!("../../assets/spoken/6.ulaw"),
+    include_bytes!("../../assets/spoken/7.ulaw"),
+    include_bytes!("../../assets/spoken/8.ulaw"),
+    include_bytes!("../../assets/spoken/9.ulaw"),
+];
+
+/// A daemon whose operator has an account with this carrier, and a number of its org that nobody has verified.
+fn daemon() -> (Daemon, End, String) {
+    let house = House::new();
+    let carrier = End::new(house.sip);
+    let daemon = house
+        .set(
+            "TRUNKLINE__PHONE__VERIFICATION_TRUNK__HOST",
+            &carrier.own.to_string(),
+        )
+        .set("TRUNKLINE__PHONE__VERIFICATION_TRUNK__CALLER_NUMBER", FROM)
+        .set("TRUNKLINE__PHONE__VERIFICATION_TRUNK__USERNAME", USER)
+        .set("TRUNKLINE__PHONE__VERIFICATION_TRUNK__PASSWORD", PASSWORD)
+        // The org's own outbound call is its first.
+        .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY", "1")
+        .serve();
+    let (status, made) = daemon.change("POST", "/phone/numbers", &json!({"phone_number": NUMBER}));
+    assert_eq!(status, 201, "{made}");
+    assert_eq!(made["verified"], false);
+    let id = made["id"].as_str().expect("an id").to_owned();
+    (daemon, carrier, id)
+}
+
+fn verify(daemon: &Daemon, id: &str) -> (u16, Value) {
+    daemon.change("POST", &format!("/phone/numbers/{id}/verify"), &json!({}))
+}
+
+fn confirm(daemon: &Daemon, id: &str, code: &str) -> (u16, Value) {
+    let path = format!("/phone/numbers/{id}/verify/confirm");
+    daemon.change("POST", &path, &json!({"code": code}))
+}
+
+/// Someone who has picked up the phone.
+struct Callee {
+    leg: Leg,
+    rtp: UdpSocket,
+    invite: Message,
+    /// Packets as they came.
+    heard: Vec<Vec<u8>>,
+}
+
+impl Callee {
+    /// Takes the call that comes to the carrier, with this payload type.
+    fn picks_up(carrier: &End, payload: u8) -> Self {
+        let (first, octets) = carrier.request("INVITE");
+        let challenge =
+            "Proxy-Authenticate: Digest realm=\"carrier\", nonce=\"made-up\", qop=\"auth\"\r\n";
+        carrier.reply_with(&octets, "407 Proxy Authentication Required", challenge);
+        let cseq = first.header("CSeq").map(str::to_owned);
+        let is_next = |message: &Message| {
+            message.is_request("INVITE") && message.header("CSeq") != cseq.as_deref()
+        };
+        let (invite, octets) = carrier.next("INVITE with credentials", is_next);
+        let credentials = Credentials {
+            username: USER.to_owned(),
+            password: PASSWORD.to_owned(),
+        };
+        assert!(
+            proves(&invite, "Proxy-Authorization", "INVITE", &credentials),
+            "{invite:?}"
+        );
+        carrier.reply(&octets, "180 Ringing");
+        let rtp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let limit = Duration::from_millis(200);
+        rtp.set_read_timeout(Some(limit)).expect("a limit");
+        let port = rtp.local_addr().expect("an address").port();
+        let sdp = format!(
+            "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+             m=audio {port} RTP/AVP {payload} 101\r\na=rtpmap:101 telephone-event/8000\r\n"
+        );
+        let leg = Leg::called(carrier, &invite);
+        // The dialog's own tag, as `reply` writes it.
+        carrier.reply_with_sdp(&octets, "200 OK", &sdp);
+        carrier.request("ACK");
+        Self {
+            leg,
+            rtp,
+            invite,
+            heard: Vec::new(),
+        }
+    }
+
+    fn hear(&mut self) -> bool {
+        let mut octets = vec![0; 2048];
+        let Ok(count) = self.rtp.recv(&mut octets) else {
+            return false;
+        };
+        octets.truncate(count);
+        self.heard.push(octets);
+        true
+    }
+
+    /// Listens until the daemon hangs up.
+    fn listen(mut self) -> Heard {
+        let over = Deadline::after(PATIENCE).poll(|| {
+            while self.hear() {}
+            let (message, octets) = self.leg.end.receive()?;
+            message.is_request("BYE").then(|| {
+                self.leg.end.reply(&octets, "200 OK");
+            })
+        });
+        assert!(over.is_some(), "nobody hung up");
+        while self.hear() {}
+        Heard {
+            invite: self.invite,
+            packets: self.heard,
+        }
+    }
+}
+
+struct Heard {
+    invite: Message,
+    packets: Vec<Vec<u8>>,
+}
+
+impl Heard {
+    /// The digits that are spoken after each time that the phrase is.
+    fn codes(&self) -> Vec<String> {
+        let audio: Vec<u8> = self
+            .packets
+            .iter()
+            .flat_map(|packet| packet[12..].to_vec())
+            .collect();
+        let begins = memchr::memmem::find_iter(&audio, PHRASE);
+        let begins: Vec<usize> = begins.map(|at| at + PHRASE.len()).collect();
+        let ends = begins.iter().skip(1).copied().chain([audio.len()]);
+        let parts = begins
+            .iter()
+            .zip(ends)
+            .map(|(begin, end)| &audio[*begin..end]);
+        parts.map(digits).collect()
+    }
+}
+
+fn digits(mut audio: &[u8]) -> String {
+    let mut found = String::new();
+    while !audio.is_empty() {
+        let spoken = DIGITS.iter().position(|clip| audio.starts_with(clip));
+        match spoken {
+            Some(digit) => {
+                found += &digit.to_string();
+                audio = &audio[DIGITS[digit].len()..];
+            }
+            None => audio = &audio[1..],
+        }
+    }
+    found
+}
+
+/// Whether these octets hold the code as a number of its own.
+fn holds(octets: &[u8], code: &str) -> bool {
+    let is_digit = |at: Option<usize>| {
+        at.and_then(|at| octets.get(at))
+            .is_some_and(u8::is_ascii_digit)
+    };
+    let mut found = memchr::memmem::find_iter(octets, code.as_bytes());
+    found.any(|at| !is_digit(at.checked_sub(1)) && !is_digit(Some(at + code.len())))
+}
+
+fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+    let each = entries.map(|entry| entry.path());
+    each.flat_map(|path| match path.is_dir() {
+        true => files(&path),
+        false => vec![path],
+    })
+    .collect()
+}
+
+#[test]
+fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
+    let (mut daemon, carrier, id) = daemon();
+    let (status, asked) = verify(&daemon, &id);
+    assert_eq!(status, 202, "{asked}");
+    assert_eq!(
+        (
+            &asked["phone_number"],
+            &asked["tries"],
+            &asked["calls_left"]
+        ),
+        (&json!(NUMBER), &json!(5), &json!(2))
+    );
+    let heard = Callee::picks_up(&carrier, 0).listen();
+    let invite = &heard.invite;
+    assert!(
+        invite
+            .start_line()
+            .starts_with(&format!("INVITE sip:{NUMBER}@")),
+        "{invite:?}"
+    );
+    let from = invite.header("From").expect("a caller");
+    assert!(from.contains(FROM), "{from}");
+
+    let codes = heard.codes();
+    let [first, second] = &codes[..] else {
+        panic!("spoken {} times", codes.len())
+    };
+    assert_eq!((first.len(), first), (6, second));
+    let header = |packet: &Vec<u8>| {
+        let sequence = u16::from_be_bytes([packet[2], packet[3]]);
+        let timestamp = u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]]);
+        (sequence, timestamp)
+    };
+    for pair in heard.packets.windows(2) {
+        let ((before, then), (after, now)) = (header(&pair[0]), header(&pair[1]));
+        assert_eq!(after, before.wrapping_add(1));
+        assert_eq!(now, then.wrapping_add(160));
+    }
+
+    let foreign = daemon
+        .house
+        .run(&["org", "create", "--name", "Other", "--json"]);
+    let foreign = foreign["id"].as_str().expect("an id").to_owned();
+    let key = daemon
+        .house
+        .run(&["key", "create", "--org", &foreign, "--json"]);
+    let key = key["api_key"].as_str().expect("a key").to_owned();
+    let path = format!("/phone/numbers/{id}/verify/confirm");
+    let right = json!({"code": first});
+    let (status, absent) = http::change("POST", daemon.house.http, &path, &key, &right);
+    assert_eq!(status, 404, "{absent}");
+    let wrong = if first == "000000" {
+        "000001"
+    } else {
+        "000000"
+    };
+    let (status, refused) = confirm(&daemon, &id, wrong);
+    assert_eq!(
+        (status, &refused["code"]),
+        (400, &json!("wrong_code")),
+        "{refused}"
+    );
+    let (status, verified) = confirm(&daemon, &id, first);
+    assert_eq!(
+        (status, &verified["verified"]),
+        (200, &json!(true)),
+        "{verified}"
+    );
+    let (status, again) = verify(&daemon, &id);
+    assert_eq!((status, &again["verified"]), (200, &json!(true)), "{again}");
+
+    // It was no call of the org's, and no word of the code is anywhere.
+    assert_eq!(daemon.calls(), Vec::<Value>::new());
+    give_trunk(&daemon, Runtime::new(), &json!({}));
+    order(&daemon, &json!({}));
+    let metrics = http::get(daemon.house.http, "/metrics", None)
+        .expect("metrics")
+        .1;
+    assert!(!holds(metrics.as_bytes(), first));
+    daemon.process.terminate();
+    let ended = daemon.process.wait(Deadline::after(PATIENCE));
+    assert!(ended.is_some(), "it ends");
+    let seen = files(daemon.house.folder.path());
+    assert!(seen.len() > 3, "{seen:?}");
+    for file in seen {
+        let octets = std::fs::read(&file).expect("it is read");
+        assert!(!holds(&octets, first), "{}", file.display());
+    }
+}
+
+#[test]
+fn a_code_dies_of_five_wrong_tries_and_a_number_is_called_three_times_a_day() {
+    let (daemon, carrier, id) = daemon();
+    for calls_left in [2, 1, 0] {
+        let (status, asked) = verify(&daemon, &id);
+        assert_eq!(
+            (status, &asked["calls_left"]),
+            (202, &json!(calls_left)),
+            "{asked}"
+        );
+        let (_, octets) = carrier.request("INVITE");
+        carrier.reply(&octets, "486 Busy Here");
+        carrier.request("ACK");
+    }
+    let (status, refused) = verify(&daemon, &id);
+    assert_eq!(
+        (status, &refused["code"]),
+        (429, &json!("verification_calls_used_up")),
+        "{refused}"
+    );
+    let mut wrong = 0;
+    let ended = (0..20).find_map(|code| {
+        let (status, answer) = confirm(&daemon, &id, &format!("{code:06}"));
+        wrong += usize::from(status == 400);
+        (status != 400).then_some((status, answer))
+    });
+    let (status, answer) = ended.expect("an end of tries");
+    assert_eq!(
+        (wrong, status, &answer["code"]),
+        (5, 409, &json!("no_code")),
+        "{answer}"
+    );
+    assert_eq!(daemon.calls(), Vec::<Value>::new());
+}
+
+#[test]
+fn a_callee_that_presses_keys_and_hangs_up_ends_the_call() {
+    let (daemon, carrier, id) = daemon();
+    let (status, _) = verify(&daemon, &id);
+    assert_eq!(status, 202);
+    let mut callee = Callee::picks_up(&carrier, 8);
+    while callee.heard.len() < 25 {
+        assert!(callee.hear(), "it speaks");
+    }
+    assert!(callee.heard.iter().all(|packet| packet[1] & 0x7f == 8));
+    let offered = callee.invite.body().lines().find_map(|line| {
+        let port = line.strip_prefix("m=audio ")?.split(' ').next()?;
+        port.parse::<u16>().ok()
+    });
+    let to = SocketAddr::from(([127, 0, 0, 1], offered.expect("a port")));
+    for sequence in 0..8_u8 {
+        let mut packet = vec![0x80, 101, 0, sequence, 0, 0, 0, 0, 0, 0, 0, 9];
+        packet.extend([5, 10, 0, 160]);
+        callee.rtp.send_to(&packet, to).expect("it is sent");
+    }
+    let before = callee.heard.len();
+    while callee.heard.len() < before + 10 {
+        assert!(callee.hear(), "it goes on");
+    }
+    callee.leg.ask("BYE");
+    let answered = callee
+        .leg
+        .end
+        .next("200", |message| message.status() == Some(200));
+    assert_eq!(answered.0.status(), Some(200));
+    let quiet = Deadline::after(PATIENCE).poll(|| (!callee.hear()).then_some(()));
+    assert!(quiet.is_some(), "it speaks to nobody");
+    assert_eq!(daemon.calls(), Vec::<Value>::new());
+}

@@ -1,0 +1,190 @@
+//! Codes that are spoken to numbers: how often, how long, and over all nodes.
+
+use std::time::Duration;
+
+use trunkline::store::{Error, MadeCode, Number, Refused, Store, TriedCode};
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, later, org};
+
+crate::on_both!(
+    a_code_verifies_its_number,
+    a_code_ends_by_time_by_tries_and_by_another,
+    a_number_is_called_three_times_a_day_whoever_asks,
+    nodes_count_together
+);
+
+const DAY: u64 = 24 * 3600;
+
+async fn number(store: &Store, org: Uuid, number: &str) -> Number {
+    let number = E164::parse(number).expect("a number");
+    let made = store.numbers().create(org, number, false, NOW).await;
+    made.expect("it is added")
+}
+
+async fn make(store: &Store, number: &Number, code: &str, now: Moment) -> MadeCode {
+    let codes = store.number_codes();
+    let made = codes.make(number.org_id, number.id, code.as_bytes(), now);
+    made.await.expect("it is kept")
+}
+
+async fn try_code(store: &Store, number: &Number, code: &str, now: Moment) -> TriedCode {
+    let codes = store.number_codes();
+    let tried = codes.try_code(number.org_id, number.id, code.as_bytes(), now);
+    tried.await.expect("it is tried")
+}
+
+async fn a_code_verifies_its_number(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let mine = number(&store, ours, "+442079460123").await;
+    let other = number(&store, theirs, "+442079460123").await;
+    assert_eq!(
+        try_code(&store, &mine, "123456", NOW).await,
+        TriedCode::None
+    );
+    let made = make(&store, &mine, "123456", NOW).await;
+    assert!(
+        matches!(made, MadeCode::Code { calls_left: 2, expires_at, .. } if expires_at == later(600)),
+        "{made:?}"
+    );
+    assert_eq!(
+        try_code(&store, &other, "123456", NOW).await,
+        TriedCode::None
+    );
+    assert_eq!(
+        try_code(&store, &mine, "123457", NOW).await,
+        TriedCode::Wrong { left: 4 }
+    );
+    let TriedCode::Right(verified) = try_code(&store, &mine, "123456", later(599)).await else {
+        panic!("it is right")
+    };
+    assert_eq!(verified.verified_at, Some(later(599)));
+    let TriedCode::Right(again) = try_code(&store, &mine, "000000", later(700)).await else {
+        panic!("it is verified")
+    };
+    assert_eq!(again, verified);
+
+    let codes = store.number_codes();
+    let refused = codes.make(theirs, other.id, b"123456", later(700)).await;
+    assert!(
+        matches!(
+            refused,
+            Err(Error::Refused(Refused::NumberVerifiedElsewhere(_)))
+        ),
+        "{refused:?}"
+    );
+    let events = store.events().since(ours, 0, 9).await.expect("events");
+    let verified = events
+        .iter()
+        .filter(|event| event.kind == "number.verified");
+    assert_eq!(verified.count(), 1);
+}
+
+async fn a_code_ends_by_time_by_tries_and_by_another(bed: &Bed) {
+    let store = bed.open().await;
+    let org = org(&store, "Org").await.id;
+    let mine = number(&store, org, "+442079460123").await;
+    make(&store, &mine, "111111", NOW).await;
+    assert_eq!(
+        try_code(&store, &mine, "111111", later(600)).await,
+        TriedCode::None
+    );
+    make(&store, &mine, "222222", later(1_000)).await;
+    make(&store, &mine, "333333", later(1_001)).await;
+    for left in (0..5).rev() {
+        let tried = try_code(&store, &mine, "222222", later(1_002)).await;
+        assert_eq!(tried, TriedCode::Wrong { left });
+    }
+    assert_eq!(
+        try_code(&store, &mine, "333333", later(1_003)).await,
+        TriedCode::None
+    );
+}
+
+async fn a_number_is_called_three_times_a_day_whoever_asks(bed: &Bed) {
+    let store = bed.open().await;
+    let (one, two) = (org(&store, "One").await.id, org(&store, "Two").await.id);
+    let ours = number(&store, one, "+442079460123").await;
+    let theirs = number(&store, two, "+442079460123").await;
+    for (second, number) in [(0, &ours), (1, &theirs), (2, &ours)] {
+        let made = make(&store, number, "123456", later(second)).await;
+        assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
+    }
+    let wait = Duration::from_secs(DAY - 10);
+    for number in [&ours, &theirs] {
+        let made = make(&store, number, "654321", later(10)).await;
+        assert_eq!(made, MadeCode::TooOften { wait });
+    }
+    let right = try_code(&store, &ours, "123456", later(10)).await;
+    assert!(
+        matches!(right, TriedCode::Right(_)),
+        "the code before stays"
+    );
+
+    // A number that was added anew was called all the same.
+    store
+        .numbers()
+        .delete(one, ours.id, later(11))
+        .await
+        .expect("it is gone");
+    let anew = number(&store, one, "+442079460123").await;
+    let made = make(&store, &anew, "123456", later(12)).await;
+    assert!(matches!(made, MadeCode::TooOften { .. }), "{made:?}");
+    let made = make(&store, &anew, "123456", later(DAY)).await;
+    let MadeCode::Code {
+        id, calls_left: 0, ..
+    } = made
+    else {
+        panic!("{made:?}")
+    };
+    let codes = store.number_codes();
+    codes.take_back(one, id).await.expect("it never rang");
+    codes.prune(later(DAY)).await.expect("they are pruned");
+    let made = make(&store, &anew, "123456", later(DAY)).await;
+    assert!(
+        matches!(made, MadeCode::Code { calls_left: 0, .. }),
+        "{made:?}"
+    );
+    codes.prune(later(3 * DAY)).await.expect("they are pruned");
+    let made = make(&store, &anew, "123456", later(3 * DAY)).await;
+    assert!(
+        matches!(made, MadeCode::Code { calls_left: 2, .. }),
+        "{made:?}"
+    );
+}
+
+async fn nodes_count_together(bed: &Bed) {
+    let first = bed.open().await;
+    // A file of SQLite has one node.
+    let second = match bed.is_postgres() {
+        true => bed.open().await,
+        false => first.clone(),
+    };
+    let nodes = [first, second];
+    let (one, two) = (
+        org(&nodes[0], "One").await.id,
+        org(&nodes[0], "Two").await.id,
+    );
+    let numbers = [
+        number(&nodes[0], one, "+442079460123").await,
+        number(&nodes[0], two, "+442079460123").await,
+    ];
+    let asked = (0..8).map(|turn| make(&nodes[turn % 2], &numbers[turn / 2 % 2], "123456", NOW));
+    let made = futures_util::future::join_all(asked).await;
+    let called = made
+        .iter()
+        .filter(|made| matches!(made, MadeCode::Code { .. }));
+    assert_eq!(called.count(), 3, "{made:?}");
+
+    let next = later(2 * DAY);
+    make(&nodes[0], &numbers[0], "123456", next).await;
+    let tried = (0..12).map(|turn| try_code(&nodes[turn % 2], &numbers[0], "000000", next));
+    let tried = futures_util::future::join_all(tried).await;
+    let wrong = tried
+        .iter()
+        .filter(|tried| matches!(tried, TriedCode::Wrong { .. }));
+    assert_eq!(wrong.count(), 5, "{tried:?}");
+}
