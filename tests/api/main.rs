@@ -10,6 +10,7 @@ mod calls;
 mod credentials;
 mod dashboard;
 mod destinations;
+mod differential;
 mod events;
 mod ground;
 mod handoffs;
