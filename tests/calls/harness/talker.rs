@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use trunkline_sip::wire::{Framing, HeaderName, lex};
@@ -71,6 +72,9 @@ pub(crate) fn offer(at: SocketAddr) -> String {
     )
 }
 
+/// Talkers of this process: a port comes back, and a call of the one that had it may be up.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
 impl Talker {
     /// Calls `user` from this address with this SDP.
     pub(crate) fn call(from: IpAddr, daemon: SocketAddr, user: &str, sdp: &str) -> (Self, Answer) {
@@ -96,7 +100,11 @@ impl Talker {
             contact: contact.map_or_else(|| own.to_string(), str::to_owned),
             to: format!("<{uri}>"),
             target: uri,
-            id: format!("talker-{}", own.port()),
+            id: format!(
+                "talker-{}-{}",
+                own.port(),
+                MADE.fetch_add(1, Ordering::Relaxed)
+            ),
             cseq: Cell::new(0),
         };
         let answer = talker.invite(sdp);
