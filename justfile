@@ -69,6 +69,16 @@ fuzz cases="100000":
 spoken:
     assets/spoken/make
 
+# The golden trace made anew: a digest of what both peers see, for 5,000 simulated runs and every recorded flow
+golden:
+    TRUNKLINE_GOLDEN=write cargo test --test simulation golden
+    TRUNKLINE_GOLDEN=write cargo test --test replay golden
+    git diff --stat fixtures/golden
+
+# The trace of one simulated run (a number) or one recorded flow (a name), to compare with another commit's
+golden-trace case:
+    TRUNKLINE_GOLDEN_SEED={{case}} TRUNKLINE_GOLDEN_FLOW={{case}} cargo test --test {{ if case =~ '^[0-9]+$' { "simulation" } else { "replay" } }} golden -- --nocapture
+
 # A flow in fixtures/flows made anew, from sipp or from real phones: just record baresip-transfers-udp; a new one out of scenarios of
 # fixtures/sipp: just record busy caller_is_refused runtime_is_busy; all from real phones: just record phones
 record name *rest:

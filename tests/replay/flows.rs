@@ -107,7 +107,7 @@ impl Stage {
     }
 
     /// With the orgs of those flows that another directory routed.
-    fn of_all_flows() -> Self {
+    pub(crate) fn of_all_flows() -> Self {
         let mut stage = Self::new();
         let (house, runtime) = (&stage.daemon.house, stage.runtime_uri());
         stage.tenants = vec![
@@ -123,6 +123,12 @@ impl Stage {
     fn play_first(&self, flow: &str) {
         let flow = folder().join(flow).display().to_string();
         self.replay(&flow, &["--speed", "max"]);
+    }
+
+    /// `text` with names in the place of the addresses that this stage has chosen.
+    pub(crate) fn without_ports(&self, text: &str) -> String {
+        let (runtime, other) = (self.runtime.to_string(), self.other.to_string());
+        text.replace(&runtime, "runtime").replace(&other, "other")
     }
 
     pub(crate) fn runtime_uri(&self) -> String {
@@ -143,11 +149,16 @@ impl Stage {
 
     /// Without the daemon, through the core by the daemon's database.
     pub(crate) fn in_process(&self, flow: &str, flags: &[&str]) -> Ran {
+        self.in_process_at(self.daemon.house.sip, flow, flags)
+    }
+
+    /// Likewise, with a listener at that address. Nothing is bound.
+    pub(crate) fn in_process_at(&self, sip: SocketAddr, flow: &str, flags: &[&str]) -> Ran {
         let house = &self.daemon.house;
         let data = house.folder.path().join("data").display().to_string();
-        let set = |name: &str| format!("sip.{name}={}", house.sip);
+        let set = |name: &str| format!("sip.{name}={sip}");
         let (udp, tcp) = (set("udp"), set("tcp"));
-        let public = format!("sip.public_host={}", house.sip.ip());
+        let public = format!("sip.public_host={}", sip.ip());
         let ways = [
             "--in-process",
             "--data-dir",
@@ -216,7 +227,7 @@ pub(crate) fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/flows")
 }
 
-fn names() -> Vec<String> {
+pub(crate) fn names() -> Vec<String> {
     let entries = std::fs::read_dir(folder()).expect("the fixtures are there");
     let mut names: Vec<String> = entries
         .map(|entry| entry.expect("readable").path().display().to_string())

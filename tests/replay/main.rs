@@ -2,6 +2,7 @@
 
 mod captured;
 mod flows;
+mod golden;
 #[path = "../calls/harness/mod.rs"]
 #[expect(
     dead_code,
@@ -11,6 +12,8 @@ mod flows;
 mod harness;
 mod import;
 mod large;
+#[path = "../simulation/names.rs"]
+mod names;
 mod planted;
 #[path = "../cli/shell.rs"]
 #[expect(

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use trunkline_sip::wire::{Framing, lex};
+
 use crate::dice::Dice;
 
 /// One message on its way.
@@ -15,6 +17,16 @@ pub(crate) struct Datagram {
     /// The connection that it goes over, 0 for whichever there is; none over UDP.
     pub(crate) connection: Option<u32>,
     pub(crate) octets: Vec<u8>,
+}
+
+/// A message on the wire.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    /// Since the run began.
+    pub(crate) after: Duration,
+    /// How often it arrives: not at all if it is lost.
+    pub(crate) copies: usize,
+    pub(crate) datagram: Datagram,
 }
 
 /// What becomes of datagrams, in percent.
@@ -105,4 +117,39 @@ impl Connections {
     pub(crate) fn cut(&mut self) -> Vec<(u32, SocketAddr)> {
         std::mem::take(&mut self.open).into_iter().collect()
     }
+}
+
+/// Its start line.
+pub(crate) fn first_line(octets: &[u8]) -> String {
+    let end = octets
+        .iter()
+        .position(|octet| *octet == b'\r')
+        .unwrap_or(octets.len());
+    String::from_utf8_lossy(&octets[..end]).into_owned()
+}
+
+/// A message in one line.
+pub(crate) fn describe(datagram: &Datagram) -> String {
+    let (from, to) = (datagram.from, datagram.to);
+    let what = match lex(&datagram.octets, Framing::Datagram) {
+        Ok(message) => {
+            let tag = |tag: Option<&[u8]>| {
+                String::from_utf8_lossy(
+                    &tag.unwrap_or(b"-")[..tag.map_or(1, |tag| tag.len().min(18))],
+                )
+                .into_owned()
+            };
+            format!(
+                "{} [{} {}] {}>{} {}",
+                first_line(&datagram.octets),
+                message.cseq().number,
+                message.cseq().method.as_str(),
+                tag(message.from_tag()),
+                tag(message.to_tag()),
+                crate::session::label_of(message.body()),
+            )
+        }
+        Err(_) => "not a message".into(),
+    };
+    format!("{from:>19} > {to:<19} {what}")
 }

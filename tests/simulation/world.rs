@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::caller::{Caller, Line};
 use crate::dice::Dice;
 use crate::hands::{Alarm, Hands, Step};
-use crate::network::{Connections, Datagram};
+use crate::network::{Connections, Datagram, Sent, describe, first_line};
 use crate::node::{self, NODE, Node, Wish};
 use crate::orders;
 use crate::plan::{CallPlan, CallerPlan, Identity, Plan};
@@ -107,6 +107,8 @@ pub(crate) struct World {
     /// When nothing was left of anything.
     pub(crate) empty_since: Option<Moment>,
     pub(crate) trace: Option<Vec<String>>,
+    /// Every message as it was sent, if that is recorded.
+    pub(crate) sent: Option<Vec<Sent>>,
     /// Which runtime has which dialog.
     by_call_id: BTreeMap<(SocketAddr, Vec<u8>), usize>,
     attempts: BTreeMap<(usize, Role), usize>,
@@ -136,6 +138,7 @@ impl World {
             last_stir: START,
             empty_since: None,
             trace: traced.then(Vec::new),
+            sent: None,
             by_call_id: BTreeMap::new(),
             attempts: BTreeMap::new(),
             ids: BTreeMap::new(),
@@ -149,6 +152,12 @@ impl World {
         };
         world.set_up();
         world
+    }
+
+    /// Records every message from now on.
+    pub(crate) fn recorded(mut self) -> Self {
+        self.sent = Some(Vec::new());
+        self
     }
 
     fn set_up(&mut self) {
@@ -533,6 +542,14 @@ impl World {
             };
             self.note(|| format!("{what}{fate}"));
         }
+        let after = self.now.since(START);
+        if let Some(sent) = &mut self.sent {
+            sent.push(Sent {
+                after,
+                copies: fates.len(),
+                datagram: datagram.clone(),
+            });
+        }
         for delay in fates {
             self.schedule(delay, Occasion::Arrives(datagram.clone()));
         }
@@ -559,37 +576,4 @@ fn network_of(plan: &CallerPlan) -> u8 {
 pub(crate) fn call_number(message: &Message<'_>) -> Option<usize> {
     let value = message.other("X-Sim-Call")?;
     std::str::from_utf8(value).ok()?.parse().ok()
-}
-
-fn first_line(octets: &[u8]) -> String {
-    let end = octets
-        .iter()
-        .position(|octet| *octet == b'\r')
-        .unwrap_or(octets.len());
-    String::from_utf8_lossy(&octets[..end]).into_owned()
-}
-
-fn describe(datagram: &Datagram) -> String {
-    let (from, to) = (datagram.from, datagram.to);
-    let what = match lex(&datagram.octets, Framing::Datagram) {
-        Ok(message) => {
-            let tag = |tag: Option<&[u8]>| {
-                String::from_utf8_lossy(
-                    &tag.unwrap_or(b"-")[..tag.map_or(1, |tag| tag.len().min(18))],
-                )
-                .into_owned()
-            };
-            format!(
-                "{} [{} {}] {}>{} {}",
-                first_line(&datagram.octets),
-                message.cseq().number,
-                message.cseq().method.as_str(),
-                tag(message.from_tag()),
-                tag(message.to_tag()),
-                crate::session::label_of(message.body()),
-            )
-        }
-        Err(_) => "not a message".into(),
-    };
-    format!("{from:>19} > {to:<19} {what}")
 }

@@ -1,0 +1,132 @@
+//! Names for what a message holds at random, so that two runs which behave alike read alike.
+//!
+//! A tag, a branch, a Call-ID, a nonce and what is computed of one is named by its kind and order of appearance, and so is any other word with
+//! many hex digits. A `Content-Length` that is true is struck out: a random number may be a digit shorter.
+
+use std::collections::HashMap;
+
+use sha2::{Digest as _, Sha256};
+
+/// Hex digits from which on a word is taken for a random one.
+const RANDOM: usize = 16;
+
+/// What a random value follows, and what its name begins with.
+const MARKERS: [(&str, &str); 9] = [
+    (";branch=", "branch"),
+    (";tag=", "tag"),
+    ("to-tag=", "tag"),
+    ("from-tag=", "tag"),
+    (" username=\"", "user"),
+    (" nonce=\"", "nonce"),
+    ("cnonce=\"", "cnonce"),
+    ("response=\"", "digest"),
+    ("\r\nCall-ID: ", "call"),
+];
+
+/// Names that were given.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    names: HashMap<String, String>,
+    counts: HashMap<&'static str, u32>,
+}
+
+impl Names {
+    fn name(&mut self, kind: &'static str, value: &str) -> &str {
+        let count = &mut self.counts;
+        self.names.entry(value.to_owned()).or_insert_with(|| {
+            let number = count.entry(kind).or_default();
+            *number += 1;
+            format!("[{kind} {number}]")
+        })
+    }
+
+    /// A message with names in the place of random values; one name always stands for the same value.
+    pub(crate) fn canonical(&mut self, message: &str) -> String {
+        self.learn(message);
+        let named = self.apply(message);
+        let (_, body) = message.split_once("\r\n\r\n").unwrap_or_default();
+        named.replace(
+            &format!("Content-Length: {}\r\n", body.len()),
+            "Content-Length: [true]\r\n",
+        )
+    }
+
+    /// Gives a name to every random value of `text`.
+    fn learn(&mut self, text: &str) {
+        for (marker, kind) in MARKERS {
+            for (at, _) in text.match_indices(marker) {
+                let value = word(&text[at + marker.len()..]);
+                if !value.is_empty() {
+                    self.name(kind, value);
+                }
+            }
+        }
+    }
+
+    /// `text` with names in the place of random values.
+    fn apply(&mut self, text: &str) -> String {
+        let mut named = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            let word = word(rest);
+            if word.is_empty() {
+                named.push(first);
+                rest = &rest[first.len_utf8()..];
+                continue;
+            }
+            rest = &rest[word.len()..];
+            match self.names.get(word) {
+                Some(name) => named.push_str(name),
+                None if is_random(word) => named.push_str(self.name("random", word)),
+                None => named.push_str(word),
+            }
+        }
+        named
+    }
+}
+
+/// The word that `text` begins with: letters, digits, and what tokens, Base64 and Call-IDs hold besides.
+fn word(text: &str) -> &str {
+    let is_part = |char: char| char.is_ascii_alphanumeric() || "-._~+/@*!%'`".contains(char);
+    let end = text.find(|char| !is_part(char)).unwrap_or(text.len());
+    &text[..end]
+}
+
+/// Whether a word holds as many hex digits in a row as nothing that somebody wrote, or is a UUID.
+fn is_random(word: &str) -> bool {
+    let digits = |char: char| char.is_ascii_hexdigit() || char == '-';
+    word.split(|char| !digits(char)).any(|run| {
+        let count = run.chars().filter(char::is_ascii_hexdigit).count();
+        count >= RANDOM
+    })
+}
+
+/// Sixteen hex digits that differ where the text does.
+pub(crate) fn digest(trace: &str) -> String {
+    let hash = Sha256::digest(trace.as_bytes());
+    hash[..8]
+        .iter()
+        .map(|octet| format!("{octet:02x}"))
+        .collect()
+}
+
+/// Whatever is drawn at random has no part in the trace, and whatever is said has.
+#[test]
+fn names_stand_for_what_is_random() {
+    let message = |tag: &str, branch: &str, reason: &str| {
+        format!(
+            "BYE sip:a@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1;branch={branch}\r\nFrom: <sip:a@b>;tag={tag}\r\n\
+             Refer-To: <sip:x@y?Replaces=1%3Bto-tag%3D{tag}>\r\nX-PLATFORM-SESSION-ID: 0198c0de-0000-7000-8000-0000{branch}\r\nReason: {reason}\r\n\r\n"
+        )
+    };
+    let named = |text: &str| Names::default().canonical(text);
+    let one = named(&message("07a1b2c3d4e5f60718", "11112222", "Q.850;cause=16"));
+    let other = named(&message("07ffffffffffffffff", "33334444", "Q.850;cause=16"));
+    assert_eq!(one, other);
+    assert!(
+        one.contains("[tag 1]") && one.contains("[branch 1]"),
+        "{one}"
+    );
+    let different = named(&message("07a1b2c3d4e5f60718", "11112222", "Q.850;cause=17"));
+    assert_ne!(one, different);
+}
