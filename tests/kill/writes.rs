@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -66,6 +67,9 @@ fn play(environment: Vec<(String, String)>) {
     let mut cut = 0;
     for round in 1..=rounds() {
         let mut daemon = start();
+        if round == 1 {
+            raise_limits(&launch);
+        }
         known.make_again(&daemon, round);
         known.check(&daemon, round);
         let ledgers = write_and_kill(&mut daemon, round);
@@ -76,6 +80,32 @@ fn play(environment: Vec<(String, String)>) {
     known.make_again(&daemon, rounds() + 1);
     known.check(&daemon, rounds() + 1);
     assert!(cut > 0, "no request was cut: the kills prove nothing");
+}
+
+/// Lets the org have what all rounds together make.
+fn raise_limits(launch: &Launch) {
+    let run = |arguments: &[&str]| -> Value {
+        let mut command = Command::new(&launch.binary);
+        let environment = launch.environment.iter().cloned();
+        command.env("TRUNKLINE__DATA_DIR", &launch.data_dir);
+        let output = command.envs(environment).args(arguments).output();
+        let output = output.expect("the binary runs");
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let orgs = run(&["org", "list", "--json"]);
+    let org = orgs[0]["id"].as_str().expect("an org");
+    let (keys, destinations) = ("--api-keys", "--destinations");
+    run(&[
+        "org",
+        "limits",
+        org,
+        keys,
+        "1000000",
+        destinations,
+        "1000000",
+        "--json",
+    ]);
 }
 
 /// What the clients were told until the kill, which comes at another moment each round.
