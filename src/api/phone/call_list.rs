@@ -135,6 +135,9 @@ impl Filters {
 
 /// A number as sent or as E.164. A `+` that a client forgot to escape arrives as a blank.
 fn number(text: &str) -> Result<String, String> {
+    if text.chars().any(char::is_control) {
+        return Err("must not contain control characters".to_owned());
+    }
     match text.strip_prefix(' ') {
         Some(digits) if !digits.is_empty() => Ok(format!("+{digits}")),
         None if !text.is_empty() => Ok(text.to_owned()),

@@ -430,7 +430,11 @@ fn calls(book: &mut Book) {
             .query(
                 "number",
                 // A blank alone is what is left of a `+` alone.
-                json!({"type": "string", "minLength": 1, "pattern": r"^([^ ]| [\s\S])"}),
+                json!({
+                    "type": "string",
+                    "minLength": 1,
+                    "pattern": r"^([^ \u0000-\u001F\u007F-\u009F]| [^\u0000-\u001F\u007F-\u009F])[^\u0000-\u001F\u007F-\u009F]*$",
+                }),
                 "Only calls from or to this number, as sent or as E.164.",
             )
             .query(
