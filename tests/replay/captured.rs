@@ -13,7 +13,7 @@ use trunkline_sip::wire::{Framing, Method, lex};
 
 use crate::harness::carrier::reply;
 use crate::harness::process::{Process, skipped};
-use crate::harness::referred::Step::{Answer, ByeComes, Pause, Refer};
+use crate::harness::referred::Step::{Answer, ByeComes, Refer};
 use crate::harness::{Caller, Deadline, House, tools};
 use crate::shell::Shell;
 
@@ -192,7 +192,7 @@ fn a_capture_of_calls_is_imported_and_played() {
         dials: ECHOING.to_owned(),
         ..daemon.caller()
     };
-    let pbx = caller.takes(&[Refer, Answer("202 Accepted", ""), Pause(100), ByeComes]);
+    let pbx = caller.takes(&[Refer, Answer("202 Accepted", ""), ByeComes]);
     let call = daemon.answered_call();
     let path = format!("/phone/calls/{call}/transfer");
     let (status, begun) = daemon.change("POST", &path, &json!({"destination": "Sales"}));
