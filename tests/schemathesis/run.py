@@ -35,6 +35,7 @@ CANT_HOLD = {
         "ids must be those of numbers or trunks of the org": ["setInboundNumbers", "setOutboundTrunk", "assignDestination"],
         "the value depends on the type that the destination has": ["updateDestination"],
         "ids must be those of roles of the org": ["createLoginLink"],
+        "the operator says how much a partner may allow": ["updateOrgLimits"],
         "agents and numbers must be those of the org": ["replayRoutes"],
         "a call must be up, and the destination the agent's": ["transferCall"],
         "not every URL may be sent to": ["createWebhook", "updateWebhook"],
