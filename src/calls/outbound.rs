@@ -38,7 +38,7 @@ use super::target::Parties;
 use super::unanswered::Failure;
 use super::{Calls, Slot as Place};
 use crate::address::NamedBy;
-use crate::directory::view::{OrgView, Runtime, View};
+use crate::directory::view::{OrgView, Runtime, View, WayOut};
 
 /// A call that somebody has ordered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -82,6 +82,40 @@ pub(crate) struct Outbound {
     pub(super) media: Option<SocketAddr>,
 }
 
+impl Placed {
+    /// The ids of a call in `slot`.
+    fn mint(cx: &mut Cx<'_>, slot: Slot) -> Self {
+        Self {
+            call: cx.mint_id(slot),
+            session: cx.mint_id(slot),
+        }
+    }
+}
+
+/// Both ends of a call that goes this way: the callee's URI, and ours.
+pub(super) fn parties(callee: &Callee, way: &WayOut) -> [Box<str>; 2] {
+    let from = format!("sip:{}@trunkline.invalid", way.caller_number.as_str());
+    [callee.to.clone(), from.into()]
+}
+
+/// Makes ready to dial the callee that a call of `org` begins with.
+pub(super) fn dial_first(
+    cx: &mut Cx<'_>,
+    (key, slot): (CallKey, Slot),
+    org: Uuid,
+    callee: Callee,
+) -> (Placed, Dial) {
+    let placed = Placed::mint(cx, slot);
+    let whose = Whose {
+        call: placed.call,
+        org,
+        leg: AttemptLeg::Callee,
+    };
+    let errand = (Errand::Begin, whose, Attempts::default());
+    let dial = Dial::new(cx, (key, slot, Side::Caller), errand, callee, OURS.hops);
+    (placed, dial)
+}
+
 /// The user part of a URI of ours.
 fn user_of(uri: &str) -> &str {
     let (_, rest) = uri.split_once(':').unwrap_or_default();
@@ -111,6 +145,7 @@ impl Calls {
         if org.suspended {
             return Err(Reason::OrgSuspended.into());
         }
+
         let way = org.ways_out.get(&order.agent).ok_or(Reason::NoWayOut)?;
         let callee = match (&way.peer, &org.trunk) {
             (Some(_), _) => Callee::through(way, order.number),
@@ -127,6 +162,7 @@ impl Calls {
         if self.core.health.trunk(way.id) == Some(false) {
             return Err(Reason::TrunkUnreachable.into());
         }
+
         let [org_claim, agent_claim] = claims(org, order.agent)?;
         let trunk_claim = Claim {
             id: way.id,
@@ -147,32 +183,16 @@ impl Calls {
                 Full::Node => Reason::Overload,
             })?;
         caps.begin(order.org, (way.id, way.calls_per_second), now)?;
+
         let key = self.reserve();
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
             now,
         };
-        let placed = Placed {
-            call: cx.mint_id(slot),
-            session: cx.mint_id(slot),
-        };
-        let parties = [
-            callee.to.clone(),
-            format!("sip:{}@trunkline.invalid", way.caller_number.as_str()).into(),
-        ];
-        let whose = Whose {
-            call: placed.call,
-            org: order.org,
-            leg: AttemptLeg::Callee,
-        };
-        let mut dial = Dial::new(
-            &mut cx,
-            (key, slot, Side::Caller),
-            (Errand::Begin, whose, Attempts::default()),
-            callee,
-            OURS.hops,
-        );
+        let parties = parties(&callee, way);
+        let (placed, mut dial) = dial_first(&mut cx, (key, slot), order.org, callee);
+
         cx.core.fact(Fact::Started(Arc::new(Started {
             call: placed.call,
             org: order.org,
@@ -198,6 +218,7 @@ impl Calls {
         if !dial.look_ahead(&mut cx) {
             open_media(&mut cx, key, &dial);
         }
+
         let runtime = org
             .runtimes
             .get(&order.agent)

@@ -11,14 +11,12 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use uuid::Uuid;
 
-use super::attempts::{AttemptLeg, Attempts, Whose};
-use super::call::{Call, ContactState, Echo, OURS, Side, Speaker};
+use super::call::{Call, ContactState, Echo, Speaker};
 use super::callee::Callee;
 use super::caps::Denied;
 use super::context::Cx;
-use super::dial::{Dial, Errand};
 use super::effect::Effect;
-use super::outbound::{Begun, Outbound, Placed, open_media};
+use super::outbound::{Begun, Outbound, dial_first, open_media, parties};
 use super::refusal::Reason;
 use super::target::Place;
 use super::{CallKey, Calls};
@@ -96,24 +94,8 @@ impl Calls {
             endpoint,
             now,
         };
-        let placed = Placed {
-            call: cx.mint_id(slot),
-            session: cx.mint_id(slot),
-        };
-        let from = format!("sip:{}@trunkline.invalid", asked.way.caller_number.as_str());
-        let parties = [callee.to.clone(), from.into()];
-        let whose = Whose {
-            call: placed.call,
-            org: DEPLOYMENT,
-            leg: AttemptLeg::Callee,
-        };
-        let mut dial = Dial::new(
-            &mut cx,
-            (key, slot, Side::Caller),
-            (Errand::Begin, whose, Attempts::default()),
-            callee,
-            OURS.hops,
-        );
+        let parties = parties(&callee, &asked.way);
+        let (placed, mut dial) = dial_first(&mut cx, (key, slot), DEPLOYMENT, callee);
         if !dial.look_ahead(&mut cx) {
             open_media(&mut cx, key, &dial);
         }
