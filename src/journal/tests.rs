@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
 use tempfile::TempDir;
@@ -272,6 +272,16 @@ async fn a_journal_at_its_size_on_disk_takes_facts_until_the_queue_is_full() {
     drop(journal);
 }
 
+/// Starts one ignored test as a process of its own, over a journal in `directory`.
+fn started(test: &str, directory: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--ignored", "--nocapture"])
+        .env("TRUNKLINE_TEST_JOURNAL", directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
 /// Started and killed by the next test: appends facts one after the other and prints each once it is synced.
 #[tokio::test]
 #[ignore = "the process that the next test kills"]
@@ -289,17 +299,7 @@ async fn victim() {
 #[tokio::test]
 async fn a_process_killed_outright_loses_nothing_that_it_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "journal::tests::victim",
-            "--exact",
-            "--ignored",
-            "--nocapture",
-        ])
-        .env("TRUNKLINE_TEST_JOURNAL", directory.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut process = started("journal::tests::victim", directory.path());
     let lines = BufReader::new(process.stdout.take().unwrap())
         .lines()
         .map(Result::unwrap);
@@ -346,17 +346,7 @@ async fn what_was_handed_over_outlives_a_killed_process_without_a_sync() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let directory = tempfile::tempdir().unwrap();
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "journal::tests::unsynced_victim",
-            "--exact",
-            "--ignored",
-            "--nocapture",
-        ])
-        .env("TRUNKLINE_TEST_JOURNAL", directory.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut process = started("journal::tests::unsynced_victim", directory.path());
     let lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let mut handed = lines
         .map_while(Result::ok)

@@ -10,7 +10,8 @@ use crate::on_both;
 
 const NODE: Option<u8> = Some(3);
 
-fn asked() -> Asked {
+/// A request under a key.
+pub(crate) fn asked() -> Asked {
     Asked {
         credential: Uuid::from_u128(7),
         method: "POST",
@@ -21,7 +22,8 @@ fn asked() -> Asked {
     }
 }
 
-fn kept() -> Kept {
+/// Its answer.
+pub(crate) fn kept() -> Kept {
     Kept {
         status: 201,
         text: "{\"a\":1}".to_owned(),

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use trunkline::directory::settings::{Runtime, RuntimeLogin};
 use trunkline::store::{
-    Asked, Claim, Effects, InboundTrunkChange, Kept, NewBooking, NewOrg, NewWebhook, OpenFault,
-    Password, Store,
+    Asked, Claim, Effects, InboundTrunkChange, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
+    Store,
 };
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, new_agent, number};
+use crate::idempotency::{asked, kept};
 use crate::ways_out::carrier;
 
 crate::on_both!(
@@ -31,25 +32,6 @@ const SEALED: [&str; 8] = [
     "webhooks.old_secret",
     "webhooks.secret",
 ];
-
-fn asked() -> Asked {
-    Asked {
-        credential: Uuid::from_u128(7),
-        method: "POST",
-        path: "/phone".to_owned(),
-        key: "k".to_owned(),
-        body: [1; 32],
-        octets: [3; 32],
-    }
-}
-
-fn kept() -> Kept {
-    Kept {
-        status: 201,
-        text: "{\"a\":1}".to_owned(),
-        refusal: false,
-    }
-}
 
 /// An org with something in every sealed column.
 async fn fill(store: &Store) -> Uuid {
