@@ -62,7 +62,7 @@ pub(super) struct Idempotent<C, H> {
     credential: PhantomData<fn() -> C>,
 }
 
-/// What a handler has its effect on.
+/// Kind of state that a handler changes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum WorksOn {
     /// Rows, written last: they are committed with the answer.

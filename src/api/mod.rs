@@ -124,7 +124,7 @@ struct Inner {
     draining: AtomicBool,
 }
 
-/// What orgs may have and ask for unless the operator or their partner says otherwise.
+/// Limits of orgs for which neither the operator nor a partner has set others.
 pub(crate) fn default_limits(config: &Config) -> DefaultLimits {
     DefaultLimits {
         registrations: config.limits.registrations_per_org,

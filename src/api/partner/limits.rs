@@ -1,5 +1,5 @@
-//! `/partner/v1/orgs/{orgId}/limits`: what an org may have and ask for, as its partner sets it within what the operator allows; and
-//! `/partner/v1/limits`, what the operator allows the partner.
+//! `/partner/v1/orgs/{orgId}/limits`: limits of an org, which its partner sets within the operator's bounds; and `/partner/v1/limits`: those bounds,
+//! and the limits of the partner itself.
 
 use axum::Json;
 use axum::extract::State;
@@ -23,11 +23,11 @@ struct LimitView {
     limit: u32,
     /// The greatest value that the partner may set.
     max: u32,
-    /// How many the org has now; `null` for what is counted by the minute.
+    /// The org's present number; `null` for limits per minute.
     used: Option<u64>,
 }
 
-/// What an org may have and ask for.
+/// Limits of an org.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "OrgLimits")]
 pub(super) struct OrgLimitsView {
@@ -65,7 +65,7 @@ struct GreatestView {
     streaming_requests_per_minute: u32,
 }
 
-/// What the operator allows a partner.
+/// Limits of a partner, and of what it may set for its orgs.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "PartnerLimits")]
 pub(super) struct PartnerLimitsView {

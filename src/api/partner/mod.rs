@@ -96,6 +96,7 @@ fn describe_limits(book: &mut Book) {
         "What the org may have and ask for",
         |op| op.tag(TAG).partner().gives::<limits::OrgLimitsView>(200),
     );
+
     book.add(
         "patch",
         path,
@@ -136,6 +137,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<orgs::Orgs>(200)
         },
     );
+
     book.add(
         "post",
         ORGS,
@@ -151,6 +153,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<orgs::NewOrgView>(201)
         },
     );
+
     book.add(
         "get",
         "/partner/v1/orgs/by-external-id/{externalId}",
@@ -163,6 +166,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<orgs::OrgView>(200)
         },
     );
+
     book.add(
         "get",
         &format!("{ORGS}/{{orgId}}"),
@@ -170,6 +174,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         "An org with everything that is kept of it",
         |op| op.tag(TAG).partner().gives::<org::WholeOrgView>(200),
     );
+
     book.add(
         "patch",
         &format!("{ORGS}/{{orgId}}"),
@@ -225,6 +230,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .lists::<NumberView>()
         },
     );
+
     book.add(
         "post",
         &of_org("phone-numbers/{phoneNumberId}/verify"),
@@ -238,6 +244,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<NumberView>(200)
         },
     );
+
     book.add(
         "post",
         &of_org("api-keys"),
@@ -252,6 +259,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<api_keys::NewKeyView>(201)
         },
     );
+
     book.add(
         "delete",
         &of_org("api-keys/{apiKeyId}"),
@@ -264,6 +272,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<Success>(200)
         },
     );
+
     book.add(
         "post",
         &of_org("login-links"),
@@ -278,6 +287,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .gives::<login_links::LinkView>(201)
         },
     );
+
     book.add(
         "get",
         &of_org("sessions"),
@@ -290,6 +300,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .lists::<sessions::SessionView>()
         },
     );
+
     book.add(
         "delete",
         &of_org("sessions"),
@@ -297,6 +308,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         "Logs everybody out of the org's dashboard",
         |op| op.tag(TAG).partner().deletes(),
     );
+
     book.add(
         "delete",
         &of_org("sessions/{sessionId}"),
@@ -304,6 +316,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         "Ends one session of the org's dashboard",
         |op| op.tag(TAG).partner().may_refuse(&[404]).deletes(),
     );
+
     book.add(
         "get",
         &of_org("roles"),

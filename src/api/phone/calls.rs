@@ -175,8 +175,8 @@ pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiErro
     })
 }
 
-/// How often it is looked whether what is shown is safe: every 5 ms, for a beginning or an end to come to the disk, and for an end to become a row.
-/// Then it is shown all the same: a disk that fails, or a database that is away, hides no call.
+/// Interval at which a reader checks whether a call's beginning or end is on disk, and its end a row. After [`SYNCED_LOOKS`] or [`STORED_LOOKS`] checks
+/// the call is shown anyway, so that a failing disk or an absent database hides no call.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const SYNCED_LOOKS: u32 = 200;
 const STORED_LOOKS: u32 = 60;

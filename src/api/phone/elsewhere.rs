@@ -42,7 +42,7 @@ pub(super) enum Errand {
     Trace,
 }
 
-/// What a node is asked.
+/// A request of one node to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Asked {

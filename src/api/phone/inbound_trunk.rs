@@ -52,7 +52,7 @@ pub(crate) struct TrunkView {
     transfer_way_in_force: WayInForceView,
     bridge_when_refer_fails: bool,
     max_concurrent_calls: Option<u32>,
-    /// Whether the PBX has registered, with this node or another.
+    /// True while the PBX is registered, with this node or another.
     registered: bool,
     /// Where, the best place first.
     registrations: Vec<RegistrationView>,

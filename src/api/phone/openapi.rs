@@ -58,6 +58,7 @@ fn agents(book: &mut Book, config: &Config) {
             .lists::<AgentView>()
         },
     );
+
     of.post("/phone", "createAgent", "Makes an agent", |op| {
         let body = read_by(|fields| agents::new_agent(fields, voices));
         op.makes::<AgentView>(body)
@@ -74,12 +75,14 @@ fn agents(book: &mut Book, config: &Config) {
             op.body(body).gives::<AgentView>(200)
         },
     );
+
     of.delete(
         "/phone/{agent_id}",
         "deleteAgent",
         "Deletes an agent and frees its numbers; calls that are up go on",
         |op| op.deletes(),
     );
+
     of.get(
         "/phone/voices",
         "listVoices",
@@ -115,18 +118,21 @@ fn numbers(book: &mut Book) {
             .lists::<NumberView>()
         },
     );
+
     of.post(
         "/phone/numbers",
         "createNumber",
         "Adds a number, which the operator then verifies",
         |op| op.makes::<NumberView>(read_by(numbers::named)),
     );
+
     of.get(
         "/phone/numbers/{number_id}",
         "showNumber",
         "A phone number of the org",
         |op| op.gives::<NumberView>(200),
     );
+
     of.post(
         "/phone/numbers/{number_id}/verify",
         "verifyNumber",
@@ -140,6 +146,7 @@ fn numbers(book: &mut Book) {
                 .gives::<NumberView>(200)
         },
     );
+
     of.post(
         "/phone/numbers/{number_id}/verify/confirm",
         "confirmNumber",
@@ -151,6 +158,7 @@ fn numbers(book: &mut Book) {
                 .gives::<NumberView>(200)
         },
     );
+
     of.delete(
         "/phone/numbers/{number_id}",
         "deleteNumber",
@@ -174,6 +182,7 @@ fn inbound_trunk(book: &mut Book) {
         "Makes the org's trunk; without `phone_numbers` it lists every verified number",
         |op| op.makes::<TrunkView>(read_by(inbound_trunk::new_trunk)),
     );
+
     of.patch(
         AT,
         "updateInboundTrunk",
@@ -184,12 +193,14 @@ fn inbound_trunk(book: &mut Book) {
                 .gives::<TrunkView>(200)
         },
     );
+
     of.delete(
         AT,
         "deleteInboundTrunk",
         "Deletes the trunk: its credentials stop working",
         |op| op.may_refuse(&[404]).deletes(),
     );
+
     of.post(
         &beneath("phone-numbers"),
         "addTrunkNumbers",
@@ -200,12 +211,14 @@ fn inbound_trunk(book: &mut Book) {
                 .gives::<TrunkView>(200)
         },
     );
+
     of.delete(
         &beneath("phone-numbers/{phone_number}"),
         "removeTrunkNumber",
         "Takes a number off the list",
         |op| op.may_refuse(&[404]).gives::<TrunkView>(200),
     );
+
     of.post(
         &beneath("sync"),
         "syncTrunkNumbers",
@@ -216,6 +229,7 @@ fn inbound_trunk(book: &mut Book) {
                 .gives::<SyncedView>(200)
         },
     );
+
     of.post(
         &beneath("rotate-credentials"),
         "rotateTrunkCredentials",
@@ -227,18 +241,21 @@ fn inbound_trunk(book: &mut Book) {
                 .gives::<TrunkView>(200)
         },
     );
+
     of.get(
         &beneath("old-credentials"),
         "listOldCredentials",
         "User names from before a rotation that still work, and until when",
         |op| op.may_refuse(&[404]).gives::<Page<OldPairView>>(200),
     );
+
     of.delete(
         &beneath("old-credentials"),
         "endOldCredentials",
         "Ends the credentials from before a rotation at once",
         |op| op.may_refuse(&[404]).deletes(),
     );
+
     of.get(
         &beneath("auth-failures"),
         "listAuthFailures",
@@ -258,6 +275,7 @@ fn inbound_trunk(book: &mut Book) {
                 .lists::<AuthFailureView>()
         },
     );
+
     of.post(
         "/phone/sip/route-test",
         "testRoute",
@@ -288,12 +306,14 @@ fn outbound_trunks(book: &mut Book) {
                 .lists::<OutboundTrunkView>()
         },
     );
+
     of.post(
         AT,
         "createOutboundTrunk",
         "Makes an outbound trunk; its password is never returned",
         |op| op.makes::<OutboundTrunkView>(read_by(outbound_trunks::new_trunk)),
     );
+
     of.get(ONE, "showOutboundTrunk", "One outbound trunk", |op| {
         op.gives::<OutboundTrunkView>(200)
     });
@@ -306,6 +326,7 @@ fn outbound_trunks(book: &mut Book) {
                 .gives::<OutboundTrunkView>(200)
         },
     );
+
     of.delete(
         ONE,
         "deleteOutboundTrunk",
@@ -334,12 +355,14 @@ fn transfer_destinations(book: &mut Book) {
         "The org's transfer destinations, newest first",
         |op| narrowed_destinations(op).lists::<DestinationView>(),
     );
+
     of.post(
         AT,
         "createDestination",
         "Makes a destination; names are unique in the org, ignoring case",
         |op| op.makes::<DestinationView>(read_by(destinations::described)),
     );
+
     of.get(ONE, "showDestination", "One destination", |op| {
         op.gives::<DestinationView>(200)
     });
@@ -354,6 +377,7 @@ fn transfer_destinations(book: &mut Book) {
                 .gives::<DestinationView>(200)
         },
     );
+
     of.delete(
         ONE,
         "deleteDestination",
@@ -371,6 +395,7 @@ fn of_agents(book: &mut Book) {
         "What is assigned to an agent",
         |op| op.gives::<ConfigView>(200),
     );
+
     of.put(
         &at("inbound-numbers"),
         "setInboundNumbers",
@@ -381,6 +406,7 @@ fn of_agents(book: &mut Book) {
                 .gives::<ConfigView>(200)
         },
     );
+
     of.put(
         &at("outbound-trunk"),
         "setOutboundTrunk",
@@ -390,12 +416,14 @@ fn of_agents(book: &mut Book) {
                 .gives::<ConfigView>(200)
         },
     );
+
     of.get(
         &at("transfer-destinations"),
         "listAgentDestinations",
         "The agent's destinations, newest first",
         |op| narrowed_destinations(op).lists::<DestinationView>(),
     );
+
     of.post(
         &at("transfer-destinations"),
         "assignDestination",
@@ -405,6 +433,7 @@ fn of_agents(book: &mut Book) {
             op.gives::<DestinationView>(200)
         },
     );
+
     of.delete(
         &at("transfer-destinations/{destination_id}"),
         "unassignDestination",
@@ -450,6 +479,7 @@ fn calls(book: &mut Book) {
             .lists::<CallView>()
         },
     );
+
     of.get("/phone/calls/{call_id}", "showCall", "One call", |op| {
         op.gives::<CallView>(200)
     });
@@ -465,6 +495,7 @@ fn calls(book: &mut Book) {
                 .gives_text(200, "application/vnd.tcpdump.pcap")
         },
     );
+
     of.post(
         "/phone/outbound-call",
         "placeCall",
@@ -475,6 +506,7 @@ fn calls(book: &mut Book) {
             op.may_refuse(&[404, 503])
         },
     );
+
     of.post(
         "/phone/calls/{call_id}/transfer",
         "transferCall",
@@ -488,6 +520,7 @@ fn calls(book: &mut Book) {
                 .gives::<TransferView>(202)
         },
     );
+
     of.post(
         "/phone/calls/{call_id}/hangup",
         "hangUpCall",
@@ -525,6 +558,7 @@ fn calls(book: &mut Book) {
         "What an agent's runtime wants to know of its call",
         |op| op.org_or_session("calls:read").gives::<SessionView>(200),
     );
+
     of.get("/phone/events", "streamEvents", "What happens, as server-sent events", |op| {
         op.note("Without `types` those come that the key's scopes allow. A stream begins after `Last-Event-ID`, or now.")
             .query("types", json!({"type": "string"}), "Event types, separated by commas.")
