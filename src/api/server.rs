@@ -14,7 +14,7 @@ use super::room::{Bounds, Room};
 use super::{Api, connection, credentials, phone, router, streams};
 use crate::config::Patience;
 use crate::telemetry::metrics;
-use crate::tls::Certificate;
+use trunkline_net::tls::Certificate;
 
 /// How long requests under way may take once the server ends.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);

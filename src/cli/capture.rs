@@ -5,10 +5,10 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::Failure;
-use crate::capture::CaptureFault;
-use crate::capture::anonymise::Anonymiser;
-use crate::capture::flow;
-use crate::capture::import::{Summary, import};
+use trunkline_capture::CaptureFault;
+use trunkline_capture::anonymise::Anonymiser;
+use trunkline_capture::flow;
+use trunkline_capture::import::{Summary, import};
 
 /// What can be done with captures.
 #[derive(Debug, clap::Subcommand)]

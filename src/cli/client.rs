@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::Failure;
 use super::sockets::near;
 use crate::config::Config;
-use crate::tls;
+use trunkline_net::tls;
 
 /// How long an answer may take, and how long it may be.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -14,7 +14,6 @@ use super::org::OfOrg;
 use super::output::{Output, json, print};
 use super::{Failure, outset};
 use crate::calls::record::Attempt;
-use crate::capture::import::import;
 use crate::config::Config;
 use crate::directory::view::OrgView;
 use crate::explain::call::Explanation;
@@ -23,6 +22,7 @@ use crate::explain::log_in::{self, FailureView};
 use crate::explain::mend::{commands, quoted};
 use crate::store::{Error, InboundTrunk, Recorded, Store, Wrong, written};
 use crate::telemetry::redact;
+use trunkline_capture::import::import;
 
 /// Calls of a capture that are explained.
 const MOST: usize = 100;

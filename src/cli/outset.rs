@@ -15,10 +15,10 @@ use crate::config::{Config, DatabaseUrl, DefaultRuntime};
 use crate::directory::settings::Runtime;
 use crate::directory::{Defaults, Directory};
 use crate::engine;
-use crate::listener::tls::{self, Security};
 use crate::store::{Options, Store};
-use crate::tls::{Certificate, Files};
 use crate::webhooks;
+use trunkline_net::listener::tls::{self, Security};
+use trunkline_net::tls::{Certificate, Files};
 
 /// Runs a command that waits for the store and nothing else.
 pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -11,14 +11,14 @@ use trunkline_sip::moment::Moment;
 use super::in_process::{self, InProcess};
 use super::output::{json, print};
 use super::{Failure, key_value, outset};
-use crate::capture::Transport;
-use crate::capture::flow::{Call, Role, write_call, write_head};
-use crate::capture::import::import;
-use crate::capture::replay::report::Run;
-use crate::capture::replay::{Options, Played, announce, captured_on, ladder, play, play_over};
 use crate::config::Config;
 use crate::engine::clock::wall_time as now;
 use crate::engine::rehearsal::Rehearsal;
+use trunkline_capture::Transport;
+use trunkline_capture::flow::{Call, Role, write_call, write_head};
+use trunkline_capture::import::import;
+use trunkline_capture::replay::report::Run;
+use trunkline_capture::replay::{Options, Played, announce, captured_on, ladder, play, play_over};
 
 /// When a run with a seed begins: timers go by ticks of the clock, so that another start has other times.
 const SEEDED_START: Moment = Moment::from_secs(1_790_000_000);
@@ -325,7 +325,7 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use crate::calls::Reason;
-    use crate::capture::replay::ENDED_ON_REQUEST;
+    use trunkline_capture::replay::ENDED_ON_REQUEST;
 
     #[test]
     fn a_call_that_the_api_ended_is_known_by_its_reason() {

@@ -15,13 +15,13 @@ use crate::calls::live::LiveCalls;
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{Deps, Engine, MediaAddresses, Recording, clock};
-use crate::listener::tls::Security;
 use crate::memory;
 use crate::private;
 use crate::store::Store;
 use crate::telemetry::{self, metrics};
-use crate::tls::Certificate;
 use crate::webhooks::Courier;
+use trunkline_net::listener::tls::Security;
+use trunkline_net::tls::Certificate;
 
 /// How often a draining node looks whether its calls are over.
 const DRAIN_LOOK: Duration = Duration::from_millis(100);

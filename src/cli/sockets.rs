@@ -8,7 +8,7 @@ use trunkline_sip::flow::Transport;
 use super::Failure;
 use crate::config::{Config, Listener};
 use crate::engine::{Bound, Listening};
-use crate::listener::{tcp, udp};
+use trunkline_net::listener::{tcp, udp};
 
 /// What is listened on.
 #[derive(Debug)]

@@ -21,9 +21,9 @@ use crate::calls::transfer::{Ask, Unable};
 use crate::calls::verification::Verification;
 use crate::calls::{CallKey, Reason, hold};
 use crate::journal::Position;
-use crate::listener::Lost;
 use crate::peers::Inquiry;
 use crate::peers::enrolment::Wanted;
+use trunkline_net::listener::Lost;
 
 /// A message that came by a stream, or to another shard's socket.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use uuid::Uuid;
 use super::inbox::Switch;
 use crate::calls::record::{Attempt, AttemptOutcome, Direction, Ended, Fact, HangupBy, Status};
 use crate::calls::{Calls, Foreign, Reason};
-use crate::listener::udp::Sent;
 use crate::telemetry::metrics::{self, ShardMetrics, TransactionKind};
 use crate::telemetry::redact::Shown;
+use trunkline_net::listener::udp::Sent;
 
 /// How often the gauges are set.
 const LOOK: Duration = Duration::from_millis(500);

@@ -30,10 +30,10 @@ use crate::calls::record::Fact;
 use crate::calls::verification::SpokenCode;
 use crate::calls::{AuthFailure, CallKey, Calls, Challenged, Effect};
 use crate::journal::{Journal, Position};
-use crate::media::{self, EchoMedia};
 use crate::peers;
 use crate::registrar;
 use crate::traces::Beginnings;
+use trunkline_net::media::{self, EchoMedia};
 
 /// Calls of a shard that are over and still shown, at most.
 const SHOWN: usize = 16_384;

@@ -7,8 +7,8 @@ use super::clock;
 use super::inbox::Input;
 use super::shard::Shard;
 use crate::journal::Position;
-use crate::listener::Lost;
-use crate::listener::udp::UdpSocket;
+use trunkline_net::listener::Lost;
+use trunkline_net::listener::udp::UdpSocket;
 
 impl Shard {
     /// Copies what is about to be sent, and leaves the copies to be picked up.

@@ -20,13 +20,13 @@ use super::pace::Pace;
 use crate::calls::{Calls, Reason};
 use crate::directory::Directory;
 use crate::directory::view::View;
-use crate::listener::Lost;
-use crate::listener::connections::Connections;
-use crate::listener::udp::{self, Batch, UdpSocket};
 use crate::memory;
 use crate::peers::Peers;
 use crate::registrar::Registrar;
 use crate::traces::Tap;
+use trunkline_net::listener::Lost;
+use trunkline_net::listener::connections::Connections;
+use trunkline_net::listener::udp::{self, Batch, UdpSocket};
 
 /// Batches of one socket before the others, the inbox and the timers have their turn.
 const BATCHES_A_TURN: usize = 32;

@@ -11,7 +11,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 
 use super::clock;
-use crate::listener::connections::Connections;
+use trunkline_net::listener::connections::Connections;
 
 /// How long a peer has to take a connection: many firewalls drop the request for one without a word.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -8,8 +8,8 @@ use trunkline_sip::header::uri::Uri;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, invite, lex};
 
 use crate::calls::admission::facts_of;
-use crate::capture::flow::{Call, Entry, Role};
 use crate::store::InboundTrunk;
+use trunkline_capture::flow::{Call, Entry, Role};
 
 /// What a capture shows of one call.
 #[derive(Clone, PartialEq, Eq, Debug)]

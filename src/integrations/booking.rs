@@ -12,7 +12,8 @@ use hyper_util::rt::TokioExecutor;
 use rustls::RootCertStore;
 use serde::Deserialize;
 
-use crate::{config, tls};
+use crate::config;
+use trunkline_net::tls;
 
 /// The longest answer that is read, in octets.
 const LONGEST_ANSWER: usize = 1 << 20;

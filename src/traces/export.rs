@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::record::Record;
 use super::scan;
-use crate::capture::hep;
+use trunkline_capture::hep;
 
 /// Calls that have begun and that the exporter hasn't heard of yet.
 const BEGUN: usize = 8_192;

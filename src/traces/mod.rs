@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-use crate::capture::Captured;
 use crate::memory;
 use block::{Block, Open, Wanted};
 use export::Exporter;
@@ -30,6 +29,7 @@ pub use segments::Disk;
 use segments::Segments;
 pub use tap::Tap;
 use tap::{Batch, Shelf};
+use trunkline_capture::Captured;
 
 /// Compressed octets in memory: of messages of calls that no file holds, and of what never became one.
 const CALLS: usize = 6 << 20;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::capture::Captured;
+use trunkline_capture::Captured;
 
 /// LINKTYPE_RAW.
 const RAW: u32 = 101;
@@ -93,8 +93,8 @@ fn sum(octets: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::Transport;
-    use crate::capture::import::import;
+    use trunkline_capture::Transport;
+    use trunkline_capture::import::import;
 
     #[test]
     fn what_is_written_is_read_again() {

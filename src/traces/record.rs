@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 
-use crate::capture::{self, Captured};
+use trunkline_capture::{self as capture, Captured};
 
 const SENT: u8 = 1;
 const LOCAL_V6: u8 = 1 << 1;

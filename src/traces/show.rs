@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use trunkline_sip::header::text::printable;
 
-use crate::capture::message::Message;
+use trunkline_capture::message::Message;
 
 /// What stands in a credential's place.
 const HIDDEN: &str = "[hidden]";

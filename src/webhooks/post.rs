@@ -19,7 +19,8 @@ use tokio_rustls::TlsConnector;
 
 use super::address::is_public;
 use super::target::Target;
-use crate::{config, tls};
+use crate::config;
+use trunkline_net::tls;
 
 /// Addresses of a name that are looked at.
 const ADDRESSES: usize = 16;

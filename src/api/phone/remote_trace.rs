@@ -12,8 +12,8 @@ use super::elsewhere::{Errand, Told};
 use super::legs::Message;
 use super::trace::messages_here;
 use crate::api::{Api, ApiError};
-use crate::capture::{Captured, Transport};
 use crate::store::Call;
+use trunkline_capture::{Captured, Transport};
 
 /// Octets of messages that are given to another node; the rest is left out, and the trace says so.
 const MOST: usize = 4 << 20;

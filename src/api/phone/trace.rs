@@ -23,14 +23,14 @@ use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::calls::joining::UNSETTLED;
-use crate::capture::Captured;
-use crate::capture::message::Message;
 use crate::explain::attempts::sentence;
 use crate::store::{Call, Kind};
 use crate::traces::pcap;
 use crate::traces::show::{Rung, label, ladder};
 use crate::traces::svg::svg;
 use crate::traces::veil::hide_tags;
+use trunkline_capture::Captured;
+use trunkline_capture::message::Message;
 
 /// With the tags of a call requests can be written inside it.
 const CHANGES: &str = "calls:write";

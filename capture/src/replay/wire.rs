@@ -9,8 +9,8 @@ use trunkline_sip::moment::Moment;
 
 use super::Options;
 use super::link::Link;
-use crate::capture::Transport;
-use crate::capture::flow::Role;
+use crate::Transport;
+use crate::flow::Role;
 
 /// A message that came.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::capture::flow::{Call, Entry, Role};
-use crate::capture::message::Message;
+use crate::flow::{Call, Entry, Role};
+use crate::message::Message;
 
 /// Seconds that a flow may have a message wait.
 const MAX_WAIT: f64 = 3_600.0;

@@ -5,18 +5,18 @@ const SECOND: usize = 8_000;
 /// Silence in µ-law.
 const SILENCE: u8 = 0xff;
 
-const PHRASE: &[u8] = include_bytes!("../../assets/spoken/code.ulaw");
+const PHRASE: &[u8] = include_bytes!("../../../assets/spoken/code.ulaw");
 const DIGITS: [&[u8]; 10] = [
-    include_bytes!("../../assets/spoken/0.ulaw"),
-    include_bytes!("../../assets/spoken/1.ulaw"),
-    include_bytes!("../../assets/spoken/2.ulaw"),
-    include_bytes!("../../assets/spoken/3.ulaw"),
-    include_bytes!("../../assets/spoken/4.ulaw"),
-    include_bytes!("../../assets/spoken/5.ulaw"),
-    include_bytes!("../../assets/spoken/6.ulaw"),
-    include_bytes!("../../assets/spoken/7.ulaw"),
-    include_bytes!("../../assets/spoken/8.ulaw"),
-    include_bytes!("../../assets/spoken/9.ulaw"),
+    include_bytes!("../../../assets/spoken/0.ulaw"),
+    include_bytes!("../../../assets/spoken/1.ulaw"),
+    include_bytes!("../../../assets/spoken/2.ulaw"),
+    include_bytes!("../../../assets/spoken/3.ulaw"),
+    include_bytes!("../../../assets/spoken/4.ulaw"),
+    include_bytes!("../../../assets/spoken/5.ulaw"),
+    include_bytes!("../../../assets/spoken/6.ulaw"),
+    include_bytes!("../../../assets/spoken/7.ulaw"),
+    include_bytes!("../../../assets/spoken/8.ulaw"),
+    include_bytes!("../../../assets/spoken/9.ulaw"),
 ];
 
 /// The code in speech. What is no digit isn't spoken.

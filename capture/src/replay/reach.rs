@@ -2,8 +2,8 @@
 //! messages. A call is played up to the first of them.
 
 use super::script::{Item, label};
-use crate::capture::flow::{Call, Role};
-use crate::capture::message::Message;
+use crate::flow::{Call, Role};
+use crate::message::Message;
 
 /// In `Reason` of a BYE that the API asked for.
 pub const ENDED_ON_REQUEST: &str = "The call was ended on request";

@@ -8,8 +8,8 @@ use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
 use trunkline_sip::wire::{Framing, HeaderName, lex};
 
 use super::script::Item;
-use crate::capture::Transport;
-use crate::capture::message::{Message, parameter};
+use crate::Transport;
+use crate::message::{Message, parameter};
 
 /// What one side of a call knows of the difference between the capture and today.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use super::Options;
 use super::closing::answering;
 use super::link::Link;
 use super::rewrite::fresh;
-use crate::capture::flow::Role;
-use crate::capture::message::Message;
+use crate::flow::Role;
+use crate::message::Message;
 
 /// How long an answer is waited for, and from then on a question of the daemon's.
 const PATIENCE: Duration = Duration::from_millis(600);

@@ -20,7 +20,7 @@ use tokio::io::unix::AsyncFd;
 use trunkline_sip::fault::Unreachable;
 
 /// Datagrams a system call takes or gives at most.
-pub(crate) const BATCH: usize = 64;
+pub const BATCH: usize = 64;
 
 /// Room for one datagram: no UDP payload is longer, so none is ever cut.
 const ROOM: usize = 65_536;

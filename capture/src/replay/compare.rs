@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use super::rewrite::without_transport;
-use crate::capture::message::{Message, parameter, user_of};
+use crate::message::{Message, parameter, user_of};
 
 /// What differs, and where.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]

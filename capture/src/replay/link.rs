@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::wire::Incoming;
-use crate::capture::Transport;
-use crate::capture::flow::Role;
-use crate::capture::message::{is_sip, length_on_stream, without_empty_lines};
+use crate::Transport;
+use crate::flow::Role;
+use crate::message::{is_sip, length_on_stream, without_empty_lines};
 
 /// How often a reading thread looks whether it is to end.
 const GLANCE: Duration = Duration::from_millis(50);

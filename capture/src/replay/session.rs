@@ -19,9 +19,9 @@ use super::rewrite::{Book, Seat};
 use super::script::{Item, label, script};
 use super::wire::{Gone, Incoming, Sockets, Wire};
 use super::{Difference, Options, Outcome, Played, unplayable};
-use crate::capture::Transport;
-use crate::capture::flow::{Call, Role};
-use crate::capture::message::Message;
+use crate::Transport;
+use crate::flow::{Call, Role};
+use crate::message::Message;
 
 /// RFC 3261 §17.1.1.1.
 const T1: Duration = Duration::from_millis(500);

@@ -17,7 +17,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 
 use super::Lost;
-pub(crate) use super::mmsg::BATCH;
+pub use super::mmsg::BATCH;
 use super::mmsg::{self, Incoming, Outgoing};
 
 /// What the kernel is asked to hold for the socket, each way: at 800 octets a message some 5,000 with overhead.

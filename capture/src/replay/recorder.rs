@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use trunkline_sip::moment::Moment;
 
 use super::wire::{Gone, Incoming, Wire};
-use crate::capture::Transport;
-use crate::capture::flow::{Entry, Role};
+use crate::Transport;
+use crate::flow::{Entry, Role};
 
 /// Passes everything on and remembers it.
 pub(super) struct Recorder<'a> {

@@ -1,7 +1,7 @@
 //! Messages that weren't captured and have to be said: answers to what nobody expected, and the end of a call that went another way.
 
 use super::rewrite::fresh;
-use crate::capture::message::{Message, parameter};
+use crate::message::{Message, parameter};
 
 /// What a retransmission is known again by.
 pub(super) fn reply_key(message: &Message) -> Option<Vec<u8>> {
