@@ -34,6 +34,7 @@ mod shape;
 mod streams;
 mod time;
 pub mod token;
+mod usage;
 mod visit;
 mod webhooks;
 mod widget;

@@ -57,6 +57,7 @@ mod secrets;
 mod sessions;
 mod snapshot;
 mod transfers;
+mod usage;
 mod webhooks;
 
 use std::sync::Arc;
@@ -105,6 +106,7 @@ pub use registrations::Registrations;
 pub use sessions::{ListedSession, Session, Sessions, TokenHash};
 pub use snapshot::{OldCredentials, OrgRows};
 pub use transfers::CallTransfer;
+pub use usage::{Usage, UsageParts, UsageRow, UsageWindow, whole_seconds};
 pub use webhooks::{NewWebhook, Webhook, WebhookChange, Webhooks};
 
 use in_force::Followers;

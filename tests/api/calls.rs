@@ -127,7 +127,7 @@ fn ended(tenant: &Tenant, call: u128, secs: u64, status: Status) -> Fact {
 }
 
 /// An answered call and a refused one.
-async fn two_calls(house: &House, tenant: &Tenant) {
+pub(crate) async fn two_calls(house: &House, tenant: &Tenant) {
     let facts = [
         started(tenant, 1, 0),
         Fact::Contact {

@@ -42,6 +42,7 @@ mod route_test;
 mod sessions;
 mod statements;
 mod tenancy;
+mod usage;
 mod voices;
 mod webhooks;
 mod webhooks_tls;

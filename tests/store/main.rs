@@ -26,6 +26,7 @@ mod sealed;
 mod start;
 mod telephony;
 mod tenants;
+mod usage;
 mod ways_out;
 
 /// Tells each story to both databases.

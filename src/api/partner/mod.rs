@@ -10,6 +10,7 @@ mod org;
 mod orgs;
 mod roles;
 mod sessions;
+mod usage;
 
 use axum::routing::{delete, get, post};
 use serde_json::json;
@@ -36,6 +37,7 @@ pub(super) fn router() -> Routes {
         )
         .route("/orgs/{orgId}", get(org::show).patch(org::update))
         .route("/limits", get(limits::own))
+        .route("/usage", get(usage::show))
         .route(
             "/orgs/{orgId}/limits",
             get(limits::show).patch(limits::update),
@@ -190,6 +192,13 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         },
     );
     describe_limits(book);
+    book.add(
+        "get",
+        "/partner/v1/usage",
+        "showPartnerUsage",
+        "Calls and answered seconds of the partner's orgs; as JSON, or by `Accept` as CSV",
+        |op| super::usage::describe(op.tag(TAG).partner()),
+    );
     for (word, id, summary) in [
         (
             "suspend",

@@ -22,7 +22,7 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::calls::live::LiveCall;
 use crate::calls::record::{Direction, HangupBy, Status};
-use crate::store::{Call, Kind};
+use crate::store::{Call, Kind, whole_seconds};
 
 /// The scope that all reading needs.
 pub(super) const SCOPE: &str = "calls:read";
@@ -45,6 +45,10 @@ pub(super) struct CallView {
     ringing_at: Option<String>,
     answered_at: Option<String>,
     ended_at: Option<String>,
+    /// Seconds from the start to the end, each begun one counted as a whole; `null` while the call is up.
+    duration_seconds: Option<u64>,
+    /// Seconds from the answer to the end, each begun one counted as a whole: 0 for a call that was not answered, `null` while the call is up.
+    answered_seconds: Option<u64>,
     sip_code: Option<u16>,
     reason: Option<String>,
     hangup_by: Option<HangupBy>,
@@ -80,6 +84,10 @@ impl From<Call> for CallView {
             ringing_at: call.ringing_at.map(written),
             answered_at: call.answered_at.map(written),
             ended_at: call.ended_at.map(written),
+            duration_seconds: call.ended_at.map(|end| whole_seconds(call.started_at, end)),
+            answered_seconds: call
+                .ended_at
+                .map(|end| call.answered_at.map_or(0, |at| whole_seconds(at, end))),
             sip_code: call.sip_code,
             reason: call.reason,
             hangup_by: call.hangup_by,

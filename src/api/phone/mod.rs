@@ -29,6 +29,7 @@ mod sip_uri;
 mod trace;
 mod transfer_way;
 mod transfers;
+mod usage;
 mod verification;
 mod voices;
 
@@ -88,6 +89,7 @@ pub(super) fn router() -> Routes {
         .route("/events", get(events::stream))
         .route("/outbound-call", post(call_once(outbound_call::place)))
         .route("/calls", get(call_list::list))
+        .route("/usage", get(usage::show))
         .route("/calls/{call_id}", get(calls::one))
         .route("/calls/{call_id}/routing", get(call_routing::routing))
         .route("/calls/{call_id}/trace", get(trace::show))

@@ -480,6 +480,13 @@ fn calls(book: &mut Book) {
         },
     );
 
+    of.get(
+        "/phone/usage",
+        "showUsage",
+        "The org's calls and answered seconds; as JSON, or by `Accept` as CSV",
+        crate::api::usage::describe,
+    );
+
     of.get("/phone/calls/{call_id}", "showCall", "One call", |op| {
         op.gives::<CallView>(200)
     });

@@ -1,0 +1,25 @@
+//! `/partner/v1/usage`: calls and answered seconds of all orgs of the partner.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+
+use super::caller::PartnerCaller;
+use crate::api::query::Query;
+use crate::api::usage::Asked;
+use crate::api::{Api, ApiError};
+
+/// `GET /partner/v1/usage?start_date&end_date&group_by`
+pub(super) async fn show(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    headers: HeaderMap,
+    query: Query,
+) -> Result<Response, ApiError> {
+    let asked = Asked::read(query, &headers, api.now())?;
+    let usage = api.store().usage();
+    let rows = usage
+        .of_partner(caller.id(), asked.window, asked.parts, Asked::ROWS)
+        .await?;
+    asked.answer(rows)
+}

@@ -1,0 +1,27 @@
+//! `/phone/usage`: the org's calls and answered seconds.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+
+use super::calls::SCOPE;
+use crate::api::caller::Caller;
+use crate::api::query::Query;
+use crate::api::usage::Asked;
+use crate::api::{Api, ApiError};
+
+/// `GET /phone/usage?start_date&end_date&group_by`
+pub(crate) async fn show(
+    State(api): State<Api>,
+    caller: Caller,
+    headers: HeaderMap,
+    query: Query,
+) -> Result<Response, ApiError> {
+    caller.needs(SCOPE)?;
+    let asked = Asked::read(query, &headers, api.now())?;
+    let usage = api.store().usage();
+    let rows = usage
+        .of_org(caller.org, asked.window, asked.parts, Asked::ROWS)
+        .await?;
+    asked.answer(rows)
+}

@@ -1,0 +1,220 @@
+//! Usage as `/phone/usage` and `/partner/v1/usage` show it: calls and answered seconds, as JSON or by `Accept` as CSV.
+//!
+//! A cell of the CSV is an id, a date, a number or a word of ours, so none needs quotes or can be read as a formula.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::ApiError;
+use super::openapi::Operation;
+use super::query::Query;
+use super::shape::shown;
+use super::time::{self, written};
+use crate::calls::record::Direction;
+use crate::store::{UsageParts, UsageRow, UsageWindow};
+
+pub(super) const CSV: &str = "text/csv";
+/// How far back usage goes that names no `start_date`.
+const USUAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Rows of one answer.
+const MOST: u32 = 100_000;
+/// Characters of a date.
+const DATE: usize = "2026-01-31".len();
+const MICROS_OF_DAY: u64 = 86_400_000_000;
+
+/// Usage as the API shows it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Usage")]
+pub(super) struct UsageView {
+    /// One item for each group that has calls, in order of day, org, agent and direction.
+    items: Vec<UsageItem>,
+}
+
+/// Calls that started within the window, of one group. What wasn't grouped by is `null`.
+#[derive(Debug, Serialize, JsonSchema)]
+struct UsageItem {
+    /// The day in UTC on which the calls started.
+    day: Option<String>,
+    /// The org of the calls.
+    org_id: Option<Uuid>,
+    /// `null` also for calls without an agent.
+    agent_id: Option<Uuid>,
+    direction: Option<Direction>,
+    /// All calls, refused ones and those that are up included.
+    calls: i64,
+    /// Calls among them that were answered.
+    answered_calls: i64,
+    /// Sum of the calls' `answered_seconds`; a call that is up adds its own when it ends.
+    answered_seconds: i64,
+}
+
+impl From<UsageRow> for UsageItem {
+    fn from(row: UsageRow) -> Self {
+        Self {
+            day: row.day.map(date),
+            org_id: row.org_id,
+            agent_id: row.agent_id,
+            direction: row.direction,
+            calls: row.calls,
+            answered_calls: row.answered_calls,
+            answered_seconds: row.answered_seconds,
+        }
+    }
+}
+
+fn date(day: i64) -> String {
+    let day = u64::try_from(day).unwrap_or_default();
+    let mut date = written(Moment::from_micros(day.saturating_mul(MICROS_OF_DAY)));
+    date.truncate(DATE);
+    date
+}
+
+/// Calls that usage is asked of, and the form of the answer.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) window: UsageWindow,
+    pub(super) parts: UsageParts,
+    is_csv: bool,
+}
+
+impl Asked {
+    /// Rows to ask the store for: one more than an answer may have.
+    pub(super) const ROWS: u32 = MOST + 1;
+
+    /// Reads `start_date`, `end_date` and `group_by`, and `Accept`.
+    ///
+    /// # Errors
+    /// 400 with every fault.
+    pub(super) fn read(
+        mut query: Query,
+        headers: &HeaderMap,
+        now: Moment,
+    ) -> Result<Self, ApiError> {
+        let start = query.read("start_date", time::start);
+        let end = query.read("end_date", time::end);
+        let parts = query.read("group_by", parts).unwrap_or(UsageParts {
+            day: true,
+            ..UsageParts::default()
+        });
+        let to = end.unwrap_or(now);
+        let from = start.unwrap_or(now - USUAL_WINDOW);
+        if from > to {
+            query.refuse(
+                "start_date: lies after end_date; they are 30 days before now, and now, unless given",
+            );
+        }
+        query.finish()?;
+        Ok(Self {
+            window: UsageWindow { from, to },
+            parts,
+            is_csv: prefers_csv(headers),
+        })
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// 400 if it would have too many rows.
+    pub(super) fn answer(self, rows: Vec<UsageRow>) -> Result<Response, ApiError> {
+        if rows.len() > MOST as usize {
+            let fault = format!(
+                "group_by: gives more than {MOST} rows; shorten the window or group by less"
+            );
+            return Err(ApiError::BadRequest(vec![fault]));
+        }
+        let items: Vec<_> = rows.into_iter().map(UsageItem::from).collect();
+        if self.is_csv {
+            let kind = (header::CONTENT_TYPE, "text/csv; charset=utf-8");
+            return Ok(([kind], csv(&items)).into_response());
+        }
+        Ok(Json(UsageView { items }).into_response())
+    }
+}
+
+/// Describes the query and the answer.
+pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
+    let date = || json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]});
+    op.query(
+        "start_date",
+        date(),
+        "The earliest start of a call, 30 days ago unless given; a date without a time is its beginning, UTC.",
+    )
+    .query(
+        "end_date",
+        date(),
+        "The latest start, inclusive, now unless given; a date without a time is its end, UTC.",
+    )
+    .query("group_by", parts_schema(), "Some of `day` (UTC), `org`, `agent` and `direction`, separated by commas.")
+    .gives::<UsageView>(200)
+    .gives_text(200, CSV)
+}
+
+fn parts_schema() -> Value {
+    let word = "(day|org|agent|direction)";
+    json!({"type": "string", "default": "day", "pattern": format!("^{word}(,{word})*$")})
+}
+
+fn parts(text: &str) -> Result<UsageParts, String> {
+    let mut parts = UsageParts::default();
+    for word in text.split(',') {
+        match word {
+            "day" => parts.day = true,
+            "org" => parts.org = true,
+            "agent" => parts.agent = true,
+            "direction" => parts.direction = true,
+            _ => {
+                let word = shown(word);
+                return Err(format!("{word} is none of day, org, agent, direction"));
+            }
+        }
+    }
+    Ok(parts)
+}
+
+/// Whether `Accept` names CSV before JSON.
+fn prefers_csv(headers: &HeaderMap) -> bool {
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok());
+    let kinds = accept.unwrap_or_default().split(',');
+    let mut known =
+        kinds.filter_map(
+            |kind| match kind.split(';').next().unwrap_or_default().trim() {
+                CSV | "text/*" => Some(true),
+                "application/json" | "application/*" | "*/*" => Some(false),
+                _ => None,
+            },
+        );
+    known.next().unwrap_or(false)
+}
+
+/// RFC 4180, with a header line.
+fn csv(items: &[UsageItem]) -> String {
+    let mut text =
+        "day,org_id,agent_id,direction,calls,answered_calls,answered_seconds\r\n".to_owned();
+    let id = |id: Option<Uuid>| id.map(|id| id.to_string()).unwrap_or_default();
+    for item in items {
+        let written = write!(
+            text,
+            "{},{},{},{},{},{},{}\r\n",
+            item.day.as_deref().unwrap_or_default(),
+            id(item.org_id),
+            id(item.agent_id),
+            item.direction.map_or("", Direction::as_str),
+            item.calls,
+            item.answered_calls,
+            item.answered_seconds,
+        );
+        written.expect("a String takes all");
+    }
+    text
+}

@@ -1,0 +1,110 @@
+//! `/phone/usage` and `/partner/v1/usage`.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use trunkline::store::NewOrg;
+use uuid::Uuid;
+
+use crate::calls::two_calls;
+use crate::house::{Answer, House, NOW, Tenant};
+
+async fn csv(house: &House, path: &str, token: &str) -> Answer {
+    let request = Request::get(path)
+        .header("authorization", format!("Bearer {token}"))
+        .header("accept", "text/csv");
+    house.send(request.body(Body::empty())).await
+}
+
+/// An answered call of 58 s and a refused one.
+fn item(parts: Value) -> Value {
+    let mut item = json!({
+        "day": null, "org_id": null, "agent_id": null, "direction": null,
+        "calls": 2, "answered_calls": 1, "answered_seconds": 58,
+    });
+    for (name, value) in parts.as_object().expect("an object") {
+        item[name] = value.clone();
+    }
+    item
+}
+
+#[tokio::test]
+async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    two_calls(&house, &tenant).await;
+    let agent = Uuid::from_u128(0xa);
+    for (query, parts) in [
+        ("", json!({"day": "2026-01-31"})),
+        ("?group_by=org", json!({"org_id": tenant.org})),
+        (
+            "?group_by=direction,agent&start_date=2026-01-31&end_date=2026-01-31",
+            json!({"agent_id": agent, "direction": "inbound"}),
+        ),
+    ] {
+        let path = format!("/phone/usage{query}");
+        let usage = house.get(&path, &tenant.token).await.with(200);
+        assert_eq!(usage, json!({"items": [item(parts)]}), "{query}");
+    }
+    let before = "/phone/usage?start_date=2026-01-01&end_date=2026-01-30";
+    let usage = house.get(before, &tenant.token).await.with(200);
+    assert_eq!(usage, json!({"items": []}));
+
+    let answer = csv(&house, "/phone/usage?group_by=day,agent", &tenant.token).await;
+    assert_eq!(
+        answer.header("content-type"),
+        Some("text/csv; charset=utf-8")
+    );
+    assert_eq!(
+        answer.text,
+        format!(
+            "day,org_id,agent_id,direction,calls,answered_calls,answered_seconds\r\n2026-01-31,,{agent},,2,1,58\r\n"
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_query_is_refused() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    for (query, fault) in [
+        ("group_by=day,colour", "group_by"),
+        ("group_by=", "group_by"),
+        ("start_date=2026-01-31&end_date=2026-01-30", "start_date"),
+        ("limit=5", "limit"),
+    ] {
+        let path = format!("/phone/usage?{query}");
+        let refusal = house.get(&path, &tenant.token).await.with(400);
+        assert_eq!(refusal["errors"][0]["path"], fault, "{query}");
+    }
+    let (_, token) = house.key(tenant.org, &["phone:read"]).await;
+    house.get("/phone/usage", &token).await.with(403);
+}
+
+#[tokio::test]
+async fn usage_of_others_is_not_counted() {
+    let house = House::new().await;
+    let (partner, other) = (house.reseller("Ours").await, house.reseller("Theirs").await);
+    let tenant = house.tenant("Alone").await;
+    let orgs = house.store.orgs();
+    let org = orgs
+        .create(Some(partner.id), &NewOrg::named("Acme"), NOW)
+        .await;
+    let org = org.expect("an org is made").id;
+    let (key, token) = house.key(org, &["calls:read"]).await;
+    let owned = Tenant { org, key, token };
+    two_calls(&house, &owned).await;
+
+    let path = "/partner/v1/usage?group_by=org";
+    let usage = house.get(path, &partner.key).await.with(200);
+    assert_eq!(usage, json!({"items": [item(json!({"org_id": org}))]}));
+    let nothing = json!({"items": []});
+    assert_eq!(house.get(path, &other.key).await.with(200), nothing);
+    assert_eq!(
+        house.get("/phone/usage", &tenant.token).await.with(200),
+        nothing
+    );
+    let line = format!(",{org},,,2,1,58\r\n");
+    let answer = csv(&house, path, &partner.key).await;
+    assert!(answer.text.ends_with(&line), "{}", answer.text);
+}

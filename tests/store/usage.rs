@@ -1,0 +1,174 @@
+//! Usage is what was made, however the facts of its calls come.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use trunkline::journal::Origin;
+use trunkline::store::{UsageParts, UsageRow, UsageWindow};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, later};
+
+crate::on_both!(usage_equals_what_was_made);
+
+const RUN: Origin = Origin { node: 3, boot: 7 };
+const CALLS: u64 = 2_000;
+const ALL: UsageWindow = UsageWindow {
+    from: Moment::from_micros(0),
+    to: Moment::from_secs(4_000_000_000),
+};
+const BY_ALL: UsageParts = UsageParts {
+    day: true,
+    org: true,
+    agent: true,
+    direction: true,
+};
+
+/// The same numbers each time (Knuth's MMIX generator).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = next.wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+type Group = (
+    Option<i64>,
+    Option<Uuid>,
+    Option<Uuid>,
+    Option<&'static str>,
+);
+
+fn group(row: &UsageRow) -> Group {
+    let direction = row.direction.map(Direction::as_str);
+    (row.day, row.org_id, row.agent_id, direction)
+}
+
+/// The facts of one call, and its part of the usage.
+fn made(dice: &mut Dice, number: u64, usage: &mut BTreeMap<Group, (i64, i64, i64)>) -> Vec<Fact> {
+    let call = Uuid::from_u128(u128::from(number) + 1);
+    let org = Uuid::from_u128(1 + u128::from(dice.below(3)));
+    let agent =
+        [None, Some(Uuid::from_u128(50)), Some(Uuid::from_u128(51))][dice.below(3) as usize];
+    let direction = [Direction::Inbound, Direction::Outbound][dice.below(2) as usize];
+    let at = later(dice.below(3 * 86_400));
+    let mut facts = vec![Fact::Started(
+        Started {
+            call,
+            org,
+            session: Uuid::from_u128(u128::from(number) + 1_000_000),
+            agent,
+            direction,
+            from: "100".into(),
+            to: "200".into(),
+            from_e164: None,
+            to_e164: None,
+            caller_call_id: "a@b".into(),
+            at,
+            decision: None,
+            headers: Vec::new(),
+            metadata: None,
+            asked: None,
+        }
+        .into(),
+    )];
+    let talked = dice.below(2) * (1 + dice.below(90_000));
+    let answered_at = at + Duration::from_millis(700);
+    if talked > 0 {
+        facts.push(Fact::Answered {
+            call,
+            org,
+            at: answered_at,
+            runtime_call_id: "r".into(),
+        });
+    }
+    facts.push(Fact::Ended(
+        Ended {
+            call,
+            org,
+            at: answered_at + Duration::from_millis(talked),
+            status: if talked > 0 {
+                Status::Completed
+            } else {
+                Status::NoAnswer
+            },
+            sip_code: 200,
+            reason: None,
+            hangup_by: HangupBy::Caller,
+            cause: None,
+        }
+        .into(),
+    ));
+    let day = i64::try_from(at.as_micros() / 86_400_000_000).expect("a day");
+    let counted = usage
+        .entry((Some(day), Some(org), agent, Some(direction.as_str())))
+        .or_default();
+    counted.0 += 1;
+    counted.1 += i64::from(talked > 0);
+    counted.2 += i64::try_from(talked.div_ceil(1_000)).expect("seconds");
+    facts
+}
+
+async fn usage_equals_what_was_made(bed: &Bed) {
+    let mut dice = Dice(20_261_125);
+    let mut made_usage = BTreeMap::new();
+    let mut facts: Vec<Fact> = (0..CALLS)
+        .flat_map(|number| made(&mut dice, number, &mut made_usage))
+        .collect();
+    for place in (1..facts.len()).rev() {
+        facts.swap(place, dice.below(place as u64 + 1) as usize);
+    }
+
+    let mut store = bed.open().await;
+    let (mut place, mut turn) = (0, 0);
+    while place < facts.len() {
+        let end = facts.len().min(place + 1 + dice.below(400) as usize);
+        let batch = store.calls().project(RUN, &facts[place..end]).await;
+        batch.expect("projected");
+        turn += 1;
+        // What comes after a crash begins with facts that were written before it.
+        place = end.saturating_sub(if turn % 4 == 0 { 50 } else { 0 });
+        if end == facts.len() {
+            break;
+        }
+        if turn % 3 == 0 {
+            let lost = store.calls().close_lost(
+                RUN.node,
+                RUN.boot + 1,
+                NOW + Duration::from_secs(999_999),
+            );
+            assert!(lost.await.expect("closed") > 0, "calls are open");
+            store = bed.open().await;
+        }
+    }
+
+    let mut counted = BTreeMap::new();
+    for org in 1..=3 {
+        let org = Uuid::from_u128(org);
+        let rows = store.usage().of_org(org, ALL, BY_ALL, 1_000).await;
+        for row in rows.expect("usage") {
+            counted.insert(
+                group(&row),
+                (row.calls, row.answered_calls, row.answered_seconds),
+            );
+        }
+    }
+    assert_eq!(counted, made_usage);
+
+    let one = store
+        .usage()
+        .of_org(Uuid::from_u128(1), ALL, UsageParts::default(), 9)
+        .await;
+    let one = one.expect("usage");
+    let calls: i64 = made_usage
+        .iter()
+        .filter(|((_, org, ..), _)| *org == Some(Uuid::from_u128(1)))
+        .map(|(_, (calls, ..))| calls)
+        .sum();
+    assert_eq!((one.len(), one[0].calls), (1, calls));
+}
