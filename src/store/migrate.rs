@@ -14,48 +14,8 @@ struct Migration {
     postgres: &'static str,
 }
 
-macro_rules! migrations {
-    ($($version:literal $name:literal),* $(,)?) => {
-        &[$(Migration {
-            version: $version,
-            name: $name,
-            sqlite: include_str!(concat!("../../migrations/sqlite/", $name, ".sql")),
-            postgres: include_str!(concat!("../../migrations/postgres/", $name, ".sql")),
-        }),*]
-    };
-}
-
-const MIGRATIONS: &[Migration] = migrations![
-    1 "0001_tenants",
-    2 "0002_telephony",
-    3 "0003_contacts",
-    4 "0004_calls",
-    5 "0005_operation",
-    6 "0006_handoffs_and_keys",
-    7 "0007_session_context",
-    8 "0008_events",
-    9 "0009_transfers",
-    10 "0010_call_causes",
-    11 "0011_explained",
-    12 "0012_draining_nodes",
-    13 "0013_between_nodes",
-    14 "0014_handoffs_together",
-    15 "0015_events_of_calls",
-    16 "0016_operator_addresses",
-    17 "0017_runtimes_of_the_operator",
-    18 "0018_transfer_ways",
-    19 "0019_suspended_orgs",
-    20 "0020_realms",
-    21 "0021_lost_calls",
-    22 "0022_call_attempts",
-    23 "0023_challenges",
-    24 "0024_withheld_callers",
-    25 "0025_claims_of_nodes",
-    26 "0026_registrations",
-    27 "0027_issued_keys",
-    28 "0028_org_limits",
-    29 "0029_number_codes",
-];
+/// Found in `migrations/` by `build.rs`, in the order of their versions.
+const MIGRATIONS: &[Migration] = include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
 /// Serialises migrations of several nodes on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0001;
