@@ -1,6 +1,5 @@
 //! Trunkline's daemon. See `ARCHITECTURE.md` for the map.
 
-pub mod address;
 pub mod api;
 pub mod calls;
 pub mod cli;

@@ -53,7 +53,6 @@ use trunkline_sip::moment::Moment;
 
 use routes::Routes;
 
-use crate::address::AddressPolicy;
 use crate::calls::live::LiveCalls;
 use crate::calls::token::SessionTokens;
 use crate::config::Config;
@@ -62,6 +61,7 @@ use crate::engine;
 use crate::integrations::Booking;
 use crate::store::{DefaultLimits, Store};
 use quota::CountedBy;
+use trunkline_model::address::AddressPolicy;
 
 pub use error::ApiError;
 pub use health::database_answers;

@@ -26,7 +26,7 @@ use super::sources::{self, Belief};
 use uuid::Uuid;
 
 use crate::directory::blame;
-use crate::directory::view::{OrgView, Source, View};
+use trunkline_model::view::{OrgView, Source, View};
 
 /// A caller who has proved who it is.
 pub(crate) struct Admitted {

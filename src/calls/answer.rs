@@ -21,7 +21,7 @@ use super::refusal::Reason;
 use super::target;
 use super::unanswered::refused_with;
 use super::{has_sdp, setup};
-use crate::directory::settings::FailoverOn;
+use trunkline_model::settings::FailoverOn;
 
 /// Redirections that one call follows.
 const MAX_REDIRECTS: u8 = 3;

@@ -24,7 +24,7 @@ use super::refusal::Reason;
 use super::runtime_digest::RuntimeDigest;
 use super::secure::is_sips;
 use super::target::{self, Place, Target, Unresolved};
-use crate::address::{PeerPattern, Refusal};
+use trunkline_model::address::{PeerPattern, Refusal};
 
 /// How long a target may be silent while another waits.
 pub(super) const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);

@@ -15,7 +15,7 @@ use super::effect::Effect;
 use super::record::Fact;
 use super::target::{Place, Target};
 use super::ways::NoWay;
-use crate::address::Refusal;
+use trunkline_model::address::Refusal;
 
 /// Attempts of a call that are recorded.
 const MOST: u8 = 16;

@@ -36,8 +36,8 @@ use super::runtime_digest::RuntimeDigest;
 use super::session::Presence;
 use super::target::{Place, Target};
 use super::transfer::{Bridged, Transfer};
-use crate::address::NamedBy;
-use crate::directory::settings::FailoverOn;
+use trunkline_model::address::NamedBy;
+use trunkline_model::settings::FailoverOn;
 
 /// Where a call stands in this shard's slab.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]

@@ -15,10 +15,10 @@ use super::credentials::{LegCredentials, Stage, Unanswerable};
 use super::effect::{Challenger, News};
 use super::proofs::Proofs;
 use super::target::{self, Place, Target, Unresolved, default_port};
-use crate::address::NamedBy;
-use crate::directory::auth_realms::KnownRealm;
-use crate::directory::view::WayOut;
 use crate::registrar::bindings::Reach;
+use trunkline_model::address::NamedBy;
+use trunkline_model::auth_realms::KnownRealm;
+use trunkline_model::view::WayOut;
 
 /// Whom to call, and as whom.
 #[derive(Clone, Debug)]
@@ -189,7 +189,7 @@ mod tests {
             register: false,
             max_concurrent_calls: None,
             calls_per_second: None,
-            transfer_way: crate::directory::view::TransferWay::default(),
+            transfer_way: trunkline_model::view::TransferWay::default(),
             keeps_caller: false,
         }
     }

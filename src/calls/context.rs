@@ -37,9 +37,9 @@ use super::token::SessionTokens;
 use super::unproven::Unanswered;
 use super::verification::DEPLOYMENT;
 use super::ways::{self, NoWay};
-use crate::address::{AddressPolicy, PeerPattern};
-use crate::directory::view::{Runtime, View};
 use crate::registrar::bindings::Bindings;
+use trunkline_model::address::{AddressPolicy, PeerPattern};
+use trunkline_model::view::{Runtime, View};
 
 /// What the operator decided, the same for all shards.
 #[derive(Debug)]

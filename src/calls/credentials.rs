@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use super::context::Cx;
 use super::proofs::Proofs;
-use crate::directory::auth_realms::{AuthRealms, KnownRealm, NotOurs};
-use crate::directory::view::{PeerLogin, WayOut};
+use trunkline_model::auth_realms::{AuthRealms, KnownRealm, NotOurs};
+use trunkline_model::view::{PeerLogin, WayOut};
 
 /// Addresses of one peer that are kept for a call.
 const MAX_ADDRESSES: usize = 16;

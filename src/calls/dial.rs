@@ -35,7 +35,7 @@ use super::refusal::Reason;
 use super::secure::is_sips;
 use super::target::{Place, Target, Unresolved};
 use super::unanswered::{FORBIDDEN, Failure, UNREACHABLE, reason_line};
-use crate::address::Refusal;
+use trunkline_model::address::Refusal;
 
 mod refused;
 mod silent;

@@ -17,8 +17,8 @@ use super::record::Fact;
 use super::target::{Target, Unresolved};
 pub use super::unproven::Unproven;
 use super::verification::SpokenCode;
-use crate::directory::auth_realms::KnownRealm;
-use crate::directory::view::WayOut;
+use trunkline_model::auth_realms::KnownRealm;
+use trunkline_model::view::WayOut;
 
 /// Octets of a realm that are reported.
 const LONGEST_REALM: usize = 128;

@@ -17,7 +17,7 @@ use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use uuid::Uuid;
 
 use super::target::Target;
-use crate::address::NamedBy;
+use trunkline_model::address::NamedBy;
 
 /// A peer: what its URI asks for, and where that was found.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

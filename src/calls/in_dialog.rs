@@ -19,7 +19,7 @@ use super::effect::{Challenger, News};
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
 use super::{has_sdp, owner_of};
-use crate::directory::view::OrgView;
+use trunkline_model::view::OrgView;
 
 /// Requests of one call that may be in flight at once.
 const MAX_PENDING: usize = 16;

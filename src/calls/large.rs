@@ -135,7 +135,7 @@ fn stream_to(cx: &Cx<'_>, target: &Target) -> Option<Flow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::NamedBy;
+    use trunkline_model::address::NamedBy;
 
     #[test]
     fn the_datagram_is_kept_for_the_connection_of_its_own_target() {

@@ -23,7 +23,6 @@ mod echo;
 mod effect;
 mod families;
 mod generation;
-pub mod handoff;
 mod hangup;
 pub mod health;
 pub mod hold;
@@ -86,7 +85,7 @@ use context::{CallTimer, Cx};
 use crossing::has_sdp;
 use refusal::uri_refusal;
 
-use crate::directory::view::View;
+use trunkline_model::view::View;
 
 /// Lost connections that are remembered before the calls are searched for them.
 const MAX_LOST: usize = 1_024;

@@ -18,7 +18,7 @@ use super::call::Leg;
 use super::context::Core;
 use super::credentials::LegCredentials;
 use super::effect::{Effect, Foreign};
-use crate::directory::view::{PeerLogin, View};
+use trunkline_model::view::{PeerLogin, View};
 
 /// Whether a request proves `pair`; if not, it has been challenged.
 pub(super) fn proves(

@@ -37,8 +37,8 @@ use super::refusal::Reason;
 use super::target::Parties;
 use super::unanswered::Failure;
 use super::{Calls, Slot as Place};
-use crate::address::NamedBy;
-use crate::directory::view::{OrgView, Runtime, View, WayOut};
+use trunkline_model::address::NamedBy;
+use trunkline_model::view::{OrgView, Runtime, View, WayOut};
 
 /// A call that somebody has ordered.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -24,7 +24,7 @@ use super::context::{Core, Cx};
 use super::effect::{Effect, Foreign};
 use super::target::{self, Place};
 use super::{Calls, has_sdp, key_of, moved};
-use crate::directory::view::{Source, View};
+use trunkline_model::view::{Source, View};
 
 /// IPs of one leg that are kept; the one that was learnt first gives way, and is looked up again where it comes back.
 const MOST: usize = 16;

@@ -10,7 +10,7 @@ use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
-use crate::directory::view::PeerLogin;
+use trunkline_model::view::PeerLogin;
 
 /// Realms on the way to one peer.
 const MAX_REALMS: usize = 4;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 pub use super::asked::{Asked, Proof};
 pub use super::attempts::{Attempt, AttemptLeg, AttemptOutcome};
-pub use super::transfer::record::{State as TransferState, Transfer, Trunk, Way};
+pub use trunkline_model::transfer::{State as TransferState, Transfer, Trunk, Way};
 
 /// Who began the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]

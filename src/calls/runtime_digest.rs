@@ -17,8 +17,8 @@ use super::credentials::{LegCredentials, PeerAddresses, Stage};
 use super::large::{Datagram, InviteSent};
 use super::proofs::Proofs;
 use super::target::Target;
-use crate::directory::settings::RuntimeLogin;
-use crate::directory::view::PeerLogin;
+use trunkline_model::settings::RuntimeLogin;
+use trunkline_model::view::PeerLogin;
 
 /// INVITEs to one target: the first, and those with credentials.
 const MAX_REQUESTS: u8 = 5;

@@ -36,8 +36,8 @@ use super::refusal::Reason;
 use super::runtime_digest::RuntimeDigest;
 use super::target::{self, Parties};
 use super::{NOBODY, has_sdp, owner_of, secure};
-use crate::address::NamedBy;
-use crate::directory::view::{OrgView, Runtime};
+use trunkline_model::address::NamedBy;
+use trunkline_model::view::{OrgView, Runtime};
 
 /// The user part that asks for a report on the trunk.
 pub const DOCTOR: &str = "doctor";

@@ -18,7 +18,7 @@ use trunkline_sip::wire::{Framing, Message, Method, lex};
 
 use super::context::Core;
 use super::{Calls, admission};
-use crate::directory::view::View;
+use trunkline_model::view::View;
 
 /// How long a source is believed after its last answer, and when it is asked again meanwhile.
 const GOOD: Duration = Duration::from_secs(3_600);

@@ -10,7 +10,7 @@ use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use crate::address::{AddressPolicy, NamedBy};
+use trunkline_model::address::{AddressPolicy, NamedBy};
 
 /// One place to try: the Request-URI to send and the address to send it to.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -20,8 +20,8 @@ use super::outbound::{Begun, Outbound, dial_first, open_media, parties};
 use super::refusal::Reason;
 use super::target::Place;
 use super::{CallKey, Calls};
-use crate::address::NamedBy;
-use crate::directory::view::{Runtime, View, WayOut};
+use trunkline_model::address::NamedBy;
+use trunkline_model::view::{Runtime, View, WayOut};
 
 /// The org of calls that are the deployment's own: no org has this id.
 pub(crate) const DEPLOYMENT: Uuid = Uuid::nil();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use trunkline_sip::moment::Moment;
 
 use super::record::{Attempt, Ended, Fact, Started};
-use super::transfer::record::Transfer;
+use trunkline_model::transfer::Transfer;
 
 /// By how many microseconds the wall clock has moved against the clock of timers. All shards share one.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ impl Fact {
                 at: wall.of(at),
                 runtime_call_id,
             },
-            Self::Transfer(transfer) => Self::Transfer(Box::new(transfer.on(wall))),
+            Self::Transfer(transfer) => Self::Transfer(Box::new(transfer_on(*transfer, wall))),
             Self::Attempt(attempt) => {
                 let (began_at, ended_at) = (wall.of(attempt.began_at), wall.of(attempt.ended_at));
                 Self::Attempt(Box::new(Attempt {
@@ -96,19 +96,17 @@ impl Fact {
     }
 }
 
-impl Transfer {
-    /// The same with the times of the wall clock.
-    #[must_use]
-    pub(crate) fn on(self, wall: &Wall) -> Self {
-        let of = |moment: Option<Moment>| moment.map(|moment| wall.of(moment));
-        Self {
-            requested_at: wall.of(self.requested_at),
-            accepted_at: of(self.accepted_at),
-            ringing_at: of(self.ringing_at),
-            ended_at: of(self.ended_at),
-            counted_at: of(self.counted_at),
-            ..self
-        }
+/// A transfer with the times of the wall clock.
+#[must_use]
+pub(crate) fn transfer_on(transfer: Transfer, wall: &Wall) -> Transfer {
+    let of = |moment: Option<Moment>| moment.map(|moment| wall.of(moment));
+    Transfer {
+        requested_at: wall.of(transfer.requested_at),
+        accepted_at: of(transfer.accepted_at),
+        ringing_at: of(transfer.ringing_at),
+        ended_at: of(transfer.ended_at),
+        counted_at: of(transfer.counted_at),
+        ..transfer
     }
 }
 

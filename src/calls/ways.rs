@@ -7,7 +7,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::verified::Names;
 
 use super::target::{self, Target};
-use crate::address::{AddressPolicy, NamedBy, Refusal};
+use trunkline_model::address::{AddressPolicy, NamedBy, Refusal};
 
 /// Why nothing can be sent to a target.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

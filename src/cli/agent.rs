@@ -12,8 +12,8 @@ use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
 use crate::api;
 use crate::config::{Config, DefaultRuntime};
-use crate::directory::settings::{FailoverOn, Runtime, RuntimeLogin};
 use crate::store::{Agent, AgentChange, AgentKind, NewAgent};
+use trunkline_model::settings::{FailoverOn, Runtime, RuntimeLogin};
 
 /// Octets that are read of a file with a password.
 const LONGEST_SECRET: u64 = 2_048;

@@ -15,7 +15,6 @@ use super::output::{Output, json, print};
 use super::{Failure, outset};
 use crate::calls::record::Attempt;
 use crate::config::Config;
-use crate::directory::view::OrgView;
 use crate::explain::call::Explanation;
 use crate::explain::captured::Seen;
 use crate::explain::log_in::{self, FailureView};
@@ -23,6 +22,7 @@ use crate::explain::mend::{commands, quoted};
 use crate::store::{Error, InboundTrunk, Recorded, Store, Wrong, written};
 use crate::telemetry::redact;
 use trunkline_capture::import::import;
+use trunkline_model::view::OrgView;
 
 /// Calls of a capture that are explained.
 const MOST: usize = 100;

@@ -12,11 +12,11 @@ use uuid::Uuid;
 use super::{Failure, now};
 use crate::calls::caps::DAY;
 use crate::config::{Config, DatabaseUrl, DefaultRuntime};
-use crate::directory::settings::Runtime;
 use crate::directory::{Defaults, Directory};
 use crate::engine;
 use crate::store::{Options, Store};
 use crate::webhooks;
+use trunkline_model::settings::Runtime;
 use trunkline_net::listener::tls::{self, Security};
 use trunkline_net::tls::{Certificate, Files};
 

@@ -8,7 +8,7 @@ use figment::value::Value;
 use ipnet::IpNet;
 use trunkline_sip::flow::Transport;
 
-use crate::address::{Enforce, PeerPattern};
+use trunkline_model::address::{Enforce, PeerPattern};
 
 use super::host::{HostPort, own_address};
 use super::http::network;

@@ -9,7 +9,7 @@ use trunkline_sip::auth::Part;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::view::{Login, Source, View};
+use trunkline_model::view::{Login, Source, View};
 
 /// The org and trunk whose log-in this was meant to be, and what was wrong with it.
 pub(crate) fn of_unknown_user(
@@ -74,7 +74,7 @@ mod tests {
             org: Uuid::from_u128(org),
             trunk: Uuid::from_u128(org + 100),
             secret: Arc::new(Secret::new("u", "r", "p")),
-            pair: Arc::new(crate::directory::view::PeerLogin {
+            pair: Arc::new(trunkline_model::view::PeerLogin {
                 user: "u".into(),
                 password: "p".into(),
             }),

@@ -8,14 +8,14 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Defaults;
-use super::destinations::Destination;
-use super::entry::Entry;
-use super::settings::Runtime;
-use super::view::{AuthRealms, Login, OrgView, PeerLogin, TrunkView, View, WayOut};
-use crate::address::{AddressPolicy, is_near_network};
+use super::entry::{Entry, replace};
 use crate::store::{
     self, AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store,
 };
+use trunkline_model::address::{AddressPolicy, is_near_network};
+use trunkline_model::destinations::Destination;
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::{AuthRealms, Login, OrgView, PeerLogin, TrunkView, View, WayOut};
 
 /// Up to so many touched orgs are read one by one in any case.
 const ONE_BY_ONE: usize = 100;
@@ -82,7 +82,7 @@ impl Book {
 
     fn replace(&mut self, org: Uuid, entry: Option<Entry>) {
         let before = self.entries.remove(&org);
-        self.view.replace(org, before.as_ref(), entry.as_ref());
+        replace(&mut self.view, org, before.as_ref(), entry.as_ref());
         if let Some(entry) = entry {
             self.entries.insert(org, entry);
         }

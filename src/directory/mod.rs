@@ -3,17 +3,10 @@
 //! Shards read it without a lock. An edit made by this process is in the view before the store says that it is done; one made
 //! anywhere else is seen within a second. While the database is away the view stays as it was.
 
-pub mod auth_realms;
 pub(crate) mod blame;
 mod book;
-pub mod destinations;
 mod entry;
 mod follow;
-pub mod org_limit;
-pub mod persistent;
-pub mod settings;
-pub mod sources;
-pub mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use trunkline_sip::moment::Moment;
 
-use crate::address::AddressPolicy;
 use crate::store::feed::Follower;
 use crate::store::{self, Store};
 use book::Book;
-use settings::Runtime;
-use view::View;
+use trunkline_model::address::AddressPolicy;
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::View;
 
 /// What the configuration adds to the rows.
 #[derive(Clone, Debug)]

@@ -101,7 +101,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::directory::auth_realms::KnownRealm;
+    use trunkline_model::auth_realms::KnownRealm;
 
     #[test]
     fn the_same_is_written_once_a_minute() {

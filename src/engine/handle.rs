@@ -10,7 +10,6 @@ use uuid::Uuid;
 
 use super::clock;
 use super::inbox::{Input, Switch};
-use crate::address::AddressPolicy;
 use crate::calls::caps::{Caps, Denied};
 use crate::calls::health::Health;
 use crate::calls::hold;
@@ -20,10 +19,12 @@ use crate::calls::place_of;
 use crate::calls::record::Transfer;
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::verification::Verification;
+use crate::calls::wall::transfer_on;
 use crate::journal;
 use crate::peers::standing::{Standing, Standings};
 use crate::registrar::bindings::{Binding, Bindings};
 use crate::traces::Traces;
+use trunkline_model::address::AddressPolicy;
 
 /// How long a shard may take to do what it is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -171,7 +172,7 @@ impl Handle {
     ) -> Result<Result<Transfer, Unable>, NoAnswer> {
         let asked = self.ask(call, |done| Input::Transfer { call, ask, done });
         let begun = asked.await?.unwrap_or(Err(Unable::NotUp));
-        Ok(begun.map(|transfer| transfer.on(clock::wall())))
+        Ok(begun.map(|transfer| transfer_on(transfer, clock::wall())))
     }
 
     /// Holds a call, or resumes it: the number of the change, or `None` if it stands so already. What becomes of it is on the live

@@ -11,10 +11,10 @@ use trunkline_sip::moment::Moment;
 
 use super::{clock, registrations};
 use crate::directory::Directory;
-use crate::directory::view::{PeerLogin, View};
 use crate::registrar::bindings::{Bindings, Loss};
 use crate::registrar::kept::Kept;
 use crate::store::{self, Store};
+use trunkline_model::view::{PeerLogin, View};
 
 /// How often it is looked for changes, on either side.
 const LOOK: Duration = Duration::from_millis(200);

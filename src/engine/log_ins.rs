@@ -16,8 +16,8 @@ use uuid::Uuid;
 use super::clock;
 use crate::calls::{AuthFailure, Unproven};
 use crate::directory::Directory;
-use crate::directory::view::View;
 use crate::store::{self, NewAuthFailure, Store};
+use trunkline_model::view::View;
 
 /// Failed log-ins that wait to be written; a flood of them is cut.
 const WAITING: usize = 1_024;
@@ -211,7 +211,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::directory::view::OrgView;
+    use trunkline_model::view::OrgView;
 
     fn unproven(host: u8, number: &str, second: u64) -> Failed {
         Failed::Unproven(Unproven {

@@ -9,9 +9,9 @@ use tokio::time::timeout;
 use trunkline_sip::flow::Transport;
 
 use super::resolve::Resolver;
-use crate::address::NamedBy;
 use crate::calls::target::Unresolved;
 use crate::config::{Config, MediaHost, Sip};
+use trunkline_model::address::NamedBy;
 
 /// How long the system may look for a name.
 const PATIENCE: Duration = Duration::from_secs(3);

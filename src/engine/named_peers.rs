@@ -8,11 +8,11 @@ use futures_util::StreamExt as _;
 use uuid::Uuid;
 
 use super::resolve::Resolver;
-use crate::address::{AddressPolicy, Refusal};
 use crate::calls::health::probe_uri;
 use crate::calls::target::{self, Place};
-use crate::directory::settings::{Runtime, TransferTarget};
 use crate::store::{OrgRows, Store};
+use trunkline_model::address::{AddressPolicy, Refusal};
+use trunkline_model::settings::{Runtime, TransferTarget};
 
 /// Peers that are looked up.
 const MOST: usize = 2_000;

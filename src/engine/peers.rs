@@ -19,12 +19,10 @@ use super::inbox::{Inbox, Input};
 use super::resolve::Resolver;
 use super::told::Told;
 use super::{Deps, clock};
-use crate::address::NamedBy;
 use crate::calls;
 use crate::calls::health::{Health, Peer, probe_uri};
 use crate::calls::target::{self, Place, Target};
 use crate::directory::Directory;
-use crate::directory::view::{Runtime, View, WayOut};
 use crate::journal::Origin;
 use crate::peers::enrolment::Wanted;
 use crate::peers::standing::{Change, Standing, Standings, State, What};
@@ -32,6 +30,8 @@ use crate::peers::{Config, Inquiry, Peers};
 use crate::registrar::bindings::Bindings;
 use crate::store::{EventType, NewEvent, Serving, Store, written};
 use crate::telemetry::metrics;
+use trunkline_model::address::NamedBy;
+use trunkline_model::view::{Runtime, View, WayOut};
 
 /// Peers that are asked; the further ones are not watched.
 const MOST: usize = 2_000;

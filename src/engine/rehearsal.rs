@@ -17,7 +17,6 @@ use uuid::Uuid;
 
 use super::settings::{bounds, calls_config, registrar_config, sent_by};
 use super::shard::framing;
-use crate::address::{AddressPolicy, Enforce};
 use crate::calls;
 use crate::calls::caps::Caps;
 use crate::calls::limits::Limits;
@@ -26,10 +25,11 @@ use crate::calls::record::Fact;
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::{Calls, Core, Effect, Reason};
 use crate::config::Config;
-use crate::directory::view::View;
 use crate::registrar::Registrar;
 use crate::registrar::bindings::Bindings;
 use crate::store::Keyring;
+use trunkline_model::address::{AddressPolicy, Enforce};
+use trunkline_model::view::View;
 
 /// Nonces that are remembered as used.
 const NONCES: usize = 65_536;

@@ -6,16 +6,16 @@ use trunkline_sip::auth::{Algorithm, NonceKeys};
 use trunkline_sip::slot::{Minter, Node};
 
 use super::local;
-use crate::address::{AddressPolicy, PeerPattern};
 use crate::calls;
 use crate::calls::caps::Bounds;
 use crate::calls::target;
 use crate::calls::token::SessionTokens;
 use crate::config::{Config, DefaultRuntime};
-use crate::directory::view::Runtime;
 use crate::registrar;
 use crate::store::{Keyring, Store};
 use crate::traces::{Collector, Disk};
+use trunkline_model::address::{AddressPolicy, PeerPattern};
+use trunkline_model::view::Runtime;
 
 /// Where HEP collectors listen.
 const HEP_PORT: u16 = 9_060;

@@ -5,7 +5,7 @@ use trunkline_routing::{Country, numbers};
 use super::finding::Finding;
 pub use crate::calls::pbx::Pbx;
 use crate::calls::record::{Asked, Proof};
-use crate::directory::view::TransferWay;
+use trunkline_model::view::TransferWay;
 
 /// A clock that is so many seconds off is told.
 const SKEW_S: i64 = 60;

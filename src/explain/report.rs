@@ -13,8 +13,8 @@ use super::log_in;
 use super::paste::{self, Trunk};
 use super::pbx::{self, Pbx};
 use crate::calls::{DOCTOR, Reason};
-use crate::directory::view::TransferWay;
 use crate::store::{Error, Narrow, Recorded, Store, written};
+use trunkline_model::view::TransferWay;
 
 /// How far back failed log-ins are told.
 const OF_LATE: Duration = Duration::from_secs(24 * 3_600);

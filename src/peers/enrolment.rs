@@ -19,7 +19,7 @@ use super::Reply;
 use super::standing::{Standing, State};
 use crate::calls::proofs::Proofs;
 use crate::calls::target::{self, Place, Target, Unresolved, default_port};
-use crate::directory::view::WayOut;
+use trunkline_model::view::WayOut;
 
 /// The longest wait between two attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(1_800);

@@ -25,7 +25,6 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use crate::address::AddressPolicy;
 use crate::calls::Challenged;
 use crate::calls::health::{Health, Peer};
 use crate::calls::target::{Target, Unresolved};
@@ -34,6 +33,7 @@ use crate::registrar::bindings::Bindings;
 use crate::registrar::keep_alive::KeepAlive;
 use enrolment::Enrolment;
 use standing::{Change, Standings};
+use trunkline_model::address::AddressPolicy;
 
 /// Owners with this in their upper half are ours and no calls.
 const OURS: u64 = 0xffff_fffe_0000_0000;

@@ -19,8 +19,8 @@ use uuid::Uuid;
 use super::asked::Contact;
 use super::keep_alive::Liveness;
 use super::kept::{Home, Serving};
-use crate::address::AddressPolicy;
-use crate::directory::view::PeerLogin;
+use trunkline_model::address::AddressPolicy;
+use trunkline_model::view::PeerLogin;
 
 /// Longer User-Agents are cut.
 const LONGEST_AGENT: usize = 128;

@@ -14,7 +14,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::bindings::{Binding, Bindings, Registered, contact_address};
-use crate::directory::view::PeerLogin;
+use trunkline_model::view::PeerLogin;
 
 /// What is kept of a binding.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -25,9 +25,9 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use crate::directory::blame;
-use crate::directory::view::{Login, PeerLogin, View};
 use asked::{Asked, Fault};
 use bindings::{Binding, Bindings, Change, Refused, Sender};
+use trunkline_model::view::{Login, PeerLogin, View};
 
 /// What the operator decided.
 #[derive(Clone, Debug)]

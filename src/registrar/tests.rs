@@ -84,7 +84,7 @@ impl Scene {
                 org: ORG,
                 trunk,
                 secret: Arc::new(Secret::new(user, "us", "secret")),
-                pair: Arc::new(crate::directory::view::PeerLogin {
+                pair: Arc::new(trunkline_model::view::PeerLogin {
                     user: user.into(),
                     password: "secret".into(),
                 }),
@@ -212,7 +212,11 @@ impl Scene {
     fn reach(&self) -> Vec<(String, u32, String)> {
         let all = self
             .bindings
-            .reach(TRUNK, &crate::address::AddressPolicy::default(), self.now)
+            .reach(
+                TRUNK,
+                &trunkline_model::address::AddressPolicy::default(),
+                self.now,
+            )
             .into_iter();
         all.map(|reach| {
             (

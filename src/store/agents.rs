@@ -12,7 +12,7 @@ use super::page::{Narrow, Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id, set};
-use crate::directory::settings::Runtime;
+use trunkline_model::settings::Runtime;
 
 /// A phone agent.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -11,7 +11,7 @@ use super::org_limits::{OrgLimit, leave_room_for};
 use super::page::{Narrow, Page, Position, fetch_page};
 use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Store, new_id, set};
-use crate::directory::settings::{TransferTarget, Via};
+use trunkline_model::settings::{TransferTarget, Via};
 
 /// A transfer destination.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -11,7 +11,7 @@ use super::column::{self, from_row, maybe, micros, moment, named, to_json, writt
 use super::error::Error;
 use super::pool::{Peek, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{EventType, NewEvent, Page, Position, Store, events, new_id};
-pub use crate::calls::handoff::{Reason, Sentiment};
+pub use trunkline_model::handoff::{Reason, Sentiment};
 
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -15,7 +15,7 @@ use super::keyring::Keyring;
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id, set};
-use crate::directory::settings::{ReferFormat, TransferWay};
+use trunkline_model::settings::{ReferFormat, TransferWay};
 
 /// How long the old credentials work after a rotation.
 const OLD_PAIR_WORKS: Duration = Duration::from_secs(24 * 3600);

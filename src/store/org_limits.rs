@@ -10,7 +10,7 @@ use super::orgs::Orgs;
 use super::partners::Partners;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Store};
-pub use crate::directory::org_limit::StoredLimit;
+pub use trunkline_model::org_limit::StoredLimit;
 
 /// Something of which an org has a bounded amount.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]

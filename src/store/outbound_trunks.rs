@@ -16,8 +16,8 @@ use super::page::{Narrow, Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id};
-use crate::directory::auth_realms::{AuthRealms, KnownRealm};
-use crate::directory::settings::TransferWay;
+use trunkline_model::auth_realms::{AuthRealms, KnownRealm};
+use trunkline_model::settings::TransferWay;
 
 /// A way out.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -15,8 +15,8 @@ use super::outbound_trunks;
 use super::password::Password;
 use super::pool::{Peek, fetch_all};
 use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk, Store};
-use crate::directory::destinations::Destination;
-use crate::directory::settings::{TransferTarget, Via};
+use trunkline_model::destinations::Destination;
+use trunkline_model::settings::{TransferTarget, Via};
 
 /// An org with what belongs to it.
 #[derive(Clone, PartialEq, Eq, Debug)]

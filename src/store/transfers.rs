@@ -15,9 +15,9 @@ use super::error::Error;
 use super::event::{EventType, NewEvent};
 use super::handoffs::{self, NewHandoff};
 use super::pool::{Source, Writing, execute, fetch_all};
-use crate::calls::handoff::{Reason, Sentiment};
 use crate::calls::record::{Fact, Transfer, TransferState, Trunk, Way};
-use crate::directory::settings::TransferTarget;
+use trunkline_model::handoff::{Reason, Sentiment};
+use trunkline_model::settings::TransferTarget;
 
 /// A transfer as it is read.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use trunkline::calls::asked::{Asked, Manner};
 use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Proof, Started, Status};
-use trunkline::directory::settings::Runtime;
 use trunkline::directory::{Defaults, Directory};
+use trunkline_model::settings::Runtime;
 use trunkline_routing::{Facts, decide};
 use uuid::Uuid;
 

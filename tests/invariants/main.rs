@@ -26,6 +26,7 @@ fn sources() -> Vec<Source> {
         "src",
         "sip/src",
         "routing/src",
+        "model/src",
         "net/src",
         "capture/src",
         "bench/src",

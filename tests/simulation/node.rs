@@ -16,7 +16,7 @@ use trunkline::calls::record::Fact;
 use trunkline::calls::target::{Target, Unresolved};
 use trunkline::calls::transfer::{Ask, Chosen};
 use trunkline::calls::{CallKey, Calls, Config, Core, Effect, Reason};
-use trunkline::directory::view::{
+use trunkline_model::view::{
     Destination, Login, OrgView, PersistentMap, ReferFormat, Runtime, TransferTarget, TransferWay,
     TrunkView, Via, View,
 };
@@ -226,7 +226,7 @@ impl Node {
         let view = Arc::clone(&self.kept.view);
         let ask = Ask {
             chosen: Chosen::Name(DESTINATIONS[destination].into()),
-            report: trunkline::calls::handoff::Report::default(),
+            report: trunkline_model::handoff::Report::default(),
         };
         let _refused = self
             .calls

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use trunkline::directory::auth_realms::KnownRealm;
-use trunkline::directory::view::{AuthRealms, PeerLogin, TransferWay, WayOut};
+use trunkline_model::auth_realms::KnownRealm;
+use trunkline_model::view::{AuthRealms, PeerLogin, TransferWay, WayOut};
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline::directory::settings::Runtime;
-use trunkline::directory::view::{Source, View};
 use trunkline::directory::{Defaults, Directory};
 use trunkline::store::{AgentChange, InboundTrunkChange, Store};
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::{Source, View};
 
 use crate::bed::{Bed, NOW, agent, later, new_agent, number, org};
 

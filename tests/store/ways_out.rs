@@ -1,11 +1,11 @@
 //! Outbound trunks, transfer destinations, and what an agent has of both.
 
-use trunkline::directory::auth_realms::KnownRealm;
-use trunkline::directory::settings::{TransferTarget, TransferWay, Via};
 use trunkline::store::{
     Change, DestinationChange, Error, Kind, NewDestination, NewOutboundTrunk, OutboundTrunkChange,
     Password, Refused, Wrong,
 };
+use trunkline_model::auth_realms::KnownRealm;
+use trunkline_model::settings::{TransferTarget, TransferWay, Via};
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;
 

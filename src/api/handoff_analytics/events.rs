@@ -16,8 +16,8 @@ use crate::api::query::Query;
 use crate::api::shape::{Choice, ListOf, Text};
 use crate::api::time::{self, written};
 use crate::api::{Api, ApiError};
-use crate::calls::handoff::Report;
 use crate::store::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment};
+use trunkline_model::handoff::Report;
 
 const READ: &str = "handoff:read";
 const WRITE: &str = "handoff:write";

@@ -25,8 +25,8 @@ use crate::api::shape::{Choice, ListOf, NAME, NUMBER, Switch, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::Voice;
-use crate::directory::settings::Runtime;
 use crate::store::{Agent, AgentChange, AgentKind, Kind, NewAgent};
+use trunkline_model::settings::Runtime;
 
 /// A phone agent as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -22,8 +22,8 @@ use crate::api::query::Query;
 use crate::api::shape::{Choice, ID, NAME, NUMBER, Object, Shape as _, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
-use crate::directory::settings::{TransferTarget, Via};
 use crate::store::{Destination, DestinationChange, Kind, NewDestination};
+use trunkline_model::settings::{TransferTarget, Via};
 
 /// A transfer destination as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

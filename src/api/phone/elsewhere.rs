@@ -224,8 +224,8 @@ async fn obey(api: Api, ask: store::Ask) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calls::handoff::Report;
     use crate::calls::transfer::Chosen;
+    use trunkline_model::handoff::Report;
 
     #[test]
     fn a_wish_is_read_as_it_was_written() {

@@ -16,7 +16,6 @@ use uuid::Uuid;
 
 use super::transfer_way::{TRANSFER_WAY, WayInForceView};
 use super::{CALLS_AT_ONCE, READ, WRITE};
-use crate::address;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::path::Named;
@@ -25,9 +24,10 @@ use crate::api::shape::{Choice, ListOf, NAME, NUMBER, Parsed, Switch};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
-use crate::directory::settings::{ReferFormat, TransferWay};
 use crate::registrar::bindings::Binding;
 use crate::store::{InboundTrunk, InboundTrunkChange, Kind};
+use trunkline_model::address;
+use trunkline_model::settings::{ReferFormat, TransferWay};
 
 /// An inbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

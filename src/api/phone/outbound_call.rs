@@ -18,8 +18,8 @@ use crate::calls::Reason;
 use crate::calls::caps::Denied;
 use crate::calls::outbound::Order;
 use crate::calls::record::Status;
-use crate::directory::view::OrgView;
 use crate::store::Kind;
+use trunkline_model::view::OrgView;
 
 /// How long the live view may take to show what was changed before the order came.
 const CATCH_UP: Duration = Duration::from_secs(1);

@@ -25,10 +25,10 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::calls::target::default_port;
 use crate::config::HostPort;
-use crate::directory::auth_realms::AuthRealms;
-use crate::directory::settings::TransferWay;
 use crate::peers::standing::{self, Standing};
 use crate::store::{Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password};
+use trunkline_model::auth_realms::AuthRealms;
+use trunkline_model::settings::TransferWay;
 
 /// An outbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

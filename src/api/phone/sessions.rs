@@ -26,8 +26,8 @@ use crate::api::{Api, ApiError, visit};
 use crate::calls::privacy::NOBODY_USER;
 use crate::calls::record::{Direction, Status};
 use crate::calls::token;
-use crate::directory::destinations::Destination;
 use crate::store::{AgentConfig, Call, Contact, Error, Kind, Wrong};
+use trunkline_model::destinations::Destination;
 
 /// Who asks for a session.
 #[derive(Debug)]

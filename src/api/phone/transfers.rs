@@ -18,10 +18,10 @@ use crate::api::path::Named;
 use crate::api::shape::{ID, NAME, Shape as _};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::calls::handoff::{Reason, Sentiment};
 use crate::calls::record::{TransferState, Way};
 use crate::calls::transfer::{Ask, Chosen, Unable};
 use crate::store::{Call, CallTransfer, Kind};
+use trunkline_model::handoff::{Reason, Sentiment};
 
 /// A transfer as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

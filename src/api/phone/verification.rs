@@ -27,8 +27,8 @@ use crate::calls::Reason;
 use crate::calls::target::default_port;
 use crate::calls::verification::{SpokenCode, Verification};
 use crate::config::VerificationTrunk;
-use crate::directory::view::{PeerLogin, WayOut};
 use crate::store::{Kind, MadeCode, TRIES, TriedCode};
+use trunkline_model::view::{PeerLogin, WayOut};
 
 /// A call that speaks a code is on its way.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use trunkline_sip::flow::is_private;
 
-use crate::address::{AddressPolicy, Refusal};
+use trunkline_model::address::{AddressPolicy, Refusal};
 
 /// The IPs that RTP of a peer is expected from, and sent to: the one of its SDP; where that is private, the one its signalling comes from
 /// as well. A private IP of SDP that isn't listed leaves the source of the signalling alone.
@@ -44,7 +44,7 @@ pub(super) fn sources(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Enforce;
+    use trunkline_model::address::Enforce;
 
     #[test]
     fn rtp_is_expected_where_sdp_or_signalling_say() {

@@ -20,8 +20,6 @@ use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
 use super::Wait;
-use super::record::{State, Way};
-use crate::address::NamedBy;
 use crate::calls::attempts::{AttemptLeg, Attempts, Whose};
 use crate::calls::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
 use crate::calls::callee::{Callee, Choice};
@@ -38,7 +36,9 @@ use crate::calls::privacy::{NOBODY_HOST, NOBODY_USER};
 use crate::calls::refusal::Reason;
 use crate::calls::target::{self, Place, Target};
 use crate::calls::unanswered::{Failure, UNREACHABLE};
-use crate::directory::view::{Destination, OrgView, TransferTarget, Via, WayOut};
+use trunkline_model::address::NamedBy;
+use trunkline_model::transfer::{State, Way};
+use trunkline_model::view::{Destination, OrgView, TransferTarget, Via, WayOut};
 
 /// How long a destination may ring.
 const RINGING: Duration = Duration::from_secs(45);

@@ -8,9 +8,9 @@ use trunkline_sip::wire::{HeaderName, Message};
 use super::Asker;
 use crate::calls::call::{Call, Speaker};
 use crate::calls::context::Cx;
-use crate::calls::handoff::Report;
 use crate::calls::{CallKey, Calls};
-use crate::directory::view::{OrgView, View};
+use trunkline_model::handoff::Report;
+use trunkline_model::view::{OrgView, View};
 
 impl Calls {
     /// The caller of the echo agent presses a key among its audio (RFC 4733).

@@ -13,7 +13,6 @@ mod news;
 mod outcome;
 mod own;
 mod plan;
-pub mod record;
 mod refer;
 mod runtime;
 
@@ -28,17 +27,17 @@ use uuid::Uuid;
 
 use super::call::{Call, Phase};
 use super::context::{CallTimer, Cx};
-use super::handoff::Report;
 use super::limits::Permit;
 use super::proofs::Proofs;
 use super::record::{Ended, Fact};
 use super::refusal::Reason;
 use super::{CallKey, Calls};
-use crate::directory::view::{Destination, OrgView, View};
 pub(crate) use bridge::Bridged;
 use plan::Plan;
 pub use plan::{WayReason, way_in_force};
-use record::{State, Way};
+use trunkline_model::handoff::Report;
+use trunkline_model::transfer::{self as record, State, Way};
+use trunkline_model::view::{Destination, OrgView, View};
 
 /// Who asks for a transfer, where to, and what it says about it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -17,12 +17,12 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::bridge::{Fallback, Leaves};
-use crate::address::NamedBy;
 use crate::calls::call::{Call, Side};
 use crate::calls::callee::{Callee, Choice};
 use crate::calls::context::Cx;
 use crate::calls::target::{Place, Target};
 use crate::calls::{Calls, owner_of};
+use trunkline_model::address::NamedBy;
 
 /// What follows the prefix in the name of the header that proves such an INVITE.
 const PROOF: &str = "JOIN";

@@ -7,15 +7,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bridge::Fallback;
-use super::record::{self, State, Way};
 use super::{Unable, Wait};
 use crate::calls::call::Call;
 use crate::calls::context::Cx;
 use crate::calls::dialled::may_dial;
 use crate::calls::pbx::Pbx;
 use crate::calls::unanswered::Failure;
-use crate::directory::view::{Destination, OrgView, TransferTarget, TransferWay};
 use crate::registrar::bindings::Binding;
+use trunkline_model::transfer::{self as record, State, Way};
+use trunkline_model::view::{Destination, OrgView, TransferTarget, TransferWay};
 
 /// Why a way is in force.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]

@@ -9,13 +9,13 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Wait;
-use super::record::State;
 use crate::calls::call::{Call, OURS, Pending, Purpose, Side};
 use crate::calls::context::Cx;
 use crate::calls::credentials::{Stage, Unanswerable};
 use crate::calls::proofs::Proofs;
 use crate::calls::refusal::Reason;
-use crate::directory::view::{OrgView, ReferFormat, TransferTarget, WayOut};
+use trunkline_model::transfer::State;
+use trunkline_model::view::{OrgView, ReferFormat, TransferTarget, WayOut};
 
 /// REFERs of one transfer: glare, a lost connection and a challenge ask for another one.
 const MOST_REFERS: u8 = 5;

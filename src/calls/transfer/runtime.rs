@@ -11,8 +11,8 @@ use super::plan::Plan;
 use super::{Asker, Transfer, Unable};
 use crate::calls::call::{Call, OURS, Phase, Purpose, Side};
 use crate::calls::context::Cx;
-use crate::calls::handoff::Report;
-use crate::directory::view::{Destination, OrgView, ReferFormat, TransferTarget, Via};
+use trunkline_model::handoff::Report;
+use trunkline_model::view::{Destination, OrgView, ReferFormat, TransferTarget, Via};
 
 /// How long the subscription that comes of a REFER lasts, in seconds.
 const EXPIRES: u32 = 180;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::Patient;
 use super::orgs::Orgs;
-use crate::address::Refusal;
 use crate::engine::{configured_policy, refused_peers};
 use crate::explain::finding::Finding;
+use trunkline_model::address::Refusal;
 
 const CHECK: &str = "addresses";
 

@@ -115,7 +115,7 @@ async fn name(patient: &Patient<'_>, host: &str, transport: &'static str) -> Fin
             "tls" => Transport::Tls,
             _ => Transport::Udp,
         }),
-        named: crate::address::NamedBy::Operator,
+        named: trunkline_model::address::NamedBy::Operator,
     };
     let targets = patient.resolver.resolve(&wanted).await;
     let Some(first) = targets.first() else {

@@ -7,12 +7,12 @@ use ipnet::IpNet;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::address::{AddressPolicy, Refusal};
-use crate::directory::view::TransferWay;
 use crate::engine::skew::{Off, REPORTED};
 use crate::explain::finding::{Finding, Level};
 use crate::explain::{log_in, pbx};
 use crate::store::{AgentKind, Error, OrgRows, Recorded, Store};
+use trunkline_model::address::{AddressPolicy, Refusal};
+use trunkline_model::view::TransferWay;
 
 /// Calls of each org that are looked at, and how far back.
 const CALLS: u32 = 50;

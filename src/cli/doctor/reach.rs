@@ -10,8 +10,8 @@ use super::orgs::Orgs;
 use super::ping::{Answer, ping};
 use crate::calls::target::{self, Place, Target, Unresolved};
 use crate::config::DefaultRuntime;
-use crate::directory::settings::Runtime;
 use crate::explain::finding::Finding;
+use trunkline_model::settings::Runtime;
 
 /// Addresses that are asked.
 const ASKED: usize = 64;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::calls::handoff::Report;
-use crate::directory::view::TransferTarget;
+use crate::handoff::Report;
+use crate::view::TransferTarget;
 
 /// Where a transfer stands.
 #[derive(

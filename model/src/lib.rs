@@ -1,0 +1,14 @@
+//! Plain data that several parts of Trunkline share: an org's view, transfers and their hand-offs, addresses that a peer may have.
+//!
+//! Knows no I/O, no locks and no executor. `persistent` is the map that a view is made of.
+
+pub mod address;
+pub mod auth_realms;
+pub mod destinations;
+pub mod handoff;
+pub mod org_limit;
+pub mod persistent;
+pub mod settings;
+pub mod sources;
+pub mod transfer;
+pub mod view;
