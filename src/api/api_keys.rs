@@ -1,4 +1,4 @@
-//! `/api-keys`: the org's own API keys. A key is shown once, when it is made, and grants no scope that its maker lacks.
+//! `/api-keys`: the org's own API keys. A key is shown once, when it is made; it grants no scope that its maker lacks, and ends no later.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::routing::{delete, get};
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
@@ -16,10 +17,10 @@ use super::page::{Page, Paging};
 use super::path::Named;
 use super::query::{Query, text_schema};
 use super::routes::Routes;
-use super::shape::{Choice, ListOf, NAME};
-use super::time::written;
+use super::shape::{Choice, ListOf, NAME, Parsed, Text};
+use super::time::{timestamp, written};
 use super::{Api, ApiError, SCOPES, Success, token};
-use crate::store::{Kind, OrgKey};
+use crate::store::{Kind, NewOrgKey, OrgKey};
 
 /// The scope that all of this needs.
 const SCOPE: &str = "keys:write";
@@ -48,7 +49,7 @@ pub(super) fn openapi(book: &mut Book) {
         "post",
         "/api-keys",
         "createKey",
-        "Makes a key, shown once; it has no scope that its maker lacks",
+        "Makes a key, shown once; it has no scope that its maker lacks, and ends no later",
         |op| {
             let body = read_by(new_key);
             op.tag(TAG)
@@ -70,12 +71,14 @@ pub(super) fn openapi(book: &mut Book) {
 /// A key as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Key")]
-struct KeyView {
+pub(super) struct KeyView {
     api_key_id: Uuid,
     name: String,
     scopes: Vec<String>,
     created_at: String,
     last_used_at: Option<String>,
+    /// When the key ends by itself; `null`: it is good until it is revoked.
+    expires_at: Option<String>,
 }
 
 /// A key on the one occasion that it is shown.
@@ -95,6 +98,7 @@ impl From<OrgKey> for KeyView {
             scopes: key.scopes,
             created_at: written(key.created_at),
             last_used_at: key.last_used_at.map(written),
+            expires_at: key.expires_at.map(written),
         }
     }
 }
@@ -110,18 +114,38 @@ const WORDS: [(&str, &str); SCOPES.len()] = {
     words
 };
 
-/// `POST /api-keys {name, scopes}`: 201. The name is `Default` unless told otherwise; without `scopes` the key has those of the key
-/// that makes it. 403 for a scope that this one lacks.
+/// A key as a request describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct KeyRequest {
+    pub(super) name: String,
+    /// `None`: all that its maker can give.
+    pub(super) scopes: Option<Vec<&'static str>>,
+    /// When it ends by itself.
+    pub(super) expires_at: Option<Moment>,
+}
+
+/// When a key ends.
+const END: Parsed<Moment> = Parsed::new("an RFC 3339 time", timestamp)
+    .format("date-time")
+    .example("2036-01-31T12:00:00Z");
+
+/// `POST /api-keys {name, scopes, expires_at}`: 201. The name is `Default` unless told otherwise; without `scopes` the key has those of
+/// the key that makes it, and without `expires_at` it ends when that one does. 403 for a scope that this one lacks, and for a later end.
 async fn create(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
 ) -> Result<(StatusCode, Json<NewKeyView>), ApiError> {
     caller.needs(SCOPE)?;
-    let (name, scopes) = new_key(body.fields()?)?;
-    let scopes = granted(&caller, scopes)?;
-    let issued = token::issue(api.store(), caller.org, &name, &scopes, api.now());
-    let (key, api_key) = issued.await?;
+    let request = new_key(body.fields()?)?;
+    request.must_end_after(api.now())?;
+    let scopes = granted(&caller, request.scopes)?;
+    let new = NewOrgKey {
+        name: &request.name,
+        scopes: &scopes,
+        expires_at: granted_end(&caller, request.expires_at)?,
+    };
+    let (key, api_key) = token::issue(api.store(), caller.org, new, api.now()).await?;
     let key = key.into();
     Ok((StatusCode::CREATED, Json(NewKeyView { key, api_key })))
 }
@@ -130,15 +154,27 @@ async fn create(
 async fn list(
     State(api): State<Api>,
     caller: Caller,
-    mut query: Query,
+    query: Query,
 ) -> Result<Page<KeyView>, ApiError> {
     caller.needs(SCOPE)?;
+    page_of(&api, caller.org, query).await
+}
+
+/// The page of an org's keys that a request asks for.
+///
+/// # Errors
+/// 400 for a parameter that is wrong.
+pub(super) async fn page_of(
+    api: &Api,
+    org: Uuid,
+    mut query: Query,
+) -> Result<Page<KeyView>, ApiError> {
     let narrow = [query.text("name"), None];
     let paging = Paging::read(&mut query, "api-keys", narrow);
     query.finish()?;
     let keys = api.store().org_keys();
     let page = keys
-        .page(caller.org, &paging.filters, paging.after, paging.limit)
+        .page(org, &paging.filters, paging.after, paging.limit)
         .await?;
     Ok(paging.page(page, KeyView::from))
 }
@@ -164,15 +200,40 @@ async fn revoke(
     Ok(Json(Success::DONE))
 }
 
-fn new_key(mut fields: Fields) -> Result<(String, Option<Vec<&'static str>>), ApiError> {
-    let name = fields.optional("name", NAME);
-    let scopes = ListOf::new(Choice(&WORDS), 1..=SCOPES.len());
-    let scopes = fields.optional("scopes", scopes);
-    let name = name.unwrap_or_else(|| "Default".to_owned());
-    fields.done(|| Some((name, scopes)))
+fn new_key(fields: Fields) -> Result<KeyRequest, ApiError> {
+    KeyRequest::read(fields, NAME)
 }
 
-/// The scopes that the new key gets, each once.
+impl KeyRequest {
+    /// Reads a request whose name is such a text; it is `Default` unless told otherwise.
+    ///
+    /// # Errors
+    /// 400 with every fault.
+    pub(super) fn read(mut fields: Fields, name: Text) -> Result<Self, ApiError> {
+        let name = fields.optional("name", name);
+        let name = name.unwrap_or_else(|| "Default".to_owned());
+        let scopes = fields.optional("scopes", ListOf::new(Choice(&WORDS), 1..=SCOPES.len()));
+        let expires_at = fields.optional("expires_at", END);
+        fields.done(|| {
+            Some(Self {
+                name,
+                scopes,
+                expires_at,
+            })
+        })
+    }
+
+    /// # Errors
+    /// 400 for a key that would never be good.
+    pub(super) fn must_end_after(&self, now: Moment) -> Result<(), ApiError> {
+        match self.expires_at {
+            Some(end) if end <= now => Err(ApiError::bad("expires_at: must lie in the future")),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// The scopes that the new key gets.
 fn granted(
     caller: &Caller,
     named: Option<Vec<&'static str>>,
@@ -186,8 +247,23 @@ fn granted(
     for scope in &named {
         caller.needs(scope)?;
     }
-    Ok(SCOPES
-        .into_iter()
-        .filter(|scope| named.contains(scope))
-        .collect())
+    Ok(each_once(&named))
+}
+
+/// Scopes in the order of [`SCOPES`].
+pub(super) fn each_once(named: &[&str]) -> Vec<&'static str> {
+    let mut scopes = SCOPES.to_vec();
+    scopes.retain(|scope| named.contains(scope));
+    scopes
+}
+
+/// When the new key ends: no later than the key that makes it.
+fn granted_end(caller: &Caller, named: Option<Moment>) -> Result<Option<Moment>, ApiError> {
+    match (caller.ends_at(), named) {
+        (Some(own), Some(named)) if own < named => Err(ApiError::Forbidden(format!(
+            "This key ends at {}, and can't make one that ends later",
+            written(own)
+        ))),
+        (own, named) => Ok(named.or(own)),
+    }
 }

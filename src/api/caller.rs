@@ -7,6 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use subtle::ConstantTimeEq as _;
+use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::credentials::{KnownOrg, presented};
@@ -34,6 +35,11 @@ impl Caller {
     /// Whether the key has the scope.
     pub(super) fn may(&self, scope: &str) -> bool {
         self.known.key.scopes.iter().any(|held| held == scope)
+    }
+
+    /// When the key ends by itself.
+    pub(super) fn ends_at(&self) -> Option<Moment> {
+        self.known.key.expires_at
     }
 
     /// # Errors
@@ -65,7 +71,7 @@ impl StreamCaller {
     pub(super) async fn is_good(&self, api: &Api) -> bool {
         match known(api, &self.token).await {
             Ok(Some(known)) => !known.suspended,
-            Ok(None) => false,
+            Ok(None) | Err(ApiError::Unauthorized(_)) => false,
             Err(_) => true,
         }
     }
@@ -107,13 +113,26 @@ impl KnownOrg {
 const REQUIRED: &str = "An API key is required: Authorization: Bearer <API key>";
 const REVOKED: ApiError = ApiError::Unauthorized("The API key has been revoked");
 
-/// The key that the token is of; `None` if it was revoked.
+const EXPIRED: ApiError = ApiError::Unauthorized("The API key has expired");
+
+/// Returns the key that the token is of; `None` if it was revoked.
+///
+/// # Errors
+/// 401 for a token that is no key's, and for a key that has expired.
 async fn known(api: &Api, token: &str) -> Result<Option<Arc<KnownOrg>>, ApiError> {
     let orgs = &api.credentials().orgs;
     // Seldom needed, and large.
     let look_up = async || Box::pin(look_up(api, token)).await;
-    orgs.or_look_up(presented(token), api.monotonic(), look_up)
-        .await
+    let known = orgs
+        .or_look_up(presented(token), api.monotonic(), look_up)
+        .await?;
+
+    // A key may end while its look-up is still believed.
+    let end = known.as_ref().and_then(|known| known.key.expires_at);
+    match end {
+        Some(end) if end <= api.now() => Err(EXPIRED),
+        Some(_) | None => Ok(known),
+    }
 }
 
 impl FromRequestParts<Api> for Caller {

@@ -9,6 +9,17 @@ use trunkline_sip::moment::Moment;
 
 pub(super) use crate::store::written;
 
+/// An RFC 3339 time (§5.6): a date, a time and an offset.
+pub(super) fn timestamp(text: &str) -> Option<Moment> {
+    const DATE: usize = "2026-01-31".len();
+    // The parser takes more than RFC 3339: a blank for the `T`, minutes alone, a zone's name in brackets.
+    let has_seconds = text.as_bytes().get(DATE + 6) == Some(&b':');
+    let is_strict = text.as_bytes().get(DATE) == Some(&b'T') && has_seconds && !text.contains('[');
+    let timestamp: Timestamp = text.parse().ok().filter(|_| is_strict)?;
+    let micros = u64::try_from(timestamp.as_microsecond()).ok()?;
+    Some(Moment::from_micros(micros))
+}
+
 /// The start of a window: a timestamp, or a date, which begins at its midnight.
 pub(crate) fn start(text: &str) -> Result<Moment, String> {
     read(text, Time::midnight())
@@ -52,6 +63,31 @@ fn with_plus(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timestamp_has_a_date_a_time_and_an_offset() {
+        for (name, text, secs) in [
+            ("UTC", "2026-01-31T12:00:00Z", Some(1_769_860_800)),
+            (
+                "an offset",
+                "2026-01-31T13:00:00+01:00",
+                Some(1_769_860_800),
+            ),
+            (
+                "a fraction",
+                "2026-01-31T12:00:00.000Z",
+                Some(1_769_860_800),
+            ),
+            ("no offset", "2026-01-31T12:00:00", None),
+            ("a date", "2026-01-31", None),
+            ("a blank", "2026-01-31 12:00:00Z", None),
+            ("no seconds", "2026-01-31T12:00Z", None),
+            ("a zone's name", "2026-01-31T12:00:00Z[UTC]", None),
+            ("before 1970", "1969-12-31T23:59:59Z", None),
+        ] {
+            assert_eq!(timestamp(text), secs.map(Moment::from_secs), "{name}");
+        }
+    }
 
     #[test]
     fn what_is_shown_of_a_time_finds_it() {

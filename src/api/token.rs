@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::store::{Error, Issued, IssuedBy, Keyring, OrgKey, Store};
+use crate::store::{Error, Issued, IssuedBy, Keyring, NewOrgKey, OrgKey, Store};
 
 /// What an org's key says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -76,11 +76,10 @@ const LONGEST: usize = 4096;
 pub async fn issue(
     store: &Store,
     org: Uuid,
-    name: &str,
-    scopes: &[&str],
+    new: NewOrgKey<'_>,
     now: Moment,
 ) -> Result<(OrgKey, String), Error> {
-    issue_by(IssuedBy::Tenant, store, org, (name, scopes), now).await
+    issue_by(IssuedBy::Tenant, store, org, new, now).await
 }
 
 /// The same for the operator, whom the org's limit doesn't hold.
@@ -90,28 +89,27 @@ pub async fn issue(
 pub(crate) async fn issue_for_operator(
     store: &Store,
     org: Uuid,
-    name: &str,
-    scopes: &[&str],
+    new: NewOrgKey<'_>,
     now: Moment,
 ) -> Result<(OrgKey, String), Error> {
-    issue_by(IssuedBy::Operator, store, org, (name, scopes), now).await
+    issue_by(IssuedBy::Operator, store, org, new, now).await
 }
 
 async fn issue_by(
     by: IssuedBy,
     store: &Store,
     org: Uuid,
-    (name, scopes): (&str, &[&str]),
+    new: NewOrgKey<'_>,
     now: Moment,
 ) -> Result<(OrgKey, String), Error> {
-    let held: Vec<String> = scopes.iter().map(|scope| (*scope).to_owned()).collect();
+    let held: Vec<String> = new.scopes.iter().map(|scope| (*scope).to_owned()).collect();
     let mut token = String::new();
     let issue = |id| {
         token = mint(store.keyring(), id, org, &held, now);
         issued(&token)
     };
     let keys = store.org_keys();
-    let key = keys.create(org, (name, scopes), issue, by, now).await?;
+    let key = keys.create(org, new, issue, by, now).await?;
     Ok((key, token))
 }
 

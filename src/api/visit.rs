@@ -144,6 +144,7 @@ impl Visit {
                 kid: None,
                 created_at: self.session.expires_at,
                 last_used_at: None,
+                expires_at: None,
             },
             suspended: self.session.suspended,
             requests_per_minute: self.requests_per_minute,

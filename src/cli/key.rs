@@ -11,7 +11,7 @@ use super::output::{Output, Shown, time};
 use super::{Failure, now, outset};
 use crate::api::{self, SCOPES, token};
 use crate::config::{Config, Secret};
-use crate::store::{OpenFault, OrgKey, SignedKeys, Store};
+use crate::store::{NewOrgKey, OpenFault, OrgKey, SignedKeys, Store};
 
 /// API keys of an org.
 #[derive(Debug, clap::Subcommand)]
@@ -367,5 +367,5 @@ pub(super) async fn create(
     } else {
         scopes.iter().map(String::as_str).collect()
     };
-    Ok(token::issue_for_operator(store, org, name, &scopes, now()).await?)
+    Ok(token::issue_for_operator(store, org, NewOrgKey::lasting(name, &scopes), now()).await?)
 }

@@ -95,7 +95,7 @@ pub use number_codes::{MadeCode, NumberCodes, TRIES, TriedCode};
 pub use numbers::{Number, Numbers};
 pub use old_pairs::OldPair;
 pub use open::{OpenFault, Options, Outset};
-pub use org_keys::{Issued, IssuedBy, OrgKey, OrgKeys, SignedKeys};
+pub use org_keys::{Issued, IssuedBy, NewOrgKey, OrgKey, OrgKeys, SignedKeys};
 pub use org_limits::{DefaultLimits, LimitChanges, LimitedBy, OrgLimit, StoredLimit, StoredLimits};
 pub use orgs::{NewOrg, Org, OrgChange, Orgs, SuspendedBy, Suspender};
 pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, OutboundTrunks};

@@ -30,6 +30,8 @@ pub struct OrgKey {
     pub created_at: Moment,
     /// When it was used last, half a minute late at most.
     pub last_used_at: Option<Moment>,
+    /// When it ends by itself; `None`: it is good until it is revoked.
+    pub expires_at: Option<Moment>,
 }
 from_row!(OrgKey {
     id,
@@ -40,7 +42,30 @@ from_row!(OrgKey {
     kid,
     created_at: moment,
     last_used_at: maybe(moment),
+    expires_at: maybe(moment),
 });
+
+/// A key to be made.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct NewOrgKey<'k> {
+    /// Its name.
+    pub name: &'k str,
+    /// What it may do.
+    pub scopes: &'k [&'k str],
+    /// When it ends by itself; `None`: it is good until it is revoked.
+    pub expires_at: Option<Moment>,
+}
+
+impl<'k> NewOrgKey<'k> {
+    /// A key that is good until it is revoked.
+    pub const fn lasting(name: &'k str, scopes: &'k [&'k str]) -> Self {
+        Self {
+            name,
+            scopes,
+            expires_at: None,
+        }
+    }
+}
 
 /// The token that is issued for a key, as its row keeps it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,7 +120,7 @@ impl OrgKeys<'_> {
     pub async fn create(
         self,
         org: Uuid,
-        (name, scopes): (&str, &[&str]),
+        new: NewOrgKey<'_>,
         issue: impl FnOnce(Uuid) -> Issued,
         by: IssuedBy,
         now: Moment,
@@ -108,15 +133,16 @@ impl OrgKeys<'_> {
         let issued = issue(id);
         let row: Option<OrgKey> = fetch_optional!(
             writing,
-            "INSERT INTO org_keys (id, org_id, name, scopes, token_hash, kid, created_at)
-             SELECT $1, id, $3, $4, $5, $6, $7 FROM orgs WHERE id = $2 RETURNING *",
+            "INSERT INTO org_keys (id, org_id, name, scopes, token_hash, kid, created_at, expires_at)
+             SELECT $1, id, $3, $4, $5, $6, $7, $8 FROM orgs WHERE id = $2 RETURNING *",
             id,
             org,
-            name,
-            to_json(scopes),
+            new.name,
+            to_json(new.scopes),
             issued.token_hash.to_vec(),
             issued.kid,
             micros(now),
+            new.expires_at.map(micros),
         )?;
         let key = row.ok_or(Wrong::Absent(Kind::Org))?;
         self.0

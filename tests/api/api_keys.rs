@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trunkline::api::SCOPES;
 
-use crate::house::{House, all_absent, all_lack, masked, pass, walk};
+use crate::house::{House, all_absent, all_lack, masked, pass, walk, written};
 
 const KEYS: &str = "/api-keys";
 
@@ -80,6 +80,51 @@ async fn a_key_grants_no_scope_that_it_lacks() {
         house.delete(&format!("{KEYS}/no-id"), &reader).await,
     ];
     all_lack(&answers, "keys:write");
+}
+
+#[tokio::test]
+async fn a_key_ends_by_itself_and_makes_none_that_outlives_it() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    let body = json!({"scopes": ["keys:write"], "expires_at": written(60)});
+    let made = house.post(KEYS, &tenant.token, body).await.with(201);
+    assert_eq!(made["expires_at"], written(60));
+    let key = text(&made["api_key"]);
+
+    // It passes its own end on, and may name an earlier one.
+    for (body, ends_at) in [
+        (json!({}), written(60)),
+        (json!({"expires_at": written(30)}), written(30)),
+    ] {
+        let child = house.post(KEYS, &key, body).await.with(201);
+        assert_eq!(child["expires_at"], ends_at);
+    }
+    let later = json!({"expires_at": written(61)});
+    let refused = house.post(KEYS, &key, later).await.with(403);
+    let message = text(&refused["message"]);
+    assert!(message.contains(&written(60)), "{message}");
+
+    for (wrong, fault) in [
+        (json!(written(0)), "must lie in the future"),
+        (json!("2036-01-31"), "is not an RFC 3339 time"),
+        (json!(7), "expected a text"),
+    ] {
+        let body = json!({"expires_at": wrong});
+        let refused = house.post(KEYS, &tenant.token, body).await.with(400);
+        let message = text(&refused["message"]);
+        assert!(
+            message.starts_with("expires_at: ") && message.contains(fault),
+            "{message}"
+        );
+    }
+
+    // The look-up of its last use is still believed when it ends.
+    pass(59);
+    house.get(KEYS, &key).await.with(200);
+    pass(1);
+    let refused = house.get(KEYS, &key).await.with(401);
+    assert_eq!(refused["message"], "The API key has expired");
+    house.get(KEYS, &tenant.token).await.with(200);
 }
 
 #[tokio::test]

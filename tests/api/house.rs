@@ -18,7 +18,9 @@ use trunkline::calls::record::Fact;
 use trunkline::config::{Config, Sources};
 use trunkline::directory::{Defaults, Directory};
 use trunkline::journal::Origin;
-use trunkline::store::{AgentKind, NewAgent, NewOrg, NewPartner, Number, Options, OrgKey, Store};
+use trunkline::store::{
+    AgentKind, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store,
+};
 use trunkline::telemetry::metrics;
 use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
@@ -38,6 +40,11 @@ thread_local! {
 /// The time that the API sees.
 pub(crate) fn now() -> Moment {
     NOW + PASSED.get()
+}
+
+/// The time so many seconds after [`NOW`], as the API writes it; below an hour.
+pub(crate) fn written(seconds: u64) -> String {
+    format!("2026-01-31T12:{:02}:{:02}.000Z", seconds / 60, seconds % 60)
 }
 
 /// Lets time pass.
@@ -151,7 +158,7 @@ impl House {
     }
 
     pub(crate) async fn key(&self, org: Uuid, scopes: &[&str]) -> (OrgKey, String) {
-        api::token::issue(&self.store, org, "Test", scopes, NOW)
+        api::token::issue(&self.store, org, NewOrgKey::lasting("Test", scopes), NOW)
             .await
             .expect("a key is made")
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Answer, House, Reseller, masked, now, pass};
+use crate::house::{Answer, House, Reseller, masked, now, pass, walk, written};
 
 /// A partner with an org.
 async fn owner(house: &House, name: &str) -> (Reseller, String) {
@@ -103,6 +103,52 @@ async fn a_key_has_a_name_by_default_and_nobodys_else() {
         )
         .await;
     insta::assert_json_snapshot!("faults_of_a_key", wrong.with(400));
+}
+
+#[tokio::test]
+async fn a_partner_lists_keys_and_bounds_those_that_it_makes() {
+    let house = House::new().await;
+    let (partner, org) = owner(&house, "Acme").await;
+    let (stranger, _) = owner(&house, "Other").await;
+    let keys = path(&org, "api-keys");
+    let end = written(60);
+    let bounded = json!({"name": "Bounded", "scopes": ["calls:read"], "expires_at": end});
+    let mut tokens = Vec::new();
+    for body in [json!({"name": "Whole"}), bounded] {
+        pass(1);
+        let made = house.post(&keys, &partner.key, body).await.with(201);
+        tokens.push(made["api_key"].as_str().expect("a key").to_owned());
+    }
+
+    let listed = house.get(&keys, &partner.key).await;
+    assert!(tokens.iter().all(|token| !listed.text.contains(token)));
+    let items = listed.with(200)["items"].take();
+    assert_eq!(items.as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        (
+            &items[0]["name"],
+            &items[0]["scopes"],
+            &items[0]["expires_at"]
+        ),
+        (&json!("Bounded"), &json!(["calls:read"]), &json!(end))
+    );
+    assert_eq!(
+        (&items[1]["name"], &items[1]["expires_at"]),
+        (&json!("Whole"), &Value::Null)
+    );
+    let names = walk(&house, &keys, &partner.key, 1, "name").await;
+    assert_eq!(names, ["Bounded", "Whole"]);
+    let named = house.get(&format!("{keys}?name=Whole"), &partner.key).await;
+    assert_eq!(named.with(200)["total"], 1);
+    house.get(&keys, &stranger.key).await.with(403);
+
+    house.get("/phone/calls", &tokens[1]).await.with(200);
+    house.get("/phone", &tokens[1]).await.with(403);
+    pass(60);
+    house.get("/phone/calls", &tokens[1]).await.with(401);
+    house.get("/phone/calls", &tokens[0]).await.with(200);
+    let past = json!({"expires_at": written(0)});
+    house.post(&keys, &partner.key, past).await.with(400);
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use trunkline::api::token;
 use trunkline::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
 use trunkline::store::{
-    Attempt, DeliveryState, Event, EventType, Held, NewEvent, NewHandoff, NewWebhook, Outcome,
-    Password, Store, WebhookChange,
+    Attempt, DeliveryState, Event, EventType, Held, NewEvent, NewHandoff, NewOrgKey, NewWebhook,
+    Outcome, Password, Store, WebhookChange,
 };
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -316,7 +316,7 @@ async fn writes_tell_what_they_did(bed: &Bed) {
     };
     let made = store.handoffs().record(org, handoff, NOW).await;
     let keys = store.org_keys();
-    let key = token::issue(&store, org, "Old", &[], NOW)
+    let key = token::issue(&store, org, NewOrgKey::lasting("Old", &[]), NOW)
         .await
         .expect("a key")
         .0

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use sqlx::{Connection, PgConnection};
 use trunkline::api::token;
-use trunkline::store::Change;
 use trunkline::store::feed::KEPT;
+use trunkline::store::{Change, NewOrgKey};
 
 use crate::bed::{Bed, NOW, agent, org};
 
@@ -25,7 +25,7 @@ async fn a_write_is_followed(bed: &Bed) {
     let (writer, reader) = (bed.open().await, bed.open().await);
     let start = reader.feed().position().await.expect("a position");
     let org = org(&writer, "Org").await.id;
-    let key = token::issue(&writer, org, "Key", &[], NOW)
+    let key = token::issue(&writer, org, NewOrgKey::lasting("Key", &[]), NOW)
         .await
         .expect("a key")
         .0

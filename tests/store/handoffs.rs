@@ -178,6 +178,7 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
     store.close().await;
     bed.execute(
         "DELETE FROM schema_migrations WHERE version >= 14;
+         ALTER TABLE org_keys DROP COLUMN expires_at;
          DROP TABLE number_codes;
          ALTER TABLE events DROP COLUMN call_id;
          ALTER TABLE events DROP COLUMN contact_id;

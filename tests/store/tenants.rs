@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use trunkline::api::token;
-use trunkline::store::{Error, Kind, NewOrg, NewPartner, Refused, Wrong};
+use trunkline::store::{Error, Kind, NewOrg, NewOrgKey, NewPartner, Refused, Wrong};
 
 use crate::bed::{Bed, NOW, later, org};
 
@@ -59,7 +59,7 @@ async fn keys_come_and_go(bed: &Bed) {
     let store = bed.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let scopes = ["calls:read", "phone:write"];
-    let (key, _) = token::issue(&store, ours, "Backend", &scopes, NOW)
+    let (key, _) = token::issue(&store, ours, NewOrgKey::lasting("Backend", &scopes), NOW)
         .await
         .expect("a key");
     assert_eq!(key.scopes, ["calls:read", "phone:write"]);
@@ -94,7 +94,7 @@ async fn keys_come_and_go(bed: &Bed) {
         store.org_keys().by_id(ours, key.id).await.expect("a look"),
         None
     );
-    let orphan = token::issue(&store, uuid::Uuid::nil(), "x", &[], NOW).await;
+    let orphan = token::issue(&store, uuid::Uuid::nil(), NewOrgKey::lasting("x", &[]), NOW).await;
     assert!(matches!(
         orphan,
         Err(Error::Wrong(Wrong::Absent(Kind::Org)))

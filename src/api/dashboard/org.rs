@@ -16,7 +16,7 @@ use crate::api::path::Named;
 use crate::api::phone::from_memory;
 use crate::api::visit::{self, Visit};
 use crate::api::{Api, SCOPES, token};
-use crate::store::{Call, CallFilter, Error, HandoffFilter, Kind, Narrow, Wrong};
+use crate::store::{Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong};
 use trunkline_sip::moment::Moment;
 
 /// Rows that each list shows.
@@ -129,7 +129,13 @@ pub(super) async fn create_key(state: State<Api>, form: Form) -> Result<Html, In
         return Err(wrong("A key needs at least one scope."));
     }
     let State(api) = &state;
-    let (_, secret) = token::issue(api.store(), org, name, &scopes, api.now()).await?;
+    let (_, secret) = token::issue(
+        api.store(),
+        org,
+        NewOrgKey::lasting(name, &scopes),
+        api.now(),
+    )
+    .await?;
     Ok(Html(page(&state, &form.visit, Some(&secret)).await?))
 }
 

@@ -8,11 +8,14 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
+use crate::api::api_keys::{KeyRequest, KeyView, each_once, page_of};
 use crate::api::body::{Body, Fields};
+use crate::api::page::Page;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::shape::{Text, id, shown};
 use crate::api::{Api, ApiError, SCOPES, Success, token};
+use crate::store::NewOrgKey;
 
 /// A key on the one occasion that it is shown.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -22,7 +25,18 @@ pub(super) struct NewKeyView {
     api_key: String,
 }
 
-/// `POST /partner/v1/orgs/{orgId}/api-keys {name}`: 201 with a key that may do everything.
+/// `GET /partner/v1/orgs/{orgId}/api-keys?limit&cursor`: the org's keys, whoever made them, newest first.
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    query: Query,
+) -> Result<Page<KeyView>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    page_of(&api, org, query).await
+}
+
+/// `POST /partner/v1/orgs/{orgId}/api-keys {name, scopes, expires_at}`: 201 with a key that may do everything unless `scopes` says less.
 pub(super) async fn create(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -30,9 +44,15 @@ pub(super) async fn create(
     body: Body,
 ) -> Result<(StatusCode, Json<NewKeyView>), ApiError> {
     let org = caller.owned(&api, &named).await?.id;
-    let name = named_key(body.fields()?)?;
-    let name = name.as_deref().unwrap_or("Default");
-    let (key, api_key) = token::issue(api.store(), org, name, &SCOPES, api.now()).await?;
+    let request = new_key(body.fields()?)?;
+    request.must_end_after(api.now())?;
+    let scopes = request.scopes.as_deref().map_or(SCOPES.to_vec(), each_once);
+    let new = NewOrgKey {
+        name: &request.name,
+        scopes: &scopes,
+        expires_at: request.expires_at,
+    };
+    let (key, api_key) = token::issue(api.store(), org, new, api.now()).await?;
     let shown = NewKeyView {
         api_key_id: key.id,
         api_key,
@@ -40,9 +60,8 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(shown)))
 }
 
-pub(super) fn named_key(mut fields: Fields) -> Result<Option<String>, ApiError> {
-    let name = fields.optional("name", Text::line(1..=255));
-    fields.done(|| Some(name))
+pub(super) fn new_key(fields: Fields) -> Result<KeyRequest, ApiError> {
+    KeyRequest::read(fields, Text::line(1..=255))
 }
 
 /// `DELETE /partner/v1/orgs/{orgId}/api-keys/{apiKeyId}`: for good, on this node at once.

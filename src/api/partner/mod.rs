@@ -17,6 +17,7 @@ use serde_json::json;
 use trunkline_routing::E164;
 
 use super::Success;
+use super::api_keys::KeyView;
 use super::body::Fields;
 use super::error::ApiError;
 use super::idempotency::{Idempotent, once_for};
@@ -49,7 +50,10 @@ pub(super) fn router() -> Routes {
             "/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify",
             post(numbers::verify),
         )
-        .route("/orgs/{orgId}/api-keys", post(once(api_keys::create)))
+        .route(
+            "/orgs/{orgId}/api-keys",
+            get(api_keys::list).post(once(api_keys::create)),
+        )
         .route(
             "/orgs/{orgId}/api-keys/{apiKeyId}",
             delete(api_keys::revoke),
@@ -255,12 +259,25 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
     );
 
     book.add(
+        "get",
+        &of_org("api-keys"),
+        "listOrgKeys",
+        "The org's keys, whoever made them, newest first",
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .query("name", text_schema(), "Only keys of this name.")
+                .lists::<KeyView>()
+        },
+    );
+
+    book.add(
         "post",
         &of_org("api-keys"),
         "createOrgKey",
-        "Makes a key of the org that may do everything, shown once",
+        "Makes a key of the org, shown once; it may do everything unless `scopes` says less",
         |op| {
-            let body = read_by(api_keys::named_key);
+            let body = read_by(api_keys::new_key);
             op.tag(TAG)
                 .partner()
                 .once()

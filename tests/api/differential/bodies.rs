@@ -108,11 +108,15 @@ impl Ground {
             "createOrg" | "updateOrg" => vec![
                 json!({"name": "A", "website": "https://a.example/b", "language": "fr", "ai_instructions": "Be\nkind."}),
             ],
-            "createOrgKey" => vec![json!({"name": "A"})],
+            "createOrgKey" => vec![
+                json!({"name": "A", "scopes": ["calls:read"], "expires_at": "2036-01-31T12:00:00Z"}),
+            ],
             "createLoginLink" => {
                 vec![json!({"email": "ann@example.com", "name": "Ann", "role_ids": []})]
             }
-            "createKey" => vec![json!({"name": "A", "scopes": ["phone:read", "calls:read"]})],
+            "createKey" => vec![
+                json!({"name": "A", "scopes": ["phone:read", "calls:read"], "expires_at": "2036-01-31T12:00:00Z"}),
+            ],
             "createAgent" | "updateAgent" => agents(),
             "confirmNumber" => vec![json!({"code": "123456"})],
             "updateOrgLimits" => vec![json!({
