@@ -8,7 +8,7 @@ use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
 use crate::api;
 use crate::config::Config;
-use crate::store::{NewOrg, Org, Store, SuspendedBy, Suspender};
+use crate::store::{DeletedOrg, NewOrg, Org, Purge, Store, SuspendedBy, Suspender};
 
 /// Orgs: the tenants.
 #[derive(Debug, clap::Subcommand)]
@@ -51,6 +51,34 @@ pub(super) enum Command {
     Resume {
         /// Its id or name.
         org: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Deletes an org: it is as if absent, its numbers and external id are free, its keys end, and calls that are up finish.
+    #[command(
+        after_help = "Examples:\n  trunkline org delete Acme\n  trunkline org delete Acme --now\n\nWithout --now it can be restored for 30 days (trunkline org restore ID)."
+    )]
+    Delete {
+        /// Its id or name.
+        org: String,
+        /// Ends its calls and deletes everything at once: it can't be restored.
+        #[arg(long)]
+        now: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Restores a deleted org, with its numbers that no other org has verified since.
+    #[command(
+        after_help = "Example:\n  trunkline org restore 019a0000-0000-7000-8000-000000000000"
+    )]
+    Restore {
+        /// Its id or name.
+        org: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lists deleted orgs that can be restored, the last deleted first.
+    Deleted {
         #[command(flatten)]
         output: Output,
     },
@@ -128,6 +156,64 @@ impl Shown for OrgView {
     }
 }
 
+/// What was deleted.
+#[derive(Debug, Serialize)]
+struct Deletion {
+    id: Uuid,
+    name: String,
+    restorable: bool,
+}
+
+impl Shown for Deletion {
+    const COLUMNS: &'static [&'static str] = &["id", "name", "restorable"];
+
+    fn cells(&self) -> Vec<String> {
+        let restorable = if self.restorable { "yes" } else { "no" };
+        vec![
+            self.id.to_string(),
+            self.name.clone(),
+            restorable.to_owned(),
+        ]
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct DeletedView {
+    id: Uuid,
+    name: String,
+    partner_id: Option<Uuid>,
+    external_id: Option<String>,
+    deleted_at: Option<String>,
+    purge_at: Option<String>,
+}
+
+impl From<DeletedOrg> for DeletedView {
+    fn from(org: DeletedOrg) -> Self {
+        Self {
+            id: org.id,
+            name: org.name,
+            partner_id: org.partner_id,
+            external_id: org.deleted_external_id,
+            deleted_at: org.deleted_at.map(time),
+            purge_at: org.purge_at.map(time),
+        }
+    }
+}
+
+impl Shown for DeletedView {
+    const COLUMNS: &'static [&'static str] = &["id", "name", "partner", "deleted", "purged on"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.to_string(),
+            self.name.clone(),
+            or_dash(self.partner_id),
+            or_dash(self.deleted_at.as_deref()),
+            or_dash(self.purge_at.as_deref()),
+        ]
+    }
+}
+
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let store = outset::open_store(config).await?;
@@ -165,6 +251,33 @@ impl Command {
                 let id = find(&store, &org).await?.id;
                 let resumed = orgs.suspend(id, Suspender::Operator, None, now()).await?;
                 output.one(&OrgView::from(resumed));
+            }
+            Self::Delete {
+                org,
+                now: at_once,
+                output,
+            } => {
+                let found = find(&store, &org).await?;
+                let purge = if at_once { Purge::Now } else { Purge::Later };
+                orgs.delete(found.id, purge, now()).await?;
+                output.one(&Deletion {
+                    id: found.id,
+                    name: found.name,
+                    restorable: !at_once,
+                });
+            }
+            Self::Restore { org, output } => {
+                let id = find_deleted(&store, &org).await?;
+                output.one(&OrgView::from(orgs.restore(id, now()).await?));
+            }
+            Self::Deleted { output } => {
+                let deleted = orgs.deleted(now()).await?;
+                output.list(
+                    &deleted
+                        .into_iter()
+                        .map(DeletedView::from)
+                        .collect::<Vec<_>>(),
+                );
             }
             Self::Limits {
                 org,
@@ -225,6 +338,24 @@ async fn find(store: &Store, org: &str) -> Result<Org, Failure> {
         ))),
         (None, _) => Err(Failure::Command(format!(
             "there is no org {org:?}: trunkline org list shows all"
+        ))),
+    }
+}
+
+/// The deleted org that an operator means: by id, or by a name that only one deleted org has.
+async fn find_deleted(store: &Store, org: &str) -> Result<Uuid, Failure> {
+    if let Ok(id) = api::id_of(org) {
+        return Ok(id);
+    }
+    let deleted = store.orgs().deleted(now()).await?;
+    let mut named = deleted.into_iter().filter(|known| known.name == org);
+    match (named.next(), named.next()) {
+        (Some(found), None) => Ok(found.id),
+        (Some(_), Some(_)) => Err(Failure::Command(format!(
+            "more than one deleted org is called {org:?}: name it by its id (trunkline org deleted)"
+        ))),
+        (None, _) => Err(Failure::Command(format!(
+            "there is no deleted org {org:?}: trunkline org deleted shows those that can be restored"
         ))),
     }
 }

@@ -14,7 +14,7 @@ use crate::api::{self, Api, Server};
 use crate::calls::live::LiveCalls;
 use crate::config::Config;
 use crate::directory::Directory;
-use crate::engine::{Deps, Engine, MediaAddresses, Recording, clock};
+use crate::engine::{Deletion, Deps, Engine, MediaAddresses, Recording, clock};
 use crate::memory;
 use crate::private;
 use crate::store::Store;
@@ -164,6 +164,7 @@ async fn serve(
     let reloading = tokio::spawn(reload(certificate, security, hangups));
     let sending = (&config.webhooks, receivers);
     let courier = Courier::new(store.clone(), sending, recording.run.node, now).start();
+    let deletion = Deletion::start(store.clone(), live.clone(), engine.handle());
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     metrics::ready(true);
     for (at, (listener, told)) in config.sip.listeners.iter().zip(&reachable.sip).enumerate() {
@@ -191,6 +192,7 @@ async fn serve(
         Err(failure) => Err(failure),
     };
     upkeep.abort();
+    drop(deletion);
     reloading.abort();
     server.stop().await;
     engine.stop().await;

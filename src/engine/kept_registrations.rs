@@ -89,6 +89,7 @@ impl Keeper {
     ) -> Result<(), store::Error> {
         let kept = self.store.registrations();
         let now = clock::now();
+        bindings.forget_orgs(|org| view.org(org).is_some());
         let pair = |user: &str| pair(view, user, now);
         if self.store.is_shared() && turn.is_multiple_of(SERVING) {
             let serving = self.store.nodes().serving().await?;

@@ -7,6 +7,7 @@ mod bound;
 mod challenges;
 pub mod clock;
 mod contacts;
+mod deletion;
 mod handle;
 mod inbox;
 mod kept_registrations;
@@ -51,6 +52,7 @@ use trunkline_sip::slot::{Minter, Node};
 use uuid::Uuid;
 
 pub use bound::{Bound, Listening};
+pub use deletion::Deletion;
 pub use handle::Handle;
 pub use recording::{Recording, RecordingFault};
 

@@ -316,6 +316,17 @@ impl Bindings {
         expired.collect()
     }
 
+    /// Forgets the registrations of orgs that don't exist any more.
+    pub fn forget_orgs(&self, exists: impl Fn(Uuid) -> bool) {
+        let gone = self.trunks.iter().filter(|entry| !exists(entry.org));
+        let gone: Vec<Uuid> = gone.map(|entry| *entry.key()).collect();
+        for trunk in gone {
+            // Nobody is left to be told.
+            let _ = self.retain(trunk, Loss::Removed, |_| false);
+            self.note_unsaved(trunk, []);
+        }
+    }
+
     fn retain(
         &self,
         trunk: Uuid,

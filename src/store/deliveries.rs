@@ -205,7 +205,8 @@ impl Deliveries<'_> {
             reading,
             "SELECT * FROM webhooks WHERE enabled AND EXISTS (
                  SELECT 1 FROM webhook_deliveries WHERE webhook_id = webhooks.id AND state = 'pending'
-                 AND next_attempt_at <= $1 AND (held_until IS NULL OR held_until <= $1))",
+                 AND next_attempt_at <= $1 AND (held_until IS NULL OR held_until <= $1))
+                 AND EXISTS (SELECT 1 FROM orgs WHERE orgs.id = webhooks.org_id AND deleted_at IS NULL)",
             micros(now)
         )?;
         let open = |row: WebhookRow| row.open(self.0.keyring());

@@ -163,7 +163,7 @@ pub(super) fn body(id: Uuid, kind: &str, at: Moment, data: &impl Serialize) -> S
 }
 
 /// A UUIDv7 whose random part comes of what it names.
-fn repeatable_id(kind: EventType, subject: Uuid, at: Moment) -> Uuid {
+pub(super) fn repeatable_id(kind: EventType, subject: Uuid, at: Moment) -> Uuid {
     let digest = Sha256::new()
         .chain_update(b"trunkline event\0")
         .chain_update(kind.as_str())

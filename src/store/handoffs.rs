@@ -161,8 +161,12 @@ pub(super) async fn record_once(
 ) -> Result<Option<NewEvent>, Error> {
     // Positions are given out one after the other.
     let sql = match writing {
-        Writing::Sqlite(..) | Writing::Nearby(..) => "SELECT id FROM orgs WHERE id = $1",
-        Writing::Postgres(_) => "SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
+        Writing::Sqlite(..) | Writing::Nearby(..) => {
+            "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL"
+        }
+        Writing::Postgres(_) => {
+            "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE"
+        }
     };
     let there: Option<(Uuid,)> = fetch_optional!(writing, sql, org)?;
     let recorded: Option<(Uuid,)> =

@@ -15,6 +15,7 @@ mod clock;
 mod column;
 mod contacts;
 mod dedications;
+mod deleted_orgs;
 mod deliveries;
 mod destinations;
 mod effects;
@@ -52,6 +53,7 @@ mod reach;
 mod realm;
 mod registrations;
 mod reseal;
+mod retention;
 mod rows;
 mod secrets;
 mod sessions;
@@ -75,6 +77,7 @@ pub use challenges::{UnansweredChallenge, UnansweredOf};
 pub(crate) use column::written;
 pub use contacts::{Contact, Contacts};
 pub use dedications::{Dedication, Dedications};
+pub use deleted_orgs::{DeletedOrg, Purge};
 pub use deliveries::{Attempt, Deliveries, Delivery, DeliveryState, Held, Outcome};
 pub use destinations::{Destination, DestinationChange, Destinations, NewDestination};
 pub use effects::Effects;
@@ -103,6 +106,7 @@ pub use page::{Narrow, Page, Position};
 pub use partners::{NewPartner, Partner, PartnerKey, Partners};
 pub use password::Password;
 pub use registrations::Registrations;
+pub use retention::Retention;
 pub use sessions::{ListedSession, Session, Sessions, TokenHash};
 pub use snapshot::{OldCredentials, OrgRows};
 pub use transfers::CallTransfer;
@@ -259,8 +263,12 @@ impl Store {
     async fn edit(&self, org: Uuid) -> Result<Writing, Error> {
         let mut writing = self.0.pool.write().await?;
         let sql = match writing {
-            Writing::Sqlite(..) | Writing::Nearby(..) => "SELECT id FROM orgs WHERE id = $1",
-            Writing::Postgres(_) => "SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
+            Writing::Sqlite(..) | Writing::Nearby(..) => {
+                "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL"
+            }
+            Writing::Postgres(_) => {
+                "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE"
+            }
         };
         let row: Option<(Uuid,)> = pool::fetch_optional!(writing, sql, org)?;
         row.ok_or(Wrong::Absent(Kind::Org))?;

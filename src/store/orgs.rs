@@ -216,7 +216,11 @@ impl Orgs<'_> {
     /// [`Wrong::Absent`].
     pub async fn update(self, org: Uuid, change: &OrgChange, now: Moment) -> Result<Org, Error> {
         let mut writing = self.0.edit(org).await?;
-        let mut changed: Org = fetch_one!(writing, "SELECT * FROM orgs WHERE id = $1", org)?;
+        let mut changed: Org = fetch_one!(
+            writing,
+            "SELECT * FROM orgs WHERE id = $1 AND deleted_at IS NULL",
+            org
+        )?;
         set(&mut changed.name, change.name.clone());
         set(&mut changed.website, change.website.clone());
         set(&mut changed.language, change.language.clone());
@@ -277,11 +281,12 @@ impl Orgs<'_> {
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid) -> Result<Org, Error> {
         let mut reading = self.0.pool().peek().await?;
-        let row: Option<Org> = fetch_optional!(reading, "SELECT * FROM orgs WHERE id = $1", org)?;
+        let sql = "SELECT * FROM orgs WHERE id = $1 AND deleted_at IS NULL";
+        let row: Option<Org> = fetch_optional!(reading, sql, org)?;
         Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
     }
 
-    /// Every org, newest first.
+    /// Every org that isn't deleted, newest first.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
@@ -289,7 +294,7 @@ impl Orgs<'_> {
         let mut reading = self.0.pool().read().await?;
         fetch_all!(
             reading,
-            "SELECT * FROM orgs ORDER BY created_at DESC, id DESC"
+            "SELECT * FROM orgs WHERE deleted_at IS NULL ORDER BY created_at DESC, id DESC"
         )
     }
 
@@ -307,7 +312,7 @@ impl Orgs<'_> {
         let mut reading = self.0.pool().peek_snapshot().await?;
         let orgs = fetch_all!(
             reading,
-            "SELECT * FROM orgs WHERE partner_id = $1 AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)
+            "SELECT * FROM orgs WHERE partner_id = $1 AND deleted_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)
              ORDER BY created_at DESC, id DESC LIMIT $4 OFFSET $5",
             partner,
             external_id,
@@ -317,7 +322,7 @@ impl Orgs<'_> {
         )?;
         let (total,): (i64,) = fetch_one!(
             reading,
-            "SELECT COUNT(*) FROM orgs WHERE partner_id = $1 AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)",
+            "SELECT COUNT(*) FROM orgs WHERE partner_id = $1 AND deleted_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR external_id = $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)",
             partner,
             external_id,
             name,
@@ -331,7 +336,8 @@ impl Orgs<'_> {
     /// [`Wrong::Absent`].
     pub async fn by_external_id(self, partner: Uuid, external_id: &str) -> Result<Org, Error> {
         let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT * FROM orgs WHERE partner_id = $1 AND external_id = $2";
+        let sql =
+            "SELECT * FROM orgs WHERE partner_id = $1 AND external_id = $2 AND deleted_at IS NULL";
         let row: Option<Org> = fetch_optional!(reading, sql, partner, external_id)?;
         Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
     }
@@ -342,7 +348,7 @@ impl Orgs<'_> {
     /// [`Wrong::Absent`].
     pub async fn limit_calls(self, org: Uuid, max: Option<u32>, now: Moment) -> Result<(), Error> {
         let mut writing = self.0.pool().write().await?;
-        let sql = "UPDATE orgs SET max_concurrent_calls = $2 WHERE id = $1";
+        let sql = "UPDATE orgs SET max_concurrent_calls = $2 WHERE id = $1 AND deleted_at IS NULL";
         if execute!(writing, sql, org, max.map(i64::from))? == 0 {
             return Err(Wrong::Absent(Kind::Org).into());
         }

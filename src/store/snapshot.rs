@@ -97,7 +97,13 @@ macro_rules! of {
 }
 
 async fn orgs(reading: &mut Peek, org: Option<Uuid>) -> Result<Rows, Error> {
-    let orgs: Vec<Org> = of!(reading, org, "SELECT * FROM orgs", "id", "")?;
+    let orgs: Vec<Org> = match org {
+        Some(org) => {
+            let sql = "SELECT * FROM orgs WHERE id = $1 AND deleted_at IS NULL";
+            fetch_all!(reading, sql, org)?
+        }
+        None => fetch_all!(reading, "SELECT * FROM orgs WHERE deleted_at IS NULL")?,
+    };
     Ok(orgs
         .into_iter()
         .map(|org| (org.id, OrgRows::new(org)))

@@ -1,4 +1,5 @@
-//! Usage: calls and answered seconds, counted from the rows of calls when they are asked for.
+//! Usage: calls and answered seconds, counted from the rows of calls when they are asked for; of calls that were deleted for their age, from
+//! what was counted then.
 //!
 //! A row is the union of what is known of its call, however often and in whatever order its facts came. So a count of rows is exact after
 //! a crash, and follows a call that was closed as lost and later got its true end. The projection does nothing for it.
@@ -84,11 +85,14 @@ impl Store {
     }
 }
 
-/// The columns and groups of a [`UsageRow`], of the calls that `$1` to `$8` say. The same rounding as [`whole_seconds`].
+/// The columns and groups of a [`UsageRow`], of the calls that `$1` to `$8` say, and of those whose rows are gone by now: of these whole
+/// days, where a window begins within one. The same rounding as [`whole_seconds`].
 macro_rules! usage_of {
-    ($calls:literal) => {
+    ($calls:literal, $kept:literal) => {
         concat!(
-            "SELECT CASE WHEN $4 THEN calls.started_at / 86400000000 END AS day,
+            "SELECT day, org_id, agent_id, direction, CAST(SUM(calls) AS BIGINT) AS calls,
+                 CAST(SUM(answered_calls) AS BIGINT) AS answered_calls, CAST(SUM(answered_seconds) AS BIGINT) AS answered_seconds
+             FROM (SELECT CASE WHEN $4 THEN calls.started_at / 86400000000 END AS day,
                  CASE WHEN $5 THEN calls.org_id END AS org_id,
                  CASE WHEN $6 THEN calls.agent_id END AS agent_id,
                  CASE WHEN $7 THEN calls.direction END AS direction,
@@ -98,9 +102,21 @@ macro_rules! usage_of {
                      AS answered_seconds
              FROM ",
             $calls,
-            " AND calls.started_at BETWEEN $2 AND $3 GROUP BY 1, 2, 3, 4 LIMIT $8"
+            " AND calls.started_at BETWEEN $2 AND $3 GROUP BY 1, 2, 3, 4
+             UNION ALL SELECT CASE WHEN $4 THEN day END, CASE WHEN $5 THEN org_id END,
+                 CASE WHEN $6 THEN ",
+            "NULLIF(agent_id, $9)",
+            " END, CASE WHEN $7 THEN NULLIF(direction, '') END, calls, answered_calls, answered_seconds
+             FROM usage_kept WHERE ",
+            $kept,
+            " AND day BETWEEN $10 AND $11) AS counted GROUP BY 1, 2, 3, 4 LIMIT $8"
         )
     };
+}
+
+/// The days that a window touches.
+fn days(window: UsageWindow) -> [i64; 2] {
+    [window.from, window.to].map(|at| micros(at) / 86_400_000_000)
 }
 
 impl Usage<'_> {
@@ -116,9 +132,10 @@ impl Usage<'_> {
         most: u32,
     ) -> Result<Vec<UsageRow>, Error> {
         let mut reading = self.0.pool().read().await?;
+        let [first, last] = days(window);
         let rows = fetch_all!(
             reading,
-            usage_of!("calls WHERE calls.org_id = $1"),
+            usage_of!("calls WHERE calls.org_id = $1", "org_id = $1"),
             org,
             micros(window.from),
             micros(window.to),
@@ -127,6 +144,9 @@ impl Usage<'_> {
             parts.agent,
             parts.direction,
             i64::from(most),
+            Uuid::nil(),
+            first,
+            last,
         )?;
         Ok(sorted(rows))
     }
@@ -143,9 +163,13 @@ impl Usage<'_> {
         most: u32,
     ) -> Result<Vec<UsageRow>, Error> {
         let mut reading = self.0.pool().read().await?;
+        let [first, last] = days(window);
         let rows = fetch_all!(
             reading,
-            usage_of!("orgs JOIN calls ON calls.org_id = orgs.id WHERE orgs.partner_id = $1"),
+            usage_of!(
+                "orgs JOIN calls ON calls.org_id = orgs.id WHERE orgs.partner_id = $1",
+                "partner_id = $1"
+            ),
             partner,
             micros(window.from),
             micros(window.to),
@@ -154,6 +178,9 @@ impl Usage<'_> {
             parts.agent,
             parts.direction,
             i64::from(most),
+            Uuid::nil(),
+            first,
+            last,
         )?;
         Ok(sorted(rows))
     }

@@ -9,6 +9,7 @@ mod auth_failures;
 mod calls;
 mod credentials;
 mod dashboard;
+mod deleted_orgs;
 mod destinations;
 mod differential;
 mod events;

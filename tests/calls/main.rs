@@ -10,6 +10,7 @@ mod bridge;
 mod bridged;
 mod challenges;
 mod datagrams;
+mod deleted;
 mod documented;
 mod echo;
 mod endings;

@@ -33,12 +33,17 @@ use home::{Home, rows};
 use house::House;
 
 /// Steps that read all there is, of statements with such a beginning, and why they may.
-const WHOLE: [(&str, &str, &str); 3] = [
+const WHOLE: [(&str, &str, &str); 4] = [
     ("changes_pruned", "SELECT", "a table of one row"),
     (
         "SCAN matching",
         "SELECT COUNT(*) FROM (SELECT 1 AS one FROM calls",
         "no table: the rows that the query within has found by its index",
+    ),
+    (
+        "SCAN counted",
+        "SELECT day, org_id, agent_id, direction,",
+        "no table: the groups that the queries within have counted by their indexes",
     ),
     (
         "SCAN contacts",

@@ -217,7 +217,16 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          DROP INDEX dashboard_sessions_listed;
          ALTER TABLE dashboard_sessions DROP COLUMN id;
          DROP TABLE org_limits;
-         DROP TABLE partner_org_limits",
+         DROP TABLE partner_org_limits;
+         DROP TABLE usage_kept;
+         DROP TABLE purged_orgs;
+         DROP INDEX contacts_listed;
+         DROP INDEX login_links_of_org;
+         DROP INDEX orgs_purged;
+         ALTER TABLE orgs DROP COLUMN deleted_at;
+         ALTER TABLE orgs DROP COLUMN purge_at;
+         ALTER TABLE orgs DROP COLUMN deleted_external_id;
+         ALTER TABLE numbers DROP COLUMN freed_verified_at",
     )
     .await;
     let store = bed.open().await;

@@ -11,6 +11,7 @@
 
 mod bed;
 mod contacts;
+mod deleted_orgs;
 mod directory;
 mod event_schema;
 mod events;

@@ -3,6 +3,7 @@
 mod away;
 mod clocks;
 mod control;
+mod deleted;
 mod doctor;
 mod ending;
 mod enrolment;

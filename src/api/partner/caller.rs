@@ -145,10 +145,6 @@ impl PartnerCaller {
     /// # Errors
     /// The same 403 for another partner's org, for one that isn't there and for what is no id.
     pub(super) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
-        let foreign = || {
-            ApiError::Forbidden("The org does not belong to this partner".to_owned())
-                .with_code("foreign_org")
-        };
         let id = named.text("orgId").and_then(id);
         match api.store().orgs().by_id(id.ok_or_else(foreign)?).await {
             Ok(org) if org.partner_id == Some(self.id()) => Ok(org),
@@ -156,4 +152,28 @@ impl PartnerCaller {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// The id of the org in the path, which may be deleted and can be restored then.
+    ///
+    /// # Errors
+    /// As of [`PartnerCaller::owned`].
+    pub(super) async fn owned_or_deleted(
+        &self,
+        api: &Api,
+        named: &Named,
+    ) -> Result<Uuid, ApiError> {
+        let id = named.text("orgId").and_then(id).ok_or_else(foreign)?;
+        let orgs = api.store().orgs();
+        match orgs.partner_of_restorable(id, api.now()).await {
+            Ok(partner) if partner == Some(self.id()) => Ok(id),
+            Ok(_) | Err(Error::Wrong(Wrong::Absent(_))) => Err(foreign()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What is said of an org that isn't the partner's.
+pub(super) fn foreign() -> ApiError {
+    ApiError::Forbidden("The org does not belong to this partner".to_owned())
+        .with_code("foreign_org")
 }

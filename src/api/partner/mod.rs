@@ -36,7 +36,10 @@ pub(super) fn router() -> Routes {
             "/orgs/by-external-id/{externalId}",
             get(orgs::by_external_id),
         )
-        .route("/orgs/{orgId}", get(org::show).patch(org::update))
+        .route(
+            "/orgs/{orgId}",
+            get(org::show).patch(org::update).delete(org::delete),
+        )
         .route("/limits", get(limits::own))
         .route("/usage", get(usage::show))
         .route(
@@ -45,6 +48,7 @@ pub(super) fn router() -> Routes {
         )
         .route("/orgs/{orgId}/suspend", post(org::suspend))
         .route("/orgs/{orgId}/resume", post(org::resume))
+        .route("/orgs/{orgId}/restore", post(org::restore))
         .route("/orgs/{orgId}/phone-numbers", get(numbers::list))
         .route(
             "/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify",
@@ -192,6 +196,35 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
                 .partner()
                 .may_refuse(&[502])
                 .body(body)
+                .gives::<org::WholeOrgView>(200)
+        },
+    );
+    book.add(
+        "delete",
+        &format!("{ORGS}/{{orgId}}"),
+        "deleteOrg",
+        "Deletes an org; it can be restored for 30 days",
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .query(
+                    "now",
+                    json!({"type": "boolean", "default": false}),
+                    "`true` ends the org's calls and deletes everything at once: it can't be restored.",
+                )
+                .deletes()
+        },
+    );
+    book.add(
+        "post",
+        &of_org("restore"),
+        "restoreOrg",
+        "Restores a deleted org, with its numbers that no other org has verified since",
+        |op| {
+            op.tag(TAG)
+                .partner()
+                .may_refuse(&[409])
+                .body(read_by(nothing))
                 .gives::<org::WholeOrgView>(200)
         },
     );

@@ -5,7 +5,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::caller::PartnerCaller;
+use super::caller::{PartnerCaller, foreign};
 use super::integrations::{self as connections, Integrations};
 use super::orgs::{OrgView, WEBSITE};
 use crate::api::body::{Body, Fields};
@@ -14,9 +14,9 @@ use crate::api::language::LANGUAGE;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::shape::Text;
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, Success};
 use crate::config::Config;
-use crate::store::{Change, Org, OrgChange, SuspendedBy, Suspender};
+use crate::store::{Change, Error, Org, OrgChange, Purge, SuspendedBy, Suspender, Wrong};
 use trunkline_sip::moment::Moment;
 
 /// An org with everything that is kept of it.
@@ -86,6 +86,56 @@ pub(super) async fn resume(
     body: Body,
 ) -> Result<Json<WholeOrgView>, ApiError> {
     set_suspended(&api, &caller, (&named, body), None).await
+}
+
+/// `DELETE /partner/v1/orgs/{orgId}?now`: the org is as if absent from now on. Calls that are up finish, unless `now=true`, which ends them
+/// and leaves nothing to be restored.
+pub(super) async fn delete(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    mut query: Query,
+) -> Result<Json<Success>, ApiError> {
+    let org = caller.owned(&api, &named).await?.id;
+    let purge = query.read("now", at_once);
+    query.finish()?;
+    let orgs = api.store().orgs();
+    match orgs
+        .delete(org, purge.unwrap_or(Purge::Later), api.now())
+        .await
+    {
+        Ok(()) => {}
+        // Another request was first.
+        Err(Error::Wrong(Wrong::Absent(_))) => return Err(foreign()),
+        Err(error) => return Err(error.into()),
+    }
+    api.credentials().forget(Change::Org(org));
+    Ok(Json(Success::DONE))
+}
+
+fn at_once(text: &str) -> Result<Purge, String> {
+    match text {
+        "true" => Ok(Purge::Now),
+        "false" => Ok(Purge::Later),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
+
+/// `POST /partner/v1/orgs/{orgId}/restore`: 409 if another org has its external id by now. An org that isn't deleted stays as it is.
+pub(super) async fn restore(
+    State(api): State<Api>,
+    caller: PartnerCaller,
+    named: Named,
+    body: Body,
+) -> Result<Json<WholeOrgView>, ApiError> {
+    let org = caller.owned_or_deleted(&api, &named).await?;
+    body.empty()?;
+    match api.store().orgs().restore(org, api.now()).await {
+        Ok(restored) => whole(&api, &caller, restored).await,
+        // Its time was over meanwhile.
+        Err(Error::Wrong(Wrong::Absent(_))) => Err(foreign()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn set_suspended(

@@ -39,9 +39,11 @@ impl FromRequestParts<Api> for Visitor {
         let quotas = api.quotas();
         Tally::of(parts).note(quotas.take(Policy::Visitor, claims.sub, limit, api.monotonic()))?;
         match api.store().contacts().by_id(claims.org, claims.sub).await {
-            Ok(contact) => match api.store().orgs().by_id(claims.org).await?.is_suspended() {
-                true => Err(ApiError::suspended()),
-                false => Ok(Self(contact)),
+            Ok(contact) => match api.store().orgs().by_id(claims.org).await {
+                Ok(org) if org.is_suspended() => Err(ApiError::suspended()),
+                Ok(_) => Ok(Self(contact)),
+                Err(Error::Wrong(Wrong::Absent(_))) => Err(invalid),
+                Err(error) => Err(error.into()),
             },
             Err(Error::Wrong(Wrong::Absent(_))) => Err(invalid),
             Err(error) => Err(error.into()),

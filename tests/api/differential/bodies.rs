@@ -80,10 +80,17 @@ impl Ground {
         }
     }
 
+    /// The path of an org that nothing else needs.
+    pub(super) async fn org_to_delete(&self, house: &House) -> String {
+        let org = json!({"name": "Gone"});
+        let made = house.post("/partner/v1/orgs", &self.partner, org).await;
+        format!("/partner/v1/orgs/{}", id_of(&made.with(201)))
+    }
+
     /// The path of an operation with ids that exist.
     pub(super) fn filled(&self, path: &str, operation: &str) -> String {
         let org = match operation {
-            "suspendOrg" | "resumeOrg" | "updateOrgLimits" => &self.spare,
+            "suspendOrg" | "resumeOrg" | "restoreOrg" | "updateOrgLimits" => &self.spare,
             _ => &self.org,
         };
         let call = CALL.to_string();
@@ -193,6 +200,7 @@ impl Ground {
             | "verifyOrgNumber"
             | "suspendOrg"
             | "resumeOrg"
+            | "restoreOrg"
             | "rotateTrunkCredentials"
             | "syncTrunkNumbers"
             | "rotateWebhookSecret" => {

@@ -1,0 +1,119 @@
+//! Deletion as time passes: the calls of orgs that are deleted at once are ended where they are up, and one node deletes what is too old or
+//! was an org's, in small transactions with pauses, so that calls and requests don't notice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::{Handle, clock};
+use crate::calls::live::LiveCalls;
+use crate::store::{self, Store};
+
+/// How often it is looked whether there is something to delete.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long others have the database between two transactions.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Looks after which facts that came late for purged orgs are deleted.
+const LATE_FACTS: u32 = 60;
+/// Rows that were deleted, by `why`.
+const DELETED: &str = "trunkline_rows_deleted_total";
+
+/// Deletes for as long as it is held.
+#[derive(Debug)]
+pub struct Deletion(JoinHandle<()>);
+
+impl Deletion {
+    /// Starts the task that deletes.
+    pub fn start(store: Store, live: Arc<LiveCalls>, engine: Handle) -> Self {
+        metrics::describe_counter!(DELETED, "Rows deleted, by why (`purge`)");
+        let worker = Worker {
+            store,
+            live,
+            engine,
+            fails: false,
+        };
+        Self(tokio::spawn(worker.run()))
+    }
+}
+
+impl Drop for Deletion {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Worker {
+    store: Store,
+    live: Arc<LiveCalls>,
+    engine: Handle,
+    fails: bool,
+}
+
+impl Worker {
+    async fn run(mut self) {
+        let mut turns = tokio::time::interval(LOOK);
+        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        for turn in 0_u32.. {
+            turns.tick().await;
+            match self.turn(turn).await {
+                Ok(()) => self.fails = false,
+                Err(error) if !self.fails => {
+                    self.fails = true;
+                    tracing::warn!(%error, "nothing is deleted until the database is back");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn turn(&self, turn: u32) -> Result<(), store::Error> {
+        let orgs = self.store.orgs();
+        let to_purge = orgs.to_purge(clock::wall_time()).await?;
+        for org in &to_purge {
+            for call in self.live.of_org(*org) {
+                if !call.is_over() {
+                    // A shard that doesn't answer is asked again at the next look.
+                    let _ = self.engine.hang_up(call.started.call).await;
+                }
+            }
+        }
+        let is_due = turn.is_multiple_of(LATE_FACTS);
+        if (to_purge.is_empty() && !is_due) || !self.is_first().await? {
+            return Ok(());
+        }
+        for org in to_purge {
+            self.purge(org).await?;
+            if orgs.finish_purge(org, clock::wall_time()).await? {
+                tracing::info!(org.id = %org, "a deleted org is purged");
+            }
+        }
+        if is_due {
+            for org in orgs.purged(clock::wall_time()).await? {
+                self.purge(org).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of the nodes that serve, one deletes for all.
+    async fn is_first(&self) -> Result<bool, store::Error> {
+        if !self.store.is_shared() {
+            return Ok(true);
+        }
+        let serving = self.store.nodes().serving().await?;
+        let first = serving.first().map(|first| first.run.node);
+        Ok(first.is_none_or(|first| first == self.engine.node()))
+    }
+
+    async fn purge(&self, org: uuid::Uuid) -> Result<(), store::Error> {
+        loop {
+            let rows = self.store.retention().purge(org).await?;
+            if rows == 0 {
+                return Ok(());
+            }
+            metrics::counter!(DELETED, "why" => "purge").increment(rows);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}

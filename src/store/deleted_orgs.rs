@@ -1,0 +1,251 @@
+//! Deleted orgs: absent for everybody, restored within a time, and purged after it.
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, maybe, micros, moment};
+use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::orgs::Orgs;
+use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::{Change, Org};
+
+/// How long a deleted org can be restored.
+const RESTORABLE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long the facts of a purged org's calls may come late.
+const LATE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// When a deleted org is purged.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Purge {
+    /// After the time in which it can be restored; its calls that are up finish.
+    Later,
+    /// At once; its calls that are up are ended.
+    Now,
+}
+
+/// A deleted org.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeletedOrg {
+    /// The org.
+    pub id: Uuid,
+    /// Whose customer it was; `None`: the operator's own.
+    pub partner_id: Option<Uuid>,
+    /// Its display name.
+    pub name: String,
+    /// The external id that it had.
+    pub deleted_external_id: Option<String>,
+    /// When it was deleted.
+    pub deleted_at: Option<Moment>,
+    /// When it is purged; until then it can be restored.
+    pub purge_at: Option<Moment>,
+}
+from_row!(DeletedOrg {
+    id,
+    partner_id,
+    name,
+    deleted_external_id,
+    deleted_at: maybe(moment),
+    purge_at: maybe(moment),
+});
+
+/// What ends with the org and isn't restored with it.
+const ENDED: [&str; 6] = [
+    "DELETE FROM idempotency_keys WHERE credential_id IN (SELECT id FROM org_keys WHERE org_id = $1)",
+    "DELETE FROM org_keys WHERE org_id = $1",
+    "DELETE FROM dashboard_sessions WHERE org_id = $1",
+    "DELETE FROM login_links WHERE org_id = $1",
+    "DELETE FROM number_codes WHERE org_id = $1",
+    "DELETE FROM dedications WHERE org_id = $1",
+];
+
+/// Ends what is registered, and leaves it for other nodes to see.
+const UNREGISTER: &str = "UPDATE registrations SET expires_at = $2, saved_at = $3
+    WHERE trunk_id IN (SELECT id FROM inbound_trunks WHERE org_id = $1)";
+
+const FREE_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = verified_at, verified_at = NULL
+    WHERE org_id = $1 AND verified_at IS NOT NULL";
+
+/// Those that no other org has verified since.
+const TAKE_NUMBERS_BACK: &str =
+    "UPDATE numbers SET verified_at = freed_verified_at, freed_verified_at = NULL
+    WHERE org_id = $1 AND freed_verified_at IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM numbers AS taken WHERE taken.number = numbers.number AND taken.verified_at IS NOT NULL)";
+
+/// Those that were taken are assigned to nobody.
+const GIVE_UP_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = NULL, agent_id = NULL
+    WHERE org_id = $1 AND freed_verified_at IS NOT NULL";
+
+impl Orgs<'_> {
+    /// Deletes an org: it is as if absent from now on. Its external id and its numbers are free at once; its keys, sessions, login links,
+    /// registrations and dedicated networks end.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`], also if it is deleted already.
+    pub async fn delete(self, org: Uuid, purge: Purge, now: Moment) -> Result<(), Error> {
+        // One clock for all nodes.
+        let saved = self.0.clock().await?.unwrap_or(now);
+        let mut writing = self.0.edit(org).await?;
+        for sql in ENDED {
+            execute!(writing, sql, org)?;
+        }
+        execute!(
+            writing,
+            UNREGISTER,
+            org,
+            micros(now).saturating_sub(1),
+            micros(saved)
+        )?;
+        execute!(writing, FREE_NUMBERS, org)?;
+        let purge_at = match purge {
+            Purge::Later => now + RESTORABLE,
+            Purge::Now => now,
+        };
+        execute!(
+            writing,
+            "UPDATE orgs SET deleted_at = $2, purge_at = $3, deleted_external_id = external_id, external_id = NULL WHERE id = $1",
+            org,
+            micros(now),
+            micros(purge_at),
+        )?;
+        let changes = [Change::Org(org), Change::Session(org)];
+        self.0.commit(writing, &changes, now).await
+    }
+
+    /// Restores a deleted org, with its numbers that no other org has verified since. Its keys, sessions, links and dedicated networks
+    /// don't come back. One that isn't deleted stays as it is.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`], also once its time is over; [`Refused::ExternalIdTaken`].
+    pub async fn restore(self, org: Uuid, now: Moment) -> Result<Org, Error> {
+        match self.try_restore(org, now).await {
+            // A number or the external id, a moment ago: now that is seen.
+            Err(fault) if was_taken(&fault) => self.try_restore(org, now).await,
+            done => done,
+        }
+    }
+
+    async fn try_restore(self, org: Uuid, now: Moment) -> Result<Org, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let deleted = lock(&mut writing, org).await?;
+        let deleted = deleted.ok_or(Wrong::Absent(Kind::Org))?;
+        if deleted.deleted_at.is_none() {
+            return fetch_one!(writing, "SELECT * FROM orgs WHERE id = $1", org);
+        }
+        if deleted.purge_at.is_none_or(|at| at <= now) {
+            return Err(Wrong::Absent(Kind::Org).into());
+        }
+        if let (Some(partner), Some(external_id)) =
+            (deleted.partner_id, &deleted.deleted_external_id)
+        {
+            let sql = "SELECT 1 FROM orgs WHERE partner_id = $1 AND external_id = $2";
+            let taken: Option<(i32,)> = fetch_optional!(writing, sql, partner, external_id)?;
+            if taken.is_some() {
+                return Err(Refused::ExternalIdTaken(external_id.clone()).into());
+            }
+        }
+        let restored: Option<Org> = fetch_optional!(
+            writing,
+            "UPDATE orgs SET external_id = deleted_external_id, deleted_external_id = NULL, deleted_at = NULL, purge_at = NULL
+             WHERE id = $1 RETURNING *",
+            org
+        )?;
+        for sql in [TAKE_NUMBERS_BACK, GIVE_UP_NUMBERS] {
+            execute!(writing, sql, org)?;
+        }
+        let restored = restored.ok_or(Wrong::Absent(Kind::Org))?;
+        let changes = [Change::Org(org), Change::Session(org)];
+        self.0.commit(writing, &changes, now).await?;
+        Ok(restored)
+    }
+
+    /// Deleted orgs that can be restored, the last deleted first.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn deleted(self, now: Moment) -> Result<Vec<DeletedOrg>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT * FROM orgs WHERE purge_at > $1 ORDER BY deleted_at DESC, id DESC";
+        fetch_all!(reading, sql, micros(now))
+    }
+
+    /// The partner of an org that exists or can be restored.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn partner_of_restorable(
+        self,
+        org: Uuid,
+        now: Moment,
+    ) -> Result<Option<Uuid>, Error> {
+        let mut reading = self.0.pool().peek().await?;
+        let sql =
+            "SELECT partner_id FROM orgs WHERE id = $1 AND (purge_at IS NULL OR purge_at > $2)";
+        let row: Option<(Option<Uuid>,)> = fetch_optional!(reading, sql, org, micros(now))?;
+        Ok(row.ok_or(Wrong::Absent(Kind::Org))?.0)
+    }
+
+    /// Orgs that are to be purged.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn to_purge(self, now: Moment) -> Result<Vec<Uuid>, Error> {
+        let mut reading = self.0.pool().peek().await?;
+        let sql = "SELECT id FROM orgs WHERE purge_at <= $1 ORDER BY purge_at, id LIMIT 100";
+        let rows: Vec<(Uuid,)> = fetch_all!(reading, sql, micros(now))?;
+        Ok(rows.into_iter().map(|(org,)| org).collect())
+    }
+
+    /// Orgs that were purged not long ago, for which facts of calls may still come.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn purged(self, now: Moment) -> Result<Vec<Uuid>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT org_id FROM purged_orgs WHERE purged_at > $1";
+        let rows: Vec<(Uuid,)> = fetch_all!(reading, sql, micros(now - LATE))?;
+        Ok(rows.into_iter().map(|(org,)| org).collect())
+    }
+
+    /// Deletes the row of an org of which nothing else is left, for good. False while a call of it is up.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn finish_purge(self, org: Uuid, now: Moment) -> Result<bool, Error> {
+        let mut writing = self.0.pool().write().await?;
+        let sql = "SELECT 1 FROM calls WHERE org_id = $1 LIMIT 1";
+        let is_left: Option<(i32,)> = fetch_optional!(writing, sql, org)?;
+        if is_left.is_some() {
+            return Ok(false);
+        }
+        let sql = "DELETE FROM orgs WHERE id = $1 AND purge_at <= $2";
+        if execute!(writing, sql, org, micros(now))? == 1 {
+            let sql = "INSERT INTO purged_orgs (org_id, purged_at) VALUES ($1, $2) ON CONFLICT (org_id) DO NOTHING";
+            execute!(writing, sql, org, micros(now))?;
+        }
+        let sql = "DELETE FROM purged_orgs WHERE purged_at <= $1";
+        execute!(writing, sql, micros(now - LATE))?;
+        writing.commit().await?;
+        Ok(true)
+    }
+}
+
+/// The row of an org, deleted or not; whoever changes it takes turns.
+async fn lock(writing: &mut Writing, org: Uuid) -> Result<Option<DeletedOrg>, Error> {
+    let sql = match writing {
+        Writing::Sqlite(..) | Writing::Nearby(..) => "SELECT * FROM orgs WHERE id = $1",
+        Writing::Postgres(_) => "SELECT * FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
+    };
+    fetch_optional!(writing, sql, org)
+}
+
+/// Whether another transaction has taken what this one was about to.
+fn was_taken(fault: &Error) -> bool {
+    match fault {
+        Error::Broke(Broke::Database(fault)) => fault
+            .as_database_error()
+            .is_some_and(|fault| fault.is_unique_violation()),
+        Error::Broke(_) | Error::Wrong(_) | Error::Refused(_) => false,
+    }
+}

@@ -1,0 +1,96 @@
+//! A deleted org: whoever calls it is a stranger, what is up finishes or is ended, and what it had is free for others.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::talker::{Answer, Rtp, Talker, offer};
+use crate::harness::{Daemon, Deadline, House, Pbx};
+
+const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn house() -> House {
+    let house = House::new().set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
+    house.dedicate(&OURS.to_string());
+    house
+}
+
+fn call(daemon: &Daemon, sdp: &str) -> (Talker, Answer) {
+    Talker::call(OURS, daemon.sip(), &daemon.house.first_number, sdp)
+}
+
+#[test]
+fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
+    let daemon = house().serve();
+    let rtp = Rtp::new(OURS);
+    let sdp = offer(rtp.address());
+    let (live, answer) = call(&daemon, &sdp);
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let mut pbx = Pbx::udp(&daemon);
+    let contact = format!("Contact: <sip:pbx@{}>\r\n", pbx.address());
+    assert_eq!(pbx.register(&contact).status, 200);
+
+    let org = daemon.house.org.clone();
+    daemon.house.run(&["org", "delete", &org, "--json"]);
+    let unknown = Deadline::after(PATIENCE).poll(|| {
+        // A stranger is challenged, whatever it sends.
+        (call(&daemon, &sdp).1.status == 401).then_some(())
+    });
+    assert!(unknown.is_some(), "its INVITEs are those of a stranger");
+    assert_eq!(pbx.register(&contact).status, 401);
+    let (status, _) = daemon.read("/phone", daemon.key());
+    assert_eq!(status, 401);
+    let again = live.offer(&sdp);
+    assert_eq!(again.status, 200, "{}", again.text);
+
+    // What it had is free.
+    let other = daemon
+        .house
+        .run(&["org", "create", "--name", "Other", "--json"]);
+    let other = other["id"].as_str().expect("an id");
+    let number = &daemon.house.first_number;
+    let add = ["number", "add", number, "--org", other, "--verified"];
+    daemon.house.run(&[&add[..], &["--json"]].concat());
+    let remove = ["number", "unverify", number, "--org", other, "--json"];
+    daemon.house.run(&remove);
+
+    daemon.house.run(&["org", "restore", &org, "--json"]);
+    daemon.house.dedicate(&OURS.to_string());
+    let served =
+        Deadline::after(PATIENCE).poll(|| (call(&daemon, &sdp).1.status == 200).then_some(()));
+    assert!(served.is_some(), "its INVITEs are taken again");
+    assert_eq!(pbx.register(&contact).status, 200);
+    let key = ["key", "create", "--org", &org, "--name", "New", "--json"];
+    let key = daemon.house.run(&key);
+    let key = key["api_key"].as_str().expect("a key");
+    let (_, calls) = daemon.read("/phone/calls", key);
+    let live = calls["items"].as_array().expect("calls").len();
+    assert!(live >= 2, "{calls}");
+}
+
+#[test]
+fn an_org_deleted_at_once_loses_its_calls_and_everything() {
+    let daemon = house().serve();
+    let rtp = Rtp::new(OURS);
+    let (live, answer) = call(&daemon, &offer(rtp.address()));
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let org = daemon.house.org.clone();
+    let shown = daemon
+        .house
+        .run(&["org", "delete", &org, "--now", "--json"]);
+    assert_eq!(shown["restorable"], false);
+    let bye = Deadline::after(PATIENCE).poll(|| live.asked("BYE"));
+    assert!(bye.is_some(), "its call is ended");
+
+    let purged = Deadline::after(PATIENCE).poll(|| {
+        daemon
+            .log()
+            .contains("a deleted org is purged")
+            .then_some(())
+    });
+    assert!(purged.is_some(), "{}", daemon.log());
+    let deleted = daemon.house.run(&["org", "deleted", "--json"]);
+    assert_eq!(deleted, json!([]));
+}

@@ -1,0 +1,318 @@
+//! An org is deleted, restored and purged, and its usage stays.
+
+use std::time::Duration;
+
+use trunkline::api::token;
+use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use trunkline::journal::Origin;
+use trunkline::store::{
+    Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Refused, Store, UsageParts,
+    UsageWindow, Wrong,
+};
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, agent, later, number, org};
+
+crate::on_both!(
+    a_deleted_org_is_absent_and_comes_back,
+    what_others_took_meanwhile_stays_theirs,
+    a_deleted_org_is_purged_and_its_usage_stays,
+    two_restores_and_a_creation_at_once_give_one_external_id,
+);
+
+const DAYS: Duration = Duration::from_secs(24 * 3600);
+
+async fn partner(store: &Store) -> Uuid {
+    let new = NewPartner {
+        name: "Reseller".to_owned(),
+        ..NewPartner::default()
+    };
+    let partner = store.partners().create(&new, NOW).await;
+    partner.expect("a partner").id
+}
+
+async fn of_partner(store: &Store, partner: Uuid, external_id: &str) -> Org {
+    let new = NewOrg {
+        external_id: Some(external_id.to_owned()),
+        ..NewOrg::named("Acme")
+    };
+    let org = store.orgs().create(Some(partner), &new, NOW).await;
+    org.expect("an org")
+}
+
+fn is_absent<T>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Error::Wrong(Wrong::Absent(Kind::Org))))
+}
+
+async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
+    let store = bed.open().await;
+    let partner = partner(&store).await;
+    let before = of_partner(&store, partner, "a").await;
+    let id = before.id;
+    let (key, _) = token::issue(
+        &store,
+        id,
+        NewOrgKey::lasting("Backend", &["calls:read"]),
+        NOW,
+    )
+    .await
+    .expect("a key");
+    let held = store
+        .numbers()
+        .create(id, number("+442071838750"), true, NOW)
+        .await
+        .expect("a number");
+    let answers = agent(&store, id, "Agent").await;
+    let numbers = [held.id];
+    let assigned = store.numbers().assign(id, answers.id, &numbers, NOW);
+    assigned.await.expect("assigned");
+
+    let orgs = store.orgs();
+    orgs.delete(id, Purge::Later, NOW).await.expect("deleted");
+    assert!(is_absent(&orgs.delete(id, Purge::Now, NOW).await), "twice");
+    assert!(is_absent(&orgs.by_id(id).await));
+    assert!(is_absent(&orgs.limit_calls(id, None, NOW).await));
+    assert!(is_absent(&orgs.by_external_id(partner, "a").await));
+    assert_eq!(orgs.list().await.expect("orgs"), []);
+    let [narrow, other] = [None, None];
+    let listed = orgs.of_partner(partner, &[narrow, other], 10, 0).await;
+    assert_eq!(listed.expect("orgs"), (Vec::new(), 0));
+    assert_eq!(store.rows_of(None).await.expect("rows"), []);
+    assert_eq!(store.rows_of(Some(id)).await.expect("rows"), []);
+    let keys = store.org_keys().by_id(id, key.id).await;
+    assert_eq!(keys.expect("a look"), None);
+    let issued = token::issue(&store, id, NewOrgKey::lasting("Another", &[]), NOW).await;
+    assert!(is_absent(&issued.map(drop)));
+    let verified = store.numbers().verified_in(&held.number).await;
+    assert_eq!(verified.expect("a look"), None);
+    let deleted = orgs.deleted(NOW).await.expect("deleted orgs");
+    assert_eq!(deleted[0].deleted_external_id.as_deref(), Some("a"));
+    assert_eq!(deleted[0].purge_at, Some(NOW + 30 * DAYS));
+
+    let restored = orgs.restore(id, later(60)).await.expect("restored");
+    assert_eq!(restored, before);
+    let again = orgs.restore(id, later(61)).await.expect("restored already");
+    assert_eq!(again, before);
+    let back = store.numbers().by_id(id, held.id).await.expect("a number");
+    assert_eq!(
+        (back.verified_at, back.agent_id),
+        (held.verified_at, Some(answers.id))
+    );
+    let rows = store.rows_of(Some(id)).await.expect("rows");
+    assert_eq!(rows[0].agents.len(), 1);
+    let keys = store.org_keys().by_id(id, key.id).await;
+    assert_eq!(keys.expect("a look"), None, "keys don't come back");
+}
+
+async fn what_others_took_meanwhile_stays_theirs(bed: &Bed) {
+    let store = bed.open().await;
+    let partner = partner(&store).await;
+    let first = of_partner(&store, partner, "a").await.id;
+    let taken = number("+442071838750");
+    let numbers = store.numbers();
+    let ours = numbers.create(first, taken, true, NOW).await.expect("ours");
+    let orgs = store.orgs();
+    orgs.delete(first, Purge::Later, NOW)
+        .await
+        .expect("deleted");
+
+    let second = of_partner(&store, partner, "a").await.id;
+    let theirs = numbers.create(second, taken, true, NOW).await;
+    let theirs = theirs.expect("the number is free");
+    let refused = orgs.restore(first, NOW).await;
+    assert!(
+        matches!(&refused, Err(Error::Refused(Refused::ExternalIdTaken(id))) if id == "a"),
+        "{refused:?}"
+    );
+
+    // The other one goes as well, and is deleted for good only after its time.
+    orgs.delete(second, Purge::Later, NOW)
+        .await
+        .expect("deleted");
+    orgs.restore(first, NOW)
+        .await
+        .expect("the id is free again");
+    let refused = orgs.restore(second, NOW).await;
+    assert!(matches!(
+        refused,
+        Err(Error::Refused(Refused::ExternalIdTaken(_)))
+    ));
+    let numbers_of = |org, id| async move { numbers.by_id(org, id).await.expect("a number") };
+    assert!(numbers_of(first, ours.id).await.verified_at.is_some());
+    assert_eq!(numbers_of(second, theirs.id).await.verified_at, None);
+
+    let late = NOW + 30 * DAYS;
+    assert!(is_absent(&orgs.restore(second, late).await), "too late");
+    let partner_of = orgs.partner_of_restorable(second, late).await;
+    assert!(is_absent(&partner_of), "as if absent");
+}
+
+async fn two_restores_and_a_creation_at_once_give_one_external_id(bed: &Bed) {
+    let store = bed.open().await;
+    let partner = partner(&store).await;
+    let orgs = store.orgs();
+    let mut deleted = Vec::new();
+    for _ in 0..2 {
+        let org = of_partner(&store, partner, "a").await.id;
+        orgs.delete(org, Purge::Later, NOW).await.expect("deleted");
+        deleted.push(org);
+    }
+    let new = NewOrg {
+        external_id: Some("a".to_owned()),
+        ..NewOrg::named("Third")
+    };
+    let (one, two, three) = tokio::join!(
+        orgs.restore(deleted[0], NOW),
+        orgs.restore(deleted[1], NOW),
+        orgs.create(Some(partner), &new, NOW)
+    );
+    let done = [one, two, three];
+    let taken = |result: &Result<Org, Error>| {
+        matches!(result, Err(Error::Refused(Refused::ExternalIdTaken(_))))
+    };
+    assert_eq!(
+        done.iter().filter(|done| done.is_ok()).count(),
+        1,
+        "{done:?}"
+    );
+    assert_eq!(
+        done.iter().filter(|done| taken(done)).count(),
+        2,
+        "{done:?}"
+    );
+}
+
+fn call(org: Uuid, id: u128, at: Moment, talked: Option<u64>) -> Vec<Fact> {
+    let call = Uuid::from_u128(id);
+    let started = Started {
+        call,
+        org,
+        session: Uuid::from_u128(id + 1_000_000),
+        agent: None,
+        direction: Direction::Inbound,
+        from: "+441632960001".into(),
+        to: "200".into(),
+        from_e164: Some(number("+441632960001")),
+        to_e164: None,
+        caller_call_id: "a@b".into(),
+        at,
+        decision: None,
+        headers: Vec::new(),
+        metadata: None,
+        asked: None,
+    };
+    let mut facts = vec![Fact::Started(started.into())];
+    if let Some(seconds) = talked {
+        facts.push(Fact::Answered {
+            call,
+            org,
+            at,
+            runtime_call_id: "r".into(),
+        });
+        facts.push(Fact::Ended(
+            Ended {
+                call,
+                org,
+                at: at + Duration::from_secs(seconds),
+                status: Status::Completed,
+                sip_code: 200,
+                reason: None,
+                hangup_by: HangupBy::Caller,
+                cause: None,
+            }
+            .into(),
+        ));
+    }
+    facts
+}
+
+async fn purge(store: &Store, org: Uuid) -> u64 {
+    let mut rows = 0;
+    loop {
+        match store.retention().purge(org).await.expect("rows go") {
+            0 => return rows,
+            some => rows += some,
+        }
+    }
+}
+
+async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
+    let store = bed.open().await;
+    let partner = partner(&store).await;
+    let id = of_partner(&store, partner, "a").await.id;
+    let other = org(&store, "Other").await.id;
+    let run = Origin { node: 3, boot: 7 };
+    let mut facts = Vec::new();
+    for number in 0..250 {
+        facts.extend(call(id, number + 1, later(number as u64), Some(61)));
+        facts.extend(call(other, number + 5_001, later(number as u64), Some(61)));
+    }
+    facts.extend(call(id, 4_000, later(9), None));
+    let calls = store.calls();
+    calls.project(run, &facts).await.expect("projected");
+    let contacts = store.contacts();
+    let callers = [(id, number("+441632960001"))];
+    let found = contacts.find_or_create_by_phone_many(&callers, NOW).await;
+    let contact = found.expect("a contact")[0];
+
+    let window = UsageWindow {
+        from: Moment::from_micros(0),
+        to: Moment::from_secs(4_000_000_000),
+    };
+    let parts = UsageParts {
+        day: true,
+        org: true,
+        agent: true,
+        direction: true,
+    };
+    let usage = async || {
+        let usage = store.usage().of_partner(partner, window, parts, 100).await;
+        usage.expect("usage")
+    };
+    let before = usage().await;
+    assert_eq!(before[0].calls, 251);
+    assert_eq!(before[0].answered_seconds, 250 * 61);
+
+    let orgs = store.orgs();
+    assert!(orgs.to_purge(NOW).await.expect("orgs").is_empty());
+    orgs.delete(id, Purge::Now, NOW).await.expect("deleted");
+    assert_eq!(orgs.to_purge(NOW).await.expect("orgs"), [id]);
+    assert!(
+        is_absent(&orgs.restore(id, NOW).await),
+        "nothing to restore"
+    );
+    purge(&store, id).await;
+    assert!(
+        !orgs.finish_purge(id, NOW).await.expect("a look"),
+        "a call of it is up"
+    );
+    assert_eq!(usage().await, before, "one call is counted from its row");
+
+    let end = call(id, 4_000, later(9), Some(0));
+    calls.project(run, &end).await.expect("projected");
+    purge(&store, id).await;
+    assert!(orgs.finish_purge(id, NOW).await.expect("purged"));
+    assert!(orgs.to_purge(NOW).await.expect("orgs").is_empty());
+    let mut after = before.clone();
+    after[0].answered_calls += 1;
+    assert_eq!(usage().await, after);
+    let row = contacts.by_id(id, contact).await;
+    assert!(matches!(
+        row,
+        Err(Error::Wrong(Wrong::Absent(Kind::Contact)))
+    ));
+
+    // A fact that a node had kept back.
+    let late = call(id, 4_001, later(10), Some(1));
+    calls.project(run, &late).await.expect("projected");
+    assert_eq!(orgs.purged(NOW).await.expect("orgs"), [id]);
+    assert!(purge(&store, id).await > 0);
+    assert_eq!(purge(&store, id).await, 0);
+    let theirs = store
+        .usage()
+        .of_org(other, window, UsageParts::default(), 10);
+    assert_eq!(theirs.await.expect("usage")[0].calls, 250);
+    let events = store.events().position().await;
+    events.expect("the feed of events goes on");
+}
