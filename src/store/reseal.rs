@@ -65,23 +65,31 @@ macro_rules! reseal {
             "UPDATE ", $table, " SET ", $column, " = $1 WHERE ", $column, " = $2 AND ", $condition
         );
         let (keyring, mut count) = ($store.keyring(), 0);
-        loop {
+        'anew: loop {
             // Of two rotations at once the later one's key seals: neither undoes the other's work.
             $store.follow_signing_keys().await?;
             let mut writing = $store.pool().write().await?;
             let newest = keyring.sealing_id().to_vec();
-            let rows: Vec<$type> = fetch_all!(writing, OLD, newest, AT_ONCE)?;
+            let rows: Vec<$type> = fetch_all!(writing, OLD, newest.as_slice(), AT_ONCE)?;
             if rows.is_empty() {
                 break count;
             }
+            let mut sealed_anew = 0;
             for $row in rows {
                 let context: Vec<u8> = $context;
-                let plain = keyring.open(&context, &$row.value);
-                let plain = plain.map_err(|_| Error::from(Broke::Stored { column: COLUMN }))?;
+                let Ok(plain) = keyring.open(&context, &$row.value) else {
+                    // Another rotation may have sealed it since the keys were followed, with a key that isn't known here yet.
+                    $store.follow_signing_keys().await?;
+                    if keyring.sealing_id().to_vec() != newest {
+                        continue 'anew;
+                    }
+                    return Err(Error::from(Broke::Stored { column: COLUMN }).into());
+                };
                 let sealed = keyring.seal(&context, &Zeroizing::new(plain));
-                count += execute!(writing, ANEW, sealed, $row.value, $($key),+)?;
+                sealed_anew += execute!(writing, ANEW, sealed, $row.value, $($key),+)?;
             }
             writing.commit().await?;
+            count += sealed_anew;
         }
     }};
 }
