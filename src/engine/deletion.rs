@@ -1,5 +1,5 @@
-//! Deletion as time passes: the calls of orgs that are deleted at once are ended where they are up, and one node deletes what is too old or
-//! was an org's, in small transactions with pauses, so that calls and requests don't notice.
+//! Purge of deleted orgs, in the background: each node ends the calls that are still up on it, and one node deletes the rows, in small
+//! transactions with pauses, so that calls and requests don't notice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::{Handle, clock};
 use crate::calls::live::LiveCalls;
 use crate::store::{self, Store};
 
-/// How often it is looked whether there is something to delete.
+/// Time between two looks for orgs to purge.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long others have the database between two transactions.
+/// Time that others have the database between two transactions.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Looks after which facts that came late for purged orgs are deleted.
 const LATE_FACTS: u32 = 60;
@@ -108,7 +108,7 @@ impl Worker {
 
     async fn purge(&self, org: uuid::Uuid) -> Result<(), store::Error> {
         loop {
-            let rows = self.store.retention().purge(org).await?;
+            let rows = self.store.orgs().purge_some(org).await?;
             if rows == 0 {
                 return Ok(());
             }

@@ -11,9 +11,9 @@ use super::orgs::Orgs;
 use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Org};
 
-/// How long a deleted org can be restored.
+/// Time in which a deleted org can be restored.
 const RESTORABLE: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How long the facts of a purged org's calls may come late.
+/// Time in which facts of a purged org's calls may still come.
 const LATE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// When a deleted org is purged.
@@ -231,7 +231,7 @@ impl Orgs<'_> {
     }
 }
 
-/// The row of an org, deleted or not; whoever changes it takes turns.
+/// Row of an org, deleted or not. Transactions that change it take turns.
 async fn lock(writing: &mut Writing, org: Uuid) -> Result<Option<DeletedOrg>, Error> {
     let sql = match writing {
         Writing::Sqlite(..) | Writing::Nearby(..) => "SELECT * FROM orgs WHERE id = $1",

@@ -1,5 +1,5 @@
-//! Usage: calls and answered seconds, counted from the rows of calls when they are asked for; of calls that were deleted for their age, from
-//! what was counted then.
+//! Usage: calls and answered seconds, counted from the rows of calls when it is asked for. Calls of purged orgs were counted when their rows
+//! were deleted, by day.
 //!
 //! A row is the union of what is known of its call, however often and in whatever order its facts came. So a count of rows is exact after
 //! a crash, and follows a call that was closed as lost and later got its true end. The projection does nothing for it.
@@ -12,6 +12,9 @@ use super::column::{from_row, maybe, micros, named};
 use super::error::Error;
 use super::pool::fetch_all;
 use crate::calls::record::Direction;
+
+/// Microseconds of a day.
+pub(super) const MICROS_OF_DAY: i64 = 86_400_000_000;
 
 /// Window of the calls that are counted, by their start; both ends are in it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -85,8 +88,8 @@ impl Store {
     }
 }
 
-/// The columns and groups of a [`UsageRow`], of the calls that `$1` to `$8` say, and of those whose rows are gone by now: of these whole
-/// days, where a window begins within one. The same rounding as [`whole_seconds`].
+/// The columns and groups of a [`UsageRow`], of the calls that `$1` to `$8` say, and of purged ones: of these whole days, also where a window
+/// begins or ends within one. The same rounding as [`whole_seconds`].
 macro_rules! usage_of {
     ($calls:literal, $kept:literal) => {
         concat!(
@@ -114,11 +117,6 @@ macro_rules! usage_of {
     };
 }
 
-/// The days that a window touches.
-fn days(window: UsageWindow) -> [i64; 2] {
-    [window.from, window.to].map(|at| micros(at) / 86_400_000_000)
-}
-
 impl Usage<'_> {
     /// Usage of the org, in order of day, agent and direction; at most `most` rows.
     ///
@@ -131,24 +129,8 @@ impl Usage<'_> {
         parts: UsageParts,
         most: u32,
     ) -> Result<Vec<UsageRow>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let [first, last] = days(window);
-        let rows = fetch_all!(
-            reading,
-            usage_of!("calls WHERE calls.org_id = $1", "org_id = $1"),
-            org,
-            micros(window.from),
-            micros(window.to),
-            parts.day,
-            parts.org,
-            parts.agent,
-            parts.direction,
-            i64::from(most),
-            Uuid::nil(),
-            first,
-            last,
-        )?;
-        Ok(sorted(rows))
+        let sql = usage_of!("calls WHERE calls.org_id = $1", "org_id = $1");
+        self.count(sql, org, window, parts, most).await
     }
 
     /// Usage of all orgs of the partner, in order of day, org, agent and direction; at most `most` rows.
@@ -162,25 +144,37 @@ impl Usage<'_> {
         parts: UsageParts,
         most: u32,
     ) -> Result<Vec<UsageRow>, Error> {
+        let sql = usage_of!(
+            "orgs JOIN calls ON calls.org_id = orgs.id WHERE orgs.partner_id = $1",
+            "partner_id = $1"
+        );
+        self.count(sql, partner, window, parts, most).await
+    }
+
+    async fn count(
+        self,
+        sql: &'static str,
+        owner: Uuid,
+        window: UsageWindow,
+        parts: UsageParts,
+        most: u32,
+    ) -> Result<Vec<UsageRow>, Error> {
+        let [from, to] = [window.from, window.to].map(micros);
         let mut reading = self.0.pool().read().await?;
-        let [first, last] = days(window);
         let rows = fetch_all!(
             reading,
-            usage_of!(
-                "orgs JOIN calls ON calls.org_id = orgs.id WHERE orgs.partner_id = $1",
-                "partner_id = $1"
-            ),
-            partner,
-            micros(window.from),
-            micros(window.to),
+            sql,
+            owner,
+            from,
+            to,
             parts.day,
             parts.org,
             parts.agent,
             parts.direction,
             i64::from(most),
             Uuid::nil(),
-            first,
-            last,
+            from / MICROS_OF_DAY,
+            to / MICROS_OF_DAY,
         )?;
         Ok(sorted(rows))
     }

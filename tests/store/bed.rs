@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
+use trunkline::calls::record::{Direction, Started};
 use trunkline::store::{Agent, AgentKind, NewAgent, NewOrg, OpenFault, Options, Org, Store};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
@@ -15,6 +16,27 @@ use uuid::Uuid;
 use crate::postgres::{administer, server};
 
 pub(crate) const NOW: Moment = Moment::from_secs(1_800_000_000);
+
+/// A call that begins, of which nothing else is known.
+pub(crate) fn started(call: Uuid, org: Uuid, at: Moment) -> Started {
+    Started {
+        call,
+        org,
+        session: Uuid::from_u128(call.as_u128() + 1_000_000),
+        agent: None,
+        direction: Direction::Inbound,
+        from: "100".into(),
+        to: "200".into(),
+        from_e164: None,
+        to_e164: None,
+        caller_call_id: "a@b".into(),
+        at,
+        decision: None,
+        headers: Vec::new(),
+        metadata: None,
+        asked: None,
+    }
+}
 
 pub(crate) fn later(seconds: u64) -> Moment {
     NOW + Duration::from_secs(seconds)

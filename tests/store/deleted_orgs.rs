@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trunkline::api::token;
-use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use trunkline::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
 use trunkline::store::{
     Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Refused, Store, UsageParts,
@@ -12,7 +12,7 @@ use trunkline::store::{
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, agent, later, number, org};
+use crate::bed::{Bed, NOW, agent, later, number, org, started};
 
 crate::on_both!(
     a_deleted_org_is_absent_and_comes_back,
@@ -186,21 +186,9 @@ async fn two_restores_and_a_creation_at_once_give_one_external_id(bed: &Bed) {
 fn call(org: Uuid, id: u128, at: Moment, talked: Option<u64>) -> Vec<Fact> {
     let call = Uuid::from_u128(id);
     let started = Started {
-        call,
-        org,
-        session: Uuid::from_u128(id + 1_000_000),
-        agent: None,
-        direction: Direction::Inbound,
         from: "+441632960001".into(),
-        to: "200".into(),
         from_e164: Some(number("+441632960001")),
-        to_e164: None,
-        caller_call_id: "a@b".into(),
-        at,
-        decision: None,
-        headers: Vec::new(),
-        metadata: None,
-        asked: None,
+        ..started(call, org, at)
     };
     let mut facts = vec![Fact::Started(started.into())];
     if let Some(seconds) = talked {
@@ -230,7 +218,7 @@ fn call(org: Uuid, id: u128, at: Moment, talked: Option<u64>) -> Vec<Fact> {
 async fn purge(store: &Store, org: Uuid) -> u64 {
     let mut rows = 0;
     loop {
-        match store.retention().purge(org).await.expect("rows go") {
+        match store.orgs().purge_some(org).await.expect("rows go") {
             0 => return rows,
             some => rows += some,
         }

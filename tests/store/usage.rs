@@ -9,7 +9,7 @@ use trunkline::store::{UsageParts, UsageRow, UsageWindow};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later};
+use crate::bed::{Bed, NOW, later, started};
 
 crate::on_both!(usage_equals_what_was_made);
 
@@ -59,21 +59,9 @@ fn made(dice: &mut Dice, number: u64, usage: &mut BTreeMap<Group, (i64, i64, i64
     let at = later(dice.below(3 * 86_400));
     let mut facts = vec![Fact::Started(
         Started {
-            call,
-            org,
-            session: Uuid::from_u128(u128::from(number) + 1_000_000),
             agent,
             direction,
-            from: "100".into(),
-            to: "200".into(),
-            from_e164: None,
-            to_e164: None,
-            caller_call_id: "a@b".into(),
-            at,
-            decision: None,
-            headers: Vec::new(),
-            metadata: None,
-            asked: None,
+            ..started(call, org, at)
         }
         .into(),
     )];

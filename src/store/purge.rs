@@ -1,34 +1,22 @@
-//! What is deleted for its age, or with its org: a bounded number of rows in each transaction, the oldest first. Usage of calls that go is
-//! counted before, in the same transaction.
+//! Rows of a deleted org, deleted a bounded number in each transaction, the oldest calls first. Usage of calls that go is counted before, in
+//! the same transaction.
 
 use std::collections::BTreeMap;
 
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Store;
 use super::column::{from_row, maybe, micros, moment};
 use super::error::Error;
 use super::event::{EventType, repeatable_id};
+use super::orgs::Orgs;
 use super::pool::{Writing, execute, fetch_all};
-use super::usage::whole_seconds;
+use super::usage::{MICROS_OF_DAY, whole_seconds};
 
 /// Rows of calls that one transaction deletes.
 const CALLS_AT_ONCE: i64 = 100;
 /// Rows of anything else.
 const ROWS_AT_ONCE: i64 = 500;
-const MICROS_OF_DAY: i64 = 86_400_000_000;
-
-/// What deletes rows for their age.
-#[derive(Copy, Clone, Debug)]
-pub struct Retention<'s>(pub(super) &'s Store);
-
-impl Store {
-    /// What deletes rows for their age.
-    pub fn retention(&self) -> Retention<'_> {
-        Retention(self)
-    }
-}
 
 /// A call that goes.
 struct Going {
@@ -50,30 +38,14 @@ from_row!(Going {
     ended_at: maybe(moment),
 });
 
-/// The columns of a [`Going`], and which calls; on PostgreSQL nobody changes them meanwhile.
-macro_rules! going {
-    ($which:literal) => {
-        (
-            concat!(
-                "SELECT id, agent_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls WHERE ",
-                $which
-            ),
-            concat!(
-                "SELECT id, agent_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls WHERE ",
-                $which,
-                " FOR UPDATE"
-            ),
-        )
-    };
-}
-
-/// Calls of an org that ended, which started before a time.
-const OLD: (&str, &str) = going!(
-    "org_id = $1 AND started_at < $2 AND ended_at IS NOT NULL ORDER BY started_at, id LIMIT $3"
-);
-/// All calls of an org but those that are up.
-const ALL: (&str, &str) =
-    going!("org_id = $1 AND ended_at IS NOT NULL AND $2 = $2 ORDER BY started_at, id LIMIT $3");
+/// The oldest calls of an org but for those that are up.
+const OLDEST: &str =
+    "SELECT id, agent_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls
+    WHERE org_id = $1 AND ended_at IS NOT NULL ORDER BY started_at, id LIMIT $2";
+/// The same on PostgreSQL, where nobody may change them meanwhile.
+const OLDEST_LOCKED: &str =
+    "SELECT id, agent_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls
+    WHERE org_id = $1 AND ended_at IS NOT NULL ORDER BY started_at, id LIMIT $2 FOR UPDATE";
 
 /// Events that are told by the call's row, and go with it.
 const TOLD_BY_CALL: [EventType; 5] = [
@@ -136,23 +108,40 @@ fn counted(going: &[Going]) -> BTreeMap<Group, Counts> {
     groups
 }
 
-impl Retention<'_> {
-    /// Deletes calls of an org that started before a time, and with them their attempts, transfers and events; calls that are up stay. Gives
-    /// how many of them went; fewer than [`Retention::is_all`] says were the last.
+impl Orgs<'_> {
+    /// Deletes some rows of an org that is to be purged, but for those that go with its own row. Returns how many went; none, once nothing is
+    /// left but calls that are up.
     ///
     /// # Errors
-    /// [`Broke`](super::Broke) alone; those at hand stayed then.
-    pub async fn calls(self, org: Uuid, before: Option<Moment>) -> Result<u64, Error> {
-        let (which, before) = match before {
-            Some(before) => (OLD, micros(before)),
-            None => (ALL, 0),
-        };
+    /// [`Broke`](super::Broke) alone.
+    pub async fn purge_some(self, org: Uuid) -> Result<u64, Error> {
+        let calls = self.purge_calls(org).await?;
+        if calls > 0 {
+            return Ok(calls);
+        }
+        for (sqlite, postgres) in PURGED {
+            let mut writing = self.0.pool().write().await?;
+            let sql = match writing {
+                Writing::Sqlite(..) | Writing::Nearby(..) => sqlite,
+                Writing::Postgres(_) => postgres,
+            };
+            let rows = execute!(writing, sql, org, ROWS_AT_ONCE)?;
+            writing.commit().await?;
+            if rows > 0 {
+                return Ok(rows);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Deletes the oldest calls that ended, with their attempts, transfers and events. Returns how many went.
+    async fn purge_calls(self, org: Uuid) -> Result<u64, Error> {
         let mut writing = self.0.pool().write().await?;
         let sql = match writing {
-            Writing::Sqlite(..) | Writing::Nearby(..) => which.0,
-            Writing::Postgres(_) => which.1,
+            Writing::Sqlite(..) | Writing::Nearby(..) => OLDEST,
+            Writing::Postgres(_) => OLDEST_LOCKED,
         };
-        let going: Vec<Going> = fetch_all!(writing, sql, org, before, CALLS_AT_ONCE)?;
+        let going: Vec<Going> = fetch_all!(writing, sql, org, CALLS_AT_ONCE)?;
         for ((day, agent, direction), [calls, answered, seconds]) in counted(&going) {
             execute!(
                 writing,
@@ -185,36 +174,6 @@ impl Retention<'_> {
         writing.commit().await?;
         Ok(going.len() as u64)
     }
-
-    /// Whether so many calls are as many as one transaction deletes, so that more may be left.
-    pub const fn is_all(self, calls: u64) -> bool {
-        calls < CALLS_AT_ONCE.unsigned_abs()
-    }
-
-    /// Deletes something of an org that is to be purged, and that isn't deleted with its row. Gives how many rows went; none, once nothing
-    /// is left.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn purge(self, org: Uuid) -> Result<u64, Error> {
-        let calls = self.calls(org, None).await?;
-        if calls > 0 {
-            return Ok(calls);
-        }
-        for (sqlite, postgres) in PURGED {
-            let mut writing = self.0.pool().write().await?;
-            let sql = match writing {
-                Writing::Sqlite(..) | Writing::Nearby(..) => sqlite,
-                Writing::Postgres(_) => postgres,
-            };
-            let rows = execute!(writing, sql, org, ROWS_AT_ONCE)?;
-            writing.commit().await?;
-            if rows > 0 {
-                return Ok(rows);
-            }
-        }
-        Ok(0)
-    }
 }
 
 /// Rows of a table, found by its key.
@@ -243,7 +202,7 @@ macro_rules! some_rows {
 const HANDOFFS: &str = "DELETE FROM handoffs WHERE org_id = $1 AND created_at IN (
     SELECT created_at FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT $2)";
 
-/// What may be much, or that no foreign key deletes with its org.
+/// Rows that may be many, or that no foreign key deletes with the org.
 const PURGED: [(&str, &str); 8] = [
     some_rows!("webhook_deliveries"),
     some_rows!("events"),
