@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use trunkline_model::view::{PeerLogin, View};
 use trunkline_sip::moment::Moment;
 
 use super::{clock, registrations};
@@ -14,7 +15,6 @@ use crate::directory::Directory;
 use crate::registrar::bindings::{Bindings, Loss};
 use crate::registrar::kept::Kept;
 use crate::store::{self, Store};
-use trunkline_model::view::{PeerLogin, View};
 
 /// How often it is looked for changes, on either side.
 const LOOK: Duration = Duration::from_millis(200);
@@ -36,6 +36,8 @@ pub(super) struct Keeper {
     lapses: watch::Receiver<u64>,
     /// How far the kept registrations have been followed; `None` until they are read whole.
     seen: Option<Moment>,
+    /// The last view whose orgs the table was held against.
+    held_against: Weak<View>,
     fails: bool,
 }
 
@@ -55,6 +57,7 @@ impl Keeper {
             grace,
             lapses,
             seen: None,
+            held_against: Weak::new(),
             fails: false,
         }
     }
@@ -85,11 +88,15 @@ impl Keeper {
         &mut self,
         turn: u32,
         bindings: &Bindings,
-        view: &View,
+        view: &Arc<View>,
     ) -> Result<(), store::Error> {
         let kept = self.store.registrations();
         let now = clock::now();
-        bindings.forget_orgs(|org| view.org(org).is_some());
+        // An org can only have gone where the view is another one; all trunks are looked at then.
+        if !std::ptr::eq(self.held_against.as_ptr(), Arc::as_ptr(view)) {
+            bindings.forget_orgs(|org| view.org(org).is_some());
+            self.held_against = Arc::downgrade(view);
+        }
         let pair = |user: &str| pair(view, user, now);
         if self.store.is_shared() && turn.is_multiple_of(SERVING) {
             let serving = self.store.nodes().serving().await?;
