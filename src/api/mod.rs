@@ -2,6 +2,7 @@
 //!
 //! A folder per area, a file per resource; `request` wraps every answer, `caller` says who asks.
 
+mod accept;
 mod api_keys;
 mod body;
 mod caller;
@@ -52,6 +53,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use trunkline_sip::moment::Moment;
 
 use routes::Routes;
+use trunkline_model::address::AddressPolicy;
 
 use crate::calls::live::LiveCalls;
 use crate::calls::token::SessionTokens;
@@ -61,7 +63,6 @@ use crate::engine;
 use crate::integrations::Booking;
 use crate::store::{DefaultLimits, Store};
 use quota::CountedBy;
-use trunkline_model::address::AddressPolicy;
 
 pub use error::ApiError;
 pub use health::database_answers;

@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::ApiError;
 use super::openapi::Operation;
 use super::query::Query;
 use super::shape::shown;
 use super::time::{self, written};
+use super::{ApiError, accept};
 use crate::calls::record::Direction;
 use crate::store::{UsageParts, UsageRow, UsageWindow};
 
 pub(super) const CSV: &str = "text/csv";
-/// How far back usage goes that names no `start_date`.
+/// Length of the window without a `start_date`.
 const USUAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Rows of one answer.
 const MOST: u32 = 100_000;
@@ -116,7 +116,12 @@ impl Asked {
         Ok(Self {
             window: UsageWindow { from, to },
             parts,
-            is_csv: prefers_csv(headers),
+            is_csv: accept::first_known(headers, |kind| match kind {
+                CSV | "text/*" => Some(true),
+                "application/json" | "application/*" | "*/*" => Some(false),
+                _ => None,
+            })
+            .unwrap_or(false),
         })
     }
 
@@ -178,23 +183,6 @@ fn parts(text: &str) -> Result<UsageParts, String> {
         }
     }
     Ok(parts)
-}
-
-/// Whether `Accept` names CSV before JSON.
-fn prefers_csv(headers: &HeaderMap) -> bool {
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok());
-    let kinds = accept.unwrap_or_default().split(',');
-    let mut known =
-        kinds.filter_map(
-            |kind| match kind.split(';').next().unwrap_or_default().trim() {
-                CSV | "text/*" => Some(true),
-                "application/json" | "application/*" | "*/*" => Some(false),
-                _ => None,
-            },
-        );
-    known.next().unwrap_or(false)
 }
 
 /// RFC 4180, with a header line.

@@ -10,6 +10,8 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_capture::Captured;
+use trunkline_capture::message::Message;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -21,7 +23,7 @@ use crate::api::caller::Caller;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, accept};
 use crate::calls::joining::UNSETTLED;
 use crate::explain::attempts::sentence;
 use crate::store::{Call, Kind};
@@ -29,8 +31,6 @@ use crate::traces::pcap;
 use crate::traces::show::{Rung, label, ladder};
 use crate::traces::svg::svg;
 use crate::traces::veil::hide_tags;
-use trunkline_capture::Captured;
-use trunkline_capture::message::Message;
 
 /// With the tags of a call requests can be written inside it.
 const CHANGES: &str = "calls:write";
@@ -90,21 +90,14 @@ enum Form {
 impl Form {
     /// The first in the list that is known; JSON for anyone who doesn't care.
     fn wanted(headers: &HeaderMap) -> Self {
-        let accept = headers
-            .get(header::ACCEPT)
-            .and_then(|value| value.to_str().ok());
-        let kinds = accept.unwrap_or_default().split(',');
-        let known =
-            kinds.filter_map(
-                |kind| match kind.split(';').next().unwrap_or_default().trim() {
-                    "application/json" | "*/*" | "application/*" => Some(Self::Json),
-                    TEXT | "text/*" => Some(Self::Text),
-                    SVG | "image/*" => Some(Self::Svg),
-                    PCAP | "application/x-pcap" | "application/cap" => Some(Self::Pcap),
-                    _ => None,
-                },
-            );
-        known.into_iter().next().unwrap_or(Self::Json)
+        let form_of = |kind: &str| match kind {
+            "application/json" | "*/*" | "application/*" => Some(Self::Json),
+            TEXT | "text/*" => Some(Self::Text),
+            SVG | "image/*" => Some(Self::Svg),
+            PCAP | "application/x-pcap" | "application/cap" => Some(Self::Pcap),
+            _ => None,
+        };
+        accept::first_known(headers, form_of).unwrap_or(Self::Json)
     }
 }
 
