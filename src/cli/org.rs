@@ -156,7 +156,7 @@ impl Shown for OrgView {
     }
 }
 
-/// What was deleted.
+/// Deleted org, as the command prints it.
 #[derive(Debug, Serialize)]
 struct Deletion {
     id: Uuid,

@@ -109,7 +109,7 @@ async fn a_key_has_a_name_by_default_and_nobodys_else() {
 async fn a_partner_lists_keys_and_bounds_those_that_it_makes() {
     let house = House::new().await;
     let (partner, org) = owner(&house, "Acme").await;
-    let (stranger, _) = owner(&house, "Other").await;
+    let (other_partner, _) = owner(&house, "Other").await;
     let keys = path(&org, "api-keys");
     let end = written(60);
     let bounded = json!({"name": "Bounded", "scopes": ["calls:read"], "expires_at": end});
@@ -140,7 +140,7 @@ async fn a_partner_lists_keys_and_bounds_those_that_it_makes() {
     assert_eq!(names, ["Bounded", "Whole"]);
     let named = house.get(&format!("{keys}?name=Whole"), &partner.key).await;
     assert_eq!(named.with(200)["total"], 1);
-    house.get(&keys, &stranger.key).await.with(403);
+    house.get(&keys, &other_partner.key).await.with(403);
 
     house.get("/phone/calls", &tokens[1]).await.with(200);
     house.get("/phone", &tokens[1]).await.with(403);

@@ -1,4 +1,4 @@
-//! A deleted org: whoever calls it is a stranger, what is up finishes or is ended, and what it had is free for others.
+//! A deleted org: its callers are unknown, calls that are up finish or are ended, and its number is free for others.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -35,10 +35,13 @@ fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
     let org = daemon.house.org.clone();
     daemon.house.run(&["org", "delete", &org, "--json"]);
     let unknown = Deadline::after(PATIENCE).poll(|| {
-        // A stranger is challenged, whatever it sends.
+        // An unknown sender is challenged, whatever it sends.
         (call(&daemon, &sdp).1.status == 401).then_some(())
     });
-    assert!(unknown.is_some(), "its INVITEs are those of a stranger");
+    assert!(
+        unknown.is_some(),
+        "its INVITEs are those of an unknown sender"
+    );
     assert_eq!(pbx.register(&contact).status, 401);
     let (status, _) = daemon.read("/phone", daemon.key());
     assert_eq!(status, 401);

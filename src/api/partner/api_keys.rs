@@ -25,7 +25,7 @@ pub(super) struct NewKeyView {
     api_key: String,
 }
 
-/// `GET /partner/v1/orgs/{orgId}/api-keys?limit&cursor`: the org's keys, whoever made them, newest first.
+/// `GET /partner/v1/orgs/{orgId}/api-keys?limit&cursor`: all keys of the org, newest first.
 pub(super) async fn list(
     State(api): State<Api>,
     caller: PartnerCaller,

@@ -172,7 +172,7 @@ impl PartnerCaller {
     }
 }
 
-/// What is said of an org that isn't the partner's.
+/// Refusal of an org that isn't the partner's.
 pub(super) fn foreign() -> ApiError {
     ApiError::Forbidden("The org does not belong to this partner".to_owned())
         .with_code("foreign_org")

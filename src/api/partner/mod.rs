@@ -295,7 +295,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         "get",
         &of_org("api-keys"),
         "listOrgKeys",
-        "The org's keys, whoever made them, newest first",
+        "All keys of the org, newest first",
         |op| {
             op.tag(TAG)
                 .partner()
