@@ -5,7 +5,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use crate::handoff::Report;
-use crate::view::TransferTarget;
+use crate::settings::TransferTarget;
 
 /// Where a transfer stands.
 #[derive(

@@ -14,12 +14,12 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-pub use super::auth_realms::AuthRealms;
-pub use super::destinations::Destination;
-pub use super::org_limit::StoredLimit;
-pub use super::persistent::PersistentMap;
-pub use super::settings::{ReferFormat, Runtime, TransferTarget, TransferWay, Via};
-pub use super::sources::Sources;
+use super::auth_realms::AuthRealms;
+use super::destinations::Destination;
+use super::org_limit::StoredLimit;
+use super::persistent::PersistentMap;
+use super::settings::{ReferFormat, Runtime, TransferWay};
+use super::sources::Sources;
 use crate::address::{NamedBy, is_near};
 
 /// Every org, by id, by trunk user name, by number and by source address.

@@ -9,12 +9,12 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
+use trunkline_net::tls::Certificate;
 
 use super::room::{Bounds, Room};
 use super::{Api, connection, credentials, phone, router, streams};
 use crate::config::Patience;
 use crate::telemetry::metrics;
-use trunkline_net::tls::Certificate;
 
 /// How long requests under way may take once the server ends.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use trunkline_model::view::{OrgView, Source, View};
 use trunkline_routing::Facts;
 use trunkline_sip::auth::{self, Cause, NonceState, Nonces, Part, Policy, Verdict};
 use trunkline_sip::endpoint::Endpoint;
@@ -16,6 +17,7 @@ use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::invite::{self, Difference, Invite};
+use uuid::Uuid;
 
 use super::asked::Proof;
 use super::context::{Config, Core};
@@ -23,10 +25,7 @@ use super::credentials::LegCredentials;
 use super::effect::{AuthFailure, Effect};
 use super::refusal::Reason;
 use super::sources::{self, Belief};
-use uuid::Uuid;
-
 use crate::directory::blame;
-use trunkline_model::view::{OrgView, Source, View};
 
 /// A caller who has proved who it is.
 pub(crate) struct Admitted {

@@ -1,6 +1,7 @@
 //! The runtime's final answer to the INVITE: the call is up, the next target is tried, or the caller is
 //! refused (RFC 3261 §13.2.2, §13.3.1).
 
+use trunkline_model::settings::FailoverOn;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, Request};
@@ -21,7 +22,6 @@ use super::refusal::Reason;
 use super::target;
 use super::unanswered::refused_with;
 use super::{has_sdp, setup};
-use trunkline_model::settings::FailoverOn;
 
 /// Redirections that one call follows.
 const MAX_REDIRECTS: u8 = 3;

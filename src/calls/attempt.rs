@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_model::address::{PeerPattern, Refusal};
 use trunkline_sip::endpoint::Request;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::name_addr::NameAddr;
@@ -24,7 +25,6 @@ use super::refusal::Reason;
 use super::runtime_digest::RuntimeDigest;
 use super::secure::is_sips;
 use super::target::{self, Place, Target, Unresolved};
-use trunkline_model::address::{PeerPattern, Refusal};
 
 /// How long a target may be silent while another waits.
 pub(super) const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);

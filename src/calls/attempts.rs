@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use trunkline_model::address::Refusal;
 use trunkline_sip::fault::{Fault, Unreachable};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
@@ -15,7 +16,6 @@ use super::effect::Effect;
 use super::record::Fact;
 use super::target::{Place, Target};
 use super::ways::NoWay;
-use trunkline_model::address::Refusal;
 
 /// Attempts of a call that are recorded.
 const MOST: u8 = 16;

@@ -7,6 +7,8 @@ use std::collections::{HashSet, VecDeque};
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
+use trunkline_model::address::NamedBy;
+use trunkline_model::settings::FailoverOn;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
@@ -36,8 +38,6 @@ use super::runtime_digest::RuntimeDigest;
 use super::session::Presence;
 use super::target::{Place, Target};
 use super::transfer::{Bridged, Transfer};
-use trunkline_model::address::NamedBy;
-use trunkline_model::settings::FailoverOn;
 
 /// Where a call stands in this shard's slab.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]

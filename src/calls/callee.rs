@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use trunkline_model::address::NamedBy;
+use trunkline_model::auth_realms::KnownRealm;
+use trunkline_model::view::WayOut;
 use trunkline_routing::E164;
 use trunkline_sip::auth::client::Asking;
 use trunkline_sip::flow::Transport;
@@ -16,9 +19,6 @@ use super::effect::{Challenger, News};
 use super::proofs::Proofs;
 use super::target::{self, Place, Target, Unresolved, default_port};
 use crate::registrar::bindings::Reach;
-use trunkline_model::address::NamedBy;
-use trunkline_model::auth_realms::KnownRealm;
-use trunkline_model::view::WayOut;
 
 /// Whom to call, and as whom.
 #[derive(Clone, Debug)]
@@ -189,7 +189,7 @@ mod tests {
             register: false,
             max_concurrent_calls: None,
             calls_per_second: None,
-            transfer_way: trunkline_model::view::TransferWay::default(),
+            transfer_way: trunkline_model::settings::TransferWay::default(),
             keeps_caller: false,
         }
     }

@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use trunkline_model::address::{AddressPolicy, PeerPattern};
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::View;
 use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{Endpoint, Response, ServerTx};
@@ -38,8 +41,6 @@ use super::unproven::Unanswered;
 use super::verification::DEPLOYMENT;
 use super::ways::{self, NoWay};
 use crate::registrar::bindings::Bindings;
-use trunkline_model::address::{AddressPolicy, PeerPattern};
-use trunkline_model::view::{Runtime, View};
 
 /// What the operator decided, the same for all shards.
 #[derive(Debug)]

@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use trunkline_model::auth_realms::{AuthRealms, KnownRealm, NotOurs};
+use trunkline_model::view::{PeerLogin, WayOut};
 use trunkline_sip::auth::Nonces;
 use trunkline_sip::auth::client::{self, Asking};
 use trunkline_sip::dialog::Dialog;
@@ -15,8 +17,6 @@ use uuid::Uuid;
 
 use super::context::Cx;
 use super::proofs::Proofs;
-use trunkline_model::auth_realms::{AuthRealms, KnownRealm, NotOurs};
-use trunkline_model::view::{PeerLogin, WayOut};
 
 /// Addresses of one peer that are kept for a call.
 const MAX_ADDRESSES: usize = 16;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use trunkline_model::address::Refusal;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, Request};
@@ -35,7 +36,6 @@ use super::refusal::Reason;
 use super::secure::is_sips;
 use super::target::{Place, Target, Unresolved};
 use super::unanswered::{FORBIDDEN, Failure, UNREACHABLE, reason_line};
-use trunkline_model::address::Refusal;
 
 mod refused;
 mod silent;

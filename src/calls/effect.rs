@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use trunkline_model::auth_realms::KnownRealm;
+use trunkline_model::view::WayOut;
 use trunkline_routing::E164;
 use trunkline_sip::auth::{Part, client};
 use trunkline_sip::flow::Flow;
@@ -17,8 +19,6 @@ use super::record::Fact;
 use super::target::{Target, Unresolved};
 pub use super::unproven::Unproven;
 use super::verification::SpokenCode;
-use trunkline_model::auth_realms::KnownRealm;
-use trunkline_model::view::WayOut;
 
 /// Octets of a realm that are reported.
 const LONGEST_REALM: usize = 128;

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::{DashMap, DashSet};
+use trunkline_model::address::NamedBy;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use uuid::Uuid;
 
 use super::target::Target;
-use trunkline_model::address::NamedBy;
 
 /// A peer: what its URI asks for, and where that was found.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use trunkline_model::view::OrgView;
 use trunkline_sip::auth::client::Asking;
 use trunkline_sip::endpoint::{Request, Response, ServerTx};
 use trunkline_sip::flow::Flow;
@@ -19,7 +20,6 @@ use super::effect::{Challenger, News};
 use super::proofs::{Again, Proofs};
 use super::refusal::Reason;
 use super::{has_sdp, owner_of};
-use trunkline_model::view::OrgView;
 
 /// Requests of one call that may be in flight at once.
 const MAX_PENDING: usize = 16;

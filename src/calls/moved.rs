@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use trunkline_model::view::{PeerLogin, View};
 use trunkline_sip::auth::{self, Cause, Policy, Secret, Verdict};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
@@ -18,7 +19,6 @@ use super::call::Leg;
 use super::context::Core;
 use super::credentials::LegCredentials;
 use super::effect::{Effect, Foreign};
-use trunkline_model::view::{PeerLogin, View};
 
 /// Whether a request proves `pair`; if not, it has been challenged.
 pub(super) fn proves(

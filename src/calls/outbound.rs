@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use trunkline_model::address::NamedBy;
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::{OrgView, View, WayOut};
 use trunkline_routing::E164;
 use trunkline_sip::dialog::sdp;
 use trunkline_sip::endpoint::Endpoint;
@@ -37,8 +40,6 @@ use super::refusal::Reason;
 use super::target::Parties;
 use super::unanswered::Failure;
 use super::{Calls, Slot as Place};
-use trunkline_model::address::NamedBy;
-use trunkline_model::view::{OrgView, Runtime, View, WayOut};
 
 /// A call that somebody has ordered.
 #[derive(Clone, Debug, Serialize, Deserialize)]

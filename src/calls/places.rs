@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use trunkline_model::view::{Source, View};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{ClientTx, Endpoint, Owner};
 use trunkline_sip::flow::{Flow, Transport};
@@ -24,7 +25,6 @@ use super::context::{Core, Cx};
 use super::effect::{Effect, Foreign};
 use super::target::{self, Place};
 use super::{Calls, has_sdp, key_of, moved};
-use trunkline_model::view::{Source, View};
 
 /// IPs of one leg that are kept; the one that was learnt first gives way, and is looked up again where it comes back.
 const MOST: usize = 16;

@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use trunkline_model::settings::RuntimeLogin;
+use trunkline_model::view::PeerLogin;
 use trunkline_sip::auth::client::Asking;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::slot::CallId;
@@ -17,8 +19,6 @@ use super::credentials::{LegCredentials, PeerAddresses, Stage};
 use super::large::{Datagram, InviteSent};
 use super::proofs::Proofs;
 use super::target::Target;
-use trunkline_model::settings::RuntimeLogin;
-use trunkline_model::view::PeerLogin;
 
 /// INVITEs to one target: the first, and those with credentials.
 const MAX_REQUESTS: u8 = 5;

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use trunkline_model::address::NamedBy;
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ServerTx;
@@ -36,8 +39,6 @@ use super::refusal::Reason;
 use super::runtime_digest::RuntimeDigest;
 use super::target::{self, Parties};
 use super::{NOBODY, has_sdp, owner_of, secure};
-use trunkline_model::address::NamedBy;
-use trunkline_model::view::{OrgView, Runtime};
 
 /// The user part that asks for a report on the trunk.
 pub const DOCTOR: &str = "doctor";

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
+use trunkline_model::view::View;
 use trunkline_sip::endpoint::{Endpoint, Request};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -18,7 +19,6 @@ use trunkline_sip::wire::{Framing, Message, Method, lex};
 
 use super::context::Core;
 use super::{Calls, admission};
-use trunkline_model::view::View;
 
 /// How long a source is believed after its last answer, and when it is asked again meanwhile.
 const GOOD: Duration = Duration::from_secs(3_600);

@@ -5,6 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_model::address::NamedBy;
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::{View, WayOut};
 use trunkline_routing::E164;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
@@ -20,8 +23,6 @@ use super::outbound::{Begun, Outbound, dial_first, open_media, parties};
 use super::refusal::Reason;
 use super::target::Place;
 use super::{CallKey, Calls};
-use trunkline_model::address::NamedBy;
-use trunkline_model::view::{Runtime, View, WayOut};
 
 /// The org of calls that are the deployment's own: no org has this id.
 pub(crate) const DEPLOYMENT: Uuid = Uuid::nil();

@@ -3,10 +3,10 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use trunkline_model::transfer::Transfer;
 use trunkline_sip::moment::Moment;
 
 use super::record::{Attempt, Ended, Fact, Started};
-use trunkline_model::transfer::Transfer;
 
 /// By how many microseconds the wall clock has moved against the clock of timers. All shards share one.
 #[derive(Debug, Default)]

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
+use trunkline_model::address::{AddressPolicy, NamedBy, Refusal};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::verified::Names;
 
 use super::target::{self, Target};
-use trunkline_model::address::{AddressPolicy, NamedBy, Refusal};
 
 /// Why nothing can be sent to a target.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

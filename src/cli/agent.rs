@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use trunkline_model::settings::{FailoverOn, Runtime, RuntimeLogin};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -13,7 +14,6 @@ use super::{Failure, now, outset};
 use crate::api;
 use crate::config::{Config, DefaultRuntime};
 use crate::store::{Agent, AgentChange, AgentKind, NewAgent};
-use trunkline_model::settings::{FailoverOn, Runtime, RuntimeLogin};
 
 /// Octets that are read of a file with a password.
 const LONGEST_SECRET: u64 = 2_048;

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::Failure;
 use trunkline_capture::CaptureFault;
 use trunkline_capture::anonymise::Anonymiser;
 use trunkline_capture::flow;
 use trunkline_capture::import::{Summary, import};
+
+use super::Failure;
 
 /// What can be done with captures.
 #[derive(Debug, clap::Subcommand)]

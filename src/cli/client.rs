@@ -11,11 +11,11 @@ use hyper_util::client::legacy::Client as Hyper;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
+use trunkline_net::tls;
 
 use super::Failure;
 use super::sockets::near;
 use crate::config::Config;
-use trunkline_net::tls;
 
 /// How long an answer may take, and how long it may be.
 const PATIENCE: Duration = Duration::from_secs(10);

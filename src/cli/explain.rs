@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use trunkline_capture::import::import;
+use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, decide};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -21,8 +23,6 @@ use crate::explain::log_in::{self, FailureView};
 use crate::explain::mend::{commands, quoted};
 use crate::store::{Error, InboundTrunk, Recorded, Store, Wrong, written};
 use crate::telemetry::redact;
-use trunkline_capture::import::import;
-use trunkline_model::view::OrgView;
 
 /// Calls of a capture that are explained.
 const MOST: usize = 100;

@@ -5,14 +5,14 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use trunkline_capture::Transport;
+use trunkline_capture::flow::Role;
+use trunkline_capture::replay::{Gone, Incoming, Wire};
 use trunkline_sip::flow::{self, Flow};
 use trunkline_sip::moment::Moment;
 
 use crate::config::Config;
 use crate::engine::rehearsal::Rehearsal;
-use trunkline_capture::Transport;
-use trunkline_capture::flow::Role;
-use trunkline_capture::replay::{Gone, Incoming, Wire};
 
 /// Where the sides are, as far as the core can tell.
 const CALLER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), 5060);

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::RootCertStore;
+use trunkline_model::settings::Runtime;
+use trunkline_net::listener::tls::{self, Security};
+use trunkline_net::tls::{Certificate, Files};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -16,9 +19,6 @@ use crate::directory::{Defaults, Directory};
 use crate::engine;
 use crate::store::{Options, Store};
 use crate::webhooks;
-use trunkline_model::settings::Runtime;
-use trunkline_net::listener::tls::{self, Security};
-use trunkline_net::tls::{Certificate, Files};
 
 /// Runs a command that waits for the store and nothing else.
 pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -6,6 +6,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use trunkline_capture::Transport;
+use trunkline_capture::flow::{Call, Role, write_call, write_head};
+use trunkline_capture::import::import;
+use trunkline_capture::replay::report::Run;
+use trunkline_capture::replay::{Options, Played, announce, captured_on, ladder, play, play_over};
 use trunkline_sip::moment::Moment;
 
 use super::in_process::{self, InProcess};
@@ -14,11 +19,6 @@ use super::{Failure, key_value, outset};
 use crate::config::Config;
 use crate::engine::clock::wall_time as now;
 use crate::engine::rehearsal::Rehearsal;
-use trunkline_capture::Transport;
-use trunkline_capture::flow::{Call, Role, write_call, write_head};
-use trunkline_capture::import::import;
-use trunkline_capture::replay::report::Run;
-use trunkline_capture::replay::{Options, Played, announce, captured_on, ladder, play, play_over};
 
 /// When a run with a seed begins: timers go by ticks of the clock, so that another start has other times.
 const SEEDED_START: Moment = Moment::from_secs(1_790_000_000);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use trunkline_net::listener::tls::Security;
+use trunkline_net::tls::Certificate;
 
 use super::output::or_dash;
 use super::sockets::Sockets;
@@ -20,8 +22,6 @@ use crate::private;
 use crate::store::Store;
 use crate::telemetry::{self, metrics};
 use crate::webhooks::Courier;
-use trunkline_net::listener::tls::Security;
-use trunkline_net::tls::Certificate;
 
 /// How often a draining node looks whether its calls are over.
 const DRAIN_LOOK: Duration = Duration::from_millis(100);

@@ -3,12 +3,12 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
+use trunkline_net::listener::{tcp, udp};
 use trunkline_sip::flow::Transport;
 
 use super::Failure;
 use crate::config::{Config, Listener};
 use crate::engine::{Bound, Listening};
-use trunkline_net::listener::{tcp, udp};
 
 /// What is listened on.
 #[derive(Debug)]

@@ -3,6 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use trunkline_model::address::{AddressPolicy, is_near_network};
+use trunkline_model::auth_realms::AuthRealms;
+use trunkline_model::destinations::Destination;
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
 use trunkline_sip::auth::Secret;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -12,10 +17,6 @@ use super::entry::{Entry, replace};
 use crate::store::{
     self, AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store,
 };
-use trunkline_model::address::{AddressPolicy, is_near_network};
-use trunkline_model::destinations::Destination;
-use trunkline_model::settings::Runtime;
-use trunkline_model::view::{AuthRealms, Login, OrgView, PeerLogin, TrunkView, View, WayOut};
 
 /// Up to so many touched orgs are read one by one in any case.
 const ONE_BY_ONE: usize = 100;

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use trunkline_model::address::AddressPolicy;
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::View;
 use trunkline_sip::moment::Moment;
 
 use crate::store::feed::Follower;
 use crate::store::{self, Store};
 use book::Book;
-use trunkline_model::address::AddressPolicy;
-use trunkline_model::settings::Runtime;
-use trunkline_model::view::View;
 
 /// What the configuration adds to the rows.
 #[derive(Clone, Debug)]

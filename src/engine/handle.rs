@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use trunkline_model::address::AddressPolicy;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Node, Slot};
 use uuid::Uuid;
@@ -24,7 +25,6 @@ use crate::journal;
 use crate::peers::standing::{Standing, Standings};
 use crate::registrar::bindings::{Binding, Bindings};
 use crate::traces::Traces;
-use trunkline_model::address::AddressPolicy;
 
 /// How long a shard may take to do what it is asked.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
+use trunkline_net::listener::Lost;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Slot};
@@ -23,7 +24,6 @@ use crate::calls::{CallKey, Reason, hold};
 use crate::journal::Position;
 use crate::peers::Inquiry;
 use crate::peers::enrolment::Wanted;
-use trunkline_net::listener::Lost;
 
 /// A message that came by a stream, or to another shard's socket.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::mpsc;
+use trunkline_model::view::View;
 use trunkline_routing::{Country, E164, numbers};
 use trunkline_sip::auth::Part;
 use trunkline_sip::moment::Moment;
@@ -17,7 +18,6 @@ use super::clock;
 use crate::calls::{AuthFailure, Unproven};
 use crate::directory::Directory;
 use crate::store::{self, NewAuthFailure, Store};
-use trunkline_model::view::View;
 
 /// Failed log-ins that wait to be written; a flood of them is cut.
 const WAITING: usize = 1_024;

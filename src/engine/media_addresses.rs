@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use tokio::time::timeout;
+use trunkline_model::address::NamedBy;
 use trunkline_sip::flow::Transport;
 
 use super::resolve::Resolver;
 use crate::calls::target::Unresolved;
 use crate::config::{Config, MediaHost, Sip};
-use trunkline_model::address::NamedBy;
 
 /// How long the system may look for a name.
 const PATIENCE: Duration = Duration::from_secs(3);

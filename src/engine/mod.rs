@@ -56,6 +56,13 @@ pub use deletion::Deletion;
 pub use handle::Handle;
 pub use recording::{Recording, RecordingFault};
 
+use trunkline_net::listener::Lost;
+use trunkline_net::listener::connections::Connections;
+use trunkline_net::listener::tcp;
+use trunkline_net::listener::tls::Security;
+use trunkline_net::listener::udp::{Batch, UdpSocket};
+use trunkline_net::media::{self, EchoMedia};
+
 use crate::calls::caps::Caps;
 use crate::calls::limits::Limits;
 use crate::calls::live::LiveCalls;
@@ -70,12 +77,6 @@ use crate::registrar::bindings::Bindings;
 use crate::registrar::{self, Registrar};
 use crate::store::Store;
 use crate::traces::{Tap, Traces};
-use trunkline_net::listener::Lost;
-use trunkline_net::listener::connections::Connections;
-use trunkline_net::listener::tcp;
-use trunkline_net::listener::tls::Security;
-use trunkline_net::listener::udp::{Batch, UdpSocket};
-use trunkline_net::media::{self, EchoMedia};
 
 use bound::Sorted;
 use contacts::Contacts;

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
+use trunkline_model::address::{AddressPolicy, Refusal};
+use trunkline_model::settings::{Runtime, TransferTarget};
 use uuid::Uuid;
 
 use super::resolve::Resolver;
 use crate::calls::health::probe_uri;
 use crate::calls::target::{self, Place};
 use crate::store::{OrgRows, Store};
-use trunkline_model::address::{AddressPolicy, Refusal};
-use trunkline_model::settings::{Runtime, TransferTarget};
 
 /// Peers that are looked up.
 const MOST: usize = 2_000;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use trunkline_net::listener::udp::Sent;
 use trunkline_sip::endpoint::{Counts, Endpoint, LargeRequest, Stats};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
@@ -15,7 +16,6 @@ use crate::calls::record::{Attempt, AttemptOutcome, Direction, Ended, Fact, Hang
 use crate::calls::{Calls, Foreign, Reason};
 use crate::telemetry::metrics::{self, ShardMetrics, TransactionKind};
 use crate::telemetry::redact::Shown;
-use trunkline_net::listener::udp::Sent;
 
 /// How often the gauges are set.
 const LOOK: Duration = Duration::from_millis(500);

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 
+use trunkline_net::media::{self, EchoMedia};
 use uuid::Uuid;
 
 use super::clock;
@@ -33,7 +34,6 @@ use crate::journal::{Journal, Position};
 use crate::peers;
 use crate::registrar;
 use crate::traces::Beginnings;
-use trunkline_net::media::{self, EchoMedia};
 
 /// Calls of a shard that are over and still shown, at most.
 const SHOWN: usize = 16_384;

@@ -10,6 +10,9 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::watch;
+use trunkline_model::address::NamedBy;
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::{View, WayOut};
 use trunkline_sip::auth::Nonces;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::verified::Names;
@@ -30,8 +33,6 @@ use crate::peers::{Config, Inquiry, Peers};
 use crate::registrar::bindings::Bindings;
 use crate::store::{EventType, NewEvent, Serving, Store, written};
 use crate::telemetry::metrics;
-use trunkline_model::address::NamedBy;
-use trunkline_model::view::{Runtime, View, WayOut};
 
 /// Peers that are asked; the further ones are not watched.
 const MOST: usize = 2_000;

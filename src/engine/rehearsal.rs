@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_model::address::{AddressPolicy, Enforce};
+use trunkline_model::view::View;
 use trunkline_sip::auth::{NonceKeys, NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Counts, Endpoint, Received};
 use trunkline_sip::entropy::Entropy;
@@ -28,8 +30,6 @@ use crate::config::Config;
 use crate::registrar::Registrar;
 use crate::registrar::bindings::Bindings;
 use crate::store::Keyring;
-use trunkline_model::address::{AddressPolicy, Enforce};
-use trunkline_model::view::View;
 
 /// Nonces that are remembered as used.
 const NONCES: usize = 65_536;

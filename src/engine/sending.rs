@@ -1,14 +1,14 @@
 //! What a shard does with the messages that have gathered: they are copied for traces and sent, each by its flow; those of other shards are
 //! handed over.
 
+use trunkline_net::listener::Lost;
+use trunkline_net::listener::udp::UdpSocket;
 use trunkline_sip::flow::{Flow, Transport};
 
 use super::clock;
 use super::inbox::Input;
 use super::shard::Shard;
 use crate::journal::Position;
-use trunkline_net::listener::Lost;
-use trunkline_net::listener::udp::UdpSocket;
 
 impl Shard {
     /// Copies what is about to be sent, and leaves the copies to be picked up.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use trunkline_model::address::{AddressPolicy, PeerPattern};
+use trunkline_model::settings::Runtime;
 use trunkline_sip::auth::{Algorithm, NonceKeys};
 use trunkline_sip::slot::{Minter, Node};
 
@@ -14,8 +16,6 @@ use crate::config::{Config, DefaultRuntime};
 use crate::registrar;
 use crate::store::{Keyring, Store};
 use crate::traces::{Collector, Disk};
-use trunkline_model::address::{AddressPolicy, PeerPattern};
-use trunkline_model::view::Runtime;
 
 /// Where HEP collectors listen.
 const HEP_PORT: u16 = 9_060;

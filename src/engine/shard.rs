@@ -6,6 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_model::view::View;
+use trunkline_net::listener::Lost;
+use trunkline_net::listener::connections::Connections;
+use trunkline_net::listener::udp::{self, Batch, UdpSocket};
 use trunkline_sip::endpoint::{Endpoint, Received};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
@@ -23,10 +27,6 @@ use crate::memory;
 use crate::peers::Peers;
 use crate::registrar::Registrar;
 use crate::traces::Tap;
-use trunkline_model::view::View;
-use trunkline_net::listener::Lost;
-use trunkline_net::listener::connections::Connections;
-use trunkline_net::listener::udp::{self, Batch, UdpSocket};
 
 /// Batches of one socket before the others, the inbox and the timers have their turn.
 const BATCHES_A_TURN: usize = 32;

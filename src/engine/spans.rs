@@ -15,11 +15,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use trunkline_net::tls;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use crate::calls::record::{Direction, Ended, Fact, Started, Status};
-use trunkline_net::tls;
 
 /// Facts that may wait to be taken down.
 const WAITING: usize = 8_192;

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::timeout;
+use trunkline_net::listener::connections::Connections;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 
 use super::clock;
-use trunkline_net::listener::connections::Connections;
 
 /// How long a peer has to take a connection: many firewalls drop the request for one without a word.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use trunkline_capture::flow::{Call, Entry, Role};
 use trunkline_routing::Facts;
 use trunkline_sip::auth;
 use trunkline_sip::header::uri::Uri;
@@ -9,7 +10,6 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, invite, lex};
 
 use crate::calls::admission::facts_of;
 use crate::store::InboundTrunk;
-use trunkline_capture::flow::{Call, Entry, Role};
 
 /// What a capture shows of one call.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -14,7 +15,6 @@ use super::paste::{self, Trunk};
 use super::pbx::{self, Pbx};
 use crate::calls::{DOCTOR, Reason};
 use crate::store::{Error, Narrow, Recorded, Store, written};
-use trunkline_model::view::TransferWay;
 
 /// How far back failed log-ins are told.
 const OF_LATE: Duration = Duration::from_secs(24 * 3_600);

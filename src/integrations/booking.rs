@@ -11,9 +11,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::RootCertStore;
 use serde::Deserialize;
+use trunkline_net::tls;
 
 use crate::config;
-use trunkline_net::tls;
 
 /// The longest answer that is read, in octets.
 const LONGEST_ANSWER: usize = 1 << 20;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_model::view::WayOut;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::text;
@@ -19,7 +20,6 @@ use super::Reply;
 use super::standing::{Standing, State};
 use crate::calls::proofs::Proofs;
 use crate::calls::target::{self, Place, Target, Unresolved, default_port};
-use trunkline_model::view::WayOut;
 
 /// The longest wait between two attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(1_800);

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_model::address::AddressPolicy;
 use trunkline_sip::auth::Nonces;
 use trunkline_sip::endpoint::{Endpoint, Event, Owner, Request};
 use trunkline_sip::flow::{Flow, Transport};
@@ -33,7 +34,6 @@ use crate::registrar::bindings::Bindings;
 use crate::registrar::keep_alive::KeepAlive;
 use enrolment::Enrolment;
 use standing::{Change, Standings};
-use trunkline_model::address::AddressPolicy;
 
 /// Owners with this in their upper half are ours and no calls.
 const OURS: u64 = 0xffff_fffe_0000_0000;

@@ -1,5 +1,6 @@
 //! Registrations with a carrier that answers as each test says; the clock jumps.
 
+use trunkline_model::view::{PeerLogin, WayOut};
 use trunkline_routing::E164;
 use trunkline_sip::auth::NonceKeys;
 use trunkline_sip::endpoint::{self, Received};
@@ -10,7 +11,6 @@ use trunkline_sip::wire::{Framing, HeaderName, lex};
 use super::enrolment::Wanted;
 use super::standing::{State, What};
 use super::*;
-use trunkline_model::view::{PeerLogin, WayOut};
 
 const START: Moment = Moment::from_secs(1_790_000_000);
 const ORG: Uuid = Uuid::from_u128(1);
@@ -48,7 +48,7 @@ fn wanted(host: &str, transport: Transport) -> Wanted {
             register: true,
             max_concurrent_calls: None,
             calls_per_second: None,
-            transfer_way: trunkline_model::view::TransferWay::default(),
+            transfer_way: trunkline_model::settings::TransferWay::default(),
             keeps_caller: false,
         }),
     }

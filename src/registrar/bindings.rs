@@ -11,6 +11,8 @@ use std::time::Duration;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use smallvec::SmallVec;
+use trunkline_model::address::AddressPolicy;
+use trunkline_model::view::PeerLogin;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
@@ -19,8 +21,6 @@ use uuid::Uuid;
 use super::asked::Contact;
 use super::keep_alive::Liveness;
 use super::kept::{Home, Serving};
-use trunkline_model::address::AddressPolicy;
-use trunkline_model::view::PeerLogin;
 
 /// Longer User-Agents are cut.
 const LONGEST_AGENT: usize = 128;

@@ -9,12 +9,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use trunkline_model::view::PeerLogin;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::bindings::{Binding, Bindings, Registered, contact_address};
-use trunkline_model::view::PeerLogin;
 
 /// What is kept of a binding.
 #[derive(Clone, PartialEq, Eq, Debug)]

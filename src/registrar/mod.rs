@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_model::view::{Login, PeerLogin, View};
 use trunkline_sip::auth::{self, Algorithm, Cause, NonceWindow, Nonces, Part, Policy, Verdict};
 use trunkline_sip::endpoint::{Endpoint, Owner, Response};
 use trunkline_sip::flow::Flow;
@@ -27,7 +28,6 @@ use uuid::Uuid;
 use crate::directory::blame;
 use asked::{Asked, Fault};
 use bindings::{Binding, Bindings, Change, Refused, Sender};
-use trunkline_model::view::{Login, PeerLogin, View};
 
 /// What the operator decided.
 #[derive(Clone, Debug)]

@@ -1,5 +1,6 @@
 //! Phone agents.
 
+use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -12,7 +13,6 @@ use super::page::{Narrow, Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id, set};
-use trunkline_model::settings::Runtime;
 
 /// A phone agent.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,5 +1,6 @@
 //! Transfer destinations: whom an agent may hand a caller to. An agent reaches those that are assigned to it.
 
+use trunkline_model::settings::{TransferTarget, Via};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -11,7 +12,6 @@ use super::org_limits::{OrgLimit, leave_room_for};
 use super::page::{Narrow, Page, Position, fetch_page};
 use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Store, new_id, set};
-use trunkline_model::settings::{TransferTarget, Via};
 
 /// A transfer destination.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,6 +4,7 @@
 //! gains an item below one that was seen, and how many lie in a window is the difference of two positions.
 
 use serde_json::json;
+pub use trunkline_model::handoff::{Reason, Sentiment};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -11,7 +12,6 @@ use super::column::{self, from_row, maybe, micros, moment, named, to_json, writt
 use super::error::Error;
 use super::pool::{Peek, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{EventType, NewEvent, Page, Position, Store, events, new_id};
-pub use trunkline_model::handoff::{Reason, Sentiment};
 
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]

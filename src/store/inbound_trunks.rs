@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use trunkline_model::settings::{ReferFormat, TransferWay};
 use trunkline_routing::{Country, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -15,7 +16,6 @@ use super::keyring::Keyring;
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id, set};
-use trunkline_model::settings::{ReferFormat, TransferWay};
 
 /// How long the old credentials work after a rotation.
 const OLD_PAIR_WORKS: Duration = Duration::from_secs(24 * 3600);

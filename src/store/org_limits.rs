@@ -1,6 +1,7 @@
 //! How much an org may have and ask for. Three say so: the defaults, the operator (for one org, or for all orgs of a partner) and the org's
 //! partner, who can't go beyond what the operator allows.
 
+pub use trunkline_model::org_limit::StoredLimit;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -10,7 +11,6 @@ use super::orgs::Orgs;
 use super::partners::Partners;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Store};
-pub use trunkline_model::org_limit::StoredLimit;
 
 /// Something of which an org has a bounded amount.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]

@@ -1,5 +1,7 @@
 //! Outbound trunks: the carriers and PBXs that agents dial through.
 
+use trunkline_model::auth_realms::{AuthRealms, KnownRealm};
+use trunkline_model::settings::TransferWay;
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
@@ -16,8 +18,6 @@ use super::page::{Narrow, Page, Position, fetch_page};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id};
-use trunkline_model::auth_realms::{AuthRealms, KnownRealm};
-use trunkline_model::settings::TransferWay;
 
 /// A way out.
 #[derive(Clone, PartialEq, Eq, Debug)]

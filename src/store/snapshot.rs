@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use ipnet::IpNet;
+use trunkline_model::destinations::Destination;
+use trunkline_model::settings::{TransferTarget, Via};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -15,8 +17,6 @@ use super::outbound_trunks;
 use super::password::Password;
 use super::pool::{Peek, fetch_all};
 use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk, Store};
-use trunkline_model::destinations::Destination;
-use trunkline_model::settings::{TransferTarget, Via};
 
 /// An org with what belongs to it.
 #[derive(Clone, PartialEq, Eq, Debug)]

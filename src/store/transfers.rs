@@ -8,6 +8,9 @@ use uuid::Uuid;
 
 use super::calls::Calls;
 
+use trunkline_model::handoff::{Reason, Sentiment};
+use trunkline_model::settings::TransferTarget;
+
 use super::Change;
 use super::column::{self, from_row, maybe, micros, moment, named, small, to_json, written};
 use super::destinations::target;
@@ -16,8 +19,6 @@ use super::event::{EventType, NewEvent};
 use super::handoffs::{self, NewHandoff};
 use super::pool::{Source, Writing, execute, fetch_all};
 use crate::calls::record::{Fact, Transfer, TransferState, Trunk, Way};
-use trunkline_model::handoff::{Reason, Sentiment};
-use trunkline_model::settings::TransferTarget;
 
 /// A transfer as it is read.
 #[derive(Clone, PartialEq, Eq, Debug)]

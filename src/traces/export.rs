@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use trunkline_capture::hep;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::record::Record;
 use super::scan;
-use trunkline_capture::hep;
 
 /// Calls that have begun and that the exporter hasn't heard of yet.
 const BEGUN: usize = 8_192;

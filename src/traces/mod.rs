@@ -18,6 +18,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
 
 use crate::memory;
@@ -29,7 +30,6 @@ pub use segments::Disk;
 use segments::Segments;
 pub use tap::Tap;
 use tap::{Batch, Shelf};
-use trunkline_capture::Captured;
 
 /// Compressed octets in memory: of messages of calls that no file holds, and of what never became one.
 const CALLS: usize = 6 << 20;

@@ -16,11 +16,11 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use trunkline_net::tls;
 
 use super::address::is_public;
 use super::target::Target;
 use crate::config;
-use trunkline_net::tls;
 
 /// Addresses of a name that are looked at.
 const ADDRESSES: usize = 16;

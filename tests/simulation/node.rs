@@ -16,10 +16,10 @@ use trunkline::calls::record::Fact;
 use trunkline::calls::target::{Target, Unresolved};
 use trunkline::calls::transfer::{Ask, Chosen};
 use trunkline::calls::{CallKey, Calls, Config, Core, Effect, Reason};
-use trunkline_model::view::{
-    Destination, Login, OrgView, PersistentMap, ReferFormat, Runtime, TransferTarget, TransferWay,
-    TrunkView, Via, View,
-};
+use trunkline_model::destinations::Destination;
+use trunkline_model::persistent::PersistentMap;
+use trunkline_model::settings::{ReferFormat, Runtime, TransferTarget, TransferWay, Via};
+use trunkline_model::view::{Login, OrgView, TrunkView, View};
 use trunkline_routing as routing;
 use trunkline_routing::E164;
 use trunkline_sip::auth::{Algorithm, NonceKeys, NonceWindow, Nonces, Secret};

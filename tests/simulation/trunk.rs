@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::auth_realms::KnownRealm;
-use trunkline_model::view::{AuthRealms, PeerLogin, TransferWay, WayOut};
+use trunkline_model::settings::TransferWay;
+use trunkline_model::view::{PeerLogin, WayOut};
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;

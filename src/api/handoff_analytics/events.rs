@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use trunkline_model::handoff::Report;
 use trunkline_sip::moment::Moment;
 
 use crate::api::body::{Body, Fields};
@@ -17,7 +18,6 @@ use crate::api::shape::{Choice, ListOf, Text};
 use crate::api::time::{self, written};
 use crate::api::{Api, ApiError};
 use crate::store::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment};
-use trunkline_model::handoff::Report;
 
 const READ: &str = "handoff:read";
 const WRITE: &str = "handoff:write";

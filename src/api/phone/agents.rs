@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
@@ -26,7 +27,6 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::Voice;
 use crate::store::{Agent, AgentChange, AgentKind, Kind, NewAgent};
-use trunkline_model::settings::Runtime;
 
 /// A phone agent as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

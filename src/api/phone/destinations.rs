@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
+use trunkline_model::settings::{TransferTarget, Via};
 use uuid::Uuid;
 
 use super::sip_uri::{SIP_URI, may_call};
@@ -23,7 +24,6 @@ use crate::api::shape::{Choice, ID, NAME, NUMBER, Object, Shape as _, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::store::{Destination, DestinationChange, Kind, NewDestination};
-use trunkline_model::settings::{TransferTarget, Via};
 
 /// A transfer destination as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -11,6 +11,8 @@ use axum::http::StatusCode;
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_model::address;
+use trunkline_model::settings::{ReferFormat, TransferWay};
 use trunkline_routing::{Country, E164};
 use uuid::Uuid;
 
@@ -26,8 +28,6 @@ use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
 use crate::registrar::bindings::Binding;
 use crate::store::{InboundTrunk, InboundTrunkChange, Kind};
-use trunkline_model::address;
-use trunkline_model::settings::{ReferFormat, TransferWay};
 
 /// An inbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

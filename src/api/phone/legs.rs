@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
+use trunkline_capture::message::Message as Sip;
+use trunkline_capture::{Captured, message::parameter};
 use trunkline_sip::moment::Moment;
 
 use crate::calls::record::{Direction, Way};
 use crate::store::Call;
 use crate::traces::show::masked;
 use crate::traces::{Found, Traces};
-use trunkline_capture::message::Message as Sip;
-use trunkline_capture::{Captured, message::parameter};
 
 /// A runtime is asked within this time of the call's beginning, and a leg that replaces another is up within it.
 const SET_UP: Duration = Duration::from_secs(120);

@@ -9,6 +9,8 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
+use trunkline_model::auth_realms::AuthRealms;
+use trunkline_model::settings::TransferWay;
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;
@@ -27,8 +29,6 @@ use crate::calls::target::default_port;
 use crate::config::HostPort;
 use crate::peers::standing::{self, Standing};
 use crate::store::{Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password};
-use trunkline_model::auth_realms::AuthRealms;
-use trunkline_model::settings::TransferWay;
 
 /// An outbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -7,13 +7,13 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use trunkline_capture::{Captured, Transport};
 
 use super::elsewhere::{Errand, Told};
 use super::legs::Message;
 use super::trace::messages_here;
 use crate::api::{Api, ApiError};
 use crate::store::Call;
-use trunkline_capture::{Captured, Transport};
 
 /// Octets of messages that are given to another node; the rest is left out, and the trace says so.
 const MOST: usize = 4 << 20;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use trunkline_model::settings::{FailoverOn, Runtime, RuntimeLogin};
 use uuid::Uuid;
 
 use super::outbound_trunks::{CREDENTIAL, credentials};
 use super::sip_uri::{pattern, reads_as_sip_uri};
 use crate::api::body::Fields;
 use crate::api::shape::{Choice, ListOf, Object, Parsed, Shape, Switch};
-use trunkline_model::settings::{FailoverOn, Runtime, RuntimeLogin};
 
 /// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks; `failover_on` lists answers
 /// that lead to the next.

@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use trunkline_model::destinations::Destination;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
@@ -27,7 +28,6 @@ use crate::calls::privacy::NOBODY_USER;
 use crate::calls::record::{Direction, Status};
 use crate::calls::token;
 use crate::store::{AgentConfig, Call, Contact, Error, Kind, Wrong};
-use trunkline_model::destinations::Destination;
 
 /// Who asks for a session.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
+use trunkline_model::handoff::{Reason, Sentiment};
 use uuid::Uuid;
 
 use super::calls::find;
@@ -21,7 +22,6 @@ use crate::api::{Api, ApiError};
 use crate::calls::record::{TransferState, Way};
 use crate::calls::transfer::{Ask, Chosen, Unable};
 use crate::store::{Call, CallTransfer, Kind};
-use trunkline_model::handoff::{Reason, Sentiment};
 
 /// A transfer as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

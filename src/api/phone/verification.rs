@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
+use trunkline_model::view::{PeerLogin, WayOut};
 use trunkline_routing::E164;
 use uuid::Uuid;
 
@@ -28,7 +29,6 @@ use crate::calls::target::default_port;
 use crate::calls::verification::{SpokenCode, Verification};
 use crate::config::VerificationTrunk;
 use crate::store::{Kind, MadeCode, TRIES, TriedCode};
-use trunkline_model::view::{PeerLogin, WayOut};
 
 /// A call that speaks a code is on its way.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -10,6 +10,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use trunkline_model::address::NamedBy;
+use trunkline_model::destinations::Destination;
+use trunkline_model::settings::{TransferTarget, Via};
+use trunkline_model::transfer::{State, Way};
+use trunkline_model::view::{OrgView, WayOut};
 use trunkline_routing::E164;
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
@@ -36,9 +41,6 @@ use crate::calls::privacy::{NOBODY_HOST, NOBODY_USER};
 use crate::calls::refusal::Reason;
 use crate::calls::target::{self, Place, Target};
 use crate::calls::unanswered::{Failure, UNREACHABLE};
-use trunkline_model::address::NamedBy;
-use trunkline_model::transfer::{State, Way};
-use trunkline_model::view::{Destination, OrgView, TransferTarget, Via, WayOut};
 
 /// How long a destination may ring.
 const RINGING: Duration = Duration::from_secs(45);

@@ -1,6 +1,8 @@
 //! Keys that a caller of the echo agent presses: digit N hands it to the agent's N-th destination, 0 to the tenth, so that a
 //! transfer can be tried with a phone and nothing else.
 
+use trunkline_model::handoff::Report;
+use trunkline_model::view::{OrgView, View};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
@@ -9,8 +11,6 @@ use super::Asker;
 use crate::calls::call::{Call, Speaker};
 use crate::calls::context::Cx;
 use crate::calls::{CallKey, Calls};
-use trunkline_model::handoff::Report;
-use trunkline_model::view::{OrgView, View};
 
 impl Calls {
     /// The caller of the echo agent presses a key among its audio (RFC 4733).

@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
+use trunkline_model::transfer::State;
 use trunkline_sip::wire::{Message, Method};
 
 use super::{Transfer, Wait};
 use crate::calls::call::{Call, OURS, Pending, Phase, Purpose, Side};
 use crate::calls::context::Cx;
 use crate::calls::refusal::Reason;
-use trunkline_model::transfer::State;
 
 /// How long the answer to a probe may take.
 const PROBED: Duration = Duration::from_secs(5);

@@ -19,6 +19,10 @@ mod runtime;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use trunkline_model::destinations::Destination;
+use trunkline_model::handoff::Report;
+use trunkline_model::transfer::{self as record, State, Way};
+use trunkline_model::view::{OrgView, View};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
@@ -35,9 +39,6 @@ use super::{CallKey, Calls};
 pub(crate) use bridge::Bridged;
 use plan::Plan;
 pub use plan::{WayReason, way_in_force};
-use trunkline_model::handoff::Report;
-use trunkline_model::transfer::{self as record, State, Way};
-use trunkline_model::view::{Destination, OrgView, View};
 
 /// Who asks for a transfer, where to, and what it says about it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

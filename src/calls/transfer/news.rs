@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use trunkline_model::transfer::State;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Wait;
 use crate::calls::call::{Call, Side};
 use crate::calls::context::Cx;
-use trunkline_model::transfer::State;
 
 /// A 200 that comes so soon after the 202, and without a 18x, says nothing of an answer: FreeSWITCH and Asterisk send it by
 /// default as soon as they have begun.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use smallvec::SmallVec;
+use trunkline_model::address::NamedBy;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::replaces::Replaces;
@@ -22,7 +23,6 @@ use crate::calls::callee::{Callee, Choice};
 use crate::calls::context::Cx;
 use crate::calls::target::{Place, Target};
 use crate::calls::{Calls, owner_of};
-use trunkline_model::address::NamedBy;
 
 /// What follows the prefix in the name of the header that proves such an INVITE.
 const PROOF: &str = "JOIN";

@@ -5,6 +5,10 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_model::destinations::Destination;
+use trunkline_model::settings::{TransferTarget, TransferWay};
+use trunkline_model::transfer::{self as record, State, Way};
+use trunkline_model::view::OrgView;
 
 use super::bridge::Fallback;
 use super::{Unable, Wait};
@@ -14,8 +18,6 @@ use crate::calls::dialled::may_dial;
 use crate::calls::pbx::Pbx;
 use crate::calls::unanswered::Failure;
 use crate::registrar::bindings::Binding;
-use trunkline_model::transfer::{self as record, State, Way};
-use trunkline_model::view::{Destination, OrgView, TransferTarget, TransferWay};
 
 /// Why a way is in force.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]

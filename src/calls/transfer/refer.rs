@@ -3,6 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use trunkline_model::settings::{ReferFormat, TransferTarget};
+use trunkline_model::transfer::State;
+use trunkline_model::view::{OrgView, WayOut};
 use trunkline_sip::auth::client::Asking;
 use trunkline_sip::header::uri::{Escaped, Uri};
 use trunkline_sip::wire::print::Head;
@@ -14,8 +17,6 @@ use crate::calls::context::Cx;
 use crate::calls::credentials::{Stage, Unanswerable};
 use crate::calls::proofs::Proofs;
 use crate::calls::refusal::Reason;
-use trunkline_model::transfer::State;
-use trunkline_model::view::{OrgView, ReferFormat, TransferTarget, WayOut};
 
 /// REFERs of one transfer: glare, a lost connection and a challenge ask for another one.
 const MOST_REFERS: u8 = 5;

@@ -1,6 +1,10 @@
 //! REFER from the agent's runtime: held to the agent's destinations, carried out as any transfer, and told of truly (RFC 3515,
 //! RFC 4488).
 
+use trunkline_model::destinations::Destination;
+use trunkline_model::handoff::Report;
+use trunkline_model::settings::{ReferFormat, TransferTarget, Via};
+use trunkline_model::view::OrgView;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::refer_to::ReferTo;
 use trunkline_sip::header::replaces::Replaces;
@@ -11,8 +15,6 @@ use super::plan::Plan;
 use super::{Asker, Transfer, Unable};
 use crate::calls::call::{Call, OURS, Phase, Purpose, Side};
 use crate::calls::context::Cx;
-use trunkline_model::handoff::Report;
-use trunkline_model::view::{Destination, OrgView, ReferFormat, TransferTarget, Via};
 
 /// How long the subscription that comes of a REFER lasts, in seconds.
 const EXPIRES: u32 = 180;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use trunkline_model::address::Refusal;
+
 use super::Patient;
 use super::orgs::Orgs;
 use crate::engine::{configured_policy, refused_peers};
 use crate::explain::finding::Finding;
-use trunkline_model::address::Refusal;
 
 const CHECK: &str = "addresses";
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use trunkline_model::address::{AddressPolicy, Refusal};
+use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -11,8 +13,6 @@ use crate::engine::skew::{Off, REPORTED};
 use crate::explain::finding::{Finding, Level};
 use crate::explain::{log_in, pbx};
 use crate::store::{AgentKind, Error, OrgRows, Recorded, Store};
-use trunkline_model::address::{AddressPolicy, Refusal};
-use trunkline_model::view::TransferWay;
 
 /// Calls of each org that are looked at, and how far back.
 const CALLS: u32 = 50;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
+use trunkline_model::settings::Runtime;
 use trunkline_sip::flow::Transport;
 
 use super::Patient;
@@ -11,7 +12,6 @@ use super::ping::{Answer, ping};
 use crate::calls::target::{self, Place, Target, Unresolved};
 use crate::config::DefaultRuntime;
 use crate::explain::finding::Finding;
-use trunkline_model::settings::Runtime;
 
 /// Addresses that are asked.
 const ASKED: usize = 64;
