@@ -106,11 +106,9 @@ impl Asked {
             ..UsageParts::default()
         });
         let to = end.unwrap_or(now);
-        let from = start.unwrap_or(now - USUAL_WINDOW);
+        let from = start.unwrap_or(to - USUAL_WINDOW);
         if from > to {
-            query.refuse(
-                "start_date: lies after end_date; they are 30 days before now, and now, unless given",
-            );
+            query.refuse("start_date: lies after end_date, which is now unless given");
         }
         query.finish()?;
         Ok(Self {
@@ -151,7 +149,7 @@ pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
     op.query(
         "start_date",
         date(),
-        "The earliest start of a call, 30 days ago unless given; a date without a time is its beginning, UTC.",
+        "The earliest start of a call, 30 days before `end_date` unless given; a date without a time is its beginning, UTC.",
     )
     .query(
         "end_date",

@@ -37,6 +37,7 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
     for (query, parts) in [
         ("", json!({"day": "2026-01-31"})),
         ("?group_by=org", json!({"org_id": tenant.org})),
+        ("?end_date=2026-03-01", json!({"day": "2026-01-31"})),
         (
             "?group_by=direction,agent&start_date=2026-01-31&end_date=2026-01-31",
             json!({"agent_id": agent, "direction": "inbound"}),
@@ -46,9 +47,16 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
         let usage = house.get(&path, &tenant.token).await.with(200);
         assert_eq!(usage, json!({"items": [item(parts)]}), "{query}");
     }
-    let before = "/phone/usage?start_date=2026-01-01&end_date=2026-01-30";
-    let usage = house.get(before, &tenant.token).await.with(200);
-    assert_eq!(usage, json!({"items": []}));
+    // A window without a start begins 30 days before its end.
+    for query in [
+        "start_date=2026-01-01&end_date=2026-01-30",
+        "end_date=2026-01-30",
+        "end_date=2026-03-03",
+    ] {
+        let path = format!("/phone/usage?{query}");
+        let usage = house.get(&path, &tenant.token).await.with(200);
+        assert_eq!(usage, json!({"items": []}), "{query}");
+    }
 
     let answer = csv(&house, "/phone/usage?group_by=day,agent", &tenant.token).await;
     assert_eq!(
