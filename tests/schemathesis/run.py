@@ -27,9 +27,11 @@ CANT_HOLD = {
     "positive_data_acceptance": {
         "a cursor is opaque": [
             "listAgents", "listVoices", "listNumbers", "listAuthFailures", "listOutboundTrunks", "listDestinations",
-            "listAgentDestinations", "listKeys", "listOrgNumbers", "listRoles", "listWebhooks", "listDeliveries", "listDashboardSessions",
+            "listAgentDestinations", "listKeys", "listOrgKeys", "listOrgNumbers", "listRoles", "listWebhooks", "listDeliveries", "listDashboardSessions",
         ],
         "a cursor is opaque, and dates are of many forms, the start not after the end": ["listCalls", "listHandoffEvents"],
+        "dates are of many forms, the start not after the end": ["showUsage", "showPartnerUsage"],
+        "a key must end in the future": ["createKey", "createOrgKey"],
         "numbers must be verified ones of the org": ["createInboundTrunk", "updateInboundTrunk", "addTrunkNumbers"],
         "the code must be the one that was spoken": ["confirmNumber"],
         "ids must be those of numbers or trunks of the org": ["setInboundNumbers", "setOutboundTrunk", "assignDestination"],
