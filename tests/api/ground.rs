@@ -1,14 +1,14 @@
 //! What a house stands on: a folder, and a database in it or on PostgreSQL.
 //!
 //! `TRUNKLINE_TEST_API_ON=postgres` puts every house on PostgreSQL, in a schema of its own, made in the database that
-//! `TRUNKLINE_TEST_POSTGRES` names (see `tests/store/postgres.rs`) and dropped with the house: a database for each would take the server a second.
+//! `TRUNKLINE_TEST_POSTGRES` names (see `trunkline_testkit::postgres`) and dropped with the house: a database for each would take the server a second.
 //! Tests of what a database must decide stand on both whatever it says.
 
 use sqlx::{Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::postgres::{administer, server};
+use trunkline_testkit::postgres::{administer, server};
 
 #[derive(Debug)]
 pub(crate) struct Ground {

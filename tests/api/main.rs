@@ -32,8 +32,6 @@ mod partner_access;
 mod partner_integrations;
 mod partner_org_scoped;
 mod partner_orgs;
-#[path = "../store/postgres.rs"]
-mod postgres;
 mod races;
 mod receiver;
 mod requests;

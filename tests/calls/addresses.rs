@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-use crate::harness::dns::{self, Record};
-use crate::harness::probe::{Busy, Probe};
-use crate::harness::{Daemon, Deadline, House, http};
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::probe::{Busy, Probe};
+use trunkline_testkit::{Daemon, Deadline, House, http};
 
 /// A service of the operator's that the list of private peers doesn't name.
 const INTERNAL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);

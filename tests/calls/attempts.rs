@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::failover::answering;
-use crate::harness::dns::{self, Record};
-use crate::harness::probe::{Busy, Probe};
-use crate::harness::process::free_port;
-use crate::harness::{Authority, Daemon, Deadline, House, Runtime, http, tls};
 use crate::outbound::{give_trunk, order};
 use crate::secured::secured;
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::probe::{Busy, Probe};
+use trunkline_testkit::process::free_port;
+use trunkline_testkit::{Authority, Daemon, Deadline, House, Runtime, http, tls};
 
 const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -12,10 +12,10 @@ use std::time::Duration;
 use serde_json::Value;
 use trunkline_sip::wire::Method;
 
-use crate::harness::process::not_allowed;
-use crate::harness::talker::{Rtp, Talker, offer};
-use crate::harness::{Credentials, Daemon, Deadline, House, Pbx, tools};
 use crate::ways_out;
+use trunkline_testkit::process::not_allowed;
+use trunkline_testkit::talker::{Rtp, Talker, offer};
+use trunkline_testkit::{Credentials, Daemon, Deadline, House, Pbx, tools};
 
 /// One family's addresses. The daemon sees the router in the PBX's place.
 struct Family {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Daemon, House, Message, Runtime, Trace, tools};
+use trunkline_testkit::{Daemon, House, Message, Runtime, Trace, tools};
 
 /// A daemon whose agent speaks through a runtime of the test's.
 fn daemon() -> (Daemon, Runtime) {

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use crate::event_schema::assert_fits;
 use crate::events::told;
-use crate::harness::referred::Step::{
+use crate::outbound::give_trunk;
+use trunkline_testkit::referred::Step::{
     self, Answer, Bye, ByeComes, Key, Moves, Offers, Pause, Refer, Rejoined, Rings, Turned,
     Unjoined,
 };
-use crate::harness::{Daemon, House, Runtime, tools};
-use crate::outbound::give_trunk;
+use trunkline_testkit::{Daemon, House, Runtime, tools};
 
 const NUMBER: &str = "+442071838751";
 const REFUSED: Step = Answer("405 Method Not Allowed", "");
@@ -43,7 +43,7 @@ fn transfer(daemon: &Daemon, call: &str) {
 
 /// Waits until the only call's transfer is in that state.
 fn transferred(daemon: &Daemon, call: &str, state: &str) -> Value {
-    let shown = crate::harness::Deadline::after(std::time::Duration::from_secs(20)).poll(|| {
+    let shown = trunkline_testkit::Deadline::after(std::time::Duration::from_secs(20)).poll(|| {
         let shown = daemon.shown(&format!("/phone/calls/{call}"));
         (shown["transfer"]["state"] == state).then_some(shown)
     });
@@ -217,7 +217,7 @@ fn a_call_that_waits_goes_on_with_the_destination() {
         .takes(&[Offers("sendonly"), Refer, REFUSED, Rejoined, ByeComes]);
     let call = daemon.answered_call();
     let has_waited = || (agent.so_far().requests("ACK").len() >= 2).then_some(());
-    let limit = crate::harness::Deadline::after(std::time::Duration::from_secs(20));
+    let limit = trunkline_testkit::Deadline::after(std::time::Duration::from_secs(20));
     assert!(limit.poll(has_waited).is_some(), "{}", agent.so_far());
     transfer(&daemon, &call);
     sales.wait_for("ACK");
@@ -251,7 +251,7 @@ fn a_caller_who_moves_while_the_destination_rings_is_heard_where_it_is() {
     transfer(&daemon, &call);
     transferred(&daemon, &call, "completed");
     let told = || (sales.so_far().requests("ACK").len() >= 2).then_some(());
-    let limit = crate::harness::Deadline::after(std::time::Duration::from_secs(20));
+    let limit = trunkline_testkit::Deadline::after(std::time::Duration::from_secs(20));
     assert!(limit.poll(told).is_some(), "{}", sales.so_far());
     let path = format!("/phone/calls/{call}/hangup");
     assert_eq!(daemon.change("POST", &path, &json!({})).0, 200);

@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use trunkline_sip::wire::{Framing, lex};
 
-use crate::harness::carrier::reply;
-use crate::harness::end::End;
-use crate::harness::kamailio::{self, Kamailio};
-use crate::harness::leg::{
+use trunkline_testkit::carrier::reply;
+use trunkline_testkit::end::End;
+use trunkline_testkit::kamailio::{self, Kamailio};
+use trunkline_testkit::leg::{
     ATTACKER, Agent, HONEST, Harvest, Leg, PATIENCE, REFUSED, WITHOUT_QOP, in_force, inbound,
     is_final, recorded, refuse, with_runtime, with_sdp,
 };
-use crate::harness::{Credentials, Daemon, Deadline, House, Message, Runtime, proves, tools};
+use trunkline_testkit::{Credentials, Daemon, Deadline, House, Message, Runtime, proves, tools};
 
 /// Another challenge of the same honest peer.
 const ANEW: &str = "realm=\"pbx.example\", nonce=\"another\", qop=\"auth\"";

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 
-use crate::harness::carrier::reply;
-use crate::harness::http;
-use crate::harness::probe::Probe;
-use crate::harness::{Daemon, Deadline, House};
+use trunkline_testkit::carrier::reply;
+use trunkline_testkit::http;
+use trunkline_testkit::probe::Probe;
+use trunkline_testkit::{Daemon, Deadline, House};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);

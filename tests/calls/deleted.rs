@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::talker::{Answer, Rtp, Talker, offer};
-use crate::harness::{Daemon, Deadline, House, Pbx};
+use trunkline_testkit::talker::{Answer, Rtp, Talker, offer};
+use trunkline_testkit::{Daemon, Deadline, House, Pbx};
 
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::harness::referred::Step::{Answer, Bye, ByeComes, Pause, Refer, Rejoined};
-use crate::harness::{House, Message, Runtime, tools};
+use trunkline_testkit::referred::Step::{Answer, Bye, ByeComes, Pause, Refer, Rejoined};
+use trunkline_testkit::{House, Message, Runtime, tools};
 
 const CONTEXT: [&str; 3] = [
     "X-PLATFORM-SESSION-ID",

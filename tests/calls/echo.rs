@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Baresip, Deadline, House, Runtime, tools};
+use trunkline_testkit::{Baresip, Deadline, House, Runtime, tools};
 
 #[test]
 fn a_phone_hears_itself() {

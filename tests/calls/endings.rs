@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Daemon, House, Runtime, tools};
+use trunkline_testkit::{Daemon, House, Runtime, tools};
 
 fn daemon() -> (Daemon, Runtime) {
     serve(House::new())

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::events::told;
-use crate::harness::carrier::Carrier;
-use crate::harness::{Daemon, Deadline, House, http};
+use trunkline_testkit::carrier::Carrier;
+use trunkline_testkit::{Daemon, Deadline, House, http};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

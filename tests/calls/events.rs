@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Daemon, Deadline, House, Pbx, Runtime, http, tools};
+use trunkline_testkit::{Daemon, Deadline, House, Pbx, Runtime, http, tools};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

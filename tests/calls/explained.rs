@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::dns::{self, Record};
-use crate::harness::{Caller, Credentials, Daemon, Deadline, House, Message, Runtime, tools};
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::{Caller, Credentials, Daemon, Deadline, House, Message, Runtime, tools};
 
 /// What follows a call is written within this time.
 const WRITTEN: Duration = Duration::from_secs(10);

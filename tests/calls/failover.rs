@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use serde_json::json;
 use trunkline_sip::wire::{Framing, Method, lex};
 
-use crate::harness::House;
-use crate::harness::carrier::reply;
-use crate::harness::probe::{Busy, Probe};
+use trunkline_testkit::House;
+use trunkline_testkit::carrier::reply;
+use trunkline_testkit::probe::{Busy, Probe};
 
 const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 

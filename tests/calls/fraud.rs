@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::failover::answering;
-use crate::harness::probe::Busy;
-use crate::harness::referred::Step::{self, Answer, Bye, ByeComes, Key, Notify, Pause, Refer};
-use crate::harness::{Daemon, House, Runtime, tools};
+use trunkline_testkit::probe::Busy;
+use trunkline_testkit::referred::Step::{self, Answer, Bye, ByeComes, Key, Notify, Pause, Refer};
+use trunkline_testkit::{Daemon, House, Runtime, tools};
 
 const PREMIUM: &str = "+19005550100";
 const ALLOWED: &str = "+442071838751";

@@ -3,8 +3,8 @@
 use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
 use trunkline_sip::wire::{Framing, lex};
 
-use crate::harness::end::{End, SDP};
-use crate::harness::{Credentials, Daemon, House, Message};
+use trunkline_testkit::end::{End, SDP};
+use trunkline_testkit::{Credentials, Daemon, House, Message};
 
 /// More tries than that nobody needs.
 const MOST: u32 = 20;

@@ -9,10 +9,10 @@ use serde_json::json;
 use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
-use crate::harness::dns::{self, Record};
-use crate::harness::probe::Probe;
-use crate::harness::{Authority, Deadline, House, Runtime, tls, tools};
 use crate::secured::secured;
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::probe::Probe;
+use trunkline_testkit::{Authority, Deadline, House, Runtime, tls, tools};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::http;
-use crate::harness::referred::Step::{self, Answer, ByeComes, Offers, Refer, Turned, Unjoined};
-use crate::harness::{Daemon, Deadline, House, Message, Runtime, Trace, tools};
 use crate::outbound::{give_trunk, order};
+use trunkline_testkit::http;
+use trunkline_testkit::referred::Step::{self, Answer, ByeComes, Offers, Refer, Turned, Unjoined};
+use trunkline_testkit::{Daemon, Deadline, House, Message, Runtime, Trace, tools};
 
 /// A daemon whose agent speaks through a runtime of the test's.
 fn daemon() -> (Daemon, Runtime) {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trunkline_sip::wire::{Framing, Method, lex};
 
-use crate::harness::carrier::reply;
-use crate::harness::talker::{Talker, offer};
-use crate::harness::{Daemon, Deadline, House, Pbx, Runtime};
 use crate::{outbound, ways_out};
+use trunkline_testkit::carrier::reply;
+use trunkline_testkit::talker::{Talker, offer};
+use trunkline_testkit::{Daemon, Deadline, House, Pbx, Runtime};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the NAT remembers a mapping after the last packet from inside.

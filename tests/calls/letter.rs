@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::harness::end::{End, SDP};
-use crate::harness::{Daemon, House, Message};
+use trunkline_testkit::end::{End, SDP};
+use trunkline_testkit::{Daemon, House, Message};
 
 /// A caller by its address, and the runtime of the only agent.
 struct Call {

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 
-use crate::harness::carrier::reply;
-use crate::harness::probe::{Busy, Probe};
-use crate::harness::{Deadline, House};
+use trunkline_testkit::carrier::reply;
+use trunkline_testkit::probe::{Busy, Probe};
+use trunkline_testkit::{Deadline, House};
 
 /// Which call the mirror sends back.
 #[derive(Copy, Clone, PartialEq, Eq)]

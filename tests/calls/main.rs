@@ -22,7 +22,6 @@ mod explained;
 mod failover;
 mod fraud;
 mod guessing;
-mod harness;
 mod health;
 mod held;
 mod keep_alive;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::harness::http;
-use crate::harness::process::free_range;
-use crate::harness::talker::{Rtp, Talker, offer, packet};
-use crate::harness::{Daemon, Deadline, House};
+use trunkline_testkit::http;
+use trunkline_testkit::process::free_range;
+use trunkline_testkit::talker::{Rtp, Talker, offer, packet};
+use trunkline_testkit::{Daemon, Deadline, House};
 
 /// The caller.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));

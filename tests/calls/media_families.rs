@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::json;
 use trunkline_sip::wire::{Framing, Method, lex};
 
-use crate::harness::carrier::reply;
-use crate::harness::dns::{self, Record};
-use crate::harness::talker::{Rtp, Talker, offer};
-use crate::harness::{Daemon, Deadline, House, Runtime};
 use crate::outbound;
+use trunkline_testkit::carrier::reply;
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::talker::{Rtp, Talker, offer};
+use trunkline_testkit::{Daemon, Deadline, House, Runtime};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Another listener's.

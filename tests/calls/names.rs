@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use crate::harness::dns::{Fault, Faulty, Record};
-use crate::harness::probe::{Busy, Probe};
-use crate::harness::{Daemon, House};
+use trunkline_testkit::dns::{Fault, Faulty, Record};
+use trunkline_testkit::probe::{Busy, Probe};
+use trunkline_testkit::{Daemon, House};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use std::net::Ipv4Addr;
 
-use crate::harness::dns::{self, Record};
-use crate::harness::{Credentials, Daemon, House, Runtime, Trace, proves, tools};
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::{Credentials, Daemon, House, Runtime, Trace, proves, tools};
 
 pub(crate) const NUMBER: &str = "+14155550100";
 pub(crate) const CALLER_NUMBER: &str = "+442071838750";

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use crate::harness::House;
+use trunkline_testkit::House;
 
 fn mode(path: &Path) -> u32 {
     let data = fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

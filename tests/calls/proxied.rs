@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::kamailio::{Kamailio, PASSWORD, USER};
-use crate::harness::{Caller, Daemon, Deadline, House, Runtime, tools};
+use trunkline_testkit::kamailio::{Kamailio, PASSWORD, USER};
+use trunkline_testkit::{Caller, Daemon, Deadline, House, Runtime, tools};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::challenges::{acme, order, trunk_with};
-use crate::harness::end::End;
-use crate::harness::leg::{
+use trunkline_testkit::end::End;
+use trunkline_testkit::leg::{
     Agent, Harvest, Leg, PATIENCE, in_force, refuse, with_runtime, with_sdp,
 };
-use crate::harness::{Daemon, Deadline, House, proves};
+use trunkline_testkit::{Daemon, Deadline, House, proves};
 
 /// A challenge of this realm.
 fn of(realm: &str) -> String {

@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::referred::Step::{self, Answer, Bye, ByeComes, Notify, Pause, Refer, Rejoined};
-use crate::harness::{House, Runtime, Trace, http, tools};
+use trunkline_testkit::referred::Step::{
+    self, Answer, Bye, ByeComes, Notify, Pause, Refer, Rejoined,
+};
+use trunkline_testkit::{House, Runtime, Trace, http, tools};
 
 const NUMBER: &str = "+442071838751";
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Caller, Credentials, Daemon, Deadline, House, Message, Runtime, tools};
+use trunkline_testkit::{Caller, Credentials, Daemon, Deadline, House, Message, Runtime, tools};
 
 fn refusal(caller: &Caller) -> Message {
     caller.play("caller_is_refused").finish().outcome().clone()

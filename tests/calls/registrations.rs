@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Baresip, Daemon, Deadline, House, Pbx, tools};
+use trunkline_testkit::{Baresip, Daemon, Deadline, House, Pbx, tools};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::harness::referred::Step::ByeComes;
-use crate::harness::{Credentials, Daemon, Deadline, House, Message, Trace, tools};
+use trunkline_testkit::referred::Step::ByeComes;
+use trunkline_testkit::{Credentials, Daemon, Deadline, House, Message, Trace, tools};
 
 /// What names the call of a PBX, for whoever is to take its place.
 fn replaces(old: &Trace) -> String {

@@ -5,12 +5,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::challenges::{challenged, is_proof};
-use crate::harness::end::{End, SDP};
-use crate::harness::leg::{
+use trunkline_testkit::end::{End, SDP};
+use trunkline_testkit::leg::{
     ATTACKER, Agent, HONEST, Harvest, Leg, WITHOUT_QOP, in_force, inbound_by, refuse, with_runtime,
     with_sdp,
 };
-use crate::harness::{Credentials, Daemon, House, Message, proves};
+use trunkline_testkit::{Credentials, Daemon, House, Message, proves};
 
 const PASSWORD: &str = "rabbit-hole-7";
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
-use crate::harness::House;
-use crate::harness::carrier::reply;
-use crate::harness::probe::Probe;
+use trunkline_testkit::House;
+use trunkline_testkit::carrier::reply;
+use trunkline_testkit::probe::Probe;
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 

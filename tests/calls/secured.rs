@@ -8,8 +8,8 @@ use rustls::{ClientConnection, StreamOwned};
 use trunkline_sip::wire::frame::{Frame, Framer};
 use trunkline_sip::wire::{Framing, Method, lex};
 
-use crate::harness::process::free_port;
-use crate::harness::{Authority, Baresip, Daemon, Deadline, House, Pbx, SecureRuntime, tools};
+use trunkline_testkit::process::free_port;
+use trunkline_testkit::{Authority, Baresip, Daemon, Deadline, House, Pbx, SecureRuntime, tools};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{House, Runtime, tools};
+use trunkline_testkit::{House, Runtime, tools};
 
 /// The token that the runtime got opens its call's session, and dies with the call.
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Caller, Daemon, House, Runtime, Trace, tools};
+use trunkline_testkit::{Caller, Daemon, House, Runtime, Trace, tools};
 
 /// Plays one call and gives what the runtime saw and the record.
 fn call(daemon: &Daemon, runtime: Runtime, caller: &Caller) -> (Trace, Value) {

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use crate::harness::talker::{Answer, Rtp, Talker, offer};
-use crate::harness::{Deadline, House, Pbx};
+use trunkline_testkit::talker::{Answer, Rtp, Talker, offer};
+use trunkline_testkit::{Deadline, House, Pbx};
 
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));

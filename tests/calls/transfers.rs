@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::referred::Step::{self, Answer, Bye, ByeComes, Key, Notify, Pause, Refer};
-use crate::harness::{Daemon, House, proves, tools};
+use trunkline_testkit::referred::Step::{self, Answer, Bye, ByeComes, Key, Notify, Pause, Refer};
+use trunkline_testkit::{Daemon, House, proves, tools};
 
 const NUMBER: &str = "+442071838751";
 

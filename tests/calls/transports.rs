@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::harness::{Daemon, House, Runtime, tools};
+use trunkline_testkit::{Daemon, House, Runtime, tools};
 
 fn assert_completed(daemon: &Daemon) {
     let call = daemon.record();

@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use crate::challenges::{challenged, is_proof, order, trunk_with};
-use crate::harness::end::End;
-use crate::harness::leg::{
+use trunkline_testkit::end::End;
+use trunkline_testkit::leg::{
     ATTACKER, Agent, HONEST, PATIENCE, WITHOUT_QOP, contact_of, inbound, inbound_by, refuse,
     with_runtime, with_sdp,
 };
-use crate::harness::{Daemon, Deadline, House, Message};
+use trunkline_testkit::{Daemon, Deadline, House, Message};
 
 /// Waits until the doctor has found this about challenges.
 fn finds(daemon: &Daemon, parts: &[&str]) {

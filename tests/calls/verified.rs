@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::end::End;
-use crate::harness::leg::Leg;
-use crate::harness::{Credentials, Daemon, Deadline, House, Message, Runtime, http, proves};
 use crate::outbound::{give_trunk, order};
+use trunkline_testkit::end::End;
+use trunkline_testkit::leg::Leg;
+use trunkline_testkit::{Credentials, Daemon, Deadline, House, Message, Runtime, http, proves};
 
 const NUMBER: &str = "+442079460123";
 const FROM: &str = "+442079460000";

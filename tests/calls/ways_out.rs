@@ -5,11 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde_json::json;
 use trunkline_sip::wire::Method;
 
-use crate::harness::dns::{self, Record};
-use crate::harness::process::free_port;
-use crate::harness::{Authority, Daemon, House, Pbx, Runtime, SecureRuntime, tools};
 use crate::outbound::{NUMBER, give_trunk, order};
 use crate::secured::secured;
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::process::free_port;
+use trunkline_testkit::{Authority, Daemon, House, Pbx, Runtime, SecureRuntime, tools};
 
 /// The built-in agent calls the PBX that has registered with these lines; what the PBX heard.
 fn called_back(daemon: &Daemon, pbx: &mut Pbx, contact: &str) -> Vec<(Method, String)> {

@@ -3,9 +3,9 @@
 
 use std::net::Ipv4Addr;
 
-use crate::harness::House;
-use crate::harness::dns::{self, Record};
-use crate::harness::probe::{Busy, Probe};
+use trunkline_testkit::House;
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::probe::{Busy, Probe};
 
 /// So many that chance is out of the question: the share of three quarters has a standard deviation of 2.2 in a hundred.
 const CALLS: usize = 400;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::shell::{Shell, text};
+use trunkline_testkit::shell::{Shell, text};
 
 const REFUSED: &[u8] = include_bytes!("../../fixtures/captures/refused.pcap");
 const LOCKED_OUT: &[u8] = include_bytes!("../../fixtures/captures/locked-out.pcap");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::shell::{Shell, text};
+use trunkline_testkit::shell::{Shell, text};
 
 const QUICKSTART: [&str; 2] = ["quickstart", "--no-serve"];
 

@@ -5,4 +5,3 @@ mod keys;
 mod outset;
 mod quickstart;
 mod setup;
-mod shell;

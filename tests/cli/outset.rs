@@ -4,7 +4,7 @@ use std::net::{TcpListener, UdpSocket};
 
 use sqlx::Connection as _;
 
-use crate::shell::Shell;
+use trunkline_testkit::shell::Shell;
 
 /// Runs `serve` (and a command that doesn't serve, if it meets the same fault), which must fail and change nothing.
 fn refuses(shell: &Shell, arguments: &[&str], said: &[&str]) {

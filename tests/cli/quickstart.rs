@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::shell::{Shell, text};
+use trunkline_testkit::shell::{Shell, text};
 
 const FREE: [&str; 6] = [
     "--set",

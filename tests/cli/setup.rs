@@ -1,6 +1,6 @@
 //! Everything that a first call needs, made from the shell.
 
-use crate::shell::{Shell, text};
+use trunkline_testkit::shell::{Shell, text};
 
 /// An org with an agent, a number that it holds, and a trunk.
 fn acme(shell: &Shell) -> String {

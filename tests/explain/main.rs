@@ -14,8 +14,6 @@ mod house;
 #[path = "../api/pages.rs"]
 #[expect(dead_code, reason = "shared with the tests of the API")]
 mod pages;
-#[path = "../store/postgres.rs"]
-mod postgres;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

@@ -247,7 +247,7 @@ pub(crate) fn files_are_short(source: &Source) -> Vec<String> {
 }
 
 /// What a crate must not depend on.
-pub(crate) const NO_DEPENDENCY: [(&str, &[&str]); 3] = [
+pub(crate) const NO_DEPENDENCY: [(&str, &[&str]); 4] = [
     (
         "sip/Cargo.toml",
         &[
@@ -265,6 +265,10 @@ pub(crate) const NO_DEPENDENCY: [(&str, &[&str]); 3] = [
     (
         "bench/Cargo.toml",
         &["trunkline-sip", "trunkline-routing", "trunkline", "rsip"],
+    ),
+    (
+        "testkit/Cargo.toml",
+        &["trunkline-routing", "trunkline", "trunkline-bench", "rsip"],
     ),
 ];
 

@@ -1,11 +1,7 @@
 //! kill -9 under load. After each restart no acknowledged record is missing, calls that were cut are closed as `lost`,
 //! and the daemon takes calls at once. Three rounds; `TRUNKLINE_KILL_ROUNDS` makes it more.
 
-#[path = "../store/postgres.rs"]
-mod postgres;
 mod records;
-#[expect(dead_code, reason = "shared with the tests of the whole")]
-mod server;
 mod writes;
 
 use std::collections::BTreeMap;

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use trunkline_bench::clock::{Clock, seconds};
 use trunkline_bench::daemon::{Daemon, Launch};
 
-use crate::server::Database;
+use trunkline_testkit::database::Database;
 
 /// Clients that write side by side.
 const CLIENTS: usize = 4;

@@ -11,11 +11,11 @@ use std::time::Duration;
 use serde_json::json;
 use trunkline_sip::wire::{Framing, Method, lex};
 
-use crate::harness::carrier::reply;
-use crate::harness::process::{Process, skipped};
-use crate::harness::referred::Step::{Answer, ByeComes, Refer};
-use crate::harness::{Caller, Deadline, House, tools};
-use crate::shell::Shell;
+use trunkline_testkit::carrier::reply;
+use trunkline_testkit::process::{Process, skipped};
+use trunkline_testkit::referred::Step::{Answer, ByeComes, Refer};
+use trunkline_testkit::shell::Shell;
+use trunkline_testkit::{Caller, Deadline, House, tools};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const ANSWER: &str = "v=0\r\no=agent 3 3 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 42000 RTP/AVP 8\r\n";

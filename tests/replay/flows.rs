@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-use crate::harness::process::free_port;
-use crate::harness::{Credentials, Daemon, House};
-use crate::shell::{Ran, Shell};
+use trunkline_testkit::process::free_port;
+use trunkline_testkit::shell::{Ran, Shell};
+use trunkline_testkit::{Credentials, Daemon, House};
 
 /// What the flows dial, and the number of the agent that echoes.
 const DIALLED: &str = "+12025550123";

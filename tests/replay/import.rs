@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::shell::Shell;
+use trunkline_testkit::shell::Shell;
 
 const INVITE: &str = "INVITE sip:+442071838750@10.0.0.2 SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.1;branch=z9hG4bK1\r\n\
     From: <sip:+442071111111@10.0.0.1>;tag=a\r\nTo: <sip:+442071838750@10.0.0.2>\r\nCall-ID: one@10.0.0.1\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n";

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::House;
-use crate::shell::Shell;
+use trunkline_testkit::House;
+use trunkline_testkit::shell::Shell;
 
 /// Octets of the capture, unless the environment says otherwise.
 const MIB: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! A flow with a planted change fails, over sockets and in the command's own process, and what is said names the message and the part of it.
 
 use crate::flows::{Stage, agent_of, flow};
-use crate::harness::House;
+use trunkline_testkit::House;
 
 /// The messages of a flow, what stands before them first; each begins with its head.
 struct Cut(Vec<String>);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::flows::{Stage, folder};
-use crate::harness::process::Deadline;
-use crate::harness::{House, tools};
+use trunkline_testkit::process::Deadline;
+use trunkline_testkit::{House, tools};
 
 /// Status and body.
 fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) {

@@ -13,7 +13,7 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::postgres::{administer, server};
+use trunkline_testkit::postgres::{administer, server};
 
 pub(crate) const NOW: Moment = Moment::from_secs(1_800_000_000);
 

@@ -20,7 +20,6 @@ mod feed;
 mod handoffs;
 mod idempotency;
 mod number_codes;
-mod postgres;
 mod projection;
 mod schema;
 mod sealed;

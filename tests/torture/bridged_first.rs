@@ -6,11 +6,11 @@ use crate::caller::{OFFER, read};
 use crate::handed_over::{
     ASTERISK, FREESWITCH, NUMBER, Pbx, accepting, assert_calls_back, daemon, text, trunk,
 };
-use crate::harness::House;
-use crate::harness::process::Deadline;
 use crate::one_shard;
 use crate::peer::Stranger;
 use crate::runtime::answer;
+use trunkline_testkit::House;
+use trunkline_testkit::process::Deadline;
 
 /// A bridge calls the PBX that called; where that reaches nobody, the PBX is asked by REFER before the transfer has failed.
 #[test]

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use trunkline_sip::auth::client::{self, Asking, Login};
 use trunkline_sip::wire::{Framing, Message, lex};
 
-use crate::harness::Credentials;
 use crate::peer::{Stranger, TRIES, is_shed, status_of};
+use trunkline_testkit::Credentials;
 
 /// What an INVITE offers.
 pub(crate) const OFFER: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 8\r\n";

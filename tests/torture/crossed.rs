@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use crate::caller::OFFER;
-use crate::harness::process::Deadline;
-use crate::harness::{Daemon, House};
 use crate::leg::{Came, End, Transport};
+use trunkline_testkit::process::Deadline;
+use trunkline_testkit::{Daemon, House};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);

@@ -9,11 +9,11 @@ use trunkline_sip::wire::{Framing, lex};
 
 use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
 use crate::change::{Change, change, changed};
-use crate::harness::{Daemon, House};
 use crate::house::{metric, until};
 use crate::peer::{Stranger, status_of};
 use crate::runtime::{Runtime, answer};
 use crate::{one_shard, served_by_one};
+use trunkline_testkit::{Daemon, House};
 
 /// Messages between two looks at whether the daemon is well.
 const BATCH: usize = 20;

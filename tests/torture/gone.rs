@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, UdpSocket};
 use trunkline_sip::wire::Method;
 
 use crate::caller::{OFFER, read};
-use crate::harness::House;
 use crate::intruders::Up;
 use crate::one_shard;
 use crate::peer::{Stranger, status_of};
 use crate::runtime::answer;
+use trunkline_testkit::House;
 
 const ALLOW: &str = "Allow: INVITE, ACK, BYE, OPTIONS, UPDATE";
 

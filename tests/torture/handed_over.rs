@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use trunkline_sip::wire::{HeaderName, Message};
 
 use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
-use crate::harness::process::Deadline;
-use crate::harness::{Daemon, House};
 use crate::house::until;
 use crate::one_shard;
 use crate::peer::{Stranger, status_of};
 use crate::runtime::{Runtime, answer};
+use trunkline_testkit::process::Deadline;
+use trunkline_testkit::{Daemon, House};
 
 pub(crate) const ASTERISK: &str = "Asterisk PBX 22.10.0";
 pub(crate) const FREESWITCH: &str = "FreeSWITCH-mod_sofia/1.10.12";

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 use trunkline_bench::process;
 
-use crate::harness::process::Deadline;
-use crate::harness::{Credentials, Daemon, House, http};
+use trunkline_testkit::process::Deadline;
+use trunkline_testkit::{Credentials, Daemon, House, http};
 
 const LIMIT: Duration = Duration::from_secs(10);
 

@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use trunkline_sip::auth::client::{self, Asking, Login};
 
 use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
-use crate::harness::dns::{self, Record};
-use crate::harness::{Credentials, Daemon, House};
 use crate::house::{metric, until};
 use crate::one_shard;
 use crate::peer::{Stranger, StreamPeer, status_of};
 use crate::runtime::{Runtime, answer};
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::{Credentials, Daemon, House};
 
 const FOREIGN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);

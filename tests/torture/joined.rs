@@ -3,10 +3,10 @@
 use trunkline_sip::wire::HeaderName;
 
 use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
-use crate::harness::{Daemon, House};
 use crate::one_shard;
 use crate::peer::{Stranger, status_of};
 use crate::runtime::{Runtime, answer};
+use trunkline_testkit::{Daemon, House};
 
 /// A call with the runtime: the PBX's side and its tag, and the INVITE that the runtime got.
 struct Call {

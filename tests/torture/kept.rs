@@ -6,11 +6,11 @@ use std::time::Duration;
 use trunkline_sip::wire::Method;
 
 use crate::caller::{Caller, Dialling, read};
-use crate::harness::{Daemon, Deadline, House, http};
 use crate::house::until;
 use crate::one_shard;
 use crate::peer::{is_shed, status_of};
 use crate::runtime::Runtime;
+use trunkline_testkit::{Daemon, Deadline, House, http};
 
 const ROUNDS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(10);

@@ -18,13 +18,6 @@ mod crossed;
 mod fuzz;
 mod gone;
 mod handed_over;
-#[path = "../calls/harness/mod.rs"]
-#[expect(
-    dead_code,
-    unused_imports,
-    reason = "shared with the tests of calls, which use all of it"
-)]
-mod harness;
 mod house;
 mod intruders;
 mod joined;
@@ -43,9 +36,9 @@ mod tenants;
 use std::net::Ipv4Addr;
 
 use corpus::{Case, Lexed, Stream, cases};
-use harness::{Daemon, House};
 use peer::{Listening, Stranger, StreamPeer, status_of};
 use trunkline_sip::wire::{Framing, lex};
+use trunkline_testkit::{Daemon, House};
 
 /// A valid request is answered by a message that its sender knows again.
 fn assert_known_again(case: &Case, answer: &[u8]) {

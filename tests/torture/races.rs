@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 
 use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
-use crate::harness::House;
 use crate::house::metric;
 use crate::one_shard;
 use crate::peer::{Stranger, status_of};
 use crate::runtime::{Runtime, answer};
+use trunkline_testkit::House;
 
 #[test]
 fn only_its_caller_cancels_a_call() {

@@ -4,10 +4,10 @@
 use trunkline_sip::wire::HeaderName;
 
 use crate::caller::{Caller, Dialling, OFFER, read};
-use crate::harness::House;
 use crate::one_shard;
 use crate::peer::status_of;
 use crate::runtime::Runtime;
+use trunkline_testkit::House;
 
 const ANSWER: &str = "Contact: <sip:agent@127.0.0.1>\r\nContent-Type: application/sdp\r\n";
 

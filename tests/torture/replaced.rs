@@ -3,9 +3,9 @@
 use trunkline_sip::wire::{HeaderName, Message};
 
 use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
-use crate::harness::{Daemon, House};
 use crate::peer::status_of;
 use crate::runtime::{Runtime, answer};
+use trunkline_testkit::{Daemon, House};
 
 /// What a runtime's 200 says besides.
 fn accepting(runtime: &Runtime) -> String {

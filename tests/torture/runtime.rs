@@ -3,8 +3,8 @@
 use trunkline_sip::wire::{HeaderName, Message};
 
 use crate::caller::read;
-use crate::harness::House;
 use crate::peer::Stranger;
+use trunkline_testkit::House;
 
 /// Takes the calls of a house's first agent.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::crossed::{Call, Legs, NAMED};
-use crate::harness::Deadline;
 use crate::leg::{Came, End, Transport};
+use trunkline_testkit::Deadline;
 
 /// Without a message for so long nothing more is agreed.
 const QUIET: Duration = Duration::from_millis(1_500);

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::caller::{Caller, Dialling, read};
-use crate::harness::process::Deadline;
-use crate::harness::{Credentials, Daemon};
 use crate::house::{memory, metric, until};
 use crate::peer::{Stranger, status_of};
 use crate::served_by_one;
+use trunkline_testkit::process::Deadline;
+use trunkline_testkit::{Credentials, Daemon};
 
 /// Rounds of a flood, and messages of one round: few enough for the socket's buffer.
 const ROUNDS: u32 = 400;

@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::caller::Dialling;
-use crate::harness::House;
 use crate::house::{memory, until};
 use crate::peer::{Stranger, StreamPeer, status_of};
 use crate::{one_shard, served_by_one};
+use trunkline_testkit::House;
 
 fn options(number: u32) -> Vec<u8> {
     let daemon: SocketAddr = "127.0.0.1:5060".parse().expect("an address");

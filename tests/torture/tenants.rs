@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 
 use crate::caller::{Caller, Dialling};
-use crate::harness::House;
 use crate::house::Neighbour;
 use crate::peer::{Stranger, status_of};
 use crate::{one_shard, served_by_one};
+use trunkline_testkit::House;
 
 const THEIRS: &str = "+493099999999";
 

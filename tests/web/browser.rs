@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Daemon, House, http, tools};
-use crate::server::Database;
 use crate::webdriver::Browser;
+use trunkline_testkit::database::Database;
+use trunkline_testkit::{Daemon, House, http, tools};
 
 /// The database outlives its house.
 fn house() -> (House, Option<Database>) {

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::harness::{Daemon, House, process::Deadline};
+use trunkline_testkit::{Daemon, House, process::Deadline};
 
 /// A certificate authority, and the files that the daemon reads.
 struct Authority {
@@ -128,7 +128,7 @@ async fn both_versions_of_http_are_spoken_over_tls() {
             (StatusCode::OK, version)
         );
     }
-    let plain = crate::harness::http::get(at, "/healthz", None);
+    let plain = trunkline_testkit::http::get(at, "/healthz", None);
     assert_eq!(plain, None, "HTTP without TLS is answered");
     assert!(
         daemon.log().contains(&format!("http=https://{at} ")),

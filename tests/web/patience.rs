@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::harness::{Daemon, House};
+use trunkline_testkit::{Daemon, House};
 
 /// Enough for whatever is cut off after a second or two, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::process::{Deadline, Process, free_port};
+use trunkline_testkit::process::{Deadline, Process, free_port};
 
 /// For one command: a browser's start takes long on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);

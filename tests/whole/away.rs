@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Deadline, House, tools};
 use crate::node::{Node, Plot, text};
 use crate::nodes::Pair;
 use crate::proxy::Proxy;
-use crate::server::Database;
+use trunkline_testkit::database::Database;
+use trunkline_testkit::{Deadline, House, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -127,7 +127,7 @@ fn a_start_waits_for_its_database_with_closed_ports() {
     assert!(UdpSocket::bind(plot.sip).is_ok(), "SIP listens");
     proxy.mend();
     let ready = Deadline::after(LIMIT).poll(|| {
-        let answer = crate::harness::http::get(plot.http, "/readyz", None)?;
+        let answer = trunkline_testkit::http::get(plot.http, "/readyz", None)?;
         (answer.0 == 200).then_some(())
     });
     assert!(ready.is_some(), "{}", plot.log());

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::harness::{Deadline, House, process, tools};
 use crate::node::{Node, Plot};
 use crate::nodes::{Pair, ends};
-use crate::server::Database;
+use trunkline_testkit::database::Database;
+use trunkline_testkit::{Deadline, House, process, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(60);

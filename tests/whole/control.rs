@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::referred::Step::{Answer, Bye, ByeComes, Pause, Refer, Turned};
-use crate::harness::{Deadline, Runtime, tools};
 use crate::node::{Node, text};
 use crate::nodes::Pair;
+use trunkline_testkit::referred::Step::{Answer, Bye, ByeComes, Pause, Refer, Turned};
+use trunkline_testkit::{Deadline, Runtime, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Deadline, tools};
 use crate::node::text;
 use crate::nodes::Pair;
+use trunkline_testkit::{Deadline, tools};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

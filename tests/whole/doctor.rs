@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::dns::{self, Record};
-use crate::harness::probe::Busy;
-use crate::harness::{Deadline, House, Runtime, http, tools};
-use crate::server::Database;
+use trunkline_testkit::database::Database;
+use trunkline_testkit::dns::{self, Record};
+use trunkline_testkit::probe::Busy;
+use trunkline_testkit::{Deadline, House, Runtime, http, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -289,7 +289,10 @@ fn a_database_that_is_away_or_empty_stays_so() {
             "TRUNKLINE__DATABASE__URL",
             &format!("postgres://u:hunter2@{nobody}/x"),
         )
-        .set("TRUNKLINE__SECRETS__MASTER_KEY", crate::server::MASTER_KEY);
+        .set(
+            "TRUNKLINE__SECRETS__MASTER_KEY",
+            trunkline_testkit::database::MASTER_KEY,
+        );
     let (code, report) = house.doctor();
     assert_eq!(code, Some(1), "{report}");
     let (level, _, mend) = one(&report, "database");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Daemon, Deadline, House, http, tools};
+use trunkline_testkit::{Daemon, Deadline, House, http, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::carrier::Carrier;
-use crate::harness::{Deadline, tools};
 use crate::node::{Node, text};
 use crate::nodes::Pair;
+use trunkline_testkit::carrier::Carrier;
+use trunkline_testkit::{Deadline, tools};
 
 /// Beyond the lease, a look around, and what a busy machine adds.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::tools;
 use crate::node::{Plot, text};
+use trunkline_testkit::tools;
 
 /// Commands, and the answer that is printed after them.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use serde_json::{Value, json};
 
-use crate::harness::probe::{Busy, Probe};
-use crate::harness::{Credentials, Deadline};
 use crate::node::{Node, text};
 use crate::seconds::{LIMIT, Scene};
+use trunkline_testkit::probe::{Busy, Probe};
+use trunkline_testkit::{Credentials, Deadline};
 
 /// Dedicated to the org: its calls need no credentials.
 pub(crate) const KNOWN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);

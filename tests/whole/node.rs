@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::http;
-use crate::harness::process::{Deadline, Process, free_port, free_range};
+use trunkline_testkit::http;
+use trunkline_testkit::process::{Deadline, Process, free_port, free_range};
 
 const READY: Duration = Duration::from_secs(60);
 /// Enough for a test's calls.

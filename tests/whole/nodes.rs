@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Caller, Credentials, Deadline, tools};
 use crate::node::{Node, Plot, text};
-use crate::server::Database;
+use trunkline_testkit::database::Database;
+use trunkline_testkit::{Caller, Credentials, Deadline, tools};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::server::Database;
+use trunkline_testkit::database::Database;
 
 #[derive(Debug)]
 pub(crate) struct Proxy {
@@ -18,7 +18,7 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// A way to the server of the database, which is cut.
     pub(crate) fn new(database: &Database) -> Self {
-        let port = crate::harness::process::free_port();
+        let port = trunkline_testkit::process::free_port();
         let url = database.url();
         let (_, rest) = url.split_once('@').expect("a user");
         let (to, _) = rest.split_once('/').expect("a database");

@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trunkline_sip::wire::Method;
 
-use crate::harness::process::free_port;
-use crate::harness::talker::{Talker, offer};
-use crate::harness::{Credentials, Deadline, Pbx};
 use crate::node::{Node, Plot, text};
 use crate::nodes::Pair;
-use crate::server::Database;
+use trunkline_testkit::database::Database;
+use trunkline_testkit::process::free_port;
+use trunkline_testkit::talker::{Talker, offer};
+use trunkline_testkit::{Credentials, Deadline, Pbx};
 
 /// Far beyond what it takes, since other tests may have the machine.
 const LIMIT: Duration = Duration::from_secs(30);

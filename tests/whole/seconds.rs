@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::probe::{Busy, Probe};
-use crate::harness::{Deadline, http};
 use crate::kinds::{
     ALLOWED, KNOWN, Kind, LISTED, NUMBER, ON_TRUNK, of_the_api, of_the_api_alone,
     of_the_command_line, of_the_dashboard,
 };
 use crate::node::{Node, Plot, text};
 use crate::nodes::Pair;
+use trunkline_testkit::probe::{Busy, Probe};
+use trunkline_testkit::{Deadline, http};
 
 /// What is promised.
 const SECOND: Duration = Duration::from_secs(1);

@@ -8,10 +8,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{http, tools};
 use crate::node::{Node, Plot, text};
-use crate::server::{Database, MASTER_KEY};
 use crate::talk::{Heard, collector, server};
+use trunkline_testkit::database::{Database, MASTER_KEY};
+use trunkline_testkit::{http, tools};
 
 const KEYS: &str = "keys.json";
 

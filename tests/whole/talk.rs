@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::carrier::Carrier;
-use crate::harness::{Caller, Credentials, Deadline, Runtime, Trace};
 use crate::node::text;
 use crate::secrets::Scene;
+use trunkline_testkit::carrier::Carrier;
+use trunkline_testkit::{Caller, Credentials, Deadline, Runtime, Trace};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// The trunks' passwords.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::http;
-use super::process::{Deadline, Process, free_port, free_range};
-use super::sipp::{Caller, Runtime};
+use crate::http;
+use crate::process::{Deadline, Process, free_port, free_range, trunkline};
+use crate::sipp::{Caller, Runtime};
 
 const READY: Duration = Duration::from_secs(30);
 const RECORDED: Duration = Duration::from_secs(10);
@@ -21,38 +21,38 @@ const RTP_PORTS: u16 = 64;
 
 /// A trunk's digest user.
 #[derive(Debug, Clone)]
-pub(crate) struct Credentials {
-    pub(crate) username: String,
-    pub(crate) password: String,
+pub struct Credentials {
+    pub username: String,
+    pub password: String,
 }
 
 /// A data directory and its configuration, before the daemon serves it.
 #[derive(Debug)]
-pub(crate) struct House {
-    pub(crate) folder: TempDir,
+pub struct House {
+    pub folder: TempDir,
     settings: Vec<(&'static str, String)>,
-    pub(crate) sip: SocketAddr,
-    pub(crate) http: SocketAddr,
-    pub(crate) org: String,
-    pub(crate) first_agent: String,
-    pub(crate) first_number: String,
+    pub sip: SocketAddr,
+    pub http: SocketAddr,
+    pub org: String,
+    pub first_agent: String,
+    pub first_number: String,
     credentials: Credentials,
-    pub(crate) key: String,
+    pub key: String,
 }
 
 impl House {
     /// An org with an agent, a number and a trunk, as `quickstart` makes them.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::on(Ipv4Addr::LOCALHOST.into())
     }
 
     /// The same, with SIP on another loopback address.
-    pub(crate) fn on(ip: IpAddr) -> Self {
+    pub fn on(ip: IpAddr) -> Self {
         Self::told(ip, Vec::new())
     }
 
     /// The same, with more settings from the beginning.
-    pub(crate) fn told(ip: IpAddr, more: Vec<(&'static str, String)>) -> Self {
+    pub fn told(ip: IpAddr, more: Vec<(&'static str, String)>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let sip = SocketAddr::new(ip, free_port());
         let http = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -100,13 +100,13 @@ impl House {
         }
     }
 
-    pub(crate) fn set(mut self, variable: &'static str, value: &str) -> Self {
+    pub fn set(mut self, variable: &'static str, value: &str) -> Self {
         self.settings.push((variable, value.to_owned()));
         self
     }
 
     /// A new inbound agent of the first org.
-    pub(crate) fn agent(&self, name: &str, runtime: Runtime) -> String {
+    pub fn agent(&self, name: &str, runtime: Runtime) -> String {
         let made = self.run(&[
             "agent",
             "create",
@@ -122,7 +122,7 @@ impl House {
     }
 
     /// Verifies a number and assigns it.
-    pub(crate) fn assign(&self, number: &str, agent: &str) {
+    pub fn assign(&self, number: &str, agent: &str) {
         self.run(&[
             "number",
             "add",
@@ -138,23 +138,23 @@ impl House {
     }
 
     /// Puts a number at the end of the trunk's list.
-    pub(crate) fn list(&self, number: &str) {
+    pub fn list(&self, number: &str) {
         self.run(&["trunk", "add-number", number, "--org", &self.org, "--json"]);
     }
 
     /// Takes calls to the trunk's numbers from this network without credentials.
-    pub(crate) fn allow(&self, network: &str) {
+    pub fn allow(&self, network: &str) {
         self.run(&[
             "trunk", "update", "--org", &self.org, "--allow", network, "--json",
         ]);
     }
 
     /// Takes every call from this network as the org's.
-    pub(crate) fn dedicate(&self, network: &str) {
+    pub fn dedicate(&self, network: &str) {
         self.run(&["trunk", "dedicate", network, "--org", &self.org, "--json"]);
     }
 
-    pub(crate) fn disable(&self, agent: &str) {
+    pub fn disable(&self, agent: &str) {
         self.run(&[
             "agent",
             "update",
@@ -166,7 +166,7 @@ impl House {
         ]);
     }
 
-    pub(crate) fn limit(&self, agent: &str, calls: u32) {
+    pub fn limit(&self, agent: &str, calls: u32) {
         self.run(&[
             "agent",
             "update",
@@ -179,7 +179,7 @@ impl House {
         ]);
     }
 
-    pub(crate) fn runtime(&self, agent: &str, uri: &str) {
+    pub fn runtime(&self, agent: &str, uri: &str) {
         self.run(&[
             "agent",
             "update",
@@ -192,7 +192,7 @@ impl House {
         ]);
     }
 
-    pub(crate) fn runtime_with_fallback(&self, agent: &str, uri: &str, fallback: &str) {
+    pub fn runtime_with_fallback(&self, agent: &str, uri: &str, fallback: &str) {
         self.run(&[
             "agent",
             "update",
@@ -208,12 +208,12 @@ impl House {
     }
 
     /// Gives the daemon time to follow a change that another process made: a second, and as much again.
-    pub(crate) fn settle(&self) {
+    pub fn settle(&self) {
         std::thread::sleep(Duration::from_secs(2));
     }
 
     /// An agent of another org.
-    pub(crate) fn foreign_agent(&self) -> String {
+    pub fn foreign_agent(&self) -> String {
         let org = text(&self.run(&["org", "create", "--name", "Elsewhere", "--json"])["id"]);
         text(
             &self.run(&[
@@ -223,12 +223,12 @@ impl House {
     }
 
     /// Runs a command of the command line, which must succeed. JSON or null.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Value {
+    pub fn run(&self, arguments: &[&str]) -> Value {
         run(self.folder.path(), &self.settings, arguments)
     }
 
     /// What the doctor finds: its exit code and its report.
-    pub(crate) fn doctor(&self) -> (Option<i32>, Value) {
+    pub fn doctor(&self) -> (Option<i32>, Value) {
         let mut command = command(self.folder.path(), &self.settings);
         let output = command
             .args(["doctor", "--json"])
@@ -239,7 +239,7 @@ impl House {
         (output.status.code(), report.expect("a report"))
     }
 
-    pub(crate) fn serve(self) -> Daemon {
+    pub fn serve(self) -> Daemon {
         Daemon {
             process: self.start(),
             house: self,
@@ -257,7 +257,7 @@ impl House {
     }
 
     /// Starts a daemon, and returns once it is ready.
-    pub(crate) fn start(&self) -> Process {
+    pub fn start(&self) -> Process {
         let log = self.folder.path().join("log");
         let file = File::create(&log).expect("the log can be written");
         let mut command = command(self.folder.path(), &self.settings);
@@ -277,22 +277,22 @@ impl House {
 
 /// A daemon that serves.
 #[derive(Debug)]
-pub(crate) struct Daemon {
-    pub(crate) process: Process,
-    pub(crate) house: House,
+pub struct Daemon {
+    pub process: Process,
+    pub house: House,
 }
 
 impl Daemon {
-    pub(crate) fn sip(&self) -> SocketAddr {
+    pub fn sip(&self) -> SocketAddr {
         self.house.sip
     }
 
-    pub(crate) fn credentials(&self) -> Credentials {
+    pub fn credentials(&self) -> Credentials {
         self.house.credentials.clone()
     }
 
     /// A caller with the trunk's credentials that dials the first number and names no agent.
-    pub(crate) fn caller(&self) -> Caller {
+    pub fn caller(&self) -> Caller {
         Caller {
             daemon: self.house.sip,
             credentials: self.credentials(),
@@ -306,7 +306,7 @@ impl Daemon {
     }
 
     /// The records of all calls, newest first.
-    pub(crate) fn calls(&self) -> Vec<Value> {
+    pub fn calls(&self) -> Vec<Value> {
         let mut page = http::json(self.house.http, "/phone/calls", &self.house.key);
         match page["items"].take() {
             Value::Array(items) => items,
@@ -319,12 +319,12 @@ impl Daemon {
     }
 
     /// The record of the only call, once it has ended.
-    pub(crate) fn record(&self) -> Value {
+    pub fn record(&self) -> Value {
         self.records(1).remove(0)
     }
 
     /// The records of so many calls, once they have ended; more than that there mustn't be.
-    pub(crate) fn records(&self, count: usize) -> Vec<Value> {
+    pub fn records(&self, count: usize) -> Vec<Value> {
         let ended = Deadline::after(RECORDED).poll(|| {
             let calls = self.calls();
             assert!(calls.len() <= count, "a call leaves one record: {calls:?}");
@@ -335,7 +335,7 @@ impl Daemon {
     }
 
     /// Waits until a call has come so far.
-    pub(crate) fn wait_for_status(&self, id: &Value, status: &str) {
+    pub fn wait_for_status(&self, id: &Value, status: &str) {
         let path = format!("/phone/calls/{}", text(id));
         let seen = Deadline::after(RECORDED).poll(|| {
             let call = http::json(self.house.http, &path, &self.house.key);
@@ -345,7 +345,7 @@ impl Daemon {
     }
 
     /// The stored decision of a call.
-    pub(crate) fn routing(&self, call: &Value) -> Value {
+    pub fn routing(&self, call: &Value) -> Value {
         http::json(
             self.house.http,
             &format!("/phone/calls/{}/routing", text(&call["id"])),
@@ -354,29 +354,29 @@ impl Daemon {
     }
 
     /// Status and body of a request for a page of the API with a credential of one's own.
-    pub(crate) fn read(&self, path: &str, credential: &str) -> (u16, Value) {
+    pub fn read(&self, path: &str, credential: &str) -> (u16, Value) {
         let (status, body) = http::get(self.house.http, path, Some(credential)).expect("an answer");
         let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
         (status, body)
     }
 
     /// The key of the first org.
-    pub(crate) fn key(&self) -> &str {
+    pub fn key(&self) -> &str {
         &self.house.key
     }
 
     /// Status and body of a request to the API that changes something.
-    pub(crate) fn change(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    pub fn change(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         http::change(method, self.house.http, path, &self.house.key, body)
     }
 
     /// A new destination of the first agent; its id.
-    pub(crate) fn destination(&self, name: &str, kind: &str, value: &str) -> String {
+    pub fn destination(&self, name: &str, kind: &str, value: &str) -> String {
         self.destination_via("pbx", name, kind, value)
     }
 
     /// One that is called by this way.
-    pub(crate) fn destination_via(&self, via: &str, name: &str, kind: &str, value: &str) -> String {
+    pub fn destination_via(&self, via: &str, name: &str, kind: &str, value: &str) -> String {
         let path = format!(
             "/phone/sip/agents/{}/transfer-destinations",
             self.house.first_agent
@@ -389,7 +389,7 @@ impl Daemon {
     }
 
     /// The id of the only call once somebody has answered it, and its contact is known.
-    pub(crate) fn answered_call(&self) -> String {
+    pub fn answered_call(&self) -> String {
         let is_up =
             |call: &Value| call["status"] == "in_progress" && call["contact_id"].is_string();
         let up = || self.calls().into_iter().find(is_up);
@@ -398,16 +398,16 @@ impl Daemon {
     }
 
     /// What the API shows at `path`.
-    pub(crate) fn shown(&self, path: &str) -> Value {
+    pub fn shown(&self, path: &str) -> Value {
         http::json(self.house.http, path, &self.house.key)
     }
 
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         read(&self.house.folder.path().join("log"))
     }
 
     /// Ends the daemon and starts it again with further settings.
-    pub(crate) fn restart(&mut self, more: &[(&'static str, &str)]) {
+    pub fn restart(&mut self, more: &[(&'static str, &str)]) {
         self.process.terminate();
         let ended = self.process.wait(Deadline::after(READY));
         assert!(ended.is_some_and(|status| status.success()), "it ends");
@@ -419,7 +419,7 @@ impl Daemon {
     }
 
     /// SIGTERM, and the end that follows it.
-    pub(crate) fn stop(mut self) -> bool {
+    pub fn stop(mut self) -> bool {
         self.process.terminate();
         self.process
             .wait(Deadline::after(READY))
@@ -437,7 +437,7 @@ impl Drop for Daemon {
 }
 
 fn command(folder: &Path, settings: &[(&'static str, String)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trunkline"));
+    let mut command = Command::new(trunkline());
     let ours = std::env::vars_os()
         .map(|(name, _)| name)
         .filter(|name| name.to_string_lossy().starts_with("TRUNKLINE__"));

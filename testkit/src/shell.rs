@@ -7,21 +7,24 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub(crate) struct Shell {
+use crate::process::trunkline;
+
+#[derive(Debug)]
+pub struct Shell {
     folder: TempDir,
     /// Set for every command.
     environment: Vec<(&'static str, &'static str)>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
 }
 
 impl Shell {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
             environment: Vec::new(),
@@ -29,21 +32,21 @@ impl Shell {
     }
 
     /// With this variable set for every command.
-    pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
+    pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
         self.environment.push((name, value));
         self
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         std::fs::write(self.path(name), text).expect("the folder can be written");
     }
 
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trunkline"));
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(trunkline());
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TRUNKLINE"))
         {
@@ -57,7 +60,7 @@ impl Shell {
         command
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+    pub fn run(&self, arguments: &[&str]) -> Ran {
         let output = self.command(arguments).output().expect("the binary runs");
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
         Ran {
@@ -68,7 +71,7 @@ impl Shell {
     }
 
     /// The JSON that a command answers, which must succeed.
-    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+    pub fn json(&self, arguments: &[&str]) -> Value {
         let ran = self.run(&[arguments, &["--json"]].concat());
         assert_eq!(ran.code, Some(0), "{arguments:?}: {ran:?}");
         assert_eq!(
@@ -82,7 +85,7 @@ impl Shell {
     }
 
     /// Every file of the folder with its content.
-    pub(crate) fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+    pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         collect(self.folder.path(), &mut files);
         files
@@ -104,6 +107,6 @@ fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-pub(crate) fn text(value: &Value) -> &str {
+pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
 }

@@ -9,8 +9,8 @@ use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
 use trunkline_sip::wire::frame::{Frame, Framer};
 use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
-use super::tls::reply_to;
-use super::{Authority, Credentials, Daemon, Deadline};
+use crate::tls::reply_to;
+use crate::{Authority, Credentials, Daemon, Deadline};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -24,38 +24,38 @@ enum Socket {
 
 /// The PBX of the first org's trunk.
 #[derive(Debug)]
-pub(crate) struct Pbx {
+pub struct Pbx {
     socket: Socket,
     daemon: SocketAddr,
     username: String,
-    pub(crate) password: String,
+    pub password: String,
     /// The user in To and From, whose address of record it registers.
-    pub(crate) registers: String,
+    pub registers: String,
     /// What its Via says.
-    pub(crate) sent_by: String,
+    pub sent_by: String,
     call_id: String,
     cseq: u32,
 }
 
 /// The final answer to a REGISTER.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) contacts: Vec<String>,
-    pub(crate) min_expires: Option<u32>,
+pub struct Answer {
+    pub status: u16,
+    pub contacts: Vec<String>,
+    pub min_expires: Option<u32>,
 }
 
 impl Pbx {
-    pub(crate) fn udp(daemon: &Daemon) -> Self {
+    pub fn udp(daemon: &Daemon) -> Self {
         Self::udp_to(daemon.sip(), daemon.credentials())
     }
 
-    pub(crate) fn udp_to(daemon: SocketAddr, credentials: Credentials) -> Self {
+    pub fn udp_to(daemon: SocketAddr, credentials: Credentials) -> Self {
         Self::udp_from(daemon.ip(), daemon, credentials)
     }
 
     /// Over UDP, by a NAT that has this address inside.
-    pub(crate) fn behind(daemon: &Daemon, nat: SocketAddr) -> Self {
+    pub fn behind(daemon: &Daemon, nat: SocketAddr) -> Self {
         let socket = UdpSocket::bind((nat.ip(), 0)).expect("a port");
         socket.connect(nat).expect("the NAT's port");
         socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
@@ -63,7 +63,7 @@ impl Pbx {
     }
 
     /// Answers what comes by UDP from now on, beside what else is done.
-    pub(crate) fn answer_options(&self) {
+    pub fn answer_options(&self) {
         let Socket::Udp(socket) = &self.socket else {
             panic!("only over UDP");
         };
@@ -81,25 +81,25 @@ impl Pbx {
         });
     }
 
-    pub(crate) fn tcp(daemon: &Daemon) -> Self {
+    pub fn tcp(daemon: &Daemon) -> Self {
         Self::tcp_to(daemon.sip(), daemon.credentials())
     }
 
-    pub(crate) fn tcp_to(daemon: SocketAddr, credentials: Credentials) -> Self {
+    pub fn tcp_to(daemon: SocketAddr, credentials: Credentials) -> Self {
         let stream = TcpStream::connect(daemon).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
         Self::new(daemon, credentials, Socket::Tcp(stream))
     }
 
     /// From now on hears this node, and no other; by UDP alone.
-    pub(crate) fn listens_to(&self, node: SocketAddr) {
+    pub fn listens_to(&self, node: SocketAddr) {
         if let Socket::Udp(socket) = &self.socket {
             socket.connect(node).expect("the node's port");
         }
     }
 
     /// Over TLS to `listener`, whose certificate has to be this authority's.
-    pub(crate) fn tls(daemon: &Daemon, listener: SocketAddr, authority: &Authority) -> Self {
+    pub fn tls(daemon: &Daemon, listener: SocketAddr, authority: &Authority) -> Self {
         let stream = authority.connect(listener).expect("TLS");
         let own = stream.sock.local_addr().expect("an address");
         let socket = Socket::Tls(own, Box::new(stream));
@@ -107,7 +107,7 @@ impl Pbx {
     }
 
     /// Over UDP from this address, which may be one behind a NAT.
-    pub(crate) fn udp_from(own: IpAddr, daemon: SocketAddr, credentials: Credentials) -> Self {
+    pub fn udp_from(own: IpAddr, daemon: SocketAddr, credentials: Credentials) -> Self {
         let socket = UdpSocket::bind((own, 0)).expect("a port");
         socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
         let pbx = Self::new(daemon, credentials, Socket::Udp(socket));
@@ -132,7 +132,7 @@ impl Pbx {
     }
 
     /// Answers what comes by UDP within that time, or until a call is hung up; the methods that came.
-    pub(crate) fn answer_within(&self, limit: Duration) -> Vec<Method> {
+    pub fn answer_within(&self, limit: Duration) -> Vec<Method> {
         let Socket::Udp(socket) = &self.socket else {
             panic!("only over UDP");
         };
@@ -153,7 +153,7 @@ impl Pbx {
     }
 
     /// Where it sends from.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         let address = match &self.socket {
             Socket::Udp(socket) => socket.local_addr(),
             Socket::Tcp(stream) => stream.local_addr(),
@@ -163,7 +163,7 @@ impl Pbx {
     }
 
     /// Registers with these lines, answering the challenge once.
-    pub(crate) fn register(&mut self, lines: &str) -> Answer {
+    pub fn register(&mut self, lines: &str) -> Answer {
         let challenged = self.ask(lines);
         let refused = lex(&challenged, Framing::Datagram).expect("a response");
         assert_eq!(refused.status(), 401, "a stranger is challenged");
@@ -192,7 +192,7 @@ impl Pbx {
     }
 
     /// Answers one call on the socket that it has registered by, until that is hung up; what came.
-    pub(crate) fn take_call(&mut self) -> Vec<(Method, String)> {
+    pub fn take_call(&mut self) -> Vec<(Method, String)> {
         let contact = format!("sip:pbx@{}", self.sent_by);
         let (mut framer, mut heard) = (Framer::new(), Vec::new());
         let mut octets = vec![0; 8192];

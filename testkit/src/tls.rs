@@ -19,18 +19,19 @@ use tempfile::TempDir;
 use trunkline_sip::wire::frame::{Frame, Framer};
 use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
-use super::carrier::reply;
+use crate::carrier::reply;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who certifies, and the files of those that it has certified.
-pub(crate) struct Authority {
+#[derive(Debug)]
+pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: TempDir,
 }
 
 impl Authority {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
@@ -43,16 +44,16 @@ impl Authority {
         authority
     }
 
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub(crate) fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.file(name).display().to_string()
     }
 
     /// Writes `NAME.pem` and `NAME.key` for whoever has this name or address.
-    pub(crate) fn certify(&self, name: &str, subject: &str) {
+    pub fn certify(&self, name: &str, subject: &str) {
         let params = CertificateParams::new(vec![subject.to_owned()]).expect("a name");
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("it is signed");
@@ -79,7 +80,7 @@ impl Authority {
     }
 
     /// Connects to a server on this machine that has to be certified.
-    pub(crate) fn connect(
+    pub fn connect(
         &self,
         server: SocketAddr,
     ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
@@ -100,7 +101,7 @@ impl Authority {
     }
 
     /// The certificate that a server shows now.
-    pub(crate) fn seen_at(&self, server: SocketAddr) -> Vec<u8> {
+    pub fn seen_at(&self, server: SocketAddr) -> Vec<u8> {
         let stream = self.connect(server).expect("TLS");
         let shown = stream.conn.peer_certificates().expect("certificates");
         shown[0].to_vec()
@@ -108,7 +109,7 @@ impl Authority {
 }
 
 /// Takes OPTIONS and refuses calls as busy under the certificate of that name, on any number of connections, until the test's process ends.
-pub(crate) fn busy(authority: &Authority, name: &str) -> SocketAddr {
+pub fn busy(authority: &Authority, name: &str) -> SocketAddr {
     let (chain, key) = authority.shown(name);
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -161,24 +162,24 @@ fn refuse_calls(config: Arc<ServerConfig>, mut socket: TcpStream) -> io::Result<
 
 /// Answers one call over TLS, and says what came.
 #[derive(Debug)]
-pub(crate) struct SecureRuntime {
-    pub(crate) address: SocketAddr,
+pub struct SecureRuntime {
+    pub address: SocketAddr,
     heard: JoinHandle<Heard>,
 }
 
 /// What a runtime on TLS has heard.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
-    pub(crate) requests: Vec<(Method, String)>,
+pub struct Heard {
+    pub requests: Vec<(Method, String)>,
     /// Whether the client showed a certificate of the authority.
-    pub(crate) knows_client: bool,
+    pub knows_client: bool,
     /// Why there was no TLS.
-    pub(crate) refused: Option<String>,
+    pub refused: Option<String>,
 }
 
 impl SecureRuntime {
     /// Listens under the certificate of that name and asks its clients for theirs.
-    pub(crate) fn start(authority: &Authority, name: &str) -> Self {
+    pub fn start(authority: &Authority, name: &str) -> Self {
         let (chain, key) = authority.shown(name);
         let provider = Arc::new(ring::default_provider());
         let verifier =
@@ -203,11 +204,11 @@ impl SecureRuntime {
         Self { address, heard }
     }
 
-    pub(crate) fn uri(&self) -> String {
+    pub fn uri(&self) -> String {
         format!("sip:{{agent_id}}@{};transport=tls", self.address)
     }
 
-    pub(crate) fn finish(self) -> Heard {
+    pub fn finish(self) -> Heard {
         self.heard.join().expect("the runtime doesn't panic")
     }
 }

@@ -9,36 +9,36 @@ use serde_json::json;
 use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
 use trunkline_sip::wire::{Framing, lex};
 
-use super::carrier::reply;
-use super::end::{End, SDP};
-use super::{Credentials, Daemon, Deadline, House, Message};
+use crate::carrier::reply;
+use crate::end::{End, SDP};
+use crate::{Credentials, Daemon, Deadline, House, Message};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 /// An address of this machine that is nobody's but the attacker's.
-pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
-pub(crate) const ALLOW: &str = "Allow: INVITE, ACK, CANCEL, BYE, INFO, OPTIONS, UPDATE\r\n";
+pub const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
+pub const ALLOW: &str = "Allow: INVITE, ACK, CANCEL, BYE, INFO, OPTIONS, UPDATE\r\n";
 /// In place of the lines of an ACK: it is that of a refusal.
-pub(crate) const REFUSED: &str = "refused";
+pub const REFUSED: &str = "refused";
 /// The challenge of an honest peer, and the same without `qop`.
-pub(crate) const HONEST: &str = "realm=\"pbx.example\", nonce=\"made-up\", qop=\"auth\"";
-pub(crate) const WITHOUT_QOP: &str = "realm=\"pbx.example\", nonce=\"made-up\"";
+pub const HONEST: &str = "realm=\"pbx.example\", nonce=\"made-up\", qop=\"auth\"";
+pub const WITHOUT_QOP: &str = "realm=\"pbx.example\", nonce=\"made-up\"";
 
 /// One side of a call, in its dialog with the daemon.
 #[derive(Debug)]
-pub(crate) struct Leg {
-    pub(crate) end: End,
-    pub(crate) local: String,
-    pub(crate) remote: String,
-    pub(crate) id: String,
-    pub(crate) target: String,
-    pub(crate) cseq: Cell<u32>,
+pub struct Leg {
+    pub end: End,
+    pub local: String,
+    pub remote: String,
+    pub id: String,
+    pub target: String,
+    pub cseq: Cell<u32>,
     /// Requests that have come, by CSeq.
-    pub(crate) seen: RefCell<HashSet<String>>,
+    pub seen: RefCell<HashSet<String>>,
 }
 
 impl Leg {
     /// The side that this INVITE has called.
-    pub(crate) fn called(end: &End, invite: &Message) -> Self {
+    pub fn called(end: &End, invite: &Message) -> Self {
         let of = |name: &str| invite.header(name).expect("it is there").to_owned();
         let contact = of("Contact");
         Self {
@@ -53,7 +53,7 @@ impl Leg {
     }
 
     /// A request of this side, sent by `end`.
-    pub(crate) fn send_by(&self, end: &End, method: &str, lines: &str, body: &str) -> u32 {
+    pub fn send_by(&self, end: &End, method: &str, lines: &str, body: &str) -> u32 {
         let number = match method {
             "ACK" => self.cseq.get(),
             _ => self.cseq.get() + 1,
@@ -83,7 +83,7 @@ impl Leg {
     }
 
     /// A request that crosses to the other side.
-    pub(crate) fn ask(&self, method: &str) -> u32 {
+    pub fn ask(&self, method: &str) -> u32 {
         let sdp = format!("{ALLOW}Content-Type: application/sdp\r\n");
         match method {
             "INVITE" | "UPDATE" => self.send_by(&self.end, method, &sdp, SDP),
@@ -92,18 +92,18 @@ impl Leg {
         }
     }
 
-    pub(crate) fn is_new(&self, request: &Message) -> bool {
+    pub fn is_new(&self, request: &Message) -> bool {
         let cseq = request.header("CSeq").expect("it is there");
         self.seen.borrow_mut().insert(cseq.to_owned())
     }
 }
 
-pub(crate) fn uri_of(address: &str) -> String {
+pub fn uri_of(address: &str) -> String {
     let uri = address.split(['<', '>']).nth(1);
     uri.expect("a URI in brackets").to_owned()
 }
 
-pub(crate) fn with_sdp(end: &End, request: &[u8], lines: &str) {
+pub fn with_sdp(end: &End, request: &[u8], lines: &str) {
     let request = lex(request, Framing::Datagram).expect("a request");
     let lines = format!("{ALLOW}{lines}Content-Type: application/sdp\r\n");
     let bare = reply(&request, "200 OK", &lines);
@@ -111,7 +111,7 @@ pub(crate) fn with_sdp(end: &End, request: &[u8], lines: &str) {
     end.send(&bare.replace("Content-Length: 0\r\n\r\n", &length));
 }
 
-pub(crate) fn refuse(end: &End, request: &[u8], challenge: &str) {
+pub fn refuse(end: &End, request: &[u8], challenge: &str) {
     let request = lex(request, Framing::Datagram).expect("a request");
     let line = format!("WWW-Authenticate: Digest {challenge}\r\n");
     end.send(&reply(&request, "401 Unauthorized", &line));
@@ -119,13 +119,13 @@ pub(crate) fn refuse(end: &End, request: &[u8], challenge: &str) {
 
 /// What the daemon challenges everybody with: its realm and a nonce.
 #[derive(Debug)]
-pub(crate) struct Harvest {
-    pub(crate) realm: String,
-    pub(crate) nonce: String,
+pub struct Harvest {
+    pub realm: String,
+    pub nonce: String,
 }
 
 impl Harvest {
-    pub(crate) fn fetched(daemon: &Daemon) -> Self {
+    pub fn fetched(daemon: &Daemon) -> Self {
         let end = End::on(ATTACKER, daemon.sip());
         let (own, sip) = (end.own, daemon.sip());
         let ask = format!(
@@ -147,7 +147,7 @@ impl Harvest {
     }
 
     /// Challenges of whoever wants a digest that is good here, or that it can work on.
-    pub(crate) fn reflections(&self) -> [String; 4] {
+    pub fn reflections(&self) -> [String; 4] {
         let Self { realm, nonce } = self;
         [
             format!("realm=\"pbx.example\", nonce=\"{nonce}\", qop=\"auth\""),
@@ -158,20 +158,20 @@ impl Harvest {
     }
 }
 
-pub(crate) fn is_final(message: &Message) -> bool {
+pub fn is_final(message: &Message) -> bool {
     message.status().is_some_and(|status| status >= 200)
 }
 
 /// The runtime of the first agent.
 #[derive(Debug)]
-pub(crate) struct Agent {
-    pub(crate) end: End,
+pub struct Agent {
+    pub end: End,
     /// The Call-IDs that it has had.
-    pub(crate) calls: RefCell<HashSet<String>>,
+    pub calls: RefCell<HashSet<String>>,
 }
 
 impl Agent {
-    pub(crate) fn new(end: End) -> Self {
+    pub fn new(end: End) -> Self {
         Self {
             end,
             calls: RefCell::default(),
@@ -179,12 +179,12 @@ impl Agent {
     }
 
     /// The next call.
-    pub(crate) fn next(&self) -> (Message, Vec<u8>) {
+    pub fn next(&self) -> (Message, Vec<u8>) {
         let next = Deadline::after(PATIENCE).poll(|| self.try_next());
         next.expect("a new call")
     }
 
-    pub(crate) fn try_next(&self) -> Option<(Message, Vec<u8>)> {
+    pub fn try_next(&self) -> Option<(Message, Vec<u8>)> {
         let (message, octets) = self.end.receive()?;
         let id = message.header("Call-ID").unwrap_or_default().to_owned();
         let is_new = message.is_request("INVITE") && self.calls.borrow_mut().insert(id);
@@ -192,24 +192,24 @@ impl Agent {
     }
 
     /// Takes the next call, whose INVITE this is.
-    pub(crate) fn answers(&self) -> Message {
+    pub fn answers(&self) -> Message {
         let (invite, octets) = self.next();
         with_sdp(&self.end, &octets, &contact_of(&self.end));
         invite
     }
 }
 
-pub(crate) fn contact_of(end: &End) -> String {
+pub fn contact_of(end: &End) -> String {
     format!("Contact: <sip:{}>\r\n", end.own)
 }
 
-pub(crate) fn recorded(route: Option<SocketAddr>) -> String {
+pub fn recorded(route: Option<SocketAddr>) -> String {
     route.map_or_else(String::new, |at| format!("Record-Route: <sip:{at};lr>\r\n"))
 }
 
 /// A call of the PBX with this pair, up; the PBX's side and the runtime's. Requests to the PBX go to another Contact than itself or along a
 /// route where these are given.
-pub(crate) fn inbound(
+pub fn inbound(
     daemon: &Daemon,
     agent: &Agent,
     pair: &Credentials,
@@ -223,7 +223,7 @@ pub(crate) fn inbound(
 }
 
 /// The same without credentials where there is no pair; `accept` gets the INVITE to the runtime, and gives the one that it has accepted.
-pub(crate) fn inbound_by(
+pub fn inbound_by(
     daemon: &Daemon,
     agent: &Agent,
     pair: Option<&Credentials>,
@@ -293,7 +293,7 @@ pub(crate) fn inbound_by(
 }
 
 /// The daemon, and the runtime of its first agent.
-pub(crate) fn with_runtime() -> (Daemon, Agent) {
+pub fn with_runtime() -> (Daemon, Agent) {
     let house = House::new();
     let agent = Agent::new(End::new(house.sip));
     let uri = format!("sip:agent@{}", agent.end.own);
@@ -302,7 +302,7 @@ pub(crate) fn with_runtime() -> (Daemon, Agent) {
 }
 
 /// Waits until calls go by what was changed through the API.
-pub(crate) fn in_force(daemon: &Daemon) {
+pub fn in_force(daemon: &Daemon) {
     let (status, decision) = daemon.change("POST", "/phone/sip/route-test", &json!({"to": "1"}));
     assert_eq!(status, 200, "{decision}");
 }

@@ -4,49 +4,49 @@ use std::path::Path;
 
 /// The messages of one peer, in order.
 #[derive(Debug)]
-pub(crate) struct Trace(Vec<Message>);
+pub struct Trace(Vec<Message>);
 
 /// One message as it stood on the wire.
 #[derive(Debug, Clone)]
-pub(crate) struct Message {
-    pub(crate) received: bool,
+pub struct Message {
+    pub received: bool,
     text: String,
 }
 
 impl Trace {
     /// sipp separates messages by a line of dashes and the time, then says `UDP message sent (n bytes):` or
     /// `UDP message received [n] bytes :`.
-    pub(crate) fn read(path: &Path) -> Self {
+    pub fn read(path: &Path) -> Self {
         let log = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let log = String::from_utf8_lossy(&log);
         let blocks = log.split("-----------------------------------------------");
         Self(blocks.filter_map(Message::read).collect())
     }
 
-    pub(crate) fn received(&self) -> impl Iterator<Item = &Message> {
+    pub fn received(&self) -> impl Iterator<Item = &Message> {
         self.0.iter().filter(|message| message.received)
     }
 
-    pub(crate) fn sent(&self) -> impl Iterator<Item = &Message> {
+    pub fn sent(&self) -> impl Iterator<Item = &Message> {
         self.0.iter().filter(|message| !message.received)
     }
 
     /// The first request of this method that came in.
-    pub(crate) fn request(&self, method: &str) -> &Message {
+    pub fn request(&self, method: &str) -> &Message {
         self.requests(method)
             .first()
             .copied()
             .unwrap_or_else(|| panic!("no {method} came:\n{self}"))
     }
 
-    pub(crate) fn requests(&self, method: &str) -> Vec<&Message> {
+    pub fn requests(&self, method: &str) -> Vec<&Message> {
         self.received()
             .filter(|message| message.is_request(method))
             .collect()
     }
 
     /// The first response with this status to this method that came in.
-    pub(crate) fn response(&self, status: u16, method: &str) -> &Message {
+    pub fn response(&self, status: u16, method: &str) -> &Message {
         let found = self
             .received()
             .find(|message| message.status() == Some(status) && message.answers(method));
@@ -54,7 +54,7 @@ impl Trace {
     }
 
     /// The statuses of every response to this method that came in, in order.
-    pub(crate) fn statuses(&self, method: &str) -> Vec<u16> {
+    pub fn statuses(&self, method: &str) -> Vec<u16> {
         self.received()
             .filter(|message| message.answers(method))
             .filter_map(Message::status)
@@ -62,7 +62,7 @@ impl Trace {
     }
 
     /// The final response to the last INVITE.
-    pub(crate) fn outcome(&self) -> &Message {
+    pub fn outcome(&self) -> &Message {
         let answers = self.received().filter(|message| message.answers("INVITE"));
         let last = answers
             .filter(|message| message.status().is_some_and(|status| status >= 200))
@@ -98,23 +98,23 @@ impl Message {
     }
 
     /// One that came in.
-    pub(crate) fn of(text: &str) -> Self {
+    pub fn of(text: &str) -> Self {
         Self {
             received: true,
             text: text.replace("\r\n", "\n"),
         }
     }
 
-    pub(crate) fn start_line(&self) -> &str {
+    pub fn start_line(&self) -> &str {
         self.text.lines().next().unwrap_or_default()
     }
 
-    pub(crate) fn is_request(&self, method: &str) -> bool {
+    pub fn is_request(&self, method: &str) -> bool {
         self.start_line().split(' ').next() == Some(method)
     }
 
     /// Of a response.
-    pub(crate) fn status(&self) -> Option<u16> {
+    pub fn status(&self) -> Option<u16> {
         self.start_line()
             .strip_prefix("SIP/2.0 ")?
             .get(..3)?
@@ -130,16 +130,16 @@ impl Message {
     }
 
     /// The first header of this name.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers(name).first().copied()
     }
 
     /// In the order in which they stand.
-    pub(crate) fn header_names(&self) -> Vec<&str> {
+    pub fn header_names(&self) -> Vec<&str> {
         self.header_lines().map(|(name, _)| name.trim()).collect()
     }
 
-    pub(crate) fn headers(&self, name: &str) -> Vec<&str> {
+    pub fn headers(&self, name: &str) -> Vec<&str> {
         let found = self
             .header_lines()
             .filter(|(found, _)| found.trim().eq_ignore_ascii_case(name));
@@ -152,7 +152,7 @@ impl Message {
     }
 
     /// Lines end in a bare line feed here.
-    pub(crate) fn body(&self) -> &str {
+    pub fn body(&self) -> &str {
         self.text
             .split_once("\n\n")
             .map_or("", |(_, body)| body.trim_end())

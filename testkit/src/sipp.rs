@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::daemon::Credentials;
-use super::process::{Deadline, Process, free_port};
-use super::referred::{self, Step};
-use super::trace::Trace;
+use crate::daemon::Credentials;
+use crate::process::{Deadline, Process, free_port};
+use crate::referred::{self, Step};
+use crate::trace::Trace;
 
 /// Longer than any scenario lasts.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -18,7 +18,7 @@ const LISTENING: Duration = Duration::from_secs(5);
 
 /// A running sipp.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub struct Peer {
     process: Process,
     scenario: String,
     messages: PathBuf,
@@ -82,7 +82,7 @@ impl Peer {
     }
 
     /// Waits for the end of the scenario, which must have gone as it is written.
-    pub(crate) fn finish(mut self) -> Trace {
+    pub fn finish(mut self) -> Trace {
         let status = self.process.wait(Deadline::after(LIMIT));
         let fine = status.is_some_and(|status| status.success());
         assert!(
@@ -96,7 +96,7 @@ impl Peer {
     }
 
     /// Waits until a request of this method has come in.
-    pub(crate) fn wait_for(&self, method: &str) {
+    pub fn wait_for(&self, method: &str) {
         let came =
             || self.messages.exists() && !Trace::read(&self.messages).requests(method).is_empty();
         let waited = Deadline::after(LIMIT).poll(|| came().then_some(()));
@@ -109,7 +109,7 @@ impl Peer {
     }
 
     /// What has passed so far.
-    pub(crate) fn so_far(&self) -> Trace {
+    pub fn so_far(&self) -> Trace {
         Trace::read(&self.messages)
     }
 
@@ -128,63 +128,63 @@ impl Peer {
 
 /// What a caller says of itself.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
-    pub(crate) daemon: SocketAddr,
-    pub(crate) credentials: Credentials,
+pub struct Caller {
+    pub daemon: SocketAddr,
+    pub credentials: Credentials,
     /// Its own number, the user of From.
-    pub(crate) number: String,
+    pub number: String,
     /// The user of the Request-URI.
-    pub(crate) dials: String,
+    pub dials: String,
     /// A whole header line beside the usual ones, such as the one that names an agent.
-    pub(crate) extra_header: String,
-    pub(crate) tcp: bool,
+    pub extra_header: String,
+    pub tcp: bool,
     /// How long it stays in a call that it ends itself.
-    pub(crate) talks: Duration,
+    pub talks: Duration,
     /// What it says that it takes, where that isn't what the scenario has.
-    pub(crate) allow: Option<&'static str>,
+    pub allow: Option<&'static str>,
 }
 
 impl Caller {
-    pub(crate) fn names_agent(self, id: &str) -> Self {
+    pub fn names_agent(self, id: &str) -> Self {
         self.with_header(&format!("X-PLATFORM-AGENT-ID: {id}"))
     }
 
-    pub(crate) fn with_header(mut self, line: &str) -> Self {
+    pub fn with_header(mut self, line: &str) -> Self {
         line.clone_into(&mut self.extra_header);
         self
     }
 
-    pub(crate) fn dials(mut self, user: &str) -> Self {
+    pub fn dials(mut self, user: &str) -> Self {
         user.clone_into(&mut self.dials);
         self
     }
 
-    pub(crate) fn over_tcp(mut self) -> Self {
+    pub fn over_tcp(mut self) -> Self {
         self.tcp = true;
         self
     }
 
-    pub(crate) fn talks(mut self, duration: Duration) -> Self {
+    pub fn talks(mut self, duration: Duration) -> Self {
         self.talks = duration;
         self
     }
 
-    pub(crate) fn allows(mut self, methods: &'static str) -> Self {
+    pub fn allows(mut self, methods: &'static str) -> Self {
         self.allow = Some(methods);
         self
     }
 
-    pub(crate) fn with(mut self, credentials: Credentials) -> Self {
+    pub fn with(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
         self
     }
 
-    pub(crate) fn play(&self, scenario: &str) -> Peer {
+    pub fn play(&self, scenario: &str) -> Peer {
         self.play_text(scenario, &fixture(&format!("{scenario}.xml")))
     }
 
     /// A PBX that takes these steps once it is answered.
-    pub(crate) fn takes(&self, steps: &[Step]) -> Peer {
+    pub fn takes(&self, steps: &[Step]) -> Peer {
         self.play_text("pbx", &referred::scenario(steps))
     }
 
@@ -217,34 +217,34 @@ impl Caller {
 
 /// Where a runtime listens.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Runtime {
+pub struct Runtime {
     address: SocketAddr,
     tcp: bool,
 }
 
 impl Runtime {
     /// A port that nobody listens on until a scenario is played.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())),
             tcp: false,
         }
     }
 
-    pub(crate) fn over_tcp(self) -> Self {
+    pub fn over_tcp(self) -> Self {
         Self { tcp: true, ..self }
     }
 
-    pub(crate) fn uri(self) -> String {
+    pub fn uri(self) -> String {
         let transport = if self.tcp { ";transport=tcp" } else { "" };
         format!("sip:{{agent_id}}@{}{transport}", self.address)
     }
 
-    pub(crate) const fn address(self) -> SocketAddr {
+    pub const fn address(self) -> SocketAddr {
         self.address
     }
 
-    pub(crate) const fn is_tcp(self) -> bool {
+    pub const fn is_tcp(self) -> bool {
         self.tcp
     }
 
@@ -257,22 +257,22 @@ impl Runtime {
     }
 
     /// Answers one call. Returns once it listens.
-    pub(crate) fn play(self, scenario: &str) -> Peer {
+    pub fn play(self, scenario: &str) -> Peer {
         self.refers_to("nobody", scenario)
     }
 
     /// Answers one call, and then takes these steps.
-    pub(crate) fn takes(self, steps: &[Step]) -> Peer {
+    pub fn takes(self, steps: &[Step]) -> Peer {
         self.play_text("nobody", "runtime", &referred::of_runtime(steps))
     }
 
     /// The same in a scenario that names this user.
-    pub(crate) fn refers_to(self, user: &str, scenario: &str) -> Peer {
+    pub fn refers_to(self, user: &str, scenario: &str) -> Peer {
         self.play_text(user, scenario, &fixture(&format!("{scenario}.xml")))
     }
 
     /// The same with these headers inside its Refer-To.
-    pub(crate) fn refers_with(self, user: &str, headers: &str, scenario: &str) -> Peer {
+    pub fn refers_with(self, user: &str, headers: &str, scenario: &str) -> Peer {
         let text = fixture(&format!("{scenario}.xml"));
         let plain = "@anywhere.example>";
         assert!(text.contains(plain), "the scenario has another Refer-To");
@@ -292,7 +292,7 @@ impl Runtime {
 }
 
 fn fixture(name: &str) -> String {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/sipp");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/sipp");
     let path = fixtures.join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! A database on the PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names (see `tests/store/postgres.rs`), dropped with its owner.
+//! A database on the PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names (see `postgres`), dropped with its owner.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use uuid::Uuid;
@@ -6,30 +6,30 @@ use uuid::Uuid;
 use crate::postgres;
 
 /// What the daemons on it seal its keys under.
-pub(crate) const MASTER_KEY: &str = "the tests' own master key, long enough";
+pub const MASTER_KEY: &str = "the tests' own master key, long enough";
 
 #[derive(Debug)]
-pub(crate) struct Database {
+pub struct Database {
     server: String,
     name: String,
 }
 
 impl Database {
     /// `None` where no server is named, which is no excuse under CI.
-    pub(crate) fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         let server = postgres::server()?;
         let name = format!("trunkline_test_{}", Uuid::new_v4().simple());
         administer(&server, format!("CREATE DATABASE {name}"));
         Some(Self { server, name })
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         let (host, _) = self.server.rsplit_once('/').expect("a URL with a database");
         format!("{host}/{}", self.name)
     }
 
     /// What a daemon is told.
-    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+    pub fn environment(&self) -> Vec<(String, String)> {
         let settings = self.settings().into_iter();
         settings
             .map(|(name, value)| (name.to_owned(), value))
@@ -37,7 +37,7 @@ impl Database {
     }
 
     /// The same, by names that stand fast.
-    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
         vec![
             ("TRUNKLINE__DATABASE__URL", self.url()),
             ("TRUNKLINE__SECRETS__MASTER_KEY", MASTER_KEY.to_owned()),
@@ -47,12 +47,12 @@ impl Database {
 
 impl Database {
     /// Runs statements in it.
-    pub(crate) fn run(&self, sql: &str) {
+    pub fn run(&self, sql: &str) {
         administer(&self.url(), sql.to_owned());
     }
 
     /// What a query gives, which has one column of text.
-    pub(crate) fn texts(&self, sql: &'static str) -> Vec<String> {
+    pub fn texts(&self, sql: &'static str) -> Vec<String> {
         runtime().block_on(async {
             let mut connection = PgConnection::connect(&self.url())
                 .await
@@ -63,13 +63,13 @@ impl Database {
     }
 
     /// Sets what connections begin with.
-    pub(crate) fn alter(&self, what: &str) {
+    pub fn alter(&self, what: &str) {
         let sql = format!("ALTER DATABASE {} {what}", self.name);
         administer(&self.server, sql);
     }
 
     /// Its tables.
-    pub(crate) fn tables(&self) -> Vec<String> {
+    pub fn tables(&self) -> Vec<String> {
         runtime().block_on(async {
             let mut connection = PgConnection::connect(&self.url())
                 .await
@@ -79,7 +79,7 @@ impl Database {
     }
 
     /// Every row of every table as text, and the name of its table.
-    pub(crate) fn rows(&self) -> Vec<(String, String)> {
+    pub fn rows(&self) -> Vec<(String, String)> {
         runtime().block_on(async {
             let mut connection = PgConnection::connect(&self.url())
                 .await

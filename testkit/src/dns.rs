@@ -12,7 +12,7 @@ const NAPTR: u16 = 35;
 
 /// What one name holds.
 #[derive(Debug, Clone)]
-pub(crate) enum Record {
+pub enum Record {
     Address(Ipv4Addr),
     SixthVersion(Ipv6Addr),
     /// Priority, port, target.
@@ -25,7 +25,7 @@ pub(crate) enum Record {
 
 /// What a name server does that fails.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// It leaves every question for IPv6 addresses without an answer.
     DropsAaaa,
     /// It leaves every question without an answer once it was told to.
@@ -35,14 +35,15 @@ pub(crate) enum Fault {
 }
 
 /// A name server that fails. Its answers are good for no time, so that each is asked for again.
-pub(crate) struct Faulty {
-    pub(crate) address: SocketAddr,
+#[derive(Debug)]
+pub struct Faulty {
+    pub address: SocketAddr,
     fails: Arc<AtomicBool>,
     asked: Arc<AtomicUsize>,
 }
 
 impl Faulty {
-    pub(crate) fn serve(table: Vec<(&'static str, Record)>, fault: Fault) -> Self {
+    pub fn serve(table: Vec<(&'static str, Record)>, fault: Fault) -> Self {
         let (fails, asked) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let (told, count) = (Arc::clone(&fails), Arc::clone(&asked));
         let address = listen(move |query| {
@@ -64,18 +65,18 @@ impl Faulty {
         }
     }
 
-    pub(crate) fn begin_to_fail(&self) {
+    pub fn begin_to_fail(&self) {
         self.fails.store(true, Ordering::SeqCst);
     }
 
     /// Questions that have arrived.
-    pub(crate) fn asked(&self) -> usize {
+    pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 }
 
 /// Serves the table until the test's process ends.
-pub(crate) fn serve(table: Vec<(&'static str, Record)>) -> SocketAddr {
+pub fn serve(table: Vec<(&'static str, Record)>) -> SocketAddr {
     listen(move |query| answer(query, &table, 60))
 }
 

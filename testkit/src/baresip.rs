@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::daemon::Credentials;
-use super::process::{Deadline, Process, free_port, free_range};
+use crate::daemon::Credentials;
+use crate::process::{Deadline, Process, free_port, free_range};
 
 const RATE: u32 = 8000;
 const TALK: Duration = Duration::from_secs(4);
@@ -26,20 +26,15 @@ const MODULES: [&str; 3] = [
 
 /// What a call of four seconds sounded like.
 #[derive(Debug)]
-pub(crate) struct Baresip {
+pub struct Baresip {
     /// What was heard, 8 kHz mono.
-    pub(crate) heard: Vec<i16>,
-    pub(crate) output: String,
+    pub heard: Vec<i16>,
+    pub output: String,
 }
 
 impl Baresip {
     /// Calls `number`, sings a tone of `hertz`, hangs up after four seconds.
-    pub(crate) fn call(
-        daemon: SocketAddr,
-        credentials: &Credentials,
-        number: &str,
-        hertz: f64,
-    ) -> Self {
+    pub fn call(daemon: SocketAddr, credentials: &Credentials, number: &str, hertz: f64) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         configure(folder.path(), daemon, credentials, hertz, "regint=0");
         let output = folder.path().join("output");
@@ -67,7 +62,7 @@ impl Baresip {
     }
 
     /// Calls `number` and stays in the call, for keys to be pressed.
-    pub(crate) fn dial(daemon: SocketAddr, credentials: &Credentials, number: &str) -> Phone {
+    pub fn dial(daemon: SocketAddr, credentials: &Credentials, number: &str) -> Phone {
         let folder = tempfile::tempdir().expect("a temporary folder");
         configure(folder.path(), daemon, credentials, 440.0, "regint=0");
         let control = SocketAddr::from(([127, 0, 0, 1], free_port()));
@@ -96,7 +91,7 @@ impl Baresip {
     }
 
     /// One that registers over `transport` and goes on.
-    pub(crate) fn registered(
+    pub fn registered(
         daemon: SocketAddr,
         credentials: &Credentials,
         transport: &str,
@@ -117,7 +112,7 @@ impl Baresip {
     }
 
     /// How much of what was heard is this tone: 0 to 1.
-    pub(crate) fn share_of(&self, hertz: f64) -> f64 {
+    pub fn share_of(&self, hertz: f64) -> f64 {
         // The first half second may hold the silence before the echo set in.
         let heard = self.heard.get(RATE as usize / 2..).unwrap_or_default();
         let samples: Vec<f64> = heard.iter().map(|sample| f64::from(*sample)).collect();
@@ -132,7 +127,7 @@ impl Baresip {
 
 /// A baresip in a call, that is told what to do.
 #[derive(Debug)]
-pub(crate) struct Phone {
+pub struct Phone {
     process: Process,
     control: SocketAddr,
     log: PathBuf,
@@ -141,7 +136,7 @@ pub(crate) struct Phone {
 
 impl Phone {
     /// Presses keys, one after the other.
-    pub(crate) fn press(&self, keys: &str) {
+    pub fn press(&self, keys: &str) {
         let command = format!("{{\"command\":\"sndcode\",\"params\":\"{keys}\"}}");
         let netstring = format!("{}:{command},", command.len());
         let mut control = TcpStream::connect(self.control).expect("baresip takes commands");
@@ -152,12 +147,12 @@ impl Phone {
     }
 
     /// What it has printed.
-    pub(crate) fn output(&self) -> String {
+    pub fn output(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     /// Hangs up and ends.
-    pub(crate) fn leave(mut self) -> String {
+    pub fn leave(mut self) -> String {
         self.process.terminate();
         let status = self.process.wait(Deadline::after(LIMIT));
         assert!(status.is_some(), "baresip goes on:\n{}", self.output());
@@ -167,19 +162,19 @@ impl Phone {
 
 /// A baresip that has an account with the daemon and stays.
 #[derive(Debug)]
-pub(crate) struct Registered {
+pub struct Registered {
     process: Process,
     _folder: tempfile::TempDir,
 }
 
 impl Registered {
     /// Ends without a farewell.
-    pub(crate) fn kill(self) {
+    pub fn kill(self) {
         drop(self.process);
     }
 
     /// Ends as it is meant to: it takes its registration back.
-    pub(crate) fn leave(mut self) {
+    pub fn leave(mut self) {
         self.process.terminate();
         let status = self.process.wait(Deadline::after(LIMIT));
         assert!(status.is_some(), "baresip goes on");

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// Its URL, with a database; `None` where it isn't named, which is no excuse under CI.
-pub(crate) fn server() -> Option<String> {
+pub fn server() -> Option<String> {
     let server = std::env::var("TRUNKLINE_TEST_POSTGRES").ok();
     if server.is_none() {
         assert!(
@@ -22,7 +22,7 @@ pub(crate) fn server() -> Option<String> {
 }
 
 /// Does what only the server's owner may.
-pub(crate) async fn administer(server: &str, sql: String) {
+pub async fn administer(server: &str, sql: String) {
     let mut connection = PgConnection::connect(server)
         .await
         .expect("the test server answers");

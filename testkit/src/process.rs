@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,19 +11,19 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// When waiting ends.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline(Instant);
+pub struct Deadline(Instant);
 
 impl Deadline {
-    pub(crate) fn after(limit: Duration) -> Self {
+    pub fn after(limit: Duration) -> Self {
         Self(now() + limit)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         now() >= self.0
     }
 
     /// Asks until there is an answer or the time is over.
-    pub(crate) fn poll<T>(self, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    pub fn poll<T>(self, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
             if let Some(answer) = ask() {
                 return Some(answer);
@@ -45,13 +46,13 @@ fn now() -> Instant {
 
 /// A child that is killed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
     name: String,
 }
 
 impl Process {
-    pub(crate) fn start(name: &str, command: &mut Command) -> Self {
+    pub fn start(name: &str, command: &mut Command) -> Self {
         let child = command.stdin(Stdio::null()).spawn();
         let child = child.unwrap_or_else(|error| panic!("{name} doesn't start: {error}"));
         Self {
@@ -61,32 +62,32 @@ impl Process {
     }
 
     /// None: still running at the deadline.
-    pub(crate) fn wait(&mut self, deadline: Deadline) -> Option<ExitStatus> {
+    pub fn wait(&mut self, deadline: Deadline) -> Option<ExitStatus> {
         deadline.poll(|| self.exited())
     }
 
-    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
+    pub fn exited(&mut self) -> Option<ExitStatus> {
         self.child
             .try_wait()
             .unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// SIGTERM.
-    pub(crate) fn terminate(&self) {
+    pub fn terminate(&self) {
         self.signal("TERM");
     }
 
     /// kill -9, without the time that another program takes to send it.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let killed = self.child.kill().and_then(|()| self.child.wait());
         killed.unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
-    pub(crate) fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")
             .args([&format!("-{name}"), &self.id().to_string()])
             .status();
@@ -106,8 +107,23 @@ impl Drop for Process {
     }
 }
 
+/// The built daemon, which Cargo puts into the folder above that of a test's executable.
+///
+/// # Panics
+/// Where it isn't there: it is built with the tests of its own package alone.
+pub fn trunkline() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let built = test
+        .parent()
+        .and_then(Path::parent)
+        .expect("a target folder");
+    let daemon = built.join("trunkline");
+    assert!(daemon.is_file(), "{} isn't built", daemon.display());
+    daemon
+}
+
 /// Whether these programs are there. Under CI a missing one fails the test; elsewhere the test says that it is skipped.
-pub(crate) fn tools(names: &[&str]) -> bool {
+pub fn tools(names: &[&str]) -> bool {
     let missing: Vec<&str> = names
         .iter()
         .copied()
@@ -121,14 +137,14 @@ pub(crate) fn tools(names: &[&str]) -> bool {
 }
 
 /// Says that a test is skipped for want of something, which is no excuse under CI.
-pub(crate) fn skipped(missing: &str) {
+pub fn skipped(missing: &str) {
     let is_ci = std::env::var_os("CI").is_some();
     assert!(!is_ci, "{missing} missing: install it");
     say_skipped(&format!("{missing} missing"));
 }
 
 /// Says that a test is skipped since the machine doesn't let it do what it must, which nothing that is installed would change.
-pub(crate) fn not_allowed(refusal: &str) {
+pub fn not_allowed(refusal: &str) {
     say_skipped(refusal);
 }
 
@@ -150,7 +166,7 @@ fn on_path(name: &str) -> bool {
 
 /// The first of so many UDP ports in a row that are free, below those that the kernel gives out: an even number of them, from an even one
 /// on. No two calls in a process get the same.
-pub(crate) fn free_range(size: u16) -> u16 {
+pub fn free_range(size: u16) -> u16 {
     const FIRST: u16 = 20_000;
     const COUNT: u32 = 12_000;
     static TAKEN: AtomicU32 = AtomicU32::new(0);
@@ -168,7 +184,7 @@ pub(crate) fn free_range(size: u16) -> u16 {
 
 /// A loopback port that is free for UDP and TCP, above those that the kernel gives out: to whoever connects it would give one that waits
 /// to be used. No two calls in a process get the same.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     const FIRST: u16 = 61_000;
     const COUNT: u16 = 4_500;
     static TAKEN: AtomicU16 = AtomicU16::new(0);

@@ -10,12 +10,12 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Status and body. None: nobody answers there.
-pub(crate) fn get(address: SocketAddr, path: &str, key: Option<&str>) -> Option<(u16, String)> {
+pub fn get(address: SocketAddr, path: &str, key: Option<&str>) -> Option<(u16, String)> {
     ask("GET", address, path, key, None)
 }
 
 /// Status and JSON body of a request that changes something.
-pub(crate) fn change(
+pub fn change(
     method: &str,
     address: SocketAddr,
     path: &str,
@@ -85,7 +85,7 @@ fn unchunk(mut body: &str) -> Option<String> {
 }
 
 /// A JSON body that must come with 200.
-pub(crate) fn json(address: SocketAddr, path: &str, key: &str) -> Value {
+pub fn json(address: SocketAddr, path: &str, key: &str) -> Value {
     let (status, body) =
         get(address, path, Some(key)).unwrap_or_else(|| panic!("{path}: no answer"));
     assert_eq!(status, 200, "{path}: {body}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use trunkline_sip::wire::{Framing, HeaderName, lex};
 
-use super::process::Deadline;
+use crate::process::Deadline;
 
 /// How long an answer may take until the request is sent again, and how often it is.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One call, from the caller's side. It isn't ended: the daemon of a test ends before it would miss anything.
 #[derive(Debug)]
-pub(crate) struct Talker {
+pub struct Talker {
     socket: UdpSocket,
     own: SocketAddr,
     /// Host and port of its Contact.
@@ -32,15 +32,15 @@ pub(crate) struct Talker {
 
 /// A final answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
+pub struct Answer {
+    pub status: u16,
     /// As it came.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 impl Answer {
     /// The address and port that its SDP names.
-    pub(crate) fn media(&self) -> SocketAddr {
+    pub fn media(&self) -> SocketAddr {
         let after = |prefix: &str| {
             let line = self.text.lines().find_map(|line| line.strip_prefix(prefix));
             let line = line.unwrap_or_else(|| panic!("no {prefix} in {}", self.text));
@@ -55,7 +55,7 @@ impl Answer {
     }
 
     /// The value of a header line.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         let lines = self.text.lines().take_while(|line| !line.is_empty());
         lines
             .filter_map(|line| line.split_once(':'))
@@ -64,7 +64,7 @@ impl Answer {
 }
 
 /// An offer of G.711 and telephone-events at this address.
-pub(crate) fn offer(at: SocketAddr) -> String {
+pub fn offer(at: SocketAddr) -> String {
     let (family, ip, port) = (if at.is_ipv4() { "IP4" } else { "IP6" }, at.ip(), at.port());
     format!(
         "v=0\r\no=- 1 1 IN {family} {ip}\r\ns=-\r\nc=IN {family} {ip}\r\nt=0 0\r\nm=audio {port} RTP/AVP 0 101\r\n\
@@ -77,12 +77,12 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 
 impl Talker {
     /// Calls `user` from this address with this SDP.
-    pub(crate) fn call(from: IpAddr, daemon: SocketAddr, user: &str, sdp: &str) -> (Self, Answer) {
+    pub fn call(from: IpAddr, daemon: SocketAddr, user: &str, sdp: &str) -> (Self, Answer) {
         Self::call_with(None, from, daemon, user, sdp)
     }
 
     /// The same, where its Contact may be another address than its own.
-    pub(crate) fn call_with(
+    pub fn call_with(
         contact: Option<&str>,
         from: IpAddr,
         daemon: SocketAddr,
@@ -118,7 +118,7 @@ impl Talker {
     }
 
     /// Offers something else inside the call.
-    pub(crate) fn offer(&self, sdp: &str) -> Answer {
+    pub fn offer(&self, sdp: &str) -> Answer {
         let answer = self.invite(sdp);
         self.acknowledge(&answer);
         answer
@@ -185,7 +185,7 @@ impl Talker {
     }
 
     /// The next request that comes inside the call.
-    pub(crate) fn asked(&self, method: &str) -> Option<String> {
+    pub fn asked(&self, method: &str) -> Option<String> {
         let mut octets = vec![0; 8_192];
         Deadline::after(PATIENCE).poll(|| {
             let count = self.socket.recv(&mut octets).ok()?;
@@ -197,13 +197,13 @@ impl Talker {
 
 /// A source of RTP.
 #[derive(Debug)]
-pub(crate) struct Rtp {
+pub struct Rtp {
     socket: UdpSocket,
     sequence: Cell<u16>,
 }
 
 impl Rtp {
-    pub(crate) fn new(from: IpAddr) -> Self {
+    pub fn new(from: IpAddr) -> Self {
         let socket = UdpSocket::bind((from, 0)).expect("a port");
         socket.set_read_timeout(Some(PACKET)).expect("a limit");
         Self {
@@ -212,12 +212,12 @@ impl Rtp {
         }
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.socket.local_addr().expect("an address")
     }
 
     /// Sends a packet of audio.
-    pub(crate) fn speak(&self, to: SocketAddr) {
+    pub fn speak(&self, to: SocketAddr) {
         self.send(
             to,
             &packet(0, self.next(), self.address().port(), &[0xff; 160]),
@@ -225,7 +225,7 @@ impl Rtp {
     }
 
     /// Presses a key: its event, three times.
-    pub(crate) fn press(&self, to: SocketAddr, digit: u8) {
+    pub fn press(&self, to: SocketAddr, digit: u8) {
         for _ in 0..3 {
             let event = [digit, 10, 0, 160];
             self.send(to, &packet(101, self.next(), self.address().port(), &event));
@@ -243,7 +243,7 @@ impl Rtp {
     }
 
     /// Whether a packet comes within the length of one.
-    pub(crate) fn hears(&self) -> Option<SocketAddr> {
+    pub fn hears(&self) -> Option<SocketAddr> {
         let mut octets = [0; 2_048];
         self.socket
             .recv_from(&mut octets)
@@ -252,7 +252,7 @@ impl Rtp {
     }
 
     /// Speaks until it hears itself; where from.
-    pub(crate) fn converse(&self, to: SocketAddr) -> Option<SocketAddr> {
+    pub fn converse(&self, to: SocketAddr) -> Option<SocketAddr> {
         Deadline::after(PATIENCE).poll(|| {
             self.speak(to);
             self.hears()
@@ -261,7 +261,7 @@ impl Rtp {
 }
 
 /// An RTP packet; the SSRC is made of the port.
-pub(crate) fn packet(payload_type: u8, sequence: u16, port: u16, payload: &[u8]) -> Vec<u8> {
+pub fn packet(payload_type: u8, sequence: u16, port: u16, payload: &[u8]) -> Vec<u8> {
     let mut octets = vec![0x80, payload_type];
     octets.extend(sequence.to_be_bytes());
     octets.extend((u32::from(sequence) * 160).to_be_bytes());

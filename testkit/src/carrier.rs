@@ -12,7 +12,7 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 
-use super::Deadline;
+use crate::Deadline;
 
 const REALM: &str = "carrier.example";
 /// The carrier's clock stands still: its nonces never age.
@@ -21,34 +21,34 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How the carrier behaves, and what it has seen.
 #[derive(Debug)]
-pub(crate) struct Ways {
+pub struct Ways {
     /// It says nothing at all.
-    pub(crate) silent: bool,
+    pub silent: bool,
     /// What it grants, in seconds.
-    pub(crate) grants: u32,
+    pub grants: u32,
     /// What it wants to be asked for at least.
-    pub(crate) least: u32,
+    pub least: u32,
     /// It forgets its nonces so many times.
-    pub(crate) forgets: u32,
+    pub forgets: u32,
     /// The REGISTERs whose digest was right: the seconds asked for, and the whole message.
-    pub(crate) registered: Vec<(u32, String)>,
+    pub registered: Vec<(u32, String)>,
     /// Those whose digest was wrong.
-    pub(crate) wrong: usize,
+    pub wrong: usize,
     /// Those without credentials.
-    pub(crate) bare: usize,
-    pub(crate) options: usize,
+    pub bare: usize,
+    pub options: usize,
 }
 
 /// A carrier that listens.
 #[derive(Debug, Clone)]
-pub(crate) struct Carrier {
-    pub(crate) address: SocketAddr,
+pub struct Carrier {
+    pub address: SocketAddr,
     ways: Arc<Mutex<Ways>>,
 }
 
 impl Carrier {
     /// Knows one account.
-    pub(crate) fn start(user: &str, password: &str) -> Self {
+    pub fn start(user: &str, password: &str) -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = socket.local_addr().expect("an address");
         let ways = Arc::new(Mutex::new(Ways {
@@ -101,12 +101,12 @@ impl Carrier {
         carrier
     }
 
-    pub(crate) fn ways(&self) -> MutexGuard<'_, Ways> {
+    pub fn ways(&self) -> MutexGuard<'_, Ways> {
         self.ways.lock().expect("nobody panics with it")
     }
 
     /// Waits until what the carrier has seen is as it should be.
-    pub(crate) fn until(&self, what: &str, seen: impl Fn(&Ways) -> bool) {
+    pub fn until(&self, what: &str, seen: impl Fn(&Ways) -> bool) {
         let came = Deadline::after(PATIENCE).poll(|| seen(&self.ways()).then_some(()));
         assert!(came.is_some(), "{what}: {:?}", self.ways());
     }
@@ -180,7 +180,7 @@ impl Desk {
 }
 
 /// An answer that goes with the request.
-pub(crate) fn reply(request: &Message<'_>, status: &str, lines: &str) -> String {
+pub fn reply(request: &Message<'_>, status: &str, lines: &str) -> String {
     let line = |label: &str, name| {
         let value = String::from_utf8_lossy(request.first(name).expect("it is there"));
         format!("{label}: {value}\r\n")

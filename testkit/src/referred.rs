@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// One thing that the PBX does, or waits for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Step {
+pub enum Step {
     /// Waits for REFER.
     Refer,
     /// Answers the REFER with status and phrase, and with a further header line.
@@ -35,7 +35,7 @@ pub(crate) enum Step {
 }
 
 /// The scenario of a PBX that logs in, is answered, and takes these steps.
-pub(crate) fn scenario(steps: &[Step]) -> String {
+pub fn scenario(steps: &[Step]) -> String {
     let mut xml = String::from(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<scenario name=\"pbx\">\n<!-- include log_in.part -->\n",
     );
@@ -46,7 +46,7 @@ pub(crate) fn scenario(steps: &[Step]) -> String {
 }
 
 /// The scenario of a runtime that answers and takes these steps.
-pub(crate) fn of_runtime(steps: &[Step]) -> String {
+pub fn of_runtime(steps: &[Step]) -> String {
     let mut xml =
         String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<scenario name=\"runtime\">\n");
     xml.push_str("<recv request=\"INVITE\" rrs=\"true\"/>\n");

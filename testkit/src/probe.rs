@@ -6,9 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 
-use super::carrier::reply;
+use crate::Credentials;
+use crate::carrier::reply;
 
 /// How long an answer may take until the request is sent again, and how often it is.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -16,16 +18,16 @@ const TIMES: u32 = 40;
 
 /// Calls from an address of its own, without credentials.
 #[derive(Debug)]
-pub(crate) struct Probe {
-    pub(crate) socket: UdpSocket,
-    pub(crate) own: SocketAddr,
-    pub(crate) daemon: SocketAddr,
+pub struct Probe {
+    pub socket: UdpSocket,
+    pub own: SocketAddr,
+    pub daemon: SocketAddr,
     turn: Cell<u32>,
     answers: bool,
 }
 
 impl Probe {
-    pub(crate) fn new(from: Ipv4Addr, daemon: SocketAddr) -> Self {
+    pub fn new(from: Ipv4Addr, daemon: SocketAddr) -> Self {
         let socket = UdpSocket::bind((from, 0)).expect("a port");
         socket.connect(daemon).expect("an address");
         socket.set_read_timeout(Some(AGAIN)).expect("a limit");
@@ -39,7 +41,7 @@ impl Probe {
     }
 
     /// One that doesn't answer what it is asked: what is sent to a forged source never comes to its forger.
-    pub(crate) fn forged(from: Ipv4Addr, daemon: SocketAddr) -> Self {
+    pub fn forged(from: Ipv4Addr, daemon: SocketAddr) -> Self {
         Self {
             answers: false,
             ..Self::new(from, daemon)
@@ -47,7 +49,7 @@ impl Probe {
     }
 
     /// The final status of a call to `user` with this header line; one that is answered stays up. `None`: the daemon had too much to do.
-    pub(crate) fn call(&self, user: &str, line: &str) -> Option<u16> {
+    pub fn call(&self, user: &str, line: &str) -> Option<u16> {
         let (own, daemon) = (self.own, self.daemon);
         let sdp = format!(
             "v=0\r\no=- 1 1 IN IP4 {ip}\r\ns=-\r\nc=IN IP4 {ip}\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n",
@@ -86,7 +88,7 @@ impl Probe {
     }
 
     /// The final answer to a request, and the id in its tag, branch and Call-ID.
-    pub(crate) fn ask(&self, method: &str, uri: &str, more: &str, body: &str) -> (String, Vec<u8>) {
+    pub fn ask(&self, method: &str, uri: &str, more: &str, body: &str) -> (String, Vec<u8>) {
         let own = self.own;
         self.turn.set(self.turn.get() + 1);
         let id = format!("{}-{}", own.port(), self.turn.get());
@@ -116,6 +118,53 @@ impl Probe {
         }
         panic!("no answer to {request}");
     }
+
+    /// Refuses every REFER from now on, and says 200 to everything else.
+    pub fn refuse_transfers(self) {
+        std::thread::spawn(move || {
+            let mut octets = [0; 8192];
+            loop {
+                let Ok(count) = self.socket.recv(&mut octets) else {
+                    continue;
+                };
+                let message = lex(&octets[..count], Framing::Datagram).expect("a message");
+                if !message.is_request() || message.method() == Method::Ack {
+                    continue;
+                }
+                let status = match message.method() == Method::Refer {
+                    true => "403 Forbidden",
+                    false => "200 OK",
+                };
+                // The daemon may have gone.
+                let _ = self.socket.send(reply(&message, status, "").as_bytes());
+            }
+        });
+    }
+
+    /// The status of a REGISTER with these credentials.
+    pub fn register(&self, credentials: &Credentials) -> u16 {
+        let (own, daemon) = (self.own, self.daemon);
+        let uri = format!("sip:{daemon}");
+        let contact = format!("Contact: <sip:probe@{own}>;expires=60\r\n");
+        let (_, challenged) = self.ask("REGISTER", &uri, &contact, "");
+        let refused = lex(&challenged, Framing::Datagram).expect("a response");
+        let (_, challenge) = challenge(&refused).expect("a challenge");
+        let asking = Asking {
+            method: "REGISTER",
+            uri: uri.as_bytes(),
+            body: b"",
+        };
+        let login = Login {
+            user: &credentials.username,
+            password: &credentials.password,
+        };
+        let value = answer(&challenge, &asking, &login, 1, "c0").expect("an answer");
+        let more = format!("Authorization: {value}\r\n{contact}");
+        let (_, answered) = self.ask("REGISTER", &uri, &more, "");
+        lex(&answered, Framing::Datagram)
+            .expect("a response")
+            .status()
+    }
 }
 
 fn is_final(message: &Message<'_>) -> bool {
@@ -124,13 +173,13 @@ fn is_final(message: &Message<'_>) -> bool {
 
 /// Refuses each call as busy, and says that it is there.
 #[derive(Debug)]
-pub(crate) struct Busy {
-    pub(crate) address: SocketAddr,
+pub struct Busy {
+    pub address: SocketAddr,
     calls: Arc<Mutex<HashSet<Vec<u8>>>>,
 }
 
 impl Busy {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = socket.local_addr().expect("an address");
         let calls = Arc::new(Mutex::new(HashSet::new()));
@@ -156,7 +205,7 @@ impl Busy {
     }
 
     /// How many calls have come.
-    pub(crate) fn taken(&self) -> usize {
+    pub fn taken(&self) -> usize {
         self.known().len()
     }
 

@@ -4,19 +4,19 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::process::{Deadline, Process, free_port};
+use crate::process::{Deadline, Process, free_port};
 
 const LISTENING: Duration = Duration::from_secs(20);
 const ENDING: Duration = Duration::from_secs(10);
 
 /// Its one account.
-pub(crate) const USER: &str = "acme";
-pub(crate) const PASSWORD: &str = "wonder land";
+pub const USER: &str = "acme";
+pub const PASSWORD: &str = "wonder land";
 
 /// A running Kamailio.
 #[derive(Debug)]
-pub(crate) struct Kamailio {
-    pub(crate) address: SocketAddr,
+pub struct Kamailio {
+    pub address: SocketAddr,
     process: Process,
     folder: tempfile::TempDir,
 }
@@ -24,12 +24,12 @@ pub(crate) struct Kamailio {
 impl Kamailio {
     /// What comes from `daemon` has to prove who it is and goes to `phone`; other calls go to `daemon`, or with `X-Way: registered` to whoever is
     /// registered. Returns once it answers.
-    pub(crate) fn start(daemon: SocketAddr, phone: SocketAddr) -> Self {
+    pub fn start(daemon: SocketAddr, phone: SocketAddr) -> Self {
         Self::challenging("1", daemon, phone)
     }
 
     /// The same with challenges as its stock configuration makes them: without `qop`.
-    pub(crate) fn stock(daemon: SocketAddr, phone: SocketAddr) -> Self {
+    pub fn stock(daemon: SocketAddr, phone: SocketAddr) -> Self {
         Self::challenging("0", daemon, phone)
     }
 
@@ -78,7 +78,7 @@ impl Kamailio {
                 .is_ok_and(|count| octets[..count].starts_with(b"SIP/2.0 200"))
     }
 
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 }

@@ -1,0 +1,37 @@
+//! What the tests drive: the built daemon, databases for it, and the peers that call it and are called. Of Trunkline it uses `sip::wire`
+//! alone, to read messages: a fault in the daemon's transactions, dialogs or digest must not be repeated by what checks them.
+
+#![expect(
+    clippy::new_without_default,
+    reason = "a test makes them on purpose: they take ports, folders or keys"
+)]
+
+pub mod baresip;
+pub mod carrier;
+pub mod daemon;
+pub mod database;
+pub mod digest;
+pub mod dns;
+pub mod end;
+pub mod http;
+pub mod kamailio;
+pub mod leg;
+pub mod pbx;
+pub mod postgres;
+pub mod probe;
+pub mod process;
+pub mod referred;
+pub mod shell;
+pub mod sipp;
+pub mod talker;
+pub mod tls;
+pub mod trace;
+
+pub use baresip::Baresip;
+pub use daemon::{Credentials, Daemon, House};
+pub use digest::proves;
+pub use pbx::Pbx;
+pub use process::{Deadline, tools};
+pub use sipp::{Caller, Runtime};
+pub use tls::{Authority, SecureRuntime};
+pub use trace::{Message, Trace};
