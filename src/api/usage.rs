@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
+use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -19,7 +20,6 @@ use super::query::Query;
 use super::shape::shown;
 use super::time::{self, written};
 use super::{ApiError, accept};
-use crate::calls::record::Direction;
 use crate::store::{UsageParts, UsageRow, UsageWindow};
 
 pub(super) const CSV: &str = "text/csv";

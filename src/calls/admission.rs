@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use trunkline_model::asked::Proof;
 use trunkline_model::view::{OrgView, Source, View};
 use trunkline_routing::Facts;
 use trunkline_sip::auth::{self, Cause, NonceState, Nonces, Part, Policy, Verdict};
@@ -19,7 +20,6 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::invite::{self, Difference, Invite};
 use uuid::Uuid;
 
-use super::asked::Proof;
 use super::context::{Config, Core};
 use super::credentials::LegCredentials;
 use super::effect::{AuthFailure, Effect};

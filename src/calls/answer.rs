@@ -1,6 +1,7 @@
 //! The runtime's final answer to the INVITE: the call is up, the next target is tried, or the caller is
 //! refused (RFC 3261 §13.2.2, §13.3.1).
 
+use trunkline_model::record::{Fact, HangupBy, Status};
 use trunkline_model::settings::FailoverOn;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
@@ -17,7 +18,6 @@ use super::context::{CallTimer, Cx, allows};
 use super::crossing::{self, Crossing, Place, Refusal};
 use super::hangup::{self, End};
 use super::privacy::Identity;
-use super::record::{Fact, HangupBy, Status};
 use super::refusal::Reason;
 use super::target;
 use super::unanswered::refused_with;

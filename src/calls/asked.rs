@@ -1,12 +1,11 @@
-//! What a caller's first INVITE said: the facts that routed it, how its sender proved who it is, and how its phone system speaks
+//! Reads what a caller's first INVITE says: the facts that routed it, how its sender proved who it is, and how its phone system speaks
 //! SIP. Kept with the call, so that it can be explained later, routed again by another directory, and looked at for settings that hurt.
 //!
 //! Everything is cut at a bound.
 
 use std::net::{IpAddr, SocketAddr};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use trunkline_model::asked::{Asked, Manner, Proof};
 use trunkline_routing::Facts;
 use trunkline_sip::flow::{Flow, is_private};
 use trunkline_sip::header::name_addr::NameAddr;
@@ -20,95 +19,29 @@ const KEPT: usize = 128;
 const CODECS: usize = 16;
 const ASSERTED: usize = 4;
 
-/// How a caller proved who it is.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "CallerProof")]
-pub enum Proof {
-    /// By the digest user name and password of a trunk.
-    Digest,
-    /// By a source address that the operator has dedicated to the org.
-    DedicatedAddress,
-    /// By a source address that the trunk allows.
-    AllowedAddress,
-}
-
-/// What an INVITE said.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Asked {
-    /// What routing looked at.
-    pub facts: Facts,
-    /// Who it was, and why we believe it.
-    pub proof: Proof,
-    /// Where it came from.
-    pub source: SocketAddr,
-    /// `udp`, `tcp` or `tls`.
-    pub transport: Box<str>,
-    /// Host and port of the Request-URI: where the peer was told to send calls.
-    pub host: Box<str>,
-    /// `User-Agent`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user_agent: Option<Box<str>>,
-    /// How it speaks.
-    pub manner: Manner,
-}
-
-/// How a phone system speaks SIP, as far as one INVITE shows it.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Manner {
-    /// Whether session timers are spoken (RFC 4028).
-    pub timer: bool,
-    /// The interval that it asks for, in seconds.
-    pub session_expires: Option<u32>,
-    /// Whether `Allow` names REFER; `None` without an `Allow`.
-    pub refer: Option<bool>,
-    /// Whether `Allow` names UPDATE; `None` without an `Allow`.
-    pub update: Option<bool>,
-    /// Whether provisional answers can be acknowledged (RFC 3262).
-    pub reliable: bool,
-    /// Whether there was an offer.
-    pub offer: bool,
-    /// The audio codecs offered, best first.
-    pub codecs: Vec<Box<str>>,
-    /// Whether keys can be sent as telephone-event (RFC 4733).
-    pub telephone_event: bool,
-    /// Whether the media is offered encrypted.
-    pub encrypted: bool,
-    /// A private address in Contact, while the packet came from a public one.
-    pub private_contact: Option<Box<str>>,
-    /// A private address in the SDP's connection, while the packet came from a public one.
-    pub private_media: Option<Box<str>>,
-    /// A private address that was left in the message while others were rewritten on the way.
-    pub rewritten: Option<Box<str>>,
-    /// `Date` minus our clock, in seconds.
-    pub clock_skew_s: Option<i64>,
-}
-
-impl Asked {
-    pub(crate) fn read(
-        message: &Message<'_>,
-        flow: &Flow,
-        facts: &Facts,
-        proof: Proof,
-        now: Moment,
-    ) -> Self {
-        let uri = Uri::parse(message.request_uri()).ok();
-        let host = uri.map(|uri| match (host_text(&uri.host), uri.port) {
-            (host, Some(port)) => format!("{host}:{port}"),
-            (host, None) => host,
-        });
-        Self {
-            facts: kept(facts),
-            proof,
-            source: SocketAddr::new(flow.peer.ip().to_canonical(), flow.peer.port()),
-            transport: flow.transport.uri_name().into(),
-            host: cut(&host.unwrap_or_default()),
-            user_agent: message
-                .first(HeaderName::UserAgent)
-                .map(|value| cut(&text::lossy(value))),
-            manner: Manner::read(message, flow.peer.ip().to_canonical(), now),
-        }
+/// Reads a caller's first INVITE.
+pub(crate) fn read(
+    message: &Message<'_>,
+    flow: &Flow,
+    facts: &Facts,
+    proof: Proof,
+    now: Moment,
+) -> Asked {
+    let uri = Uri::parse(message.request_uri()).ok();
+    let host = uri.map(|uri| match (host_text(&uri.host), uri.port) {
+        (host, Some(port)) => format!("{host}:{port}"),
+        (host, None) => host,
+    });
+    Asked {
+        facts: kept(facts),
+        proof,
+        source: SocketAddr::new(flow.peer.ip().to_canonical(), flow.peer.port()),
+        transport: flow.transport.uri_name().into(),
+        host: cut(&host.unwrap_or_default()),
+        user_agent: message
+            .first(HeaderName::UserAgent)
+            .map(|value| cut(&text::lossy(value))),
+        manner: manner(message, flow.peer.ip().to_canonical(), now),
     }
 }
 
@@ -158,58 +91,56 @@ fn host_text(host: &Host<'_>) -> String {
     }
 }
 
-impl Manner {
-    fn read(message: &Message<'_>, source: IpAddr, now: Moment) -> Self {
-        let has_allow = message.first(HeaderName::Allow).is_some();
-        let allows = |method: &str| has_allow.then(|| message.has_token(HeaderName::Allow, method));
-        let session_expires = message.number(HeaderName::SessionExpires);
-        let can = |option: &str| {
-            message.has_token(HeaderName::Supported, option)
-                || message.has_token(HeaderName::Require, option)
-        };
-        let mut manner = Self {
-            timer: session_expires.is_some() || can("timer"),
-            session_expires,
-            refer: allows("REFER"),
-            update: allows("UPDATE"),
-            reliable: can("100rel"),
-            clock_skew_s: skew(message, now),
-            ..Self::default()
-        };
-        let sdp = Sdp::read(message.body());
-        if let Some(sdp) = &sdp {
-            manner.offer = true;
-            manner.codecs.clone_from(&sdp.codecs);
-            manner.telephone_event = sdp.telephone_event;
-            manner.encrypted = sdp.encrypted;
-        }
-        if !is_private(source) {
-            manner.look_behind_nat(message, source, sdp.as_ref());
-        }
-        manner
+fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> Manner {
+    let has_allow = message.first(HeaderName::Allow).is_some();
+    let allows = |method: &str| has_allow.then(|| message.has_token(HeaderName::Allow, method));
+    let session_expires = message.number(HeaderName::SessionExpires);
+    let can = |option: &str| {
+        message.has_token(HeaderName::Supported, option)
+            || message.has_token(HeaderName::Require, option)
+    };
+    let mut manner = Manner {
+        timer: session_expires.is_some() || can("timer"),
+        session_expires,
+        refer: allows("REFER"),
+        update: allows("UPDATE"),
+        reliable: can("100rel"),
+        clock_skew_s: skew(message, now),
+        ..Manner::default()
+    };
+    let sdp = Sdp::read(message.body());
+    if let Some(sdp) = &sdp {
+        manner.offer = true;
+        manner.codecs.clone_from(&sdp.codecs);
+        manner.telephone_event = sdp.telephone_event;
+        manner.encrypted = sdp.encrypted;
     }
+    if !is_private(source) {
+        look_behind_nat(&mut manner, message, source, sdp.as_ref());
+    }
+    manner
+}
 
-    /// What a packet from a public address says of private ones.
-    fn look_behind_nat(&mut self, message: &Message<'_>, source: IpAddr, sdp: Option<&Sdp>) {
-        let contact = contact_address(message);
-        let shown = |address: IpAddr| address.to_string().into_boxed_str();
-        self.private_contact = contact.filter(|ip| is_private(*ip)).map(shown);
-        let connection = sdp.and_then(|sdp| sdp.connection);
-        self.private_media = connection.filter(|ip| is_private(*ip)).map(shown);
-        // A gateway that knows SIP changes what it looks at and forgets the rest: Contact or the connection is public, and the
-        // origin or the Call-ID still says where the message was written.
-        let call_id = text::lossy(message.call_id());
-        let call_id = call_id
-            .rsplit_once('@')
-            .and_then(|(_, host)| host.parse().ok());
-        let forgotten = [call_id, sdp.and_then(|sdp| sdp.origin)];
-        let was_changed = contact == Some(source) || connection == Some(source);
-        self.rewritten = forgotten
-            .into_iter()
-            .flatten()
-            .find(|ip: &IpAddr| was_changed && is_private(*ip))
-            .map(shown);
-    }
+/// What a packet from a public address says of private ones.
+fn look_behind_nat(manner: &mut Manner, message: &Message<'_>, source: IpAddr, sdp: Option<&Sdp>) {
+    let contact = contact_address(message);
+    let shown = |address: IpAddr| address.to_string().into_boxed_str();
+    manner.private_contact = contact.filter(|ip| is_private(*ip)).map(shown);
+    let connection = sdp.and_then(|sdp| sdp.connection);
+    manner.private_media = connection.filter(|ip| is_private(*ip)).map(shown);
+    // A gateway that knows SIP changes what it looks at and forgets the rest: Contact or the connection is public, and the
+    // origin or the Call-ID still says where the message was written.
+    let call_id = text::lossy(message.call_id());
+    let call_id = call_id
+        .rsplit_once('@')
+        .and_then(|(_, host)| host.parse().ok());
+    let forgotten = [call_id, sdp.and_then(|sdp| sdp.origin)];
+    let was_changed = contact == Some(source) || connection == Some(source);
+    manner.rewritten = forgotten
+        .into_iter()
+        .flatten()
+        .find(|ip: &IpAddr| was_changed && is_private(*ip))
+        .map(shown);
 }
 
 fn contact_address(message: &Message<'_>) -> Option<IpAddr> {
@@ -342,7 +273,7 @@ mod tests {
             request_user: Some("x".repeat(900)),
             ..Facts::default()
         };
-        Asked::read(
+        read(
             &message,
             &flow,
             &facts,

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_model::address::{PeerPattern, Refusal};
+use trunkline_model::attempt::AttemptLeg;
+use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Request;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::name_addr::NameAddr;
@@ -13,14 +15,13 @@ use trunkline_sip::wire::Method;
 use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
-use super::attempts::{AttemptLeg, Came, Found, Tried, Whose};
+use super::attempts::{Came, Found, Tried, Whose};
 use super::call::{Call, ContactState, Phase, Setup, Side, Speaker, Theirs};
 use super::context::{CallTimer, Config, Cx, TagOwner};
 use super::crossing;
 use super::dial::Dial;
 use super::effect::Effect;
 use super::large::{self, Datagram, InviteSent, STREAM_PATIENCE};
-use super::record::Fact;
 use super::refusal::Reason;
 use super::runtime_digest::RuntimeDigest;
 use super::secure::is_sips;

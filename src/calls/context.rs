@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use trunkline_model::address::{AddressPolicy, PeerPattern};
+use trunkline_model::record::Fact;
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::View;
 use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces};
@@ -32,7 +33,6 @@ use super::hops::Hops;
 use super::limits::Limits;
 use super::live::LiveCalls;
 use super::outbound::Outbound;
-use super::record::Fact;
 use super::refusal::Reason;
 use super::sources::{ProvenSources, Questions};
 use super::target::{self, Place, Target};

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use trunkline_model::record::HangupBy;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::dialog::session_timer::SessionTimer;
@@ -16,7 +17,6 @@ use super::context::{Cx, TagOwner};
 use super::effect::{EchoMedia, Effect};
 use super::hangup::End;
 use super::has_sdp;
-use super::record::HangupBy;
 use super::refusal::Reason;
 use super::setup;
 

@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use trunkline_model::attempt::AttemptOutcome;
 use trunkline_model::auth_realms::KnownRealm;
+use trunkline_model::record::Fact;
 use trunkline_model::view::WayOut;
 use trunkline_routing::E164;
 use trunkline_sip::auth::{Part, client};
@@ -13,9 +15,7 @@ use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::CallKey;
-use super::attempts::AttemptOutcome;
 pub use super::credentials::Unanswerable;
-use super::record::Fact;
 use super::target::{Target, Unresolved};
 pub use super::unproven::Unproven;
 use super::verification::SpokenCode;

@@ -1,6 +1,7 @@
 //! The end of a call: CANCEL, BYE from either side, our own refusals and deadlines, and the answers that
 //! come too late (RFC 3261 §9, §13.2.2.4, §15).
 
+use trunkline_model::record::{Ended, Fact, HangupBy, Status};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{ClientTx, Endpoint, Request, ServerTx};
 use trunkline_sip::flow::Flow;
@@ -15,7 +16,6 @@ use super::call::{Call, Delayed, Held, OURS, Pending, Phase, Purpose, Setup, Sid
 use super::context::Cx;
 use super::crossing::{Crossing, Place};
 use super::joining::Joining;
-use super::record::{Ended, Fact, HangupBy, Status};
 use super::refusal::Reason;
 use super::unanswered::{reason_line, reasons};
 use super::{Calls, NOBODY, setup};

@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use trunkline_model::record::Fact;
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::{self, Direction};
 use trunkline_sip::endpoint::Endpoint;
@@ -21,7 +22,6 @@ use uuid::Uuid;
 
 use super::call::{Call, OURS, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx};
-use super::record::Fact;
 use super::refusal::Reason;
 use super::session::glare_wait;
 use super::{Calls, has_sdp, origin};

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use trunkline_model::record::Fact;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
@@ -16,7 +17,6 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 use super::call::{Call, Delayed, ForkDialog, LEFT, OURS, Pending, Phase, Purpose, Side, Speaker};
 use super::context::{CallTimer, Cx};
 use super::effect::Effect;
-use super::record::Fact;
 use super::refusal::Reason;
 use super::session::glare_wait;
 use super::{hangup, has_sdp, origin};

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use dashmap::DashMap;
+use trunkline_model::attempt::Attempt;
+use trunkline_model::record::{Direction, Ended, Fact, Started, Status};
+use trunkline_model::transfer::Transfer;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::hold::Standing;
-use super::record::{Attempt, Direction, Ended, Fact, Started, Status, Transfer};
-use super::wall::{STEADY, Wall};
+use super::wall::{STEADY, Wall, fact_on};
 
 /// One live call as the API shows it.
 #[derive(Clone, Debug)]
@@ -129,7 +131,7 @@ impl LiveCalls {
 
     /// Follows a fact, and gives it the times of the wall clock, as it is recorded.
     pub(crate) fn note(&self, fact: Fact) -> Fact {
-        let fact = fact.on(self.wall);
+        let fact = fact_on(fact, self.wall);
         self.follow(&fact);
         fact
     }

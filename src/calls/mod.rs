@@ -7,7 +7,7 @@
 pub mod admission;
 mod allow;
 mod answer;
-pub mod asked;
+mod asked;
 mod attempt;
 pub mod attempts;
 mod call;
@@ -41,7 +41,6 @@ mod places;
 pub(crate) mod privacy;
 pub(crate) mod proofs;
 mod provisional;
-pub mod record;
 mod refusal;
 mod reoffer;
 mod repeats;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use trunkline_model::record::Fact;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::rack::RAck;
@@ -15,7 +16,6 @@ use super::call::{Call, ForkDialog, Held, Provisional, Purpose, Side, Speaker, U
 use super::context::{CallTimer, Cx, TagOwner};
 use super::crossing::Place;
 use super::has_sdp;
-use super::record::Fact;
 use super::refusal::Reason;
 
 /// T1 of RFC 3262 §3; the interval doubles.

@@ -3,7 +3,7 @@
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::wire::Message;
 
-use super::record::Status;
+use trunkline_model::record::Status;
 
 /// One reason. The codes are part of the interface and never change their meaning.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

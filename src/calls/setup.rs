@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use trunkline_model::address::NamedBy;
+use trunkline_model::asked::Proof;
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started};
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
@@ -19,7 +21,6 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, Admitted, facts_of};
-use super::asked::{Asked, Proof};
 use super::attempts::Attempts;
 use super::call::{
     Abilities, Call, CallKey, ContactState, Echo, Leg, Phase, Setup, Side, Speaker, Theirs,
@@ -34,11 +35,10 @@ use super::large::Datagram;
 use super::limits::{Claim, Full, Permit};
 use super::pbx::Pbx;
 use super::privacy::{CallerIdentity, NOBODY_USER};
-use super::record::{Direction, Ended, Fact, HangupBy, Started};
 use super::refusal::Reason;
 use super::runtime_digest::RuntimeDigest;
 use super::target::{self, Parties};
-use super::{NOBODY, has_sdp, owner_of, secure};
+use super::{NOBODY, asked, has_sdp, owner_of, secure};
 
 /// The user part that asks for a report on the trunk.
 pub const DOCTOR: &str = "doctor";
@@ -298,7 +298,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             decision: decision.map(Box::new),
             headers: own_headers(self.message, &cx.core.config.header_prefix),
             metadata: None,
-            asked: Some(Box::new(Asked::read(
+            asked: Some(Box::new(asked::read(
                 self.message,
                 &self.flow,
                 facts,

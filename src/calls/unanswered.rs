@@ -1,10 +1,10 @@
 //! Why nobody has answered a call of ours: what a refusal says of the callee, and what we say when we give up.
 
+use trunkline_model::record::Status;
 use trunkline_sip::header::reason;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
-use super::record::Status;
 use super::refusal::Reason;
 
 /// Why nobody has answered.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use trunkline_model::transfer::Transfer;
 use trunkline_sip::moment::Moment;
 
-use super::record::{Attempt, Ended, Fact, Started};
+use trunkline_model::attempt::Attempt;
+use trunkline_model::record::{Ended, Fact, Started};
 
 /// By how many microseconds the wall clock has moved against the clock of timers. All shards share one.
 #[derive(Debug, Default)]
@@ -46,53 +47,51 @@ impl Wall {
     }
 }
 
-impl Fact {
-    /// The same with the times of the wall clock.
-    #[must_use]
-    pub(crate) fn on(self, wall: &Wall) -> Self {
-        if wall.is_steady() {
-            return self;
-        }
-        match self {
-            Self::Started(started) => {
-                let at = wall.of(started.at);
-                let started = Started {
-                    at,
-                    ..std::sync::Arc::unwrap_or_clone(started)
-                };
-                Self::Started(started.into())
-            }
-            Self::Ringing { call, org, at } => Self::Ringing {
-                call,
-                org,
-                at: wall.of(at),
-            },
-            Self::Answered {
-                call,
-                org,
+/// A fact with the times of the wall clock.
+#[must_use]
+pub(crate) fn fact_on(fact: Fact, wall: &Wall) -> Fact {
+    if wall.is_steady() {
+        return fact;
+    }
+    match fact {
+        Fact::Started(started) => {
+            let at = wall.of(started.at);
+            let started = Started {
                 at,
-                runtime_call_id,
-            } => Self::Answered {
-                call,
-                org,
-                at: wall.of(at),
-                runtime_call_id,
-            },
-            Self::Transfer(transfer) => Self::Transfer(Box::new(transfer_on(*transfer, wall))),
-            Self::Attempt(attempt) => {
-                let (began_at, ended_at) = (wall.of(attempt.began_at), wall.of(attempt.ended_at));
-                Self::Attempt(Box::new(Attempt {
-                    began_at,
-                    ended_at,
-                    ..*attempt
-                }))
-            }
-            Self::Ended(ended) => {
-                let at = wall.of(ended.at);
-                Self::Ended(Box::new(Ended { at, ..*ended }))
-            }
-            Self::Contact { .. } | Self::Joined { .. } | Self::Held { .. } => self,
+                ..std::sync::Arc::unwrap_or_clone(started)
+            };
+            Fact::Started(started.into())
         }
+        Fact::Ringing { call, org, at } => Fact::Ringing {
+            call,
+            org,
+            at: wall.of(at),
+        },
+        Fact::Answered {
+            call,
+            org,
+            at,
+            runtime_call_id,
+        } => Fact::Answered {
+            call,
+            org,
+            at: wall.of(at),
+            runtime_call_id,
+        },
+        Fact::Transfer(transfer) => Fact::Transfer(Box::new(transfer_on(*transfer, wall))),
+        Fact::Attempt(attempt) => {
+            let (began_at, ended_at) = (wall.of(attempt.began_at), wall.of(attempt.ended_at));
+            Fact::Attempt(Box::new(Attempt {
+                began_at,
+                ended_at,
+                ..*attempt
+            }))
+        }
+        Fact::Ended(ended) => {
+            let at = wall.of(ended.at);
+            Fact::Ended(Box::new(Ended { at, ..*ended }))
+        }
+        Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } => fact,
     }
 }
 
@@ -130,7 +129,7 @@ mod tests {
             ("back again", -90, 70),
         ] {
             wall.step(step * 1_000_000);
-            assert_eq!(rings(100).on(&wall), rings(at), "{name}");
+            assert_eq!(fact_on(rings(100), &wall), rings(at), "{name}");
         }
 
         let far_back = Wall::new();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use trunkline_capture::import::import;
+use trunkline_model::attempt::Attempt;
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, decide};
 use trunkline_sip::moment::Moment;
@@ -15,7 +16,6 @@ use uuid::Uuid;
 use super::org::OfOrg;
 use super::output::{Output, json, print};
 use super::{Failure, outset};
-use crate::calls::record::Attempt;
 use crate::config::Config;
 use crate::explain::call::Explanation;
 use crate::explain::captured::Seen;

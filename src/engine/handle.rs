@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use trunkline_model::address::AddressPolicy;
+use trunkline_model::transfer::Transfer;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Node, Slot};
 use uuid::Uuid;
@@ -17,7 +18,6 @@ use crate::calls::hold;
 use crate::calls::limits::Limits;
 use crate::calls::outbound::{Order, Placed};
 use crate::calls::place_of;
-use crate::calls::record::Transfer;
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::verification::Verification;
 use crate::calls::wall::transfer_on;

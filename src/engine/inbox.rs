@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
+use trunkline_model::transfer::Transfer;
 use trunkline_net::listener::Lost;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
@@ -16,7 +17,6 @@ use super::strays::Strays;
 use crate::calls::attempts::Found;
 use crate::calls::caps::Denied;
 use crate::calls::outbound::{Order, Placed};
-use crate::calls::record::Transfer;
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::verification::Verification;

@@ -7,13 +7,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use trunkline_model::registration::Kept;
+use trunkline_model::registration::Loss;
 use trunkline_model::view::{PeerLogin, View};
 use trunkline_sip::moment::Moment;
 
 use super::{clock, registrations};
 use crate::directory::Directory;
-use crate::registrar::bindings::{Bindings, Loss};
-use crate::registrar::kept::Kept;
+use crate::registrar::bindings::Bindings;
 use crate::store::{self, Store};
 
 /// How often it is looked for changes, on either side.

@@ -43,6 +43,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::watch;
+use trunkline_model::record::Fact;
 use trunkline_sip::auth::{NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
@@ -66,7 +67,6 @@ use trunkline_net::media::{self, EchoMedia};
 use crate::calls::caps::Caps;
 use crate::calls::limits::Limits;
 use crate::calls::live::LiveCalls;
-use crate::calls::record::Fact;
 use crate::calls::sources::ProvenSources;
 use crate::calls::{self, Calls, Core, Reason};
 use crate::config::Config;

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use trunkline_model::attempt::{Attempt, AttemptOutcome};
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Status};
 use trunkline_net::listener::udp::Sent;
 use trunkline_sip::endpoint::{Counts, Endpoint, LargeRequest, Stats};
 use trunkline_sip::moment::Moment;
@@ -12,7 +14,6 @@ use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::inbox::Switch;
-use crate::calls::record::{Attempt, AttemptOutcome, Direction, Ended, Fact, HangupBy, Status};
 use crate::calls::{Calls, Foreign, Reason};
 use crate::telemetry::metrics::{self, ShardMetrics, TransactionKind};
 use crate::telemetry::redact::Shown;

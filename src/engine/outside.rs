@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot, watch};
+use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
 
@@ -27,7 +28,6 @@ use super::unsynced::Unsynced;
 use crate::calls::caps::Denied;
 use crate::calls::live::LiveCalls;
 use crate::calls::outbound::Placed;
-use crate::calls::record::Fact;
 use crate::calls::verification::SpokenCode;
 use crate::calls::{AuthFailure, CallKey, Calls, Challenged, Effect};
 use crate::journal::{Journal, Position};

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use trunkline_model::record::Fact;
 
 use super::clock;
 use super::lease::Lease;
 use super::skew::{self, Off};
-use crate::calls::record::Fact;
 use crate::journal::{Journal, OpenError, Origin, Projector, Settings};
 use crate::store::{self, Refused, Store};
 

@@ -4,6 +4,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use serde_json::json;
+use trunkline_model::registration::Loss;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -11,7 +12,7 @@ use super::clock;
 use super::inbox::{Inbox, Input};
 use super::told::Told;
 use crate::peers::Inquiry;
-use crate::registrar::bindings::{Bindings, Change, Loss, What};
+use crate::registrar::bindings::{Bindings, Change, What};
 use crate::store::{EventType, NewEvent, written};
 use crate::telemetry::metrics;
 

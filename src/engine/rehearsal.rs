@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_model::address::{AddressPolicy, Enforce};
+use trunkline_model::record::Fact;
 use trunkline_model::view::View;
 use trunkline_sip::auth::{NonceKeys, NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Counts, Endpoint, Received};
@@ -23,7 +24,6 @@ use crate::calls;
 use crate::calls::caps::Caps;
 use crate::calls::limits::Limits;
 use crate::calls::live::LiveCalls;
-use crate::calls::record::Fact;
 use crate::calls::target::{Target, Unresolved};
 use crate::calls::{Calls, Core, Effect, Reason};
 use crate::config::Config;

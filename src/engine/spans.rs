@@ -19,7 +19,7 @@ use trunkline_net::tls;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::calls::record::{Direction, Ended, Fact, Started, Status};
+use trunkline_model::record::{Direction, Ended, Fact, Started, Status};
 
 /// Facts that may wait to be taken down.
 const WAITING: usize = 8_192;

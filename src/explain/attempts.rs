@@ -2,8 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_model::attempt::{Attempt, AttemptLeg, AttemptOutcome};
 
-use crate::calls::record::{Attempt, AttemptLeg, AttemptOutcome};
 use crate::store::written;
 
 /// One attempt at a target.

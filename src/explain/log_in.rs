@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::calls::record::{Asked, Proof};
+use trunkline_model::asked::{Asked, Proof};
 
 /// The sentence for a part that was wrong, and what to do about it.
 pub fn sentence(part: &str) -> &'static str {

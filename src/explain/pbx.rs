@@ -1,11 +1,11 @@
 //! How a phone system speaks SIP, judged: what one of its INVITEs shows that hurts calls, transfers or routing, and what to set.
 
+use trunkline_model::asked::{Asked, Proof};
 use trunkline_model::settings::TransferWay;
 use trunkline_routing::{Country, numbers};
 
 use super::finding::Finding;
 pub use crate::calls::pbx::Pbx;
-use crate::calls::record::{Asked, Proof};
 
 /// A clock that is so many seconds off is told.
 const SKEW_S: i64 = 60;
@@ -250,10 +250,10 @@ fn clock(asked: &Asked) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_model::asked::Manner;
     use trunkline_routing::Facts;
 
     use super::*;
-    use crate::calls::asked::Manner;
     use crate::explain::finding::Level;
 
     fn asked(change: impl FnOnce(&mut Asked)) -> Asked {

@@ -12,6 +12,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use smallvec::SmallVec;
 use trunkline_model::address::AddressPolicy;
+use trunkline_model::registration::{Loss, contact_address};
 use trunkline_model::view::PeerLogin;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::uri::Uri;
@@ -102,31 +103,6 @@ pub enum What {
     Registered(Box<Binding>),
     /// It has none any more.
     Lost(Loss),
-}
-
-/// How the last binding went.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Loss {
-    /// The PBX removed it.
-    Removed,
-    /// It wasn't refreshed in time.
-    Expired,
-    /// Its connection closed.
-    Disconnected,
-    /// The node that had its connection is gone.
-    NodeLost,
-}
-
-impl Loss {
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Removed => "removed",
-            Self::Expired => "expired",
-            Self::Disconnected => "disconnected",
-            Self::NodeLost => "node_lost",
-        }
-    }
 }
 
 /// Why nothing was changed.
@@ -508,19 +484,6 @@ impl Binding {
             source: self.flow.peer.ip(),
         })
     }
-}
-
-/// The address that a Contact names, where a request may go there by the way that its REGISTER came.
-pub(super) fn contact_address(
-    contact: &str,
-    came_by: Transport,
-    source: SocketAddr,
-) -> Option<SocketAddr> {
-    let uri = Uri::parse(contact.as_bytes()).ok()?;
-    let transport = uri.transport().unwrap_or(Transport::Udp);
-    uri.socket_addr()
-        .filter(|_| transport == came_by)
-        .filter(|address| address.is_ipv4() == source.is_ipv4())
 }
 
 fn agent_name(value: &[u8]) -> Box<str> {

@@ -4,73 +4,17 @@
 //! Pure. The flow of such a binding isn't ours: a call goes straight to its Contact, where that says where the PBX is and nothing
 //! between changes it, and by way of the node that has the flow where not.
 
-use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use trunkline_model::registration::{Kept, Unsaved};
 use trunkline_model::view::PeerLogin;
-use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::bindings::{Binding, Bindings, Registered, contact_address};
-
-/// What is kept of a binding.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kept {
-    /// The org.
-    pub org: Uuid,
-    /// Its inbound trunk.
-    pub trunk: Uuid,
-    /// The node that has its flow.
-    pub node: u8,
-    /// The Contact URI.
-    pub contact: Box<str>,
-    /// Which device it is.
-    pub instance: Option<Box<str>>,
-    /// The preference, in thousandths.
-    pub q: Option<u16>,
-    /// How the REGISTER came.
-    pub transport: Transport,
-    /// Where it came from.
-    pub source: SocketAddr,
-    /// Whether only the REGISTER's own way leads back.
-    pub is_behind_nat: bool,
-    /// The user name of the pair that it verified with.
-    pub username: Box<str>,
-    /// The User-Agent of the REGISTER.
-    pub user_agent: Option<Box<str>>,
-    /// Call-ID of the REGISTER.
-    pub call_id: Box<[u8]>,
-    /// Its CSeq.
-    pub cseq: u32,
-    /// Since when it exists.
-    pub registered_at: Moment,
-    /// When it was last refreshed.
-    pub refreshed_at: Moment,
-    /// When it ends; in the past once it was removed.
-    pub expires_at: Moment,
-}
-
-impl Kept {
-    /// Whether its Contact says where it is, so that every node can call it.
-    pub fn has_way_without_flow(&self) -> bool {
-        let address = || contact_address(&self.contact, self.transport, self.source);
-        !self.is_behind_nat && address().is_some()
-    }
-
-    /// Has its times on another clock.
-    pub fn change_times(&mut self, change: impl Fn(Moment) -> Moment) {
-        for time in [
-            &mut self.registered_at,
-            &mut self.refreshed_at,
-            &mut self.expires_at,
-        ] {
-            *time = change(*time);
-        }
-    }
-}
+use super::bindings::{Binding, Bindings, Registered};
 
 /// Which process has the flow of a binding.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -81,17 +25,6 @@ pub enum Home {
     Before,
     /// Another node.
     Node(u8),
-}
-
-/// A trunk whose bindings have changed since they were kept.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unsaved {
-    /// The trunk.
-    pub trunk: Uuid,
-    /// All that it has on this node.
-    pub own: Vec<Kept>,
-    /// Contacts of other nodes that a REGISTER here has removed.
-    pub removed: HashSet<Box<str>>,
 }
 
 /// Nodes that serve, by their numbers.
@@ -332,6 +265,8 @@ impl Binding {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_sip::flow::Transport;
+
     use super::*;
 
     const TRUNK: Uuid = Uuid::from_u128(2);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use trunkline_model::registration::Loss;
 use trunkline_sip::auth::client::{Asking, Login as Answering, answer, challenge};
 use trunkline_sip::auth::{NonceKeys, Secret};
 use trunkline_sip::endpoint::{self, Received};
@@ -10,7 +11,7 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::wire::{Framing, lex};
 
-use super::bindings::{Loss, What};
+use super::bindings::What;
 use super::*;
 
 const START: Moment = Moment::from_secs(1_790_000_000);

@@ -1,5 +1,7 @@
 //! Attempts of calls at their targets: written from the journal's facts, each once however often it comes; read with their calls.
 
+use trunkline_model::attempt::Attempt;
+use trunkline_model::record::Fact;
 use uuid::Uuid;
 
 use super::calls::Calls;
@@ -7,7 +9,6 @@ use super::column::{from_row, maybe, micros, moment, named, parsed, small};
 use super::error::Error;
 use super::pool::{Writing, fetch_all};
 use super::rows::{self, Insert, Value};
-use crate::calls::record::{Attempt, Fact};
 
 const ATTEMPTS: Insert = Insert {
     into: "call_attempts (call_id, number, org_id, leg, target, address, transport, began_at, ended_at, outcome, sip_code, detail)",
@@ -19,13 +20,13 @@ struct Row {
     call_id: Uuid,
     org_id: Uuid,
     number: u16,
-    leg: crate::calls::record::AttemptLeg,
+    leg: trunkline_model::attempt::AttemptLeg,
     target: String,
     address: Option<std::net::SocketAddr>,
     transport: Option<String>,
     began_at: trunkline_sip::moment::Moment,
     ended_at: trunkline_sip::moment::Moment,
-    outcome: crate::calls::record::AttemptOutcome,
+    outcome: trunkline_model::attempt::AttemptOutcome,
     sip_code: Option<u16>,
     detail: Option<String>,
 }

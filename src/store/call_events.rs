@@ -1,13 +1,13 @@
 //! What a call's row tells at each stage of the call: its events, and their data when they are read.
 
 use serde::Serialize;
+use trunkline_model::record::Status;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, maybe, moment, written};
 use super::event::{EventType, NewEvent, body};
 use super::events::Event;
-use crate::calls::record::Status;
 
 /// A call's row once some facts were projected; what isn't known yet is `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]

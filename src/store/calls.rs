@@ -1,5 +1,6 @@
 //! Calls as they are read: lists, one call, its routing decision. They are written from the journal's facts, in `projection`.
 
+use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -10,7 +11,6 @@ use super::page::{Page, Position};
 use super::pool::{Source, fetch_all, fetch_one, fetch_optional};
 use super::transfers::last_transfers;
 use super::{CallTransfer, Store};
-use crate::calls::record::{Direction, HangupBy, Status};
 
 /// A call.
 #[derive(Clone, PartialEq, Eq, Debug)]

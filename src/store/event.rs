@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use trunkline_model::registration::Loss;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{to_json, written};
 use super::new_id;
-use crate::registrar::bindings::Loss;
 
 /// What happened. Documented with its data in `docs/events.md`.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema)]

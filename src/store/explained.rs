@@ -1,5 +1,6 @@
 //! Calls as they are explained: their decision, what their INVITE said, and the failed log-ins of the same Call-ID.
 
+use trunkline_model::asked::Asked;
 use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -9,7 +10,6 @@ use super::calls::Calls;
 use super::column::{from_row, json, maybe, micros, moment, number};
 use super::error::{Error, Kind, Wrong};
 use super::pool::{fetch_all, fetch_optional};
-use crate::calls::record::Asked;
 
 /// Failed log-ins that are shown of one Call-ID.
 const SHOWN: i64 = 20;

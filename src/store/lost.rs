@@ -4,6 +4,7 @@
 //! told as an event later: when the node's next run begins, or when nobody waits for it any more. A true end that is learnt until then is
 //! the one that is told, and no call has two.
 
+use trunkline_model::record::{HangupBy, Status};
 use trunkline_sip::moment::Moment;
 
 use super::call_events::{CallRow, call_columns};
@@ -13,7 +14,6 @@ use super::error::Error;
 use super::events;
 use super::pool::{execute, fetch_all};
 use super::transfers;
-use crate::calls::record::{HangupBy, Status};
 use crate::journal::Origin;
 
 impl Calls<'_> {

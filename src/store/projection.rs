@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use trunkline_model::record::{Ended, Fact, Started, Status};
 use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -21,7 +22,6 @@ use super::pool::{Writing, execute};
 use super::rows::{self, Insert, Value};
 use super::transfers;
 use super::{Change, Store};
-use crate::calls::record::{Ended, Fact, Started, Status};
 use crate::journal::{Origin, Project, Retry};
 
 /// What some facts say of one call.

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use trunkline_model::registration::Loss;
+use trunkline_model::registration::{Kept, Unsaved};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -13,8 +15,6 @@ use super::error::Error;
 use super::events;
 use super::pool::{execute, fetch_all};
 use super::{NewEvent, Store};
-use crate::registrar::bindings::Loss;
-use crate::registrar::kept::{Kept, Unsaved};
 
 /// How long contacts that have ended stay, so that every node learns of it.
 const ENDED: Duration = Duration::from_secs(600);

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use serde_json::json;
+use trunkline_model::record::Fact;
+use trunkline_model::transfer::{State as TransferState, Transfer, Trunk, Way};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -18,7 +20,6 @@ use super::error::Error;
 use super::event::{EventType, NewEvent};
 use super::handoffs::{self, NewHandoff};
 use super::pool::{Source, Writing, execute, fetch_all};
-use crate::calls::record::{Fact, Transfer, TransferState, Trunk, Way};
 
 /// A transfer as it is read.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,6 +4,7 @@
 //! A row is the union of what is known of its call, however often and in whatever order its facts came. So a count of rows is exact after
 //! a crash, and follows a call that was closed as lost and later got its true end. The projection does nothing for it.
 
+use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -11,7 +12,6 @@ use super::Store;
 use super::column::{from_row, maybe, micros, named};
 use super::error::Error;
 use super::pool::fetch_all;
-use crate::calls::record::Direction;
 
 /// Microseconds of a day.
 pub(super) const MICROS_OF_DAY: i64 = 86_400_000_000;

@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trunkline::calls::asked::Manner;
-use trunkline::calls::record::{Asked, Direction, Ended, Fact, HangupBy, Proof, Started, Status};
+use trunkline_model::asked::Manner;
+use trunkline_model::asked::{Asked, Proof};
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::{
     At, Decision, E164, Facts, Found, Looked, Org, Outcome, Step, decide, facts,
 };

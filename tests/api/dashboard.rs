@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::json;
-use trunkline::calls::record::Fact;
+use trunkline_model::record::Fact;
 use uuid::Uuid;
 
 use crate::house::{House, Tenant, pass};

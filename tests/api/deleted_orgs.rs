@@ -1,7 +1,7 @@
 //! `DELETE /partner/v1/orgs/{orgId}`, `POST …/restore`.
 
 use serde_json::{Value, json};
-use trunkline::calls::record::{Direction, Fact, Started};
+use trunkline_model::record::{Direction, Fact, Started};
 use uuid::Uuid;
 
 use crate::house::{House, Reseller, Tenant, id_of, now, pass};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use trunkline::calls::record::{Direction, Fact, Started};
+use trunkline_model::record::{Direction, Fact, Started};
 use uuid::Uuid;
 
 use crate::house::{Answer, House, NOW, Reseller, arc, id_of};

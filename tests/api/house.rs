@@ -14,7 +14,6 @@ use sha2::{Digest as _, Sha256};
 use tower::ServiceExt as _;
 use trunkline::api::{self, Api, Deps, SCOPES};
 use trunkline::calls::live::LiveCalls;
-use trunkline::calls::record::Fact;
 use trunkline::config::{Config, Sources};
 use trunkline::directory::{Defaults, Directory};
 use trunkline::journal::Origin;
@@ -22,6 +21,7 @@ use trunkline::store::{
     AgentKind, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store,
 };
 use trunkline::telemetry::metrics;
+use trunkline_model::record::Fact;
 use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;

@@ -1,9 +1,10 @@
 //! `/phone/sip/route-replay`, and what explains a call.
 
 use serde_json::{Value, json};
-use trunkline::calls::asked::{Asked, Manner};
-use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Proof, Started, Status};
 use trunkline::directory::{Defaults, Directory};
+use trunkline_model::asked::Proof;
+use trunkline_model::asked::{Asked, Manner};
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_model::settings::Runtime;
 use trunkline_routing::{Facts, decide};
 use uuid::Uuid;

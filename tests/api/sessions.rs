@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline::calls::token::SessionTokens;
 use trunkline::store::{NewBooking, NewOrg, NewPartner};
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::E164;
 use uuid::Uuid;
 

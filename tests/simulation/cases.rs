@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trunkline::calls::record::Fact;
+use trunkline_model::record::Fact;
 
 use crate::caller::Outcome;
 use crate::node::NODE;

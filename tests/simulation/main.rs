@@ -33,7 +33,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use plan::Plan;
-use trunkline::calls::record::Fact;
+use trunkline_model::record::Fact;
 use world::World;
 
 /// Calls of a run that isn't told how many.

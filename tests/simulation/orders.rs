@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trunkline::calls::outbound::Order;
-use trunkline::calls::record::{Direction, Started};
+use trunkline_model::record::{Direction, Started};
 use trunkline_routing::E164;
 use trunkline_sip::wire::Message;
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use trunkline::calls::record::{Direction, Ended, Fact, Status, Transfer, TransferState};
+use trunkline_model::record::{Direction, Ended, Fact, Status};
+use trunkline_model::transfer::{State as TransferState, Transfer};
 use uuid::Uuid;
 
 use crate::caller::{Caller, Outcome};

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use trunkline::calls::CallKey;
-use trunkline::calls::record::Fact;
 use trunkline::calls::target::Unresolved;
+use trunkline_model::record::Fact;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, Message, Method, lex};
 use uuid::Uuid;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
-use trunkline::calls::record::{Direction, Started};
 use trunkline::store::{Agent, AgentKind, NewAgent, NewOrg, OpenFault, Options, Org, Store};
+use trunkline_model::record::{Direction, Started};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use trunkline::api::token;
-use trunkline::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
 use trunkline::store::{
     Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Refused, Store, UsageParts,
     UsageWindow, Wrong,
 };
+use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 

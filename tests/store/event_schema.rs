@@ -1,7 +1,7 @@
 //! What is recorded is what the published schema says: no field more, none less, each of its type.
 
 use serde_json::Value;
-use trunkline::calls::record::HangupBy;
+use trunkline_model::record::HangupBy;
 
 /// The schema of events, as it is published.
 fn schema() -> Value {

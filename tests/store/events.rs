@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trunkline::api::token;
-use trunkline::calls::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
 use trunkline::store::{
     Attempt, DeliveryState, Event, EventType, Held, NewEvent, NewHandoff, NewOrgKey, NewWebhook,
     Outcome, Password, Store, WebhookChange,
 };
+use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use trunkline::calls::asked::Manner;
-use trunkline::calls::record::{
-    Asked, Attempt, AttemptLeg, AttemptOutcome, Direction, Ended, Fact, HangupBy, Proof, Started,
-    Status,
-};
 use trunkline::journal::Origin;
 use trunkline::store::{Error, NewAuthFailure, Store, Wrong};
+use trunkline_model::asked::Manner;
+use trunkline_model::asked::{Asked, Proof};
+use trunkline_model::attempt::{Attempt, AttemptLeg, AttemptOutcome};
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::{Caller, Decision, Dialled, Facts, NearMiss, Outcome};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;

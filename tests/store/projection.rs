@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
 use trunkline::store::{Asking, Call, CallFilter, Error, Refused, Renewal, Store};
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::{Caller, Decision, Dialled, Outcome, Step};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;

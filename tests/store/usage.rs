@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use trunkline::calls::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline::journal::Origin;
 use trunkline::store::{UsageParts, UsageRow, UsageWindow};
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 

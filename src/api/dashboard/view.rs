@@ -1,13 +1,13 @@
 //! The dashboard's markup. What is shown is escaped by maud; nothing here decides anything.
 
 use maud::{DOCTYPE, Markup, html};
+use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use crate::api::SCOPES;
 use crate::api::time::written;
 use crate::api::visit::Visit;
-use crate::calls::record::Direction;
 use crate::store::{Agent, AgentKind, Call, Handoff, InboundTrunk, Number, OrgKey, Page};
 
 /// What the page of an org shows.

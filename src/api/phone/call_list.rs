@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -19,7 +20,6 @@ use crate::api::shape::{Choice, id};
 use crate::api::time;
 use crate::api::{Api, ApiError};
 use crate::calls::live::LiveCall;
-use crate::calls::record::{Direction, Status};
 use crate::store::{self, Call, CallFilter, Position};
 
 /// What a list is narrowed by. The cursor carries it.
@@ -231,8 +231,9 @@ fn merge(
 mod tests {
     use std::sync::Arc;
 
+    use trunkline_model::record::Started;
+
     use super::*;
-    use crate::calls::record::Started;
 
     fn stored(id: u128, at: u64, status: Status) -> Call {
         let ended_at = (status != Status::Ringing).then_some(Moment::from_secs(at + 9));
@@ -435,14 +436,14 @@ mod tests {
 
     #[test]
     fn a_call_is_over_before_its_row_says_so() {
-        let ended = crate::calls::record::Ended {
+        let ended = trunkline_model::record::Ended {
             call: Uuid::from_u128(5),
             org: Uuid::from_u128(1),
             at: Moment::from_secs(59),
             status: Status::Completed,
             sip_code: 200,
             reason: None,
-            hangup_by: crate::calls::record::HangupBy::Caller,
+            hangup_by: trunkline_model::record::HangupBy::Caller,
             cause: Some(16),
         };
         let over = LiveCall {

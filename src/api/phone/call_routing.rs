@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use trunkline_model::attempt::Attempt;
 use trunkline_routing::Decision;
 use uuid::Uuid;
 
@@ -11,7 +12,6 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::calls::record::Attempt;
 use crate::explain::call::Explanation;
 use crate::explain::log_in::{self, FailureView};
 use crate::store::{Call, Explained, Kind};

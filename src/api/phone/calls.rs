@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::E164;
 use uuid::Uuid;
 
@@ -21,7 +22,6 @@ use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::calls::live::LiveCall;
-use crate::calls::record::{Direction, HangupBy, Status};
 use crate::store::{Call, Kind, whole_seconds};
 
 /// The scope that all reading needs.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use trunkline_capture::message::Message as Sip;
 use trunkline_capture::{Captured, message::parameter};
+use trunkline_model::record::Direction;
+use trunkline_model::transfer::Way;
 use trunkline_sip::moment::Moment;
 
-use crate::calls::record::{Direction, Way};
 use crate::store::Call;
 use crate::traces::show::masked;
 use crate::traces::{Found, Traces};

@@ -1,6 +1,7 @@
 //! The operations of `/phone`, as the document describes them.
 
 use serde_json::json;
+use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
 
 use super::agents::{self, AgentView};
@@ -22,7 +23,6 @@ use super::{READ, WRITE};
 use crate::api::openapi::{Book, Operation, read_by};
 use crate::api::page::Page;
 use crate::api::query::text_schema;
-use crate::calls::record::{Direction, Status};
 use crate::config::{Config, Voice};
 use crate::explain::DecisionView;
 

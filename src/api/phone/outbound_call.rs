@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_model::record::Status;
 use trunkline_model::view::OrgView;
 use trunkline_routing::E164;
 use uuid::Uuid;
@@ -18,7 +19,6 @@ use crate::api::{Api, ApiError};
 use crate::calls::Reason;
 use crate::calls::caps::Denied;
 use crate::calls::outbound::Order;
-use crate::calls::record::Status;
 use crate::store::Kind;
 
 /// How long the live view may take to show what was changed before the order came.

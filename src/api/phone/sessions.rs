@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use trunkline_model::destinations::Destination;
+use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
 use uuid::Uuid;
 
@@ -25,7 +26,6 @@ use crate::api::room::Proof;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, visit};
 use crate::calls::privacy::NOBODY_USER;
-use crate::calls::record::{Direction, Status};
 use crate::calls::token;
 use crate::store::{AgentConfig, Call, Contact, Error, Kind, Wrong};
 

@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_model::settings::TransferWay;
+use trunkline_model::transfer::Way;
 use trunkline_sip::moment::Moment;
 
 use crate::api::shape::Choice;
-use crate::calls::record::Way;
 use crate::calls::transfer::{WayReason, way_in_force};
 
 /// The setting of a trunk.

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use trunkline_model::handoff::{Reason, Sentiment};
+use trunkline_model::transfer::{State as TransferState, Way};
 use uuid::Uuid;
 
 use super::calls::find;
@@ -19,7 +20,6 @@ use crate::api::path::Named;
 use crate::api::shape::{ID, NAME, Shape as _};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::calls::record::{TransferState, Way};
 use crate::calls::transfer::{Ask, Chosen, Unable};
 use crate::store::{Call, CallTransfer, Kind};
 

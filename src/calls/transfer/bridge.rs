@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use trunkline_model::address::NamedBy;
+use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::destinations::Destination;
 use trunkline_model::settings::{TransferTarget, Via};
 use trunkline_model::transfer::{State, Way};
@@ -25,7 +26,7 @@ use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
 use super::Wait;
-use crate::calls::attempts::{AttemptLeg, Attempts, Whose};
+use crate::calls::attempts::{Attempts, Whose};
 use crate::calls::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
 use crate::calls::callee::{Callee, Choice};
 use crate::calls::context::Cx;

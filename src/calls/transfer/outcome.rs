@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use trunkline_model::record::{Ended, Fact, HangupBy, Status};
 use trunkline_model::transfer::State;
 
 use super::{Transfer, Wait};
 use crate::calls::call::{Call, Phase};
 use crate::calls::context::Cx;
-use crate::calls::record::{Ended, Fact, HangupBy, Status};
 
 /// How long a NOTIFY may come after the caller's BYE.
 const AFTER_BYE: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! An org with one of everything, and a good body for each operation that takes one.
 
 use serde_json::{Value, json};
-use trunkline::calls::record::Fact;
+use trunkline_model::record::Fact;
 use trunkline_routing::Facts;
 use uuid::Uuid;
 

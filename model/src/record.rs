@@ -9,9 +9,9 @@ use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-pub use super::asked::{Asked, Proof};
-pub use super::attempts::{Attempt, AttemptLeg, AttemptOutcome};
-pub use trunkline_model::transfer::{State as TransferState, Transfer, Trunk, Way};
+use crate::asked::Asked;
+use crate::attempt::Attempt;
+use crate::transfer::Transfer;
 
 /// Who began the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
