@@ -14,7 +14,9 @@ use super::clock;
 use super::lease::Lease;
 use super::skew::{self, Off};
 use crate::journal::{Journal, OpenError, Origin, Projector, Settings};
+use crate::memory;
 use crate::store::{self, Refused, Store};
+use crate::telemetry::metrics;
 
 /// How often a run that ends asks whether the database takes its last facts. Where it takes none they stay in the journal.
 const LAST_FACTS: Duration = Duration::from_secs(10);
@@ -97,8 +99,12 @@ impl Recording {
                 "freed the keys of requests that an earlier run left without an answer"
             );
         }
-        let (journal, mut projector) =
-            Journal::open(&data_dir.join("journal"), run, Settings::default())?;
+        let settings = Settings {
+            on_idle: memory::give_back,
+            on_depth: |facts| metrics::queue_depth("journal").set(facts as f64),
+            ..Settings::default()
+        };
+        let (journal, mut projector) = Journal::open(&data_dir.join("journal"), run, settings)?;
         let replayed = projector.replay(store).await?;
         let calls = store.calls();
         calls

@@ -64,7 +64,7 @@ pub struct Full;
 #[error("the journal has closed")]
 pub struct Closed;
 
-/// Sizes and times of a journal.
+/// Sizes and times of a journal, and what its writer calls.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Facts that may wait to be written.
@@ -83,6 +83,10 @@ pub struct Settings {
     pub window: Duration,
     /// How long the projector waits when projecting failed: at first, and at most.
     pub project_retry: (Duration, Duration),
+    /// Called on the writer's thread once no fact has come for a while.
+    pub on_idle: fn(),
+    /// Called on the writer's thread after each batch, with the number of facts that wait.
+    pub on_depth: fn(usize),
 }
 
 impl Default for Settings {
@@ -96,6 +100,8 @@ impl Default for Settings {
             disk_retry: Duration::from_millis(250),
             window: Duration::from_millis(100),
             project_retry: (Duration::from_millis(100), Duration::from_secs(5)),
+            on_idle: || (),
+            on_depth: |_| (),
         }
     }
 }

@@ -15,7 +15,6 @@ use super::queue::{Batch, Queue};
 use super::recent::Written;
 use super::segment::{Disk, Segment};
 use super::{Settings, Shared, Synced};
-use crate::memory;
 
 /// Octets of room that the writer keeps from one batch to the next.
 const ROOM: usize = 256 << 10;
@@ -81,14 +80,14 @@ impl<T, D: Disk> Writer<T, D> {
             let spare = &mut self.spare;
             let has_more = self.queue.wait(|| {
                 *spare = Vec::new();
-                memory::give_back();
+                (self.settings.on_idle)();
             });
             if !has_more {
                 return;
             }
             std::thread::sleep(self.settings.gather);
             self.keep();
-            crate::telemetry::metrics::queue_depth("journal").set(self.queue.depth() as f64);
+            (self.settings.on_depth)(self.queue.depth());
         }
     }
 

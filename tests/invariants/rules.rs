@@ -72,7 +72,7 @@ const MAY_IMPORT: [(&str, &[&str]); 19] = [
     ("registrar", &["directory"]),
     ("peers", &["calls", "directory", "registrar"]),
     ("directory", &["config", "store", "telemetry"]),
-    ("journal", &["calls", "memory", "private", "telemetry"]),
+    ("journal", &["private"]),
     (
         "store",
         &[
