@@ -7,6 +7,7 @@ use axum::routing::{delete, get};
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Kind, NewOrgKey, OrgKey};
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
@@ -20,7 +21,6 @@ use super::routes::Routes;
 use super::shape::{Choice, ListOf, NAME, Parsed, Text};
 use super::time::{timestamp, written};
 use super::{Api, ApiError, SCOPES, Success, token};
-use crate::store::{Kind, NewOrgKey, OrgKey};
 
 /// The scope that all of this needs.
 const SCOPE: &str = "keys:write";

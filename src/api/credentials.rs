@@ -10,12 +10,12 @@ use std::time::Duration;
 use dashmap::DashMap;
 use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Change, Error, OrgKey, Partner, PartnerKey, Store};
 use uuid::Uuid;
 
 use super::error::ApiError;
 use super::visit::Visit;
 use super::{Api, token};
-use crate::store::{Change, Error, OrgKey, Partner, PartnerKey, Store};
 
 /// How long a look-up is believed.
 const BELIEVED: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::store::{Error, Kind, OrgLimit, Refused, Wrong};
+use trunkline_store::{Error, Kind, OrgLimit, Refused, Wrong};
 
 /// Why a request isn't answered as asked.
 #[derive(Debug, thiserror::Error)]
@@ -192,8 +192,8 @@ impl ApiError {
     }
 }
 
-impl From<crate::store::Error> for ApiError {
-    fn from(error: crate::store::Error) -> Self {
+impl From<trunkline_store::Error> for ApiError {
+    fn from(error: trunkline_store::Error) -> Self {
         match error {
             Error::Wrong(Wrong::Absent(kind)) => Self::absent(kind),
             Error::Wrong(wrong) => Self::bad(wrong.to_string()),

@@ -8,11 +8,11 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_store::Store;
+use trunkline_store::journal;
 
 use super::Api;
 use super::openapi::Book;
-use crate::journal;
-use crate::store::Store;
 use crate::telemetry::metrics;
 
 /// How long the database may take to answer before it counts as away.

@@ -17,6 +17,7 @@ use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
+use trunkline_store::{Asked, Claim, Effects, Kept};
 use uuid::Uuid;
 
 use super::body::is_late;
@@ -24,7 +25,6 @@ use super::caller::Caller;
 use super::error::{Refusal, refusal};
 use super::{Api, ApiError, meaning};
 use crate::engine::Handle;
-use crate::store::{Asked, Claim, Effects, Kept};
 
 /// The field of the request.
 pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_store::{Broke, Error, Integration, Keyring};
 use uuid::Uuid;
 
 use super::{Api, ApiError};
-use crate::store::{Broke, Error, Integration, Keyring};
 
 /// Shows the credentials of integrations.
 pub(super) const CREDENTIALS: &str = "integrations:read";

@@ -7,11 +7,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_store::SigningPair;
 
 use super::openapi::Book;
 use super::query::Query;
 use super::{Api, ApiError};
-use crate::store::SigningPair;
 
 /// How long whoever checks tokens may keep the answer.
 const KEPT: &str = "public, max-age=300";

@@ -51,6 +51,7 @@ use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower_http::catch_panic::CatchPanicLayer;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{DefaultLimits, Store};
 
 use routes::Routes;
 use trunkline_model::address::AddressPolicy;
@@ -61,7 +62,6 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine;
 use crate::integrations::Booking;
-use crate::store::{DefaultLimits, Store};
 use quota::CountedBy;
 
 pub use error::ApiError;

@@ -8,11 +8,11 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
+use trunkline_store::Position;
 use uuid::Uuid;
 
 use super::error::ApiError;
 use super::query::Query;
-use crate::store::{self, Position};
 
 /// The longest cursor that is looked at.
 const LONGEST: usize = 2048;
@@ -107,7 +107,11 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
     }
 
     /// What the store gave, as it is shown.
-    pub(super) fn page<T, V>(&self, stored: store::Page<T>, view: impl Fn(T) -> V) -> Page<V> {
+    pub(super) fn page<T, V>(
+        &self,
+        stored: trunkline_store::Page<T>,
+        view: impl Fn(T) -> V,
+    ) -> Page<V> {
         Page {
             items: stored.items.into_iter().map(view).collect(),
             next: stored.next.map(|place| self.next(place)),

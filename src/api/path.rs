@@ -4,11 +4,11 @@ use std::convert::Infallible;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
+use trunkline_store::Kind;
 use uuid::Uuid;
 
 use super::error::ApiError;
 use super::shape::id;
-use crate::store::Kind;
 
 /// The parameters of the path.
 #[derive(Debug)]

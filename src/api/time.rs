@@ -7,7 +7,7 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use trunkline_sip::moment::Moment;
 
-pub(super) use crate::store::written;
+pub(super) use trunkline_store::written;
 
 /// An RFC 3339 time (§5.6): a date, a time and an offset.
 pub(super) fn timestamp(text: &str) -> Option<Moment> {

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::store::{Error, Issued, IssuedBy, Keyring, NewOrgKey, OrgKey, Store};
+use trunkline_store::{Error, Issued, IssuedBy, Keyring, NewOrgKey, OrgKey, Store};
 
 /// What an org's key says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ const LONGEST: usize = 4096;
 /// Makes a key of the org; gives its row, and the token, to be shown once.
 ///
 /// # Errors
-/// [`Wrong::Absent`](crate::store::Wrong::Absent) if there is no such org, [`Refused::AtLimit`](crate::store::Refused::AtLimit).
+/// [`Wrong::Absent`](trunkline_store::Wrong::Absent) if there is no such org, [`Refused::AtLimit`](trunkline_store::Refused::AtLimit).
 pub async fn issue(
     store: &Store,
     org: Uuid,
@@ -85,7 +85,7 @@ pub async fn issue(
 /// The same for the operator, whom the org's limit doesn't hold.
 ///
 /// # Errors
-/// [`Wrong::Absent`](crate::store::Wrong::Absent) if there is no such org.
+/// [`Wrong::Absent`](trunkline_store::Wrong::Absent) if there is no such org.
 pub(crate) async fn issue_for_operator(
     store: &Store,
     org: Uuid,

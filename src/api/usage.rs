@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{UsageParts, UsageRow, UsageWindow};
 use uuid::Uuid;
 
 use super::openapi::Operation;
@@ -20,7 +21,6 @@ use super::query::Query;
 use super::shape::shown;
 use super::time::{self, written};
 use super::{ApiError, accept};
-use crate::store::{UsageParts, UsageRow, UsageWindow};
 
 pub(super) const CSV: &str = "text/csv";
 /// Length of the window without a `start_date`.

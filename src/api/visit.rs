@@ -13,13 +13,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
+use trunkline_store::{OrgKey, OrgLimit, Session, TokenHash};
 use uuid::Uuid;
 
 use super::credentials::{KnownOrg, presented};
 use super::error::ApiError;
 use super::room::Proof;
 use super::{Api, SCOPES, default_limits};
-use crate::store::{OrgKey, OrgLimit, Session, TokenHash};
 
 /// How long a session lasts.
 pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use trunkline_model::settings::{FailoverOn, Runtime, RuntimeLogin};
+use trunkline_store::{Agent, AgentChange, AgentKind, NewAgent};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -13,7 +14,6 @@ use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
 use crate::api;
 use crate::config::{Config, DefaultRuntime};
-use crate::store::{Agent, AgentChange, AgentKind, NewAgent};
 
 /// Octets that are read of a file with a password.
 const LONGEST_SECRET: u64 = 2_048;

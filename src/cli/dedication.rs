@@ -2,12 +2,12 @@
 
 use ipnet::IpNet;
 use serde::Serialize;
+use trunkline_store::{Dedication, Store};
 use uuid::Uuid;
 
 use super::org::OfOrg;
 use super::output::{Output, Shown, time};
 use super::{Failure, network, now};
-use crate::store::{Dedication, Store};
 
 /// Networks dedicated to an org.
 #[derive(Debug, clap::Subcommand)]

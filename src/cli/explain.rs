@@ -11,6 +11,7 @@ use trunkline_model::attempt::Attempt;
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, decide};
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Error, InboundTrunk, Recorded, Store, Wrong, written};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -21,7 +22,6 @@ use crate::explain::call::Explanation;
 use crate::explain::captured::Seen;
 use crate::explain::log_in::{self, FailureView};
 use crate::explain::mend::{commands, quoted};
-use crate::store::{Error, InboundTrunk, Recorded, Store, Wrong, written};
 use crate::telemetry::redact;
 
 /// Calls of a capture that are explained.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use trunkline_store::{NewOrgKey, OpenFault, OrgKey, SignedKeys, Store};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -11,7 +12,6 @@ use super::output::{Output, Shown, time};
 use super::{Failure, now, outset};
 use crate::api::{self, SCOPES, token};
 use crate::config::{Config, Secret};
-use crate::store::{NewOrgKey, OpenFault, OrgKey, SignedKeys, Store};
 
 /// API keys of an org.
 #[derive(Debug, clap::Subcommand)]

@@ -1,13 +1,13 @@
 //! `trunkline org limits` and `trunkline partner limits`: shows and sets what an org or a partner may have and ask for.
 
 use serde::Serialize;
+use trunkline_store::{LimitedBy, OrgLimit, Partner, Store};
 use uuid::Uuid;
 
 use super::output::{Output, Shown, or_dash};
 use super::{Failure, now};
 use crate::api::default_limits;
 use crate::config::Config;
-use crate::store::{LimitedBy, OrgLimit, Partner, Store};
 
 /// A number, or `default`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

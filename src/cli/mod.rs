@@ -37,7 +37,6 @@ use trunkline_routing::E164;
 
 use crate::config::{Config, Given, QUICKSTART_FILE, Sources};
 use crate::engine::clock::wall_time as now;
-use crate::store;
 
 /// A SIP-aware telephony control plane: one daemon between a phone system and its AI agents.
 #[derive(Debug, Parser)]
@@ -125,8 +124,8 @@ impl Failure {
     }
 }
 
-impl From<store::Error> for Failure {
-    fn from(error: store::Error) -> Self {
+impl From<trunkline_store::Error> for Failure {
+    fn from(error: trunkline_store::Error) -> Self {
         Self::Command(error.to_string())
     }
 }

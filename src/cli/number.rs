@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use trunkline_routing::E164;
+use trunkline_store::{Number, Numbers};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -9,7 +10,6 @@ use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, e164, now, outset};
 use crate::api;
 use crate::config::Config;
-use crate::store::{Number, Numbers};
 
 /// Phone numbers of an org.
 #[derive(Debug, clap::Subcommand)]

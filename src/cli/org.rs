@@ -1,6 +1,7 @@
 //! `trunkline org`: tenants.
 
 use serde::Serialize;
+use trunkline_store::{DeletedOrg, NewOrg, Org, Purge, Store, SuspendedBy, Suspender};
 use uuid::Uuid;
 
 use super::limits::OrgLimits;
@@ -8,7 +9,6 @@ use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
 use crate::api;
 use crate::config::Config;
-use crate::store::{DeletedOrg, NewOrg, Org, Purge, Store, SuspendedBy, Suspender};
 
 /// Orgs: the tenants.
 #[derive(Debug, clap::Subcommand)]

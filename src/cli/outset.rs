@@ -10,6 +10,7 @@ use trunkline_model::settings::Runtime;
 use trunkline_net::listener::tls::{self, Security};
 use trunkline_net::tls::{Certificate, Files};
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Options, Store};
 use uuid::Uuid;
 
 use super::{Failure, now};
@@ -17,7 +18,6 @@ use crate::calls::caps::DAY;
 use crate::config::{Config, DatabaseUrl, DefaultRuntime};
 use crate::directory::{Defaults, Directory};
 use crate::engine;
-use crate::store::{Options, Store};
 use crate::webhooks;
 
 /// Runs a command that waits for the store and nothing else.

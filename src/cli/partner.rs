@@ -5,6 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipnet::IpNet;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
+use trunkline_store::{NewPartner, Partner, PartnerKey, Store};
 use uuid::Uuid;
 
 use super::limits::PartnerLimits;
@@ -12,7 +13,6 @@ use super::output::{Output, Shown, time};
 use super::{Failure, network, now, outset};
 use crate::api;
 use crate::config::Config;
-use crate::store::{NewPartner, Partner, PartnerKey, Store};
 
 /// Partners: resellers that make orgs.
 #[derive(Debug, clap::Subcommand)]

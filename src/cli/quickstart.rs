@@ -10,6 +10,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 use trunkline_routing::E164;
+use trunkline_store::{InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store};
 use uuid::Uuid;
 
 use super::serve::{self, Reachable};
@@ -17,7 +18,6 @@ use super::{Failure, agent, key, now, number, output, outset, partner};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
 use crate::engine::local;
-use crate::store::{InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store};
 
 /// The name of the partner, the org and the keys that are made.
 const NAME: &str = "Quickstart";
@@ -236,7 +236,7 @@ async fn find_or_make_org(store: &Store, partner: Uuid) -> Result<Org, Failure> 
     };
     match orgs.create(Some(partner), &new, now()).await {
         Ok(org) => Ok(org),
-        Err(crate::store::Error::Refused(_)) => Ok(orgs.by_external_id(partner, NAME).await?),
+        Err(trunkline_store::Error::Refused(_)) => Ok(orgs.by_external_id(partner, NAME).await?),
         Err(error) => Err(error.into()),
     }
 }
@@ -287,7 +287,7 @@ async fn find_or_make_trunk(store: &Store, org: Uuid) -> Result<InboundTrunk, Fa
     let new = InboundTrunkChange::default();
     match trunks.create(org, &new, now()).await {
         Ok(trunk) => Ok(trunk),
-        Err(crate::store::Error::Refused(_)) => Ok(trunks.of_org(org).await?),
+        Err(trunkline_store::Error::Refused(_)) => Ok(trunks.of_org(org).await?),
         Err(error) => Err(error.into()),
     }
 }

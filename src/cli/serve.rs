@@ -8,6 +8,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use trunkline_net::listener::tls::Security;
 use trunkline_net::tls::Certificate;
+use trunkline_store::Store;
+use trunkline_store::private;
 
 use super::output::or_dash;
 use super::sockets::Sockets;
@@ -18,8 +20,6 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{Deletion, Deps, Engine, MediaAddresses, Recording, clock};
 use crate::memory;
-use crate::private;
-use crate::store::Store;
 use crate::telemetry::{self, metrics};
 use crate::webhooks::Courier;
 

@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 use serde::Serialize;
 use trunkline_routing::{Country, E164};
+use trunkline_store::{InboundTrunk, InboundTrunkChange};
 use uuid::Uuid;
 
 use super::agent::Limit;
@@ -13,7 +14,6 @@ use crate::config::{Config, Sip};
 use crate::engine;
 use crate::explain::finding::Finding;
 use crate::explain::report::{self, Report};
-use crate::store::{InboundTrunk, InboundTrunkChange};
 use crate::telemetry::redact;
 
 /// The org's inbound trunk, which its PBX calls through.

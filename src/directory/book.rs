@@ -10,13 +10,11 @@ use trunkline_model::settings::Runtime;
 use trunkline_model::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
 use trunkline_sip::auth::Secret;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store};
 use uuid::Uuid;
 
 use super::Defaults;
 use super::entry::{Entry, replace};
-use crate::store::{
-    self, AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store,
-};
 
 /// Up to so many touched orgs are read one by one in any case.
 const ONE_BY_ONE: usize = 100;
@@ -46,7 +44,10 @@ pub(super) enum Progress {
 
 impl Book {
     /// Reads everything.
-    pub(super) async fn read(store: &Store, defaults: Defaults) -> Result<Self, store::Error> {
+    pub(super) async fn read(
+        store: &Store,
+        defaults: Defaults,
+    ) -> Result<Self, trunkline_store::Error> {
         let default_runtime = Arc::new(defaults.runtime.clone());
         let mut book = Self {
             defaults,
@@ -60,7 +61,10 @@ impl Book {
     }
 
     /// Reads what has changed; says whether anything did, and whether more waits. After a fault it is as before, and may be tried again.
-    pub(super) async fn catch_up(&mut self, store: &Store) -> Result<Progress, store::Error> {
+    pub(super) async fn catch_up(
+        &mut self,
+        store: &Store,
+    ) -> Result<Progress, trunkline_store::Error> {
         let changes = store.feed().since(self.seq).await?;
         let orgs: HashSet<Uuid> = changes.changes.iter().filter_map(touched).collect();
         let many = changes.changes.iter().any(touches_many);
@@ -90,7 +94,7 @@ impl Book {
     }
 
     /// The number is read before the rows: what changes in between is read twice rather than never.
-    async fn read_all(&mut self, store: &Store) -> Result<(), store::Error> {
+    async fn read_all(&mut self, store: &Store) -> Result<(), trunkline_store::Error> {
         let seq = store.feed().position().await?;
         let rows = store.rows_of(None).await?;
         if self.seq == 0 {
@@ -265,7 +269,7 @@ fn routing(rows: &OrgRows) -> trunkline_routing::Org {
     }
 }
 
-fn routing_agent(agent: &store::Agent) -> trunkline_routing::Agent {
+fn routing_agent(agent: &trunkline_store::Agent) -> trunkline_routing::Agent {
     trunkline_routing::Agent {
         id: agent.id,
         name: agent.name.as_str().into(),

@@ -5,11 +5,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
+use trunkline_store::Store;
+use trunkline_store::feed::Signal;
 
 use super::Directory;
 use super::book::{Book, Progress};
-use crate::store::Store;
-use crate::store::feed::Signal;
 
 /// How often rows of the feed that everybody has read are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);

@@ -17,9 +17,9 @@ use trunkline_model::settings::Runtime;
 use trunkline_model::view::View;
 use trunkline_sip::moment::Moment;
 
-use crate::store::feed::Follower;
-use crate::store::{self, Store};
 use book::Book;
+use trunkline_store::Store;
+use trunkline_store::feed::Follower;
 
 /// What the configuration adds to the rows.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl Directory {
         store: Store,
         defaults: Defaults,
         clock: fn() -> Moment,
-    ) -> Result<Arc<Self>, store::Error> {
+    ) -> Result<Arc<Self>, trunkline_store::Error> {
         let signal = store.feed().follow().await;
         let follower = store.feed().follower();
         let book = Book::read(&store, defaults).await?;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Store, UnansweredChallenge};
 
 use crate::calls::{Challenged, Challenger, News, Unanswerable};
-use crate::store::{self, Store, UnansweredChallenge};
 
 /// Challenges that wait to be written; more are cut.
 const WAITING: usize = 256;
@@ -63,7 +63,7 @@ impl Written {
     }
 }
 
-async fn write(store: &Store, challenged: Challenged) -> Result<(), store::Error> {
+async fn write(store: &Store, challenged: Challenged) -> Result<(), trunkline_store::Error> {
     let Challenged { whose, at, news } = challenged;
     match (news, whose.trunk) {
         (News::Seen(seen), Some(trunk)) => {
@@ -98,10 +98,10 @@ async fn write(store: &Store, challenged: Challenged) -> Result<(), store::Error
 
 #[cfg(test)]
 mod tests {
+    use trunkline_model::auth_realms::KnownRealm;
     use uuid::Uuid;
 
     use super::*;
-    use trunkline_model::auth_realms::KnownRealm;
 
     #[test]
     fn the_same_is_written_once_a_minute() {

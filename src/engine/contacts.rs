@@ -6,12 +6,12 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use tokio::sync::mpsc;
 use trunkline_routing::E164;
+use trunkline_store::Store;
 use uuid::Uuid;
 
 use super::clock;
 use super::inbox::{Inbox, Input};
 use crate::calls::CallKey;
-use crate::store::Store;
 
 /// Contacts that are remembered; beyond, the memory starts anew.
 const CACHED: usize = 100_000;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use trunkline_store::Store;
 
 use super::{Handle, clock};
 use crate::calls::live::LiveCalls;
-use crate::store::{self, Store};
 
 /// Time between two looks for orgs to purge.
 const LOOK: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ impl Worker {
         }
     }
 
-    async fn turn(&self, turn: u32) -> Result<(), store::Error> {
+    async fn turn(&self, turn: u32) -> Result<(), trunkline_store::Error> {
         let orgs = self.store.orgs();
         let to_purge = orgs.to_purge(clock::wall_time()).await?;
         for org in &to_purge {
@@ -97,7 +97,7 @@ impl Worker {
     }
 
     /// Of the nodes that serve, one deletes for all.
-    async fn is_first(&self) -> Result<bool, store::Error> {
+    async fn is_first(&self) -> Result<bool, trunkline_store::Error> {
         if !self.store.is_shared() {
             return Ok(true);
         }
@@ -106,7 +106,7 @@ impl Worker {
         Ok(first.is_none_or(|first| first == self.engine.node()))
     }
 
-    async fn purge(&self, org: uuid::Uuid) -> Result<(), store::Error> {
+    async fn purge(&self, org: uuid::Uuid) -> Result<(), trunkline_store::Error> {
         loop {
             let rows = self.store.orgs().purge_some(org).await?;
             if rows == 0 {

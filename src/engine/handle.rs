@@ -8,6 +8,7 @@ use trunkline_model::address::AddressPolicy;
 use trunkline_model::transfer::Transfer;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Node, Slot};
+use trunkline_store::journal;
 use uuid::Uuid;
 
 use super::clock;
@@ -21,7 +22,6 @@ use crate::calls::place_of;
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::verification::Verification;
 use crate::calls::wall::transfer_on;
-use crate::journal;
 use crate::peers::standing::{Standing, Standings};
 use crate::registrar::bindings::{Binding, Bindings};
 use crate::traces::Traces;

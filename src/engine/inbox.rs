@@ -10,6 +10,7 @@ use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Slot};
 use trunkline_sip::wire::{Framing, Message, lex};
+use trunkline_store::journal::Position;
 use uuid::Uuid;
 
 use super::clock;
@@ -21,7 +22,6 @@ use crate::calls::target::{Target, Unresolved};
 use crate::calls::transfer::{Ask, Unable};
 use crate::calls::verification::Verification;
 use crate::calls::{CallKey, Reason, hold};
-use crate::journal::Position;
 use crate::peers::Inquiry;
 use crate::peers::enrolment::Wanted;
 

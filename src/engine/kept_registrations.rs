@@ -11,11 +11,11 @@ use trunkline_model::registration::Kept;
 use trunkline_model::registration::Loss;
 use trunkline_model::view::{PeerLogin, View};
 use trunkline_sip::moment::Moment;
+use trunkline_store::Store;
 
 use super::{clock, registrations};
 use crate::directory::Directory;
 use crate::registrar::bindings::Bindings;
-use crate::store::{self, Store};
 
 /// How often it is looked for changes, on either side.
 const LOOK: Duration = Duration::from_millis(200);
@@ -90,7 +90,7 @@ impl Keeper {
         turn: u32,
         bindings: &Bindings,
         view: &Arc<View>,
-    ) -> Result<(), store::Error> {
+    ) -> Result<(), trunkline_store::Error> {
         let kept = self.store.registrations();
         let now = clock::now();
         // An org can only have gone where the view is another one; all trunks are looked at then.
@@ -142,7 +142,11 @@ impl Keeper {
     }
 
     /// What was registered with nodes that are gone is this node's, or lost.
-    async fn take_over(&self, bindings: &Bindings, view: &View) -> Result<(), store::Error> {
+    async fn take_over(
+        &self,
+        bindings: &Bindings,
+        view: &View,
+    ) -> Result<(), trunkline_store::Error> {
         let kept = self.store.registrations();
         let taken = kept
             .take_over(self.node, self.grace, clock::wall_time())

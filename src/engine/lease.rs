@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use trunkline_store::journal::Origin;
+use trunkline_store::{Renewal, Store};
 
 use super::clock;
 use super::skew::Skew;
-use crate::journal::Origin;
-use crate::store::{self, Renewal, Store};
 
 /// How often a lease is renewed while it lasts.
 const RENEWALS: u32 = 3;
@@ -73,7 +73,7 @@ impl Keeper {
         }
     }
 
-    async fn renew(&self) -> Result<(), store::Error> {
+    async fn renew(&self) -> Result<(), trunkline_store::Error> {
         match self.store.nodes().renew(self.run, self.length).await? {
             Renewal::Held => {}
             Renewal::Lapsed => {
@@ -133,7 +133,10 @@ impl Keeper {
         }
     }
 
-    fn others(&self, runs: Result<Vec<Origin>, store::Error>) -> impl Iterator<Item = Origin> {
+    fn others(
+        &self,
+        runs: Result<Vec<Origin>, trunkline_store::Error>,
+    ) -> impl Iterator<Item = Origin> {
         let own = self.run;
         let runs = runs.unwrap_or_default().into_iter();
         runs.filter(move |run| *run != own)

@@ -12,12 +12,12 @@ use trunkline_model::view::View;
 use trunkline_routing::{Country, E164, numbers};
 use trunkline_sip::auth::Part;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{NewAuthFailure, Store};
 use uuid::Uuid;
 
 use super::clock;
 use crate::calls::{AuthFailure, Unproven};
 use crate::directory::Directory;
-use crate::store::{self, NewAuthFailure, Store};
 
 /// Failed log-ins that wait to be written; a flood of them is cut.
 const WAITING: usize = 1_024;
@@ -87,7 +87,7 @@ async fn record(
     store: &Store,
     directory: &Directory,
     batch: impl Iterator<Item = Failed>,
-) -> Result<(), store::Error> {
+) -> Result<(), trunkline_store::Error> {
     let mut noted = Vec::new();
     for failed in batch {
         match failed {
@@ -128,7 +128,7 @@ async fn of_unproven(
     store: &Store,
     directory: &Directory,
     unproven: Unproven,
-) -> Result<Option<NewAuthFailure>, store::Error> {
+) -> Result<Option<NewAuthFailure>, trunkline_store::Error> {
     let international = E164::parse(&format!("+{}", unproven.dialled)).ok();
     let verified = match international {
         Some(number) => store
@@ -144,7 +144,7 @@ async fn of_unproven(
     };
     let trunk = match store.inbound_trunks().of_org(org).await {
         Ok(trunk) => trunk,
-        Err(store::Error::Wrong(_)) => return Ok(None),
+        Err(trunkline_store::Error::Wrong(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
     let is_allowed = trunk
@@ -210,8 +210,9 @@ const fn part_name(part: Part) -> &'static str {
 mod tests {
     use std::collections::HashMap;
 
-    use super::*;
     use trunkline_model::view::OrgView;
+
+    use super::*;
 
     fn unproven(host: u8, number: &str, second: u64) -> Failed {
         Failed::Unproven(Unproven {

@@ -50,6 +50,8 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node};
+use trunkline_store::Store;
+use trunkline_store::journal::Journal;
 use uuid::Uuid;
 
 pub use bound::{Bound, Listening};
@@ -71,11 +73,9 @@ use crate::calls::sources::ProvenSources;
 use crate::calls::{self, Calls, Core, Reason};
 use crate::config::Config;
 use crate::directory::Directory;
-use crate::journal::Journal;
 use crate::memory;
 use crate::registrar::bindings::Bindings;
 use crate::registrar::{self, Registrar};
-use crate::store::Store;
 use crate::traces::{Tap, Traces};
 
 use bound::Sorted;

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
+use trunkline_store::journal::{Journal, Position};
 
 use trunkline_net::media::{self, EchoMedia};
 use uuid::Uuid;
@@ -30,7 +31,6 @@ use crate::calls::live::LiveCalls;
 use crate::calls::outbound::Placed;
 use crate::calls::verification::SpokenCode;
 use crate::calls::{AuthFailure, CallKey, Calls, Challenged, Effect};
-use crate::journal::{Journal, Position};
 use crate::peers;
 use crate::registrar;
 use crate::traces::Beginnings;

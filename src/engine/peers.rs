@@ -16,6 +16,8 @@ use trunkline_model::view::{View, WayOut};
 use trunkline_sip::auth::Nonces;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::verified::Names;
+use trunkline_store::journal::Origin;
+use trunkline_store::{EventType, NewEvent, Serving, Store, written};
 use uuid::Uuid;
 
 use super::inbox::{Inbox, Input};
@@ -26,12 +28,10 @@ use crate::calls;
 use crate::calls::health::{Health, Peer, probe_uri};
 use crate::calls::target::{self, Place, Target};
 use crate::directory::Directory;
-use crate::journal::Origin;
 use crate::peers::enrolment::Wanted;
 use crate::peers::standing::{Change, Standing, Standings, State, What};
 use crate::peers::{Config, Inquiry, Peers};
 use crate::registrar::bindings::Bindings;
-use crate::store::{EventType, NewEvent, Serving, Store, written};
 use crate::telemetry::metrics;
 
 /// Peers that are asked; the further ones are not watched.

@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trunkline_model::record::Fact;
+use trunkline_store::journal::{Journal, OpenError, Origin, Projector, Settings};
+use trunkline_store::{Refused, Store};
 
 use super::clock;
 use super::lease::Lease;
 use super::skew::{self, Off};
-use crate::journal::{Journal, OpenError, Origin, Projector, Settings};
 use crate::memory;
-use crate::store::{self, Refused, Store};
 use crate::telemetry::metrics;
 
 /// How often a run that ends asks whether the database takes its last facts. Where it takes none they stay in the journal.
@@ -45,14 +45,16 @@ pub enum RecordingFault {
     #[error(
         "the database does not take this start ({0}): look whether its disk is full, and whether this user may write it"
     )]
-    Store(#[source] store::Error),
+    Store(#[source] trunkline_store::Error),
 }
 
-impl From<store::Error> for RecordingFault {
-    fn from(error: store::Error) -> Self {
+impl From<trunkline_store::Error> for RecordingFault {
+    fn from(error: trunkline_store::Error) -> Self {
         match error {
-            store::Error::Refused(refused) => Self::Refused(refused),
-            store::Error::Wrong(_) | store::Error::Broke(_) => Self::Store(error),
+            trunkline_store::Error::Refused(refused) => Self::Refused(refused),
+            trunkline_store::Error::Wrong(_) | trunkline_store::Error::Broke(_) => {
+                Self::Store(error)
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use trunkline_model::registration::Loss;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{EventType, NewEvent, written};
 use uuid::Uuid;
 
 use super::clock;
@@ -13,7 +14,6 @@ use super::inbox::{Inbox, Input};
 use super::told::Told;
 use crate::peers::Inquiry;
 use crate::registrar::bindings::{Bindings, Change, What};
-use crate::store::{EventType, NewEvent, written};
 use crate::telemetry::metrics;
 
 /// How often expired bindings are looked for.

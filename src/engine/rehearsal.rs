@@ -16,6 +16,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::verified::Names;
 use trunkline_sip::wire::{Method, lex};
+use trunkline_store::Keyring;
 use uuid::Uuid;
 
 use super::settings::{bounds, calls_config, registrar_config, sent_by};
@@ -29,7 +30,6 @@ use crate::calls::{Calls, Core, Effect, Reason};
 use crate::config::Config;
 use crate::registrar::Registrar;
 use crate::registrar::bindings::Bindings;
-use crate::store::Keyring;
 
 /// Nonces that are remembered as used.
 const NONCES: usize = 65_536;

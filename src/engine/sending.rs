@@ -4,11 +4,11 @@
 use trunkline_net::listener::Lost;
 use trunkline_net::listener::udp::UdpSocket;
 use trunkline_sip::flow::{Flow, Transport};
+use trunkline_store::journal::Position;
 
 use super::clock;
 use super::inbox::Input;
 use super::shard::Shard;
-use crate::journal::Position;
 
 impl Shard {
     /// Copies what is about to be sent, and leaves the copies to be picked up.

@@ -6,6 +6,7 @@ use trunkline_model::address::{AddressPolicy, PeerPattern};
 use trunkline_model::settings::Runtime;
 use trunkline_sip::auth::{Algorithm, NonceKeys};
 use trunkline_sip::slot::{Minter, Node};
+use trunkline_store::{Keyring, Store};
 
 use super::local;
 use crate::calls;
@@ -14,7 +15,6 @@ use crate::calls::target;
 use crate::calls::token::SessionTokens;
 use crate::config::{Config, DefaultRuntime};
 use crate::registrar;
-use crate::store::{Keyring, Store};
 use crate::traces::{Collector, Disk};
 
 /// Where HEP collectors listen.

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
+use trunkline_store::Store;
 
 use super::clock;
-use crate::store::{self, Store};
 use crate::telemetry::metrics;
 
 /// A difference beyond this is reported.
@@ -34,7 +34,7 @@ impl Off {
     }
 
     /// Asks the database; `None` where it is part of this process.
-    pub(crate) async fn measure(store: &Store) -> Result<Option<Self>, store::Error> {
+    pub(crate) async fn measure(store: &Store) -> Result<Option<Self>, trunkline_store::Error> {
         // Whoever follows the clock looks once a second.
         clock::follow();
         let before = clock::wall_time();
@@ -76,7 +76,7 @@ pub(super) struct Skew {
 }
 
 impl Skew {
-    pub(super) async fn look(&mut self, store: &Store) -> Result<(), store::Error> {
+    pub(super) async fn look(&mut self, store: &Store) -> Result<(), trunkline_store::Error> {
         let Some(off) = Off::measure(store).await? else {
             return Ok(());
         };

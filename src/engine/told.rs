@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::mpsc;
 
-use crate::store::{NewEvent, Store};
+use trunkline_store::{NewEvent, Store};
 
 /// Events that may wait to be recorded.
 const WAITING: usize = 4_096;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::journal::Position;
+use trunkline_store::journal::Position;
 
 /// How long a call counts as unsynced at most: a disk that fails holds up no list.
 const LONGEST: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_model::attempt::{Attempt, AttemptLeg, AttemptOutcome};
 
-use crate::store::written;
+use trunkline_store::written;
 
 /// One attempt at a target.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -7,9 +7,9 @@ use trunkline_routing::Facts;
 use trunkline_sip::auth;
 use trunkline_sip::header::uri::Uri;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, invite, lex};
+use trunkline_store::InboundTrunk;
 
 use crate::calls::admission::facts_of;
-use crate::store::InboundTrunk;
 
 /// What a capture shows of one call.
 #[derive(Clone, PartialEq, Eq, Debug)]

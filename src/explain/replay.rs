@@ -12,7 +12,7 @@ use trunkline_routing::{At, Decision, Facts, Org, Outcome, Step, decide};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use crate::store::{Recorded, written};
+use trunkline_store::{Recorded, written};
 
 /// Calls that one replay may look at.
 pub const MOST_CALLS: u32 = 5_000;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Error, Narrow, Recorded, Store, written};
 use uuid::Uuid;
 
 use super::finding::Finding;
@@ -14,7 +15,6 @@ use super::log_in;
 use super::paste::{self, Trunk};
 use super::pbx::{self, Pbx};
 use crate::calls::{DOCTOR, Reason};
-use crate::store::{Error, Narrow, Recorded, Store, written};
 
 /// How far back failed log-ins are told.
 const OF_LATE: Duration = Duration::from_secs(24 * 3_600);

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
+use trunkline_store::private;
 
 use super::block::{Block, HEAD, Head, Wanted};
-use crate::private;
 
 /// The first octets of a segment.
 const MAGIC: &[u8; 8] = b"TLTRACE1";

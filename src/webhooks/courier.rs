@@ -12,6 +12,7 @@ use rustls::RootCertStore;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Attempt, Error, Held, Outcome, Store, Webhook};
 use uuid::Uuid;
 
 use super::post::{Answer, Fault, Poster};
@@ -19,7 +20,6 @@ use super::schedule::next_attempt;
 use super::signature::signatures;
 use super::target::Target;
 use crate::config;
-use crate::store::{Attempt, Error, Held, Outcome, Store, Webhook};
 
 /// Attempts at once.
 const AT_ONCE: usize = 256;
@@ -104,7 +104,7 @@ impl Courier {
     /// Attempts everything that is due, once each, and gives how many attempts that were.
     ///
     /// # Errors
-    /// [`Broke`](crate::store::Broke) alone.
+    /// [`Broke`](trunkline_store::Broke) alone.
     pub async fn deliver_due(&self) -> Result<usize, Error> {
         let mut attempts = 0;
         loop {

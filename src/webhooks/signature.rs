@@ -6,7 +6,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use trunkline_sip::moment::Moment;
 
-use crate::store::{Password, Webhook};
+use trunkline_store::{Password, Webhook};
 
 const PREFIX: &str = "whsec_";
 

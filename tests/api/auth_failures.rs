@@ -1,7 +1,7 @@
 //! `/phone/sip/inbound-trunk/auth-failures`.
 
 use serde_json::json;
-use trunkline::store::NewAuthFailure;
+use trunkline_store::NewAuthFailure;
 use uuid::Uuid;
 
 use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, now, pass, walk};

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use trunkline::api::Server;
-use trunkline::store::{EventType, NewEvent};
+use trunkline_store::{EventType, NewEvent};
 use uuid::Uuid;
 
 use crate::house::{House, Tenant, all_lack, now};

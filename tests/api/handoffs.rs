@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use trunkline::store::{NewHandoff, Reason};
+use trunkline_store::{NewHandoff, Reason};
 
 use crate::house::{House, Tenant, all_lack, now, pass, walk};
 

@@ -16,15 +16,15 @@ use trunkline::api::{self, Api, Deps, SCOPES};
 use trunkline::calls::live::LiveCalls;
 use trunkline::config::{Config, Sources};
 use trunkline::directory::{Defaults, Directory};
-use trunkline::journal::Origin;
-use trunkline::store::{
-    AgentKind, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store,
-};
 use trunkline::telemetry::metrics;
 use trunkline_model::record::Fact;
 use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
+use trunkline_store::journal::Origin;
+use trunkline_store::{
+    AgentKind, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store,
+};
 use uuid::Uuid;
 
 use crate::ground::{Ground, beside};

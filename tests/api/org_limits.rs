@@ -1,7 +1,7 @@
 //! How much an org may have: the defaults, what the operator says, and what its partner says within that.
 
 use serde_json::{Value, json};
-use trunkline::store::{DefaultLimits, LimitedBy, OrgLimit};
+use trunkline_store::{DefaultLimits, LimitedBy, OrgLimit};
 use uuid::Uuid;
 
 use crate::ground::Ground;

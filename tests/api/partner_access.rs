@@ -7,7 +7,7 @@ use axum::extract::ConnectInfo;
 use axum::http::Request;
 use ipnet::IpNet;
 use serde_json::json;
-use trunkline::store::NewPartner;
+use trunkline_store::NewPartner;
 
 use crate::house::{Answer, House, pass};
 

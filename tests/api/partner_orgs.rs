@@ -1,7 +1,7 @@
 //! `/partner/v1/orgs`, `/partner/v1/orgs/by-external-id/{externalId}`.
 
 use serde_json::{Value, json};
-use trunkline::store::{NewPartner, SuspendedBy, Suspender};
+use trunkline_store::{NewPartner, SuspendedBy, Suspender};
 use uuid::Uuid;
 
 use crate::house::{House, Reseller, masked, now, pass};

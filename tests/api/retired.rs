@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use trunkline::api::SCOPES;
-use trunkline::store::SigningPair;
+use trunkline_store::SigningPair;
 
 use crate::house::{House, now, pass};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trunkline::calls::token::SessionTokens;
-use trunkline::store::{NewBooking, NewOrg, NewPartner};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::E164;
+use trunkline_store::{NewBooking, NewOrg, NewPartner};
 use uuid::Uuid;
 
 use crate::house::{House, NOW, Tenant, all_absent, all_lack, arc, id_of, masked};

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use trunkline::store::NewOrg;
+use trunkline_store::NewOrg;
 use uuid::Uuid;
 
 use crate::calls::two_calls;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use trunkline::config::Webhooks;
-use trunkline::store::{EventType, NewEvent};
 use trunkline::webhooks::{Courier, trusted};
+use trunkline_store::{EventType, NewEvent};
 use uuid::Uuid;
 
 use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, now, pass, walk};

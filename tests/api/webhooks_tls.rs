@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 use trunkline::config::Webhooks;
-use trunkline::store::{EventType, NewEvent};
 use trunkline::webhooks::{Courier, trusted};
+use trunkline_store::{EventType, NewEvent};
 
 use crate::house::{House, Tenant, id_of, now, pass};
 use crate::receiver::{Manner, Receiver};

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use trunkline::store::Contact;
 use trunkline_routing::E164;
+use trunkline_store::Contact;
 use uuid::Uuid;
 
 use crate::house::{Answer, House, Tenant, all_absent, all_lack, masked, now, pass};

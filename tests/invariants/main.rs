@@ -27,6 +27,7 @@ fn sources() -> Vec<Source> {
         "sip/src",
         "routing/src",
         "model/src",
+        "store/src",
         "net/src",
         "capture/src",
         "testkit/src",
@@ -213,9 +214,9 @@ fn each_rule_finds_a_violation_and_only_that() {
         (
             imports_point_one_way,
             "src/calls/leg.rs",
-            "use crate::store::Pool;",
+            "use crate::engine::Shard;",
             "src/calls/leg.rs",
-            "use crate::calls::x; // crate::store",
+            "use crate::calls::x; // crate::engine",
         ),
         (
             imports_point_one_way,
@@ -234,7 +235,7 @@ fn each_rule_finds_a_violation_and_only_that() {
         (
             imports_point_one_way,
             "src/main.rs",
-            "trunkline::store::x();",
+            "trunkline::engine::x();",
             "src/main.rs",
             "trunkline::cli::run();",
         ),
@@ -256,7 +257,7 @@ fn each_rule_finds_a_violation_and_only_that() {
             words_are_kept_in_their_place,
             "src/api/calls.rs",
             "sqlx::query(x)",
-            "src/store/calls.rs",
+            "store/src/calls.rs",
             "sqlx::query(x)",
         ),
         (

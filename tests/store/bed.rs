@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
-use trunkline::store::{Agent, AgentKind, NewAgent, NewOrg, OpenFault, Options, Org, Store};
 use trunkline_model::record::{Direction, Started};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Agent, AgentKind, NewAgent, NewOrg, OpenFault, Options, Org, Store};
 use uuid::Uuid;
 
 use trunkline_testkit::postgres::{administer, server};

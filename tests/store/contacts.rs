@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use trunkline::store::{Contact, ContactDetails};
+use trunkline_store::{Contact, ContactDetails};
 
 use crate::bed::{Bed, NOW, later, org};
 

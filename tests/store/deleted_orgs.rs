@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use trunkline::api::token;
-use trunkline::journal::Origin;
-use trunkline::store::{
+use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
+use trunkline_sip::moment::Moment;
+use trunkline_store::journal::Origin;
+use trunkline_store::{
     Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Refused, Store, UsageParts,
     UsageWindow, Wrong,
 };
-use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
-use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, agent, later, number, org, started};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline::directory::{Defaults, Directory};
-use trunkline::store::{AgentChange, InboundTrunkChange, Store};
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::{Source, View};
+use trunkline_store::{AgentChange, InboundTrunkChange, Store};
 
 use crate::bed::{Bed, NOW, agent, later, new_agent, number, org};
 

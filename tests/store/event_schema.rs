@@ -88,6 +88,6 @@ fn every_type_is_in_the_schema_and_no_other() {
         let kinds = branch["properties"]["type"]["enum"].as_array();
         kinds.expect("types").iter().filter_map(Value::as_str)
     });
-    let known = trunkline::store::EventType::ALL.map(trunkline::store::EventType::as_str);
+    let known = trunkline_store::EventType::ALL.map(trunkline_store::EventType::as_str);
     assert_eq!(kinds.collect::<Vec<_>>(), known);
 }

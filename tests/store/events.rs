@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trunkline::api::token;
-use trunkline::journal::Origin;
-use trunkline::store::{
+use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
+use trunkline_sip::moment::Moment;
+use trunkline_store::journal::Origin;
+use trunkline_store::{
     Attempt, DeliveryState, Event, EventType, Held, NewEvent, NewHandoff, NewOrgKey, NewWebhook,
     Outcome, Password, Store, WebhookChange,
 };
-use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
-use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, org};

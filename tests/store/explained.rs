@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use trunkline::journal::Origin;
-use trunkline::store::{Error, NewAuthFailure, Store, Wrong};
 use trunkline_model::asked::Manner;
 use trunkline_model::asked::{Asked, Proof};
 use trunkline_model::attempt::{Attempt, AttemptLeg, AttemptOutcome};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::{Caller, Decision, Dialled, Facts, NearMiss, Outcome};
 use trunkline_sip::moment::Moment;
+use trunkline_store::journal::Origin;
+use trunkline_store::{Error, NewAuthFailure, Store, Wrong};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, org};

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use sqlx::{Connection, PgConnection};
 use trunkline::api::token;
-use trunkline::store::feed::KEPT;
-use trunkline::store::{Change, NewOrgKey};
+use trunkline_store::feed::KEPT;
+use trunkline_store::{Change, NewOrgKey};
 
 use crate::bed::{Bed, NOW, agent, org};
 

@@ -1,7 +1,7 @@
 //! Handoffs: in their order, counted by position.
 
-use trunkline::store::{Handoff, HandoffFilter, NewHandoff, Page, Reason, Sentiment, Store};
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Handoff, HandoffFilter, NewHandoff, Page, Reason, Sentiment, Store};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, org};

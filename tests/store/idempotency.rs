@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use trunkline::store::{Asked, Claim, Effects, Kept, Store};
+use trunkline_store::{Asked, Claim, Effects, Kept, Store};
 use uuid::Uuid;
 
 use crate::bed::{self, Bed, NOW, later};

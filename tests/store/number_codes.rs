@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use trunkline::store::{Error, MadeCode, Number, Refused, Store, TriedCode};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Error, MadeCode, Number, Refused, Store, TriedCode};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, org};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use trunkline::journal::Origin;
-use trunkline::store::{Asking, Call, CallFilter, Error, Refused, Renewal, Store};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::{Caller, Decision, Dialled, Outcome, Step};
 use trunkline_sip::moment::Moment;
+use trunkline_store::journal::Origin;
+use trunkline_store::{Asking, Call, CallFilter, Error, Refused, Renewal, Store};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, number};

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
-use trunkline::store::{
+use trunkline_model::settings::{Runtime, RuntimeLogin};
+use trunkline_store::{
     Asked, Claim, Effects, InboundTrunkChange, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
     Store,
 };
-use trunkline_model::settings::{Runtime, RuntimeLogin};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, new_agent, number};

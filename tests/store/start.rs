@@ -6,7 +6,7 @@ use std::path::Path;
 
 use futures_util::future::join_all;
 use trunkline::api::token;
-use trunkline::store::{Change, OpenFault, Options, Store};
+use trunkline_store::{Change, OpenFault, Options, Store};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, org};
@@ -198,7 +198,7 @@ async fn keys_belong_to_their_database(bed: &Bed) {
         data_dir: bed.directory().join("other"),
         ..bed.options.clone()
     };
-    trunkline::store::Store::open(&other, NOW)
+    trunkline_store::Store::open(&other, NOW)
         .await
         .expect("another store")
         .close()
@@ -230,7 +230,7 @@ async fn urls_of_no_kind(bed: &Bed) {
             url: Some(url.to_owned()),
             ..bed.options.clone()
         };
-        let fault = trunkline::store::Store::open(&options, NOW)
+        let fault = trunkline_store::Store::open(&options, NOW)
             .await
             .expect_err(url);
         assert!(matches!(fault, OpenFault::Url), "{url}");
@@ -241,7 +241,7 @@ async fn urls_of_no_kind(bed: &Bed) {
         url: Some("postgres://u:hush@127.0.0.1:1/d".to_owned()),
         ..bed.options.clone()
     };
-    let fault = trunkline::store::Store::open(&options, NOW)
+    let fault = trunkline_store::Store::open(&options, NOW)
         .await
         .expect_err("nobody listens");
     assert!(
@@ -256,7 +256,7 @@ async fn master_key(bed: &Bed) {
         ..bed.options.clone()
     };
     let fault = async |options: Options| {
-        trunkline::store::Store::open(&options, NOW)
+        trunkline_store::Store::open(&options, NOW)
             .await
             .expect_err("a fault")
     };

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use trunkline::store::{
+use trunkline_model::settings::Runtime;
+use trunkline_store::{
     AgentChange, Error, InboundTrunkChange, Kind, NewAuthFailure, Refused, Wrong,
 };
-use trunkline_model::settings::Runtime;
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, agent, later, new_agent, number, org};

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use trunkline::api::token;
-use trunkline::store::{Error, Kind, NewOrg, NewOrgKey, NewPartner, Refused, Wrong};
+use trunkline_store::{Error, Kind, NewOrg, NewOrgKey, NewPartner, Refused, Wrong};
 
 use crate::bed::{Bed, NOW, later, org};
 

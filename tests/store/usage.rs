@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use trunkline::journal::Origin;
-use trunkline::store::{UsageParts, UsageRow, UsageWindow};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
+use trunkline_store::journal::Origin;
+use trunkline_store::{UsageParts, UsageRow, UsageWindow};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, started};

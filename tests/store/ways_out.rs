@@ -1,12 +1,12 @@
 //! Outbound trunks, transfer destinations, and what an agent has of both.
 
-use trunkline::store::{
-    Change, DestinationChange, Error, Kind, NewDestination, NewOutboundTrunk, OutboundTrunkChange,
-    Password, Refused, Wrong,
-};
 use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::settings::{TransferTarget, TransferWay, Via};
 use trunkline_sip::flow::Transport;
+use trunkline_store::{
+    Change, DestinationChange, Error, Kind, NewDestination, NewOutboundTrunk, OutboundTrunkChange,
+    Password, Refused, Wrong,
+};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, agent, later, number, org};

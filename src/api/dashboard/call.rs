@@ -2,6 +2,7 @@
 
 use axum::extract::{Request, State};
 use maud::{Markup, PreEscaped, html};
+use trunkline_store::{Call, Kind};
 
 use super::org::of_visit;
 use super::view::{document, lasted, time};
@@ -10,7 +11,6 @@ use crate::api::Api;
 use crate::api::path::Named;
 use crate::api::phone::{explained, found, picture};
 use crate::api::visit;
-use crate::store::{Call, Kind};
 
 /// `GET /dashboard/{org_id}/calls/{call_id}`
 pub(super) async fn show(

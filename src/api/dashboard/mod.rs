@@ -128,8 +128,8 @@ impl From<ApiError> for Instead {
     }
 }
 
-impl From<crate::store::Error> for Instead {
-    fn from(error: crate::store::Error) -> Self {
+impl From<trunkline_store::Error> for Instead {
+    fn from(error: trunkline_store::Error) -> Self {
         ApiError::from(error).into()
     }
 }

@@ -8,6 +8,8 @@ use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
 use axum::http::StatusCode;
 use axum::response::Redirect;
 use maud::Markup;
+use trunkline_sip::moment::Moment;
+use trunkline_store::{Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong};
 use uuid::Uuid;
 
 use super::view::{self, OrgPage};
@@ -16,8 +18,6 @@ use crate::api::path::Named;
 use crate::api::phone::from_memory;
 use crate::api::visit::{self, Visit};
 use crate::api::{Api, SCOPES, token};
-use crate::store::{Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong};
-use trunkline_sip::moment::Moment;
 
 /// Rows that each list shows.
 const SHOWN: u32 = 50;

@@ -3,12 +3,12 @@
 use maud::{DOCTYPE, Markup, html};
 use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Agent, AgentKind, Call, Handoff, InboundTrunk, Number, OrgKey, Page};
 use uuid::Uuid;
 
 use crate::api::SCOPES;
 use crate::api::time::written;
 use crate::api::visit::Visit;
-use crate::store::{Agent, AgentKind, Call, Handoff, InboundTrunk, Number, OrgKey, Page};
 
 /// What the page of an org shows.
 #[derive(Debug)]

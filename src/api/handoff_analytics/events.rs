@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_model::handoff::Report;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment};
 
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
@@ -17,7 +18,6 @@ use crate::api::query::Query;
 use crate::api::shape::{Choice, ListOf, Text};
 use crate::api::time::{self, written};
 use crate::api::{Api, ApiError};
-use crate::store::{Handoff, HandoffFilter, NewHandoff, Reason, Sentiment};
 
 const READ: &str = "handoff:read";
 const WRITE: &str = "handoff:write";

@@ -6,12 +6,12 @@ pub(in crate::api) use events::report;
 
 use axum::routing::get;
 use serde_json::json;
+use trunkline_store::Reason;
 
 use super::idempotency::once;
 use super::openapi::{Book, read_by};
 use super::page::Page;
 use super::routes::Routes;
-use crate::store::Reason;
 
 pub(super) fn router() -> Routes {
     Routes::new().route("/events", get(events::list).post(once(events::create)))

@@ -83,8 +83,9 @@ fn webhook(kind: &str, schema: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_store::EventType;
+
     use super::*;
-    use crate::store::EventType;
 
     #[test]
     fn every_type_of_event_is_a_webhook() {

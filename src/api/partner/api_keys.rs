@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_store::NewOrgKey;
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
@@ -15,7 +16,6 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::shape::{Text, id, shown};
 use crate::api::{Api, ApiError, SCOPES, Success, token};
-use crate::store::NewOrgKey;
 
 /// A key on the one occasion that it is shown.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use trunkline_store::{Error, Org, Partner, Wrong};
 use uuid::Uuid;
 
 use crate::api::caller::{PARTNER_KEY, credential};
@@ -17,7 +18,6 @@ use crate::api::quota::{Policy, Tally};
 use crate::api::room::Proof;
 use crate::api::shape::id;
 use crate::api::{Api, ApiError, client};
-use crate::store::{Error, Org, Partner, Wrong};
 
 /// The partner whose key came with the request.
 #[derive(Clone, Debug)]

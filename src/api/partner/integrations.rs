@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use trunkline_store::NewBooking;
 
 use crate::api::body::Fields;
 use crate::api::shape::{ListOf, Object, Shape, Text, object, shown};
 use crate::api::{Api, ApiError};
 use crate::integrations::{Booking, Fault, Keys};
-use crate::store::NewBooking;
 
 /// Connections that an org may have with one platform.
 const MOST: usize = 10;

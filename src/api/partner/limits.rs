@@ -5,6 +5,7 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_store::{Change, DefaultLimits, LimitedBy, OrgLimit, StoredLimit, StoredLimits};
 
 use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
@@ -12,7 +13,6 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::shape::Count;
 use crate::api::{Api, ApiError, default_limits};
-use crate::store::{Change, DefaultLimits, LimitedBy, OrgLimit, StoredLimit, StoredLimits};
 use uuid::Uuid;
 
 /// One limit.

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
+use trunkline_store::{Error, LoginLink, NewLogin, Wrong};
 
 use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
@@ -19,7 +20,6 @@ use crate::api::path::Named;
 use crate::api::shape::{ID, ListOf, Switch, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::store::{Error, LoginLink, NewLogin, Wrong};
 
 /// How long a link is good.
 const LIFETIME: Duration = Duration::from_secs(15 * 60);

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use trunkline_store::Kind;
 
 use super::caller::PartnerCaller;
 use crate::api::body::Body;
@@ -10,7 +11,6 @@ use crate::api::path::Named;
 use crate::api::phone::NumberView;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
-use crate::store::Kind;
 
 /// `GET /partner/v1/orgs/{orgId}/phone-numbers?limit&cursor`: verified or not, newest first.
 pub(super) async fn list(

@@ -4,6 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_sip::moment::Moment;
+use trunkline_store::{Change, Error, Org, OrgChange, Purge, SuspendedBy, Suspender, Wrong};
 
 use super::caller::{PartnerCaller, foreign};
 use super::integrations::{self as connections, Integrations};
@@ -16,8 +18,6 @@ use crate::api::query::Query;
 use crate::api::shape::Text;
 use crate::api::{Api, ApiError, Success};
 use crate::config::Config;
-use crate::store::{Change, Error, Org, OrgChange, Purge, SuspendedBy, Suspender, Wrong};
-use trunkline_sip::moment::Moment;
 
 /// An org with everything that is kept of it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_store::{Error, NewOrg, Org, Refused, Wrong};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
@@ -17,7 +18,6 @@ use crate::api::shape::{Parsed, Text, shown};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::config::Config;
-use crate::store::{Error, NewOrg, Org, Refused, Wrong};
 
 /// Orgs on a page when `limit` is absent.
 const USUAL_LIMIT: u32 = 50;

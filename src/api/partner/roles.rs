@@ -3,6 +3,7 @@
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_store::{Access, Role};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
@@ -11,7 +12,6 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::store::{Access, Role};
 
 /// A role.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_store::{Change, Kind, ListedSession};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
@@ -12,7 +13,6 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
-use crate::store::{Change, Kind, ListedSession};
 
 /// A session of the dashboard.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
+use trunkline_store::{Agent, AgentChange, AgentKind, Kind, NewAgent};
 use uuid::Uuid;
 
 use super::runtime::RUNTIME;
@@ -26,7 +27,6 @@ use crate::api::shape::{Choice, ListOf, NAME, NUMBER, Switch, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::Voice;
-use crate::store::{Agent, AgentChange, AgentKind, Kind, NewAgent};
 
 /// A phone agent as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

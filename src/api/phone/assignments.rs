@@ -5,6 +5,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
+use trunkline_store::AgentConfig;
 use uuid::Uuid;
 
 use super::destinations::DestinationView;
@@ -16,7 +17,6 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::shape::{ID, ListOf};
 use crate::api::{Api, ApiError};
-use crate::store::AgentConfig;
 
 /// What is assigned to an agent.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -4,6 +4,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::net::IpAddr;
+use trunkline_store::AuthFailure;
 use uuid::Uuid;
 
 use super::{READ, inbound_trunk};
@@ -14,7 +15,6 @@ use crate::api::shape::shown;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::explain::log_in;
-use crate::store::AuthFailure;
 
 /// A failed log-in as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Call, CallFilter, Position};
 use uuid::Uuid;
 
 use super::calls::{CallView, SCOPE, from_memory, kept};
@@ -20,7 +21,6 @@ use crate::api::shape::{Choice, id};
 use crate::api::time;
 use crate::api::{Api, ApiError};
 use crate::calls::live::LiveCall;
-use crate::store::{self, Call, CallFilter, Position};
 
 /// What a list is narrowed by. The cursor carries it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -58,8 +58,10 @@ pub(crate) async fn list(
     let stored = match stored {
         Ok(stored) => stored,
         // Calls that are up are all in memory.
-        Err(store::Error::Broke(broke)) if broke.is_away() && paging.filters.is_of_live_calls() => {
-            store::Page {
+        Err(trunkline_store::Error::Broke(broke))
+            if broke.is_away() && paging.filters.is_of_live_calls() =>
+        {
+            trunkline_store::Page {
                 items: Vec::new(),
                 next: None,
                 total: 0,
@@ -170,7 +172,7 @@ fn place(call: &Call) -> (Moment, Uuid) {
 /// Lays the live calls over a stored page. `total` counts what is stored, and of this page what isn't stored yet, without what the filters no
 /// longer match.
 fn merge(
-    stored: crate::store::Page<Call>,
+    stored: trunkline_store::Page<Call>,
     live: Vec<LiveCall>,
     paging: &Paging<Filters>,
 ) -> Page<CallView> {
@@ -278,12 +280,12 @@ mod tests {
     }
 
     /// A page of the store as it gives it: with the place of its last item if there is more.
-    fn page(items: Vec<Call>, more: bool, total: u64) -> crate::store::Page<Call> {
+    fn page(items: Vec<Call>, more: bool, total: u64) -> trunkline_store::Page<Call> {
         let next = items.last().filter(|_| more).map(|call| Position {
             at: call.started_at,
             id: call.id,
         });
-        crate::store::Page { items, next, total }
+        trunkline_store::Page { items, next, total }
     }
 
     fn shown(page: &Page<CallView>) -> Vec<(u128, Status)> {
@@ -326,7 +328,7 @@ mod tests {
         use Status::{Completed, InProgress, Ringing};
         type Case = (
             &'static str,
-            crate::store::Page<Call>,
+            trunkline_store::Page<Call>,
             Vec<LiveCall>,
             u32,
             &'static [(u128, Status)],

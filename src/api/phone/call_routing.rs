@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use trunkline_model::attempt::Attempt;
 use trunkline_routing::Decision;
+use trunkline_store::{Call, Explained, Kind};
 use uuid::Uuid;
 
 use super::calls::{SCOPE, find};
@@ -14,7 +15,6 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::explain::call::Explanation;
 use crate::explain::log_in::{self, FailureView};
-use crate::store::{Call, Explained, Kind};
 
 /// `GET /phone/calls/{call_id}/routing`: the stored decision, how the caller proved who it is, and all of it in sentences.
 pub(crate) async fn routing(

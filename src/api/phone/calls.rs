@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::E164;
+use trunkline_store::{Call, Kind, whole_seconds};
 use uuid::Uuid;
 
 use super::elsewhere::{Errand, Told};
@@ -22,7 +23,6 @@ use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::calls::live::LiveCall;
-use crate::store::{Call, Kind, whole_seconds};
 
 /// The scope that all reading needs.
 pub(super) const SCOPE: &str = "calls:read";

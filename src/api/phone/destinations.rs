@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use trunkline_model::settings::{TransferTarget, Via};
+use trunkline_store::{Destination, DestinationChange, Kind, NewDestination};
 use uuid::Uuid;
 
 use super::sip_uri::{SIP_URI, may_call};
@@ -23,7 +24,6 @@ use crate::api::query::Query;
 use crate::api::shape::{Choice, ID, NAME, NUMBER, Object, Shape as _, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
-use crate::store::{Destination, DestinationChange, Kind, NewDestination};
 
 /// A transfer destination as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
+use trunkline_store::{Asking, Call};
 use uuid::Uuid;
 
 use super::{calls, holding, outbound_call, remote_trace, transfers};
@@ -14,7 +15,6 @@ use crate::api::{Api, ApiError};
 use crate::calls::outbound::Order;
 use crate::calls::transfer::Ask;
 use crate::engine::Handle;
-use crate::store::{self, Asking, Call};
 
 /// How often a node looks whether it is asked.
 const LISTEN: Duration = Duration::from_millis(200);
@@ -128,7 +128,7 @@ async fn ask(
         loop {
             tokio::time::sleep(LOOK).await;
             if let Asking::Answered(status, body) = asks.state(org, ask).await? {
-                return Ok::<_, store::Error>((status, body));
+                return Ok::<_, trunkline_store::Error>((status, body));
             }
         }
     })
@@ -201,7 +201,7 @@ pub(in crate::api) async fn serve(api: Api) {
     }
 }
 
-async fn obey(api: Api, ask: store::Ask) {
+async fn obey(api: Api, ask: trunkline_store::Ask) {
     let done = match serde_json::from_str::<Asked>(&ask.what) {
         Ok(Asked::Place { place }) => outbound_call::begin(&api, place).await,
         Ok(Asked::OfCall(errand)) => match calls::find(&api, ask.org_id, ask.call_id).await {
@@ -223,9 +223,10 @@ async fn obey(api: Api, ask: store::Ask) {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_model::handoff::Report;
+
     use super::*;
     use crate::calls::transfer::Chosen;
-    use trunkline_model::handoff::Report;
 
     #[test]
     fn a_wish_is_read_as_it_was_written() {

@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use trunkline_store::{Event, EventType};
 use uuid::Uuid;
 
 use crate::api::caller::{Caller, StreamCaller};
@@ -19,7 +20,6 @@ use crate::api::query::Query;
 use crate::api::shape::Choice;
 use crate::api::streams::{Full, Most, Seat};
 use crate::api::{Api, ApiError};
-use crate::store::{Event, EventType};
 
 /// What all streams need; some types need more.
 const SCOPE: &str = "calls:read";

@@ -14,6 +14,7 @@ use serde::Serialize;
 use trunkline_model::address;
 use trunkline_model::settings::{ReferFormat, TransferWay};
 use trunkline_routing::{Country, E164};
+use trunkline_store::{InboundTrunk, InboundTrunkChange, Kind};
 use uuid::Uuid;
 
 use super::transfer_way::{TRANSFER_WAY, WayInForceView};
@@ -27,7 +28,6 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
 use crate::registrar::bindings::Binding;
-use crate::store::{InboundTrunk, InboundTrunkChange, Kind};
 
 /// An inbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

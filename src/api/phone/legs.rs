@@ -8,8 +8,8 @@ use trunkline_capture::{Captured, message::parameter};
 use trunkline_model::record::Direction;
 use trunkline_model::transfer::Way;
 use trunkline_sip::moment::Moment;
+use trunkline_store::Call;
 
-use crate::store::Call;
 use crate::traces::show::masked;
 use crate::traces::{Found, Traces};
 

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
+use trunkline_store::{Kind, Number};
 use uuid::Uuid;
 
 use super::{READ, WRITE};
@@ -20,7 +21,6 @@ use crate::api::query::Query;
 use crate::api::shape::NUMBER;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
-use crate::store::{Kind, Number};
 
 /// A phone number as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

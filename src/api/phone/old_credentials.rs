@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_store::OldPair;
 
 use super::{READ, WRITE};
 use crate::api::caller::Caller;
@@ -11,7 +12,6 @@ use crate::api::page::Page;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
-use crate::store::OldPair;
 
 /// A pair from before a rotation.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -9,6 +9,7 @@ use serde::Serialize;
 use trunkline_model::record::Status;
 use trunkline_model::view::OrgView;
 use trunkline_routing::E164;
+use trunkline_store::Kind;
 use uuid::Uuid;
 
 use super::elsewhere::{self, Told};
@@ -19,7 +20,6 @@ use crate::api::{Api, ApiError};
 use crate::calls::Reason;
 use crate::calls::caps::Denied;
 use crate::calls::outbound::Order;
-use crate::store::Kind;
 
 /// How long the live view may take to show what was changed before the order came.
 const CATCH_UP: Duration = Duration::from_secs(1);

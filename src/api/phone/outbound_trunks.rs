@@ -13,6 +13,7 @@ use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::settings::TransferWay;
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
+use trunkline_store::{Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password};
 use uuid::Uuid;
 
 use super::transfer_way::{TRANSFER_WAY, WayInForceView};
@@ -28,7 +29,6 @@ use crate::api::{Api, ApiError, Success};
 use crate::calls::target::default_port;
 use crate::config::HostPort;
 use crate::peers::standing::{self, Standing};
-use crate::store::{Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password};
 
 /// An outbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -8,12 +8,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use trunkline_capture::{Captured, Transport};
+use trunkline_store::Call;
 
 use super::elsewhere::{Errand, Told};
 use super::legs::Message;
 use super::trace::messages_here;
 use crate::api::{Api, ApiError};
-use crate::store::Call;
 
 /// Octets of messages that are given to another node; the rest is left out, and the trace says so.
 const MOST: usize = 4 << 20;

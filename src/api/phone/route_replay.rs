@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use serde_json::Value;
 use trunkline_sip::moment::Moment;
+use trunkline_store::Kind;
 
 use super::READ;
 use super::calls::SCOPE;
@@ -18,7 +19,6 @@ use crate::api::time;
 use crate::api::{Api, ApiError};
 use crate::explain::change::{AgentChange, Change, NumberChange, TrunkChange};
 use crate::explain::replay::{CALLS, MOST_CALLS, MOST_DAYS, ReplayView, replay};
-use crate::store::Kind;
 
 /// How far back a replay goes unless told otherwise.
 const PERIOD: Duration = Duration::from_secs(24 * 3_600);

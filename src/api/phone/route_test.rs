@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use trunkline_routing::{Decision, Facts, Org, decide as decided};
+use trunkline_store::Kind;
 use uuid::Uuid;
 
 use super::READ;
@@ -13,7 +14,6 @@ use crate::api::caller::Caller;
 use crate::api::shape::{ID, ListOf, Text};
 use crate::api::{Api, ApiError};
 use crate::explain::DecisionView;
-use crate::store::Kind;
 
 /// How long the live view may take to show what was changed before the question came.
 const CATCH_UP: Duration = Duration::from_secs(1);

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use trunkline_model::destinations::Destination;
 use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
+use trunkline_store::{AgentConfig, Call, Contact, Error, Kind, Wrong};
 use uuid::Uuid;
 
 use super::agents::AgentView;
@@ -27,7 +28,6 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, visit};
 use crate::calls::privacy::NOBODY_USER;
 use crate::calls::token;
-use crate::store::{AgentConfig, Call, Contact, Error, Kind, Wrong};
 
 /// Who asks for a session.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ use serde::Serialize;
 use trunkline_capture::Captured;
 use trunkline_capture::message::Message;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Call, Kind};
 use uuid::Uuid;
 
 use super::call_routing::{attempts, decision};
@@ -26,7 +27,6 @@ use crate::api::time::written;
 use crate::api::{Api, ApiError, accept};
 use crate::calls::joining::UNSETTLED;
 use crate::explain::attempts::sentence;
-use crate::store::{Call, Kind};
 use crate::traces::pcap;
 use crate::traces::show::{Rung, label, ladder};
 use crate::traces::svg::svg;

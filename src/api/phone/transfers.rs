@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trunkline_model::handoff::{Reason, Sentiment};
 use trunkline_model::transfer::{State as TransferState, Way};
+use trunkline_store::{Call, CallTransfer, Kind};
 use uuid::Uuid;
 
 use super::calls::find;
@@ -21,7 +22,6 @@ use crate::api::shape::{ID, NAME, Shape as _};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 use crate::calls::transfer::{Ask, Chosen, Unable};
-use crate::store::{Call, CallTransfer, Kind};
 
 /// A transfer as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

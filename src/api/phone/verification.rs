@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trunkline_model::view::{PeerLogin, WayOut};
 use trunkline_routing::E164;
+use trunkline_store::{Kind, MadeCode, TRIES, TriedCode};
 use uuid::Uuid;
 
 use super::WRITE;
@@ -28,7 +29,6 @@ use crate::calls::Reason;
 use crate::calls::target::default_port;
 use crate::calls::verification::{SpokenCode, Verification};
 use crate::config::VerificationTrunk;
-use crate::store::{Kind, MadeCode, TRIES, TriedCode};
 
 /// A call that speaks a code is on its way.
 #[derive(Debug, Serialize, JsonSchema)]

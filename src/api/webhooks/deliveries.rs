@@ -5,6 +5,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use trunkline_store::{Attempt, Delivery, DeliveryState, EventType, Held, Kind};
 use uuid::Uuid;
 
 use super::{SCOPE, find};
@@ -16,7 +17,6 @@ use crate::api::query::Query;
 use crate::api::shape::Choice;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::store::{Attempt, Delivery, DeliveryState, EventType, Held, Kind};
 
 const STATE: Choice<DeliveryState> = Choice(&[
     ("pending", DeliveryState::Pending),

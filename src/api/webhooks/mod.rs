@@ -9,6 +9,7 @@ use axum::routing::{get, post};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
+use trunkline_store::{EventType, Kind, NewWebhook, Webhook, WebhookChange};
 use uuid::Uuid;
 
 use super::body::{Body, Fields};
@@ -24,7 +25,6 @@ use super::shape::{Choice, ListOf, Switch, Text};
 use super::time::written;
 use super::{Api, ApiError, Success};
 use crate::config::Config;
-use crate::store::{EventType, Kind, NewWebhook, Webhook, WebhookChange};
 use crate::webhooks::{Target, new_secret};
 
 /// The scope that all of this needs.
@@ -129,7 +129,10 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         |op| {
             op.tag(TAG)
                 .org(SCOPE)
-                .query_of::<crate::store::DeliveryState>("state", "Only deliveries in this state.")
+                .query_of::<trunkline_store::DeliveryState>(
+                    "state",
+                    "Only deliveries in this state.",
+                )
                 .paged()
                 .gives::<Page<deliveries::DeliveryView>>(200)
         },

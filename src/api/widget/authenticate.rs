@@ -8,6 +8,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use trunkline_store::{Contact, ContactDetails};
 use uuid::Uuid;
 
 use crate::api::body::{Body, Fields};
@@ -16,7 +17,6 @@ use crate::api::email::EMAIL;
 use crate::api::language::LANGUAGE;
 use crate::api::shape::{Free, ID, ListOf, Object, Shape as _, Text};
 use crate::api::{Api, ApiError, token};
-use crate::store::{Contact, ContactDetails};
 
 /// Both variants mint identities.
 pub(super) const SCOPE: &str = "widget:write";

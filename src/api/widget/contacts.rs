@@ -5,6 +5,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use trunkline_store::{Contact, Kind};
 
 use super::authenticate::{self, SCOPE};
 use super::me::ContactView;
@@ -13,7 +14,6 @@ use crate::api::caller::Caller;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
-use crate::store::{Contact, Kind};
 
 /// A contact with everything that is kept of it.
 #[derive(Debug, Serialize, JsonSchema)]

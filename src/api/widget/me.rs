@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use trunkline_store::{Contact, Error, Wrong};
 use uuid::Uuid;
 
 use crate::api::caller::credential;
@@ -16,7 +17,6 @@ use crate::api::query::Query;
 use crate::api::quota::{Policy, Tally};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, token};
-use crate::store::{Contact, Error, Wrong};
 
 /// The contact whose token came with the request.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
+use trunkline_store::{Store, UnansweredOf};
 
 use super::orgs::Orgs;
 use crate::calls::Unanswerable;
 use crate::explain::finding::Finding;
-use crate::store::{Store, UnansweredOf};
 
 /// How far back is looked.
 const OF_LATE: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -84,10 +84,10 @@ fn said(reason: &str, is_carrier: bool) -> (&'static str, &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_store::UnansweredChallenge;
     use uuid::Uuid;
 
     use super::*;
-    use crate::store::UnansweredChallenge;
 
     #[test]
     fn every_reason_is_named() {

@@ -17,6 +17,7 @@ mod reach;
 use std::net::IpAddr;
 
 use serde::Serialize;
+use trunkline_store::{Outset, Recorded, Store};
 
 use super::output::{Output, json, print};
 use super::{Failure, now, outset};
@@ -24,7 +25,6 @@ use crate::calls::is_private;
 use crate::config::Config;
 use crate::engine::Resolver;
 use crate::explain::finding::{Finding, Level};
-use crate::store::{Outset, Recorded, Store};
 use crate::telemetry::redact;
 
 /// Checks a deployment, and says what to do about what it finds.

@@ -7,12 +7,12 @@ use ipnet::IpNet;
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
+use trunkline_store::{AgentKind, Error, OrgRows, Recorded, Store};
 use uuid::Uuid;
 
 use crate::engine::skew::{Off, REPORTED};
 use crate::explain::finding::{Finding, Level};
 use crate::explain::{log_in, pbx};
-use crate::store::{AgentKind, Error, OrgRows, Recorded, Store};
 
 /// Calls of each org that are looked at, and how far back.
 const CALLS: u32 = 50;
@@ -121,7 +121,8 @@ fn skew(off: Off) -> Finding {
 fn set_up(rows: &OrgRows) -> Vec<Finding> {
     let name = &rows.org.name;
     let mut findings = Vec::new();
-    let answers = |agent: &&crate::store::Agent| agent.enabled && agent.kind == AgentKind::Inbound;
+    let answers =
+        |agent: &&trunkline_store::Agent| agent.enabled && agent.kind == AgentKind::Inbound;
     if rows.agents.iter().filter(answers).count() == 0 {
         findings.push(Finding::problem(
             "agents",

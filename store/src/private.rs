@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 /// The mode of a directory.
-pub(crate) const DIRECTORY: u32 = 0o700;
+pub const DIRECTORY: u32 = 0o700;
 /// The mode of a file.
-pub(crate) const FILE: u32 = 0o600;
+pub const FILE: u32 = 0o600;
 /// What the group and all others may do.
 const OTHERS: u32 = 0o077;
 
@@ -18,7 +18,7 @@ const OTHERS: u32 = 0o077;
 ///
 /// # Errors
 /// It can't be made, or isn't ours to restrict.
-pub(crate) fn directory(path: &Path) -> io::Result<()> {
+pub fn directory(path: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(DIRECTORY)
@@ -30,7 +30,7 @@ pub(crate) fn directory(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// It isn't there, or isn't ours to restrict.
-pub(crate) fn restrict(path: &Path, mode: u32) -> io::Result<()> {
+pub fn restrict(path: &Path, mode: u32) -> io::Result<()> {
     let found = fs::metadata(path)?.permissions().mode();
     if found & OTHERS == 0 {
         return Ok(());
@@ -43,7 +43,7 @@ pub(crate) fn restrict(path: &Path, mode: u32) -> io::Result<()> {
 
 /// Keeps the memory of this process, which holds keys and passwords, off the disk: it leaves no core. What the process makes from now on is
 /// its user's alone.
-pub(crate) fn process() {
+pub fn process() {
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),

@@ -264,26 +264,26 @@ impl Writing {
 macro_rules! on {
     ($on:expr, $held:ident => $nearby:expr, $connection:ident => $body:expr) => {
         match $on.source() {
-            $crate::store::pool::Source::Driver(driver) => match driver {
-                $crate::store::pool::Connection::Sqlite($connection) => $body,
-                $crate::store::pool::Connection::Postgres($connection) => $body,
+            $crate::pool::Source::Driver(driver) => match driver {
+                $crate::pool::Connection::Sqlite($connection) => $body,
+                $crate::pool::Connection::Postgres($connection) => $body,
             },
-            $crate::store::pool::Source::Nearby($held) => $nearby,
+            $crate::pool::Source::Nearby($held) => $nearby,
         }
     };
     ($on:expr, $held:ident => $nearby:expr, $connection:ident: $driver:ident => $body:expr) => {
         match $on.source() {
-            $crate::store::pool::Source::Driver(driver) => match driver {
-                $crate::store::pool::Connection::Sqlite($connection) => {
+            $crate::pool::Source::Driver(driver) => match driver {
+                $crate::pool::Connection::Sqlite($connection) => {
                     type $driver = sqlx::Sqlite;
                     $body
                 }
-                $crate::store::pool::Connection::Postgres($connection) => {
+                $crate::pool::Connection::Postgres($connection) => {
                     type $driver = sqlx::Postgres;
                     $body
                 }
             },
-            $crate::store::pool::Source::Nearby($held) => $nearby,
+            $crate::pool::Source::Nearby($held) => $nearby,
         }
     };
 }
@@ -291,13 +291,13 @@ macro_rules! on {
 /// Runs a statement; gives the number of rows it touched.
 macro_rules! execute {
     ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::store::pool::on!(
+        $crate::pool::on!(
             $on,
             held => held.execute($sql, &[$(&$value as &dyn rusqlite::ToSql),*]),
             connection => Box::pin(sqlx::query($sql)$(.bind($value))*.execute(connection))
                 .await
                 .map(|done| done.rows_affected())
-                .map_err($crate::store::error::Error::from)
+                .map_err($crate::error::Error::from)
         )
     };
 }
@@ -306,12 +306,12 @@ macro_rules! execute {
 /// would otherwise be part of every request's, whichever way it reads.
 macro_rules! fetch {
     ($fetch:ident, $on:expr, $sql:expr, [$($value:expr),*]) => {
-        $crate::store::pool::on!(
+        $crate::pool::on!(
             $on,
             held => held.$fetch($sql, &[$(&$value as &dyn rusqlite::ToSql),*]),
             connection => Box::pin(sqlx::query_as($sql)$(.bind($value))*.$fetch(connection))
                 .await
-                .map_err($crate::store::error::Error::from)
+                .map_err($crate::error::Error::from)
         )
     };
 }
@@ -319,21 +319,21 @@ macro_rules! fetch {
 /// Runs a query; gives every row.
 macro_rules! fetch_all {
     ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::store::pool::fetch!(fetch_all, $on, $sql, [$($value),*])
+        $crate::pool::fetch!(fetch_all, $on, $sql, [$($value),*])
     };
 }
 
 /// Runs a query; gives the row if there is one.
 macro_rules! fetch_optional {
     ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::store::pool::fetch!(fetch_optional, $on, $sql, [$($value),*])
+        $crate::pool::fetch!(fetch_optional, $on, $sql, [$($value),*])
     };
 }
 
 /// Runs a query that has a row; gives it.
 macro_rules! fetch_one {
     ($on:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::store::pool::fetch!(fetch_one, $on, $sql, [$($value),*])
+        $crate::pool::fetch!(fetch_one, $on, $sql, [$($value),*])
     };
 }
 

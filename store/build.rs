@@ -1,4 +1,4 @@
-//! Finds the migrations. Writes `migrations.rs`, the list that `src/store/migrate.rs` includes, from the files in `migrations/`.
+//! Finds the migrations. Writes `migrations.rs`, the list that `src/migrate.rs` includes, from the files in `../migrations/`.
 //!
 //! A migration is a file `NNNN_name.sql` in both dialects. The numbers begin at 1 and have no gap; the build fails otherwise.
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("migrations");
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../migrations");
     let sqlite = names(&root.join("sqlite"))?;
     let postgres = names(&root.join("postgres"))?;
     if let Some(alone) = sqlite.iter().find(|name| !postgres.contains(name)) {
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let list = PathBuf::from(env::var("OUT_DIR")?).join("migrations.rs");
     fs::write(list, entries(&root, &sqlite)?)?;
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=migrations");
+    println!("cargo::rerun-if-changed=../migrations");
     Ok(())
 }
 

@@ -72,9 +72,9 @@ pub type Narrow = [Option<String>; 2];
 /// first, and how many rows there are. With `by`, two expressions give the texts that a [`Narrow`] is held against.
 macro_rules! fetch_page {
     ($on:expr, $row:ty: $columns:literal, $table:literal by $one:literal, $other:literal, $org:expr, $narrow:expr, $after:expr, $limit:expr) => {{
-        let after = $after.unwrap_or($crate::store::Position::START);
-        let [one, other]: &$crate::store::Narrow = $narrow;
-        let items: Vec<$row> = $crate::store::pool::fetch_all!(
+        let after = $after.unwrap_or($crate::Position::START);
+        let [one, other]: &$crate::Narrow = $narrow;
+        let items: Vec<$row> = $crate::pool::fetch_all!(
             $on,
             concat!(
                 "SELECT ", $columns, " FROM ", $table,
@@ -88,7 +88,7 @@ macro_rules! fetch_page {
             after.id,
             i64::from($limit) + 1,
         )?;
-        let (total,): (i64,) = $crate::store::pool::fetch_one!(
+        let (total,): (i64,) = $crate::pool::fetch_one!(
             $on,
             concat!(
                 "SELECT COUNT(*) FROM ", $table,
@@ -98,14 +98,14 @@ macro_rules! fetch_page {
             one,
             other,
         )?;
-        $crate::store::Page::of(items, $limit, total, |item| $crate::store::Position {
+        $crate::Page::of(items, $limit, total, |item| $crate::Position {
             at: item.created_at,
             id: item.id,
         })
     }};
     ($on:expr, $row:ty: $columns:literal, $table:literal, $org:expr, $after:expr, $limit:expr) => {{
-        let after = $after.unwrap_or($crate::store::Position::START);
-        let items: Vec<$row> = $crate::store::pool::fetch_all!(
+        let after = $after.unwrap_or($crate::Position::START);
+        let items: Vec<$row> = $crate::pool::fetch_all!(
             $on,
             concat!(
                 "SELECT ",
@@ -119,12 +119,12 @@ macro_rules! fetch_page {
             after.id,
             i64::from($limit) + 1,
         )?;
-        let (total,): (i64,) = $crate::store::pool::fetch_one!(
+        let (total,): (i64,) = $crate::pool::fetch_one!(
             $on,
             concat!("SELECT COUNT(*) FROM ", $table, " WHERE org_id = $1"),
             $org
         )?;
-        $crate::store::Page::of(items, $limit, total, |item| $crate::store::Position {
+        $crate::Page::of(items, $limit, total, |item| $crate::Position {
             at: item.created_at,
             id: item.id,
         })

@@ -1,4 +1,4 @@
-//! Everything that is kept: all SQL stands here, one file an aggregate, for SQLite and PostgreSQL alike.
+//! Everything that is kept: all SQL is here, one file an aggregate, for SQLite and PostgreSQL alike, and the [`journal`] of calls.
 //!
 //! A method of an aggregate takes the org first, so that a query across tenants can't be written by accident; what isn't of one
 //! org (partners, nodes, the change feed) says so by its type. Knows nothing of HTTP, SIP messages or sockets.
@@ -30,6 +30,7 @@ mod identify;
 mod in_force;
 mod inbound_trunks;
 mod integrations;
+pub mod journal;
 mod keyring;
 mod logins;
 mod lost;
@@ -48,6 +49,7 @@ mod page;
 mod partners;
 mod password;
 mod pool;
+pub mod private;
 mod projection;
 mod purge;
 mod reach;
@@ -74,7 +76,7 @@ pub use asks::{Ask, Asking, Asks};
 pub use auth_failures::{AuthFailure, AuthFailures, NewAuthFailure};
 pub use calls::{Call, CallFilter, Calls};
 pub use challenges::{UnansweredChallenge, UnansweredOf};
-pub(crate) use column::written;
+pub use column::written;
 pub use contacts::{Contact, Contacts};
 pub use dedications::{Dedication, Dedications};
 pub use deleted_orgs::{DeletedOrg, Purge};
@@ -236,7 +238,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Broke`] if the database doesn't answer.
-    pub(crate) async fn rest(&self) -> Result<(), Error> {
+    pub async fn rest(&self) -> Result<(), Error> {
         self.0.pool.rest().await
     }
 

@@ -547,10 +547,10 @@ pub(super) fn reason(error: &sqlx::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::pool::execute;
+    use crate::pool::execute;
 
     /// Writes more than a database may hold whose size is bounded as it is by a full disk.
-    async fn overfill(pool: &Pool) -> Result<(), crate::store::Error> {
+    async fn overfill(pool: &Pool) -> Result<(), crate::Error> {
         let mut writing = pool.write().await?;
         execute!(writing, "PRAGMA max_page_count = 4")?;
         execute!(writing, "CREATE TABLE sand (grain BLOB)")?;

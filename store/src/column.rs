@@ -16,22 +16,22 @@ pub(crate) type Unreadable = Box<dyn std::error::Error + Send + Sync>;
 /// passes the column through a function that may refuse it.
 macro_rules! from_row {
     ($row:ident { $($field:ident $(: $read:expr)?),* $(,)? }) => {
-        $crate::store::column::from_row!(@ sqlx::sqlite::SqliteRow, $row { $($field $(: $read)?),* });
-        $crate::store::column::from_row!(@ sqlx::postgres::PgRow, $row { $($field $(: $read)?),* });
+        $crate::column::from_row!(@ sqlx::sqlite::SqliteRow, $row { $($field $(: $read)?),* });
+        $crate::column::from_row!(@ sqlx::postgres::PgRow, $row { $($field $(: $read)?),* });
 
-        impl $crate::store::nearby::Readable for $row {
+        impl $crate::nearby::Readable for $row {
             const COLUMNS: &'static [&'static str] = &[$(stringify!($field)),*];
 
             fn read(row: &rusqlite::Row<'_>, places: &[usize]) -> rusqlite::Result<Self> {
                 let mut places = places.iter().copied();
-                Ok(Self { $($field: $crate::store::column::from_row!(& row, places $(, $read)?)),* })
+                Ok(Self { $($field: $crate::column::from_row!(& row, places $(, $read)?)),* })
             }
         }
     };
     (@ $driver:ty, $row:ident { $($field:ident $(: $read:expr)?),* }) => {
         impl sqlx::FromRow<'_, $driver> for $row {
             fn from_row(row: &$driver) -> sqlx::Result<Self> {
-                Ok(Self { $($field: $crate::store::column::from_row!(% row, $field $(, $read)?)),* })
+                Ok(Self { $($field: $crate::column::from_row!(% row, $field $(, $read)?)),* })
             }
         }
     };
@@ -39,11 +39,11 @@ macro_rules! from_row {
         $from.get($places.next().expect("one for each column"))?
     };
     (& $from:ident, $places:ident, $read:expr) => {
-        $crate::store::column::read_at($from, $places.next().expect("one for each column"), $read)?
+        $crate::column::read_at($from, $places.next().expect("one for each column"), $read)?
     };
     (% $from:ident, $field:ident) => { sqlx::Row::try_get($from, stringify!($field))? };
     (% $from:ident, $field:ident, $read:expr) => {
-        $crate::store::column::read(stringify!($field), $read, sqlx::Row::try_get($from, stringify!($field))?)?
+        $crate::column::read(stringify!($field), $read, sqlx::Row::try_get($from, stringify!($field))?)?
     };
 }
 pub(crate) use from_row;
@@ -119,7 +119,7 @@ pub(crate) fn micros(moment: Moment) -> i64 {
 static TIMES: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
 /// A time as JSON has it: RFC 3339 in UTC with milliseconds, as in `2026-01-31T12:00:00.000Z`.
-pub(crate) fn written(moment: Moment) -> String {
+pub fn written(moment: Moment) -> String {
     let timestamp = Timestamp::from_microsecond(micros(moment)).unwrap_or(Timestamp::MAX);
     TIMES.timestamp_to_string(&timestamp)
 }
