@@ -5,18 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use trunkline_sip::auth::{
-    Algorithm, NonceKeys, NonceWindow, Nonces, Policy, Secret, Verdict, credentials, verify,
-};
-use trunkline_sip::entropy::Entropy;
-use trunkline_sip::moment::Moment;
-use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+use trunkline_sip::wire::{self, Framing, HeaderName, Method, lex};
 
-use crate::Deadline;
+use crate::digest::{parts, proves};
+use crate::{Credentials, Deadline, Message};
 
 const REALM: &str = "carrier.example";
-/// The carrier's clock stands still: its nonces never age.
-const NOW: Moment = Moment::from_secs(1_800_000_000);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How the carrier behaves, and what it has seen.
@@ -66,16 +60,11 @@ impl Carrier {
             ways: Arc::clone(&ways),
         };
         let mut desk = Desk {
-            secret: Secret::new(user, REALM, password),
-            nonces: Nonces::new(
-                NonceKeys {
-                    node: [3; 32],
-                    deployment: [0; 32],
-                },
-                Duration::from_secs(60),
-            ),
-            window: NonceWindow::new(Duration::from_secs(60), 1_000),
-            entropy: Entropy::from_seed([4; 32]),
+            account: Credentials {
+                username: user.to_owned(),
+                password: password.to_owned(),
+            },
+            uses: HashMap::new(),
         };
         std::thread::spawn(move || {
             let mut octets = [0; 8192];
@@ -114,14 +103,17 @@ impl Carrier {
 
 /// What checks a digest.
 struct Desk {
-    secret: Secret,
-    nonces: Nonces,
-    window: NonceWindow,
-    entropy: Entropy,
+    account: Credentials,
+    /// The nonces that it has issued, and the count of their last use: they never age, and none is used twice.
+    uses: HashMap<String, u32>,
 }
 
 impl Desk {
-    fn answer(&mut self, request: &Message<'_>, ways: &mut Ways) -> Option<(&'static str, String)> {
+    fn answer(
+        &mut self,
+        request: &wire::Message<'_>,
+        ways: &mut Ways,
+    ) -> Option<(&'static str, String)> {
         if request.method() == Method::Options {
             ways.options += 1;
             return Some(("200 OK", String::new()));
@@ -130,28 +122,16 @@ impl Desk {
             return None;
         }
         let asked = request.number(HeaderName::Expires).unwrap_or(3_600);
-        let Some(credentials) = credentials(request, REALM) else {
+        let message = Message::from(request.raw());
+        if message.header("Authorization").is_none() {
             ways.bare += 1;
             return Some(("401 Who is it", self.challenge(false)));
-        };
+        }
         if ways.forgets > 0 {
             ways.forgets -= 1;
             return Some(("401 Again", self.challenge(true)));
         }
-        let policy = Policy {
-            algorithms: &[Algorithm::Md5],
-            allow_rfc2069: false,
-        };
-        let verdict = verify(
-            &credentials,
-            request,
-            &self.secret,
-            &self.nonces,
-            &self.window,
-            policy,
-            NOW,
-        );
-        if verdict != Verdict::Ok {
+        if !self.is_proved(&message) {
             ways.wrong += 1;
             return Some(("401 No", self.challenge(false)));
         }
@@ -170,17 +150,32 @@ impl Desk {
     }
 
     fn challenge(&mut self, stale: bool) -> String {
-        let nonce = self.nonces.issue(0, &mut self.entropy, NOW);
+        let nonce = format!("carrier-{}", self.uses.len());
         let stale = if stale { ", stale=true" } else { "" };
-        format!(
+        let line = format!(
             "WWW-Authenticate: Digest realm=\"{REALM}\", nonce=\"{}\", qop=\"auth\", algorithm=MD5{stale}\r\n",
-            nonce.as_str()
-        )
+            nonce
+        );
+        self.uses.insert(nonce, 0);
+        line
+    }
+
+    /// By a nonce of ours, which counts up, and with `qop`, as was asked.
+    fn is_proved(&mut self, message: &Message) -> bool {
+        let parts = parts(message.header("Authorization").unwrap_or_default());
+        let part = |name: &str| parts.get(name).map_or("", String::as_str);
+        let count = u32::from_str_radix(part("nc"), 16).unwrap_or(0);
+        let Some(last) = self.uses.get_mut(part("nonce")) else {
+            return false;
+        };
+        let is_new = count > *last && part("qop") == "auth" && part("realm") == REALM;
+        *last = count.max(*last);
+        is_new && proves(message, "Authorization", "REGISTER", &self.account)
     }
 }
 
 /// An answer that goes with the request.
-pub fn reply(request: &Message<'_>, status: &str, lines: &str) -> String {
+pub fn reply(request: &wire::Message<'_>, status: &str, lines: &str) -> String {
     let line = |label: &str, name| {
         let value = String::from_utf8_lossy(request.first(name).expect("it is there"));
         format!("{label}: {value}\r\n")

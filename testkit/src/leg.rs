@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde_json::json;
-use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
 use trunkline_sip::wire::{Framing, lex};
 
 use crate::carrier::reply;
+use crate::digest::{Asking, Challenge};
 use crate::end::{End, SDP};
 use crate::{Credentials, Daemon, Deadline, House, Message};
 
@@ -134,16 +134,8 @@ impl Harvest {
              Contact: <sip:{own}>\r\nContent-Length: 0\r\n\r\n"
         );
         end.send(&ask);
-        let challenged = end.answer("1 INVITE");
-        let challenge = challenged.header("WWW-Authenticate").expect("a challenge");
-        let part = |name: &str| {
-            let (_, rest) = challenge.split_once(&format!("{name}=\"")).expect("a part");
-            rest.split('"').next().expect("its end").to_owned()
-        };
-        Self {
-            realm: part("realm"),
-            nonce: part("nonce"),
-        }
+        let Challenge { realm, nonce, .. } = Challenge::of(&end.answer("1 INVITE"));
+        Self { realm, nonce }
     }
 
     /// Challenges of whoever wants a digest that is good here, or that it can work on.
@@ -246,22 +238,16 @@ pub fn inbound_by(
     let content = "Content-Type: application/sdp\r\n";
     let proof = pair.map(|pair| {
         end.send(&text(1, "INVITE", &to, content, SDP));
-        let (refused, octets) = end.next("401", |message| message.status() == Some(401));
+        let (refused, _) = end.next("401", |message| message.status() == Some(401));
         let refused_to = refused.header("To").expect("it is there");
         end.send(&text(1, "ACK", refused_to, "", ""));
-        let refused = lex(&octets, Framing::Datagram).expect("a response");
-        let (_, asked) = challenge(&refused).expect("a challenge");
         let asking = Asking {
             method: "INVITE",
-            uri: uri.as_bytes(),
-            body: b"",
+            uri: &uri,
+            nc: 1,
         };
-        let login = Login {
-            user: &pair.username,
-            password: &pair.password,
-        };
-        let proof = answer(&asked, &asking, &login, 1, "c0").expect("an answer");
-        format!("Authorization: {proof}\r\n")
+        let proof = Challenge::of(&refused).answer(&asking, pair);
+        format!("{proof}\r\n")
     });
     let lines = format!("{}{content}", proof.unwrap_or_default());
     end.send(&text(2, "INVITE", &to, &lines, SDP));

@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use rustls::{ClientConnection, StreamOwned};
-use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
 use trunkline_sip::wire::frame::{Frame, Framer};
 use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
+use crate::digest::{Asking, Challenge};
 use crate::tls::reply_to;
-use crate::{Authority, Credentials, Daemon, Deadline};
+use crate::{Authority, Credentials, Daemon, Deadline, Message};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -165,21 +165,24 @@ impl Pbx {
     /// Registers with these lines, answering the challenge once.
     pub fn register(&mut self, lines: &str) -> Answer {
         let challenged = self.ask(lines);
-        let refused = lex(&challenged, Framing::Datagram).expect("a response");
-        assert_eq!(refused.status(), 401, "a stranger is challenged");
-        let (_, challenge) = challenge(&refused).expect("a challenge");
+        let refused = Message::from(&*challenged);
+        assert_eq!(
+            refused.status(),
+            Some(401),
+            "a first REGISTER is challenged"
+        );
         let uri = format!("sip:{}", self.daemon);
         let asking = Asking {
             method: "REGISTER",
-            uri: uri.as_bytes(),
-            body: b"",
+            uri: &uri,
+            nc: 1,
         };
-        let login = Login {
-            user: &self.username,
-            password: &self.password,
+        let credentials = Credentials {
+            username: self.username.clone(),
+            password: self.password.clone(),
         };
-        let value = answer(&challenge, &asking, &login, 1, "c0").expect("an answer");
-        let answered = self.ask(&format!("Authorization: {value}\r\n{lines}"));
+        let proof = Challenge::of(&refused).answer(&asking, &credentials);
+        let answered = self.ask(&format!("{proof}\r\n{lines}"));
         let answer = lex(&answered, Framing::Datagram).expect("a response");
         let contacts = answer.elements(HeaderName::Contact);
         Answer {

@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
-use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
+use trunkline_sip::wire::{self, Framing, HeaderName, Method, lex};
 
-use crate::Credentials;
 use crate::carrier::reply;
+use crate::digest::{Asking, Challenge};
+use crate::{Credentials, Message};
 
 /// How long an answer may take until the request is sent again, and how often it is.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -147,19 +147,14 @@ impl Probe {
         let uri = format!("sip:{daemon}");
         let contact = format!("Contact: <sip:probe@{own}>;expires=60\r\n");
         let (_, challenged) = self.ask("REGISTER", &uri, &contact, "");
-        let refused = lex(&challenged, Framing::Datagram).expect("a response");
-        let (_, challenge) = challenge(&refused).expect("a challenge");
         let asking = Asking {
             method: "REGISTER",
-            uri: uri.as_bytes(),
-            body: b"",
+            uri: &uri,
+            nc: 1,
         };
-        let login = Login {
-            user: &credentials.username,
-            password: &credentials.password,
-        };
-        let value = answer(&challenge, &asking, &login, 1, "c0").expect("an answer");
-        let more = format!("Authorization: {value}\r\n{contact}");
+        let challenge = Challenge::of(&Message::from(&*challenged));
+        let proof = challenge.answer(&asking, credentials);
+        let more = format!("{proof}\r\n{contact}");
         let (_, answered) = self.ask("REGISTER", &uri, &more, "");
         lex(&answered, Framing::Datagram)
             .expect("a response")
@@ -167,7 +162,7 @@ impl Probe {
     }
 }
 
-fn is_final(message: &Message<'_>) -> bool {
+fn is_final(message: &wire::Message<'_>) -> bool {
     !message.is_request() && message.status() >= 200
 }
 

@@ -85,6 +85,13 @@ impl std::fmt::Display for Trace {
     }
 }
 
+impl From<&[u8]> for Message {
+    /// One that came in.
+    fn from(octets: &[u8]) -> Self {
+        Self::of(&String::from_utf8_lossy(octets))
+    }
+}
+
 impl Message {
     fn read(block: &str) -> Option<Self> {
         let (_, block) = block.split_once(" message ")?;

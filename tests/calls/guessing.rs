@@ -1,8 +1,6 @@
 //! Clients that answer a challenge for as long as its nonce is new, as those of pjsip do: a wrong password is tried once.
 
-use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
-use trunkline_sip::wire::{Framing, lex};
-
+use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::end::{End, SDP};
 use trunkline_testkit::{Credentials, Daemon, House, Message};
 
@@ -19,10 +17,9 @@ struct Client<'d> {
 
 /// The last answer, and what it answered.
 struct Outcome {
-    status: u16,
+    answer: Message,
     tries: u32,
     authorization: String,
-    octets: Vec<u8>,
 }
 
 impl<'d> Client<'d> {
@@ -47,7 +44,7 @@ impl<'d> Client<'d> {
     }
 
     /// Sends a request of its own with this line: the final answer.
-    fn send(&mut self, line: &str) -> (Message, Vec<u8>) {
+    fn send(&mut self, line: &str) -> Message {
         self.cseq += 1;
         let (method, uri, cseq, own) = (self.method, self.uri(), self.cseq, self.end.own);
         let name = self.daemon.credentials().username;
@@ -75,51 +72,43 @@ impl<'d> Client<'d> {
             let is_final = message.status().is_some_and(|status| status >= 200);
             is_final && message.header("CSeq") == Some(&wanted)
         };
-        let (message, octets) = self.end.next(&wanted, is_final);
+        let (message, _) = self.end.next(&wanted, is_final);
         if method == "INVITE" {
             let to = message.header("To").expect("it is there").to_owned();
             self.end
                 .send(&text("ACK", &to, "Content-Length: 0\r\n\r\n"));
         }
-        (message, octets)
+        message
     }
 
-    fn answer_to(&self, octets: &[u8], pair: &Credentials) -> (String, String) {
-        let refused = lex(octets, Framing::Datagram).expect("a response");
-        let (_, asked) = challenge(&refused).expect("a challenge");
-        let uri = self.uri();
+    fn answer_to(&self, refused: &Message, pair: &Credentials) -> (String, String) {
+        let challenge = Challenge::of(refused);
         let asking = Asking {
             method: self.method,
-            uri: uri.as_bytes(),
-            body: b"",
+            uri: &self.uri(),
+            nc: 1,
         };
-        let login = Login {
-            user: &pair.username,
-            password: &pair.password,
-        };
-        let nonce = String::from_utf8_lossy(asked.nonce).into_owned();
-        let value = answer(&asked, &asking, &login, 1, "c0").expect("an answer");
-        (format!("Authorization: {value}\r\n"), nonce)
+        let line = challenge.answer(&asking, pair);
+        (format!("{line}\r\n"), challenge.nonce)
     }
 
     /// Answers for as long as the nonce is new.
     fn tries(&mut self, pair: &Credentials) -> Outcome {
-        let (mut message, mut octets) = self.send("");
+        let mut message = self.send("");
         let (mut tries, mut authorization, mut known) = (0, String::new(), String::new());
         while message.status() == Some(401) && tries < MOST {
-            let (line, nonce) = self.answer_to(&octets, pair);
+            let (line, nonce) = self.answer_to(&message, pair);
             if nonce == known {
                 break;
             }
             (known, authorization) = (nonce, line);
             tries += 1;
-            (message, octets) = self.send(&authorization);
+            message = self.send(&authorization);
         }
         Outcome {
-            status: message.status().expect("a response"),
+            answer: message,
             tries,
             authorization,
-            octets,
         }
     }
 }
@@ -141,30 +130,32 @@ fn a_wrong_password_is_tried_once_and_its_nonce_lets_nobody_in_twice() {
         for (case, pair) in [("a wrong password", &wrong), ("no such user", &nobody)] {
             let outcome = client.tries(pair);
             assert_eq!(
-                (outcome.status, outcome.tries),
-                (401, 1),
+                (outcome.answer.status(), outcome.tries),
+                (Some(401), 1),
                 "{method}, {case}"
             );
-            let again = String::from_utf8_lossy(&outcome.octets).into_owned();
-            assert!(!again.contains("stale"), "{again}");
+            assert!(!Challenge::of(&outcome.answer).stale, "{method}, {case}");
         }
 
         // The nonce that came back is as good as a new one, once.
         let refused = client.tries(&wrong);
-        let (line, _) = client.answer_to(&refused.octets, &right);
-        let (accepted, _) = client.send(&line);
+        let (line, _) = client.answer_to(&refused.answer, &right);
+        let accepted = client.send(&line);
         assert_eq!(accepted.status(), Some(200), "{method}");
-        let (replayed, octets) = client.send(&line);
+        let replayed = client.send(&line);
         assert_eq!(replayed.status(), Some(401), "{method}");
-        let again = String::from_utf8_lossy(&octets);
-        assert!(again.contains("stale=true"), "{again}");
-        let (_, nonce) = client.answer_to(&octets, &right);
+        assert!(Challenge::of(&replayed).stale, "{method}");
+        let (_, nonce) = client.answer_to(&replayed, &right);
         assert!(!line.contains(&nonce), "{method}: {line}");
 
         // Who knows the password needs one try.
         let outcome = client.tries(&right);
-        assert_eq!((outcome.status, outcome.tries), (200, 1), "{method}");
-        let (replayed, _) = client.send(&outcome.authorization);
+        assert_eq!(
+            (outcome.answer.status(), outcome.tries),
+            (Some(200), 1),
+            "{method}"
+        );
+        let replayed = client.send(&outcome.authorization);
         assert_eq!(replayed.status(), Some(401), "{method}");
     }
 }

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use trunkline_sip::auth::client::{self, Asking, Login};
-use trunkline_sip::wire::{Framing, Message, lex};
+use trunkline_sip::wire::{self, Framing, lex};
 
 use crate::peer::{Stranger, TRIES, is_shed, status_of};
-use trunkline_testkit::Credentials;
+use trunkline_testkit::digest::{Asking, Challenge};
+use trunkline_testkit::{Credentials, Message};
 
 /// What an INVITE offers.
 pub(crate) const OFFER: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 8\r\n";
@@ -136,20 +136,12 @@ impl Caller {
 
     /// The line that answers a challenge to `dialling`, for the nonce's use `nc`.
     pub(crate) fn authorization(&self, challenge: &[u8], dialling: &Dialling, nc: u32) -> String {
-        let challenge = read(challenge);
-        let (_, challenge) = client::challenge(&challenge).expect("a challenge");
         let asking = Asking {
             method: "INVITE",
-            uri: dialling.uri.as_bytes(),
-            body: dialling.body.as_bytes(),
+            uri: &dialling.uri,
+            nc,
         };
-        let login = Login {
-            user: &self.credentials.username,
-            password: &self.credentials.password,
-        };
-        let value =
-            client::answer(&challenge, &asking, &login, nc, "cnonce").expect("a known algorithm");
-        format!("Authorization: {value}")
+        Challenge::of(&Message::from(challenge)).answer(&asking, &self.credentials)
     }
 
     /// The next answer to a request of `dialling`; what comes for other calls is passed over.
@@ -207,7 +199,7 @@ impl Caller {
 }
 
 /// A message that must be one.
-pub(crate) fn read(octets: &[u8]) -> Message<'_> {
+pub(crate) fn read(octets: &[u8]) -> wire::Message<'_> {
     lex(octets, Framing::Datagram)
         .unwrap_or_else(|refused| panic!("{}: {}", refused.fault, String::from_utf8_lossy(octets)))
 }

@@ -3,15 +3,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use trunkline_sip::auth::client::{self, Asking, Login};
-
 use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
 use crate::house::{metric, until};
 use crate::one_shard;
 use crate::peer::{Stranger, StreamPeer, status_of};
 use crate::runtime::{Runtime, answer};
+use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::dns::{self, Record};
-use trunkline_testkit::{Credentials, Daemon, House};
+use trunkline_testkit::{Credentials, Daemon, House, Message};
 
 const FOREIGN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -114,19 +113,12 @@ impl Inside {
 
     /// The line that answers a challenge to a request of this method.
     fn proof(&self, challenge: &[u8], method: &str, credentials: &Credentials) -> String {
-        let challenge = read(challenge);
-        let (_, challenge) = client::challenge(&challenge).expect("a challenge");
         let asking = Asking {
             method,
-            uri: self.uri.as_bytes(),
-            body: b"",
+            uri: &self.uri,
+            nc: 1,
         };
-        let login = Login {
-            user: &credentials.username,
-            password: &credentials.password,
-        };
-        let value = client::answer(&challenge, &asking, &login, 1, "moved");
-        format!("Authorization: {}", value.expect("a known algorithm"))
+        Challenge::of(&Message::from(challenge)).answer(&asking, credentials)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use crate::caller::{Caller, Dialling, read};
+use crate::caller::{Caller, Dialling};
 use crate::house::{memory, metric, until};
 use crate::peer::{Stranger, status_of};
 use crate::served_by_one;
+use trunkline_testkit::digest::Challenge;
 use trunkline_testkit::process::Deadline;
-use trunkline_testkit::{Credentials, Daemon};
+use trunkline_testkit::{Credentials, Daemon, Message};
 
 /// Rounds of a flood, and messages of one round: few enough for the socket's buffer.
 const ROUNDS: u32 = 400;
@@ -159,11 +160,7 @@ fn is_stale(answer: &[u8]) -> bool {
         "{}",
         String::from_utf8_lossy(answer)
     );
-    let message = read(answer);
-    trunkline_sip::auth::client::challenge(&message)
-        .expect("a challenge")
-        .1
-        .stale
+    Challenge::of(&Message::from(answer)).stale
 }
 
 #[test]
