@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use trunkline_sip::wire::{self, Framing, HeaderName, Method, lex};
 
+use crate::answer::reply;
 use crate::digest::{parts, proves};
 use crate::{Credentials, Deadline, Message};
 
@@ -172,27 +173,4 @@ impl Desk {
         *last = count.max(*last);
         is_new && proves(message, "Authorization", "REGISTER", &self.account)
     }
-}
-
-/// An answer that goes with the request.
-pub fn reply(request: &wire::Message<'_>, status: &str, lines: &str) -> String {
-    let line = |label: &str, name| {
-        let value = String::from_utf8_lossy(request.first(name).expect("it is there"));
-        format!("{label}: {value}\r\n")
-    };
-    let tag = match request.to_tag() {
-        None => ";tag=carrier",
-        Some(_) => "",
-    };
-    [
-        format!("SIP/2.0 {status}\r\n"),
-        line("Via", HeaderName::Via),
-        line("From", HeaderName::From),
-        line("To", HeaderName::To).trim_end().to_owned() + tag + "\r\n",
-        line("Call-ID", HeaderName::CallId),
-        line("CSeq", HeaderName::CSeq),
-        lines.to_owned(),
-        "Content-Length: 0\r\n\r\n".to_owned(),
-    ]
-    .concat()
 }

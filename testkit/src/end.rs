@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trunkline_sip::wire::{Framing, lex};
 
-use crate::carrier::reply;
+use crate::answer::{answer, reply};
 use crate::{Deadline, Message};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -90,9 +90,7 @@ impl End {
         let invite = lex(invite, Framing::Datagram).expect("a request");
         let own = self.own;
         let lines = format!("Contact: <sip:{own}>\r\nContent-Type: application/sdp\r\n");
-        let bare = reply(&invite, status, &lines);
-        let length = format!("Content-Length: {}\r\n\r\n{sdp}", sdp.len());
-        self.send(&bare.replace("Content-Length: 0\r\n\r\n", &length));
+        self.send(&answer(&invite, status, "peer", &lines, sdp));
     }
 
     /// Answers a request, with more lines.

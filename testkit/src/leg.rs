@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use trunkline_sip::wire::{Framing, lex};
 
-use crate::carrier::reply;
+use crate::answer::{answer, reply};
 use crate::digest::{Asking, Challenge};
 use crate::end::{End, SDP};
 use crate::{Credentials, Daemon, Deadline, House, Message};
@@ -43,7 +43,7 @@ impl Leg {
         let contact = of("Contact");
         Self {
             end: end.same(),
-            local: format!("{};tag=carrier", of("To")),
+            local: format!("{};tag=peer", of("To")),
             remote: of("From"),
             id: of("Call-ID"),
             target: uri_of(&contact),
@@ -106,9 +106,7 @@ pub fn uri_of(address: &str) -> String {
 pub fn with_sdp(end: &End, request: &[u8], lines: &str) {
     let request = lex(request, Framing::Datagram).expect("a request");
     let lines = format!("{ALLOW}{lines}Content-Type: application/sdp\r\n");
-    let bare = reply(&request, "200 OK", &lines);
-    let length = format!("Content-Length: {}\r\n\r\n{SDP}", SDP.len());
-    end.send(&bare.replace("Content-Length: 0\r\n\r\n", &length));
+    end.send(&answer(&request, "200 OK", "peer", &lines, SDP));
 }
 
 pub fn refuse(end: &End, request: &[u8], challenge: &str) {

@@ -6,6 +6,7 @@
     reason = "a test makes them on purpose: they take ports, folders or keys"
 )]
 
+pub mod answer;
 pub mod baresip;
 pub mod carrier;
 pub mod daemon;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use trunkline_sip::wire::{self, Framing, HeaderName, Method, lex};
 
-use crate::carrier::reply;
+use crate::answer::reply;
 use crate::digest::{Asking, Challenge};
 use crate::{Credentials, Message};
 

@@ -17,9 +17,10 @@ use rustls::{
 };
 use tempfile::TempDir;
 use trunkline_sip::wire::frame::{Frame, Framer};
-use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
+use trunkline_sip::wire::{Framing, Method, lex};
 
-use crate::carrier::reply;
+use crate::answer::{answer, reply};
+use crate::end::SDP;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -198,7 +199,7 @@ impl SecureRuntime {
         let address = listener.local_addr().expect("an address");
         let config = Arc::new(config);
         let heard = std::thread::spawn(move || match listener.accept() {
-            Ok((socket, _)) => answer(config, socket),
+            Ok((socket, _)) => serve(config, socket),
             Err(error) => panic!("{error}"),
         });
         Self { address, heard }
@@ -213,7 +214,7 @@ impl SecureRuntime {
     }
 }
 
-fn answer(config: Arc<ServerConfig>, mut socket: TcpStream) -> Heard {
+fn serve(config: Arc<ServerConfig>, mut socket: TcpStream) -> Heard {
     let mut heard = Heard::default();
     socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
     let mut server = ServerConnection::new(config).expect("a server");
@@ -255,27 +256,13 @@ pub(super) fn reply_to(octets: &[u8], contact: &str) -> (Method, String) {
     if request.method() == Method::Ack || !request.is_request() {
         return (request.method(), String::new());
     }
-    let mut reply = "SIP/2.0 200 OK\r\n".to_owned();
-    for (label, name) in [
-        ("Via", HeaderName::Via),
-        ("From", HeaderName::From),
-        ("To", HeaderName::To),
-        ("Call-ID", HeaderName::CallId),
-        ("CSeq", HeaderName::CSeq),
-    ] {
-        let value = String::from_utf8_lossy(request.first(name).expect("it is there"));
-        let untagged = name == HeaderName::To && request.to_tag().is_none();
-        let tag = if untagged { ";tag=runtime" } else { "" };
-        reply.push_str(&format!("{label}: {value}{tag}\r\n"));
-    }
-    let sdp = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n";
-    let body = if request.method() == Method::Invite {
-        reply.push_str(&format!("Contact: <{contact}>\r\n"));
-        reply.push_str("Content-Type: application/sdp\r\n");
-        sdp
-    } else {
-        ""
+    let (lines, body) = match request.method() == Method::Invite {
+        true => {
+            let lines = format!("Contact: <{contact}>\r\nContent-Type: application/sdp\r\n");
+            (lines, SDP)
+        }
+        false => (String::new(), ""),
     };
-    reply.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+    let reply = answer(&request, "200 OK", "peer", &lines, body);
     (request.method(), reply)
 }

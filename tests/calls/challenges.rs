@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use trunkline_sip::wire::{Framing, lex};
 
-use trunkline_testkit::carrier::reply;
+use trunkline_testkit::answer::reply;
 use trunkline_testkit::end::End;
 use trunkline_testkit::kamailio::{self, Kamailio};
 use trunkline_testkit::leg::{

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 
-use trunkline_testkit::carrier::reply;
+use trunkline_testkit::answer::reply;
 use trunkline_testkit::http;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Daemon, Deadline, House};

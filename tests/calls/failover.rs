@@ -6,7 +6,7 @@ use serde_json::json;
 use trunkline_sip::wire::{Framing, Method, lex};
 
 use trunkline_testkit::House;
-use trunkline_testkit::carrier::reply;
+use trunkline_testkit::answer::reply;
 use trunkline_testkit::probe::{Busy, Probe};
 
 const TRUNK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);

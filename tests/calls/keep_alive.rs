@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use trunkline_sip::wire::{Framing, Method, lex};
 
 use crate::{outbound, ways_out};
-use trunkline_testkit::carrier::reply;
+use trunkline_testkit::answer::reply;
 use trunkline_testkit::talker::{Talker, offer};
 use trunkline_testkit::{Daemon, Deadline, House, Pbx, Runtime};
 

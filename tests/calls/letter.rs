@@ -191,7 +191,7 @@ fn send_back(call: &Call, invite: &[u8], cseq: u32, method: &str) {
     let (own, to, from, id) = (call.runtime.own, of("To"), of("From"), of("Call-ID"));
     call.runtime.send(&format!(
         "{method} sip:{} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-rt{cseq}\r\nMax-Forwards: 70\r\n\
-         From: {to};tag=carrier\r\nTo: {from}\r\nCall-ID: {id}\r\nCSeq: {cseq} {method}\r\nContent-Length: 0\r\n\r\n",
+         From: {to};tag=peer\r\nTo: {from}\r\nCall-ID: {id}\r\nCSeq: {cseq} {method}\r\nContent-Length: 0\r\n\r\n",
         call.daemon.sip()
     ));
 }

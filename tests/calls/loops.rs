@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 
-use trunkline_testkit::carrier::reply;
+use trunkline_testkit::answer::reply;
 use trunkline_testkit::probe::{Busy, Probe};
 use trunkline_testkit::{Deadline, House};
 

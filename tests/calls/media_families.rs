@@ -8,7 +8,7 @@ use serde_json::json;
 use trunkline_sip::wire::{Framing, Method, lex};
 
 use crate::outbound;
-use trunkline_testkit::carrier::reply;
+use trunkline_testkit::answer::reply;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::talker::{Rtp, Talker, offer};
 use trunkline_testkit::{Daemon, Deadline, House, Runtime};

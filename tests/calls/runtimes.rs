@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use trunkline_sip::wire::{Framing, HeaderName, Method, lex};
 
 use trunkline_testkit::House;
-use trunkline_testkit::carrier::reply;
+use trunkline_testkit::answer::reply;
 use trunkline_testkit::probe::Probe;
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 use trunkline_sip::wire::{Framing, Method, lex};
 
-use trunkline_testkit::carrier::reply;
+use trunkline_testkit::answer::reply;
 use trunkline_testkit::process::{Process, skipped};
 use trunkline_testkit::referred::Step::{Answer, ByeComes, Refer};
 use trunkline_testkit::shell::Shell;

@@ -8,8 +8,8 @@ use crate::handed_over::{
 };
 use crate::one_shard;
 use crate::peer::Stranger;
-use crate::runtime::answer;
 use trunkline_testkit::House;
+use trunkline_testkit::answer::answer;
 use trunkline_testkit::process::Deadline;
 
 /// A bridge calls the PBX that called; where that reaches nobody, the PBX is asked by REFER before the transfer has failed.
@@ -56,7 +56,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
         // Asterisk would look for this user in its own dialplan.
         pbx.transfers(&daemon, "Desk");
         let invite = desk.receive();
-        desk.send(&answer(&read(&invite), "404 Not Found", "desk", "", ""));
+        desk.send(answer(&read(&invite), "404 Not Found", "desk", "", ""));
         let shown = pbx.transferred(&daemon, "failed");
         assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
         desk.receive();
@@ -124,7 +124,7 @@ fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
         pbx.transfers(&daemon, "Desk");
         if run == "before" {
             let invite = desk.receive();
-            desk.send(&answer(&read(&invite), "486 Busy Here", "desk", "", ""));
+            desk.send(answer(&read(&invite), "486 Busy Here", "desk", "", ""));
             desk.receive();
         }
         let shown = pbx.transferred(&daemon, "failed");

@@ -125,7 +125,7 @@ impl Caller {
             1
         };
         for _ in 0..TRIES {
-            self.peer.send(&written.invite(cseq, self.peer.address()));
+            self.peer.send(written.invite(cseq, self.peer.address()));
             let answer = self.answer(dialling);
             if !is_shed(&answer) {
                 return answer;
@@ -188,7 +188,7 @@ impl Caller {
 
     pub(crate) fn send(&self, dialling: &Dialling, method: &str, cseq: u32, to_tag: &str) {
         self.peer
-            .send(&dialling.request(method, cseq, to_tag, self.peer.address()));
+            .send(dialling.request(method, cseq, to_tag, self.peer.address()));
     }
 
     /// Hangs up; the status of the answer.

@@ -11,8 +11,9 @@ use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
 use crate::change::{Change, change, changed};
 use crate::house::{metric, until};
 use crate::peer::{Stranger, status_of};
-use crate::runtime::{Runtime, answer};
+use crate::runtime::Runtime;
 use crate::{one_shard, served_by_one};
+use trunkline_testkit::answer::answer;
 use trunkline_testkit::{Daemon, House};
 
 /// Messages between two looks at whether the daemon is well.
@@ -128,7 +129,7 @@ fn babble(
     for number in 0..CALL {
         let cseq = 10 + u32::try_from(number).expect("a small number");
         let request = request(dialling, number, cseq, tag, caller);
-        caller.peer.send(&changes.of(request));
+        caller.peer.send(changes.of(request));
         if number % BATCH == 0 {
             for answer in caller.peer.answers_until_probed() {
                 acknowledge(caller, dialling, &answer);
@@ -284,11 +285,11 @@ fn a_runtime_may_babble_at_a_call_that_is_set_up() {
             let tag = format!("fork-{}", number % 3);
             runtime
                 .peer
-                .send(&changes.of(answer(&invite, status, &tag, &lines, body)));
+                .send(changes.of(answer(&invite, status, &tag, &lines, body).into_bytes()));
         }
         runtime
             .peer
-            .send(&answer(&invite, "486 Busy", "last", "", ""));
+            .send(answer(&invite, "486 Busy", "last", "", ""));
         runtime.peer.answers_until_probed();
         caller.send(&dialling, "CANCEL", 2, "");
         let answers = caller.peer.answers_until_probed();

@@ -9,8 +9,8 @@ use crate::caller::{OFFER, read};
 use crate::intruders::Up;
 use crate::one_shard;
 use crate::peer::{Stranger, status_of};
-use crate::runtime::answer;
 use trunkline_testkit::House;
+use trunkline_testkit::answer::answer;
 
 const ALLOW: &str = "Allow: INVITE, ACK, BYE, OPTIONS, UPDATE";
 
@@ -46,7 +46,7 @@ fn asked_anew(peer: &Stranger, before: &mut Vec<u8>) -> (Method, Vec<u8>) {
 }
 
 fn says(peer: &Stranger, request: &[u8], status: &str) {
-    peer.send(&answer(&read(request), status, "", "", ""));
+    peer.send(answer(&read(request), status, "", "", ""));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_change_that_nobody_listens_for_fails_and_ends_nothing() {
     let again = Stranger::on(again, daemon.sip());
     caller
         .peer
-        .send(&of_caller.request((4, "INFO"), "UDP", caller.peer.address(), ""));
+        .send(of_caller.request((4, "INFO"), "UDP", caller.peer.address(), ""));
     let (method, info) = asked(&again);
     assert_eq!(method, Method::Info);
     says(&again, &info, "200 OK");

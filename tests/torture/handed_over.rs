@@ -10,7 +10,8 @@ use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
 use crate::house::until;
 use crate::one_shard;
 use crate::peer::{Stranger, status_of};
-use crate::runtime::{Runtime, answer};
+use crate::runtime::Runtime;
+use trunkline_testkit::answer::answer;
 use trunkline_testkit::process::Deadline;
 use trunkline_testkit::{Daemon, House};
 
@@ -353,7 +354,7 @@ fn a_declined_refer_leads_to_no_other_host() {
     pbx.answers(&refer, "501 Not Implemented");
     let invite = desk.receive();
     assert_eq!(text(read(&invite).method_token()), "INVITE");
-    desk.send(&answer(&read(&invite), "486 Busy Here", "desk", "", ""));
+    desk.send(answer(&read(&invite), "486 Busy Here", "desk", "", ""));
     let shown = pbx.transferred(&daemon, "failed");
     assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
     assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
@@ -530,7 +531,7 @@ fn a_destination_that_the_pbx_does_not_know_is_called_from_here() {
         let asked = pbx.request("OPTIONS");
         pbx.answers(&asked, "200 OK");
         let invite = desk.receive();
-        desk.send(&answer(&read(&invite), "486 Busy Here", "desk", "", ""));
+        desk.send(answer(&read(&invite), "486 Busy Here", "desk", "", ""));
         let shown = pbx.transferred(&daemon, "failed");
         assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
         assert_eq!(shown["transfer"]["sip_code"], 486, "{shown}");

@@ -7,7 +7,8 @@ use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
 use crate::house::{metric, until};
 use crate::one_shard;
 use crate::peer::{Stranger, StreamPeer, status_of};
-use crate::runtime::{Runtime, answer};
+use crate::runtime::Runtime;
+use trunkline_testkit::answer::answer;
 use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::{Credentials, Daemon, House, Message};
@@ -91,7 +92,7 @@ impl Inside {
 
     /// Sends a request over UDP; the final answer.
     fn ask(&self, peer: &Stranger, what: (u32, &str), sdp: &str) -> Vec<u8> {
-        peer.send(&self.request(what, "UDP", peer.address(), sdp));
+        peer.send(self.request(what, "UDP", peer.address(), sdp));
         self.answer(peer, what)
     }
 
@@ -192,7 +193,7 @@ impl Up {
 
     /// The caller changes its media from this socket, and the runtime gets that.
     fn reinvites(&self, of: &Inside, peer: &Stranger, cseq: u32) {
-        peer.send(&of.request((cseq, "INVITE"), "UDP", peer.address(), OFFER));
+        peer.send(of.request((cseq, "INVITE"), "UDP", peer.address(), OFFER));
         let change = self.runtime.request("INVITE");
         self.runtime.answer(
             &change,
@@ -202,15 +203,14 @@ impl Up {
         );
         self.runtime.request("ACK");
         assert_eq!(status_of(&of.answer(peer, (cseq, "INVITE"))), 200);
-        peer.send(&of.request((cseq, "ACK"), "UDP", peer.address(), ""));
+        peer.send(of.request((cseq, "ACK"), "UDP", peer.address(), ""));
     }
 
     /// A key of the runtime comes to this socket of the caller's side.
     fn informs(&self, peer: &Stranger, cseq: u32) {
         let runtime = &self.runtime.peer;
         runtime.send(
-            &self
-                .of_runtime
+            self.of_runtime
                 .request((cseq, "INFO"), "UDP", runtime.address(), ""),
         );
         let info = loop {
@@ -219,7 +219,7 @@ impl Up {
                 break octets;
             }
         };
-        peer.send(&answer(&read(&info), "200 OK", "", "", ""));
+        peer.send(answer(&read(&info), "200 OK", "", "", ""));
         let informed = self.of_runtime.answer(runtime, (cseq, "INFO"));
         assert_eq!(status_of(&informed), 200);
     }
@@ -227,8 +227,7 @@ impl Up {
     /// The caller hangs up from this socket.
     pub(crate) fn hangs_up(&self, peer: &Stranger, cseq: u32) {
         peer.send(
-            &self
-                .of_caller
+            self.of_caller
                 .request((cseq, "BYE"), "UDP", peer.address(), ""),
         );
         let bye = self.runtime.request("BYE");
@@ -389,7 +388,7 @@ fn answers_and_acks_from_another_address_are_nobodys() {
     let lines = |address: SocketAddr| {
         format!("Contact: <sip:runtime@{address}>\r\nContent-Type: application/sdp\r\n")
     };
-    intruder.send(&answer(
+    intruder.send(answer(
         &read(&invite),
         "200 OK",
         "thief",
@@ -407,12 +406,12 @@ fn answers_and_acks_from_another_address_are_nobodys() {
     // The caller's SDP is still to come, in its ACK.
     let inside = Inside::of_caller(&dialling, &to_tag(&accepted), daemon.sip());
     for sdp in [STOLEN, ""] {
-        intruder.send(&inside.request((1, "ACK"), "UDP", intruder.address(), sdp));
+        intruder.send(inside.request((1, "ACK"), "UDP", intruder.address(), sdp));
     }
     until(|| (metric(&daemon, COUNTED) >= 3.0).then_some(()));
     caller
         .peer
-        .send(&inside.request((1, "ACK"), "UDP", caller.peer.address(), OFFER));
+        .send(inside.request((1, "ACK"), "UDP", caller.peer.address(), OFFER));
     let ack = runtime.request("ACK");
     assert!(
         String::from_utf8_lossy(&ack).contains("m=audio 40000"),
@@ -445,7 +444,7 @@ fn a_proxy_on_the_route_and_a_contact_are_places_of_the_dialog() {
         accepted = caller.answer(&dialling);
     }
     let of_caller = Inside::of_caller(&dialling, &to_tag(&accepted), daemon.sip());
-    proxy.send(&of_caller.request((1, "ACK"), "UDP", proxy.address(), ""));
+    proxy.send(of_caller.request((1, "ACK"), "UDP", proxy.address(), ""));
     assert_eq!(of_caller.status(&proxy, (2, "OPTIONS"), ""), 200);
     let of_runtime = Inside::of_runtime(&invite, daemon.sip());
     assert_eq!(of_runtime.status(&phone, (2, "OPTIONS"), ""), 200);
@@ -472,7 +471,7 @@ fn a_runtime_is_at_every_address_of_its_name() {
     assert_eq!(up.of_runtime.status(&intruder, (2, "OPTIONS"), ""), 403);
     let second = Stranger::from(SECOND, up.daemon.sip());
     second.send(
-        &up.of_runtime
+        up.of_runtime
             .request((3, "INVITE"), "UDP", second.address(), OFFER),
     );
     let change = loop {
@@ -484,7 +483,7 @@ fn a_runtime_is_at_every_address_of_its_name() {
     let lines = "Content-Type: application/sdp\r\n";
     up.caller
         .peer
-        .send(&answer(&read(&change), "200 OK", "", lines, OFFER));
+        .send(answer(&read(&change), "200 OK", "", lines, OFFER));
     assert_eq!(
         status_of(&up.of_runtime.answer(&second, (3, "INVITE"))),
         200

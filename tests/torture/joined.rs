@@ -5,7 +5,8 @@ use trunkline_sip::wire::HeaderName;
 use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
 use crate::one_shard;
 use crate::peer::{Stranger, status_of};
-use crate::runtime::{Runtime, answer};
+use crate::runtime::Runtime;
+use trunkline_testkit::answer::answer;
 use trunkline_testkit::{Daemon, House};
 
 /// A call with the runtime: the PBX's side and its tag, and the INVITE that the runtime got.
@@ -94,7 +95,7 @@ impl Call {
                 let body = sdp(port).replace("o=- 1 1", "o=- 1 2");
                 self.pbx
                     .peer
-                    .send(&answer(&message, "200 OK", "pbx", &lines, &body));
+                    .send(answer(&message, "200 OK", "pbx", &lines, &body));
                 return text(message.body());
             }
         }
@@ -108,7 +109,7 @@ impl Call {
                 return self
                     .pbx
                     .peer
-                    .send(&answer(&message, "200 OK", "pbx", "", ""));
+                    .send(answer(&message, "200 OK", "pbx", "", ""));
             }
         }
     }

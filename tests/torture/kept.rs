@@ -121,7 +121,7 @@ fn answered_and_killed(daemon: &mut Daemon, round: usize) -> BTreeSet<String> {
     });
     let diallings: Vec<_> = diallings.collect();
     for dialling in &diallings {
-        caller.peer.send(&dialling.invite(2, caller.peer.address()));
+        caller.peer.send(dialling.invite(2, caller.peer.address()));
     }
 
     let mut answered = BTreeSet::new();

@@ -13,7 +13,7 @@ use trunkline_sip::wire::frame::{Frame, Framer};
 use trunkline_sip::wire::{HeaderName, Message};
 
 use crate::caller::read;
-use crate::runtime::answer;
+use trunkline_testkit::answer::answer;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -85,7 +85,7 @@ impl Came {
     /// Answers it, with a To-tag of this end.
     pub(crate) fn answer(&self, status: &str, lines: &str, body: &str) {
         let octets = answer(&self.message(), status, "end", lines, body);
-        self.way.send(&octets);
+        self.way.send(octets.as_bytes());
     }
 }
 

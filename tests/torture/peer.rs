@@ -84,8 +84,10 @@ impl Stranger {
         self.socket.local_addr().expect("bound")
     }
 
-    pub(crate) fn send(&self, octets: &[u8]) {
-        self.socket.send(octets).expect("the daemon is there");
+    pub(crate) fn send(&self, octets: impl AsRef<[u8]>) {
+        self.socket
+            .send(octets.as_ref())
+            .expect("the daemon is there");
     }
 
     pub(crate) fn receive(&self) -> Vec<u8> {

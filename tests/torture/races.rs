@@ -6,8 +6,9 @@ use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
 use crate::house::metric;
 use crate::one_shard;
 use crate::peer::{Stranger, status_of};
-use crate::runtime::{Runtime, answer};
+use crate::runtime::Runtime;
 use trunkline_testkit::House;
+use trunkline_testkit::answer::answer;
 
 #[test]
 fn only_its_caller_cancels_a_call() {
@@ -68,7 +69,7 @@ fn answers_to_what_is_over_are_bounded() {
     let sink = Stranger::new(daemon.sip());
     let contact = format!("Contact: <sip:agent@{}>\r\n", sink.address());
     for number in 0..ANSWERS {
-        runtime.peer.send(&answer(
+        runtime.peer.send(answer(
             &read(&invite),
             "200 OK",
             &format!("late-{number}"),

@@ -4,7 +4,8 @@ use trunkline_sip::wire::{HeaderName, Message};
 
 use crate::caller::{Caller, Dialling, OFFER, read, to_tag};
 use crate::peer::status_of;
-use crate::runtime::{Runtime, answer};
+use crate::runtime::Runtime;
+use trunkline_testkit::answer::answer;
 use trunkline_testkit::{Daemon, House};
 
 /// What a runtime's 200 says besides.
@@ -34,7 +35,7 @@ fn obeys(caller: &Caller, method: &str) -> Vec<u8> {
         let octets = caller.peer.receive();
         let message = read(&octets);
         if message.is_request() && message.method_token() == method.as_bytes() {
-            caller.peer.send(&answer(&message, "200 OK", "pbx", "", ""));
+            caller.peer.send(answer(&message, "200 OK", "pbx", "", ""));
             return octets;
         }
     }

@@ -26,7 +26,7 @@ fn flood(
     let mut answers = 0;
     for round in rounds {
         for number in round * ROUND..(round + 1) * ROUND {
-            stranger.send(&message(number));
+            stranger.send(message(number));
         }
         answers += stranger.answers_until_probed().len();
     }
@@ -230,7 +230,7 @@ fn a_foreign_nonce_is_stale_for_those_who_know_the_password() {
             let line = caller.authorization(realm.as_bytes(), &dialling, 1);
             let dialling = Dialling::new(&format!("{}-{stale}", case.len()), &number, daemon.sip())
                 .with(&line);
-            caller.peer.send(&dialling.invite(1, caller.peer.address()));
+            caller.peer.send(dialling.invite(1, caller.peer.address()));
             assert_eq!(is_stale(&caller.peer.receive()), stale, "{case}");
         }
     }
