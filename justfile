@@ -63,7 +63,7 @@ kill-writes rounds="100":
 # The property tests and the lossy network with many more cases than usual
 fuzz cases="100000":
     PROPTEST_CASES={{cases}} cargo test --release -p trunkline-sip -p trunkline-routing
-    TRUNKLINE_SIM_CALLS={{cases}} cargo test --release --test simulation
+    TRUNKLINE_SIM_CALLS={{cases}} cargo test --release -p trunkline-calls --test simulation
 
 # The clips of assets/spoken made anew (flite)
 spoken:
@@ -71,13 +71,13 @@ spoken:
 
 # The golden trace made anew: a digest of what both peers see, for 5,000 simulated runs and every recorded flow
 golden:
-    TRUNKLINE_GOLDEN=write cargo test --test simulation golden
+    TRUNKLINE_GOLDEN=write cargo test -p trunkline-calls --test simulation golden
     TRUNKLINE_GOLDEN=write cargo test --test replay golden
     git diff --stat fixtures/golden
 
 # The trace of one simulated run (a number) or one recorded flow (a name), to compare with another commit's
 golden-trace case:
-    TRUNKLINE_GOLDEN_SEED={{case}} TRUNKLINE_GOLDEN_FLOW={{case}} cargo test --test {{ if case =~ '^[0-9]+$' { "simulation" } else { "replay" } }} golden -- --nocapture
+    TRUNKLINE_GOLDEN_SEED={{case}} TRUNKLINE_GOLDEN_FLOW={{case}} cargo test {{ if case =~ '^[0-9]+$' { "-p trunkline-calls --test simulation" } else { "--test replay" } }} golden -- --nocapture
 
 # A flow in fixtures/flows made anew, from sipp or from real phones: just record baresip-transfers-udp; a new one out of scenarios of
 # fixtures/sipp: just record busy caller_is_refused runtime_is_busy; all from real phones: just record phones

@@ -1,7 +1,6 @@
 //! Trunkline's daemon. See `ARCHITECTURE.md` for the map.
 
 pub mod api;
-pub mod calls;
 pub mod cli;
 pub mod config;
 pub mod directory;
@@ -9,8 +8,6 @@ pub mod engine;
 pub mod explain;
 pub mod integrations;
 mod memory;
-pub mod peers;
-pub mod registrar;
 pub mod telemetry;
 pub mod traces;
 pub mod webhooks;

@@ -7,6 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use subtle::ConstantTimeEq as _;
+use trunkline_calls::token as session;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Error, OrgKey, OrgLimit, Wrong};
 use uuid::Uuid;
@@ -17,7 +18,6 @@ use super::quota::{Policy, Tally};
 use super::room::Proof;
 use super::token::{Claims, Signer};
 use super::{Api, default_limits, token, visit};
-use crate::calls::token as session;
 
 /// The org whose key came with the request, and what the key may do.
 #[derive(Clone, Debug)]

@@ -50,14 +50,14 @@ use axum::response::Response;
 use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower_http::catch_panic::CatchPanicLayer;
+use trunkline_calls::live::LiveCalls;
+use trunkline_calls::token::SessionTokens;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{DefaultLimits, Store};
 
 use routes::Routes;
 use trunkline_model::address::AddressPolicy;
 
-use crate::calls::live::LiveCalls;
-use crate::calls::token::SessionTokens;
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::RootCertStore;
+use trunkline_calls::caps::DAY;
 use trunkline_model::settings::Runtime;
 use trunkline_net::listener::tls::{self, Security};
 use trunkline_net::tls::{Certificate, Files};
@@ -14,7 +15,6 @@ use trunkline_store::{Options, Store};
 use uuid::Uuid;
 
 use super::{Failure, now};
-use crate::calls::caps::DAY;
 use crate::config::{Config, DatabaseUrl, DefaultRuntime};
 use crate::directory::{Defaults, Directory};
 use crate::engine;

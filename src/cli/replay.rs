@@ -324,7 +324,7 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use crate::calls::Reason;
+    use trunkline_calls::Reason;
     use trunkline_capture::replay::ENDED_ON_REQUEST;
 
     #[test]

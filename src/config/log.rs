@@ -19,7 +19,7 @@ pub enum LogFormat {
 pub struct Log {
     /// The shape of a line.
     pub format: LogFormat,
-    /// A level (`info`), or directives as tracing knows them (`info,trunkline::calls=debug`).
+    /// A level (`info`), or directives as tracing knows them (`info,trunkline_calls=debug`).
     pub level: String,
 }
 
@@ -59,7 +59,7 @@ mod tests {
         for (level, good) in [
             ("info", true),
             ("WARN", true),
-            ("info,trunkline::calls=debug", true),
+            ("info,trunkline_calls=debug", true),
             ("inof", false),
             ("info,x=loud", false),
         ] {

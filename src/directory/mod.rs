@@ -3,7 +3,6 @@
 //! Shards read it without a lock. An edit made by this process is in the view before the store says that it is done; one made
 //! anywhere else is seen within a second. While the database is away the view stays as it was.
 
-pub(crate) mod blame;
 mod book;
 mod entry;
 mod follow;

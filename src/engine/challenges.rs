@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Store, UnansweredChallenge};
 
-use crate::calls::{Challenged, Challenger, News, Unanswerable};
+use trunkline_calls::{Challenged, Challenger, News, Unanswerable};
 
 /// Challenges that wait to be written; more are cut.
 const WAITING: usize = 256;

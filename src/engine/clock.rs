@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trunkline_sip::moment::Moment;
 
-use crate::calls::wall::Wall;
+use trunkline_calls::wall::Wall;
 
 /// Both clocks at the first look: later moments are that wall time plus what the monotonic clock has run since.
 static START: OnceLock<(Instant, Duration)> = OnceLock::new();

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use tokio::sync::mpsc;
+use trunkline_calls::CallKey;
 use trunkline_routing::E164;
 use trunkline_store::Store;
 use uuid::Uuid;
 
 use super::clock;
 use super::inbox::{Inbox, Input};
-use crate::calls::CallKey;
 
 /// Contacts that are remembered; beyond, the memory starts anew.
 const CACHED: usize = 100_000;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use trunkline_calls::live::LiveCalls;
 use trunkline_store::Store;
 
 use super::{Handle, clock};
-use crate::calls::live::LiveCalls;
 
 /// Time between two looks for orgs to purge.
 const LOOK: Duration = Duration::from_secs(1);

@@ -4,6 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use trunkline_calls::caps::{Caps, Denied};
+use trunkline_calls::health::Health;
+use trunkline_calls::hold;
+use trunkline_calls::limits::Limits;
+use trunkline_calls::outbound::{Order, Placed};
+use trunkline_calls::peers::standing::{Standing, Standings};
+use trunkline_calls::place_of;
+use trunkline_calls::registrar::bindings::{Binding, Bindings};
+use trunkline_calls::transfer::{Ask, Unable};
+use trunkline_calls::verification::Verification;
+use trunkline_calls::wall::transfer_on;
 use trunkline_model::address::AddressPolicy;
 use trunkline_model::transfer::Transfer;
 use trunkline_sip::moment::Moment;
@@ -13,17 +24,6 @@ use uuid::Uuid;
 
 use super::clock;
 use super::inbox::{Input, Switch};
-use crate::calls::caps::{Caps, Denied};
-use crate::calls::health::Health;
-use crate::calls::hold;
-use crate::calls::limits::Limits;
-use crate::calls::outbound::{Order, Placed};
-use crate::calls::place_of;
-use crate::calls::transfer::{Ask, Unable};
-use crate::calls::verification::Verification;
-use crate::calls::wall::transfer_on;
-use crate::peers::standing::{Standing, Standings};
-use crate::registrar::bindings::{Binding, Bindings};
 use crate::traces::Traces;
 
 /// How long a shard may take to do what it is asked.

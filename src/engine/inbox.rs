@@ -4,6 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
+use trunkline_calls::attempts::Found;
+use trunkline_calls::caps::Denied;
+use trunkline_calls::outbound::{Order, Placed};
+use trunkline_calls::peers::Inquiry;
+use trunkline_calls::peers::enrolment::Wanted;
+use trunkline_calls::target::{Target, Unresolved};
+use trunkline_calls::transfer::{Ask, Unable};
+use trunkline_calls::verification::Verification;
+use trunkline_calls::{CallKey, Reason, hold};
 use trunkline_model::transfer::Transfer;
 use trunkline_net::listener::Lost;
 use trunkline_sip::flow::{Flow, Transport};
@@ -15,15 +24,6 @@ use uuid::Uuid;
 
 use super::clock;
 use super::strays::Strays;
-use crate::calls::attempts::Found;
-use crate::calls::caps::Denied;
-use crate::calls::outbound::{Order, Placed};
-use crate::calls::target::{Target, Unresolved};
-use crate::calls::transfer::{Ask, Unable};
-use crate::calls::verification::Verification;
-use crate::calls::{CallKey, Reason, hold};
-use crate::peers::Inquiry;
-use crate::peers::enrolment::Wanted;
 
 /// A message that came by a stream, or to another shard's socket.
 #[derive(Debug)]

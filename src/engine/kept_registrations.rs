@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use trunkline_calls::registrar::bindings::Bindings;
 use trunkline_model::registration::Kept;
 use trunkline_model::registration::Loss;
 use trunkline_model::view::{PeerLogin, View};
@@ -15,7 +16,6 @@ use trunkline_store::Store;
 
 use super::{clock, registrations};
 use crate::directory::Directory;
-use crate::registrar::bindings::Bindings;
 
 /// How often it is looked for changes, on either side.
 const LOOK: Duration = Duration::from_millis(200);

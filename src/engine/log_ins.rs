@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::mpsc;
+use trunkline_calls::{AuthFailure, Unproven};
 use trunkline_model::view::View;
 use trunkline_routing::{Country, E164, numbers};
 use trunkline_sip::auth::Part;
@@ -16,7 +17,6 @@ use trunkline_store::{NewAuthFailure, Store};
 use uuid::Uuid;
 
 use super::clock;
-use crate::calls::{AuthFailure, Unproven};
 use crate::directory::Directory;
 
 /// Failed log-ins that wait to be written; a flood of them is cut.

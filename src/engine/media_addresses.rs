@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use tokio::time::timeout;
+use trunkline_calls::target::Unresolved;
 use trunkline_model::address::NamedBy;
 use trunkline_sip::flow::Transport;
 
 use super::resolve::Resolver;
-use crate::calls::target::Unresolved;
 use crate::config::{Config, MediaHost, Sip};
 
 /// How long the system may look for a name.

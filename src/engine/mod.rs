@@ -43,6 +43,13 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::watch;
+use trunkline_calls::ProvenSources;
+use trunkline_calls::caps::Caps;
+use trunkline_calls::limits::Limits;
+use trunkline_calls::live::LiveCalls;
+use trunkline_calls::registrar::bindings::Bindings;
+use trunkline_calls::registrar::{self, Registrar};
+use trunkline_calls::{Calls, Core, Reason};
 use trunkline_model::record::Fact;
 use trunkline_sip::auth::{NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Endpoint};
@@ -66,16 +73,9 @@ use trunkline_net::listener::tls::Security;
 use trunkline_net::listener::udp::{Batch, UdpSocket};
 use trunkline_net::media::{self, EchoMedia};
 
-use crate::calls::caps::Caps;
-use crate::calls::limits::Limits;
-use crate::calls::live::LiveCalls;
-use crate::calls::sources::ProvenSources;
-use crate::calls::{self, Calls, Core, Reason};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::memory;
-use crate::registrar::bindings::Bindings;
-use crate::registrar::{self, Registrar};
 use crate::traces::{Tap, Traces};
 
 use bound::Sorted;
@@ -336,7 +336,7 @@ impl Engine {
 struct Shared {
     traces: Arc<Traces>,
     deps: Deps,
-    calls: Arc<calls::Config>,
+    calls: Arc<trunkline_calls::Config>,
     registrar: Arc<registrar::Config>,
     bindings: Arc<Bindings>,
     watched: Watched,

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
+use trunkline_calls::health::probe_uri;
+use trunkline_calls::target::{self, Place};
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_model::settings::{Runtime, TransferTarget};
 use trunkline_store::{OrgRows, Store};
 use uuid::Uuid;
 
 use super::resolve::Resolver;
-use crate::calls::health::probe_uri;
-use crate::calls::target::{self, Place};
 
 /// Peers that are looked up.
 const MOST: usize = 2_000;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use trunkline_calls::{Calls, Foreign, Reason};
 use trunkline_model::attempt::{Attempt, AttemptOutcome};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Status};
 use trunkline_net::listener::udp::Sent;
@@ -14,7 +15,6 @@ use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::inbox::Switch;
-use crate::calls::{Calls, Foreign, Reason};
 use crate::telemetry::metrics::{self, ShardMetrics, TransactionKind};
 use crate::telemetry::redact::Shown;
 

@@ -6,6 +6,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot, watch};
+use trunkline_calls::caps::Denied;
+use trunkline_calls::live::LiveCalls;
+use trunkline_calls::outbound::Placed;
+use trunkline_calls::peers;
+use trunkline_calls::registrar;
+use trunkline_calls::verification::SpokenCode;
+use trunkline_calls::{AuthFailure, CallKey, Calls, Challenged, Effect};
 use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
@@ -26,13 +33,6 @@ use super::spans::Spans;
 use super::stream_opener::StreamOpener;
 use super::told::Told;
 use super::unsynced::Unsynced;
-use crate::calls::caps::Denied;
-use crate::calls::live::LiveCalls;
-use crate::calls::outbound::Placed;
-use crate::calls::verification::SpokenCode;
-use crate::calls::{AuthFailure, CallKey, Calls, Challenged, Effect};
-use crate::peers;
-use crate::registrar;
 use crate::traces::Beginnings;
 
 /// Calls of a shard that are over and still shown, at most.

@@ -10,6 +10,12 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::watch;
+use trunkline_calls::health::{Health, Peer, probe_uri};
+use trunkline_calls::peers::enrolment::Wanted;
+use trunkline_calls::peers::standing::{Change, Standing, Standings, State, What};
+use trunkline_calls::peers::{Config, Inquiry, Peers};
+use trunkline_calls::registrar::bindings::Bindings;
+use trunkline_calls::target::{self, Place, Target};
 use trunkline_model::address::NamedBy;
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::{View, WayOut};
@@ -24,14 +30,7 @@ use super::inbox::{Inbox, Input};
 use super::resolve::Resolver;
 use super::told::Told;
 use super::{Deps, clock};
-use crate::calls;
-use crate::calls::health::{Health, Peer, probe_uri};
-use crate::calls::target::{self, Place, Target};
 use crate::directory::Directory;
-use crate::peers::enrolment::Wanted;
-use crate::peers::standing::{Change, Standing, Standings, State, What};
-use crate::peers::{Config, Inquiry, Peers};
-use crate::registrar::bindings::Bindings;
 use crate::telemetry::metrics;
 
 /// Peers that are asked; the further ones are not watched.
@@ -78,7 +77,7 @@ impl Watched {
     /// Begins to watch, by way of the shard of that inbox.
     pub(super) fn start(
         deps: &Deps,
-        calls: &calls::Config,
+        calls: &trunkline_calls::Config,
         nonces: &Arc<Nonces>,
         (resolver, inbox): (Resolver, Inbox),
     ) -> Self {

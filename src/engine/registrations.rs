@@ -4,6 +4,8 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use serde_json::json;
+use trunkline_calls::peers::Inquiry;
+use trunkline_calls::registrar::bindings::{Bindings, Change, What};
 use trunkline_model::registration::Loss;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{EventType, NewEvent, written};
@@ -12,8 +14,6 @@ use uuid::Uuid;
 use super::clock;
 use super::inbox::{Inbox, Input};
 use super::told::Told;
-use crate::peers::Inquiry;
-use crate::registrar::bindings::{Bindings, Change, What};
 use crate::telemetry::metrics;
 
 /// How often expired bindings are looked for.

@@ -5,6 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_calls::caps::Caps;
+use trunkline_calls::limits::Limits;
+use trunkline_calls::live::LiveCalls;
+use trunkline_calls::registrar::Registrar;
+use trunkline_calls::registrar::bindings::Bindings;
+use trunkline_calls::target::{Target, Unresolved};
+use trunkline_calls::{Calls, Core, Effect, Reason};
 use trunkline_model::address::{AddressPolicy, Enforce};
 use trunkline_model::record::Fact;
 use trunkline_model::view::View;
@@ -21,15 +28,7 @@ use uuid::Uuid;
 
 use super::settings::{bounds, calls_config, registrar_config, sent_by};
 use super::shard::framing;
-use crate::calls;
-use crate::calls::caps::Caps;
-use crate::calls::limits::Limits;
-use crate::calls::live::LiveCalls;
-use crate::calls::target::{Target, Unresolved};
-use crate::calls::{Calls, Core, Effect, Reason};
 use crate::config::Config;
-use crate::registrar::Registrar;
-use crate::registrar::bindings::Bindings;
 
 /// Nonces that are remembered as used.
 const NONCES: usize = 65_536;
@@ -52,10 +51,10 @@ pub struct Rehearsal {
 }
 
 /// Nothing leaves this stage: every address may be played.
-fn rehearsed(config: calls::Config) -> calls::Config {
+fn rehearsed(config: trunkline_calls::Config) -> trunkline_calls::Config {
     let every = ["0.0.0.0/0", "::/0"].map(str::parse).into_iter().flatten();
     let addresses = AddressPolicy::new(every.collect(), Vec::new(), Vec::new(), Enforce::Warn);
-    calls::Config {
+    trunkline_calls::Config {
         addresses: Arc::new(addresses),
         ..config
     }

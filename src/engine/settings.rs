@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use trunkline_calls::caps::Bounds;
+use trunkline_calls::registrar;
+use trunkline_calls::target;
+use trunkline_calls::token::SessionTokens;
 use trunkline_model::address::{AddressPolicy, PeerPattern};
 use trunkline_model::settings::Runtime;
 use trunkline_sip::auth::{Algorithm, NonceKeys};
@@ -9,12 +13,7 @@ use trunkline_sip::slot::{Minter, Node};
 use trunkline_store::{Keyring, Store};
 
 use super::local;
-use crate::calls;
-use crate::calls::caps::Bounds;
-use crate::calls::target;
-use crate::calls::token::SessionTokens;
 use crate::config::{Config, DefaultRuntime};
-use crate::registrar;
 use crate::traces::{Collector, Disk};
 
 /// Where HEP collectors listen.
@@ -95,7 +94,7 @@ pub(super) fn calls_config(
     node: u8,
     addresses: &[std::net::SocketAddr],
     http: std::net::SocketAddr,
-) -> calls::Config {
+) -> trunkline_calls::Config {
     let sip = &config.sip;
     let default_runtime = match &config.phone.default_runtime {
         DefaultRuntime::Echo => Runtime::Echo,
@@ -108,7 +107,7 @@ pub(super) fn calls_config(
             login: None,
         },
     };
-    calls::Config {
+    trunkline_calls::Config {
         header_prefix: sip.header_prefix.clone(),
         realm: sip.realm(),
         algorithms: algorithms(config),

@@ -6,6 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_calls::peers::Peers;
+use trunkline_calls::registrar::Registrar;
+use trunkline_calls::{Calls, Reason};
 use trunkline_model::view::View;
 use trunkline_net::listener::Lost;
 use trunkline_net::listener::connections::Connections;
@@ -21,11 +24,8 @@ use super::lanes::{Lanes, is_new_invite};
 use super::observe::Observer;
 use super::outside::Outside;
 use super::pace::Pace;
-use crate::calls::{Calls, Reason};
 use crate::directory::Directory;
 use crate::memory;
-use crate::peers::Peers;
-use crate::registrar::Registrar;
 use crate::traces::Tap;
 
 /// Batches of one socket before the others, the inbox and the timers have their turn.

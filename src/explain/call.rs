@@ -2,13 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_calls::Reason;
 use trunkline_model::asked::Asked;
 use trunkline_model::attempt::Attempt;
 use trunkline_routing::{Caller, Decision, Dialled, Looked, NearMiss, Outcome};
 
 use super::attempts::{AttemptView, sentence};
 use super::log_in::{self, FailureView, LogInView};
-use crate::calls::Reason;
 
 /// A call's explanation. Of a call that was refused before an agent was looked for, and of an outbound one, there is no decision:
 /// its fields are `null` or empty.

@@ -9,7 +9,7 @@ use trunkline_sip::header::uri::Uri;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, invite, lex};
 use trunkline_store::InboundTrunk;
 
-use crate::calls::admission::facts_of;
+use trunkline_calls::admission::facts_of;
 
 /// What a capture shows of one call.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ use trunkline_model::settings::TransferWay;
 use trunkline_routing::{Country, numbers};
 
 use super::finding::Finding;
-pub use crate::calls::pbx::Pbx;
+pub use trunkline_calls::pbx::Pbx;
 
 /// A clock that is so many seconds off is told.
 const SKEW_S: i64 = 60;

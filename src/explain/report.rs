@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_calls::{DOCTOR, Reason};
 use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Error, Narrow, Recorded, Store, written};
@@ -14,7 +15,6 @@ use super::finding::Finding;
 use super::log_in;
 use super::paste::{self, Trunk};
 use super::pbx::{self, Pbx};
-use crate::calls::{DOCTOR, Reason};
 
 /// How far back failed log-ins are told.
 const OF_LATE: Duration = Duration::from_secs(24 * 3_600);

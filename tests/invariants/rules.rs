@@ -5,20 +5,17 @@ use std::collections::BTreeSet;
 use crate::source::{Source, imports};
 
 /// What each module of the daemon may import of the others; those that aren't listed may import nothing of them.
-const MAY_IMPORT: [(&str, &[&str]); 16] = [
+const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("main", &["cli"]),
     (
         "cli",
         &[
             "api",
-            "calls",
             "config",
-            "dashboard",
             "directory",
             "engine",
             "explain",
             "memory",
-            "registrar",
             "telemetry",
             "webhooks",
         ],
@@ -26,43 +23,27 @@ const MAY_IMPORT: [(&str, &[&str]); 16] = [
     (
         "api",
         &[
-            "calls",
             "traces",
             "config",
             "directory",
             "engine",
             "explain",
             "integrations",
-            "peers",
-            "registrar",
             "telemetry",
             "webhooks",
         ],
     ),
-    ("dashboard", &["api", "config", "telemetry"]),
     (
         "engine",
-        &[
-            "calls",
-            "traces",
-            "config",
-            "directory",
-            "memory",
-            "peers",
-            "registrar",
-            "telemetry",
-        ],
+        &["traces", "config", "directory", "memory", "telemetry"],
     ),
-    ("explain", &["calls", "directory"]),
+    ("explain", &["directory"]),
     ("traces", &["memory"]),
     ("memory", &[]),
     ("config", &[]),
     ("telemetry", &["config"]),
     ("integrations", &["config", "telemetry"]),
     ("webhooks", &["config", "telemetry"]),
-    ("calls", &["directory", "registrar"]),
-    ("registrar", &["directory"]),
-    ("peers", &["calls", "directory", "registrar"]),
     ("directory", &["config", "telemetry"]),
 ];
 
@@ -145,14 +126,7 @@ pub(crate) fn words_are_kept_in_their_place(source: &Source) -> Vec<String> {
 }
 
 /// What knows no sockets, executor, clock, disk or database.
-const PURE: [&str; 6] = [
-    "sip/src/",
-    "routing/src/",
-    "src/calls/",
-    "src/registrar/",
-    "src/peers/",
-    "model/src/",
-];
+const PURE: [&str; 4] = ["sip/src/", "routing/src/", "calls/src/", "model/src/"];
 const IMPURE: [&str; 10] = [
     "tokio",
     "axum",

@@ -29,7 +29,7 @@ impl Source {
         name == "tests.rs" || name.ends_with("_tests.rs") || self.path.contains("/tests/")
     }
 
-    /// The daemon's module that it belongs to: `calls` for `src/calls/bridge.rs`, `main` for `src/main.rs`.
+    /// The daemon's module that it belongs to: `api` for `src/api/body.rs`, `main` for `src/main.rs`.
     pub(crate) fn module(&self) -> Option<&str> {
         let rest = self.path.strip_prefix("src/")?;
         Some(rest.split(['/', '.']).next().unwrap_or(rest))

@@ -5,7 +5,7 @@ mod flows;
 mod golden;
 mod import;
 mod large;
-#[path = "../simulation/names.rs"]
+#[path = "../../calls/tests/simulation/names.rs"]
 mod names;
 mod planted;
 mod traces;

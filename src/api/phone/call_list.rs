@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use trunkline_calls::live::LiveCall;
 use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
@@ -20,7 +21,6 @@ use crate::api::query::Query;
 use crate::api::shape::{Choice, id};
 use crate::api::time;
 use crate::api::{Api, ApiError};
-use crate::calls::live::LiveCall;
 
 /// What a list is narrowed by. The cursor carries it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -274,7 +274,7 @@ mod tests {
             ended: None,
             unsynced: 0,
             transfer: None,
-            hold: crate::calls::hold::Standing::default(),
+            hold: trunkline_calls::hold::Standing::default(),
             attempts: Vec::new(),
         }
     }

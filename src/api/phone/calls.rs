@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_calls::live::LiveCall;
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::E164;
 use trunkline_store::{Call, Kind, whole_seconds};
@@ -22,7 +23,6 @@ use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::calls::live::LiveCall;
 
 /// The scope that all reading needs.
 pub(super) const SCOPE: &str = "calls:read";

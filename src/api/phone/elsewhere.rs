@@ -7,13 +7,13 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
+use trunkline_calls::outbound::Order;
+use trunkline_calls::transfer::Ask;
 use trunkline_store::{Asking, Call};
 use uuid::Uuid;
 
 use super::{calls, holding, outbound_call, remote_trace, transfers};
 use crate::api::{Api, ApiError};
-use crate::calls::outbound::Order;
-use crate::calls::transfer::Ask;
 use crate::engine::Handle;
 
 /// How often a node looks whether it is asked.
@@ -223,10 +223,10 @@ async fn obey(api: Api, ask: trunkline_store::Ask) {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_calls::transfer::Chosen;
     use trunkline_model::handoff::Report;
 
     use super::*;
-    use crate::calls::transfer::Chosen;
 
     #[test]
     fn a_wish_is_read_as_it_was_written() {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use trunkline_calls::Side;
+use trunkline_calls::hold::{Refused, Unable};
 use trunkline_store::{Call, Kind};
 use uuid::Uuid;
 
@@ -13,8 +15,6 @@ use crate::api::body::Body;
 use crate::api::caller::Caller;
 use crate::api::path::Named;
 use crate::api::{Api, ApiError};
-use crate::calls::Side;
-use crate::calls::hold::{Refused, Unable};
 
 /// 200 with the call once both sides are held, 202 if that takes longer than two seconds; 409 if a side refuses, or if the call is
 /// not answered, over, being transferred, or being resumed.

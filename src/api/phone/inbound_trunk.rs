@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_calls::registrar::bindings::Binding;
 use trunkline_model::address;
 use trunkline_model::settings::{ReferFormat, TransferWay};
 use trunkline_routing::{Country, E164};
@@ -27,7 +28,6 @@ use crate::api::shape::{Choice, ListOf, NAME, NUMBER, Parsed, Switch};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
 use crate::config::HostPort;
-use crate::registrar::bindings::Binding;
 
 /// An inbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

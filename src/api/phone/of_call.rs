@@ -3,6 +3,7 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use trunkline_calls::token::{self, SessionTokens};
 use trunkline_store::{Error, Kind};
 use uuid::Uuid;
 
@@ -11,7 +12,6 @@ use crate::api::idempotency::Credential;
 use crate::api::path::Named;
 use crate::api::quota::{Policy, Tally};
 use crate::api::{Api, ApiError, visit};
-use crate::calls::token::{self, SessionTokens};
 
 const NO_TOKEN: ApiError = ApiError::Unauthorized("The session token is not one of this call");
 const REQUIRED: &str =

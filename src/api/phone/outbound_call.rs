@@ -6,6 +6,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_calls::Reason;
+use trunkline_calls::caps::Denied;
+use trunkline_calls::outbound::Order;
 use trunkline_model::record::Status;
 use trunkline_model::view::OrgView;
 use trunkline_routing::E164;
@@ -17,9 +20,6 @@ use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::shape::{Count, Free, NUMBER, Text, id};
 use crate::api::{Api, ApiError};
-use crate::calls::Reason;
-use crate::calls::caps::Denied;
-use crate::calls::outbound::Order;
 
 /// How long the live view may take to show what was changed before the order came.
 const CATCH_UP: Duration = Duration::from_secs(1);

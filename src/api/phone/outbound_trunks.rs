@@ -9,6 +9,8 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
+use trunkline_calls::peers::standing::{self, Standing};
+use trunkline_calls::target::default_port;
 use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::settings::TransferWay;
 use trunkline_routing::E164;
@@ -26,9 +28,7 @@ use crate::api::query::Query;
 use crate::api::shape::{Choice, Count, ListOf, NAME, NUMBER, Parsed, Shape as _, Switch, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
-use crate::calls::target::default_port;
 use crate::config::HostPort;
-use crate::peers::standing::{self, Standing};
 
 /// An outbound trunk as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

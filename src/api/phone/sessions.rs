@@ -11,6 +11,8 @@ use axum::http::request::Parts;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use trunkline_calls::NOBODY_USER;
+use trunkline_calls::token;
 use trunkline_model::destinations::Destination;
 use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
@@ -26,8 +28,6 @@ use crate::api::quota::{Policy, Tally};
 use crate::api::room::Proof;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, visit};
-use crate::calls::privacy::NOBODY_USER;
-use crate::calls::token;
 
 /// Who asks for a session.
 #[derive(Debug)]

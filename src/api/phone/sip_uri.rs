@@ -1,5 +1,6 @@
 //! SIP URIs as fields hold them.
 
+use trunkline_calls::target::default_port;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use uuid::Uuid;
@@ -7,7 +8,6 @@ use uuid::Uuid;
 use super::runtime::without_parties;
 use crate::api::shape::Parsed;
 use crate::api::{Api, ApiError};
-use crate::calls::target::default_port;
 
 /// What SIP URIs look like, as JSON Schema tells it: whatever fits is taken. Alternatives to an octet of the user part and to the
 /// host's first label may be added.

@@ -2,12 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_calls::transfer::{WayReason, way_in_force};
 use trunkline_model::settings::TransferWay;
 use trunkline_model::transfer::Way;
 use trunkline_sip::moment::Moment;
 
 use crate::api::shape::Choice;
-use crate::calls::transfer::{WayReason, way_in_force};
 
 /// The setting of a trunk.
 pub(super) const TRANSFER_WAY: Choice<TransferWay> = Choice(&[

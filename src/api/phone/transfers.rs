@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
+use trunkline_calls::transfer::{Ask, Chosen, Unable};
 use trunkline_model::handoff::{Reason, Sentiment};
 use trunkline_model::transfer::{State as TransferState, Way};
 use trunkline_store::{Call, CallTransfer, Kind};
@@ -21,7 +22,6 @@ use crate::api::path::Named;
 use crate::api::shape::{ID, NAME, Shape as _};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::calls::transfer::{Ask, Chosen, Unable};
 
 /// A transfer as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -11,6 +11,9 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
+use trunkline_calls::Reason;
+use trunkline_calls::target::default_port;
+use trunkline_calls::verification::{SpokenCode, Verification};
 use trunkline_model::view::{PeerLogin, WayOut};
 use trunkline_routing::E164;
 use trunkline_store::{Kind, MadeCode, TRIES, TriedCode};
@@ -25,9 +28,6 @@ use crate::api::path::Named;
 use crate::api::shape::{Shape, Text};
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
-use crate::calls::Reason;
-use crate::calls::target::default_port;
-use crate::calls::verification::{SpokenCode, Verification};
 use crate::config::VerificationTrunk;
 
 /// A call that speaks a code is on its way.

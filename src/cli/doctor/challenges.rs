@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use trunkline_calls::Unanswerable;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Store, UnansweredOf};
 
 use super::orgs::Orgs;
-use crate::calls::Unanswerable;
 use crate::explain::finding::Finding;
 
 /// How far back is looked.

@@ -1,7 +1,8 @@
 //! What peers are told by listener: where signalling goes, and where audio does.
 
+use trunkline_calls::is_private;
+
 use super::Patient;
-use crate::calls::is_private;
 use crate::engine::MediaAddresses;
 use crate::explain::finding::Finding;
 

@@ -17,11 +17,11 @@ mod reach;
 use std::net::IpAddr;
 
 use serde::Serialize;
+use trunkline_calls::is_private;
 use trunkline_store::{Outset, Recorded, Store};
 
 use super::output::{Output, json, print};
 use super::{Failure, now, outset};
-use crate::calls::is_private;
 use crate::config::Config;
 use crate::engine::Resolver;
 use crate::explain::finding::{Finding, Level};

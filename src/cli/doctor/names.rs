@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use trunkline_calls::is_private;
+use trunkline_calls::target::Unresolved;
 use trunkline_sip::flow::Transport;
 
 use super::Patient;
-use crate::calls::is_private;
-use crate::calls::target::Unresolved;
 use crate::config::Config;
 use crate::explain::finding::Finding;
 

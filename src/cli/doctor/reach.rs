@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
+use trunkline_calls::target::{self, Place, Target, Unresolved};
 use trunkline_model::settings::Runtime;
 use trunkline_sip::flow::Transport;
 
 use super::Patient;
 use super::orgs::Orgs;
 use super::ping::{Answer, ping};
-use crate::calls::target::{self, Place, Target, Unresolved};
 use crate::config::DefaultRuntime;
 use crate::explain::finding::Finding;
 

@@ -13,11 +13,11 @@ use std::time::Duration;
 use futures_util::future::{Either, join_all, select};
 use hickory_resolver::proto::rr::{RData, RecordType};
 use tokio::time::sleep;
+use trunkline_calls::attempts::{DnsFault, Found};
+use trunkline_calls::target::{Target, Unresolved, default_port};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 
-use crate::calls::attempts::{DnsFault, Found};
-use crate::calls::target::{Target, Unresolved, default_port};
 use crate::engine::clock;
 
 use answers::{Answers, Records};

@@ -1,0 +1,426 @@
+//! Who is calling? The digest user of an org's trunk, a source address dedicated to an org, or one that a
+//! trunk allows for its own numbers. Everybody else is a stranger: a stateless 401 and no memory.
+//!
+//! What is found wrong after this is refused statefully and recorded.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use trunkline_model::asked::Proof;
+use trunkline_model::view::{OrgView, Source, View};
+use trunkline_routing::Facts;
+use trunkline_sip::auth::{self, Cause, NonceState, Nonces, Part, Policy, Verdict};
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::header::auth::Credentials;
+use trunkline_sip::header::uri::Uri;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
+use trunkline_sip::wire::invite::{self, Difference, Invite};
+use uuid::Uuid;
+
+use super::context::{Config, Core};
+use super::credentials::LegCredentials;
+use super::effect::{AuthFailure, Effect};
+use super::refusal::Reason;
+use super::sources::{self, Belief};
+use crate::blame;
+
+/// A caller who has proved who it is.
+pub(crate) struct Admitted {
+    pub(crate) org: Arc<OrgView>,
+    /// The INVITE as `rsip` reads it, or how that differs from the lexer's reading.
+    pub(crate) invite: Result<Invite, Difference>,
+    /// How.
+    pub(crate) proof: Proof,
+    /// The pair that its digest verified with, good for where it came from.
+    pub(crate) verified: Option<LegCredentials>,
+}
+
+/// Lets an INVITE in, or answers it.
+pub(crate) fn admit(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    view: &View,
+    flow: Flow,
+    message: &Message<'_>,
+    now: Moment,
+) -> Option<Admitted> {
+    if let Some(reason) = core.closed() {
+        turn_away(core, endpoint, flow, message, reason);
+        return None;
+    }
+    let config = Arc::clone(&core.config);
+    match auth::credentials(message, &config.realm) {
+        Some(credentials) => by_digest(core, endpoint, view, flow, message, &credentials, now),
+        None => match by_source(view, flow, message, &config) {
+            Some(admitted) => match belief(core, endpoint, view, flow, message, &admitted, now) {
+                Belief::Proven => Some(admitted),
+                Belief::Waits => None,
+                Belief::Unproven => {
+                    distrust(core, endpoint, flow, message, now);
+                    None
+                }
+            },
+            None => {
+                if let Some(other) = auth::foreign_credentials(message, &config.realm) {
+                    let whose = blame::of_other_realm(view, &other.username_unescaped());
+                    failed(core, whose, &other, message, flow, now);
+                } else {
+                    core.unanswered.challenged(message, &flow, now);
+                }
+                challenge(core, endpoint, flow, message, Cause::Bare, now);
+                None
+            }
+        },
+    }
+}
+
+/// Whether the source of an INVITE that an allowed address lets in is what it says.
+fn belief(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    view: &View,
+    flow: Flow,
+    message: &Message<'_>,
+    admitted: &Admitted,
+    now: Moment,
+) -> Belief {
+    let source = flow.peer.ip().to_canonical();
+    let may_be_forged = flow.transport == Transport::Udp
+        && admitted.proof == Proof::AllowedAddress
+        && !core.config.addresses.only_warns();
+    if !may_be_forged || view.operator_allows(source, admitted.org.routing.id) {
+        return Belief::Proven;
+    }
+    sources::believe(core, endpoint, flow, message, now)
+}
+
+/// Challenges an INVITE whose source didn't answer.
+pub(crate) fn distrust(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    flow: Flow,
+    message: &Message<'_>,
+    now: Moment,
+) {
+    core.unanswered.challenged(message, &flow, now);
+    challenge(core, endpoint, flow, message, Cause::Bare, now);
+}
+
+/// Whether an INVITE is worth more than a stranger's when there is no time for all: it answers a challenge that was
+/// ours and is still good, so that its sender can be reached, or comes from an address that an org has named. Nothing
+/// that a guess at a user name could be told by.
+pub(crate) fn is_expected(
+    core: &Core,
+    view: &View,
+    flow: &Flow,
+    invite: &Message<'_>,
+    now: Moment,
+) -> bool {
+    answers_us(&core.nonces, &core.config.realm, invite, now).unwrap_or_else(|| {
+        let source = view.by_source(flow.peer.ip().to_canonical());
+        !matches!(source, Source::Unknown)
+    })
+}
+
+/// Whether there are credentials for our realm, and whether their nonce is good.
+fn answers_us(nonces: &Nonces, realm: &str, invite: &Message<'_>, now: Moment) -> Option<bool> {
+    let credentials = auth::credentials(invite, realm)?;
+    Some(nonces.check(credentials.nonce, now) == NonceState::Fresh)
+}
+
+/// A stateless 503: this node takes no new calls.
+pub(crate) fn turn_away(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    flow: Flow,
+    message: &Message<'_>,
+    reason: Reason,
+) {
+    let retry_after = u64::from(core.config.retry_after);
+    core.effects.push_back(Effect::Turned {
+        reason: reason.code(),
+    });
+    core.stateless(endpoint, message, flow, 503, |head| {
+        head.number("Retry-After", retry_after)
+    });
+}
+
+fn by_digest(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    view: &View,
+    flow: Flow,
+    message: &Message<'_>,
+    credentials: &Credentials<'_>,
+    now: Moment,
+) -> Option<Admitted> {
+    core.unanswered.answered(message);
+    let config = Arc::clone(&core.config);
+    let login = view
+        .login(&credentials.username_unescaped())
+        .filter(|login| login.expires_at.is_none_or(|end| now < end));
+    let secret = login.map_or(core.nonces.decoy(), |login| &*login.secret);
+    let policy = Policy {
+        algorithms: &config.algorithms,
+        allow_rfc2069: config.allow_rfc2069,
+    };
+    let verdict = auth::verify(
+        credentials,
+        message,
+        secret,
+        &core.nonces,
+        &core.window,
+        policy,
+        now,
+    );
+    match (login, verdict) {
+        (Some(login), Verdict::Ok) => {
+            let org = Arc::clone(view.org(login.org)?);
+            return Some(Admitted {
+                org,
+                invite: invite::read(message),
+                proof: Proof::Digest,
+                verified: Some(LegCredentials::proven(
+                    Arc::clone(&login.pair),
+                    flow.peer.ip(),
+                )),
+            });
+        }
+        (Some(login), Verdict::Wrong(part)) => {
+            let whose = Some((login.org, login.trunk, part));
+            failed(core, whose, credentials, message, flow, now);
+            challenge(
+                core,
+                endpoint,
+                flow,
+                message,
+                Cause::Wrong(credentials.nonce),
+                now,
+            );
+        }
+        // A stranger's stale nonce looks the same as a customer's.
+        (login, Verdict::Stale) => {
+            if let Some(login) = login.filter(|_| core.stale.again(message)) {
+                let whose = Some((login.org, login.trunk, Part::Nonce));
+                failed(core, whose, credentials, message, flow, now);
+            }
+            challenge(core, endpoint, flow, message, Cause::Stale, now);
+        }
+        (None, Verdict::Ok | Verdict::Wrong(_)) => {
+            let name = credentials.username_unescaped();
+            let whose = blame::of_unknown_user(view, flow.peer.ip(), &name, now);
+            failed(core, whose, credentials, message, flow, now);
+            challenge(
+                core,
+                endpoint,
+                flow,
+                message,
+                Cause::Wrong(credentials.nonce),
+                now,
+            );
+        }
+    }
+    None
+}
+
+/// Notes a failed log-in for the org that it belongs to.
+pub(super) fn failed(
+    core: &mut Core,
+    whose: Option<(Uuid, Uuid, Part)>,
+    credentials: &Credentials<'_>,
+    message: &Message<'_>,
+    flow: Flow,
+    now: Moment,
+) {
+    let Some((org, trunk, part)) = whose else {
+        return;
+    };
+    tracing::debug!(org.id = %org, source = %flow.peer, ?part, "log-in refused");
+    let text = |octets: &[u8]| Box::from(String::from_utf8_lossy(octets));
+    let dialled = Uri::parse(message.request_uri()).ok();
+    core.effects.push_back(Effect::AuthFailure(AuthFailure {
+        org,
+        trunk,
+        username: text(credentials.username),
+        source: flow.peer,
+        at: now,
+        part,
+        call_id: text(message.call_id()),
+        dialled: dialled.map(|uri| text(&uri.user_unescaped())),
+    }));
+}
+
+/// Calls that have answered a challenge with a nonce that was no longer good: the last of them, to notice those that do it again.
+/// Only those who know a password get here.
+#[derive(Debug, Default)]
+pub(crate) struct Stale(VecDeque<(u64, u32)>);
+
+impl Stale {
+    const KEPT: usize = 64;
+
+    /// Whether this call has done so before, in another request; it is noted either way.
+    fn again(&mut self, message: &Message<'_>) -> bool {
+        let mut hasher = DefaultHasher::new();
+        message.call_id().hash(&mut hasher);
+        let (call, number) = (hasher.finish(), message.cseq().number);
+        let known = self.0.iter().find(|(known, _)| *known == call);
+        let is_again = known.is_some_and(|(_, first)| *first != number);
+        if known.is_none() {
+            self.0.push_back((call, number));
+            if self.0.len() > Self::KEPT {
+                self.0.pop_front();
+            }
+        }
+        is_again
+    }
+}
+
+fn by_source(view: &View, flow: Flow, message: &Message<'_>, config: &Config) -> Option<Admitted> {
+    match view.by_source(flow.peer.ip().to_canonical()) {
+        Source::Unknown => None,
+        Source::Dedicated(org) => Some(Admitted {
+            org: Arc::clone(view.org(org)?),
+            invite: invite::read(message),
+            proof: Proof::DedicatedAddress,
+            verified: None,
+        }),
+        // What this node sends to itself proves nobody.
+        Source::Allowed(_) if config.addresses.is_own(flow.peer) => None,
+        Source::Allowed(orgs) => {
+            let invite = invite::read(message).ok()?;
+            let facts = facts_of(&invite, &config.header_prefix);
+            let org = orgs
+                .iter()
+                .filter_map(|org| view.org(*org))
+                .find(|org| lists(org, &facts))?;
+            Some(Admitted {
+                org: Arc::clone(org),
+                invite: Ok(invite),
+                proof: Proof::AllowedAddress,
+                verified: None,
+            })
+        }
+    }
+}
+
+/// Whether the dialled number is on the trunk's own list.
+fn lists(org: &OrgView, facts: &Facts) -> bool {
+    let dialled = trunkline_routing::facts::dialled(facts, &org.routing);
+    let Some(number) = dialled.e164 else {
+        return false;
+    };
+    org.routing
+        .trunk
+        .as_ref()
+        .is_some_and(|trunk| trunk.numbers.contains(&number))
+}
+
+/// What routing looks at.
+pub fn facts_of(invite: &Invite, prefix: &str) -> Facts {
+    let name = format!("{prefix}-AGENT-ID");
+    let mut agents = invite.header(&name);
+    let agent = agents.next();
+    let other = agents.find(|other| agent.is_none_or(|agent| !agent.eq_ignore_ascii_case(other)));
+    Facts {
+        agent_header: agent.map(str::to_owned),
+        other_agent_header: other.map(str::to_owned),
+        request_user: invite.request_uri_user(),
+        to_user: invite.to_user(),
+        from_user: invite.from_user(),
+        asserted: invite.asserted_identities(),
+        anonymous: invite.is_anonymous(),
+    }
+}
+
+/// A stateless 401.
+pub(super) fn challenge(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    flow: Flow,
+    message: &Message<'_>,
+    cause: Cause<'_>,
+    now: Moment,
+) {
+    let config = Arc::clone(&core.config);
+    let slot = core.minter.dispatch(message);
+    let nonce = core
+        .nonces
+        .for_challenge(cause, slot.index(), endpoint.entropy(), now);
+    core.stateless(endpoint, message, flow, 401, |head| {
+        auth::challenge(
+            head,
+            &config.realm,
+            nonce.as_str(),
+            cause == Cause::Stale,
+            &config.algorithms,
+        );
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use trunkline_sip::auth::NonceKeys;
+    use trunkline_sip::entropy::Entropy;
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    const NOW: Moment = Moment::from_secs(1_790_000_000);
+    const LIFETIME: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn only_a_nonce_of_ours_that_is_good_sets_an_invite_apart() {
+        let nonces = Nonces::new(
+            NonceKeys {
+                node: [1; 32],
+                deployment: [0; 32],
+            },
+            LIFETIME,
+        );
+        let mut entropy = Entropy::from_seed([2; 32]);
+        let fresh = nonces.issue(0, &mut entropy, NOW).to_string();
+        let old = nonces
+            .issue(0, &mut entropy, NOW - LIFETIME * 2)
+            .to_string();
+        let foreign = Nonces::new(
+            NonceKeys {
+                node: [3; 32],
+                deployment: [0; 32],
+            },
+            LIFETIME,
+        )
+        .issue(0, &mut entropy, NOW)
+        .to_string();
+        let digest = |realm: &str, nonce: &str| {
+            format!(
+                "Authorization: Digest username=\"u\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"sip:b\", response=\"0\"\r\n"
+            )
+        };
+        let cases = [
+            ("no credentials", String::new(), None),
+            (
+                "no digest",
+                "Authorization: Basic eA==\r\n".to_owned(),
+                None,
+            ),
+            ("another realm", digest("elsewhere", &fresh), None),
+            ("a nonce made up", digest("us", "made-up"), Some(false)),
+            ("another node's nonce", digest("us", &foreign), Some(false)),
+            ("an old nonce", digest("us", &old), Some(false)),
+            ("a good nonce", digest("us", &fresh), Some(true)),
+        ];
+        for (case, line, expected) in cases {
+            let octets = format!(
+                "INVITE sip:b SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a>;tag=1\r\nTo: <sip:b>\r\n\
+                 Call-ID: x\r\nCSeq: 1 INVITE\r\n{line}\r\n"
+            );
+            let invite = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
+            assert_eq!(answers_us(&nonces, "us", &invite, NOW), expected, "{case}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Whether a SIP URI dials a number that the operator doesn't allow: bounds against toll fraud hold for a number in the user part of
+//! a URI as for one that is given as a number.
+
+use trunkline_routing::numbers::reduce;
+use trunkline_routing::{Country, E164};
+use trunkline_sip::header::uri::{Scheme, Uri};
+
+use super::caps::Caps;
+
+/// Fewer digits than E.164 has are an extension of a PBX.
+const SHORTEST: usize = 7;
+
+/// Whether `phone.outbound_prefixes` leave this URI be. A user part that reads as a number, or has `user=phone`, is a number, and has to
+/// be allowed in each way that it can be read: as it is written, and as the national number of `country`.
+pub(crate) fn may_dial(caps: &Caps, uri: &[u8], country: Option<Country>) -> bool {
+    if caps.bounds().prefixes.is_empty() {
+        return true;
+    }
+    let Ok(uri) = Uri::parse(uri) else {
+        return false;
+    };
+    let user = uri.user_unescaped();
+    let is_phone = uri.scheme == Scheme::Tel
+        || matches!(uri.param("user"), Some(Some(kind)) if kind.eq_ignore_ascii_case(b"phone"));
+    let Ok(user) = std::str::from_utf8(&user) else {
+        return !is_phone;
+    };
+    let number = user.split(';').next().unwrap_or_default();
+    let is_separator = |letter: char| matches!(letter, ' ' | '-' | '.' | '(' | ')' | '/');
+    let plain: String = number
+        .chars()
+        .filter(|letter| !is_separator(*letter))
+        .collect();
+    let digits = plain.strip_prefix('+').unwrap_or(&plain);
+    let is_number = !digits.is_empty() && digits.bytes().all(|octet| octet.is_ascii_digit());
+    let is_long = is_number && (digits.len() >= SHORTEST || plain.starts_with('+'));
+    if !is_phone && !is_long {
+        return true;
+    }
+    let written = E164::parse(&["+", digits].concat()).ok();
+    let national = reduce(user, country, &|_| false);
+    let mut readings = [written, national].into_iter().flatten().peekable();
+    readings.peek().is_some() && readings.all(|number| caps.allows(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caps::Bounds;
+
+    #[test]
+    fn a_number_in_a_uri_is_held_to_the_prefixes() {
+        let caps = |prefixes: &[&str]| {
+            Caps::new(Bounds {
+                at_once: 1,
+                per_minute: 1,
+                per_day: 1,
+                prefixes: prefixes.iter().copied().map(Into::into).collect(),
+            })
+        };
+        let (british, any) = (caps(&["+44"]), caps(&[]));
+        for (uri, allowed) in [
+            ("sip:+442071838751@carrier", true),
+            ("sip:442071838751@carrier", true),
+            ("sip:+44-20-7183-8751@carrier", true),
+            ("sip:02071838751@carrier", true),
+            ("sip:00442071838751@carrier", true),
+            ("sip:sales@carrier", true),
+            ("sip:sales7@carrier", true),
+            ("sip:101@pbx", true),
+            ("sip:carrier", true),
+            ("sip:101@pbx;user=phone", false),
+            ("sip:sales@carrier;user=phone", false),
+            ("sip:+19005550100@carrier", false),
+            ("sip:%2B19005550100@carrier", false),
+            ("sip:19005550100@carrier", false),
+            ("sip:1-900-555.0100@carrier", false),
+            ("sip:+19005550100;ext=1@carrier", false),
+            ("sip:0019005550100@carrier", false),
+            ("sips:01119005550100@carrier", false),
+            ("tel:+19005550100", false),
+        ] {
+            let gb = "GB".parse().ok();
+            assert_eq!(may_dial(&british, uri.as_bytes(), gb), allowed, "{uri}");
+            assert!(may_dial(&any, uri.as_bytes(), gb), "{uri}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Where RTP of our own may go. SDP names an address that nobody has proven, so the rule on addresses holds for it as for a target of calls;
+//! the source of the call's own signalling is the exception.
+
+use std::net::{IpAddr, SocketAddr};
+
+use trunkline_sip::flow::is_private;
+
+use trunkline_model::address::{AddressPolicy, Refusal};
+
+/// The IPs that RTP of a peer is expected from, and sent to: the one of its SDP; where that is private, the one its signalling comes from
+/// as well. A private IP of SDP that isn't listed leaves the source of the signalling alone.
+///
+/// # Errors
+/// Why nothing is sent: the SDP names a listener of ours, nobody's address, or a peer that the operator has reserved.
+pub(super) fn sources(
+    addresses: &AddressPolicy,
+    sdp: SocketAddr,
+    signalling: SocketAddr,
+) -> Result<[IpAddr; 2], Refusal> {
+    let (ip, from) = (sdp.ip(), signalling.ip());
+    let is_its_own = ip.to_canonical() == from.to_canonical();
+    match addresses.examine(sdp) {
+        // On hold as RFC 2543 had it.
+        Err(Refusal::NoHost) if ip.is_unspecified() => {}
+        Ok(()) => {}
+        Err(refusal @ (Refusal::NoHost | Refusal::Own | Refusal::Wide)) => return Err(refusal),
+        Err(Refusal::Private | Refusal::Near | Refusal::Reserved) if is_its_own => {}
+        // A reserved peer's call may bring another reserved peer's media.
+        Err(Refusal::Reserved) if addresses.examine(signalling) == Err(Refusal::Reserved) => {}
+        Err(Refusal::Reserved) => addresses.judge(sdp)?,
+        Err(Refusal::Private | Refusal::Near) => {
+            if addresses.judge(sdp).is_err() {
+                return Ok([from; 2]);
+            }
+        }
+    }
+    Ok(match (is_private(ip), is_private(from)) {
+        (false, _) => [ip; 2],
+        (true, false) => [from; 2],
+        (true, true) => [ip, from],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_model::address::Enforce;
+
+    use super::*;
+
+    #[test]
+    fn rtp_is_expected_where_sdp_or_signalling_say() {
+        let listed = vec!["10.9.0.0/16".parse().unwrap()];
+        let own = vec!["192.0.2.200:5060".parse().unwrap()];
+        let reserved = vec!["192.0.2.66".parse().unwrap(), "192.0.2.67".parse().unwrap()];
+        let policy = AddressPolicy::new(listed, own, Vec::new(), Enforce::Enforce);
+        let policy = policy.reserving(reserved);
+        let both = |one: &str, two: &str| Ok([one, two].map(|ip| ip.parse::<IpAddr>().unwrap()));
+        let one = |ip: &str| both(ip, ip);
+        for (name, sdp, signalling, expected) in [
+            ("public", "192.0.2.1:4000", "198.51.100.1", one("192.0.2.1")),
+            (
+                "public SDP of a private peer",
+                "192.0.2.1:4000",
+                "10.0.0.1",
+                one("192.0.2.1"),
+            ),
+            (
+                "behind a NAT",
+                "10.0.0.1:4000",
+                "198.51.100.1",
+                one("198.51.100.1"),
+            ),
+            (
+                "behind a NAT, IPv6",
+                "[fd00::1]:4000",
+                "2606:4700::1",
+                one("2606:4700::1"),
+            ),
+            (
+                "its own private address",
+                "10.0.0.1:4000",
+                "10.0.0.1",
+                one("10.0.0.1"),
+            ),
+            (
+                "on a LAN that isn't listed",
+                "10.0.0.1:4000",
+                "10.0.0.2",
+                one("10.0.0.2"),
+            ),
+            (
+                "on a LAN that is listed",
+                "10.9.0.1:4000",
+                "10.0.0.2",
+                both("10.9.0.1", "10.0.0.2"),
+            ),
+            (
+                "a LAN from this machine",
+                "10.0.0.1:4000",
+                "127.0.0.1",
+                one("127.0.0.1"),
+            ),
+            (
+                "this machine from a LAN",
+                "127.0.0.1:4000",
+                "10.0.0.2",
+                one("10.0.0.2"),
+            ),
+            (
+                "link-local from a public address",
+                "169.254.169.254:80",
+                "198.51.100.1",
+                one("198.51.100.1"),
+            ),
+            (
+                "loopback within NAT64",
+                "[64:ff9b::7f00:1]:4000",
+                "198.51.100.1",
+                one("198.51.100.1"),
+            ),
+            (
+                "mapped",
+                "10.0.0.1:4000",
+                "::ffff:198.51.100.1",
+                one("::ffff:198.51.100.1"),
+            ),
+            (
+                "our own listener",
+                "192.0.2.200:5060",
+                "198.51.100.1",
+                Err(Refusal::Own),
+            ),
+            (
+                "another port there",
+                "192.0.2.200:4000",
+                "198.51.100.1",
+                one("192.0.2.200"),
+            ),
+            (
+                "reserved",
+                "192.0.2.66:4000",
+                "198.51.100.1",
+                Err(Refusal::Reserved),
+            ),
+            (
+                "a reserved peer's own call",
+                "192.0.2.66:4000",
+                "192.0.2.66",
+                one("192.0.2.66"),
+            ),
+            (
+                "another reserved peer's",
+                "192.0.2.67:4000",
+                "192.0.2.66",
+                one("192.0.2.67"),
+            ),
+            (
+                "broadcast",
+                "255.255.255.255:4000",
+                "198.51.100.1",
+                Err(Refusal::NoHost),
+            ),
+            ("0/8", "0.0.0.1:4000", "198.51.100.1", Err(Refusal::NoHost)),
+            (
+                "the signalling's own address at our listener's port",
+                "192.0.2.200:5060",
+                "192.0.2.200",
+                Err(Refusal::Own),
+            ),
+            (
+                "multicast",
+                "224.0.0.5:4000",
+                "198.51.100.1",
+                Err(Refusal::NoHost),
+            ),
+        ] {
+            let signalling: IpAddr = signalling.parse().unwrap();
+            let signalling = SocketAddr::new(signalling, 5060);
+            let found = sources(&policy, sdp.parse().unwrap(), signalling);
+            assert_eq!(found, expected, "{name}");
+        }
+        let public = "198.51.100.1:5060".parse().unwrap();
+        let held = sources(&policy, "0.0.0.0:4000".parse().unwrap(), public);
+        assert!(held.is_ok(), "hold");
+    }
+
+    #[test]
+    fn a_rule_that_only_warns_still_forbids_nobodys_addresses_and_our_own() {
+        let own = vec!["192.0.2.200:5060".parse().unwrap()];
+        let policy = AddressPolicy::new(Vec::new(), own, Vec::new(), Enforce::Warn);
+        let signalling = "10.0.0.2:5060".parse().unwrap();
+        for (name, sdp, is_served) in [
+            ("private", "10.0.0.1:4000", true),
+            ("multicast", "224.0.0.5:4000", false),
+            ("our own listener", "192.0.2.200:5060", false),
+        ] {
+            let found = sources(&policy, sdp.parse().unwrap(), signalling);
+            assert_eq!(found.is_ok(), is_served, "{name}: {found:?}");
+        }
+        let private = sources(&policy, "10.0.0.1:4000".parse().unwrap(), signalling);
+        let expected = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        assert_eq!(private, Ok(expected));
+    }
+}

@@ -1,0 +1,223 @@
+//! The calls that are up now, for whoever lists them: the shards write, the API reads. A call that is over stays
+//! until its end can be read from the store, so that no list misses it.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use trunkline_model::attempt::Attempt;
+use trunkline_model::record::{Direction, Ended, Fact, Started, Status};
+use trunkline_model::transfer::Transfer;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::hold::Standing;
+use super::wall::{STEADY, Wall, fact_on};
+
+/// One live call as the API shows it.
+#[derive(Clone, Debug)]
+pub struct LiveCall {
+    /// What is known from its INVITE.
+    pub started: Arc<Started>,
+    /// `queued`, `ringing` or `in_progress`, as it was before its end.
+    pub status: Status,
+    /// The contact, once known.
+    pub contact: Option<Uuid>,
+    /// When the runtime began to ring.
+    pub ringing_at: Option<Moment>,
+    /// When the runtime answered.
+    pub answered_at: Option<Moment>,
+    /// Call-ID of the runtime's leg, once answered.
+    pub runtime_call_id: Option<Box<str>>,
+    /// Its end, until that is a row.
+    pub ended: Option<Box<Ended>>,
+    /// How many of beginning and end are not known to be on disk.
+    pub unsynced: u8,
+    /// Its last transfer.
+    pub transfer: Option<Arc<Transfer>>,
+    /// Whether it is held from outside.
+    pub hold: Standing,
+    /// Its attempts at targets, once one has failed.
+    pub attempts: Vec<Attempt>,
+}
+
+impl LiveCall {
+    /// Whether it has ended.
+    pub const fn is_over(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Whether its beginning, and its end if it has one, are on disk.
+    pub const fn is_kept(&self) -> bool {
+        self.unsynced == 0
+    }
+}
+
+/// All live calls of this node.
+#[derive(Debug)]
+pub struct LiveCalls {
+    calls: DashMap<Uuid, LiveCall>,
+    /// What time it is for whoever reads what is recorded.
+    wall: &'static Wall,
+    /// The call of each session.
+    sessions: DashMap<Uuid, Uuid>,
+}
+
+impl LiveCalls {
+    /// None yet.
+    pub fn new() -> Arc<Self> {
+        Self::on(&STEADY)
+    }
+
+    /// None yet; times are those of this wall clock.
+    pub fn on(wall: &'static Wall) -> Arc<Self> {
+        Arc::new(Self {
+            calls: DashMap::new(),
+            wall,
+            sessions: DashMap::new(),
+        })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Gives back what many calls have left: for a node that has none.
+    pub fn rest(&self) {
+        self.calls.shrink_to_fit();
+        self.sessions.shrink_to_fit();
+    }
+
+    /// One call, if it is live and of this org.
+    pub fn one(&self, org: Uuid, call: Uuid) -> Option<LiveCall> {
+        self.calls
+            .get(&call)
+            .filter(|live| live.started.org == org)
+            .map(|live| live.clone())
+    }
+
+    /// The call of a session, if it is live and of this org.
+    pub fn of_session(&self, org: Uuid, session: Uuid) -> Option<LiveCall> {
+        let call = *self.sessions.get(&session)?;
+        self.one(org, call)
+    }
+
+    /// Whether the call of a session is up.
+    pub(crate) fn is_up(&self, session: Uuid) -> bool {
+        let call = self.sessions.get(&session).map(|call| *call);
+        call.and_then(|call| self.calls.get(&call))
+            .is_some_and(|live| !live.is_over())
+    }
+
+    /// The session of a call that is up.
+    pub fn session_of(&self, call: Uuid) -> Option<Uuid> {
+        let live = self.calls.get(&call)?;
+        (!live.is_over()).then_some(live.started.session)
+    }
+
+    /// The live calls of an org, in no order.
+    pub fn of_org(&self, org: Uuid) -> Vec<LiveCall> {
+        self.calls
+            .iter()
+            .filter(|live| live.started.org == org)
+            .map(|live| live.value().clone())
+            .collect()
+    }
+
+    /// Follows a fact, and gives it the times of the wall clock, as it is recorded.
+    pub(crate) fn note(&self, fact: Fact) -> Fact {
+        let fact = fact_on(fact, self.wall);
+        self.follow(&fact);
+        fact
+    }
+
+    fn follow(&self, fact: &Fact) {
+        match fact {
+            Fact::Started(started) => {
+                let live = LiveCall {
+                    started: Arc::clone(started),
+                    status: match started.direction {
+                        Direction::Inbound => Status::Ringing,
+                        Direction::Outbound => Status::Queued,
+                    },
+                    contact: None,
+                    ringing_at: None,
+                    answered_at: None,
+                    runtime_call_id: None,
+                    ended: None,
+                    unsynced: 1,
+                    transfer: None,
+                    hold: Standing::default(),
+                    attempts: Vec::new(),
+                };
+                self.sessions.insert(started.session, started.call);
+                self.calls.insert(started.call, live);
+            }
+            Fact::Contact { call, contact, .. } => {
+                self.change(*call, |live| live.contact = Some(*contact))
+            }
+            Fact::Ringing { call, at, .. } => self.change(*call, |live| {
+                live.status = Status::Ringing;
+                live.ringing_at = Some(*at);
+            }),
+            Fact::Answered {
+                call,
+                at,
+                runtime_call_id,
+                ..
+            } => self.change(*call, |live| {
+                live.status = Status::InProgress;
+                live.answered_at = Some(*at);
+                live.runtime_call_id = Some(runtime_call_id.clone());
+            }),
+            Fact::Joined {
+                call,
+                runtime_call_id,
+                ..
+            } => self.change(*call, |live| {
+                live.runtime_call_id = Some(runtime_call_id.clone());
+            }),
+            // Told as it happens: see `note_hold`.
+            Fact::Held { .. } => {}
+            Fact::Transfer(transfer) => self.change(transfer.call, |live| {
+                live.transfer = Some(Arc::new((**transfer).clone()));
+            }),
+            Fact::Attempt(attempt) => self.change(attempt.call, |live| {
+                live.attempts.push((**attempt).clone());
+            }),
+            // Shown from here until its end is a row: see `forget`.
+            Fact::Ended(ended) => self.change(ended.call, |live| {
+                live.ended = Some(ended.clone());
+                live.unsynced += 1;
+            }),
+        }
+    }
+
+    /// The beginning of a call is on disk, or after that its end.
+    pub fn keep(&self, call: Uuid) {
+        self.change(call, |live| live.unsynced = live.unsynced.saturating_sub(1));
+    }
+
+    /// A call is held, or resumed, or is not to be.
+    pub(crate) fn note_hold(&self, call: Uuid, standing: Standing) {
+        self.change(call, |live| live.hold = standing);
+    }
+
+    /// Forgets a call whose end is in the store.
+    pub fn forget(&self, call: Uuid) {
+        if let Some((_, live)) = self.calls.remove(&call) {
+            self.sessions.remove(&live.started.session);
+        }
+    }
+
+    fn change(&self, call: Uuid, change: impl FnOnce(&mut LiveCall)) {
+        if let Some(mut live) = self.calls.get_mut(&call) {
+            change(&mut live);
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! REGISTERs of ours: sent, answered with credentials, refreshed in time, tried again when they fail, and taken back at the end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_sip::auth::client::Asking;
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Method;
+use uuid::Uuid;
+
+use super::enrolment::{Doing, Enrolment, Registrar, Verdict, Wanted, share};
+use super::standing::{Change, Standing, State, Tried, What};
+use super::{Asked, Effect, Peers, Reply, SLOT};
+use crate::credentials::{LegCredentials, OwnChallenges, Stage};
+use crate::proofs::Proofs;
+use crate::target::{Place, Target};
+use crate::ways;
+use crate::{Challenged, Challenger, News, Unanswerable};
+
+/// What we call ourselves.
+const USER_AGENT: &str = concat!("Trunkline/", env!("CARGO_PKG_VERSION"));
+/// First attempts are spread over this for each trunk, so that a start with thousands is no storm.
+const SPREAD: Duration = Duration::from_millis(4);
+/// Within this we register anew once a connection has gone.
+const REOPEN: Duration = Duration::from_secs(2);
+
+impl Peers {
+    /// From now on these trunks are registered, and no others. `None`: what was registered may be gone, and nothing is ours until the next call.
+    pub fn enrol(&mut self, endpoint: &mut Endpoint, wanted: Option<Vec<Wanted>>, now: Moment) {
+        if self.leaving {
+            return;
+        }
+        let Some(wanted) = wanted else {
+            return self.disown();
+        };
+        let mut listed: HashMap<Uuid, Wanted> = wanted
+            .into_iter()
+            .map(|wanted| (wanted.way.id, wanted))
+            .collect();
+        let known: Vec<Uuid> = self.enrolments.keys().copied().collect();
+        for trunk in known {
+            let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+                continue;
+            };
+            let next = listed.remove(&trunk);
+            if let Some(end) = &mut enrolment.end {
+                *end = next;
+            } else if next.as_ref() != Some(&enrolment.wanted) {
+                match next {
+                    Some(next) if next.is_as(&enrolment.wanted) => enrolment.wanted = next,
+                    next => self.leave_one(endpoint, trunk, next, now),
+                }
+            }
+        }
+        let spread = SPREAD * u32::try_from(listed.len()).unwrap_or(u32::MAX);
+        for wanted in listed.into_values() {
+            self.begin(endpoint, wanted, spread, now);
+        }
+    }
+
+    /// Forgets the registrations that stand or are under way, without a word to the carriers: another node may have registered the same trunks
+    /// meanwhile. Those that are being taken back go on with that.
+    fn disown(&mut self) {
+        let ours: Vec<Uuid> = self
+            .enrolments
+            .iter()
+            .filter(|(_, enrolment)| enrolment.end.is_none())
+            .map(|(trunk, _)| *trunk)
+            .collect();
+        for trunk in ours {
+            let enrolment = self.enrolments.remove(&trunk);
+            if let Some(timer) = enrolment.and_then(|enrolment| enrolment.timer) {
+                self.timers.cancel(timer);
+            }
+            self.standings.forget(trunk);
+        }
+    }
+
+    /// Takes everything back; nothing is registered from now on.
+    pub fn leave(&mut self, endpoint: &mut Endpoint, now: Moment) {
+        self.leaving = true;
+        let known: Vec<Uuid> = self.enrolments.keys().copied().collect();
+        for trunk in known {
+            self.leave_one(endpoint, trunk, None, now);
+        }
+    }
+
+    /// The registrar of a trunk was resolved; nothing found is an empty list.
+    pub fn handle_resolved(
+        &mut self,
+        endpoint: &mut Endpoint,
+        trunk: Uuid,
+        targets: Vec<Target>,
+        now: Moment,
+    ) {
+        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            return;
+        };
+        if enrolment.doing == Doing::Resolving {
+            enrolment.doing = Doing::Nothing;
+            enrolment.targets = targets.into();
+            self.next_target(endpoint, trunk, None, now);
+        }
+    }
+
+    /// A connection is gone, and with it the way by which a carrier calls us: we register anew over another.
+    pub fn handle_flow_lost(&mut self, endpoint: &mut Endpoint, lost: &Flow, now: Moment) {
+        if !lost.transport.is_reliable() || self.enrolments.is_empty() {
+            return;
+        }
+        let by_it = |enrolment: &Enrolment| {
+            let flow = enrolment.current.as_ref().map(|current| current.flow);
+            flow.is_some_and(|flow| flow.transport == lost.transport && flow.peer == lost.peer)
+                && enrolment.bound.is_some()
+                && enrolment.end.is_none()
+        };
+        let lost: Vec<Uuid> = self
+            .enrolments
+            .iter()
+            .filter(|(_, enrolment)| by_it(enrolment))
+            .map(|(trunk, _)| *trunk)
+            .collect();
+        for trunk in lost {
+            let soon = now + share(REOPEN, endpoint.entropy().bits64());
+            if let Some(enrolment) = self.enrolments.get_mut(&trunk) {
+                enrolment.next_at = enrolment.next_at.map(|next| next.min(soon));
+            }
+            self.wait(trunk);
+        }
+    }
+
+    fn begin(&mut self, endpoint: &mut Endpoint, wanted: Wanted, spread: Duration, now: Moment) {
+        let trunk = wanted.way.id;
+        let minter = endpoint.minter().clone();
+        let call_id = minter.call_id(SLOT, endpoint.entropy());
+        let tag = minter.tag(SLOT, endpoint.entropy());
+        let mut enrolment = Enrolment::new(wanted, (call_id, tag), self.config.expires);
+        enrolment.next_at = Some(now + share(spread, endpoint.entropy().bits64()));
+        self.enrolments.insert(trunk, enrolment);
+        self.standings
+            .set(trunk, Standing::bare(State::Registering));
+        self.wait(trunk);
+    }
+
+    /// Sets the trunk's timer to what is next to be done.
+    fn wait(&mut self, trunk: Uuid) {
+        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            return;
+        };
+        if let Some(timer) = enrolment.timer.take() {
+            self.timers.cancel(timer);
+        }
+        let due = enrolment.due_at().filter(|_| enrolment.end.is_none());
+        enrolment.timer = due.map(|at| self.timers.schedule(at, trunk));
+    }
+
+    /// A trunk's timer has fired.
+    pub(super) fn due(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
+        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            return;
+        };
+        enrolment.timer = None;
+        if enrolment.bound.is_some_and(|bound| bound.until <= now) {
+            enrolment.bound = None;
+            if enrolment.failures == 0 {
+                // The refresh is still without an answer.
+                enrolment.failures = 1;
+                enrolment.sip_code = None;
+            }
+            self.changed(trunk, What::Expired);
+        }
+        let Some(enrolment) = self.enrolments.get(&trunk) else {
+            return;
+        };
+        self.standings.set(trunk, enrolment.standing());
+        let asks = enrolment.next_at.is_some_and(|next| next <= now);
+        if asks && enrolment.doing == Doing::Nothing {
+            self.attempt(endpoint, trunk, now);
+        }
+        self.wait(trunk);
+    }
+
+    /// Asks for the registration, from the resolver on.
+    fn attempt(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
+        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            return;
+        };
+        enrolment.targets.clear();
+        match enrolment.place() {
+            Some(Place::Known(target)) => enrolment.targets.push_back(target),
+            Some(Place::Name(wanted)) => {
+                enrolment.doing = Doing::Resolving;
+                return self.effects.push(Effect::Resolve { trunk, wanted });
+            }
+            None => {}
+        }
+        self.next_target(endpoint, trunk, None, now);
+    }
+
+    /// Asks at the next address; with none left the attempt has failed, with the code that the last one gave.
+    fn next_target(
+        &mut self,
+        endpoint: &mut Endpoint,
+        trunk: Uuid,
+        last: Option<u16>,
+        now: Moment,
+    ) {
+        while let Some(enrolment) = self.enrolments.get_mut(&trunk) {
+            let Some(target) = enrolment.targets.pop_front() else {
+                return self.failed(endpoint, trunk, (last, None), now);
+            };
+            enrolment.requests = 0;
+            enrolment.proofs = Proofs::default();
+            let Some(flow) = self.way_to(&target) else {
+                continue;
+            };
+            let contact = ways::contact_uri(endpoint, &flow);
+            if let Some(enrolment) = self.enrolments.get_mut(&trunk) {
+                enrolment.current = Some(Registrar {
+                    target,
+                    flow,
+                    contact,
+                });
+            }
+            if self.register(endpoint, trunk, now) {
+                return;
+            }
+        }
+    }
+
+    /// Sends a REGISTER to the current address; false if there is no room.
+    fn register(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) -> bool {
+        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            return false;
+        };
+        let (Some(registrar), Some(address)) =
+            (enrolment.current.clone(), enrolment.address_of_record())
+        else {
+            return false;
+        };
+        enrolment.cseq += 1;
+        enrolment.requests += 1;
+        let leaving = enrolment.end.is_some();
+        let expires = if leaving { 0 } else { enrolment.expires };
+        let (cseq, tag, call_id) = (enrolment.cseq, enrolment.tag, enrolment.call_id);
+        let proofs = enrolment.proofs.clone();
+        let Registrar {
+            target,
+            flow,
+            contact,
+        } = registrar;
+        let request = (flow, Method::Register, &*target.uri);
+        let sent = self.send(
+            endpoint,
+            request,
+            Asked::Register(trunk),
+            |head| {
+                head.number("Max-Forwards", 70);
+                head.fmt("From", format_args!("<{address}>;tag={}", tag.as_str()));
+                head.fmt("To", format_args!("<{address}>"));
+                head.line("Call-ID", call_id.as_bytes());
+                head.fmt("CSeq", format_args!("{cseq} REGISTER"));
+                head.fmt("Contact", format_args!("<{contact}>"));
+                head.number("Expires", expires.into());
+                proofs.lines(head);
+                head.line("User-Agent", USER_AGENT.as_bytes());
+            },
+            now,
+        );
+        if let (Some(number), Some(enrolment)) = (sent, self.enrolments.get_mut(&trunk)) {
+            enrolment.doing = Doing::Asking { number, leaving };
+        }
+        sent.is_some()
+    }
+
+    /// What came of a REGISTER.
+    pub(super) fn register_replied(
+        &mut self,
+        endpoint: &mut Endpoint,
+        (trunk, number): (Uuid, u32),
+        reply: Reply<'_>,
+        now: Moment,
+    ) {
+        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            return;
+        };
+        let Doing::Asking {
+            number: waiting,
+            leaving,
+        } = enrolment.doing
+        else {
+            return;
+        };
+        if waiting != number {
+            return;
+        }
+        enrolment.doing = Doing::Nothing;
+        let asked = if leaving { 0 } else { enrolment.expires };
+        let contact = enrolment.current.as_ref();
+        let contact = contact.map_or("", |current| &*current.contact);
+        let verdict = Enrolment::judge(reply, contact, asked);
+        if matches!(verdict, Verdict::Challenged(_)) && self.answers(endpoint, trunk, reply, now) {
+            if !self.register(endpoint, trunk, now) {
+                self.settle(endpoint, trunk, leaving, Verdict::Elsewhere(None), now);
+            }
+            return;
+        }
+        self.settle(endpoint, trunk, leaving, verdict, now);
+    }
+
+    /// Prepares the answer to a challenge; false if it can't be answered, or has been.
+    fn answers(
+        &mut self,
+        endpoint: &mut Endpoint,
+        trunk: Uuid,
+        reply: Reply<'_>,
+        now: Moment,
+    ) -> bool {
+        let random = endpoint.entropy().bits128();
+        let (Reply::Message(message), Some(enrolment)) = (reply, self.enrolments.get_mut(&trunk))
+        else {
+            return false;
+        };
+        let wanted = &enrolment.wanted;
+        let (Some(current), Some(mut credentials)) =
+            (&enrolment.current, LegCredentials::of_trunk(&wanted.way))
+        else {
+            return false;
+        };
+        let asking = Asking {
+            method: "REGISTER",
+            uri: current.target.uri.as_bytes(),
+            body: b"",
+        };
+        let own = OwnChallenges {
+            realm: &self.config.realm,
+            nonces: &self.config.nonces,
+            shares_user: wanted.shares_user,
+        };
+        let answered = match enrolment.may_ask_again() {
+            true => {
+                let proofs = &mut enrolment.proofs;
+                // It goes to the trunk's own host.
+                let stage = (Stage::Initial, true);
+                credentials.answer_by(proofs, message, &asking, stage, own, random)
+            }
+            false => Err(Unanswerable::Refused),
+        };
+        let is_answered = answered.is_ok();
+        let news = match answered {
+            Ok(None) => return true,
+            Ok(Some(seen)) => {
+                credentials.learn(&seen);
+                News::Seen(seen)
+            }
+            Err(why) => News::unanswered(why, message, current.flow.peer.ip()),
+        };
+        // Until the directory has it, the next REGISTER goes by what this one has learnt.
+        if let Some(realms) = credentials.realms() {
+            Arc::make_mut(&mut enrolment.wanted.way).realms = realms;
+        }
+        let challenged = Challenged {
+            whose: Challenger::of_trunk(&enrolment.wanted.way),
+            at: now,
+            news,
+        };
+        self.effects.push(Effect::Challenged(Box::new(challenged)));
+        is_answered
+    }
+
+    /// A final answer, or none, to a REGISTER that asked for the end (`leaving`) or for more time.
+    fn settle(
+        &mut self,
+        endpoint: &mut Endpoint,
+        trunk: Uuid,
+        leaving: bool,
+        verdict: Verdict,
+        now: Moment,
+    ) {
+        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            return;
+        };
+        if leaving {
+            return self.finish(endpoint, trunk, now);
+        }
+        if enrolment.end.is_some() {
+            // It was taken back while its answer was under way.
+            let stands = matches!(verdict, Verdict::Granted(_)) || enrolment.bound.is_some();
+            return if stands {
+                self.take_back(endpoint, trunk, now)
+            } else {
+                self.finish(endpoint, trunk, now)
+            };
+        }
+        match verdict {
+            Verdict::Granted(seconds) => self.granted(endpoint, trunk, seconds, now),
+            Verdict::TooBrief(seconds) if enrolment.may_ask_again() => {
+                enrolment.expires = seconds;
+                // A nonce that was answered is used up: the challenge comes again.
+                enrolment.proofs = Proofs::default();
+                if !self.register(endpoint, trunk, now) {
+                    self.failed(endpoint, trunk, (Some(423), None), now);
+                }
+            }
+            Verdict::TooBrief(_) => self.failed(endpoint, trunk, (Some(423), None), now),
+            Verdict::Elsewhere(code) => self.next_target(endpoint, trunk, code, now),
+            Verdict::Challenged(code) => self.failed(endpoint, trunk, (Some(code), None), now),
+            Verdict::Refused(code, retry) => {
+                self.failed(endpoint, trunk, (Some(code), retry), now);
+            }
+        }
+    }
+
+    fn granted(&mut self, endpoint: &mut Endpoint, trunk: Uuid, seconds: u32, now: Moment) {
+        let random = endpoint.entropy().bits64();
+        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            return;
+        };
+        let is_new = enrolment.bound.is_none();
+        enrolment.grant(seconds, random, now);
+        self.standings.set(trunk, enrolment.standing());
+        self.effects.push(Effect::Tried(Tried::Accepted));
+        if let (true, Some(current), Some(bound)) = (is_new, &enrolment.current, enrolment.bound) {
+            let what = What::Registered {
+                contact: current.contact.clone(),
+                registrar: current.flow.peer,
+                transport: current.flow.transport,
+                registered_at: bound.since,
+                expires_at: bound.until,
+            };
+            self.changed(trunk, what);
+        }
+        self.wait(trunk);
+    }
+
+    fn failed(
+        &mut self,
+        endpoint: &mut Endpoint,
+        trunk: Uuid,
+        (sip_code, retry_after): (Option<u16>, Option<Duration>),
+        now: Moment,
+    ) {
+        let random = endpoint.entropy().bits64();
+        let retry = self.config.retry;
+        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            return;
+        };
+        enrolment.fail(sip_code, retry_after, (retry, random), now);
+        self.standings.set(trunk, enrolment.standing());
+        let org = enrolment.wanted.org;
+        if enrolment.failures == 1 {
+            tracing::warn!(org.id = %org, trunk.id = %trunk, sip_code, "a carrier doesn't register us; we go on asking");
+        }
+        let tried = match sip_code {
+            Some(_) => Tried::Refused,
+            None => Tried::Unanswered,
+        };
+        self.effects.push(Effect::Tried(tried));
+        self.wait(trunk);
+    }
+
+    fn changed(&mut self, trunk: Uuid, what: What) {
+        if let Some(enrolment) = self.enrolments.get(&trunk) {
+            let org = enrolment.wanted.org;
+            self.effects
+                .push(Effect::Changed(Change { org, trunk, what }));
+        }
+    }
+
+    /// Takes one back; then `next` takes its place.
+    fn leave_one(
+        &mut self,
+        endpoint: &mut Endpoint,
+        trunk: Uuid,
+        next: Option<Wanted>,
+        now: Moment,
+    ) {
+        let Some(enrolment) = self.enrolments.get_mut(&trunk) else {
+            return;
+        };
+        let was_leaving = enrolment.end.replace(next).is_some();
+        if let Some(timer) = enrolment.timer.take() {
+            self.timers.cancel(timer);
+        }
+        match enrolment.doing {
+            // Its answer says whether there is anything to take back.
+            Doing::Asking { .. } => {}
+            Doing::Nothing | Doing::Resolving if was_leaving => {}
+            Doing::Nothing | Doing::Resolving if enrolment.bound.is_some() => {
+                self.take_back(endpoint, trunk, now);
+            }
+            Doing::Nothing | Doing::Resolving => self.finish(endpoint, trunk, now),
+        }
+    }
+
+    fn take_back(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
+        if let Some(enrolment) = self.enrolments.get_mut(&trunk) {
+            enrolment.requests = 0;
+            enrolment.proofs = Proofs::default();
+        }
+        if !self.register(endpoint, trunk, now) {
+            self.finish(endpoint, trunk, now);
+        }
+    }
+
+    /// It is over, whatever the carrier said to that.
+    fn finish(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
+        let was_bound = self
+            .enrolments
+            .get(&trunk)
+            .is_some_and(|enrolment| enrolment.bound.is_some());
+        if was_bound {
+            self.changed(trunk, What::Removed);
+        }
+        self.standings.forget(trunk);
+        let ended = self.enrolments.remove(&trunk);
+        if let Some(next) = ended.and_then(|enrolment| enrolment.end.flatten())
+            && !self.leaving
+        {
+            self.begin(endpoint, next, Duration::ZERO, now);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! One registration of ours with a carrier (RFC 3261 §10.2): what it is made of, what an answer to a REGISTER means, and when the next one is due.
+//! Nothing is sent here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_model::view::WayOut;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::text;
+use trunkline_sip::header::uri::Uri;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::{CallId, Tag};
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::{HeaderName, Message};
+use uuid::Uuid;
+
+use super::Reply;
+use super::standing::{Standing, State};
+use crate::proofs::Proofs;
+use crate::target::{self, Place, Target, Unresolved, default_port};
+
+/// The longest wait between two attempts.
+const LONGEST_WAIT: Duration = Duration::from_secs(1_800);
+/// The longest registration that is asked for, whatever a carrier wants.
+const LONGEST: u32 = 7 * 86_400;
+/// REGISTERs of one attempt to one address: the first, and those with credentials or a longer time.
+const MAX_REQUESTS: u8 = 8;
+
+/// A trunk that is to be registered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// The org.
+    pub org: Uuid,
+    /// The trunk, which has a peer and a log-in.
+    pub way: Arc<WayOut>,
+    /// Whether its user name is that of an inbound trunk here.
+    pub shares_user: bool,
+}
+
+impl Wanted {
+    /// Whether it asks for the same registration as `other`: what was learnt of the carrier's challenges doesn't matter for that.
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        let way = WayOut {
+            realms: Arc::clone(&other.way.realms),
+            ..(*self.way).clone()
+        };
+        self.org == other.org && way == *other.way
+    }
+}
+
+/// One registration.
+#[derive(Debug)]
+pub(super) struct Enrolment {
+    pub(super) wanted: Wanted,
+    pub(super) call_id: CallId,
+    pub(super) tag: Tag,
+    pub(super) cseq: u32,
+    /// How long is asked for, in seconds.
+    pub(super) expires: u32,
+    /// Addresses of this attempt that are still to be tried.
+    pub(super) targets: VecDeque<Target>,
+    /// The one that was asked last.
+    pub(super) current: Option<Registrar>,
+    pub(super) doing: Doing,
+    pub(super) proofs: Proofs,
+    /// REGISTERs to the current address in this attempt.
+    pub(super) requests: u8,
+    pub(super) bound: Option<Bound>,
+    /// Attempts that failed in a row.
+    pub(super) failures: u32,
+    pub(super) sip_code: Option<u16>,
+    pub(super) next_at: Option<Moment>,
+    pub(super) timer: Option<TimerId>,
+    /// It is being taken back; then another takes its place, or none.
+    pub(super) end: Option<Option<Wanted>>,
+}
+
+/// Where a REGISTER went, and what it said of us.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Registrar {
+    pub(super) target: Target,
+    pub(super) flow: Flow,
+    /// The URI in our Contact.
+    pub(super) contact: String,
+}
+
+/// What is under way.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Doing {
+    Nothing,
+    Resolving,
+    /// The REGISTER of this number waits for its answer.
+    Asking {
+        number: u32,
+        /// Whether it asks for the end.
+        leaving: bool,
+    },
+}
+
+/// A registration that stands.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Bound {
+    pub(super) since: Moment,
+    pub(super) until: Moment,
+}
+
+/// What an answer means.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// We are registered for so many seconds.
+    Granted(u32),
+    /// A challenge, which may be answered.
+    Challenged(u16),
+    /// Less than the carrier grants was asked for; so many seconds it wants.
+    TooBrief(u32),
+    /// Another address may do.
+    Elsewhere(Option<u16>),
+    /// The carrier doesn't want us. It may say when to ask again.
+    Refused(u16, Option<Duration>),
+}
+
+impl Enrolment {
+    pub(super) fn new(wanted: Wanted, (call_id, tag): (CallId, Tag), expires: Duration) -> Self {
+        Self {
+            wanted,
+            call_id,
+            tag,
+            cseq: 0,
+            expires: u32::try_from(expires.as_secs()).unwrap_or(LONGEST),
+            targets: VecDeque::new(),
+            current: None,
+            doing: Doing::Nothing,
+            proofs: Proofs::default(),
+            requests: 0,
+            bound: None,
+            failures: 0,
+            sip_code: None,
+            next_at: None,
+            timer: None,
+            end: None,
+        }
+    }
+
+    /// The registrar's URI, to which REGISTER goes (§10.2): no user, and the transport is known without it.
+    pub(super) fn place(&self) -> Option<Place> {
+        let way = &self.wanted.way;
+        let (host, port) = way.peer.as_ref()?;
+        let port = Some(*port).filter(|port| *port != default_port(way.transport));
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        let uri: Box<str> = format!("sip:{host}{port}").into();
+        let transport = way.transport.uri_name();
+        Some(
+            match target::place(&format!("{uri};transport={transport}"))? {
+                Place::Known(target) => Place::Known(Target { uri, ..target }),
+                Place::Name(wanted) => Place::Name(Unresolved { uri, ..wanted }),
+            },
+        )
+    }
+
+    /// Who is registered: the user name at the carrier, or at the domain that it wants to see in From.
+    pub(super) fn address_of_record(&self) -> Option<String> {
+        let way = &self.wanted.way;
+        let (host, _) = way.peer.as_ref()?;
+        let host = way.from_host.as_deref().unwrap_or(host);
+        let user = escaped(&way.login.as_ref()?.user);
+        Some(format!("sip:{user}@{host}"))
+    }
+
+    /// What an answer means for a REGISTER that asked for `asked` seconds with the Contact `contact`.
+    pub(super) fn judge(reply: Reply<'_>, contact: &str, asked: u32) -> Verdict {
+        let message = match reply {
+            Reply::Message(message) => message,
+            Reply::Silence | Reply::Broken => return Verdict::Elsewhere(None),
+        };
+        let retry = message.number(HeaderName::RetryAfter);
+        let retry = retry.map(|seconds| Duration::from_secs(seconds.into()));
+        match message.status() {
+            status @ 200..=299 => match granted(message, contact, asked) {
+                0 if asked > 0 => Verdict::Refused(status, retry),
+                seconds => Verdict::Granted(seconds.min(LONGEST)),
+            },
+            status @ (401 | 407) => Verdict::Challenged(status),
+            status @ 423 => match message.number(HeaderName::MinExpires) {
+                Some(least) if least > asked && least <= LONGEST => Verdict::TooBrief(least),
+                Some(_) | None => Verdict::Refused(status, retry),
+            },
+            status @ (408 | 500..=599) => Verdict::Elsewhere(Some(status)),
+            status => Verdict::Refused(status, retry),
+        }
+    }
+
+    /// Whether one more REGISTER may follow in this attempt.
+    pub(super) const fn may_ask_again(&self) -> bool {
+        self.requests < MAX_REQUESTS
+    }
+
+    /// The carrier has us for so many seconds; the next REGISTER goes out well before they are over.
+    pub(super) fn grant(&mut self, seconds: u32, random: u64, now: Moment) {
+        let lasts = Duration::from_secs(seconds.into());
+        let since = self.bound.map_or(now, |bound| bound.since);
+        let until = now + lasts;
+        self.bound = Some(Bound { since, until });
+        self.failures = 0;
+        self.sip_code = Some(200);
+        self.next_at = Some(now + lasts * 3 / 4 + share(lasts / 8, random));
+    }
+
+    /// The attempt has failed: RFC 5626 §4.5 has the time until the next.
+    pub(super) fn fail(
+        &mut self,
+        sip_code: Option<u16>,
+        retry_after: Option<Duration>,
+        (first, random): (Duration, u64),
+        now: Moment,
+    ) {
+        let doubled = first.saturating_mul(1 << self.failures.min(16));
+        let bound = doubled.min(LONGEST_WAIT);
+        let wait = bound / 2 + share(bound / 2, random);
+        let wait = wait.max(retry_after.unwrap_or_default().min(LONGEST_WAIT));
+        self.failures = self.failures.saturating_add(1);
+        self.sip_code = sip_code;
+        self.next_at = Some(now + wait);
+    }
+
+    /// When something is next to be done: another REGISTER, or the end of the registration is to be told.
+    pub(super) fn due_at(&self) -> Option<Moment> {
+        let until = self.bound.map(|bound| bound.until);
+        let next = self.next_at.filter(|_| self.doing == Doing::Nothing);
+        [until, next].into_iter().flatten().min()
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let state = match (&self.bound, self.failures) {
+            (Some(_), _) => State::Registered,
+            (None, 0) => State::Registering,
+            (None, _) => State::Failed,
+        };
+        Standing {
+            state,
+            registered_at: self.bound.map(|bound| bound.since),
+            expires_at: self.bound.map(|bound| bound.until),
+            sip_code: self.sip_code,
+            next_at: self.next_at,
+        }
+    }
+}
+
+/// A part of a time, drawn evenly.
+pub(super) fn share(whole: Duration, random: u64) -> Duration {
+    let micros = u64::try_from(whole.as_micros()).unwrap_or(u64::MAX);
+    let part = (u128::from(micros) * u128::from(random)) >> 64;
+    Duration::from_micros(u64::try_from(part).unwrap_or(micros))
+}
+
+/// How long we are registered: what our own Contact says, or else the answer as a whole (§10.2.4).
+fn granted(message: &Message<'_>, contact: &str, asked: u32) -> u32 {
+    let ours = Uri::parse(contact.as_bytes()).ok();
+    let mut listed = message
+        .elements(HeaderName::Contact)
+        .filter_map(|element| NameAddr::parse(element).ok());
+    let is_ours = |listed: &NameAddr<'_>| match (listed.parse_uri(), &ours) {
+        (Ok(uri), Some(ours)) => uri.is_same(ours),
+        _ => false,
+    };
+    let own = listed
+        .find(is_ours)
+        .and_then(|contact| contact.param("expires").flatten())
+        .and_then(|value| text::delta_seconds(&text::unquote(value)));
+    own.or_else(|| message.number(HeaderName::Expires))
+        .unwrap_or(asked)
+}
+
+/// A user name as it may stand in a URI (§25.1, user).
+fn escaped(user: &str) -> String {
+    let mut out = String::with_capacity(user.len());
+    for octet in user.bytes() {
+        if octet.is_ascii_alphanumeric() || b"-_.!~*'()&=+$,;?/".contains(&octet) {
+            out.push(char::from(octet));
+        } else {
+            out.push_str(&format!("%{octet:02X}"));
+        }
+    }
+    out
+}

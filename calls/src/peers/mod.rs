@@ -1,0 +1,259 @@
+//! What we ask of the peers that we call, beside calls: OPTIONS, to know whether they are there (RFC 3261 §11), and REGISTER, where an
+//! outbound trunk wants us to log in at its carrier (§10.2).
+//!
+//! Pure: messages, time and what was resolved come in, transmits go into the endpoint, wishes into [`Peers::effects`]. One shard asks for all of
+//! them; whom to ask, and how often, is decided outside.
+
+mod enrol;
+pub mod enrolment;
+mod probe;
+pub mod standing;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_model::address::AddressPolicy;
+use trunkline_sip::auth::Nonces;
+use trunkline_sip::endpoint::{Endpoint, Event, Owner, Request};
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::Slot;
+use trunkline_sip::verified::Names;
+use trunkline_sip::wheel::Wheel;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
+use uuid::Uuid;
+
+use crate::Challenged;
+use crate::health::{Health, Peer};
+use crate::registrar::bindings::Bindings;
+use crate::registrar::keep_alive::KeepAlive;
+use crate::target::{Target, Unresolved};
+use crate::ways;
+use enrolment::Enrolment;
+use standing::{Change, Standings};
+
+/// Owners with this in their upper half are ours and no calls.
+const OURS: u64 = 0xffff_fffe_0000_0000;
+/// Requests that may be without an answer.
+const MOST: usize = 32_768;
+
+/// What the operator decided.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The listeners by `Flow::listener`: transport and bound address.
+    pub listeners: Vec<(Transport, SocketAddr)>,
+    /// The rule for addresses that tenants name.
+    pub addresses: Arc<AddressPolicy>,
+    /// How long a registration is asked for.
+    pub expires: Duration,
+    /// How long to wait after a first failure; it doubles with each further one.
+    pub retry: Duration,
+    /// The realm of our own challenges.
+    pub realm: Box<str>,
+    /// What our own nonces are known by.
+    pub nonces: Arc<Nonces>,
+}
+
+/// What is wished of the world.
+#[derive(Debug)]
+pub enum Effect {
+    /// Find the registrar of a trunk; answered by [`Peers::handle_resolved`].
+    Resolve {
+        /// Who asks.
+        trunk: Uuid,
+        /// What is to be resolved.
+        wanted: Unresolved,
+    },
+    /// A trunk is registered with its carrier, or is no more.
+    Changed(Change),
+    /// A REGISTER was answered, or wasn't.
+    Tried(standing::Tried),
+    /// A peer has been found gone.
+    Down(Peer),
+    /// A challenge has taught something, or couldn't be answered.
+    Challenged(Box<Challenged>),
+}
+
+/// Whom to ask by OPTIONS.
+#[derive(Clone, Debug)]
+pub enum Inquiry {
+    /// Peers that we call, whether they are there.
+    Probe(Vec<Target>),
+    /// Registered PBXs behind NAT, so that the way to them stays open.
+    KeepAlive(Vec<KeepAlive>),
+}
+
+/// What a request without an answer was for.
+#[derive(Clone, Debug)]
+enum Asked {
+    Probe(Peer),
+    KeepAlive(KeepAlive),
+    Register(Uuid),
+}
+
+/// What came of a request.
+#[derive(Copy, Clone, Debug)]
+enum Reply<'a> {
+    Message(&'a Message<'a>),
+    /// Nothing within the time of a transaction.
+    Silence,
+    /// The way is broken.
+    Broken,
+}
+
+/// The peers, as the one shard that asks them sees them.
+#[derive(Debug)]
+pub struct Peers {
+    config: Arc<Config>,
+    names: Arc<Names>,
+    health: Arc<Health>,
+    standings: Arc<Standings>,
+    bindings: Arc<Bindings>,
+    asked: HashMap<u32, Asked>,
+    last_number: u32,
+    enrolments: HashMap<Uuid, Enrolment>,
+    timers: Wheel<Uuid>,
+    effects: Vec<Effect>,
+    /// Nothing is registered any more.
+    leaving: bool,
+    lines: Vec<u8>,
+}
+
+impl Peers {
+    /// Nobody is asked yet. `health`, `standings` and `bindings` are what others read.
+    pub fn new(
+        config: Arc<Config>,
+        names: Arc<Names>,
+        (health, standings, bindings): (Arc<Health>, Arc<Standings>, Arc<Bindings>),
+        now: Moment,
+    ) -> Self {
+        Self {
+            config,
+            names,
+            health,
+            standings,
+            bindings,
+            asked: HashMap::new(),
+            last_number: 0,
+            enrolments: HashMap::new(),
+            timers: Wheel::new(now),
+            effects: Vec::new(),
+            leaving: false,
+            lines: Vec::new(),
+        }
+    }
+
+    /// Whether a transaction is of this module's.
+    pub const fn owns(owner: Owner) -> bool {
+        owner.0 >> 32 == OURS >> 32
+    }
+
+    /// Takes the effects that have gathered.
+    pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.effects.drain(..)
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn next_timeout(&self) -> Option<Moment> {
+        self.timers.next_deadline()
+    }
+
+    /// Works on an answer to a request of this module's.
+    pub fn handle_response(
+        &mut self,
+        endpoint: &mut Endpoint,
+        owner: Owner,
+        message: &Message<'_>,
+        now: Moment,
+    ) {
+        if message.status() >= 200 {
+            self.replied(endpoint, owner, Reply::Message(message), now);
+        }
+    }
+
+    /// Works on what the endpoint says of its own accord; false if that is for somebody else.
+    pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: &Event, now: Moment) -> bool {
+        let (owner, reply) = match event {
+            Event::Timeout { owner, .. } => (*owner, Reply::Silence),
+            Event::TransportError { owner, .. } => (*owner, Reply::Broken),
+            Event::NoAck { .. } => return false,
+        };
+        if !Self::owns(owner) {
+            return false;
+        }
+        self.replied(endpoint, owner, reply, now);
+        true
+    }
+
+    /// Runs the timers that are due.
+    pub fn handle_timeout(&mut self, endpoint: &mut Endpoint, now: Moment) {
+        while let Some(trunk) = self.timers.pop(now) {
+            self.due(endpoint, trunk, now);
+        }
+    }
+
+    fn replied(&mut self, endpoint: &mut Endpoint, owner: Owner, reply: Reply<'_>, now: Moment) {
+        let number = u32::try_from(owner.0 & !OURS).unwrap_or_default();
+        match self.asked.remove(&number) {
+            Some(Asked::Probe(peer)) => self.probed(&peer, reply),
+            Some(Asked::KeepAlive(asked)) => self.kept_alive(&asked, reply),
+            Some(Asked::Register(trunk)) => {
+                self.register_replied(endpoint, (trunk, number), reply, now);
+            }
+            None => {}
+        }
+    }
+
+    /// Sends a request of its own transaction; its number, or `None` if there is no room.
+    fn send(
+        &mut self,
+        endpoint: &mut Endpoint,
+        (flow, method, uri): (Flow, Method, &str),
+        asked: Asked,
+        write: impl FnOnce(&mut Head<'_>),
+        now: Moment,
+    ) -> Option<u32> {
+        if self.asked.len() >= MOST {
+            return None;
+        }
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.clear();
+        write(&mut Head::new(&mut lines));
+        self.last_number = self.last_number.wrapping_add(1);
+        let number = self.last_number;
+        let request = Request {
+            method,
+            token: method.as_str(),
+            uri: uri.as_bytes(),
+            head: &lines,
+            body: b"",
+        };
+        let owner = Owner(OURS | u64::from(number));
+        let sent = endpoint.request(flow, &request, owner, now);
+        self.lines = lines;
+        sent.ok()?;
+        self.asked.insert(number, asked);
+        Some(number)
+    }
+
+    fn way_to(&self, target: &Target) -> Option<Flow> {
+        let Config {
+            listeners,
+            addresses,
+            ..
+        } = &*self.config;
+        ways::to(listeners, addresses, &self.names, target).ok()
+    }
+}
+
+/// The slot of all requests of this module: its shard is the one that asks.
+const SLOT: Slot = match Slot::new(0) {
+    Some(slot) => slot,
+    None => panic!("the first slot is one"),
+};
+
+#[cfg(test)]
+mod tests;

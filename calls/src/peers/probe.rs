@@ -1,0 +1,124 @@
+//! OPTIONS to the peers that we call, and what their answers say of them.
+
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Method;
+
+use super::{Asked, Effect, Inquiry, Peers, Reply, SLOT};
+use crate::health::{Outcome, Peer, Turn};
+use crate::registrar::keep_alive::KeepAlive;
+use crate::target::Target;
+use crate::ways;
+
+impl Peers {
+    /// Asks each of these whether it is there.
+    pub fn ask(&mut self, endpoint: &mut Endpoint, inquiry: Inquiry, now: Moment) {
+        match inquiry {
+            Inquiry::Probe(targets) => {
+                for target in targets {
+                    self.probe_one(endpoint, &target, now);
+                }
+            }
+            Inquiry::KeepAlive(bindings) => {
+                for asked in bindings {
+                    let (flow, uri) = (asked.flow, asked.contact.clone());
+                    self.send_options(endpoint, (flow, &uri), Asked::KeepAlive(asked), now);
+                }
+            }
+        }
+    }
+
+    fn probe_one(&mut self, endpoint: &mut Endpoint, target: &Target, now: Moment) {
+        let Some(flow) = self.way_to(target) else {
+            return;
+        };
+        let Some(peer) = Peer::of(target) else {
+            return;
+        };
+        self.send_options(endpoint, (flow, &target.uri), Asked::Probe(peer), now);
+    }
+
+    fn send_options(
+        &mut self,
+        endpoint: &mut Endpoint,
+        (flow, uri): (Flow, &str),
+        asked: Asked,
+        now: Moment,
+    ) {
+        let minter = endpoint.minter().clone();
+        let tag = minter.tag(SLOT, endpoint.entropy());
+        let call_id = minter.call_id(SLOT, endpoint.entropy());
+        let contact = ways::contact(endpoint, &flow);
+        let host = endpoint.sent_by(&flow).to_owned();
+        let request = (flow, Method::Options, uri);
+        self.send(
+            endpoint,
+            request,
+            asked,
+            |head| {
+                head.number("Max-Forwards", 70);
+                head.fmt(
+                    "From",
+                    format_args!("<sip:trunkline@{host}>;tag={}", tag.as_str()),
+                );
+                head.fmt("To", format_args!("<{uri}>"));
+                head.line("Call-ID", call_id.as_bytes());
+                head.line("CSeq", b"1 OPTIONS");
+                head.line("Contact", contact.as_bytes());
+                head.line("Accept", b"application/sdp");
+            },
+            now,
+        );
+    }
+
+    /// Any answer says that the way to a registered PBX is open.
+    pub(super) fn kept_alive(&self, asked: &KeepAlive, reply: Reply<'_>) {
+        let is_answered = match reply {
+            Reply::Message(_) => true,
+            Reply::Silence | Reply::Broken => false,
+        };
+        if !self.bindings.note_keep_alive(asked, is_answered) {
+            return;
+        }
+        let KeepAlive {
+            trunk,
+            contact,
+            flow,
+        } = asked;
+        match is_answered {
+            true => {
+                tracing::info!(trunk.id = %trunk, %contact, source = %flow.peer, "a registered PBX answers again");
+            }
+            false => {
+                tracing::warn!(trunk.id = %trunk, %contact, source = %flow.peer, "a registered PBX behind NAT no longer answers OPTIONS: calls to it may not arrive");
+            }
+        }
+    }
+
+    /// Any answer but 503 says that somebody is there.
+    pub(super) fn probed(&mut self, peer: &Peer, reply: Reply<'_>) {
+        let outcome = match reply {
+            Reply::Message(message) if message.status() == 503 => Outcome::Refused,
+            Reply::Message(_) => Outcome::Answered,
+            Reply::Silence => Outcome::Silent,
+            Reply::Broken => Outcome::Refused,
+        };
+        let Peer {
+            uri,
+            transport,
+            address,
+            ..
+        } = peer;
+        match self.health.note(peer, outcome) {
+            Some(Turn::Down) => {
+                tracing::warn!(peer = %address, %transport, %uri, "a peer doesn't answer OPTIONS: calls to it are refused until it does");
+                self.effects.push(Effect::Down(peer.clone()));
+            }
+            Some(Turn::Up) => {
+                tracing::info!(peer = %address, %transport, %uri, "a peer answers again")
+            }
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Callers who want not to be named (RFC 3323): their headers, number and From reach neither the agent's runtime nor a transfer
+//! destination. The record keeps what came. Which headers these are is a column of the table in `crossing`.
+
+use trunkline_sip::header::privacy::{self, ANONYMOUS_URI};
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message};
+
+use super::call::{Call, Side};
+use super::context::Config;
+use super::crossing::{Crossing, Place};
+
+/// Octets of a caller's headers that are kept for transfer destinations; more than that is dropped.
+const KEPT: usize = 4_096;
+
+/// User and host of a caller who isn't named.
+pub const NOBODY_USER: &str = "anonymous";
+pub(crate) const NOBODY_HOST: &str = "anonymous.invalid";
+
+/// Rule for headers that name the caller.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Identity {
+    /// They do, whatever the message asks for: it goes to the caller.
+    Crosses,
+    /// Unless the message asks for privacy.
+    AsAsked,
+    /// They don't.
+    Withheld,
+}
+
+impl Identity {
+    pub(crate) fn is_withheld(self, message: &Message<'_>) -> bool {
+        match self {
+            Self::Crosses => false,
+            Self::AsAsked => is_wanted(message),
+            Self::Withheld => true,
+        }
+    }
+}
+
+/// Returns whether a message asks for privacy: by Privacy, or by a From that names nobody. The From of a response is the other side's.
+fn is_wanted(message: &Message<'_>) -> bool {
+    message.all(HeaderName::Privacy).any(privacy::hides)
+        || (message.is_request() && privacy::names_nobody(message.from()))
+}
+
+/// The caller's identity as runtimes and transfer destinations may know it.
+#[derive(Debug, Default)]
+pub(crate) struct CallerIdentity {
+    is_withheld: bool,
+    /// Header lines of the INVITE for transfer destinations.
+    lines: Box<[u8]>,
+}
+
+impl CallerIdentity {
+    /// Of a caller's INVITE.
+    pub(crate) fn of(invite: &Message<'_>, is_withheld: bool, config: &Config) -> Self {
+        let mut lines = Vec::new();
+        let crossing = Crossing {
+            place: Place::HandedOver,
+            identity: withheld_if(is_withheld),
+            prefix: &config.header_prefix,
+        };
+        crossing.copy_without_body(&mut Head::new(&mut lines), invite);
+        if lines.len() > KEPT {
+            lines.clear();
+        }
+        Self {
+            is_withheld,
+            lines: lines.into(),
+        }
+    }
+
+    pub(crate) const fn is_withheld(&self) -> bool {
+        self.is_withheld
+    }
+
+    /// Header lines for transfer destinations.
+    pub(crate) const fn lines(&self) -> &[u8] {
+        &self.lines
+    }
+
+    /// The From that the runtime gets for the caller's own, without a tag.
+    pub(crate) fn shown(&self, named: Vec<u8>) -> Vec<u8> {
+        match self.is_withheld {
+            true => format!("\"Anonymous\" <{ANONYMOUS_URI}>").into(),
+            false => named,
+        }
+    }
+}
+
+const fn withheld_if(is_withheld: bool) -> Identity {
+    match is_withheld {
+        true => Identity::Withheld,
+        false => Identity::AsAsked,
+    }
+}
+
+impl Call {
+    /// Rule for headers that name the sender of a message on this leg.
+    pub(crate) const fn identity_from(&self, sender: Side) -> Identity {
+        match sender {
+            Side::Caller => withheld_if(self.identity.is_withheld),
+            Side::Agent => Identity::Crosses,
+        }
+    }
+
+    /// Crossing of a message that came on this leg.
+    pub(crate) const fn crossing<'p>(
+        &self,
+        sender: Side,
+        place: Place,
+        prefix: &'p str,
+    ) -> Crossing<'p> {
+        Crossing {
+            place,
+            identity: self.identity_from(sender),
+            prefix,
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The registrar: PBXs that log in to an org's inbound trunk and say where they are (RFC 3261 §10.3).
+//!
+//! Pure: messages and time come in, answers go into the endpoint, what the world should know into [`Registrar::effects`].
+//! A shard works on the REGISTERs of its slots; the bindings are one table for all of them, as a call that goes out by
+//! a binding may be any shard's. Who isn't known gets what a caller would: a stateless challenge, and nothing is kept.
+
+mod asked;
+pub mod bindings;
+pub mod keep_alive;
+pub mod kept;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_model::view::{Login, PeerLogin, View};
+use trunkline_sip::auth::{self, Algorithm, Cause, NonceWindow, Nonces, Part, Policy, Verdict};
+use trunkline_sip::endpoint::{Endpoint, Owner, Response};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::auth::Credentials;
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::uri::{Scheme, Uri};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message};
+use uuid::Uuid;
+
+use crate::blame;
+use asked::{Asked, Fault};
+use bindings::{Binding, Bindings, Change, Refused, Sender};
+
+/// What the operator decided.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The digest realm.
+    pub realm: Box<str>,
+    /// Offered algorithms, in this order.
+    pub algorithms: Vec<Algorithm>,
+    /// Whether credentials without `qop` are taken (RFC 2069).
+    pub allow_rfc2069: bool,
+    /// Shorter registrations are refused with 423.
+    pub shortest: Duration,
+    /// Longer ones are cut.
+    pub longest: Duration,
+    /// Bindings of one trunk; beyond, the one that was refreshed longest ago yields.
+    pub contacts: usize,
+}
+
+/// A registration by a stream lasts no longer: the stream itself is closed after a quarter of an hour of silence.
+const LONGEST_BY_STREAM: Duration = Duration::from_secs(600);
+
+/// What the world should know.
+#[derive(Debug)]
+pub enum Effect {
+    /// A log-in with an org's user name failed.
+    AuthFailure(AuthFailure),
+    /// A trunk has a binding, or has it no more.
+    Changed(Change),
+}
+
+/// A log-in that failed.
+#[derive(Clone, Debug)]
+pub struct AuthFailure {
+    /// Whose user name it was.
+    pub org: Uuid,
+    /// The trunk.
+    pub trunk: Uuid,
+    /// The name as sent.
+    pub username: Box<str>,
+    /// Where it came from.
+    pub source: SocketAddr,
+    /// When.
+    pub at: Moment,
+    /// What was wrong.
+    pub part: Part,
+    /// Call-ID of the request.
+    pub call_id: Box<str>,
+}
+
+/// A server transaction that no call owns.
+const NOBODY: Owner = Owner(u64::MAX);
+
+/// The registrar of one shard.
+#[derive(Debug)]
+pub struct Registrar {
+    config: Arc<Config>,
+    nonces: Arc<Nonces>,
+    window: Arc<NonceWindow>,
+    bindings: Arc<Bindings>,
+    effects: Vec<Effect>,
+    lines: Vec<u8>,
+}
+
+impl Registrar {
+    /// `nonces`, `window` and `bindings` are shared by all shards.
+    pub fn new(
+        config: Arc<Config>,
+        (nonces, window): (Arc<Nonces>, Arc<NonceWindow>),
+        bindings: Arc<Bindings>,
+    ) -> Self {
+        Self {
+            config,
+            nonces,
+            window,
+            bindings,
+            effects: Vec::new(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// Takes the effects that have gathered.
+    pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.effects.drain(..)
+    }
+
+    /// A connection is gone, and with it what is reached by nothing else.
+    pub fn handle_flow_lost(&mut self, lost: &Flow) {
+        let lost = self.bindings.lose(lost);
+        self.effects.extend(lost.into_iter().map(Effect::Changed));
+    }
+
+    /// Works on a REGISTER that belongs to no transaction.
+    pub fn handle(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) {
+        match Uri::parse(message.request_uri()) {
+            Ok(uri) if uri.scheme == Scheme::Other => {
+                return self.stateless(endpoint, message, flow, 416, |_| {});
+            }
+            Ok(_) => {}
+            Err(_) => return self.stateless(endpoint, message, flow, 400, |_| {}),
+        }
+        let Some(login) = self.admit(endpoint, view, flow, message, now) else {
+            return;
+        };
+        let is_suspended = view.org(login.org).is_some_and(|org| org.suspended);
+        if is_suspended || is_anothers(view, login, message) {
+            return self.answer(endpoint, message, flow, now, 403, |_| {});
+        }
+        self.register(endpoint, login, flow, message, now);
+    }
+
+    /// Who is it? Lets the trunk's PBX in, or answers.
+    fn admit<'v>(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &'v View,
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) -> Option<&'v Login> {
+        let config = Arc::clone(&self.config);
+        let Some(credentials) = auth::credentials(message, &config.realm) else {
+            if let Some(other) = auth::foreign_credentials(message, &config.realm) {
+                let whose = blame::of_other_realm(view, &other.username_unescaped());
+                self.failed(whose, &other, message, flow, now);
+            }
+            self.challenge(endpoint, flow, message, Cause::Bare, now);
+            return None;
+        };
+        let login = view
+            .login(&credentials.username_unescaped())
+            .filter(|login| login.expires_at.is_none_or(|end| now < end));
+        let secret = login.map_or(self.nonces.decoy(), |login| &*login.secret);
+        let policy = Policy {
+            algorithms: &config.algorithms,
+            allow_rfc2069: config.allow_rfc2069,
+        };
+        let verdict = auth::verify(
+            &credentials,
+            message,
+            secret,
+            &self.nonces,
+            &self.window,
+            policy,
+            now,
+        );
+        match (login, verdict) {
+            (Some(login), Verdict::Ok) => return Some(login),
+            (Some(login), Verdict::Wrong(part)) => {
+                let whose = Some((login.org, login.trunk, part));
+                self.failed(whose, &credentials, message, flow, now);
+                let cause = Cause::Wrong(credentials.nonce);
+                self.challenge(endpoint, flow, message, cause, now);
+            }
+            (_, Verdict::Stale) => self.challenge(endpoint, flow, message, Cause::Stale, now),
+            (None, Verdict::Ok | Verdict::Wrong(_)) => {
+                let name = credentials.username_unescaped();
+                let whose = blame::of_unknown_user(view, flow.peer.ip(), &name, now);
+                self.failed(whose, &credentials, message, flow, now);
+                let cause = Cause::Wrong(credentials.nonce);
+                self.challenge(endpoint, flow, message, cause, now);
+            }
+        }
+        None
+    }
+
+    /// Notes a failed log-in for the org that it belongs to.
+    fn failed(
+        &mut self,
+        whose: Option<(Uuid, Uuid, Part)>,
+        credentials: &Credentials<'_>,
+        message: &Message<'_>,
+        flow: Flow,
+        now: Moment,
+    ) {
+        self.effects.extend(whose.map(|(org, trunk, part)| {
+            Effect::AuthFailure(AuthFailure {
+                org,
+                trunk,
+                username: String::from_utf8_lossy(credentials.username).into(),
+                source: flow.peer,
+                at: now,
+                part,
+                call_id: String::from_utf8_lossy(message.call_id()).into(),
+            })
+        }));
+    }
+
+    /// What the trunk's PBX asks for (§10.3, steps 2 and 6 to 8). The AOR is the trunk, whatever else To says:
+    /// PBXs put the user name, a number or a domain of their own there.
+    fn register(
+        &mut self,
+        endpoint: &mut Endpoint,
+        login: &Login,
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) {
+        let (org, trunk) = (login.org, login.trunk);
+        let sender = sender(message, flow, &login.pair);
+        let required: Vec<&[u8]> = message.elements(HeaderName::Require).collect();
+        if !required.is_empty() {
+            let unsupported = required.join(&b", "[..]);
+            return self.answer(endpoint, message, flow, now, 420, |head| {
+                head.line("Unsupported", &unsupported);
+            });
+        }
+        let longest = if flow.transport.is_reliable() {
+            self.config.longest.min(LONGEST_BY_STREAM)
+        } else {
+            self.config.longest
+        };
+        let asked = Asked::read(message, self.config.shortest, longest);
+        let outcome = match asked {
+            Ok(Asked::Nothing) => Ok(None),
+            Ok(Asked::RemoveAll) => self.bindings.remove_all(trunk, &sender),
+            Ok(Asked::Change(contacts)) if contacts.len() > self.config.contacts => {
+                return self.answer(endpoint, message, flow, now, 403, |_| {});
+            }
+            Ok(Asked::Change(contacts)) => {
+                self.bindings
+                    .change((org, trunk), &contacts, &sender, self.config.contacts, now)
+            }
+            Err(Fault::Malformed) => return self.answer(endpoint, message, flow, now, 400, |_| {}),
+            Err(Fault::TooBrief) => {
+                let shortest = self.config.shortest.as_secs();
+                return self.answer(endpoint, message, flow, now, 423, |head| {
+                    head.number("Min-Expires", shortest);
+                });
+            }
+        };
+        match outcome {
+            Ok(change) => {
+                self.effects.extend(change.map(Effect::Changed));
+                let bindings = self.bindings.of(trunk, now);
+                self.answer(endpoint, message, flow, now, 200, |head| {
+                    for binding in &bindings {
+                        contact_line(head, binding, now);
+                    }
+                });
+            }
+            // §10.3 step 7: an older request than the one that made the binding changes nothing at all.
+            Err(Refused::OutOfOrder) => {
+                self.answer(endpoint, message, flow, now, 500, |_| {});
+            }
+        }
+    }
+
+    /// A challenge; nothing is kept.
+    fn challenge(
+        &mut self,
+        endpoint: &mut Endpoint,
+        flow: Flow,
+        message: &Message<'_>,
+        cause: Cause<'_>,
+        now: Moment,
+    ) {
+        let config = Arc::clone(&self.config);
+        let slot = endpoint.minter().dispatch(message);
+        let (nonces, tag) = (&self.nonces, slot.index());
+        let nonce = nonces.for_challenge(cause, tag, endpoint.entropy(), now);
+        self.stateless(endpoint, message, flow, 401, |head| {
+            auth::challenge(
+                head,
+                &config.realm,
+                nonce.as_str(),
+                cause == Cause::Stale,
+                &config.algorithms,
+            );
+        });
+    }
+
+    fn stateless(
+        &mut self,
+        endpoint: &mut Endpoint,
+        message: &Message<'_>,
+        flow: Flow,
+        status: u16,
+        head: impl FnOnce(&mut Head<'_>),
+    ) {
+        self.lines.clear();
+        head(&mut Head::new(&mut self.lines));
+        let answer = Response {
+            head: &self.lines,
+            ..Response::bare(status)
+        };
+        endpoint.respond_stateless(message, &flow, &answer);
+    }
+
+    /// The answer to someone who is known: it is kept for retransmissions, as the same CSeq can't be worked on twice.
+    fn answer(
+        &mut self,
+        endpoint: &mut Endpoint,
+        message: &Message<'_>,
+        flow: Flow,
+        now: Moment,
+        status: u16,
+        head: impl FnOnce(&mut Head<'_>),
+    ) {
+        let Ok(tx) = endpoint.accept(message, flow, NOBODY, now) else {
+            return self.stateless(endpoint, message, flow, 503, |head| {
+                head.number("Retry-After", 5);
+            });
+        };
+        self.lines.clear();
+        head(&mut Head::new(&mut self.lines));
+        let answer = Response {
+            head: &self.lines,
+            ..Response::bare(status)
+        };
+        endpoint.respond(tx, &answer, now);
+    }
+}
+
+/// Whether To names the address of record of another trunk (§10.3 step 4).
+fn is_anothers(view: &View, login: &Login, message: &Message<'_>) -> bool {
+    let to = message.first(HeaderName::To).map(NameAddr::parse);
+    let uri = to.and_then(|to| Uri::parse(to.ok()?.uri).ok());
+    let named = uri.and_then(|uri| view.login(&uri.user_unescaped()));
+    named.is_some_and(|named| named.trunk != login.trunk)
+}
+
+fn sender<'m>(message: &Message<'m>, flow: Flow, pair: &Arc<PeerLogin>) -> Sender<'m> {
+    let via = message.top_via();
+    Sender {
+        call_id: message.call_id(),
+        cseq: message.cseq().number,
+        user_agent: message.first(HeaderName::UserAgent),
+        flow,
+        pair: Arc::clone(pair),
+        // A stream's source port is never where the PBX listens.
+        is_behind_nat: if flow.transport.is_reliable() {
+            !via.names(flow.peer.ip())
+        } else {
+            !via.is_at(flow.peer)
+        },
+    }
+}
+
+fn contact_line(head: &mut Head<'_>, binding: &Binding, now: Moment) {
+    let left = binding.expires_at.since(now).as_millis().div_ceil(1000);
+    let uri = &binding.contact;
+    let instance = binding
+        .instance
+        .as_deref()
+        .map(|instance| format!(";+sip.instance=\"{instance}\""))
+        .unwrap_or_default();
+    let q = binding
+        .q
+        .filter(|q| *q < 1000)
+        .map(|q| format!(";q=0.{q:03}"))
+        .unwrap_or_default();
+    head.fmt(
+        "Contact",
+        format_args!("<{uri}>;expires={left}{q}{instance}"),
+    );
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,358 @@
+//! Where a runtime is: the configured URI with its placeholders filled in, and what it resolves to.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use trunkline_routing::E164;
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::uri::{Host, Scheme, Uri};
+use trunkline_sip::wire::{HeaderName, Message};
+use uuid::Uuid;
+
+use trunkline_model::address::{AddressPolicy, NamedBy};
+
+/// One place to try: the Request-URI to send and the address to send it to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The Request-URI.
+    pub uri: Box<str>,
+    /// The transport.
+    pub transport: Transport,
+    /// The peer.
+    pub address: SocketAddr,
+    /// The flow to send by, where it isn't for us to choose: a registered PBX is reached by the way that it came.
+    pub by: Option<Flow>,
+    /// Whose word the address is.
+    pub named: NamedBy,
+}
+
+impl Target {
+    /// The same target, reached by that flow.
+    #[must_use]
+    pub fn reached_by(self, flow: Flow) -> Self {
+        Self {
+            transport: flow.transport,
+            by: Some(flow),
+            ..self
+        }
+    }
+}
+
+/// A URI before its host is known as an address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unresolved {
+    /// The Request-URI.
+    pub uri: Box<str>,
+    /// The host: a name or an address.
+    pub host: Box<str>,
+    /// The port, where the URI has one.
+    pub port: Option<u16>,
+    /// The transport, where the URI names one.
+    pub transport: Option<Transport>,
+    /// Whose word it is.
+    pub named: NamedBy,
+}
+
+/// What a URI says about where to send to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The host is an address.
+    Known(Target),
+    /// The host is a name, to be resolved by RFC 3263.
+    Name(Unresolved),
+}
+
+impl Place {
+    /// The Request-URI.
+    pub(crate) const fn uri(&self) -> &str {
+        match self {
+            Self::Known(target) => &target.uri,
+            Self::Name(wanted) => &wanted.uri,
+        }
+    }
+
+    /// Whether it is a name that a tenant may not write.
+    pub fn is_reserved(&self, addresses: &AddressPolicy) -> bool {
+        match self {
+            Self::Name(wanted) if wanted.named == NamedBy::Tenant => {
+                addresses.reserves_name(&wanted.host)
+            }
+            Self::Name(_) | Self::Known(_) => false,
+        }
+    }
+
+    /// The same Request-URI, sent by a flow that is known.
+    #[must_use]
+    pub(crate) fn by_flow(&self, by: Flow) -> Self {
+        Self::Known(Target {
+            uri: self.uri().into(),
+            transport: by.transport,
+            address: by.peer,
+            by: Some(by),
+            named: NamedBy::Tenant,
+        })
+    }
+
+    /// The same place as somebody else's word.
+    #[must_use]
+    pub fn named(self, named: NamedBy) -> Self {
+        match self {
+            Self::Known(target) => Self::Known(Target { named, ..target }),
+            Self::Name(wanted) => Self::Name(Unresolved { named, ..wanted }),
+        }
+    }
+}
+
+/// Fills in `{agent_id}` and `{org_id}`.
+pub fn fill(template: &str, agent: Uuid, org: Uuid) -> Box<str> {
+    if !template.contains('{') {
+        return template.into();
+    }
+    template
+        .replace("{agent_id}", &agent.hyphenated().to_string())
+        .replace("{org_id}", &org.hyphenated().to_string())
+        .into()
+}
+
+/// What the placeholders of a runtime stand for.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Parties<'a> {
+    pub(crate) agent: Uuid,
+    pub(crate) org: Uuid,
+    pub(crate) session: Uuid,
+    /// The number that was called, or what stood in its place.
+    pub(crate) called: &'a str,
+    /// Who calls; empty where that is not to be known.
+    pub(crate) caller: &'a str,
+}
+
+/// A number as it reads best: as E.164, else as it was sent.
+pub(crate) fn written(number: Option<E164>, raw: &str) -> String {
+    number.map_or_else(|| raw.to_owned(), |number| number.as_str().to_owned())
+}
+
+/// Octets of what a peer sent that a placeholder may bring.
+const LONGEST: usize = 128;
+
+impl Parties<'_> {
+    /// Fills a URI in. What a peer supplies stands in the user part alone, escaped.
+    pub(crate) fn uri(&self, template: &str) -> Box<str> {
+        let filled = fill(template, self.agent, self.org);
+        let Some((user, host)) = filled
+            .split_once('@')
+            .filter(|(user, _)| user.contains('{'))
+        else {
+            return filled;
+        };
+        let user = self.replaced(user, escaped);
+        [&user, "@", host].concat().into()
+    }
+
+    /// Fills the value of a header in; control characters are left out.
+    pub(crate) fn value(&self, template: &str) -> Box<str> {
+        let filled = fill(template, self.agent, self.org);
+        let mut value = self.replaced(&filled, str::to_owned);
+        value.retain(|char| !char.is_control());
+        value.into()
+    }
+
+    fn replaced(&self, template: &str, write: impl Fn(&str) -> String) -> String {
+        let session = self.session.hyphenated().to_string();
+        let mut filled = String::with_capacity(template.len() + 64);
+        let mut rest = template;
+        // Once from left to right, so that what a peer supplies is no placeholder itself.
+        while let Some(at) = rest.find('{') {
+            let (before, behind) = rest.split_at(at);
+            filled.push_str(before);
+            let stands_for = [
+                ("{called}", self.called),
+                ("{caller}", self.caller),
+                ("{session_id}", &session),
+            ];
+            let found = stands_for
+                .into_iter()
+                .find_map(|(name, value)| Some((behind.strip_prefix(name)?, value)));
+            rest = match found {
+                Some((behind, value)) => {
+                    filled.push_str(&write(cut(value)));
+                    behind
+                }
+                None => {
+                    filled.push('{');
+                    &behind[1..]
+                }
+            };
+        }
+        filled.push_str(rest);
+        filled
+    }
+}
+
+/// At most [`LONGEST`] octets of it.
+fn cut(text: &str) -> &str {
+    let end = (0..=LONGEST.min(text.len()))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+/// As a user part (RFC 3261 §25.1): all but letters, digits and marks is escaped, and so are the signs that a user part could hold but that
+/// stand for something.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for octet in text.bytes() {
+        if octet.is_ascii_alphanumeric() || b"-_.!~*'()+".contains(&octet) {
+            out.push(char::from(octet));
+        } else {
+            out.push_str(&format!("%{octet:02X}"));
+        }
+    }
+    out
+}
+
+/// Where `uri` points; `None` if it isn't a SIP URI.
+pub fn place(uri: &str) -> Option<Place> {
+    let parsed = Uri::parse(uri.as_bytes()).ok()?;
+    // Headers may not stand in a Request-URI (RFC 3261 §19.1.1).
+    let uri = match parsed.headers.len() {
+        0 => uri.strip_suffix('?').unwrap_or(uri),
+        headers => uri.get(..uri.len() - headers - 1)?,
+    };
+    let secure = match parsed.scheme {
+        Scheme::Sip => false,
+        Scheme::Sips => true,
+        Scheme::Tel | Scheme::Other => return None,
+    };
+    let transport = if secure {
+        Some(Transport::Tls)
+    } else {
+        parsed.transport()
+    };
+    let address = |ip: IpAddr| {
+        let transport = transport.unwrap_or(Transport::Udp);
+        let port = parsed.port.unwrap_or(default_port(transport));
+        Place::Known(Target {
+            uri: uri.into(),
+            transport,
+            address: SocketAddr::new(ip, port),
+            by: None,
+            named: NamedBy::Tenant,
+        })
+    };
+    Some(match parsed.host {
+        Host::V4(ip) => address(ip.into()),
+        Host::V6(ip) => address(ip.into()),
+        Host::Name(name) => Place::Name(Unresolved {
+            uri: uri.into(),
+            host: std::str::from_utf8(name).ok()?.into(),
+            port: parsed.port,
+            transport,
+            named: NamedBy::Tenant,
+        }),
+    })
+}
+
+/// The port of a URI without one (RFC 3261 §19.1.2).
+pub const fn default_port(transport: Transport) -> u16 {
+    match transport {
+        Transport::Udp | Transport::Tcp => 5060,
+        Transport::Tls => 5061,
+    }
+}
+
+/// Contacts of a redirection that are looked at.
+const MAX_CONTACTS: usize = 8;
+
+/// Where a redirection leads, within `hosts`, the most wanted first (RFC 3261 §8.1.3.4).
+pub(crate) fn redirections(message: &Message<'_>, hosts: &[String]) -> VecDeque<Place> {
+    let contacts = message.elements(HeaderName::Contact).take(MAX_CONTACTS);
+    let within = contacts.filter_map(|contact| {
+        let contact = NameAddr::parse(contact).ok()?;
+        let place = place(std::str::from_utf8(contact.uri).ok()?)?;
+        let is_within = hosts.contains(&host_of(contact.uri)?);
+        is_within.then(|| (wanted(&contact), place))
+    });
+    let mut found: Vec<_> = within.collect();
+    found.sort_by(|(wanted, _), (other, _)| other.total_cmp(wanted));
+    found.into_iter().map(|(_, place)| place).collect()
+}
+
+/// `q`, from 0 to 1; 1 where there is none.
+fn wanted(contact: &NameAddr<'_>) -> f32 {
+    let q = contact.param("q").flatten();
+    let q = q.and_then(|q| std::str::from_utf8(q).ok()?.trim().parse().ok());
+    q.filter(|q| (0.0..=1.0).contains(q)).unwrap_or(1.0)
+}
+
+/// The host part of a URI in lower case, to compare a redirection with the configured hosts.
+pub fn host_of(uri: &[u8]) -> Option<String> {
+    let parsed = Uri::parse(uri).ok()?;
+    Some(match parsed.host {
+        Host::V4(ip) => ip.to_string(),
+        Host::V6(ip) => ip.to_string(),
+        Host::Name(name) => String::from_utf8_lossy(name).to_ascii_lowercase(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_sip::wire::{Framing, lex};
+
+    use super::*;
+
+    #[test]
+    fn a_redirection_is_followed_where_it_is_wanted_most_and_without_headers() {
+        let octets = b"SIP/2.0 302 Moved\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
+            Call-ID: x\r\nCSeq: 1 INVITE\r\nContact: <sip:low@10.0.0.1>;q=0.1, <sip:away@10.0.0.9>;q=1.0,\r\n \
+            <sip:high@10.0.0.1;x=y?X-H=1&Subject=hi>;q=0.9, <sip:what@10.0.0.1?>;q=0.5\r\nContact: <sip:unsaid@10.0.0.1>\r\n\
+            Content-Length: 0\r\n\r\n";
+        let message = lex(octets, Framing::Datagram).unwrap();
+        let places = redirections(&message, &["10.0.0.1".to_owned()]);
+        let uris: Vec<_> = places
+            .iter()
+            .map(|place| match place {
+                Place::Known(target) => &*target.uri,
+                Place::Name(name) => &*name.uri,
+            })
+            .collect();
+        assert_eq!(
+            uris,
+            [
+                "sip:unsaid@10.0.0.1",
+                "sip:high@10.0.0.1;x=y",
+                "sip:what@10.0.0.1",
+                "sip:low@10.0.0.1"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_peer_supplies_stays_in_the_user_part() {
+        let parties = Parties {
+            agent: Uuid::nil(),
+            org: Uuid::nil(),
+            session: Uuid::nil(),
+            called: "+4420;x=1",
+            caller: "a@evil.example\r\nX: {called}",
+        };
+        let id = Uuid::nil();
+        for (template, filled) in [
+            (
+                "sip:{called}@h;p={agent_id}",
+                format!("sip:+4420%3Bx%3D1@h;p={id}"),
+            ),
+            (
+                "sip:{caller}@h",
+                "sip:a%40evil.example%0D%0AX%3A%20%7Bcalled%7D@h".to_owned(),
+            ),
+            ("sip:{session_id}-{org_id}@h", format!("sip:{id}-{id}@h")),
+            ("sip:a@{called}", "sip:a@{called}".to_owned()),
+            ("sip:h;p={caller}", "sip:h;p={caller}".to_owned()),
+        ] {
+            assert_eq!(*parties.uri(template), *filled, "{template}");
+        }
+        let value = parties.value("{caller}, {session_id}");
+        assert_eq!(*value, *format!("a@evil.exampleX: {{called}}, {id}"));
+    }
+}

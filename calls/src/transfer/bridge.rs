@@ -1,0 +1,591 @@
+//! What becomes of a transfer where the PBX knows no REFER: the destination is called from here, with the caller's SDP, and
+//! takes the agent's place once it has answered. Until then, and if it doesn't answer, the caller stays with the agent.
+//!
+//! A number is called at the PBX that the caller came from, as the REFER would have had it, and through the agent's outbound trunk where the
+//! destination says so or that PBX can't be called; a SIP destination at its own host. What goes anywhere but back to that PBX counts
+//! among the org's outbound calls.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use trunkline_model::address::NamedBy;
+use trunkline_model::attempt::AttemptLeg;
+use trunkline_model::destinations::Destination;
+use trunkline_model::settings::{TransferTarget, Via};
+use trunkline_model::transfer::{State, Way};
+use trunkline_model::view::{OrgView, WayOut};
+use trunkline_routing::E164;
+use trunkline_sip::dialog::direction::{self, rewritten};
+use trunkline_sip::dialog::sdp::Direction;
+use trunkline_sip::header::name_addr::NameAddr;
+use trunkline_sip::header::uri::{Host, Uri};
+use trunkline_sip::wire::Method;
+use trunkline_sip::wire::print::Head;
+use uuid::Uuid;
+
+use super::Wait;
+use crate::attempts::{Attempts, Whose};
+use crate::call::{Call, ForkDialog, LEFT, Leg, Phase, Purpose, Side, Speaker};
+use crate::callee::{Callee, Choice};
+use crate::context::Cx;
+use crate::credentials::LegCredentials;
+use crate::dial::{Answered, Dial, Errand};
+use crate::effect::{Challenger, Effect};
+use crate::families;
+use crate::hangup::bye_alone;
+use crate::joining::Joining;
+use crate::limits::{Claim, Full, Permit};
+use crate::places::Former;
+use crate::privacy::{NOBODY_HOST, NOBODY_USER};
+use crate::refusal::Reason;
+use crate::target::{self, Place, Target};
+use crate::unanswered::{Failure, UNREACHABLE};
+
+/// How long a destination may ring.
+const RINGING: Duration = Duration::from_secs(45);
+
+/// Whoever has been called has taken the agent's place.
+#[derive(Debug)]
+pub(crate) struct Bridged {
+    /// What its leg is counted against.
+    _permit: Option<Permit>,
+}
+
+impl Bridged {
+    /// By somebody whose leg another call counts.
+    pub(crate) const fn uncounted() -> Self {
+        Self { _permit: None }
+    }
+}
+
+/// How a destination is called from here.
+#[derive(Debug)]
+pub(super) struct Fallback {
+    callee: Callee,
+    leaves_by: Leaves,
+    /// The destination names this way itself.
+    is_named: bool,
+}
+
+impl Fallback {
+    pub(super) const fn new(callee: Callee, leaves_by: Leaves) -> Self {
+        Self {
+            callee,
+            leaves_by,
+            is_named: false,
+        }
+    }
+
+    /// Whether it leads to the PBX on the caller's side, or to a call of ours: bounds on outbound calls don't hold for it.
+    pub(super) const fn leads_back(&self) -> bool {
+        match &self.leaves_by {
+            Leaves::Pbx | Leaves::Ours => true,
+            Leaves::Trunk(trunk) => trunk.leads_back,
+            Leaves::Elsewhere => false,
+        }
+    }
+
+    /// Whether the destination sees who calls, rather than the number of a trunk of ours.
+    const fn calls_as_caller(&self) -> bool {
+        matches!(self.leaves_by, Leaves::Pbx | Leaves::Elsewhere)
+    }
+
+    /// Whether the destination may be called though the PBX has declined to.
+    pub(super) const fn suits_after_decline(&self) -> bool {
+        self.leads_back() || self.is_named
+    }
+}
+
+/// By which way, and what the leg is counted against.
+#[derive(Debug)]
+pub(super) enum Leaves {
+    /// An outbound trunk, within its own bounds and those of what the org may begin.
+    Trunk(TrunkBounds),
+    /// A host that isn't the PBX which called: within the bounds of what the org may begin.
+    Elsewhere,
+    /// The PBX on the caller's side, by the way that it has proven.
+    Pbx,
+    /// Another call of ours, which is counted already.
+    Ours,
+}
+
+/// What an outbound trunk takes.
+#[derive(Debug)]
+pub(super) struct TrunkBounds {
+    id: Uuid,
+    max_concurrent_calls: Option<u32>,
+    calls_per_second: Option<u32>,
+    /// It leads to the registration of the PBX that called.
+    leads_back: bool,
+}
+
+impl TrunkBounds {
+    fn of(way: &WayOut, is_inbound: bool) -> Self {
+        Self {
+            id: way.id,
+            max_concurrent_calls: way.max_concurrent_calls,
+            calls_per_second: way.calls_per_second,
+            leads_back: is_inbound && way.peer.is_none(),
+        }
+    }
+}
+
+impl Call {
+    /// How the destination is called from here; `None` where it can't be.
+    pub(super) fn fallback(
+        &self,
+        cx: &Cx<'_>,
+        destination: &Destination,
+        replaces: Option<&str>,
+        org: &OrgView,
+    ) -> Option<Fallback> {
+        let way = org.ways_out.get(&self.agent).map(|way| &**way);
+        let mut fallback = match &destination.target {
+            TransferTarget::Sip(uri) => {
+                let (callee, leaves_by) = self.to_uri(uri, way)?;
+                Fallback::new(callee, leaves_by)
+            }
+            TransferTarget::Phone(number) => self.to_number(cx, *number, destination.via, org)?,
+        };
+        let mut lines = Vec::new();
+        let mut head = Head::new(&mut lines);
+        if fallback.calls_as_caller() {
+            head.raw(self.identity.lines());
+        }
+        for (name, id) in self.context() {
+            let prefix = &cx.core.config.header_prefix;
+            head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
+        }
+        if let Some(replaces) = replaces {
+            head.line("Require", b"replaces");
+            head.line("Replaces", replaces.as_bytes());
+        }
+        fallback.callee.lines = lines.into();
+        fallback.callee.leads_back = fallback.leads_back();
+        Some(fallback)
+    }
+
+    /// A number: at the PBX that called, or through the agent's outbound trunk where the destination says so, that PBX can't be called, or
+    /// the call itself went out by it.
+    fn to_number(&self, cx: &Cx<'_>, number: E164, via: Via, org: &OrgView) -> Option<Fallback> {
+        let is_outbound = self.outbound.is_some();
+        let by_trunk = is_outbound || via == Via::Trunk || !self.can_call_pbx(cx, org);
+        let way = org.ways_out.get(&self.agent).filter(|_| by_trunk);
+        if way.is_some_and(|way| way.peer.is_none()) && self.is_with_another_node(cx, org) {
+            return None;
+        }
+        let through = way.and_then(|way| {
+            let callee = match (&way.peer, &org.trunk) {
+                (Some(_), _) => Callee::through(way, number),
+                (None, Some(trunk)) => {
+                    let addresses = &cx.core.config.addresses;
+                    let reach = cx.core.bindings.reach(trunk.id, addresses, cx.now);
+                    Callee::registered(way, number, reach)
+                }
+                (None, None) => None,
+            };
+            let leaves_by = Leaves::Trunk(TrunkBounds::of(way, !is_outbound));
+            Some(Fallback {
+                is_named: via == Via::Trunk || is_outbound,
+                ..Fallback::new(callee?, leaves_by)
+            })
+        });
+        through.or_else(|| Some(Fallback::new(self.by_pbx(number, org)?, Leaves::Pbx)))
+    }
+
+    /// Whether the PBX that called takes calls where it called from: it has registered, there is a connection, or no NAT between.
+    fn can_call_pbx(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
+        let flow = self.caller.flow;
+        // With another node counts as well: it is called on the call's own flow.
+        let is_registered = || {
+            let trunk = org.trunk.as_ref();
+            trunk.is_some_and(|trunk| !cx.core.bindings.of(trunk.id, cx.now).is_empty())
+        };
+        let contact = self.caller.dialogs.first();
+        let contact = contact.and_then(|held| Uri::parse(held.dialog.remote_target()).ok());
+        let is_behind_nat = contact.is_some_and(|contact| match contact.host {
+            Host::V4(ip) => flow.peer.ip().to_canonical() != IpAddr::from(ip),
+            Host::V6(ip) => flow.peer.ip().to_canonical() != IpAddr::from(ip).to_canonical(),
+            Host::Name(_) => false,
+        });
+        flow.transport.is_reliable() || !is_behind_nat || is_registered()
+    }
+
+    /// A SIP URI. One at the PBX that called goes back by the way that it has proven, as the caller; one at the agent's outbound trunk is a
+    /// call of that trunk. Any other host is called as the caller, without credentials.
+    fn to_uri(&self, uri: &str, way: Option<&WayOut>) -> Option<(Callee, Leaves)> {
+        // The URI's headers are for the REFER.
+        let parsed = Uri::parse(uri.as_bytes()).ok()?;
+        let end = match parsed.headers.len() {
+            0 => uri.len(),
+            headers => uri.len() - headers - 1,
+        };
+        let uri = &uri[..end];
+        let host = target::host_of(uri.as_bytes())?;
+        let place = target::place(uri)?;
+        if self.is_at_pbx(&parsed, &place) {
+            let flow = self.caller.flow;
+            let place = Place::Known(Target {
+                uri: uri.into(),
+                transport: flow.transport,
+                address: flow.peer,
+                by: Some(flow),
+                named: NamedBy::Tenant,
+            });
+            return Some((self.callee_at_pbx(place, uri, host), Leaves::Pbx));
+        }
+        let port = parsed.port_or_default();
+        let is_trunks = |way: &&WayOut| {
+            way.peer
+                .as_ref()
+                .is_some_and(|(peer, at)| peer.eq_ignore_ascii_case(&host) && *at == port)
+        };
+        if let Some(way) = way.filter(is_trunks) {
+            let callee = Callee {
+                from_user: way.caller_number.as_str().into(),
+                from_host: way.from_host.clone(),
+                asserts: way.p_asserted_identity,
+                credentials: LegCredentials::of_trunk(way).into_iter().collect(),
+                whose: Some(Challenger::of_trunk(way)),
+                transport: Choice::Given,
+                ..self.callee_as_caller(place, uri, host)
+            };
+            return Some((callee, Leaves::Trunk(TrunkBounds::of(way, false))));
+        }
+        let callee = self.callee_as_caller(place, uri, host);
+        Some((callee, Leaves::Elsewhere))
+    }
+
+    /// Whether a URI names the PBX that called: by its source, or as its Contact does. What goes there goes to the source.
+    fn is_at_pbx(&self, uri: &Uri<'_>, place: &Place) -> bool {
+        if self.outbound.is_some() {
+            return false;
+        }
+        let source = self.caller.flow.peer;
+        if matches!(place, Place::Known(target) if target.address == source) {
+            return true;
+        }
+        let contact = self.caller.dialogs.first();
+        let contact = contact.and_then(|held| Uri::parse(held.dialog.remote_target()).ok());
+        contact.is_some_and(|contact| {
+            let host = |uri: &Uri<'_>| target::host_of(uri.raw);
+            host(&contact) == host(uri) && contact.port_or_default() == uri.port_or_default()
+        })
+    }
+
+    /// A number at the PBX that the caller came from.
+    fn by_pbx(&self, number: E164, org: &OrgView) -> Option<Callee> {
+        let host = self.peer_host(org);
+        let flow = self.caller.flow;
+        let parameter = match flow.transport.is_reliable() {
+            true => format!(";transport={}", flow.transport.uri_name()),
+            false => String::new(),
+        };
+        let to = format!("sip:{}@{host}", number.as_str());
+        let place = Place::Known(Target {
+            uri: format!("{to}{parameter}").into(),
+            transport: flow.transport,
+            address: flow.peer,
+            by: Some(flow),
+            named: NamedBy::Tenant,
+        });
+        let host = target::host_of(to.as_bytes())?;
+        Some(self.callee_at_pbx(place, &to, host))
+    }
+
+    /// The PBX that called: it is answered with the pair that it has proven itself by.
+    fn callee_at_pbx(&self, place: Place, to: &str, host: String) -> Callee {
+        let proven = self.caller.credentials.as_deref().cloned();
+        Callee {
+            credentials: proven
+                .filter(|_| self.outbound.is_none())
+                .into_iter()
+                .collect(),
+            whose: Some(Challenger::pbx(self.org)),
+            ..self.callee_as_caller(place, to, host)
+        }
+    }
+
+    /// Whoever is called sees who is calling.
+    fn callee_as_caller(&self, place: Place, to: &str, host: String) -> Callee {
+        let user = self
+            .caller
+            .dialogs
+            .first()
+            .and_then(|held| NameAddr::parse(held.dialog.remote_address()).ok())
+            .and_then(|address| Uri::parse(address.uri).ok())
+            .and_then(|uri| std::str::from_utf8(uri.user?).ok())
+            .filter(|_| !self.identity.is_withheld());
+        Callee {
+            places: VecDeque::from([place]),
+            hosts: SmallVec::from_buf([host]),
+            to: to.into(),
+            from_user: user.unwrap_or(NOBODY_USER).into(),
+            from_host: self.identity.is_withheld().then(|| NOBODY_HOST.into()),
+            asserts: false,
+            credentials: SmallVec::new(),
+            whose: None,
+            lines: Box::default(),
+            leads_back: false,
+            transport: Choice::Ours,
+        }
+    }
+
+    /// Calls the destination, if it can be called from here: then true, whatever comes of it.
+    pub(super) fn begin_bridge(&mut self, cx: &mut Cx<'_>) -> bool {
+        let (Some(offer), Phase::Confirmed, None) = (&self.caller.heard, self.phase, &self.dial)
+        else {
+            return false;
+        };
+        let is_open = |direction| direction == Direction::SendRecv;
+        let offer = match direction::of(offer).into_iter().all(is_open) {
+            true => offer.to_vec(),
+            // The agent has let it wait meanwhile.
+            false => rewritten(offer, Direction::SendRecv),
+        };
+        let Some(fallback) = self.take_fallback() else {
+            return false;
+        };
+        self.caller.heard = Some(offer.clone().into());
+        let Fallback {
+            mut callee,
+            leaves_by,
+            ..
+        } = *fallback;
+        let counts = !callee.leads_back;
+        self.note_bridge(cx);
+        let permit = match self.permit_for(cx, &leaves_by) {
+            Ok(permit) => permit,
+            Err(Reason::TrunkUnreachable) => {
+                self.on_destination_lost(cx, UNREACHABLE);
+                return true;
+            }
+            Err(reason) => {
+                self.settle(cx, State::Failed, Some(reason.status()));
+                return true;
+            }
+        };
+        let is_tentative = self
+            .transfer
+            .as_deref()
+            .is_some_and(|transfer| transfer.plan.refers_after_bridge);
+        if let (Leaves::Pbx, Some(Place::Known(target))) = (&leaves_by, callee.places.front_mut())
+            && let Some(held) = self.caller.dialogs.first()
+        {
+            // A Contact may name another port of the proven source, never another host.
+            let flow = cx.next_flow(&held.dialog, self.caller.flow);
+            let is_proven = flow.peer.ip() == self.caller.flow.peer.ip();
+            target.by = Some(if is_proven { flow } else { self.caller.flow });
+        }
+        let whose = Whose {
+            call: self.id,
+            org: self.org,
+            leg: AttemptLeg::Destination,
+        };
+        let dial = Dial::new(
+            cx,
+            (self.key, self.slot, Side::Agent),
+            (Errand::Bridge, whose, Attempts::after(&self.attempts)),
+            callee,
+            self.hops,
+        );
+        let dial = dial.tentatively(is_tentative);
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.record.counted_at = counts.then_some(cx.now);
+            transfer.permit = permit;
+            transfer.offered = offer.clone().into();
+        }
+        self.dial = Some(Box::new(dial));
+        self.with_dial(cx, |dial, cx| dial.begin(cx, offer, RINGING));
+        true
+    }
+
+    fn take_fallback(&mut self) -> Option<Box<Fallback>> {
+        let open = self.transfer.as_deref_mut().filter(|open| open.is_open());
+        open.and_then(|open| open.plan.fallback.take())
+    }
+
+    /// From now on it is ours to call the destination.
+    fn note_bridge(&mut self, cx: &mut Cx<'_>) {
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.record.way = Way::Bridge;
+            transfer.record.state = State::Accepted;
+            transfer.record.accepted_at = Some(cx.now);
+            transfer.record.ringing_at = None;
+            // Once is enough, whichever way was first.
+            transfer.plan.refers_after_bridge &= transfer.sent == 0;
+        }
+        self.wait_for(cx, Wait::Destination, None);
+        self.tell_transfer(cx);
+    }
+
+    fn permit_for(&self, cx: &Cx<'_>, leaves_by: &Leaves) -> Result<Option<Permit>, Reason> {
+        let caps = &cx.core.caps;
+        let (trunk, leads_back) = match leaves_by {
+            Leaves::Pbx | Leaves::Ours => return Ok(None),
+            Leaves::Elsewhere => (None, false),
+            Leaves::Trunk(trunk) => (Some(trunk), trunk.leads_back),
+        };
+        if trunk.is_some_and(|trunk| cx.core.health.trunk(trunk.id) == Some(false)) {
+            return Err(Reason::TrunkUnreachable);
+        }
+        let claims = [
+            (!leads_back).then(|| caps.claim(self.org)),
+            trunk.map(|trunk| Claim {
+                id: trunk.id,
+                max: trunk.max_concurrent_calls,
+            }),
+        ];
+        let permit = cx
+            .core
+            .limits
+            .acquire_leg(self.org, claims, cx.now)
+            .map_err(|full| match full {
+                Full::Trunk => Reason::TrunkBusy,
+                Full::Outbound => Reason::OutboundBusy,
+                Full::Org => Reason::OrgBusy,
+                Full::Agent | Full::Node => Reason::Overload,
+            })?;
+        if !leads_back {
+            let rate = trunk.map_or((Uuid::nil(), None), |trunk| {
+                (trunk.id, trunk.calls_per_second)
+            });
+            caps.begin(self.org, rate, cx.now)
+                .map_err(|denied| denied.reason)?;
+        }
+        Ok(Some(permit))
+    }
+
+    /// The destination rings.
+    pub(crate) fn on_destination_rings(&mut self, cx: &mut Cx<'_>) {
+        let Some(transfer) = self.transfer.as_deref_mut() else {
+            return;
+        };
+        transfer.heard = 180;
+        transfer.record.state = State::Ringing;
+        transfer.record.ringing_at = Some(cx.now);
+        self.tell_transfer(cx);
+        self.tell_runtime(cx, 180, false);
+    }
+
+    /// The destination won't, or can't be reached.
+    pub(crate) fn on_destination_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
+        if !self.refers_instead(cx, &failure) {
+            self.settle(cx, State::Failed, Some(failure.sip_code));
+        }
+    }
+
+    /// The destination has answered: the caller gets its media, and then the agent goes (RFC 3725 §4.4).
+    pub(crate) fn on_destination_answers(&mut self, cx: &mut Cx<'_>, mut answered: Answered) {
+        self.tags.append(&mut answered.tags);
+        let Answered { mut leg, sdp, .. } = answered;
+        let fork = self.caller.dialogs.first().map(|held| held.fork);
+        let (Some(fork), Some(first)) = (fork, leg.dialogs.first_mut()) else {
+            return;
+        };
+        let offered = self.transfer.as_deref().map(|transfer| &*transfer.offered);
+        let is_apart = offered.is_some_and(|offered| families::differ(offered, &sdp));
+        if sdp.is_empty() || is_apart {
+            let target = cx.next_flow(&first.dialog, leg.flow);
+            bye_alone(cx, &mut first.dialog, target);
+            return self.settle(cx, State::Failed, Some(Reason::NoCommonMedia.status()));
+        }
+        first.fork = fork;
+        self.note_handed_over(cx);
+        self.bridged = Some(Bridged {
+            _permit: self
+                .transfer
+                .as_deref_mut()
+                .and_then(|transfer| transfer.permit.take()),
+        });
+        self.agent_goes(cx);
+        match std::mem::replace(&mut self.speaker, Speaker::Runtime(leg)) {
+            Speaker::Runtime(before) => self.keep_left(before),
+            Speaker::Echo(_) => cx
+                .core
+                .effects
+                .push_back(Effect::CloseEcho { call: self.key }),
+        }
+        self.start_session(cx, Side::Agent);
+        self.keep_way_open(cx, Side::Agent);
+        if let Some(permit) = &mut self.permit {
+            permit.release(self.agent);
+        }
+        self.keep_origin(Side::Caller);
+        // What the caller has changed since then the destination hears with its answer to the re-INVITE.
+        let offered = self.transfer.as_deref_mut();
+        let offered = offered.map(|transfer| std::mem::take(&mut transfer.offered));
+        let offered = offered.unwrap_or_default();
+        self.with_origin(Side::Agent, &offered);
+        let joining = Joining::keeping_agent(offered);
+        let before = self.joining.replace(Box::new(joining));
+        let mut timer = before.and_then(|mut before| before.take_timer());
+        cx.cancel_timer(&mut timer);
+        self.join(cx, &sdp);
+    }
+
+    /// What is under way with the agent is given up, as at the end of a call; the caller's own affairs go on.
+    fn agent_goes(&mut self, cx: &mut Cx<'_>) {
+        self.forgive_acks(cx, Side::Agent);
+        for at in 0..self.awaited.len() {
+            if let Some(delayed) = self.awaited[at].delayed.take() {
+                self.reject_offer(cx, Side::Agent, &delayed);
+            }
+        }
+        for pending in &mut self.pending {
+            let own = matches!(pending.purpose, Purpose::Refresh | Purpose::Own);
+            if pending.side == Side::Caller && own {
+                continue;
+            }
+            let left = match pending.side {
+                Side::Caller => Purpose::Stale,
+                Side::Agent => Purpose::Own,
+            };
+            if let Purpose::Relay(server) = std::mem::replace(&mut pending.purpose, left) {
+                cx.respond(server, 487, None, |_| {}, b"");
+            }
+            if pending.method == Method::Invite {
+                cx.endpoint.cancel(pending.client, b"", cx.now);
+            }
+        }
+        self.drop_hold(cx);
+        for pending in &mut self.pending {
+            if pending.side == Side::Agent {
+                pending.fork = LEFT;
+                pending.offers = false;
+            }
+        }
+        if let Speaker::Runtime(leg) = &mut self.speaker {
+            cx.cancel_timer(&mut leg.session_timer);
+            cx.cancel_timer(&mut leg.keep_alive);
+        }
+    }
+
+    /// The dialog with the agent stays known until the call is over, for what crosses its end.
+    fn keep_left(&mut self, before: Leg) {
+        let Speaker::Runtime(leg) = &mut self.speaker else {
+            return;
+        };
+        leg.places.left = Some(Box::new(Former {
+            flow: before.flow,
+            places: before.places,
+        }));
+        if let Some(held) = before.dialogs.into_iter().next() {
+            leg.dialogs.push(ForkDialog { fork: LEFT, ..held });
+        }
+    }
+
+    fn note_handed_over(&mut self, cx: &mut Cx<'_>) {
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.record.state = State::Completed;
+            transfer.record.ended_at = Some(cx.now);
+            transfer.record.handed_over = true;
+            transfer.record.answer_confirmed = Some(true);
+        }
+        self.tell_transfer(cx);
+        self.tell_runtime(cx, 200, true);
+        self.wait_for(cx, Wait::Nothing, None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Keys that a caller of the echo agent presses: digit N hands it to the agent's N-th destination, 0 to the tenth, so that a
+//! transfer can be tried with a phone and nothing else.
+
+use trunkline_model::handoff::Report;
+use trunkline_model::view::{OrgView, View};
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::{HeaderName, Message};
+
+use super::Asker;
+use crate::call::{Call, Speaker};
+use crate::context::Cx;
+use crate::{CallKey, Calls};
+
+impl Calls {
+    /// The caller of the echo agent presses a key among its audio (RFC 4733).
+    pub fn handle_echo_digit(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        key: CallKey,
+        digit: u8,
+        now: Moment,
+    ) {
+        let slot = self.slab.get(key.index as usize);
+        let org = slot.and_then(|slot| view.org(slot.call.org));
+        if let Some(org) = org {
+            self.with(key, endpoint, now, |call, cx| call.press(cx, org, digit));
+        }
+    }
+}
+
+impl Call {
+    /// An INFO of the echo agent's caller, which may be a key.
+    pub(crate) fn on_key(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, message: &Message<'_>) {
+        let kind = message.first(HeaderName::ContentType).unwrap_or_default();
+        if let (Some(org), Some(digit)) = (org, digit(kind, message.body())) {
+            self.press(cx, org, digit);
+        }
+    }
+
+    fn press(&mut self, cx: &mut Cx<'_>, org: &OrgView, digit: u8) {
+        if !matches!(self.speaker, Speaker::Echo(_)) || self.may_transfer().is_err() {
+            return;
+        }
+        let own = org.destinations.get(&self.agent);
+        let Some(destination) = own.and_then(|own| own.get(place(digit))).cloned() else {
+            return;
+        };
+        let Ok(plan) = self.plan(cx, org, &destination, None) else {
+            return;
+        };
+        let destination = (&destination, None);
+        self.begin_transfer(cx, org, destination, Report::default(), Asker::Api, plan);
+        self.transfer_now(cx);
+    }
+}
+
+/// Where in the list a digit points.
+fn place(digit: u8) -> usize {
+    usize::from((digit + 9) % 10)
+}
+
+/// The digit in an INFO: `Signal=5` of `application/dtmf-relay`, or the bare digit of `application/dtmf`.
+fn digit(kind: &[u8], body: &[u8]) -> Option<u8> {
+    let kind = kind.split(|octet| *octet == b';').next()?.trim_ascii();
+    let signal = if kind.eq_ignore_ascii_case(b"application/dtmf-relay") {
+        body.split(|octet| *octet == b'\n').find_map(|line| {
+            let at = line.iter().position(|octet| *octet == b'=')?;
+            let (name, value) = line.split_at(at);
+            name.trim_ascii()
+                .eq_ignore_ascii_case(b"signal")
+                .then_some(value[1..].trim_ascii())
+        })?
+    } else if kind.eq_ignore_ascii_case(b"application/dtmf") {
+        body.trim_ascii()
+    } else {
+        return None;
+    };
+    match signal {
+        [digit @ b'0'..=b'9'] => Some(digit - b'0'),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_from_either_form() {
+        let cases: [(&str, &[u8], Option<u8>); 7] = [
+            (
+                "application/dtmf-relay",
+                b"Signal=5\r\nDuration=160\r\n",
+                Some(5),
+            ),
+            (
+                "Application/DTMF-Relay; x=y",
+                b"Duration=160\nSignal= 0",
+                Some(0),
+            ),
+            ("application/dtmf", b"7\r\n", Some(7)),
+            ("application/dtmf-relay", b"Signal=*\r\n", None),
+            ("application/dtmf-relay", b"Signal=12\r\n", None),
+            ("application/dtmf-relay", b"", None),
+            ("text/plain", b"5", None),
+        ];
+        for (kind, body, expected) in cases {
+            assert_eq!(digit(kind.as_bytes(), body), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn one_is_the_first_and_nought_the_tenth() {
+        assert_eq!([1, 2, 9, 0].map(place), [0, 1, 8, 9]);
+    }
+}

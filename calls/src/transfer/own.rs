@@ -1,0 +1,121 @@
+//! A runtime hands its caller to whoever it speaks with in another call of ours: it refers to its own dialog with us (RFC 3891). Nobody
+//! else knows of that dialog, so it is we who take its place, by an INVITE with Replaces to ourselves: the other call may be any shard's.
+//! What the two calls hear of it is what they would hear of any destination and of any new leg.
+//!
+//! Only a node that shares our key can make such an INVITE, for calls of one org alone.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use smallvec::SmallVec;
+use trunkline_model::address::NamedBy;
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::header::replaces::Replaces;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message};
+use uuid::Uuid;
+
+use super::bridge::{Fallback, Leaves};
+use crate::call::{Call, Side};
+use crate::callee::{Callee, Choice};
+use crate::context::Cx;
+use crate::target::{Place, Target};
+use crate::{Calls, owner_of};
+
+/// What follows the prefix in the name of the header that proves such an INVITE.
+const PROOF: &str = "JOIN";
+
+impl Calls {
+    /// The org of whoever asks to take the agent's place, where that is ourselves.
+    pub(crate) fn asked_by_ourselves(&self, message: &Message<'_>) -> Option<Uuid> {
+        let dialog = message.first(HeaderName::Replaces)?;
+        let config = &self.core.config;
+        let proof = message.other(&format!("{}-{PROOF}", config.header_prefix))?;
+        let proof = std::str::from_utf8(proof.trim_ascii()).ok()?;
+        config.session_tokens.joins(proof, dialog.trim_ascii())
+    }
+
+    /// The far end of another call takes the agent's place in one of ours.
+    pub(crate) fn join_own(
+        &mut self,
+        endpoint: &mut Endpoint,
+        flow: Flow,
+        message: &Message<'_>,
+        org: Uuid,
+        now: Moment,
+    ) {
+        let replaces = message
+            .first(HeaderName::Replaces)
+            .and_then(Replaces::parse);
+        let found = replaces
+            .ok_or(400)
+            .and_then(|replaces| self.agent_replaced(&replaces, org));
+        let key = match found {
+            Ok(key) => key,
+            Err(status) => return self.core.stateless(endpoint, message, flow, status, |_| {}),
+        };
+        match endpoint.accept(message, flow, owner_of(key), now) {
+            Ok(server) => {
+                self.with(key, endpoint, now, |call, cx| {
+                    call.on_successor(cx, (Side::Agent, None), server, flow, message);
+                });
+            }
+            Err(_) => self.core.stateless(endpoint, message, flow, 503, |_| {}),
+        }
+    }
+}
+
+impl Call {
+    /// The far end of the call in which the runtime has this dialog is called by way of ourselves; `None` where no listener leads back to us.
+    pub(super) fn to_own(&self, cx: &Cx<'_>, replaces: &Replaces<'_>) -> Option<Fallback> {
+        let config = &cx.core.config;
+        let of = |wanted| {
+            let mut listeners = config.listeners.iter();
+            listeners.find(|(transport, _)| *transport == wanted)
+        };
+        let (transport, bound) = of(Transport::Udp).or_else(|| of(Transport::Tcp))?;
+        let near = match bound.ip() {
+            ip if !ip.is_unspecified() => ip,
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        let address = SocketAddr::new(near, bound.port());
+        let uri: Box<str> = match transport {
+            Transport::Udp => format!("sip:trunkline@{address}"),
+            Transport::Tcp | Transport::Tls => format!("sip:trunkline@{address};transport=tcp"),
+        }
+        .into();
+        let dialog = replaces.to_string();
+        let mut lines = Vec::new();
+        let mut head = Head::new(&mut lines);
+        head.line("Require", b"replaces");
+        head.line("Replaces", dialog.as_bytes());
+        let proof = config.session_tokens.join(self.org, dialog.as_bytes());
+        head.line(
+            &format!("{}-{PROOF}", config.header_prefix),
+            proof.as_bytes(),
+        );
+        let callee = Callee {
+            places: VecDeque::from([Place::Known(Target {
+                uri: uri.clone(),
+                transport: *transport,
+                address,
+                by: None,
+                named: NamedBy::Operator,
+            })]),
+            hosts: SmallVec::new(),
+            to: uri,
+            from_user: "trunkline".into(),
+            from_host: None,
+            asserts: false,
+            credentials: SmallVec::new(),
+            whose: None,
+            lines: lines.into(),
+            leads_back: true,
+            transport: Choice::Given,
+        };
+        Some(Fallback::new(callee, Leaves::Ours))
+    }
+}

@@ -1,0 +1,266 @@
+//! The REFER: where it leads, what it says, and the PBX's answer to it (RFC 3515 §2.4, RFC 3892, RFC 4488).
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use trunkline_model::settings::{ReferFormat, TransferTarget};
+use trunkline_model::transfer::State;
+use trunkline_model::view::{OrgView, WayOut};
+use trunkline_sip::auth::client::Asking;
+use trunkline_sip::header::uri::{Escaped, Uri};
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use super::Wait;
+use crate::call::{Call, OURS, Pending, Purpose, Side};
+use crate::context::Cx;
+use crate::credentials::{Stage, Unanswerable};
+use crate::proofs::Proofs;
+use crate::refusal::Reason;
+
+/// REFERs of one transfer: glare, a lost connection and a challenge ask for another one.
+const MOST_REFERS: u8 = 5;
+/// How long after its acceptance a REFER may go without any NOTIFY (Timer N, RFC 6665 §4.1.2.4).
+const FIRST_NEWS: Duration = Duration::from_secs(32);
+
+impl Call {
+    /// The value of Refer-To: a phone number as the trunk wants it named, a SIP URI as given, with the dialog that is to be replaced
+    /// there, and with the context inside.
+    pub(super) fn refer_to(
+        &self,
+        target: &TransferTarget,
+        replaces: Option<&str>,
+        org: &OrgView,
+        prefix: &str,
+    ) -> String {
+        let trunk = org.trunk.as_ref();
+        let format = trunk.map(|trunk| trunk.refer_to).unwrap_or_default();
+        let mut value = match (target, format) {
+            (TransferTarget::Sip(uri), _) => format!("<{uri}"),
+            (TransferTarget::Phone(number), ReferFormat::Tel) => return format!("<tel:{number}>"),
+            (TransferTarget::Phone(number), ReferFormat::Sip) => {
+                let set = trunk.and_then(|trunk| trunk.refer_host.as_deref());
+                let host = set.map_or_else(|| self.peer_host(org), str::to_owned);
+                format!("<sip:{number}@{host}")
+            }
+        };
+        let mut separator = if has_headers(&value[1..]) { '&' } else { '?' };
+        if let Some(replaces) = replaces {
+            let _ = write!(
+                value,
+                "{separator}Replaces={}",
+                Escaped(replaces.as_bytes())
+            );
+            separator = '&';
+        }
+        if trunk.is_none_or(|trunk| trunk.refer_headers_in_uri) {
+            for (name, id) in self.context() {
+                let name = Escaped(name.as_bytes());
+                let _ = write!(value, "{separator}{prefix}-{name}={id}");
+                separator = '&';
+            }
+        }
+        value.push('>');
+        value
+    }
+
+    /// What a transfer carries to where it leads.
+    pub(super) fn context(&self) -> impl Iterator<Item = (&'static str, uuid::Uuid)> {
+        let contact = self.contact.map(|contact| ("CONTACT-ID", contact));
+        [("SESSION-ID", self.session), ("AGENT-ID", self.agent)]
+            .into_iter()
+            .chain(contact)
+    }
+
+    /// Host and port of the peer's Contact, or of the trunk that the call went out by.
+    pub(super) fn peer_host(&self, org: &OrgView) -> String {
+        let peer = self.way_out(org).and_then(|way| way.peer.as_ref());
+        if let Some((host, port)) = peer {
+            return format!("{host}:{port}");
+        }
+        let contact = self
+            .caller
+            .dialogs
+            .first()
+            .map(|held| held.dialog.remote_target());
+        let uri = contact.and_then(|contact| Uri::parse(contact).ok());
+        uri.map_or_else(
+            || self.caller.flow.peer.to_string(),
+            |uri| match uri.port {
+                Some(port) => format!("{}:{port}", uri.host),
+                None => uri.host.to_string(),
+            },
+        )
+    }
+
+    /// The trunk by which the call went out.
+    pub(super) fn way_out<'o>(&self, org: &'o OrgView) -> Option<&'o WayOut> {
+        self.outbound.as_deref()?;
+        org.ways_out.get(&self.agent).map(|way| &**way)
+    }
+
+    /// Asks the PBX; with the answers to its challenges, if it has made any.
+    pub(super) fn send_refer(&mut self, cx: &mut Cx<'_>) {
+        let Some(fork) = self.caller.dialogs.first().map(|held| held.fork) else {
+            return;
+        };
+        // By now the peer may be at another address.
+        let destination = self.next_hop(cx, Side::Caller, fork);
+        let (Some(transfer), Some(held)) = (self.transfer.as_deref(), self.caller.dialogs.first())
+        else {
+            return;
+        };
+        let credentials = self.caller.credentials.as_ref().zip(destination);
+        let proves = credentials.is_some_and(|(held, destination)| {
+            held.lead_home(&self.caller.dialogs[0].dialog, destination)
+        });
+        let prefix = &cx.core.config.header_prefix;
+        let mut lines = Vec::new();
+        let mut head = Head::new(&mut lines);
+        head.line("Refer-To", transfer.refer_to.as_bytes());
+        head.line("Referred-By", held.dialog.local_address());
+        for (name, id) in self.context() {
+            head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
+        }
+        if proves {
+            transfer.proofs.lines(&mut head);
+        }
+        let sent = transfer.sent < MOST_REFERS
+            && self.send_on_leg(
+                cx,
+                Side::Caller,
+                fork,
+                (Method::Refer, "REFER"),
+                (Purpose::Transfer, false, OURS),
+                b"",
+                |head| head.raw(&lines),
+            );
+        let cseq = self.pending.last().map_or(0, |pending| pending.cseq);
+        match self.transfer.as_deref_mut() {
+            Some(transfer) if sent => {
+                transfer.sent += 1;
+                transfer.cseq = cseq;
+                self.wait_for(cx, Wait::Answer, None);
+            }
+            Some(_) => self.settle(cx, State::Failed, Some(503)),
+            None => {}
+        }
+    }
+
+    /// The PBX's final answer to the REFER.
+    pub(crate) fn on_refer_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        let Some(transfer) = self.transfer.as_deref() else {
+            return;
+        };
+        if pending.cseq != transfer.cseq || !transfer.is_open() {
+            return;
+        }
+        let parting = transfer.wait == Wait::Parting;
+        match message.status() {
+            200..=299 => {
+                self.refer_accepted(cx);
+                // It will say nothing (RFC 4488 §4).
+                if is_without_news(message) {
+                    self.settle(cx, State::Unknown, None);
+                }
+            }
+            401 | 407 if !parting && self.answers(cx, pending, message) => self.send_refer(cx),
+            491 if !parting => {
+                let wait = crate::session::glare_wait(Side::Caller, cx.endpoint.entropy().bits64());
+                self.wait_for(cx, Wait::Again, Some(wait));
+            }
+            400.. if !parting && message.status() != 481 && self.bridges_after(cx, message) => {}
+            status => {
+                self.settle(cx, State::Failed, Some(status));
+                // Nothing is left of the dialog (RFC 5057 §5.1).
+                if status == 481 {
+                    self.hang_up(cx, Reason::DialogGone);
+                }
+            }
+        }
+    }
+
+    /// The PBX won't: the destination is called from here, if that is wanted then and can be.
+    fn bridges_after(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) -> bool {
+        let plan = self.transfer.as_deref().map(|transfer| &transfer.plan);
+        plan.is_some_and(|plan| plan.bridges_after(message.status())) && self.begin_bridge(cx)
+    }
+
+    /// The REFER was never answered, or its way broke.
+    pub(crate) fn on_refer_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
+        let Some(transfer) = self.transfer.as_deref() else {
+            return;
+        };
+        if pending.cseq != transfer.cseq || transfer.wait != Wait::Answer {
+            return;
+        }
+        if status == 503 && pending.connected {
+            return self.refer_anew(cx);
+        }
+        self.settle(cx, State::Failed, Some(status));
+    }
+
+    /// Over another connection, where the PBX may challenge it as if it were the first.
+    fn refer_anew(&mut self, cx: &mut Cx<'_>) {
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.proofs = Proofs::default();
+        }
+        self.send_refer(cx);
+    }
+
+    /// 202, or a NOTIFY that has overtaken it.
+    pub(super) fn refer_accepted(&mut self, cx: &mut Cx<'_>) {
+        let Some(transfer) = self.transfer.as_deref_mut() else {
+            return;
+        };
+        if transfer.record.state != State::Requested {
+            return;
+        }
+        transfer.record.state = State::Accepted;
+        transfer.record.accepted_at = Some(cx.now);
+        if transfer.wait != Wait::Parting {
+            self.wait_for(cx, Wait::News, Some(FIRST_NEWS));
+        }
+        self.tell_transfer(cx);
+    }
+
+    /// Whether a challenge is answered, by the credentials of the leg.
+    fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
+        let destination = self.next_hop(cx, Side::Caller, pending.fork);
+        let dialog = self.caller.dialog_ref(pending.fork);
+        let (Some(transfer), Some(dialog), Some(destination)) =
+            (self.transfer.as_deref_mut(), dialog, destination)
+        else {
+            return false;
+        };
+        let asking = Asking {
+            method: "REFER",
+            uri: dialog.request_uri(),
+            body: b"",
+        };
+        let at = (Stage::InDialog(dialog), destination);
+        let answered = match &self.caller.credentials {
+            Some(held) => held.answer(cx, &mut transfer.proofs, message, &asking, at),
+            None => Err(Unanswerable::NoPair),
+        };
+        if let Err(why) = answered {
+            self.unanswered(cx, Side::Caller, (why, destination), message);
+        }
+        answered.is_ok()
+    }
+}
+
+fn is_without_news(message: &Message<'_>) -> bool {
+    let told = message.first(HeaderName::ReferSub);
+    told.is_some_and(|told| told.trim_ascii().eq_ignore_ascii_case(b"false"))
+}
+
+/// Whether a URI has headers. A user part may hold a question mark.
+fn has_headers(uri: &str) -> bool {
+    Uri::parse(uri.as_bytes()).is_ok_and(|uri| !uri.headers.is_empty())
+}

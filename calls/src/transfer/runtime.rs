@@ -1,0 +1,267 @@
+//! REFER from the agent's runtime: held to the agent's destinations, carried out as any transfer, and told of truly (RFC 3515,
+//! RFC 4488).
+
+use trunkline_model::destinations::Destination;
+use trunkline_model::handoff::Report;
+use trunkline_model::settings::{ReferFormat, TransferTarget, Via};
+use trunkline_model::view::OrgView;
+use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::header::refer_to::ReferTo;
+use trunkline_sip::header::replaces::Replaces;
+use trunkline_sip::wire::print::reason_phrase;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use super::plan::Plan;
+use super::{Asker, Transfer, Unable};
+use crate::call::{Call, OURS, Phase, Purpose, Side};
+use crate::context::Cx;
+
+/// How long the subscription that comes of a REFER lasts, in seconds.
+const EXPIRES: u32 = 180;
+
+/// Why a runtime's REFER is refused.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Refused {
+    Unreadable,
+    /// What is to be replaced is a dialog with us, of which nobody else knows, and it can't be reached from here.
+    Ours,
+    /// The trunk's PBX is asked for phone numbers by `tel:`, which can't name a dialog.
+    TelAlone,
+    Unable(Unable),
+}
+
+impl Refused {
+    const fn status(self) -> u16 {
+        match self {
+            Self::Unreadable => 400,
+            Self::Ours
+            | Self::TelAlone
+            | Self::Unable(Unable::NotAssigned | Unable::NotAllowed | Unable::NotAnswered) => 403,
+            Self::Unable(Unable::NotUp) => 481,
+            Self::Unable(Unable::UnderWay) => 491,
+        }
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreadable => f.write_str("one Refer-To with a URI that can be called is needed"),
+            Self::Ours => f.write_str("that dialog can't be replaced from here"),
+            Self::TelAlone => f.write_str("a tel URI can't carry Replaces"),
+            Self::Unable(unable) => unable.fmt(f),
+        }
+    }
+}
+
+impl Call {
+    /// A REFER inside the call.
+    pub(crate) fn on_refer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (side, fork): (Side, u8),
+        server: ServerTx,
+        org: Option<&OrgView>,
+        message: &Message<'_>,
+    ) {
+        let meant = match org {
+            // Whoever has taken the agent's place is no runtime of it.
+            Some(org) if side == Side::Agent && self.bridged.is_none() => {
+                self.meant_by(cx, org, message)
+            }
+            Some(_) | None => Err(Refused::Unable(Unable::NotAssigned)),
+        };
+        let (org, meant) = match (org, meant) {
+            (Some(org), Ok(meant)) => (org, meant),
+            (_, Err(refused)) => return refuse(cx, server, refused),
+            (None, Ok(_)) => return refuse(cx, server, Refused::Unable(Unable::NotUp)),
+        };
+        let wants_news = !is_false(message.first(HeaderName::ReferSub));
+        let leg = self.leg(side);
+        let contact = leg.map(|leg| cx.contact(&leg.flow, leg.is_sips));
+        let contact = contact.unwrap_or_default();
+        cx.respond(
+            server,
+            202,
+            None,
+            |head| {
+                head.line("Contact", contact.as_bytes());
+                if !wants_news {
+                    head.line("Refer-Sub", b"false");
+                }
+            },
+            b"",
+        );
+        let before = self
+            .transfer
+            .as_deref()
+            .map_or(0, |transfer| transfer.referred);
+        let asker = Asker::Runtime {
+            fork,
+            // A second subscription in one dialog needs an id (RFC 3515 §2.4.6).
+            id: (before > 0).then_some(message.cseq().number),
+        };
+        let asker = if wants_news { asker } else { Asker::Api };
+        let Meant {
+            destination,
+            replaces,
+            plan,
+        } = meant;
+        let destination = (&destination, replaces.as_deref());
+        self.begin_transfer(cx, org, destination, Report::default(), asker, plan);
+        if let Some(transfer) = self.transfer.as_deref_mut() {
+            transfer.referred = before.saturating_add(1);
+        }
+        self.tell_runtime(cx, 100, false);
+        self.transfer_now(cx);
+    }
+
+    /// The destination, and the dialog that is to be replaced there: one of the runtime's own, with somebody whom it has asked first.
+    fn meant_by(
+        &self,
+        cx: &Cx<'_>,
+        org: &OrgView,
+        message: &Message<'_>,
+    ) -> Result<Meant, Refused> {
+        self.may_transfer().map_err(Refused::Unable)?;
+        let mut values = message.all(HeaderName::ReferTo);
+        let value = values.next().filter(|_| values.next().is_none());
+        let refer_to = value.and_then(ReferTo::parse).ok_or(Refused::Unreadable)?;
+        if refer_to.method() != b"INVITE" {
+            return Err(Refused::Unreadable);
+        }
+        if let Some(value) = refer_to.replaces()
+            && let Some(meant) = self.own_meant(cx, &refer_to, &value)?
+        {
+            return Ok(meant);
+        }
+        let own = org.destinations.get(&self.agent);
+        let own = own.map(|own| &**own).unwrap_or_default();
+        let country = org
+            .routing
+            .trunk
+            .as_ref()
+            .and_then(|trunk| trunk.default_country);
+        let destination = Destination::meant(own, &refer_to.uri, country)
+            .ok_or(Refused::Unable(Unable::NotAssigned))?;
+        let replaces = match refer_to.replaces() {
+            Some(value) => Some(replaced(org, &destination.target, &value)?),
+            None => None,
+        };
+        let plan = self
+            .plan(cx, org, destination, replaces.as_deref())
+            .map_err(Refused::Unable)?;
+        Ok(Meant {
+            destination: destination.clone(),
+            replaces,
+            plan,
+        })
+    }
+
+    /// A dialog of the runtime's with us, in another call: whoever is at its far end. `None` for one with anybody else.
+    fn own_meant(
+        &self,
+        cx: &Cx<'_>,
+        refer_to: &ReferTo<'_>,
+        value: &[u8],
+    ) -> Result<Option<Meant>, Refused> {
+        let replaces = plain(value).ok_or(Refused::Unreadable)?;
+        let minter = &cx.core.minter;
+        let is_from_ours = minter.read_tag(replaces.from_tag).is_some();
+        let Some(place) = minter.read_tag(replaces.to_tag) else {
+            return if is_from_ours {
+                Err(Refused::Ours)
+            } else {
+                Ok(None)
+            };
+        };
+        let is_here = place.node == minter.node() && !is_from_ours && !replaces.early_only;
+        let own = self.to_own(cx, &replaces).filter(|_| is_here);
+        let own = own.ok_or(Refused::Ours)?;
+        let uri = String::from_utf8_lossy(refer_to.name_addr.uri);
+        let (uri, _) = uri.split_once('?').unwrap_or((&*uri, ""));
+        Ok(Some(Meant {
+            destination: Destination {
+                id: None,
+                name: "another call".into(),
+                target: TransferTarget::Sip(uri.into()),
+                via: Via::default(),
+            },
+            replaces: None,
+            plan: Plan::own(own),
+        }))
+    }
+
+    /// Tells a runtime that has referred what was heard of the destination.
+    pub(super) fn tell_runtime(&mut self, cx: &mut Cx<'_>, status: u16, over: bool) {
+        let heard = |transfer: &Transfer| match transfer.asker {
+            // With the call its subscription is over.
+            Asker::Runtime { fork, id } if !transfer.agent_gone && self.phase != Phase::Over => {
+                Some((fork, id))
+            }
+            Asker::Runtime { .. } | Asker::Api => None,
+        };
+        let Some((fork, id)) = self.transfer.as_deref().and_then(heard) else {
+            return;
+        };
+        let fragment = format!("SIP/2.0 {status} {}\r\n", reason_phrase(status));
+        let event = id.map_or_else(|| "refer".to_owned(), |id| format!("refer;id={id}"));
+        self.send_on_leg(
+            cx,
+            Side::Agent,
+            fork,
+            (Method::Notify, "NOTIFY"),
+            (Purpose::Own, false, OURS),
+            fragment.as_bytes(),
+            |head| {
+                head.line("Event", event.as_bytes());
+                if over {
+                    head.line("Subscription-State", b"terminated;reason=noresource");
+                } else {
+                    head.fmt(
+                        "Subscription-State",
+                        format_args!("active;expires={EXPIRES}"),
+                    );
+                }
+                head.line("Content-Type", b"message/sipfrag;version=2.0");
+            },
+        );
+    }
+}
+
+/// Where a REFER leads.
+struct Meant {
+    destination: Destination,
+    /// The dialog that is to be replaced there.
+    replaces: Option<String>,
+    plan: Plan,
+}
+
+/// A value of Replaces that can be said again.
+fn plain(value: &[u8]) -> Option<Replaces<'_>> {
+    let is_plain = value.iter().all(u8::is_ascii_graphic);
+    Replaces::parse(value).filter(|_| is_plain)
+}
+
+/// The value of Replaces, if the destination can be told of it.
+fn replaced(org: &OrgView, target: &TransferTarget, value: &[u8]) -> Result<String, Refused> {
+    let replaces = plain(value).ok_or(Refused::Unreadable)?;
+    let format = org.trunk.as_ref().map(|trunk| trunk.refer_to);
+    match (target, format.unwrap_or_default()) {
+        (TransferTarget::Phone(_), ReferFormat::Tel) => Err(Refused::TelAlone),
+        (TransferTarget::Phone(_), ReferFormat::Sip) | (TransferTarget::Sip(_), _) => {
+            Ok(replaces.to_string())
+        }
+    }
+}
+
+fn refuse(cx: &mut Cx<'_>, server: ServerTx, refused: Refused) {
+    let warning = |head: &mut trunkline_sip::wire::print::Head<'_>| {
+        head.fmt("Warning", format_args!("399 trunkline \"{refused}\""));
+    };
+    cx.respond(server, refused.status(), None, warning, b"");
+}
+
+fn is_false(value: Option<&[u8]>) -> bool {
+    value.is_some_and(|value| value.trim_ascii().eq_ignore_ascii_case(b"false"))
+}

@@ -1,0 +1,139 @@
+//! The wall clock as the core sees it: a difference to the clock that timers run by. Timers never jump; the wall clock is stepped, by NTP, by
+//! hand, or by a machine that was suspended, and what is recorded follows it.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use trunkline_model::transfer::Transfer;
+use trunkline_sip::moment::Moment;
+
+use trunkline_model::attempt::Attempt;
+use trunkline_model::record::{Ended, Fact, Started};
+
+/// By how many microseconds the wall clock has moved against the clock of timers. All shards share one.
+#[derive(Debug, Default)]
+pub struct Wall(AtomicI64);
+
+/// A wall clock that never moved.
+pub(crate) static STEADY: Wall = Wall::new();
+
+impl Wall {
+    /// One that hasn't moved.
+    pub const fn new() -> Self {
+        Self(AtomicI64::new(0))
+    }
+
+    /// Moves it on by so many microseconds, or back.
+    pub fn step(&self, micros: i64) {
+        self.0.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// The time on the wall at a moment on the clock of timers.
+    pub fn of(&self, moment: Moment) -> Moment {
+        let micros = moment.as_micros();
+        Moment::from_micros(micros.saturating_add_signed(self.0.load(Ordering::Relaxed)))
+    }
+
+    /// The moment on the clock of timers at this time on the wall.
+    pub fn back(&self, time: Moment) -> Moment {
+        let step = self.0.load(Ordering::Relaxed);
+        Moment::from_micros(
+            time.as_micros()
+                .saturating_add_signed(step.saturating_neg()),
+        )
+    }
+
+    fn is_steady(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A fact with the times of the wall clock.
+#[must_use]
+pub(crate) fn fact_on(fact: Fact, wall: &Wall) -> Fact {
+    if wall.is_steady() {
+        return fact;
+    }
+    match fact {
+        Fact::Started(started) => {
+            let at = wall.of(started.at);
+            let started = Started {
+                at,
+                ..std::sync::Arc::unwrap_or_clone(started)
+            };
+            Fact::Started(started.into())
+        }
+        Fact::Ringing { call, org, at } => Fact::Ringing {
+            call,
+            org,
+            at: wall.of(at),
+        },
+        Fact::Answered {
+            call,
+            org,
+            at,
+            runtime_call_id,
+        } => Fact::Answered {
+            call,
+            org,
+            at: wall.of(at),
+            runtime_call_id,
+        },
+        Fact::Transfer(transfer) => Fact::Transfer(Box::new(transfer_on(*transfer, wall))),
+        Fact::Attempt(attempt) => {
+            let (began_at, ended_at) = (wall.of(attempt.began_at), wall.of(attempt.ended_at));
+            Fact::Attempt(Box::new(Attempt {
+                began_at,
+                ended_at,
+                ..*attempt
+            }))
+        }
+        Fact::Ended(ended) => {
+            let at = wall.of(ended.at);
+            Fact::Ended(Box::new(Ended { at, ..*ended }))
+        }
+        Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } => fact,
+    }
+}
+
+/// A transfer with the times of the wall clock.
+#[must_use]
+pub fn transfer_on(transfer: Transfer, wall: &Wall) -> Transfer {
+    let of = |moment: Option<Moment>| moment.map(|moment| wall.of(moment));
+    Transfer {
+        requested_at: wall.of(transfer.requested_at),
+        accepted_at: of(transfer.accepted_at),
+        ringing_at: of(transfer.ringing_at),
+        ended_at: of(transfer.ended_at),
+        counted_at: of(transfer.counted_at),
+        ..transfer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_is_recorded_follows_the_wall_clock() {
+        let wall = Wall::new();
+        let rings = |secs| Fact::Ringing {
+            call: Uuid::nil(),
+            org: Uuid::nil(),
+            at: Moment::from_secs(secs),
+        };
+        for (name, step, at) in [
+            ("steady", 0, 100),
+            ("ahead", 60, 160),
+            ("back again", -90, 70),
+        ] {
+            wall.step(step * 1_000_000);
+            assert_eq!(fact_on(rings(100), &wall), rings(at), "{name}");
+        }
+
+        let far_back = Wall::new();
+        far_back.step(i64::MIN);
+        assert_eq!(far_back.of(Moment::from_secs(1)), Moment::from_micros(0));
+    }
+}

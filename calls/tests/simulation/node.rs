@@ -1,0 +1,584 @@
+//! The node under test: the real endpoint and the real calls, driven as a shard drives them, with a virtual clock and a
+//! virtual world around.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_calls::attempts::DnsFault;
+use trunkline_calls::caps::{Bounds, Caps};
+use trunkline_calls::hold::Standing;
+use trunkline_calls::limits::Limits;
+use trunkline_calls::live::LiveCalls;
+use trunkline_calls::outbound::Order;
+use trunkline_calls::target::{Target, Unresolved};
+use trunkline_calls::transfer::{Ask, Chosen};
+use trunkline_calls::{CallKey, Calls, Config, Core, Effect, Reason};
+use trunkline_model::destinations::Destination;
+use trunkline_model::persistent::PersistentMap;
+use trunkline_model::record::Fact;
+use trunkline_model::settings::{ReferFormat, Runtime, TransferTarget, TransferWay, Via};
+use trunkline_model::view::{Login, OrgView, TrunkView, View};
+use trunkline_routing as routing;
+use trunkline_routing::E164;
+use trunkline_sip::auth::{Algorithm, NonceKeys, NonceWindow, Nonces, Secret};
+use trunkline_sip::endpoint::{self, Endpoint};
+use trunkline_sip::entropy::Entropy;
+use trunkline_sip::fault::Fault;
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::{Minter, Node as NodeNumber, Slot};
+use trunkline_sip::wire::{Framing, lex};
+use uuid::Uuid;
+
+use crate::dice::Dice;
+use crate::handover::DESTINATIONS;
+use crate::network::Datagram;
+use crate::plan::Agent;
+use crate::trunk::{peer_login, way_out};
+
+/// The set-up deadline.
+pub(crate) const SETUP: Duration = Duration::from_secs(60);
+/// The longest call.
+pub(crate) const LONGEST: Duration = Duration::from_secs(900);
+const NONCE_LIFETIME: Duration = Duration::from_secs(30);
+const REALM: &str = "trunkline";
+
+pub(crate) const ORG: Uuid = Uuid::from_u128(1);
+pub(crate) const NODE: &str = "203.0.113.5:5060";
+pub(crate) const RUNTIME_A: &str = "192.0.2.1:5060";
+pub(crate) const RUNTIME_B: &str = "192.0.2.2:5060";
+/// Where outbound trunks lead.
+pub(crate) const CARRIER: &str = "192.0.2.40:5060";
+/// Nobody is there, and the network says so.
+pub(crate) const NOBODY: &str = "192.0.2.66:5060";
+
+pub(crate) fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+/// What the node asks of the world and waits for.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    Resolve(CallKey, Unresolved),
+    FindContact(CallKey),
+}
+
+/// What the world keeps when a node dies.
+#[derive(Clone, Debug)]
+struct Kept {
+    minter: Minter,
+    nonces: Arc<Nonces>,
+    view: Arc<View>,
+    config: Arc<Config>,
+    no_media: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) calls: Calls,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) live: Arc<LiveCalls>,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) wishes: Vec<Wish>,
+    /// Open media, by call.
+    pub(crate) media: HashSet<CallKey>,
+    /// What was done with media that isn't open, and holds without an end.
+    pub(crate) faults: Vec<String>,
+    /// What became of holds, for the tally.
+    pub(crate) holds: Vec<&'static str>,
+    endpoint: Endpoint,
+    kept: Kept,
+}
+
+impl Node {
+    pub(crate) fn new(
+        dice: &mut Dice,
+        agent_limit: Option<u32>,
+        no_media: bool,
+        now: Moment,
+    ) -> Self {
+        let kept = Kept {
+            minter: Minter::new(NodeNumber(7), [7; 16]),
+            nonces: Arc::new(Nonces::new(
+                NonceKeys {
+                    node: [3; 32],
+                    deployment: [0; 32],
+                },
+                NONCE_LIFETIME,
+            )),
+            view: Arc::new(view(agent_limit)),
+            config: Arc::new(config()),
+            no_media,
+        };
+        Self::boot(kept, dice, now)
+    }
+
+    /// A new process of the same node: what was kept on disk is there, everything else is gone.
+    pub(crate) fn restarted(&self, dice: &mut Dice, now: Moment) -> Self {
+        Self::boot(self.kept.clone(), dice, now)
+    }
+
+    fn boot(kept: Kept, dice: &mut Dice, now: Moment) -> Self {
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&dice.bits().to_be_bytes());
+        let (limits, live) = (Limits::new(10_000), LiveCalls::new());
+        let core = Core::new(
+            Arc::clone(&kept.config),
+            kept.minter.clone(),
+            (
+                Arc::clone(&kept.nonces),
+                Arc::new(NonceWindow::new(NONCE_LIFETIME, 1_000)),
+            ),
+            (Arc::clone(&limits), caps()),
+            Arc::clone(&live),
+            now,
+        );
+        let endpoint = Endpoint::new(
+            endpoint::Config {
+                minter: kept.minter.clone(),
+                t1: Duration::from_millis(500),
+                t2: Duration::from_secs(4),
+                t4: Duration::from_secs(5),
+                server: "Trunkline".into(),
+                sent_by: vec![NODE.into(), NODE.into()],
+                max_transactions: 10_000,
+            },
+            Entropy::from_seed(seed),
+        );
+        Self {
+            calls: Calls::new(core),
+            limits,
+            live,
+            facts: Vec::new(),
+            wishes: Vec::new(),
+            media: HashSet::new(),
+            faults: Vec::new(),
+            holds: Vec::new(),
+            endpoint,
+            kept,
+        }
+    }
+
+    /// One message, as a shard takes it.
+    pub(crate) fn receive(&mut self, datagram: &Datagram, now: Moment) {
+        let flow = flow_of(datagram.from, datagram.connection);
+        let framing = match datagram.connection {
+            Some(_) => Framing::Stream,
+            None => Framing::Datagram,
+        };
+        let view = Arc::clone(&self.kept.view);
+        match lex(&datagram.octets, framing) {
+            Ok(message) => {
+                let received = self.endpoint.receive_message(message, flow, now);
+                self.calls
+                    .handle(&mut self.endpoint, &view, flow, received, now);
+            }
+            Err(malformed) => self.endpoint.receive_malformed(&malformed, &flow),
+        }
+        self.settle(now);
+    }
+
+    /// Nobody is at that address, or the connection is gone.
+    pub(crate) fn lost(&mut self, peer: SocketAddr, connection: Option<u32>, now: Moment) {
+        let flow = flow_of(peer, connection);
+        self.endpoint.handle_flow_lost(&flow, &Fault::Closed, now);
+        self.calls.handle_flow_lost(&flow);
+        self.settle(now);
+    }
+
+    pub(crate) fn resolved(&mut self, key: CallKey, targets: Vec<Target>, now: Moment) {
+        let found = match targets.is_empty() {
+            true => Err(DnsFault::NoAddress),
+            false => Ok(targets),
+        };
+        self.calls
+            .handle_resolved(&mut self.endpoint, key, found, now);
+        self.settle(now);
+    }
+
+    pub(crate) fn contact_found(&mut self, key: CallKey, contact: Option<Uuid>, now: Moment) {
+        self.calls
+            .handle_contact(&mut self.endpoint, key, contact, now);
+        self.settle(now);
+    }
+
+    pub(crate) fn hang_up_all(&mut self, now: Moment) {
+        self.calls
+            .hang_up_all(&mut self.endpoint, Reason::Operator, now);
+        self.settle(now);
+    }
+
+    /// Somebody orders a call.
+    pub(crate) fn place(&mut self, order: &Order, now: Moment) {
+        let view = Arc::clone(&self.kept.view);
+        let slot = Slot::new(5).expect("a slot");
+        // A node that drains refuses.
+        let _refused = self
+            .calls
+            .place(&mut self.endpoint, &view, (slot, order), now);
+        self.settle(now);
+    }
+
+    /// Somebody asks for a caller to be handed over, which may not be possible.
+    pub(crate) fn hand_over(&mut self, call: Uuid, destination: usize, now: Moment) {
+        let view = Arc::clone(&self.kept.view);
+        let ask = Ask {
+            chosen: Chosen::Name(DESTINATIONS[destination].into()),
+            report: trunkline_model::handoff::Report::default(),
+        };
+        let _refused = self
+            .calls
+            .transfer(&mut self.endpoint, &view, call, ask, now);
+        self.settle(now);
+    }
+
+    /// Somebody ends a call.
+    pub(crate) fn hang_up(&mut self, call: Uuid, now: Moment) {
+        self.calls
+            .hang_up_by_id(&mut self.endpoint, call, Reason::Operator, now);
+        self.settle(now);
+    }
+
+    /// Somebody holds a call or resumes it: the number of that change, if it begins.
+    pub(crate) fn hold(&mut self, call: Uuid, held: bool, now: Moment) -> Option<u32> {
+        let begun = self.calls.hold(&mut self.endpoint, call, held, now);
+        self.settle(now);
+        begun.ok().flatten()
+    }
+
+    /// By the last look the change of this number has come to an end, unless its call has.
+    pub(crate) fn settled(&mut self, call: Uuid, number: u32, last: bool) {
+        let Some(live) = self.live.one(ORG, call).filter(|live| !live.is_over()) else {
+            return;
+        };
+        match (live.hold.settled >= number, live.hold) {
+            (false, _) if last => self
+                .faults
+                .push(format!("{call}: hold {number} has no end")),
+            (false, _) => self.holds.push("hold under way"),
+            (
+                true,
+                Standing {
+                    refused: Some(_), ..
+                },
+            ) => self.holds.push("hold refused"),
+            (true, Standing { held: true, .. }) => self.holds.push("held"),
+            (true, Standing { held: false, .. }) => self.holds.push("resumed"),
+        }
+    }
+
+    /// The echo agent has heard nothing for too long.
+    pub(crate) fn silence(&mut self, now: Moment) {
+        let mut open: Vec<CallKey> = self.media.iter().copied().collect();
+        open.sort_by_key(|key| format!("{key:?}"));
+        for key in open {
+            self.calls.handle_echo_silent(&mut self.endpoint, key, now);
+        }
+        self.settle(now);
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Moment> {
+        let moments = [self.endpoint.next_timeout(), self.calls.next_timeout()];
+        moments.into_iter().flatten().min()
+    }
+
+    pub(crate) fn timeouts(&mut self, now: Moment) {
+        self.endpoint.handle_timeout(now);
+        self.settle(now);
+        self.calls.handle_timeout(&mut self.endpoint, now);
+        self.settle(now);
+    }
+
+    /// What the endpoint says of its own accord, and what the calls wish.
+    fn settle(&mut self, now: Moment) {
+        while let Some(event) = self.endpoint.poll_event() {
+            self.calls.handle_event(&mut self.endpoint, event, now);
+        }
+        while let Some(effect) = self.calls.poll_effect() {
+            self.carry_out(effect, now);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, now: Moment) {
+        match effect {
+            Effect::Resolve { call, wanted } => self.wishes.push(Wish::Resolve(call, wanted)),
+            Effect::Connect {
+                call,
+                target,
+                datagram,
+                ..
+            } => {
+                let targets = vec![target.reached_by(datagram)];
+                self.calls
+                    .handle_resolved(&mut self.endpoint, call, Ok(targets), now);
+            }
+            Effect::FindContact { call, .. } => self.wishes.push(Wish::FindContact(call)),
+            Effect::OpenEcho { call, .. } => {
+                let local = (!self.kept.no_media).then(|| address("203.0.113.5:20000"));
+                if local.is_some() && !self.media.insert(call) {
+                    self.faults.push("media opened twice".into());
+                }
+                self.calls
+                    .handle_echo_open(&mut self.endpoint, call, local, now);
+            }
+            Effect::UpdateEcho { call, .. } => {
+                if !self.media.contains(&call) {
+                    self.faults.push("media changed where none is open".into());
+                }
+            }
+            Effect::SpeakCode { .. } => self.faults.push("nobody verifies a number here".into()),
+            Effect::CloseEcho { call } => {
+                if !self.media.remove(&call) {
+                    self.faults.push("media closed where none is open".into());
+                }
+            }
+            Effect::Fact(fact) => {
+                // A call is shown until its end is a row, which here it is at once.
+                if let Fact::Ended(ended) = &fact {
+                    self.live.forget(ended.call);
+                }
+                self.facts.push(fact);
+            }
+            Effect::AuthFailure(_)
+            | Effect::Unproven(_)
+            | Effect::FailedOver { .. }
+            | Effect::Challenged(_)
+            | Effect::Turned { .. }
+            | Effect::Foreign(_)
+            | Effect::StreamSilent { .. }
+            | Effect::ResolveHop { .. } => {}
+        }
+    }
+
+    pub(crate) fn transmits(&mut self) -> Vec<Datagram> {
+        let sent = self
+            .endpoint
+            .transmits()
+            .map(|(flow, octets)| Datagram {
+                from: address(NODE),
+                to: flow.peer,
+                connection: flow.transport.is_reliable().then_some(flow.connection),
+                octets: octets.to_vec(),
+            })
+            .collect();
+        self.endpoint.clear_transmits();
+        sent
+    }
+
+    /// What is left over, by name; nothing once all is quiet.
+    pub(crate) fn left_over(&self) -> Vec<String> {
+        let counts = self.endpoint.counts();
+        let (tags, timers) = self.calls.left_over();
+        let left = [
+            ("calls", self.calls.len()),
+            ("tags", tags),
+            ("timers of calls", timers),
+            ("INVITEs received", counts.server_invite),
+            ("requests received", counts.server_other),
+            ("INVITEs sent", counts.client_invite),
+            ("requests sent", counts.client_other),
+            ("tombstones", counts.tombstones),
+            ("timers", counts.timers),
+            ("permits", self.limits.calls()),
+            ("live calls", self.live.len()),
+            ("open media", self.media.len()),
+        ];
+        left.into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect()
+    }
+}
+
+fn flow_of(peer: SocketAddr, connection: Option<u32>) -> Flow {
+    let (transport, listener) = match connection {
+        Some(_) => (Transport::Tcp, 1),
+        None => (Transport::Udp, 0),
+    };
+    Flow {
+        transport,
+        listener,
+        connection: connection.unwrap_or_default(),
+        local: address(NODE),
+        peer,
+    }
+}
+
+/// What the name of a runtime stands for.
+pub(crate) fn resolve(wanted: &Unresolved) -> Vec<Target> {
+    let found: &[&str] = match &*wanted.host {
+        "runtime.example" => &[RUNTIME_A, RUNTIME_B],
+        "carrier.example" => &[CARRIER, "192.0.2.41:5060"],
+        _ => &[],
+    };
+    found
+        .iter()
+        .map(|at| Target {
+            uri: wanted.uri.clone(),
+            transport: Transport::Udp,
+            address: address(at),
+            by: None,
+            named: wanted.named,
+        })
+        .collect()
+}
+
+pub(crate) fn agent_id(agent: Agent) -> Uuid {
+    let at = Agent::ALL.iter().position(|held| *held == agent);
+    Uuid::from_u128(0xa0 + at.expect("all are listed") as u128)
+}
+
+fn runtime_of(agent: Agent) -> Runtime {
+    let at = |place: &str| format!("sip:{{agent_id}}@{place}").into_boxed_str();
+    let (uri, fallbacks) = match agent {
+        Agent::Echo => return Runtime::Echo,
+        Agent::One => (RUNTIME_A, vec![]),
+        Agent::Two => (RUNTIME_A, vec![at(RUNTIME_B)]),
+        Agent::DeadFirst => (NOBODY, vec![at(RUNTIME_B)]),
+        Agent::AllDead => (NOBODY, vec![at(NOBODY)]),
+        Agent::Named => ("runtime.example", vec![]),
+        Agent::Nowhere => ("nowhere.example", vec![]),
+        Agent::Stream => ("192.0.2.1:5060;transport=tcp", vec![]),
+    };
+    Runtime::Sip {
+        uri: at(uri),
+        fallbacks,
+        failover_on: Vec::new(),
+        headers: Default::default(),
+        session_token: false,
+        login: None,
+    }
+}
+
+fn config() -> Config {
+    Config {
+        header_prefix: "X-PLATFORM".into(),
+        realm: REALM.into(),
+        algorithms: vec![Algorithm::Md5],
+        allow_rfc2069: false,
+        default_runtime: Arc::new(Runtime::Echo),
+        setup_timeout: SETUP,
+        max_duration: LONGEST,
+        session_expires: 120,
+        dead_peer: Duration::from_secs(300),
+        min_se: 90,
+        keep_alive: Duration::from_secs(25),
+        listeners: vec![
+            (Transport::Udp, address(NODE)),
+            (Transport::Tcp, address(NODE)),
+        ],
+        retry_after: 5,
+        addresses: Arc::default(),
+        trusted_runtimes: vec!["0.0.0.0/0".parse().expect("all")],
+        session_tokens: trunkline_calls::token::SessionTokens::new([9; 32]),
+        node: NodeNumber(7),
+    }
+}
+
+fn view(agent_limit: Option<u32>) -> View {
+    let (org, trunk) = (ORG, Uuid::from_u128(2));
+    let agents = Agent::ALL.iter().zip(1..).map(|(agent, created)| {
+        let name = format!("{agent:?}").into();
+        let id = agent_id(*agent);
+        routing::Agent {
+            id,
+            name,
+            inbound: true,
+            enabled: true,
+            max_concurrent_calls: agent_limit,
+            created,
+        }
+    });
+    let routing = routing::Org {
+        id: org,
+        agents: agents.collect(),
+        held: HashMap::new(),
+        numbers: HashSet::new(),
+        trunk: Some(routing::Trunk {
+            id: trunk,
+            numbers: Vec::new(),
+            default_country: None,
+            max_concurrent_calls: None,
+        }),
+        max_concurrent_calls: None,
+    };
+    let runtimes = Agent::ALL
+        .iter()
+        .map(|agent| (agent_id(*agent), Arc::new(runtime_of(*agent))));
+    let login = Login {
+        org,
+        trunk,
+        secret: Arc::new(Secret::new("trunk-user", REALM, "secret")),
+        pair: peer_login(),
+        expires_at: None,
+    };
+    let trusted = "198.51.101.0/24".parse().expect("a network");
+    View {
+        orgs: PersistentMap::from([(
+            org,
+            Arc::new(OrgView {
+                routing,
+                runtimes: runtimes.collect(),
+                operators_runtimes: Default::default(),
+                suspended: false,
+                trunk: Some(trunk_view(trunk)),
+                ways_out: Agent::ALL
+                    .iter()
+                    .filter_map(|agent| Some((agent_id(*agent), way_out(*agent)?)))
+                    .collect(),
+                outbound: Vec::new(),
+                registrations: Default::default(),
+                destinations: Agent::ALL
+                    .iter()
+                    .map(|agent| (agent_id(*agent), destinations().into()))
+                    .collect(),
+            }),
+        )]),
+        by_username: [("trunk-user".into(), login)].into(),
+        dedicated: std::iter::once((trusted, org)).collect(),
+        ..View::default()
+    }
+}
+
+fn trunk_view(id: Uuid) -> TrunkView {
+    TrunkView {
+        id,
+        krisp_enabled: false,
+        username: "trunk-user".into(),
+        refer_to: ReferFormat::Sip,
+        refer_host: None,
+        refer_headers_in_uri: true,
+        transfer_way: TransferWay::Refer,
+        bridge_when_refer_fails: true,
+        keeps_caller: false,
+    }
+}
+
+fn destinations() -> Vec<Destination> {
+    let number = E164::parse("+442071838751").expect("a number");
+    let targets = [
+        TransferTarget::Phone(number),
+        TransferTarget::Sip("sip:desk@192.0.2.50:5060".into()),
+    ];
+    let named = DESTINATIONS.iter().zip(targets);
+    named
+        .map(|(name, target)| Destination {
+            id: None,
+            name: (*name).into(),
+            target,
+            via: Via::Trunk,
+        })
+        .collect()
+}
+
+/// Bounds that no case meets.
+fn caps() -> Arc<Caps> {
+    Caps::new(Bounds {
+        at_once: 1_000_000,
+        per_minute: 1_000_000,
+        per_day: 1_000_000,
+        prefixes: Vec::new(),
+    })
+}

@@ -1,0 +1,78 @@
+//! Calls that the node begins: what is ordered, and who is called.
+
+use std::time::Duration;
+
+use trunkline_calls::outbound::Order;
+use trunkline_model::record::{Direction, Started};
+use trunkline_routing::E164;
+use trunkline_sip::wire::Message;
+
+use crate::dice::Dice;
+use crate::node;
+use crate::plan::{Agent, AttemptPlan};
+
+/// An order, and what those who are called make of it.
+#[derive(Clone, Debug)]
+pub(crate) struct OrderPlan {
+    pub(crate) ringing_timeout: Duration,
+    pub(crate) max_duration: Duration,
+    /// What each place that is tried does; the last again for all further ones.
+    pub(crate) callees: Vec<AttemptPlan>,
+    /// Somebody ends it from outside, this long after it was ordered.
+    pub(crate) hung_up: Option<Duration>,
+}
+
+impl OrderPlan {
+    pub(crate) fn plain(callee: AttemptPlan) -> Self {
+        Self {
+            ringing_timeout: Duration::from_secs(45),
+            max_duration: Duration::from_secs(600),
+            callees: vec![callee],
+            hung_up: None,
+        }
+    }
+
+    pub(crate) fn draw(dice: &mut Dice) -> Option<Self> {
+        let plan = Self {
+            ringing_timeout: dice.pick(&[3, 20, 45, 45]) * Duration::from_secs(1),
+            max_duration: dice.pick(&[10, 600, 600]) * Duration::from_secs(1),
+            callees: (0..2).map(|_| AttemptPlan::draw(dice)).collect(),
+            hung_up: dice.maybe(15, 0, 30_000),
+        };
+        dice.percent(30).then_some(plan)
+    }
+
+    pub(crate) fn order(&self, call: usize, agent: Agent) -> Order {
+        Order {
+            org: node::ORG,
+            agent: node::agent_id(agent),
+            number: number_of(call),
+            ringing_timeout: self.ringing_timeout,
+            max_duration: self.max_duration,
+            metadata: None,
+        }
+    }
+}
+
+/// The number of the call that a record is about.
+pub(crate) fn number_of_record(started: &Started) -> Option<usize> {
+    match started.direction {
+        Direction::Inbound => {
+            let call_id = started.caller_call_id.strip_prefix("call-")?;
+            call_id.split('@').next()?.parse().ok()
+        }
+        Direction::Outbound => started.to.strip_prefix("+1415555")?.parse().ok(),
+    }
+}
+
+/// The number that is called in a call.
+fn number_of(call: usize) -> E164 {
+    E164::parse(&format!("+1415555{call:04}")).expect("a number")
+}
+
+/// The call that an INVITE to such a number is about.
+pub(crate) fn call_of(message: &Message<'_>) -> Option<usize> {
+    let uri = std::str::from_utf8(message.request_uri()).ok()?;
+    let number = uri.strip_prefix("sip:+1415555")?.get(..4)?;
+    number.parse().ok()
+}
