@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::column::{from_row, maybe, moment, written};
 use super::event::{EventType, NewEvent, body};
 use super::events::Event;
+use super::usage::CallSeconds;
 
 /// A call's row once some facts were projected; what isn't known yet is `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,8 +75,37 @@ pub(super) struct Stages {
     pub(super) ended: bool,
 }
 
-/// The data of a call's events. Names are those of the call resource. An event keeps its JSON octet by octet: a field that comes new
-/// stays out of what happened before it did.
+/// Form of the data of a call's event, as its row names it. An event keeps its JSON octet by octet: a field that comes new is in a new
+/// form, and stays out of events that were recorded before.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// Up to `hangup_by`.
+    First,
+    /// With `duration_seconds` and `answered_seconds`.
+    WithSeconds,
+}
+
+impl Form {
+    /// The form in which events are recorded now.
+    pub(super) const NEWEST: Self = Self::WithSeconds;
+
+    /// The name in the event's row, in place of its body.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::First => "",
+            Self::WithSeconds => "seconds",
+        }
+    }
+
+    pub(super) fn named(name: &str) -> Self {
+        match name {
+            "" => Self::First,
+            _ => Self::WithSeconds,
+        }
+    }
+}
+
+/// The data of a call's events. Names are those of the call resource.
 #[derive(Serialize)]
 struct Data<'c> {
     call_id: Uuid,
@@ -95,6 +125,16 @@ struct Data<'c> {
     sip_code: Option<i64>,
     reason: Option<&'c str>,
     hangup_by: Option<&'c str>,
+    /// Absent in the first form.
+    #[serde(flatten)]
+    seconds: Option<Seconds>,
+}
+
+/// Lengths of the call, once it is over.
+#[derive(Serialize)]
+struct Seconds {
+    duration_seconds: Option<u64>,
+    answered_seconds: Option<u64>,
 }
 
 /// What lies between a call's beginning and its end.
@@ -147,7 +187,8 @@ impl CallRow {
         if self.status == Status::Lost.as_str() {
             // A guess: the row may learn better, and this was told.
             let kind = EventType::CallEnded;
-            return NewEvent::of(self.org_id, kind, self.id, &self.at(kind.as_str()), at);
+            let data = self.at(kind.as_str(), Form::NEWEST);
+            return NewEvent::of(self.org_id, kind, self.id, &data, at);
         }
         let kind = if self.status == Status::Refused.as_str() {
             EventType::CallRefused
@@ -157,17 +198,17 @@ impl CallRow {
         self.event(kind, at)
     }
 
-    /// The JSON of an event of this call, with the contact that the call had then.
+    /// The JSON of an event of this call, with the contact that the call had then. The event's body names its form.
     pub(super) fn told(&self, event: &Event, contact: Option<Uuid>, at: Moment) -> String {
         let data = Data {
             contact_id: contact,
-            ..self.at(&event.kind)
+            ..self.at(&event.kind, Form::named(&event.body))
         };
         body(event.id, &event.kind, at, &data)
     }
 
     /// The call as it stood when an event of this type happened.
-    fn at(&self, kind: &str) -> Data<'_> {
+    fn at(&self, kind: &str, form: Form) -> Data<'_> {
         let stage = STAGES.iter().position(|(stage, _)| stage.as_str() == kind);
         let [ringing, answered, ended] =
             [1, 2, 3].map(|reached| stage.is_none_or(|stage| stage >= reached));
@@ -189,6 +230,21 @@ impl CallRow {
             sip_code: self.sip_code.filter(|_| ended),
             reason: self.reason.as_deref().filter(|_| ended),
             hangup_by: self.hangup_by.as_deref().filter(|_| ended),
+            seconds: match form {
+                Form::First => None,
+                Form::WithSeconds => Some(self.seconds(ended)),
+            },
+        }
+    }
+
+    fn seconds(&self, ended: bool) -> Seconds {
+        let seconds = self
+            .started_at
+            .filter(|_| ended)
+            .and_then(|started| CallSeconds::of(started, self.answered_at, self.ended_at));
+        Seconds {
+            duration_seconds: seconds.map(|seconds| seconds.duration),
+            answered_seconds: seconds.map(|seconds| seconds.answered),
         }
     }
 }

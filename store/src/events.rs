@@ -12,7 +12,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Store;
-use super::call_events::{CallRow, call_columns};
+use super::call_events::{CallRow, Form, call_columns};
 use super::column::{from_row, micros, moment};
 use super::deliveries;
 use super::error::Error;
@@ -45,7 +45,7 @@ struct Recorded {
     seq: i64,
     id: Uuid,
     kind: String,
-    /// Empty where a call tells.
+    /// The form of the JSON where a call tells it.
     body: String,
     /// The call whose row tells the rest.
     call_id: Option<Uuid>,
@@ -163,7 +163,9 @@ async fn insert<'e>(
         .map(|event| {
             let (body, call, contact) = match &event.tells {
                 Tells::Whole(body) => (body.as_str(), None, None),
-                Tells::Call { call, contact } => ("", Some(*call), *contact),
+                Tells::Call { call, contact } => {
+                    (Form::NEWEST.as_str(), Some(*call), *contact)
+                }
             };
             [
                 event.id.into(),

@@ -111,7 +111,7 @@ pub use registrations::Registrations;
 pub use sessions::{ListedSession, Session, Sessions, TokenHash};
 pub use snapshot::{OldCredentials, OrgRows};
 pub use transfers::CallTransfer;
-pub use usage::{Usage, UsageParts, UsageRow, UsageWindow, whole_seconds};
+pub use usage::{CallSeconds, Usage, UsageParts, UsageRow, UsageWindow, whole_seconds};
 pub use webhooks::{NewWebhook, Webhook, WebhookChange, Webhooks};
 
 use in_force::Followers;

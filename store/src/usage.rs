@@ -77,6 +77,27 @@ pub fn whole_seconds(from: Moment, to: Moment) -> u64 {
     micros.div_ceil(1_000_000)
 }
 
+/// Lengths of a call that is over.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct CallSeconds {
+    /// From its start to its end.
+    pub duration: u64,
+    /// From its answer to its end; 0 for a call that wasn't answered.
+    pub answered: u64,
+}
+
+impl CallSeconds {
+    /// Returns the lengths by [`whole_seconds`]; `None` for a call that is up.
+    #[must_use]
+    pub fn of(started: Moment, answered: Option<Moment>, ended: Option<Moment>) -> Option<Self> {
+        let ended = ended?;
+        Some(Self {
+            duration: whole_seconds(started, ended),
+            answered: answered.map_or(0, |answered| whole_seconds(answered, ended)),
+        })
+    }
+}
+
 /// The usage.
 #[derive(Copy, Clone, Debug)]
 pub struct Usage<'s>(&'s Store);

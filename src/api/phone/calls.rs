@@ -11,7 +11,7 @@ use serde::Serialize;
 use trunkline_calls::live::LiveCall;
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::E164;
-use trunkline_store::{Call, Kind, whole_seconds};
+use trunkline_store::{Call, Kind, CallSeconds};
 use uuid::Uuid;
 
 use super::elsewhere::{Errand, Told};
@@ -69,6 +69,7 @@ pub(super) struct CallView {
 
 impl From<Call> for CallView {
     fn from(call: Call) -> Self {
+        let seconds = CallSeconds::of(call.started_at, call.answered_at, call.ended_at);
         Self {
             id: call.id,
             session_id: call.session_id,
@@ -84,10 +85,8 @@ impl From<Call> for CallView {
             ringing_at: call.ringing_at.map(written),
             answered_at: call.answered_at.map(written),
             ended_at: call.ended_at.map(written),
-            duration_seconds: call.ended_at.map(|end| whole_seconds(call.started_at, end)),
-            answered_seconds: call
-                .ended_at
-                .map(|end| call.answered_at.map_or(0, |at| whole_seconds(at, end))),
+            duration_seconds: seconds.map(|seconds| seconds.duration),
+            answered_seconds: seconds.map(|seconds| seconds.answered),
             sip_code: call.sip_code,
             reason: call.reason,
             hangup_by: call.hangup_by,
