@@ -200,6 +200,7 @@ impl Calls {
             org: order.org,
             session: placed.session,
             agent: Some(order.agent),
+            trunk: Some(way.id),
             direction: Direction::Outbound,
             from: way.caller_number.as_str().into(),
             to: order.number.as_str().into(),

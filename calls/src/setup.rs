@@ -288,6 +288,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             org: org.routing.id,
             session: self.session,
             agent,
+            trunk: org.trunk.as_ref().map(|trunk| trunk.id),
             direction: Direction::Inbound,
             from: caller.raw.into(),
             to: dialled.raw.into(),

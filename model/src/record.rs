@@ -119,6 +119,9 @@ pub struct Started {
     pub session: Uuid,
     /// The agent that was chosen.
     pub agent: Option<Uuid>,
+    /// The trunk that it came in or goes out by; absent for a call that an org without an inbound trunk got from its own address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk: Option<Uuid>,
     /// Who began.
     pub direction: Direction,
     /// The caller's number as sent.

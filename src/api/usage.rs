@@ -35,7 +35,7 @@ const MICROS_OF_DAY: u64 = 86_400_000_000;
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Usage")]
 pub(super) struct UsageView {
-    /// One item for each group that has calls, in order of day, org, agent and direction.
+    /// One item for each group that has calls, in order of day, org, agent, trunk and direction.
     items: Vec<UsageItem>,
 }
 
@@ -48,6 +48,8 @@ struct UsageItem {
     org_id: Option<Uuid>,
     /// `null` also for calls without an agent.
     agent_id: Option<Uuid>,
+    /// The inbound or outbound trunk; `null` also for calls without one, and for those from before it was recorded.
+    trunk_id: Option<Uuid>,
     direction: Option<Direction>,
     /// All calls, refused ones and those that are up included.
     calls: i64,
@@ -63,6 +65,7 @@ impl From<UsageRow> for UsageItem {
             day: row.day.map(date),
             org_id: row.org_id,
             agent_id: row.agent_id,
+            trunk_id: row.trunk_id,
             direction: row.direction,
             calls: row.calls,
             answered_calls: row.answered_calls,
@@ -156,13 +159,13 @@ pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
         date(),
         "The latest start, inclusive, now unless given; a date without a time is its end, UTC.",
     )
-    .query("group_by", parts_schema(), "Some of `day` (UTC), `org`, `agent` and `direction`, separated by commas.")
+    .query("group_by", parts_schema(), "Some of `day` (UTC), `org`, `agent`, `trunk` and `direction`, separated by commas.")
     .gives::<UsageView>(200)
     .gives_text(200, CSV)
 }
 
 fn parts_schema() -> Value {
-    let word = "(day|org|agent|direction)";
+    let word = "(day|org|agent|trunk|direction)";
     json!({"type": "string", "default": "day", "pattern": format!("^{word}(,{word})*$")})
 }
 
@@ -173,10 +176,13 @@ fn parts(text: &str) -> Result<UsageParts, String> {
             "day" => parts.day = true,
             "org" => parts.org = true,
             "agent" => parts.agent = true,
+            "trunk" => parts.trunk = true,
             "direction" => parts.direction = true,
             _ => {
                 let word = shown(word);
-                return Err(format!("{word} is none of day, org, agent, direction"));
+                return Err(format!(
+                    "{word} is none of day, org, agent, trunk, direction"
+                ));
             }
         }
     }
@@ -186,15 +192,17 @@ fn parts(text: &str) -> Result<UsageParts, String> {
 /// RFC 4180, with a header line.
 fn csv(items: &[UsageItem]) -> String {
     let mut text =
-        "day,org_id,agent_id,direction,calls,answered_calls,answered_seconds\r\n".to_owned();
+        "day,org_id,agent_id,trunk_id,direction,calls,answered_calls,answered_seconds\r\n"
+            .to_owned();
     let id = |id: Option<Uuid>| id.map(|id| id.to_string()).unwrap_or_default();
     for item in items {
         let written = write!(
             text,
-            "{},{},{},{},{},{},{}\r\n",
+            "{},{},{},{},{},{},{},{}\r\n",
             item.day.as_deref().unwrap_or_default(),
             id(item.org_id),
             id(item.agent_id),
+            id(item.trunk_id),
             item.direction.map_or("", Direction::as_str),
             item.calls,
             item.answered_calls,

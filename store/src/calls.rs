@@ -23,6 +23,8 @@ pub struct Call {
     pub session_id: Uuid,
     /// The agent that was chosen.
     pub agent_id: Option<Uuid>,
+    /// The trunk that it came in or went out by; `None` also for calls from before that was recorded.
+    pub trunk_id: Option<Uuid>,
     /// Who called or was called.
     pub contact_id: Option<Uuid>,
     /// Who began.
@@ -72,6 +74,8 @@ pub struct Call {
 pub struct CallFilter {
     /// Given to this agent.
     pub agent: Option<Uuid>,
+    /// Through this trunk.
+    pub trunk: Option<Uuid>,
     /// Of this direction.
     pub direction: Option<Direction>,
     /// Of this status.
@@ -84,7 +88,7 @@ pub struct CallFilter {
     pub to: Option<Moment>,
 }
 
-/// The filter's conditions, on `$1` to `$7`. A row whose first fact hasn't been projected isn't shown: its time is NULL.
+/// The filter's conditions, on `$1` to `$8`. A row whose first fact hasn't been projected isn't shown: its time is NULL.
 macro_rules! matching {
     () => {
         "org_id = $1
@@ -92,7 +96,8 @@ macro_rules! matching {
          AND ($3 IS NULL OR direction = $3)
          AND ($4 IS NULL OR status = $4)
          AND ($5 IS NULL OR $5 IN (from_number, to_number, from_e164, to_e164))
-         AND started_at BETWEEN $6 AND $7"
+         AND started_at BETWEEN $6 AND $7
+         AND ($8 IS NULL OR trunk_id = $8)"
     };
 }
 
@@ -103,6 +108,7 @@ impl CallFilter {
     /// Whether an index alone finds what it lets pass.
     const fn passes_all_of_a_time(&self) -> bool {
         self.agent.is_none()
+            && self.trunk.is_none()
             && self.direction.is_none()
             && self.status.is_none()
             && self.number.is_none()
@@ -144,7 +150,7 @@ async fn items(
         concat!(
             "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE ",
             matching!(),
-            " AND (started_at, id) < ($8, $9) ORDER BY started_at DESC, id DESC LIMIT $10"
+            " AND (started_at, id) < ($9, $10) ORDER BY started_at DESC, id DESC LIMIT $11"
         ),
         org,
         filter.agent,
@@ -153,6 +159,7 @@ async fn items(
         filter.number.as_deref(),
         filter.from.map_or(0, micros),
         filter.to.map_or(i64::MAX, micros),
+        filter.trunk,
         after.at_micros(),
         after.id,
         limit,
@@ -171,7 +178,7 @@ async fn count(
         concat!(
             "SELECT COUNT(*) FROM (SELECT 1 AS one FROM calls WHERE ",
             matching!(),
-            " LIMIT $8) AS matching"
+            " LIMIT $9) AS matching"
         ),
         org,
         filter.agent,
@@ -180,6 +187,7 @@ async fn count(
         filter.number.as_deref(),
         filter.from.map_or(0, micros),
         filter.to.map_or(i64::MAX, micros),
+        filter.trunk,
         most,
     )?;
     Ok(total)
@@ -309,6 +317,7 @@ from_row!(Call {
     org_id,
     session_id,
     agent_id,
+    trunk_id,
     contact_id,
     direction: named,
     status: named,

@@ -163,9 +163,7 @@ async fn insert<'e>(
         .map(|event| {
             let (body, call, contact) = match &event.tells {
                 Tells::Whole(body) => (body.as_str(), None, None),
-                Tells::Call { call, contact } => {
-                    (Form::NEWEST.as_str(), Some(*call), *contact)
-                }
+                Tells::Call { call, contact } => (Form::NEWEST.as_str(), Some(*call), *contact),
             };
             [
                 event.id.into(),

@@ -175,7 +175,7 @@ impl<'f> Known<'f> {
     }
 
     /// The values of [`CALLS`].
-    fn values<'k>(&self, row: &'k CallRow, origin: Origin) -> [Value<'k>; 27]
+    fn values<'k>(&self, row: &'k CallRow, origin: Origin) -> [Value<'k>; 28]
     where
         'f: 'k,
     {
@@ -215,6 +215,7 @@ impl<'f> Known<'f> {
             started
                 .and_then(|started| started.asked.as_deref().map(to_json))
                 .into(),
+            started.and_then(|started| started.trunk).into(),
         ]
     }
 
@@ -273,7 +274,7 @@ fn org(fact: &Fact) -> Uuid {
 
 const CALLS: &str = "calls (id, org_id, node, boot, session_id, agent_id, contact_id, direction, status,
     from_number, to_number, from_e164, to_e164, started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by,
-    caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata, asked)";
+    caller_call_id, runtime_call_id, decision, headers, q850_cause, metadata, asked, trunk_id)";
 
 const NEW: Insert = Insert {
     into: CALLS,
@@ -306,6 +307,7 @@ const MERGE: &str = concat!(
     q850_cause = COALESCE(calls.q850_cause, excluded.q850_cause),
     metadata = COALESCE(calls.metadata, excluded.metadata),
     asked = COALESCE(calls.asked, excluded.asked),
+    trunk_id = COALESCE(calls.trunk_id, excluded.trunk_id),
     status = CASE
         WHEN excluded.ended_at IS NOT NULL AND (calls.ended_at IS NULL OR calls.status = 'lost') THEN excluded.status
         WHEN calls.ended_at IS NOT NULL THEN calls.status

@@ -22,6 +22,7 @@ const ROWS_AT_ONCE: i64 = 500;
 struct Going {
     id: Uuid,
     agent_id: Option<Uuid>,
+    trunk_id: Option<Uuid>,
     direction: Option<String>,
     started_at: Option<Moment>,
     ringing_at: Option<Moment>,
@@ -31,6 +32,7 @@ struct Going {
 from_row!(Going {
     id,
     agent_id,
+    trunk_id,
     direction,
     started_at: maybe(moment),
     ringing_at: maybe(moment),
@@ -40,11 +42,11 @@ from_row!(Going {
 
 /// The oldest calls of an org but for those that are up.
 const OLDEST: &str =
-    "SELECT id, agent_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls
+    "SELECT id, agent_id, trunk_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls
     WHERE org_id = $1 AND ended_at IS NOT NULL ORDER BY started_at, id LIMIT $2";
 /// The same on PostgreSQL, where nobody may change them meanwhile.
 const OLDEST_LOCKED: &str =
-    "SELECT id, agent_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls
+    "SELECT id, agent_id, trunk_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls
     WHERE org_id = $1 AND ended_at IS NOT NULL ORDER BY started_at, id LIMIT $2 FOR UPDATE";
 
 /// Events that are told by the call's row, and go with it.
@@ -78,8 +80,8 @@ impl Going {
     }
 }
 
-/// A group of usage: day, agent, direction.
-type Group = (i64, Uuid, String);
+/// A group of usage: day, agent, trunk, direction.
+type Group = (i64, Uuid, Uuid, String);
 
 /// Calls, answered calls and answered seconds of a group.
 type Counts = [i64; 3];
@@ -94,6 +96,7 @@ fn counted(going: &[Going]) -> BTreeMap<Group, Counts> {
         let group = (
             micros(started_at) / MICROS_OF_DAY,
             call.agent_id.unwrap_or_default(),
+            call.trunk_id.unwrap_or_default(),
             call.direction.clone().unwrap_or_default(),
         );
         let seconds = match (call.answered_at, call.ended_at) {
@@ -142,17 +145,18 @@ impl Orgs<'_> {
             Writing::Postgres(_) => OLDEST_LOCKED,
         };
         let going: Vec<Going> = fetch_all!(writing, sql, org, CALLS_AT_ONCE)?;
-        for ((day, agent, direction), [calls, answered, seconds]) in counted(&going) {
+        for ((day, agent, trunk, direction), [calls, answered, seconds]) in counted(&going) {
             execute!(
                 writing,
-                "INSERT INTO usage_kept (org_id, partner_id, day, agent_id, direction, calls, answered_calls, answered_seconds)
-                 VALUES ($1, (SELECT partner_id FROM orgs WHERE id = $1), $2, $3, $4, $5, $6, $7)
-                 ON CONFLICT (org_id, day, agent_id, direction) DO UPDATE SET calls = usage_kept.calls + excluded.calls,
+                "INSERT INTO usage_kept (org_id, partner_id, day, agent_id, trunk_id, direction, calls, answered_calls, answered_seconds)
+                 VALUES ($1, (SELECT partner_id FROM orgs WHERE id = $1), $2, $3, $4, $5, $6, $7, $8)
+                 ON CONFLICT (org_id, day, agent_id, trunk_id, direction) DO UPDATE SET calls = usage_kept.calls + excluded.calls,
                      answered_calls = usage_kept.answered_calls + excluded.answered_calls,
                      answered_seconds = usage_kept.answered_seconds + excluded.answered_seconds",
                 org,
                 day,
                 agent,
+                trunk,
                 direction,
                 calls,
                 answered,

@@ -38,6 +38,8 @@ pub struct UsageParts {
     pub org: bool,
     /// The agent that was chosen.
     pub agent: bool,
+    /// The inbound or outbound trunk.
+    pub trunk: bool,
     /// The direction.
     pub direction: bool,
 }
@@ -51,6 +53,8 @@ pub struct UsageRow {
     pub org_id: Option<Uuid>,
     /// The agent; also `None` for calls without one.
     pub agent_id: Option<Uuid>,
+    /// The trunk; also `None` for calls without one, and for those from before it was recorded.
+    pub trunk_id: Option<Uuid>,
     /// The direction.
     pub direction: Option<Direction>,
     /// All calls, refused ones included.
@@ -64,6 +68,7 @@ from_row!(UsageRow {
     day,
     org_id,
     agent_id,
+    trunk_id,
     direction: maybe(named),
     calls,
     answered_calls,
@@ -109,37 +114,37 @@ impl Store {
     }
 }
 
-/// The columns and groups of a [`UsageRow`], of the calls that `$1` to `$8` say, and of purged ones: of these whole days, also where a window
-/// begins or ends within one. The same rounding as [`whole_seconds`].
+/// The columns and groups of a [`UsageRow`], of the calls that `$1` to `$9` say, and of purged ones, which are known by day and count as if they
+/// had started at its beginning: of two windows that adjoin, one counts them. The same rounding as [`whole_seconds`].
 macro_rules! usage_of {
     ($calls:literal, $kept:literal) => {
         concat!(
-            "SELECT day, org_id, agent_id, direction, CAST(SUM(calls) AS BIGINT) AS calls,
+            "SELECT day, org_id, agent_id, trunk_id, direction, CAST(SUM(calls) AS BIGINT) AS calls,
                  CAST(SUM(answered_calls) AS BIGINT) AS answered_calls, CAST(SUM(answered_seconds) AS BIGINT) AS answered_seconds
              FROM (SELECT CASE WHEN $4 THEN calls.started_at / 86400000000 END AS day,
                  CASE WHEN $5 THEN calls.org_id END AS org_id,
                  CASE WHEN $6 THEN calls.agent_id END AS agent_id,
-                 CASE WHEN $7 THEN calls.direction END AS direction,
+                 CASE WHEN $7 THEN calls.trunk_id END AS trunk_id,
+                 CASE WHEN $8 THEN calls.direction END AS direction,
                  COUNT(*) AS calls, COUNT(calls.answered_at) AS answered_calls,
                  CAST(COALESCE(SUM(CASE WHEN calls.ended_at > calls.answered_at
                      THEN (calls.ended_at - calls.answered_at + 999999) / 1000000 ELSE 0 END), 0) AS BIGINT)
                      AS answered_seconds
              FROM ",
             $calls,
-            " AND calls.started_at BETWEEN $2 AND $3 GROUP BY 1, 2, 3, 4
+            " AND calls.started_at BETWEEN $2 AND $3 GROUP BY 1, 2, 3, 4, 5
              UNION ALL SELECT CASE WHEN $4 THEN day END, CASE WHEN $5 THEN org_id END,
-                 CASE WHEN $6 THEN ",
-            "NULLIF(agent_id, $9)",
-            " END, CASE WHEN $7 THEN NULLIF(direction, '') END, calls, answered_calls, answered_seconds
+                 CASE WHEN $6 THEN NULLIF(agent_id, $10) END, CASE WHEN $7 THEN NULLIF(trunk_id, $10) END,
+                 CASE WHEN $8 THEN NULLIF(direction, '') END, calls, answered_calls, answered_seconds
              FROM usage_kept WHERE ",
             $kept,
-            " AND day BETWEEN $10 AND $11) AS counted GROUP BY 1, 2, 3, 4 LIMIT $8"
+            " AND day BETWEEN $11 AND $12) AS counted GROUP BY 1, 2, 3, 4, 5 LIMIT $9"
         )
     };
 }
 
 impl Usage<'_> {
-    /// Usage of the org, in order of day, agent and direction; at most `most` rows.
+    /// Usage of the org, in order of day, agent, trunk and direction; at most `most` rows.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
@@ -154,7 +159,7 @@ impl Usage<'_> {
         self.count(sql, org, window, parts, most).await
     }
 
-    /// Usage of all orgs of the partner, in order of day, org, agent and direction; at most `most` rows.
+    /// Usage of all orgs of the partner, in order of day, org, agent, trunk and direction; at most `most` rows.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
@@ -191,10 +196,11 @@ impl Usage<'_> {
             parts.day,
             parts.org,
             parts.agent,
+            parts.trunk,
             parts.direction,
             i64::from(most),
             Uuid::nil(),
-            from / MICROS_OF_DAY,
+            from.saturating_add(MICROS_OF_DAY - 1) / MICROS_OF_DAY,
             to / MICROS_OF_DAY,
         )?;
         Ok(sorted(rows))
@@ -205,7 +211,7 @@ impl Usage<'_> {
 fn sorted(mut rows: Vec<UsageRow>) -> Vec<UsageRow> {
     rows.sort_unstable_by_key(|row| {
         let direction = row.direction.map(Direction::as_str);
-        (row.day, row.org_id, row.agent_id, direction)
+        (row.day, row.org_id, row.agent_id, row.trunk_id, direction)
     });
     rows
 }

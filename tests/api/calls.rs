@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::house::{House, NOW, Tenant, all_absent, all_lack, arc};
 
 const AGENT: Uuid = Uuid::from_u128(0xa);
+pub(crate) const TRUNK: Uuid = Uuid::from_u128(0x7);
 
 fn e164(text: &str) -> Option<E164> {
     E164::parse(text).ok()
@@ -67,6 +68,7 @@ pub(crate) fn bare(call: Uuid, org: Uuid, facts: &Facts) -> Started {
         org,
         session: Uuid::new_v4(),
         agent: None,
+        trunk: None,
         direction: Direction::Inbound,
         from: "100".into(),
         to: facts.request_user.clone().unwrap_or_default().into(),
@@ -95,6 +97,7 @@ fn started(tenant: &Tenant, call: u128, secs: u64) -> Fact {
         org: tenant.org,
         session: id(0x5e55_0000 + call),
         agent: Some(AGENT),
+        trunk: Some(TRUNK),
         direction: Direction::Inbound,
         from: "+441632960001".into(),
         to: "02071838750".into(),
@@ -244,6 +247,8 @@ async fn filters_narrow_the_list() {
     for (query, found) in [
         (format!("agent_id={agent}"), vec![2, 1]),
         (format!("agent_id={nobody}"), vec![]),
+        (format!("trunk_id={TRUNK}"), vec![2, 1]),
+        (format!("trunk_id={nobody}"), vec![]),
         ("direction=inbound".into(), vec![2, 1]),
         ("direction=outbound".into(), vec![]),
         ("status=refused".into(), vec![2]),

@@ -177,6 +177,7 @@ async fn usage_of_a_deleted_org_stays() {
         org: ours.org,
         session: Uuid::new_v4(),
         agent: None,
+        trunk: None,
         direction: Direction::Inbound,
         from: "100".into(),
         to: "200".into(),

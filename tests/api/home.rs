@@ -294,6 +294,7 @@ fn started(org: Uuid, agent: Uuid, call: Uuid, session: Uuid) -> Fact {
         org,
         session,
         agent: Some(agent),
+        trunk: None,
         direction: Direction::Inbound,
         from: "+441632960001".into(),
         to: "+442071838750".into(),

@@ -39,6 +39,7 @@ async fn call(house: &House, tenant: &Tenant, id: u128, dialled: &str) {
         org: tenant.org,
         session: Uuid::from_u128(id + 1_000),
         agent: decision.agent(),
+        trunk: None,
         direction: Direction::Inbound,
         from: "+441632960001".into(),
         to: dialled.into(),

@@ -21,6 +21,7 @@ async fn up(house: &House, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) 
         org: tenant.org,
         session: SESSION,
         agent: Some(agent),
+        trunk: None,
         direction: Direction::Inbound,
         from: "01632 960001".into(),
         to: "sales".into(),

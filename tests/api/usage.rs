@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use trunkline_store::NewOrg;
 use uuid::Uuid;
 
-use crate::calls::two_calls;
+use crate::calls::{TRUNK, two_calls};
 use crate::house::{Answer, House, NOW, Tenant};
 
 async fn csv(house: &House, path: &str, token: &str) -> Answer {
@@ -19,7 +19,7 @@ async fn csv(house: &House, path: &str, token: &str) -> Answer {
 /// An answered call of 58 s and a refused one.
 fn item(parts: Value) -> Value {
     let mut item = json!({
-        "day": null, "org_id": null, "agent_id": null, "direction": null,
+        "day": null, "org_id": null, "agent_id": null, "trunk_id": null, "direction": null,
         "calls": 2, "answered_calls": 1, "answered_seconds": 58,
     });
     for (name, value) in parts.as_object().expect("an object") {
@@ -37,6 +37,7 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
     for (query, parts) in [
         ("", json!({"day": "2026-01-31"})),
         ("?group_by=org", json!({"org_id": tenant.org})),
+        ("?group_by=trunk", json!({"trunk_id": TRUNK})),
         ("?end_date=2026-03-01", json!({"day": "2026-01-31"})),
         (
             "?group_by=direction,agent&start_date=2026-01-31&end_date=2026-01-31",
@@ -58,7 +59,12 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
         assert_eq!(usage, json!({"items": []}), "{query}");
     }
 
-    let answer = csv(&house, "/phone/usage?group_by=day,agent", &tenant.token).await;
+    let answer = csv(
+        &house,
+        "/phone/usage?group_by=day,agent,trunk",
+        &tenant.token,
+    )
+    .await;
     assert_eq!(
         answer.header("content-type"),
         Some("text/csv; charset=utf-8")
@@ -66,7 +72,7 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
     assert_eq!(
         answer.text,
         format!(
-            "day,org_id,agent_id,direction,calls,answered_calls,answered_seconds\r\n2026-01-31,,{agent},,2,1,58\r\n"
+            "day,org_id,agent_id,trunk_id,direction,calls,answered_calls,answered_seconds\r\n2026-01-31,,{agent},{TRUNK},,2,1,58\r\n"
         )
     );
 }
@@ -112,7 +118,7 @@ async fn usage_of_others_is_not_counted() {
         house.get("/phone/usage", &tenant.token).await.with(200),
         nothing
     );
-    let line = format!(",{org},,,2,1,58\r\n");
+    let line = format!(",{org},,,,2,1,58\r\n");
     let answer = csv(&house, path, &partner.key).await;
     assert!(answer.text.ends_with(&line), "{}", answer.text);
 }

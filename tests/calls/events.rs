@@ -77,6 +77,8 @@ fn a_call_and_a_refused_one_are_told() {
         assert_eq!(event["data"]["call_id"], call["id"], "{event}");
         assert_eq!(event["data"]["session_id"], call["session_id"], "{event}");
     }
+    let trunk = daemon.shown("/phone/sip/inbound-trunk");
+    assert_eq!(call["trunk_id"], trunk["id"], "{call}");
     for field in [
         "status",
         "agent_id",
@@ -85,6 +87,8 @@ fn a_call_and_a_refused_one_are_told() {
         "answered_at",
         "ended_at",
         "hangup_by",
+        "duration_seconds",
+        "answered_seconds",
     ] {
         assert_eq!(told[3]["data"][field], call[field], "{field}");
     }

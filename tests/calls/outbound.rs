@@ -118,6 +118,8 @@ fn the_callee_is_called_first_and_then_joined_with_the_runtime() {
     assert_eq!(record["hangup_by"], "callee", "{record}");
     assert_eq!(record["sip_code"], 200, "{record}");
     assert_eq!(record["from_number"], CALLER_NUMBER);
+    let trunks = daemon.shown("/phone/sip/outbound-trunks");
+    assert_eq!(record["trunk_id"], trunks["items"][0]["id"], "{record}");
     assert_eq!(record["to_e164"], NUMBER);
     assert_eq!(record["caller_call_id"].as_str(), invite.header("Call-ID"));
     assert_eq!(

@@ -24,6 +24,7 @@ pub(crate) fn started(call: Uuid, org: Uuid, at: Moment) -> Started {
         org,
         session: Uuid::from_u128(call.as_u128() + 1_000_000),
         agent: None,
+        trunk: None,
         direction: Direction::Inbound,
         from: "100".into(),
         to: "200".into(),

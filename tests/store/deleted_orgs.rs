@@ -18,6 +18,7 @@ crate::on_both!(
     a_deleted_org_is_absent_and_comes_back,
     what_others_took_meanwhile_stays_theirs,
     a_deleted_org_is_purged_and_its_usage_stays,
+    windows_that_adjoin_count_a_purged_day_once,
     two_restores_and_a_creation_at_once_give_one_external_id,
 );
 
@@ -186,6 +187,7 @@ async fn two_restores_and_a_creation_at_once_give_one_external_id(bed: &Bed) {
 fn call(org: Uuid, id: u128, at: Moment, talked: Option<u64>) -> Vec<Fact> {
     let call = Uuid::from_u128(id);
     let started = Started {
+        trunk: Some(Uuid::from_u128(0x7)),
         from: "+441632960001".into(),
         from_e164: Some(number("+441632960001")),
         ..started(call, org, at)
@@ -252,6 +254,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
         day: true,
         org: true,
         agent: true,
+        trunk: true,
         direction: true,
     };
     let usage = async || {
@@ -303,4 +306,53 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
     assert_eq!(theirs.await.expect("usage")[0].calls, 250);
     let events = store.events().position().await;
     events.expect("the feed of events goes on");
+}
+
+/// Also where they meet within that day: its calls count at its beginning.
+async fn windows_that_adjoin_count_a_purged_day_once(bed: &Bed) {
+    let store = bed.open().await;
+    let partner = partner(&store).await;
+    let id = of_partner(&store, partner, "a").await.id;
+    let run = Origin { node: 3, boot: 7 };
+    let micros = NOW.as_micros();
+    let midnight = Moment::from_micros(micros - micros % 86_400_000_000);
+    let noon = midnight + Duration::from_secs(12 * 3600);
+    let facts = call(id, 1, noon, Some(61));
+    store.calls().project(run, &facts).await.expect("projected");
+    let orgs = store.orgs();
+    orgs.delete(id, Purge::Now, NOW).await.expect("deleted");
+    assert_eq!(purge(&store, id).await, 1);
+
+    let count = async |from: Moment, to: Moment| {
+        let window = UsageWindow { from, to };
+        let parts = UsageParts {
+            org: true,
+            ..UsageParts::default()
+        };
+        let rows = store.usage().of_partner(partner, window, parts, 10).await;
+        let rows = rows.expect("usage");
+        assert!(rows.iter().all(|row| row.org_id == Some(id)), "{rows:?}");
+        rows.iter().map(|row| row.calls).sum::<i64>()
+    };
+    let before = |at: Moment| Moment::from_micros(at.as_micros() - 1);
+    let (first, last) = (midnight - DAYS, midnight + 2 * DAYS);
+    for meet in [
+        midnight,
+        midnight + Duration::from_secs(1),
+        noon,
+        midnight + DAYS,
+    ] {
+        let counts = [count(first, before(meet)).await, count(meet, last).await];
+        let is_after = meet > midnight;
+        assert_eq!(
+            counts,
+            [i64::from(is_after), i64::from(!is_after)],
+            "{meet:?}"
+        );
+    }
+    assert_eq!(
+        count(midnight, before(midnight + DAYS)).await,
+        1,
+        "a whole day"
+    );
 }

@@ -62,6 +62,7 @@ fn started(org: Uuid, call: u128, direction: Direction, at: Moment) -> Fact {
         org,
         session: Uuid::from_u128(100 + call),
         agent: None,
+        trunk: None,
         direction,
         from: "100".into(),
         to: "030".into(),

@@ -218,6 +218,7 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          ALTER TABLE dashboard_sessions DROP COLUMN id;
          DROP TABLE org_limits;
          DROP TABLE partner_org_limits;
+         ALTER TABLE calls DROP COLUMN trunk_id;
          DROP TABLE usage_kept;
          DROP TABLE purged_orgs;
          DROP INDEX contacts_listed;

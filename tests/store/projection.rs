@@ -32,6 +32,7 @@ fn started(call: u128, at: Moment) -> Started {
         org: ORG,
         session: Uuid::from_u128(100 + call),
         agent: Some(Uuid::from_u128(50)),
+        trunk: None,
         direction: Direction::Inbound,
         from: "030 1".into(),
         to: "+4930000001".into(),
@@ -341,6 +342,7 @@ async fn calls_are_listed_by_page(bed: &Bed) {
     facts.push(Fact::Started(foreign.into()));
     let outbound = Started {
         direction: Direction::Outbound,
+        trunk: Some(Uuid::from_u128(60)),
         agent: None,
         to: "x".into(),
         to_e164: None,
@@ -388,6 +390,14 @@ async fn calls_are_listed_by_page(bed: &Bed) {
                 ..all()
             },
             &[],
+        ),
+        (
+            "trunk",
+            CallFilter {
+                trunk: Some(Uuid::from_u128(60)),
+                ..all()
+            },
+            &[6],
         ),
         (
             "direction",

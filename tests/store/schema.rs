@@ -50,6 +50,7 @@ fn common(line: &str) -> String {
         let common = match &word[..end] {
             "UUID" | "BYTEA" => "BLOB",
             "BIGINT" | "BOOLEAN" => "INTEGER",
+            "'00000000-0000-0000-0000-000000000000'::uuid" => "zeroblob(16)",
             other => other,
         };
         format!("{common}{}", word[end..].trim_end_matches(' '))

@@ -23,6 +23,7 @@ const BY_ALL: UsageParts = UsageParts {
     day: true,
     org: true,
     agent: true,
+    trunk: true,
     direction: true,
 };
 
@@ -41,12 +42,13 @@ type Group = (
     Option<i64>,
     Option<Uuid>,
     Option<Uuid>,
+    Option<Uuid>,
     Option<&'static str>,
 );
 
 fn group(row: &UsageRow) -> Group {
     let direction = row.direction.map(Direction::as_str);
-    (row.day, row.org_id, row.agent_id, direction)
+    (row.day, row.org_id, row.agent_id, row.trunk_id, direction)
 }
 
 /// The facts of one call, and its part of the usage.
@@ -55,11 +57,14 @@ fn made(dice: &mut Dice, number: u64, usage: &mut BTreeMap<Group, (i64, i64, i64
     let org = Uuid::from_u128(1 + u128::from(dice.below(3)));
     let agent =
         [None, Some(Uuid::from_u128(50)), Some(Uuid::from_u128(51))][dice.below(3) as usize];
+    let trunk =
+        [None, Some(Uuid::from_u128(60)), Some(Uuid::from_u128(61))][dice.below(3) as usize];
     let direction = [Direction::Inbound, Direction::Outbound][dice.below(2) as usize];
     let at = later(dice.below(3 * 86_400));
     let mut facts = vec![Fact::Started(
         Started {
             agent,
+            trunk,
             direction,
             ..started(call, org, at)
         }
@@ -94,7 +99,7 @@ fn made(dice: &mut Dice, number: u64, usage: &mut BTreeMap<Group, (i64, i64, i64
     ));
     let day = i64::try_from(at.as_micros() / 86_400_000_000).expect("a day");
     let counted = usage
-        .entry((Some(day), Some(org), agent, Some(direction.as_str())))
+        .entry((Some(day), Some(org), agent, trunk, Some(direction.as_str())))
         .or_default();
     counted.0 += 1;
     counted.1 += i64::from(talked > 0);
@@ -153,6 +158,23 @@ async fn usage_equals_what_was_made(bed: &Bed) {
         .of_org(Uuid::from_u128(1), ALL, UsageParts::default(), 9)
         .await;
     let one = one.expect("usage");
+    let by_trunk = UsageParts {
+        trunk: true,
+        ..UsageParts::default()
+    };
+    let trunks = store
+        .usage()
+        .of_org(Uuid::from_u128(1), ALL, by_trunk, 9)
+        .await;
+    let trunks: Vec<_> = trunks
+        .expect("usage")
+        .iter()
+        .map(|row| row.trunk_id)
+        .collect();
+    assert_eq!(
+        trunks,
+        [None, Some(Uuid::from_u128(60)), Some(Uuid::from_u128(61))]
+    );
     let calls: i64 = made_usage
         .iter()
         .filter(|((_, org, ..), _)| *org == Some(Uuid::from_u128(1)))

@@ -27,6 +27,7 @@ use crate::api::{Api, ApiError};
 #[serde(deny_unknown_fields)]
 pub(super) struct Filters {
     agent_id: Option<Uuid>,
+    trunk_id: Option<Uuid>,
     direction: Option<Direction>,
     status: Option<Status>,
     number: Option<String>,
@@ -34,7 +35,7 @@ pub(super) struct Filters {
     end_date: Option<Moment>,
 }
 
-/// `GET /phone/calls?agent_id&direction&status&number&start_date&end_date&limit&cursor`
+/// `GET /phone/calls?agent_id&trunk_id&direction&status&number&start_date&end_date&limit&cursor`
 pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
@@ -78,6 +79,9 @@ impl Filters {
             agent_id: query.read("agent_id", |text| {
                 id(text).ok_or_else(|| "expected an agent's id".to_owned())
             }),
+            trunk_id: query.read("trunk_id", |text| {
+                id(text).ok_or_else(|| "expected a trunk's id".to_owned())
+            }),
             direction: query.read("direction", |text| DIRECTION.meaning(text)),
             status: query.read("status", |text| STATUS.meaning(text)),
             number: query.read("number", number),
@@ -105,6 +109,7 @@ impl Filters {
     fn for_store(&self) -> CallFilter {
         CallFilter {
             agent: self.agent_id,
+            trunk: self.trunk_id,
             direction: self.direction,
             status: self.status,
             number: self.number.clone(),
@@ -125,6 +130,9 @@ impl Filters {
         };
         self.agent_id
             .is_none_or(|agent| call.agent_id == Some(agent))
+            && self
+                .trunk_id
+                .is_none_or(|trunk| call.trunk_id == Some(trunk))
             && self
                 .direction
                 .is_none_or(|direction| call.direction == direction)
@@ -252,6 +260,7 @@ mod tests {
             org: Uuid::from_u128(1),
             session: Uuid::from_u128(2),
             agent: Some(Uuid::from_u128(3)),
+            trunk: Some(Uuid::from_u128(9)),
             direction: Direction::Inbound,
             from: "100".into(),
             to: "+442071838750".into(),
@@ -484,6 +493,22 @@ mod tests {
                 "other agent",
                 Filters {
                     agent_id: Some(Uuid::from_u128(4)),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                "trunk",
+                Filters {
+                    trunk_id: Some(Uuid::from_u128(9)),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                "other trunk",
+                Filters {
+                    trunk_id: Some(Uuid::from_u128(3)),
                     ..none()
                 },
                 false,

@@ -454,6 +454,11 @@ fn calls(book: &mut Book) {
                 json!({"type": "string", "format": "uuid"}),
                 "Only calls of this agent.",
             )
+            .query(
+                "trunk_id",
+                json!({"type": "string", "format": "uuid"}),
+                "Only calls through this inbound or outbound trunk.",
+            )
             .query_of::<Direction>("direction", "Only calls of this direction.")
             .query_of::<Status>("status", "Only calls in this state.")
             .query(
