@@ -21,8 +21,6 @@ crate::on_both!(
     a_refused_call_says_so,
     an_end_is_told_once,
     what_was_told_stays_octet_by_octet,
-    an_end_says_how_long_the_call_was,
-    an_event_of_an_earlier_version_keeps_its_fields,
     writes_tell_what_they_did,
     readers_never_miss_a_number,
     another_node_learns_within_a_second,
@@ -31,9 +29,9 @@ crate::on_both!(
     old_and_surplus_events_are_forgotten,
 );
 
-const RUN: Origin = Origin { node: 3, boot: 7 };
+pub(crate) const RUN: Origin = Origin { node: 3, boot: 7 };
 
-fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
+pub(crate) fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
     let id = Uuid::from_u128(call);
     // As the journal holds it, so that only what matters here is named.
     let started: Started = serde_json::from_value(json!({
@@ -78,7 +76,7 @@ fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
     ]
 }
 
-async fn told(store: &Store, org: Uuid) -> Vec<(String, Value)> {
+pub(crate) async fn told(store: &Store, org: Uuid) -> Vec<(String, Value)> {
     let events = store.events().since(org, 0, 1000).await.expect("events");
     let told = events.into_iter().map(|event| {
         let body: Value = serde_json::from_str(&event.body).expect("JSON");
@@ -295,53 +293,6 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
     for Held { delivery, body } in &held {
         let again = store.deliveries().by_id(org, webhook, delivery.id).await;
         assert_eq!(again.expect("kept").body, *body);
-    }
-}
-
-async fn an_end_says_how_long_the_call_was(bed: &Bed) {
-    let store = bed.open().await;
-    let orgs = [1, 2, 3].map(Uuid::from_u128);
-    let facts = orgs.map(|org| life(org, org.as_u128(), Status::Completed));
-    let [answered, unanswered, lost] = &facts;
-    let calls = store.calls();
-
-    // The facts come in the order of the journal, which is read again after a crash.
-    for again in [answered.as_slice(), &answered[3..], answered] {
-        calls.project(RUN, again).await.expect("projected");
-    }
-    let unanswered = [unanswered[0].clone(), unanswered[3].clone()];
-    calls.project(RUN, &unanswered).await.expect("projected");
-    calls.project(RUN, &lost[..3]).await.expect("projected");
-    let closed = calls.close_lost(RUN.node, RUN.boot + 1, later(9)).await;
-    assert_eq!(closed.expect("closed"), 1);
-    let ends = calls.tell_lost(RUN.node, RUN.boot + 1).await;
-    assert_eq!(ends.expect("recorded"), 1);
-
-    for (org, seconds) in orgs.into_iter().zip([(3, 1), (3, 0), (9, 7)]) {
-        let told = told(&store, org).await;
-        let (end, before) = told.split_last().expect("events");
-        let (duration, answered) = seconds;
-        assert_eq!(end.0, "call.ended");
-        assert_eq!(end.1["duration_seconds"], duration, "{org}");
-        assert_eq!(end.1["answered_seconds"], answered, "{org}");
-        for (kind, data) in before {
-            assert_eq!(data["duration_seconds"], Value::Null, "{kind}");
-            assert_fits(kind, data);
-        }
-    }
-}
-
-async fn an_event_of_an_earlier_version_keeps_its_fields(bed: &Bed) {
-    let store = bed.open().await;
-    let org = Uuid::from_u128(1);
-    let facts = life(org, 1, Status::Completed);
-    store.calls().project(RUN, &facts).await.expect("projected");
-    bed.execute("UPDATE events SET body = ''").await;
-    for (kind, data) in told(&store, org).await {
-        let data = data.as_object().expect("an object");
-        assert!(!data.contains_key("duration_seconds"), "{kind}");
-        assert!(!data.contains_key("answered_seconds"), "{kind}");
-        assert!(data.contains_key("hangup_by"), "{kind}");
     }
 }
 

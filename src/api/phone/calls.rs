@@ -11,7 +11,7 @@ use serde::Serialize;
 use trunkline_calls::live::LiveCall;
 use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_routing::E164;
-use trunkline_store::{Call, Kind, CallSeconds};
+use trunkline_store::{Call, CallSeconds, Kind};
 use uuid::Uuid;
 
 use super::elsewhere::{Errand, Told};

@@ -1,0 +1,61 @@
+//! The end of a call says how long it was.
+
+use serde_json::Value;
+use trunkline_model::record::Status;
+use uuid::Uuid;
+
+use crate::bed::{Bed, later};
+use crate::event_schema::assert_fits;
+use crate::events::{RUN, life, told};
+
+crate::on_both!(
+    an_end_says_how_long_the_call_was,
+    an_event_of_an_earlier_version_keeps_its_fields,
+);
+
+async fn an_end_says_how_long_the_call_was(bed: &Bed) {
+    let store = bed.open().await;
+    let orgs = [1, 2, 3].map(Uuid::from_u128);
+    let facts = orgs.map(|org| life(org, org.as_u128(), Status::Completed));
+    let [answered, unanswered, lost] = &facts;
+    let calls = store.calls();
+
+    // The facts come in the order of the journal, which is read again after a crash.
+    for again in [answered.as_slice(), &answered[3..], answered] {
+        calls.project(RUN, again).await.expect("projected");
+    }
+    let unanswered = [unanswered[0].clone(), unanswered[3].clone()];
+    calls.project(RUN, &unanswered).await.expect("projected");
+    calls.project(RUN, &lost[..3]).await.expect("projected");
+    let closed = calls.close_lost(RUN.node, RUN.boot + 1, later(9)).await;
+    assert_eq!(closed.expect("closed"), 1);
+    let ends = calls.tell_lost(RUN.node, RUN.boot + 1).await;
+    assert_eq!(ends.expect("recorded"), 1);
+
+    for (org, seconds) in orgs.into_iter().zip([(3, 1), (3, 0), (9, 7)]) {
+        let told = told(&store, org).await;
+        let (end, before) = told.split_last().expect("events");
+        let (duration, answered) = seconds;
+        assert_eq!(end.0, "call.ended");
+        assert_eq!(end.1["duration_seconds"], duration, "{org}");
+        assert_eq!(end.1["answered_seconds"], answered, "{org}");
+        for (kind, data) in before {
+            assert_eq!(data["duration_seconds"], Value::Null, "{kind}");
+            assert_fits(kind, data);
+        }
+    }
+}
+
+async fn an_event_of_an_earlier_version_keeps_its_fields(bed: &Bed) {
+    let store = bed.open().await;
+    let org = Uuid::from_u128(1);
+    let facts = life(org, 1, Status::Completed);
+    store.calls().project(RUN, &facts).await.expect("projected");
+    bed.execute("UPDATE events SET body = ''").await;
+    for (kind, data) in told(&store, org).await {
+        let data = data.as_object().expect("an object");
+        assert!(!data.contains_key("duration_seconds"), "{kind}");
+        assert!(!data.contains_key("answered_seconds"), "{kind}");
+        assert!(data.contains_key("hangup_by"), "{kind}");
+    }
+}
