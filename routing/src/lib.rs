@@ -9,14 +9,13 @@ pub mod decision;
 pub mod directory;
 pub mod e164;
 pub mod facts;
-pub mod near;
+mod near;
 pub mod numbers;
 mod sentences;
 
 pub use country::Country;
 pub use decide::decide;
-pub use decision::{At, Decision, Found, Looked, Outcome, State, Step};
+pub use decision::{At, Decision, Differs, Found, Looked, NearMiss, Outcome, State, Step};
 pub use directory::{Agent, Org, Trunk};
 pub use e164::E164;
 pub use facts::{Caller, Dialled, Facts};
-pub use near::{Differs, NearMiss};

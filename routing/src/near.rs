@@ -4,11 +4,7 @@
 //! Looked for only where a step came back empty. Nothing outside the call's own org is known here, so that an id of another org looks
 //! like one that nobody has.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
-
-use crate::decision::{At, Decision, Found, Outcome, State, Step};
+use crate::decision::{At, Decision, Differs, Found, NearMiss, Outcome, State, Step};
 use crate::directory::Org;
 use crate::facts::Facts;
 use crate::numbers::{plain_digits, reduce};
@@ -23,50 +19,6 @@ const LEAST_SHARED: usize = 7;
 const MOST_BEFORE: usize = 5;
 /// Digits that may be too many or too few at the end.
 const MOST_BEHIND: usize = 4;
-
-/// Something that the call came close to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum NearMiss {
-    /// What was dialled is one of the org's numbers but for this.
-    Number {
-        /// As the peer sent it.
-        dialled: String,
-        number: E164,
-        differs: Differs,
-        /// The agent that holds the number.
-        agent: Option<Uuid>,
-    },
-    /// The dialled number is the org's, and no agent has it.
-    Unassigned { number: E164 },
-    /// `To` names one of the org's numbers; the Request-URI, which counts, names another.
-    To { number: E164, agent: Option<Uuid> },
-    /// The header gives the name of one of the org's agents, where its id is wanted.
-    AgentName { header: String, id: Uuid },
-    /// The header gives an id that is no agent's of this org.
-    AgentId { header: String },
-    /// An agent that a step came to and that couldn't take the call.
-    Agent {
-        id: Uuid,
-        name: Box<str>,
-        state: State,
-    },
-}
-
-/// How a dialled number differs from one of the org's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "NumberDifference")]
-pub enum Differs {
-    /// It is the number's national form in this country (ISO 3166), in which the trunk's numbers aren't read.
-    NationalForm { country: String },
-    /// Other digits stand before those that both share.
-    Before { dialled: String, number: String },
-    /// These digits follow the number.
-    Behind { dialled: String },
-    /// These digits of the number are missing at the end.
-    Short { number: String },
-}
 
 /// What the decision about `facts` came close to.
 pub(crate) fn near_misses(facts: &Facts, org: &Org, decision: &Decision) -> Vec<NearMiss> {

@@ -2,8 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::decision::{At, Found, Looked, Outcome, State, Step};
-use crate::near::{Differs, NearMiss};
+use crate::decision::{At, Differs, Found, Looked, NearMiss, Outcome, State, Step};
 
 impl Display for Looked {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {

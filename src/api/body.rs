@@ -13,7 +13,6 @@ use axum::response::IntoResponse as _;
 use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
-use super::idempotency::KeyFault;
 use super::json;
 use super::query::Query;
 use super::shape::Shape;
@@ -28,6 +27,10 @@ pub(super) struct Body {
     content_type: Option<String>,
     octets: Result<Bytes, Cut>,
 }
+
+/// Fault of the `Idempotency-Key`, on its way to the faults of the body.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct KeyFault(pub(super) &'static str);
 
 /// Why a body did not arrive whole.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 use trunkline_store::{Asked, Claim, Effects, Kept};
 use uuid::Uuid;
 
-use super::body::is_late;
+use super::body::{KeyFault, is_late};
 use super::caller::Caller;
 use super::error::{Refusal, refusal};
 use super::{Api, ApiError, meaning};
@@ -49,10 +49,6 @@ impl Credential for Caller {
         Self::key_id(self)
     }
 }
-
-/// What is wrong with the key, on its way to the faults of the body.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct KeyFault(pub(super) &'static str);
 
 /// A handler whose answers are kept for whoever asks again under the same key.
 #[derive(Debug)]

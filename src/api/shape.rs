@@ -8,8 +8,6 @@ use serde_json::{Map, Value, json};
 use trunkline_routing::E164;
 use uuid::Uuid;
 
-use super::body::Fields;
-
 /// One kind of value.
 pub(super) trait Shape {
     /// What it is read into.
@@ -67,10 +65,6 @@ pub(super) struct Free {
     /// Octets that it may have as JSON.
     most: usize,
 }
-
-/// An object, read by a function that leaves its faults with the fields.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Object<T>(pub(super) fn(&mut Fields) -> Option<T>);
 
 /// What people call a thing.
 pub(super) const NAME: Text = Text::line(1..=200);
@@ -359,38 +353,6 @@ impl<S: Shape> Shape for ListOf<S> {
     }
 }
 
-impl<T> Shape for Object<T> {
-    type Read = T;
-
-    fn schema(&self) -> Value {
-        Fields::sketched(|mut fields| drop(self.0(&mut fields)))
-    }
-
-    fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<T> {
-        let Self(reader) = self;
-        object(value, path, faults, reader)
-    }
-}
-
-/// Reads an object by a function that leaves its faults with the fields.
-pub(super) fn object<T>(
-    value: Value,
-    path: &str,
-    faults: &mut Vec<String>,
-    reader: impl FnOnce(&mut Fields) -> Option<T>,
-) -> Option<T> {
-    let kind = kind(&value);
-    let Value::Object(map) = value else {
-        return another(path, "an object", kind, faults);
-    };
-    let mut fields = Fields::of(map, format!("{path}."));
-    let read = reader(&mut fields);
-    let found = fields.faults();
-    let sound = found.is_empty();
-    faults.extend(found);
-    read.filter(|_| sound)
-}
-
 impl Shape for Free {
     type Read = Map<String, Value>;
 
@@ -423,7 +385,12 @@ fn text(value: Value, path: &str, faults: &mut Vec<String>) -> Option<String> {
     }
 }
 
-fn another<T>(path: &str, wanted: &str, found: &str, faults: &mut Vec<String>) -> Option<T> {
+pub(super) fn another<T>(
+    path: &str,
+    wanted: &str,
+    found: &str,
+    faults: &mut Vec<String>,
+) -> Option<T> {
     refuse(path, format_args!("expected {wanted}, not {found}"), faults)
 }
 
@@ -432,7 +399,7 @@ fn refuse<T>(path: &str, fault: impl std::fmt::Display, faults: &mut Vec<String>
     None
 }
 
-const fn kind(value: &Value) -> &'static str {
+pub(super) const fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a truth value",
@@ -545,20 +512,6 @@ mod tests {
             "x[0]: \"1\" is not an even number; x[2]: expected a text, not a number"
         );
         assert_eq!(fault(&list, json!([])), "x: expected 1 to 3 entries, not 0");
-    }
-
-    #[test]
-    fn objects_lead_the_path_on() {
-        let object = Object(|fields| fields.required("size", Count::new(1..=2)));
-        assert_eq!(read(&object, json!({"size": 2})), Ok(2));
-        assert_eq!(
-            fault(&object, json!({"size": 3, "y": 1})),
-            "x.size: expected a whole number from 1 to 2; x.y: is no field of this request"
-        );
-        assert_eq!(
-            fault(&object, json!({"size": 1, "y": 1})),
-            "x.y: is no field of this request"
-        );
     }
 
     #[test]

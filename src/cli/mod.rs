@@ -4,12 +4,14 @@
 //! configuration, a port or the database stands against it. With 2 nothing on disk has changed.
 
 mod agent;
+mod arguments;
 mod capture;
 mod client;
 mod config;
 mod dedication;
 mod doctor;
 mod explain;
+mod failure;
 mod in_process;
 mod key;
 mod limits;
@@ -27,16 +29,16 @@ mod sockets;
 mod trace;
 mod trunk;
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use ipnet::IpNet;
-use trunkline_routing::E164;
 
 use crate::config::{Config, Given, QUICKSTART_FILE, Sources};
 use crate::engine::clock::wall_time as now;
+use arguments::{e164, key_value, network};
+
+pub(crate) use failure::Failure;
 
 /// A SIP-aware telephony control plane: one daemon between a phone system and its AI agents.
 #[derive(Debug, Parser)]
@@ -102,32 +104,6 @@ enum Command {
     /// Partners: resellers that make orgs.
     #[command(subcommand)]
     Partner(partner::Command),
-}
-
-/// Why a command failed, as a sentence for standard error.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// Nothing was begun.
-    #[error("{0}")]
-    Outset(String),
-    /// The command could not do what was asked.
-    #[error("{0}")]
-    Command(String),
-}
-
-impl Failure {
-    const fn code(&self) -> u8 {
-        match self {
-            Self::Outset(_) => 2,
-            Self::Command(_) => 1,
-        }
-    }
-}
-
-impl From<trunkline_store::Error> for Failure {
-    fn from(error: trunkline_store::Error) -> Self {
-        Self::Command(error.to_string())
-    }
 }
 
 /// Runs the command that the process was started with.
@@ -204,25 +180,6 @@ fn correct(faults: &crate::config::Faults) -> String {
             many.len()
         ),
     }
-}
-
-fn key_value(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        Some(_) | None => Err("expected KEY=VALUE, as sip.udp=127.0.0.1:5070".to_owned()),
-    }
-}
-
-/// A number on the command line.
-fn e164(text: &str) -> Result<E164, String> {
-    E164::parse(text).map_err(|_| format!("{text:?} is no E.164 number such as +442071838750"))
-}
-
-/// A network or an address on the command line.
-fn network(text: &str) -> Result<IpNet, String> {
-    text.parse::<IpNet>()
-        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| format!("{text:?} is no address and no CIDR block"))
 }
 
 #[cfg(test)]

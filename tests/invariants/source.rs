@@ -48,7 +48,7 @@ impl Source {
     }
 }
 
-fn has_word(line: &str, word: &str) -> bool {
+pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let part_of_name = |char: char| char.is_alphanumeric() || char == '_';
     line.match_indices(word).any(|(at, _)| {
         !line[..at].ends_with(part_of_name)

@@ -11,19 +11,16 @@ mod words;
 use std::sync::OnceLock;
 
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{HeaderName, header};
-use axum::response::{Html, IntoResponse, Response};
+use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::body::Fields;
-use super::query::Query;
-use super::{Api, ApiError, SCOPES};
+use super::{ApiError, SCOPES};
 use crate::config::Config;
 
 pub(super) use operation::Operation;
+pub(super) use pages::page;
 
 /// The version that the document carries.
 const VERSION: &str = "1.0-beta";
@@ -45,12 +42,12 @@ pub(super) struct Area<'b> {
 /// The document and its page, made when they are first asked for.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
-    json: OnceLock<Bytes>,
-    page: OnceLock<String>,
+    pub(super) json: OnceLock<Bytes>,
+    pub(super) page: OnceLock<String>,
 }
 
 impl Book {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let settings = SchemaSettings::draft2020_12()
             .for_serialize()
             .with(|settings| {
@@ -93,7 +90,7 @@ impl Book {
         }
     }
 
-    fn finish(mut self, config: &Config) -> Value {
+    pub(super) fn finish(mut self, config: &Config) -> Value {
         let mut schemas = self.generator.take_definitions(true);
         schemas.insert("Error".to_owned(), error(true));
         schemas.insert("PartnerError".to_owned(), error(false));
@@ -146,71 +143,9 @@ macro_rules! methods {
 }
 methods!(get read, post write, put write, patch write, delete write);
 
-/// The whole document, for a deployment of this configuration.
-pub fn document(config: &Config) -> Value {
-    let mut book = Book::new();
-    super::phone::openapi(&mut book, config);
-    super::widget::openapi(&mut book);
-    super::handoff_analytics::openapi(&mut book);
-    super::api_keys::openapi(&mut book);
-    super::partner::openapi(&mut book, config);
-    super::webhooks::openapi(&mut book, config);
-    super::health::openapi(&mut book);
-    super::jwks::openapi(&mut book);
-    openapi(&mut book);
-    book.finish(config)
-}
-
-fn openapi(book: &mut Book) {
-    book.add(
-        "get",
-        "/openapi.json",
-        "showOpenApi",
-        "This document",
-        |op| {
-            op.tag("Service")
-                .nobody()
-                .gives_text(200, "application/json")
-        },
-    );
-    book.add(
-        "get",
-        "/docs",
-        "showDocs",
-        "This document as a page",
-        |op| op.tag("Service").nobody().gives_text(200, "text/html"),
-    );
-}
-
 /// The schema of what `reader` reads.
 pub(super) fn read_by<T>(reader: impl FnOnce(Fields) -> Result<T, ApiError>) -> Value {
     Fields::sketched(|fields| drop(reader(fields)))
-}
-
-/// `GET /openapi.json`
-pub(super) async fn show(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
-    query.finish()?;
-    let made = || Bytes::from(document(api.config()).to_string());
-    let json = api.shelf().json.get_or_init(made).clone();
-    Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
-}
-
-/// What the page may load: nothing but its own style.
-const ONLY_ITSELF: (HeaderName, &str) = (
-    header::CONTENT_SECURITY_POLICY,
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-);
-
-/// `GET /docs`
-pub(super) async fn docs(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
-    query.finish()?;
-    let made = || pages::page(&document(api.config()));
-    let page = api.shelf().page.get_or_init(made).clone();
-    Ok(([ONLY_ITSELF], Html(page)).into_response())
-}
-
-fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
-    generator.subschema_for::<T>().to_value()
 }
 
 fn error(reason: bool) -> Value {

@@ -5,7 +5,6 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 use trunkline_routing::E164;
 
-use super::schema_of;
 use crate::api::Success;
 use crate::api::page::Page;
 
@@ -359,4 +358,8 @@ fn in_path(parameter: &str) -> Value {
         "externalId" => json!({"type": "string", "minLength": 1, "maxLength": 255}),
         _ => json!({"type": "string", "format": "uuid"}),
     }
+}
+
+fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    generator.subschema_for::<T>().to_value()
 }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use trunkline_store::NewBooking;
 
 use crate::api::body::Fields;
-use crate::api::shape::{ListOf, Object, Shape, Text, object, shown};
+use crate::api::object::{Object, object};
+use crate::api::shape::{ListOf, Shape, Text, shown};
 use crate::api::{Api, ApiError};
 use crate::integrations::{Booking, Fault, Keys};
 

@@ -6,6 +6,7 @@ mod auth_failures;
 mod call_list;
 mod call_routing;
 mod calls;
+mod calls_at_once;
 mod destinations;
 mod doctor;
 mod elsewhere;
@@ -24,6 +25,7 @@ mod remote_trace;
 mod route_replay;
 mod route_test;
 mod runtime;
+mod scopes;
 mod sessions;
 mod sip_uri;
 mod trace;
@@ -47,16 +49,10 @@ pub(super) use trace::picture;
 use super::idempotency::{call_once, once, once_for};
 use super::openapi::Book;
 use super::routes::Routes;
-use super::shape::Count;
 use crate::config::Config;
+use calls_at_once::CALLS_AT_ONCE;
 use of_call::OfCall;
-
-/// Sees agents, numbers, trunks and destinations.
-const READ: &str = "phone:read";
-/// Changes them.
-const WRITE: &str = "phone:write";
-/// The field `max_concurrent_calls`.
-const CALLS_AT_ONCE: Count = Count::new(1..=1_000_000);
+use scopes::{READ, WRITE};
 
 pub(super) fn openapi(book: &mut Book, config: &Config) {
     openapi::describe(book, config);

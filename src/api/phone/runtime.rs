@@ -9,7 +9,8 @@ use uuid::Uuid;
 use super::outbound_trunks::{CREDENTIAL, credentials};
 use super::sip_uri::{pattern, reads_as_sip_uri};
 use crate::api::body::Fields;
-use crate::api::shape::{Choice, ListOf, Object, Parsed, Shape, Switch};
+use crate::api::object::Object;
+use crate::api::shape::{Choice, ListOf, Parsed, Shape, Switch};
 
 /// `{"type": "echo"}`, or `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}` with at most five fallbacks; `failover_on` lists answers
 /// that lead to the next.

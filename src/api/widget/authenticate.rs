@@ -15,7 +15,8 @@ use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::email::EMAIL;
 use crate::api::language::LANGUAGE;
-use crate::api::shape::{Free, ID, ListOf, Object, Shape as _, Text};
+use crate::api::object::Object;
+use crate::api::shape::{Free, ID, ListOf, Shape as _, Text};
 use crate::api::{Api, ApiError, token};
 
 /// Both variants mint identities.

@@ -1,0 +1,6 @@
+//! Scopes that most of telephony needs.
+
+/// Sees agents, numbers, trunks and destinations.
+pub(super) const READ: &str = "phone:read";
+/// Changes them.
+pub(super) const WRITE: &str = "phone:write";

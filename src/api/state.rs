@@ -1,0 +1,180 @@
+//! State that every handler of the API reaches.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use trunkline_calls::live::LiveCalls;
+use trunkline_calls::token::SessionTokens;
+use trunkline_model::address::AddressPolicy;
+use trunkline_sip::moment::Moment;
+use trunkline_store::{DefaultLimits, Store};
+
+use super::credentials::Credentials;
+use super::openapi::Shelf;
+use super::quota::{CountedBy, Quotas};
+use super::streams::Streams;
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::engine;
+use crate::integrations::Booking;
+
+/// What handlers reach. Clones share it.
+#[derive(Clone)]
+pub struct Api(Arc<Inner>);
+
+/// What the API works with.
+#[derive(Debug)]
+pub struct Deps {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// What is stored.
+    pub store: Store,
+    /// What routing knows.
+    pub directory: Arc<Directory>,
+    /// The calls that are up.
+    pub live: Arc<LiveCalls>,
+    /// The shards; `None` where none run and no call can be up.
+    pub engine: Option<engine::Handle>,
+    /// What has been measured.
+    pub metrics: PrometheusHandle,
+    /// The dashboard's base address, without a slash at the end.
+    pub dashboard_url: String,
+    /// Tells the time on the wall.
+    pub clock: fn() -> Moment,
+    /// Tells a time that never jumps, by which limits and caches run.
+    pub monotonic: fn() -> Moment,
+}
+
+struct Inner {
+    deps: Deps,
+    credentials: Credentials,
+    quotas: Quotas,
+    shelf: Shelf,
+    streams: Streams,
+    booking: Option<Booking>,
+    session_tokens: SessionTokens,
+    addresses: Arc<AddressPolicy>,
+    draining: AtomicBool,
+}
+
+/// Limits of orgs for which neither the operator nor a partner has set others.
+pub(crate) fn default_limits(config: &Config) -> DefaultLimits {
+    DefaultLimits {
+        registrations: config.limits.registrations_per_org,
+        requests_per_minute: config.limits.requests_per_minute,
+        streaming_requests_per_minute: config.limits.streaming_requests_per_minute,
+    }
+}
+
+impl Api {
+    /// An API over what is stored and the calls that are up.
+    pub fn new(deps: Deps) -> Self {
+        let booking = deps.config.integrations.booking.as_ref();
+        let booking = booking.map(Booking::new);
+        let session_tokens = engine::session_tokens(deps.store.keyring());
+        let addresses = match &deps.engine {
+            Some(engine) => engine.addresses(),
+            None => Arc::new(engine::configured_policy(&deps.config)),
+        };
+        let counted_by = match deps.store.is_shared() {
+            true => CountedBy::Node,
+            false => CountedBy::Deployment,
+        };
+        Self(Arc::new(Inner {
+            deps,
+            credentials: Credentials::default(),
+            quotas: Quotas::new(counted_by),
+            shelf: Shelf::default(),
+            streams: Streams::default(),
+            booking,
+            session_tokens,
+            addresses,
+            draining: AtomicBool::new(false),
+        }))
+    }
+
+    /// From now on `/readyz` says that no new calls are taken.
+    pub fn drain(&self) {
+        self.0.draining.store(true, Ordering::Relaxed);
+        crate::telemetry::metrics::ready(false);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.0.draining.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.0.deps.config
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.0.deps.store
+    }
+
+    pub(super) fn directory(&self) -> &Directory {
+        &self.0.deps.directory
+    }
+
+    pub(super) fn live(&self) -> &LiveCalls {
+        &self.0.deps.live
+    }
+
+    pub(super) fn engine(&self) -> Option<&engine::Handle> {
+        self.0.deps.engine.as_ref()
+    }
+
+    /// The rule for addresses that tenants name.
+    pub(super) fn addresses(&self) -> &AddressPolicy {
+        &self.0.addresses
+    }
+
+    pub(super) fn credentials(&self) -> &Credentials {
+        &self.0.credentials
+    }
+
+    pub(super) fn booking(&self) -> Option<&Booking> {
+        self.0.booking.as_ref()
+    }
+
+    pub(super) fn session_tokens(&self) -> &SessionTokens {
+        &self.0.session_tokens
+    }
+
+    pub(super) fn dashboard_url(&self) -> &str {
+        &self.0.deps.dashboard_url
+    }
+
+    pub(super) fn quotas(&self) -> &Quotas {
+        &self.0.quotas
+    }
+
+    pub(super) fn streams(&self) -> &Streams {
+        &self.0.streams
+    }
+
+    pub(super) fn shelf(&self) -> &Shelf {
+        &self.0.shelf
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        (self.0.deps.clock)()
+    }
+
+    /// Now, on the clock that never jumps.
+    pub(super) fn monotonic(&self) -> Moment {
+        (self.0.deps.monotonic)()
+    }
+
+    pub(super) fn rendered_metrics(&self) -> String {
+        self.0.deps.metrics.render()
+    }
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api")
+            .field("draining", &self.is_draining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,27 @@
+//! Failures of commands, and their exit codes.
+
+/// Why a command failed, as a sentence for standard error.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Nothing was begun.
+    #[error("{0}")]
+    Outset(String),
+    /// The command could not do what was asked.
+    #[error("{0}")]
+    Command(String),
+}
+
+impl Failure {
+    pub(super) const fn code(&self) -> u8 {
+        match self {
+            Self::Outset(_) => 2,
+            Self::Command(_) => 1,
+        }
+    }
+}
+
+impl From<trunkline_store::Error> for Failure {
+    fn from(error: trunkline_store::Error) -> Self {
+        Self::Command(error.to_string())
+    }
+}
