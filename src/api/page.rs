@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::query::Query;
 
 /// The longest cursor that is looked at.
-const LONGEST: usize = 2048;
+pub(super) const LONGEST: usize = 2048;
 /// Items of a page when `limit` is absent.
 const DEFAULT_LIMIT: u32 = 50;
 /// What is said of a cursor that can't be read.
@@ -143,7 +143,7 @@ pub(super) fn read_limit(query: &mut Query) -> u32 {
     query.read("limit", limit).unwrap_or(DEFAULT_LIMIT)
 }
 
-fn limit(text: &str) -> Result<u32, String> {
+pub(super) fn limit(text: &str) -> Result<u32, String> {
     text.parse()
         .ok()
         .filter(|limit| (1..=100).contains(limit))

@@ -100,6 +100,7 @@ macro_rules! matching {
          AND ($8 IS NULL OR trunk_id = $8)"
     };
 }
+pub(super) use matching;
 
 /// Calls that are counted in passing; where there are more, it takes its time.
 const MOST_PEEKED: i64 = 10_000;

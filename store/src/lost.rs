@@ -7,6 +7,7 @@
 use trunkline_model::record::{HangupBy, Status};
 use trunkline_sip::moment::Moment;
 
+use super::call_ends;
 use super::call_events::{CallRow, call_columns};
 use super::calls::Calls;
 use super::column::micros;
@@ -56,8 +57,10 @@ impl Calls<'_> {
             boot,
         )?;
         let told = lost.len() as u64;
+        let ends: Vec<_> = lost.iter().filter_map(call_ends::of_row).collect();
         let events: Vec<_> = lost.into_iter().flat_map(CallRow::lost).collect();
         events::append(&mut writing, &events).await?;
+        call_ends::append(&mut writing, &ends).await?;
         self.0.commit_recorded(writing).await?;
         Ok(told)
     }

@@ -12,6 +12,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::attempts;
+use super::call_ends;
 use super::call_events::{CallRow, Stages, call_columns};
 use super::calls::Calls;
 use super::column::{micros, to_json};
@@ -56,11 +57,13 @@ impl Calls<'_> {
         let mut writing = self.0.pool().write_nearby().await?;
         let mut events = Vec::new();
         let mut happened = Vec::new();
+        let mut ends = Vec::new();
         let changes = transfers::project(&mut writing, facts, &mut events).await?;
         attempts::project(&mut writing, facts).await?;
         for some in rows::portions(&known) {
             let rows = write(&mut writing, origin, some).await?;
             happened.extend(events_of(some, &rows));
+            ends.extend(rows.iter().filter_map(call_ends::of_row));
         }
         // Seldom told, and so no column of the others'.
         for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
@@ -74,6 +77,7 @@ impl Calls<'_> {
         happened.sort_by_key(|event: &NewEvent| event.at);
         events.extend(happened);
         events::append(&mut writing, &events).await?;
+        call_ends::append(&mut writing, &ends).await?;
         if let Some(at) = changes.iter().map(|(_, at)| *at).max() {
             let changes: Vec<Change> = changes.iter().map(|(change, _)| *change).collect();
             self.0.publish(writing, &changes, at).await?;

@@ -18,6 +18,14 @@ const CALLS_AT_ONCE: i64 = 100;
 /// Rows of anything else.
 const ROWS_AT_ONCE: i64 = 500;
 
+/// Places of calls among the ends that one transaction looks at: as calls go from the oldest on, so do these.
+const ENDS_AT_ONCE: i64 = 4 * CALLS_AT_ONCE;
+
+/// Forgets the oldest places whose calls are gone. Another that is left gives nothing away, and goes with a later call.
+const FORGET_ENDS: &str = "DELETE FROM call_ends WHERE org_id = $1
+    AND seq IN (SELECT seq FROM call_ends WHERE org_id = $1 ORDER BY seq LIMIT $2)
+    AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.id = call_ends.call_id)";
+
 /// A call that goes.
 struct Going {
     id: Uuid,
@@ -175,6 +183,9 @@ impl Orgs<'_> {
             let sql = "DELETE FROM calls WHERE org_id = $1 AND id = $2";
             execute!(writing, sql, org, call.id)?;
         }
+        if !going.is_empty() {
+            execute!(writing, FORGET_ENDS, org, ENDS_AT_ONCE)?;
+        }
         writing.commit().await?;
         Ok(going.len() as u64)
     }
@@ -206,8 +217,12 @@ macro_rules! some_rows {
 const HANDOFFS: &str = "DELETE FROM handoffs WHERE org_id = $1 AND created_at IN (
     SELECT created_at FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT $2)";
 
+/// Places of calls among the ends.
+const CALL_ENDS: &str = "DELETE FROM call_ends WHERE org_id = $1 AND seq IN (
+    SELECT seq FROM call_ends WHERE org_id = $1 ORDER BY seq LIMIT $2)";
+
 /// Rows that may be many, or that no foreign key deletes with the org.
-const PURGED: [(&str, &str); 8] = [
+const PURGED: [(&str, &str); 9] = [
     some_rows!("webhook_deliveries"),
     some_rows!("events"),
     (HANDOFFS, HANDOFFS),
@@ -216,4 +231,5 @@ const PURGED: [(&str, &str); 8] = [
     some_rows!("transfers"),
     some_rows!("number_codes"),
     some_rows!("asks"),
+    (CALL_ENDS, CALL_ENDS),
 ];

@@ -91,7 +91,7 @@ pub(crate) fn bare(call: Uuid, org: Uuid, facts: &Facts) -> Started {
     }
 }
 
-fn started(tenant: &Tenant, call: u128, secs: u64) -> Fact {
+pub(crate) fn started(tenant: &Tenant, call: u128, secs: u64) -> Fact {
     Fact::Started(arc(Started {
         call: id(call),
         org: tenant.org,
@@ -112,7 +112,7 @@ fn started(tenant: &Tenant, call: u128, secs: u64) -> Fact {
     }))
 }
 
-fn ended(tenant: &Tenant, call: u128, secs: u64, status: Status) -> Fact {
+pub(crate) fn ended(tenant: &Tenant, call: u128, secs: u64, status: Status) -> Fact {
     let (sip_code, reason) = if status == Status::Completed {
         (200, None)
     } else {

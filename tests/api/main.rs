@@ -6,6 +6,7 @@ mod agents;
 mod api_keys;
 mod assignments;
 mod auth_failures;
+mod call_export;
 mod calls;
 mod credentials;
 mod dashboard;

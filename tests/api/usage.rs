@@ -1,19 +1,15 @@
 //! `/phone/usage` and `/partner/v1/usage`.
 
-use axum::body::Body;
-use axum::http::Request;
 use serde_json::{Value, json};
 use trunkline_store::NewOrg;
 use uuid::Uuid;
 
+use crate::call_export::accepting;
 use crate::calls::{TRUNK, two_calls};
 use crate::house::{Answer, House, NOW, Tenant};
 
 async fn csv(house: &House, path: &str, token: &str) -> Answer {
-    let request = Request::get(path)
-        .header("authorization", format!("Bearer {token}"))
-        .header("accept", "text/csv");
-    house.send(request.body(Body::empty())).await
+    accepting(house, path, token, "text/csv").await
 }
 
 /// An answered call of 58 s and a refused one.

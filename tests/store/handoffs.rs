@@ -219,6 +219,8 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          DROP TABLE org_limits;
          DROP TABLE partner_org_limits;
          ALTER TABLE calls DROP COLUMN trunk_id;
+         DROP TABLE call_ends;
+         DROP TABLE drawn;
          DROP TABLE usage_kept;
          DROP TABLE purged_orgs;
          DROP INDEX contacts_listed;

@@ -10,6 +10,7 @@
 //! ```
 
 mod bed;
+mod call_ends;
 mod call_seconds;
 mod contacts;
 mod deleted_orgs;

@@ -6,43 +6,40 @@
 use std::collections::HashMap;
 
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse as _, Response};
 use trunkline_calls::live::LiveCall;
-use trunkline_model::record::{Direction, Status};
-use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Call, CallFilter, Position};
+use trunkline_store::{Call, Position};
 use uuid::Uuid;
 
+use super::call_export::{self, Form};
+use super::call_filters::Filters;
 use super::calls::{CallView, SCOPE, from_memory, kept};
 use crate::api::caller::Caller;
+use crate::api::feed_page::Onward;
 use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
-use crate::api::shape::{Choice, id};
-use crate::api::time;
-use crate::api::{Api, ApiError};
-
-/// What a list is narrowed by. The cursor carries it.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Filters {
-    agent_id: Option<Uuid>,
-    trunk_id: Option<Uuid>,
-    direction: Option<Direction>,
-    status: Option<Status>,
-    number: Option<String>,
-    start_date: Option<Moment>,
-    end_date: Option<Moment>,
-}
+use crate::api::{Api, ApiError, accept};
 
 /// `GET /phone/calls?agent_id&trunk_id&direction&status&number&start_date&end_date&limit&cursor`
 pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
+    headers: HeaderMap,
     mut query: Query,
-) -> Result<Page<CallView>, ApiError> {
+) -> Result<Response, ApiError> {
     caller.needs(SCOPE)?;
     let given = Filters::read(&mut query);
+    let form = accept::first_known(&headers, |kind| match kind {
+        "application/json" | "application/*" | "*/*" => Some(None),
+        kind => Form::of(kind).map(Some),
+    });
+    if let Some(form) = form.flatten() {
+        let onward = Onward::read(&mut query, call_export::LIST, given);
+        query.finish()?;
+        return call_export::answer(api, caller.org, onward, form).await;
+    }
     let paging = Paging::read(&mut query, "calls", given);
     query.finish()?;
     // Memory first: a call that ends in between is then found in the store.
@@ -70,108 +67,8 @@ pub(crate) async fn list(
         }
         Err(error) => return Err(error.into()),
     };
-    Ok(merge(stored, live, &paging))
+    Ok(merge(stored, live, &paging).into_response())
 }
-
-impl Filters {
-    fn read(query: &mut Query) -> Self {
-        let filters = Self {
-            agent_id: query.read("agent_id", |text| {
-                id(text).ok_or_else(|| "expected an agent's id".to_owned())
-            }),
-            trunk_id: query.read("trunk_id", |text| {
-                id(text).ok_or_else(|| "expected a trunk's id".to_owned())
-            }),
-            direction: query.read("direction", |text| DIRECTION.meaning(text)),
-            status: query.read("status", |text| STATUS.meaning(text)),
-            number: query.read("number", number),
-            start_date: query.read("start_date", time::start),
-            end_date: query.read("end_date", time::end),
-        };
-        if filters
-            .start_date
-            .zip(filters.end_date)
-            .is_some_and(|(start, end)| start > end)
-        {
-            query.refuse("start_date: lies after end_date");
-        }
-        filters
-    }
-
-    /// Whether no call matches that is over.
-    fn is_of_live_calls(&self) -> bool {
-        matches!(
-            self.status,
-            Some(Status::Queued | Status::Ringing | Status::InProgress)
-        )
-    }
-
-    fn for_store(&self) -> CallFilter {
-        CallFilter {
-            agent: self.agent_id,
-            trunk: self.trunk_id,
-            direction: self.direction,
-            status: self.status,
-            number: self.number.clone(),
-            from: self.start_date,
-            to: self.end_date,
-        }
-    }
-
-    fn matches(&self, call: &Call) -> bool {
-        let is_number = |number: &str| {
-            [
-                Some(&*call.from_number),
-                Some(&*call.to_number),
-                call.from_e164.as_ref().map(E164::as_str),
-                call.to_e164.as_ref().map(E164::as_str),
-            ]
-            .contains(&Some(number))
-        };
-        self.agent_id
-            .is_none_or(|agent| call.agent_id == Some(agent))
-            && self
-                .trunk_id
-                .is_none_or(|trunk| call.trunk_id == Some(trunk))
-            && self
-                .direction
-                .is_none_or(|direction| call.direction == direction)
-            && self.status.is_none_or(|status| call.status == status)
-            && self.number.as_deref().is_none_or(is_number)
-            && self.start_date.is_none_or(|start| call.started_at >= start)
-            && self.end_date.is_none_or(|end| call.started_at <= end)
-    }
-}
-
-/// A number as sent or as E.164. A `+` that a client forgot to escape arrives as a blank.
-fn number(text: &str) -> Result<String, String> {
-    if text.chars().any(char::is_control) {
-        return Err("must not contain control characters".to_owned());
-    }
-    match text.strip_prefix(' ') {
-        Some(digits) if !digits.is_empty() => Ok(format!("+{digits}")),
-        None if !text.is_empty() => Ok(text.to_owned()),
-        Some(_) | None => Err("must not be empty".to_owned()),
-    }
-}
-
-const DIRECTION: Choice<Direction> = Choice(&[
-    ("inbound", Direction::Inbound),
-    ("outbound", Direction::Outbound),
-]);
-const STATUS: Choice<Status> = Choice(&[
-    ("queued", Status::Queued),
-    ("ringing", Status::Ringing),
-    ("in_progress", Status::InProgress),
-    ("completed", Status::Completed),
-    ("busy", Status::Busy),
-    ("no_answer", Status::NoAnswer),
-    ("failed", Status::Failed),
-    ("canceled", Status::Canceled),
-    ("refused", Status::Refused),
-    ("transferred", Status::Transferred),
-    ("lost", Status::Lost),
-]);
 
 fn place(call: &Call) -> (Moment, Uuid) {
     (call.started_at, call.id)
@@ -241,7 +138,8 @@ fn merge(
 mod tests {
     use std::sync::Arc;
 
-    use trunkline_model::record::Started;
+    use trunkline_model::record::{Direction, Started, Status};
+    use trunkline_routing::E164;
 
     use super::*;
 
@@ -311,25 +209,6 @@ mod tests {
             after,
             limit,
         }
-    }
-
-    #[test]
-    fn words_are_those_of_the_json() {
-        let Choice(directions) = DIRECTION;
-        assert!(
-            directions
-                .iter()
-                .all(|(word, meaning)| *word == meaning.as_str())
-        );
-        let Choice(statuses) = STATUS;
-        assert!(
-            statuses
-                .iter()
-                .all(|(word, meaning)| *word == meaning.as_str())
-        );
-        let schema = schemars::schema_for!(Status).to_value();
-        let all = schema["oneOf"].as_array().map_or(0, Vec::len);
-        assert_eq!(statuses.len(), all, "{schema}");
     }
 
     #[test]

@@ -32,41 +32,41 @@ pub(super) const SCOPE: &str = "calls:read";
 #[schemars(rename = "Call")]
 pub(super) struct CallView {
     pub(super) id: Uuid,
-    session_id: Uuid,
-    agent_id: Option<Uuid>,
+    pub(super) session_id: Uuid,
+    pub(super) agent_id: Option<Uuid>,
     /// The inbound or outbound trunk; `null` also for calls from before it was recorded.
-    trunk_id: Option<Uuid>,
-    contact_id: Option<Uuid>,
-    direction: Direction,
+    pub(super) trunk_id: Option<Uuid>,
+    pub(super) contact_id: Option<Uuid>,
+    pub(super) direction: Direction,
     pub(super) status: Status,
-    from_number: String,
-    to_number: String,
-    from_e164: Option<E164>,
-    to_e164: Option<E164>,
-    started_at: String,
-    ringing_at: Option<String>,
-    answered_at: Option<String>,
-    ended_at: Option<String>,
+    pub(super) from_number: String,
+    pub(super) to_number: String,
+    pub(super) from_e164: Option<E164>,
+    pub(super) to_e164: Option<E164>,
+    pub(super) started_at: String,
+    pub(super) ringing_at: Option<String>,
+    pub(super) answered_at: Option<String>,
+    pub(super) ended_at: Option<String>,
     /// Seconds from the start to the end, each begun one counted as a whole; `null` while the call is up.
-    duration_seconds: Option<u64>,
+    pub(super) duration_seconds: Option<u64>,
     /// Seconds from the answer to the end, each begun one counted as a whole: 0 for a call that was not answered, `null` while the call is up.
-    answered_seconds: Option<u64>,
-    sip_code: Option<u16>,
-    reason: Option<String>,
-    hangup_by: Option<HangupBy>,
-    caller_call_id: String,
-    runtime_call_id: Option<String>,
+    pub(super) answered_seconds: Option<u64>,
+    pub(super) sip_code: Option<u16>,
+    pub(super) reason: Option<String>,
+    pub(super) hangup_by: Option<HangupBy>,
+    pub(super) caller_call_id: String,
+    pub(super) runtime_call_id: Option<String>,
     /// The last one.
-    transfer: Option<TransferView>,
+    pub(super) transfer: Option<TransferView>,
     /// The cause by Q.850 that a gateway named.
-    q850_cause: Option<u16>,
+    pub(super) q850_cause: Option<u16>,
     /// As it was ordered with.
-    metadata: Option<serde_json::Value>,
+    pub(super) metadata: Option<serde_json::Value>,
     /// Whether both sides are held by `hold`.
     held: bool,
     /// Whether the caller asked not to be named (Privacy, or an anonymous From). The runtime and destinations of transfers don't get
     /// the number, which only this record keeps.
-    caller_withheld: bool,
+    pub(super) caller_withheld: bool,
 }
 
 impl From<Call> for CallView {

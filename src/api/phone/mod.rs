@@ -3,6 +3,8 @@
 mod agents;
 mod assignments;
 mod auth_failures;
+mod call_export;
+mod call_filters;
 mod call_list;
 mod call_routing;
 mod calls;

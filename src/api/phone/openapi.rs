@@ -442,14 +442,19 @@ fn of_agents(book: &mut Book) {
     );
 }
 
+/// Note on the list of calls.
+const EXPORT: &str = "As `text/csv` and `application/x-ndjson` the answer has every call that is over, or `limit` of them, in the order in which \
+                      their ends were recorded. Each line has a `cursor`; the lines after it are those of calls whose ends were recorded later. \
+                      None is ever skipped.";
+
 fn calls(book: &mut Book) {
     let mut of = book.area("Calls", "calls:read", "calls:write");
     of.get(
         "/phone/calls",
         "listCalls",
-        "Calls, live ones included, newest first",
+        "Calls, live ones included, newest first; by `Accept` those that are over, as CSV or JSON lines",
         |op| {
-            op.query(
+            op.note(EXPORT).query(
                 "agent_id",
                 json!({"type": "string", "format": "uuid"}),
                 "Only calls of this agent.",
@@ -482,6 +487,8 @@ fn calls(book: &mut Book) {
                 "The latest start, inclusive; a date without a time is its end, UTC.",
             )
             .lists::<CallView>()
+            .gives_text(200, "text/csv")
+            .gives_text(200, "application/x-ndjson")
         },
     );
 

@@ -27,7 +27,7 @@ use crate::api::{Api, ApiError};
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Transfer")]
 pub(crate) struct TransferView {
-    id: Uuid,
+    pub(super) id: Uuid,
     call_id: Uuid,
     /// `null` for the agent's `handoff_phone_number`.
     destination_id: Option<Uuid>,
@@ -37,7 +37,7 @@ pub(crate) struct TransferView {
     r#type: &'static str,
     value: String,
     way: Way,
-    state: TransferState,
+    pub(super) state: TransferState,
     sip_code: Option<u16>,
     /// `true` once somebody is known to have answered, `false` where the PBX said 200 too soon for that; `null` unless `completed`.
     answer_confirmed: Option<bool>,

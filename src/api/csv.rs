@@ -1,0 +1,63 @@
+//! CSV as RFC 4180 has it, with lines that end in CR LF.
+
+use std::borrow::Cow;
+
+/// A cell of a text that is one of ours, an id, a time, a number.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    if text.contains([',', '"', '\r', '\n']) {
+        return Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")));
+    }
+    Cow::Borrowed(text)
+}
+
+/// A cell of a text that a peer or a client wrote. A spreadsheet would run what looks like a formula (CWE-1236), so an apostrophe stands before
+/// it; a telephone number stays as it is.
+pub(super) fn foreign(text: &str) -> Cow<'_, str> {
+    let is_number = text
+        .strip_prefix(['+', '-'])
+        .is_some_and(|digits| digits.bytes().all(|octet| octet.is_ascii_digit()));
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) && !is_number {
+        return Cow::Owned(plain(&format!("'{text}")).into_owned());
+    }
+    plain(text)
+}
+
+/// Adds a line.
+pub(super) fn line(to: &mut String, cells: &[Cow<'_, str>]) {
+    to.push_str(&cells.join(","));
+    to.push_str("\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_quoted_where_it_has_to_be() {
+        for (text, cell) in [
+            ("", ""),
+            ("a b", "a b"),
+            ("a,b", "\"a,b\""),
+            ("say \"x\"", "\"say \"\"x\"\"\""),
+            ("a\r\nb", "\"a\r\nb\""),
+        ] {
+            assert_eq!(plain(text), cell, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_formula_is_a_text() {
+        for (text, cell) in [
+            ("+442071838750", "+442071838750"),
+            ("-5", "-5"),
+            ("+1+2", "'+1+2"),
+            ("=1+2", "'=1+2"),
+            ("@sum(a1)", "'@sum(a1)"),
+            ("=\"a\"", "\"'=\"\"a\"\"\""),
+            ("\tx", "'\tx"),
+            ("100", "100"),
+        ] {
+            assert_eq!(foreign(text), cell, "{text:?}");
+        }
+    }
+}

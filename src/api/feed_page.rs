@@ -1,0 +1,97 @@
+//! Cursors of lists that run from old to new by a number: a reader goes on after the last line that it has.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::page::{LONGEST, NO_CURSOR, limit};
+use super::query::Query;
+
+/// Which stretch of which list is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Onward<F> {
+    list: &'static str,
+    /// What narrows the list: as given, or as the cursor has it.
+    pub(super) filters: F,
+    /// The number of the last line seen; 0 at the beginning.
+    pub(super) after: i64,
+    /// The most lines; `None`: all there are.
+    pub(super) limit: Option<u32>,
+}
+
+/// A line's place, as a client carries it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cursor<F> {
+    list: String,
+    after: i64,
+    filters: F,
+}
+
+impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Onward<F> {
+    /// Reads `limit` and `cursor` of the list of this name. A cursor may come with the filters that it was made under, or without any.
+    pub(super) fn read(query: &mut Query, list: &'static str, given: F) -> Self {
+        let limit = query.read("limit", limit);
+        let cursor = query.read("cursor", |text| decode::<F>(list, text));
+        let Some(cursor) = cursor else {
+            return Self {
+                list,
+                filters: given,
+                after: 0,
+                limit,
+            };
+        };
+        if given != F::default() && given != cursor.filters {
+            query.refuse("cursor: was made under other filters; give the same ones, or none");
+        }
+        Self {
+            list,
+            filters: cursor.filters,
+            after: cursor.after,
+            limit,
+        }
+    }
+
+    /// The cursor of a line.
+    pub(super) fn cursor(&self, seq: i64) -> String {
+        let cursor = Cursor {
+            list: self.list.to_owned(),
+            after: seq,
+            filters: self.filters.clone(),
+        };
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&cursor).expect("filters are plain values"))
+    }
+}
+
+fn decode<F: DeserializeOwned>(list: &str, text: &str) -> Result<Cursor<F>, String> {
+    let octets = (text.len() <= LONGEST)
+        .then(|| URL_SAFE_NO_PAD.decode(text).ok())
+        .flatten();
+    octets
+        .and_then(|octets| serde_json::from_slice::<Cursor<F>>(&octets).ok())
+        .filter(|cursor| cursor.list == list && cursor.after >= 0)
+        .ok_or_else(|| NO_CURSOR.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_good_for_its_list_alone() {
+        let onward = Onward {
+            list: "shoes",
+            filters: vec!["x".to_owned()],
+            after: 0,
+            limit: None,
+        };
+        let text = onward.cursor(7);
+        let cursor = decode::<Vec<String>>("shoes", &text).unwrap();
+        assert_eq!((cursor.after, cursor.filters), (7, onward.filters));
+        assert!(decode::<Vec<String>>("hats", &text).is_err());
+        for text in ["", "x", "!!", "e30", &"A".repeat(5000)] {
+            assert!(decode::<Vec<String>>("shoes", text).is_err(), "{text}");
+        }
+    }
+}

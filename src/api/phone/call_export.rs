@@ -1,0 +1,220 @@
+//! `GET /phone/calls` as CSV or JSON lines: the calls that are over, in the order in which their ends were recorded, as a stream.
+//!
+//! A part of the calls is read at a time, and the next one once the client has taken it: memory holds no more, however many there are. Each line
+//! has a cursor, so that a reader which was cut off goes on after its last whole line.
+
+use std::borrow::Cow;
+
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use serde::Serialize;
+use trunkline_store::{CallEnd, Error};
+use uuid::Uuid;
+
+use super::call_filters::Filters;
+use super::calls::CallView;
+use crate::api::csv::{foreign, line, plain};
+use crate::api::feed_page::Onward;
+use crate::api::{Api, ApiError};
+
+/// Name of the list in its cursors.
+pub(super) const LIST: &str = "calls that ended";
+/// Calls that are read at once.
+const AT_ONCE: u32 = 200;
+
+/// Form of the lines.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    Csv,
+    Json,
+}
+
+impl Form {
+    /// The form that a media type names.
+    pub(super) fn of(media_type: &str) -> Option<Self> {
+        match media_type {
+            "text/csv" | "text/*" => Some(Self::Csv),
+            "application/x-ndjson" => Some(Self::Json),
+            _ => None,
+        }
+    }
+
+    const fn content_type(self) -> &'static str {
+        match self {
+            Self::Csv => "text/csv; charset=utf-8",
+            Self::Json => "application/x-ndjson",
+        }
+    }
+
+    fn write(self, to: &mut String, call: &CallView, cursor: &str) {
+        match self {
+            Self::Csv => line(to, &call.cells(cursor)),
+            Self::Json => {
+                let json = serde_json::to_string(&Line { call, cursor });
+                to.push_str(&json.expect("a call is plain data"));
+                to.push('\n');
+            }
+        }
+    }
+}
+
+/// A call as a line of JSON.
+#[derive(Serialize)]
+struct Line<'c> {
+    #[serde(flatten)]
+    call: &'c CallView,
+    cursor: &'c str,
+}
+
+/// Columns of the CSV.
+const COLUMNS: [&str; 28] = [
+    "id",
+    "session_id",
+    "agent_id",
+    "trunk_id",
+    "contact_id",
+    "direction",
+    "status",
+    "from_number",
+    "to_number",
+    "from_e164",
+    "to_e164",
+    "started_at",
+    "ringing_at",
+    "answered_at",
+    "ended_at",
+    "duration_seconds",
+    "answered_seconds",
+    "sip_code",
+    "reason",
+    "hangup_by",
+    "q850_cause",
+    "caller_call_id",
+    "runtime_call_id",
+    "transfer_id",
+    "transfer_state",
+    "caller_withheld",
+    "metadata",
+    "cursor",
+];
+
+/// What is left to be sent.
+struct Export {
+    api: Api,
+    org: Uuid,
+    onward: Onward<Filters>,
+    form: Form,
+    /// The number to read on from; `None` at the end.
+    after: Option<i64>,
+    left: u32,
+}
+
+/// Answers with all calls that match.
+///
+/// # Errors
+/// The first ones can't be read. If later ones can't, the stream breaks off.
+pub(super) async fn answer(
+    api: Api,
+    org: Uuid,
+    onward: Onward<Filters>,
+    form: Form,
+) -> Result<Response, ApiError> {
+    let mut export = Export {
+        api,
+        org,
+        form,
+        after: Some(onward.after),
+        left: onward.limit.unwrap_or(u32::MAX),
+        onward,
+    };
+    let mut first = String::new();
+    if form == Form::Csv {
+        line(&mut first, &COLUMNS.map(Cow::Borrowed));
+    }
+    first.push_str(&export.read().await?);
+
+    let rest = stream::try_unfold(export, |mut export| async move {
+        if export.after.is_none() {
+            return Ok(None);
+        }
+        let some = export.read().await.inspect_err(|error| {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(error, "calls could not be read on: their stream breaks off");
+        })?;
+        Ok::<_, Error>(Some((Bytes::from(some), export)))
+    });
+    let first = stream::iter([Ok(Bytes::from(first))]);
+    let body = Body::from_stream(futures_util::StreamExt::chain(first, rest));
+    Ok(([(header::CONTENT_TYPE, form.content_type())], body).into_response())
+}
+
+impl Export {
+    /// Lines of the next calls that match; empty where none of those looked at does.
+    async fn read(&mut self) -> Result<String, Error> {
+        let Some(after) = self.after else {
+            return Ok(String::new());
+        };
+        let calls = self.api.store().calls();
+        let filter = self.onward.filters.for_store();
+        let found = calls.ended_after(self.org, &filter, after, AT_ONCE).await?;
+
+        let mut lines = String::new();
+        for CallEnd { seq, call } in found.ends.into_iter().take(self.left as usize) {
+            let cursor = self.onward.cursor(seq);
+            self.form.write(&mut lines, &call.into(), &cursor);
+            self.left -= 1;
+        }
+        self.after = found.more_after.filter(|_| self.left > 0);
+        Ok(lines)
+    }
+}
+
+impl CallView {
+    fn cells<'c>(&'c self, cursor: &'c str) -> [Cow<'c, str>; COLUMNS.len()] {
+        fn text<T: ToString>(value: Option<T>) -> Cow<'static, str> {
+            Cow::Owned(value.map(|value| value.to_string()).unwrap_or_default())
+        }
+        fn time(time: &Option<String>) -> Cow<'_, str> {
+            plain(time.as_deref().unwrap_or_default())
+        }
+        let transfer = self.transfer.as_ref();
+        [
+            text(Some(self.id)),
+            text(Some(self.session_id)),
+            text(self.agent_id),
+            text(self.trunk_id),
+            text(self.contact_id),
+            plain(self.direction.as_str()),
+            plain(self.status.as_str()),
+            foreign(&self.from_number),
+            foreign(&self.to_number),
+            text(self.from_e164),
+            text(self.to_e164),
+            plain(&self.started_at),
+            time(&self.ringing_at),
+            time(&self.answered_at),
+            time(&self.ended_at),
+            text(self.duration_seconds),
+            text(self.answered_seconds),
+            text(self.sip_code),
+            plain(self.reason.as_deref().unwrap_or_default()),
+            text(self.hangup_by.map(|by| by.as_str())),
+            text(self.q850_cause),
+            foreign(&self.caller_call_id),
+            foreign(self.runtime_call_id.as_deref().unwrap_or_default()),
+            text(transfer.map(|transfer| transfer.id)),
+            text(transfer.map(|transfer| transfer.state.as_str())),
+            plain(if self.caller_withheld {
+                "true"
+            } else {
+                "false"
+            }),
+            self.metadata.as_ref().map_or(Cow::Borrowed(""), |json| {
+                Cow::Owned(foreign(&json.to_string()).into_owned())
+            }),
+            plain(cursor),
+        ]
+    }
+}

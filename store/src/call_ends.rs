@@ -1,0 +1,142 @@
+//! Calls in the order in which their ends were recorded, for readers that go on from where they stopped.
+//!
+//! A cursor over start times would skip: a call that another node projects late may have started before what was read. So each end gets a
+//! number in the transaction that records it. To draw numbers holds one row until the commit, so that numbers become visible in their order.
+
+use std::collections::HashMap;
+
+use trunkline_model::record::{Direction, Status};
+use uuid::Uuid;
+
+use super::call_events::CallRow;
+use super::calls::{Call, CallFilter, Calls, matching};
+use super::column::micros;
+use super::drawn;
+use super::error::Error;
+use super::pool::{Writing, fetch_all};
+use super::rows::{self, Insert};
+use super::transfers::CallTransfer;
+
+const ENDS: Insert = Insert {
+    into: "call_ends (org_id, seq, call_id)",
+    ending: "",
+};
+
+/// A call that is over, at its place among the org's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallEnd {
+    /// The number of the place: later ones are higher.
+    pub seq: i64,
+    /// The call as it is now.
+    pub call: Call,
+}
+
+/// Some ends of an org.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallEnds {
+    /// Those that the filter lets pass, by their numbers.
+    pub ends: Vec<CallEnd>,
+    /// The number to go on from; `None` if there is nothing more now.
+    pub more_after: Option<i64>,
+}
+
+/// A row of a call that has been written, if the call is over and its end settled.
+pub(super) fn of_row(row: &CallRow) -> Option<(Uuid, Uuid)> {
+    let is_over = row.started_at.is_some() && row.ended_at.is_some();
+    (is_over && row.lost_told != Some(false)).then_some((row.org_id, row.id))
+}
+
+/// Numbers ends of calls (org and call) in the caller's transaction. After events are appended, and before the change feed is: the row that is
+/// held is locked in the same order by all.
+pub(super) async fn append(writing: &mut Writing, ends: &[(Uuid, Uuid)]) -> Result<(), Error> {
+    if ends.is_empty() {
+        return Ok(());
+    }
+    let first = drawn::draw(writing, "call_ends", ends.len()).await?;
+    let rows: Vec<_> = (first..)
+        .zip(ends)
+        .map(|(seq, (org, call))| [(*org).into(), seq.into(), (*call).into()])
+        .collect();
+    for some in rows::portions(&rows) {
+        rows::insert(writing, ENDS, some).await?;
+    }
+    Ok(())
+}
+
+/// Calls with an end in this stretch of numbers.
+macro_rules! between {
+    () => {
+        "IN (SELECT call_id FROM call_ends WHERE org_id = $1 AND seq BETWEEN $9 AND $10)"
+    };
+}
+
+impl Calls<'_> {
+    /// The org's calls that are over, by the order in which their ends were recorded, after `seq`. Looks at `most` ends, and gives those that
+    /// the filter lets pass.
+    ///
+    /// An end that is recorded later has a higher number, on whichever node it is recorded: nothing is ever skipped. A call comes again when
+    /// something of it was recorded after its end.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn ended_after(
+        self,
+        org: Uuid,
+        filter: &CallFilter,
+        seq: i64,
+        most: u32,
+    ) -> Result<CallEnds, Error> {
+        let mut reading = self.0.pool().snapshot().await?;
+        let sql = "SELECT seq, call_id FROM call_ends WHERE org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3";
+        let places: Vec<(i64, Uuid)> = fetch_all!(reading, sql, org, seq, i64::from(most))?;
+        let Some(((first, _), (last, _))) = places.first().zip(places.last()) else {
+            return Ok(CallEnds {
+                ends: Vec::new(),
+                more_after: None,
+            });
+        };
+
+        let rows: Vec<Call> = fetch_all!(
+            reading,
+            concat!(
+                "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls WHERE ",
+                matching!(),
+                " AND ended_at IS NOT NULL AND id ",
+                between!()
+            ),
+            org,
+            filter.agent,
+            filter.direction.map(Direction::as_str),
+            filter.status.map(Status::as_str),
+            filter.number.as_deref(),
+            filter.from.map_or(0, micros),
+            filter.to.map_or(i64::MAX, micros),
+            filter.trunk,
+            first,
+            last,
+        )?;
+        let transfers: Vec<CallTransfer> = fetch_all!(
+            reading,
+            "SELECT *, type || ' ' || value AS target FROM transfers WHERE org_id = $1
+             AND call_id IN (SELECT call_id FROM call_ends WHERE org_id = $1 AND seq BETWEEN $2 AND $3) ORDER BY requested_at, id",
+            org,
+            first,
+            last,
+        )?;
+
+        let mut calls: HashMap<Uuid, Call> = rows.into_iter().map(|row| (row.id, row)).collect();
+        for transfer in transfers {
+            if let Some(call) = calls.get_mut(&transfer.call_id) {
+                call.transfer = Some(transfer);
+            }
+        }
+        let is_full = places.len() == most as usize;
+        let more_after = is_full.then_some(*last);
+        let at_place = |(seq, call): (i64, Uuid)| {
+            let call = calls.get(&call)?.clone();
+            Some(CallEnd { seq, call })
+        };
+        let ends = places.into_iter().filter_map(at_place).collect();
+        Ok(CallEnds { ends, more_after })
+    }
+}
