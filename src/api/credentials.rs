@@ -98,6 +98,7 @@ impl Credentials {
             Change::Session(org) => self.sessions.forget(|visit| visit.session.org_id == org),
             // A token of a key that is retired may be known.
             Change::SigningKeys => self.orgs.forget(|_| true),
+            Change::Contacts(_) => {}
         }
     }
 

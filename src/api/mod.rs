@@ -64,10 +64,11 @@ pub(crate) use phone::change_of;
 pub use scopes::SCOPES;
 pub use server::{Server, bind};
 pub(crate) use shape::{id_of, name};
-pub(crate) use state::default_limits;
 pub use state::{Api, Deps};
+pub(crate) use state::{default_limits, default_retention};
 pub(crate) use success::Success;
 pub(crate) use time::{end as end_of, start as start_of};
+pub(crate) use widget::export;
 
 /// Every route.
 fn routes() -> Routes {

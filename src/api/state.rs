@@ -8,7 +8,7 @@ use trunkline_calls::live::LiveCalls;
 use trunkline_calls::token::SessionTokens;
 use trunkline_model::address::AddressPolicy;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{DefaultLimits, Store};
+use trunkline_store::{DefaultLimits, RetentionDays, Store};
 
 use super::credentials::Credentials;
 use super::openapi::Shelf;
@@ -64,6 +64,16 @@ pub(crate) fn default_limits(config: &Config) -> DefaultLimits {
         registrations: config.limits.registrations_per_org,
         requests_per_minute: config.limits.requests_per_minute,
         streaming_requests_per_minute: config.limits.streaming_requests_per_minute,
+    }
+}
+
+/// Days for which data of orgs is kept that have none of their own.
+pub(crate) fn default_retention(config: &Config) -> RetentionDays {
+    RetentionDays {
+        calls: config.retention.calls_days,
+        sessions: config.retention.sessions_days,
+        contacts: config.retention.contacts_days,
+        handoffs: config.retention.handoffs_days,
     }
 }
 

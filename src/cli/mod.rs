@@ -8,6 +8,7 @@ mod arguments;
 mod capture;
 mod client;
 mod config;
+mod contact;
 mod dedication;
 mod doctor;
 mod explain;
@@ -22,6 +23,7 @@ mod outset;
 mod partner;
 mod quickstart;
 mod replay;
+mod retention;
 mod route_replay;
 mod route_test;
 mod serve;
@@ -92,6 +94,9 @@ enum Command {
     /// API keys of an org.
     #[command(subcommand)]
     Key(key::Command),
+    /// Contacts of an org.
+    #[command(subcommand)]
+    Contact(contact::Command),
     /// Phone numbers of an org.
     #[command(subcommand)]
     Number(number::Command),
@@ -133,6 +138,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Replay(command) => command.run(&config),
         Command::Org(command) => outset::block_on(command.run(&config)),
         Command::Key(command) => outset::block_on(command.run(&config)),
+        Command::Contact(command) => outset::block_on(command.run(&config)),
         Command::Number(command) => outset::block_on(command.run(&config)),
         Command::Agent(command) => outset::block_on(command.run(&config)),
         Command::Trunk(command) => outset::block_on(command.run(&config)),

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::limits::OrgLimits;
 use super::output::{Output, Shown, or_dash, time};
+use super::retention::RetentionSettings;
 use super::{Failure, now, outset};
 use crate::api;
 use crate::config::Config;
@@ -91,6 +92,18 @@ pub(super) enum Command {
         org: String,
         #[command(flatten)]
         limits: OrgLimits,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Shows for how many days the org's data is kept, and sets what is given.
+    #[command(
+        after_help = "Examples:\n  trunkline org retention Acme\n  trunkline org retention Acme --calls-days 90 --sessions-days 30\n  trunkline org retention Acme --calls-days default"
+    )]
+    Retention {
+        /// Its id or name.
+        org: String,
+        #[command(flatten)]
+        settings: RetentionSettings,
         #[command(flatten)]
         output: Output,
     },
@@ -286,6 +299,14 @@ impl Command {
             } => {
                 let id = find(&store, &org).await?.id;
                 limits.run(&store, config, id, output).await?;
+            }
+            Self::Retention {
+                org,
+                settings,
+                output,
+            } => {
+                let id = find(&store, &org).await?.id;
+                settings.run(&store, config, id, output).await?;
             }
             Self::Limit {
                 org,

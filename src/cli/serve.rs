@@ -164,7 +164,8 @@ async fn serve(
     let reloading = tokio::spawn(reload(certificate, security, hangups));
     let sending = (&config.webhooks, receivers);
     let courier = Courier::new(store.clone(), sending, recording.run.node, now).start();
-    let deletion = Deletion::start(store.clone(), live.clone(), engine.handle());
+    let retention = api::default_retention(&config);
+    let deletion = Deletion::start(store.clone(), live.clone(), engine.handle(), retention);
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     metrics::ready(true);
     for (at, (listener, told)) in config.sip.listeners.iter().zip(&reachable.sip).enumerate() {

@@ -11,6 +11,7 @@ mod limits;
 mod log;
 mod media;
 mod phone;
+mod retention;
 mod secret;
 mod secrets;
 mod section;
@@ -35,6 +36,7 @@ pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use media::{Media, MediaHost};
 pub use phone::{DefaultRuntime, Phone, Voice};
+pub use retention::Retention;
 pub use secret::Secret;
 pub use secrets::Secrets;
 pub use sip::{Listener, Sip};
@@ -48,7 +50,7 @@ use section::Section;
 use sources::Merged;
 
 /// The sections, as their names stand in the file.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "database",
     "secrets",
     "http",
@@ -60,6 +62,7 @@ const SECTIONS: [&str; 13] = [
     "webhooks",
     "integrations",
     "limits",
+    "retention",
     "traces",
     "log",
 ];
@@ -91,6 +94,8 @@ pub struct Config {
     pub integrations: Integrations,
     /// `[limits]`
     pub limits: Limits,
+    /// `[retention]`
+    pub retention: Retention,
     /// `[traces]`
     pub traces: Traces,
     /// `[log]`
@@ -134,6 +139,7 @@ impl Config {
             webhooks,
             integrations,
             limits,
+            retention,
             traces,
             log,
         ] = &mut sections;
@@ -149,6 +155,7 @@ impl Config {
             webhooks: Webhooks::read(webhooks),
             integrations: Integrations::read(integrations),
             limits: Limits::read(limits),
+            retention: Retention::read(retention),
             traces: Traces::read(traces, &data_dir),
             log: Log::read(log),
             sip,

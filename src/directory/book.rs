@@ -229,7 +229,8 @@ fn touched(change: &Change) -> Option<Uuid> {
         | Change::Partner(_)
         | Change::PartnerState(_)
         | Change::Session(_)
-        | Change::SigningKeys => None,
+        | Change::SigningKeys
+        | Change::Contacts(_) => None,
     }
 }
 

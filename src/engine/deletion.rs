@@ -1,12 +1,12 @@
-//! Purge of deleted orgs, in the background: each node ends the calls that are still up on it, and one node deletes the rows, in small
-//! transactions with pauses, so that calls and requests don't notice.
+//! Purge of deleted orgs and of data that is older than its org's retention, in the background: each node ends the calls of deleted orgs that
+//! are still up on it, and one node deletes the rows, in small transactions with pauses, so that calls and requests don't notice.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use trunkline_calls::live::LiveCalls;
-use trunkline_store::Store;
+use trunkline_store::{Retained, RetentionDays, Store};
 
 use super::{Handle, clock};
 
@@ -14,8 +14,10 @@ use super::{Handle, clock};
 const LOOK: Duration = Duration::from_secs(1);
 /// Time that others have the database between two transactions.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Looks after which facts that came late for purged orgs are deleted.
-const LATE_FACTS: u32 = 60;
+/// Looks after which facts that came late for purged orgs are deleted, and what is kept no longer.
+const MINUTE: u32 = 60;
+/// Looks after which contacts that are kept no longer are deleted: to find those that no call names takes all calls of an org.
+const HOUR: u32 = 60 * MINUTE;
 /// Rows that were deleted, by `why`.
 const DELETED: &str = "trunkline_rows_deleted_total";
 
@@ -25,9 +27,17 @@ pub struct Deletion(JoinHandle<()>);
 
 impl Deletion {
     /// Starts the task that deletes.
-    pub fn start(store: Store, live: Arc<LiveCalls>, engine: Handle) -> Self {
-        metrics::describe_counter!(DELETED, "Rows deleted, by why (`purge`)");
+    ///
+    /// `retention` holds the days of orgs that have none of their own.
+    pub fn start(
+        store: Store,
+        live: Arc<LiveCalls>,
+        engine: Handle,
+        retention: RetentionDays,
+    ) -> Self {
+        metrics::describe_counter!(DELETED, "Rows deleted, by why (`purge`, `retention`)");
         let worker = Worker {
+            retention,
             store,
             live,
             engine,
@@ -47,6 +57,7 @@ struct Worker {
     store: Store,
     live: Arc<LiveCalls>,
     engine: Handle,
+    retention: RetentionDays,
     fails: bool,
 }
 
@@ -78,7 +89,7 @@ impl Worker {
                 }
             }
         }
-        let is_due = turn.is_multiple_of(LATE_FACTS);
+        let is_due = turn.is_multiple_of(MINUTE);
         if (to_purge.is_empty() && !is_due) || !self.is_first().await? {
             return Ok(());
         }
@@ -91,6 +102,30 @@ impl Worker {
         if is_due {
             for org in orgs.purged(clock::wall_time()).await? {
                 self.purge(org).await?;
+            }
+            self.delete_old(turn).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes what is older than its org's days, or the operator's.
+    async fn delete_old(&self, turn: u32) -> Result<(), trunkline_store::Error> {
+        let orgs = self.store.orgs();
+        for kind in Retained::ALL {
+            if kind == Retained::Contacts && !turn.is_multiple_of(HOUR) {
+                continue;
+            }
+            let now = clock::wall_time();
+            let default_days = self.retention.of(kind);
+            for (org, before) in orgs.over_retention(kind, default_days, now).await? {
+                loop {
+                    let rows = orgs.delete_before(org, kind, before, now).await?;
+                    if rows == 0 {
+                        break;
+                    }
+                    metrics::counter!(DELETED, "why" => "retention").increment(rows);
+                    tokio::time::sleep(PAUSE).await;
+                }
             }
         }
         Ok(())

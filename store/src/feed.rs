@@ -51,6 +51,8 @@ pub enum Change {
     Session(Uuid),
     /// Another key signs tokens.
     SigningKeys,
+    /// Contacts of the org were deleted.
+    Contacts(Uuid),
 }
 
 /// What a reader gets.
@@ -225,6 +227,7 @@ impl Change {
             Self::PartnerState(partner) => (None, "partner_state", Some(partner)),
             Self::Session(org) => (Some(org), "session", None),
             Self::SigningKeys => (None, "signing_keys", None),
+            Self::Contacts(org) => (Some(org), "contacts", None),
         }
     }
 }
@@ -242,6 +245,7 @@ impl Row {
             "partner_state" => self.entity_id.map(Change::PartnerState),
             "session" => self.org_id.map(Change::Session),
             "signing_keys" => Some(Change::SigningKeys),
+            "contacts" => self.org_id.map(Change::Contacts),
             _ => None,
         }
     }

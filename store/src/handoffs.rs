@@ -290,14 +290,15 @@ async fn items(
     }
 }
 
-/// How many lie in the window: the difference of two positions.
+/// How many lie in the window: the difference of two positions. The oldest that is left needn't be the org's first.
 async fn count(reading: &mut Peek, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
     let (before, end) = (micros(filter.from) - 1, micros(filter.to));
     let (count,): (i64,) = match filter.reason {
         None => fetch_one!(
             reading,
             "SELECT COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $3 ORDER BY created_at DESC LIMIT 1), 0)
-                  - COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $2 ORDER BY created_at DESC LIMIT 1), 0)",
+                  - COALESCE((SELECT position FROM handoffs WHERE org_id = $1 AND created_at <= $2 ORDER BY created_at DESC LIMIT 1),
+                             (SELECT position - 1 FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1), 0)",
             org,
             before,
             end
@@ -307,7 +308,8 @@ async fn count(reading: &mut Peek, org: Uuid, filter: HandoffFilter) -> Result<i
             "SELECT COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $4 AND created_at <= $3
                               ORDER BY created_at DESC LIMIT 1), 0)
                   - COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $4 AND created_at <= $2
-                              ORDER BY created_at DESC LIMIT 1), 0)",
+                              ORDER BY created_at DESC LIMIT 1),
+                             (SELECT position - 1 FROM handoff_reasons WHERE org_id = $1 AND reason = $4 ORDER BY created_at LIMIT 1), 0)",
             org,
             before,
             end,

@@ -196,7 +196,7 @@ fn folded(email: &str) -> String {
 }
 
 /// The phone as E.164 where it is a number that needs no country to be read, else as it was given.
-fn phone_key(phone: &str) -> String {
+pub(super) fn phone_key(phone: &str) -> String {
     numbers::reduce(phone, None, &|_| false)
         .map_or_else(|| phone.to_owned(), |number| number.to_string())
 }

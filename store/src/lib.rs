@@ -3,6 +3,7 @@
 //! A method of an aggregate takes the org first, so that a query across tenants can't be written by accident; what isn't of one
 //! org (partners, nodes, the change feed) says so by its type. Knows nothing of HTTP, SIP messages or sockets.
 
+mod aged;
 mod agent_config;
 mod agents;
 mod asks;
@@ -41,6 +42,7 @@ mod nearby;
 mod nodes;
 mod number_codes;
 mod numbers;
+mod of_contact;
 mod old_pairs;
 mod open;
 mod org_keys;
@@ -58,6 +60,7 @@ mod reach;
 mod realm;
 mod registrations;
 mod reseal;
+mod retention;
 mod rows;
 mod secrets;
 mod sessions;
@@ -101,6 +104,7 @@ pub use logins::{Access, LoginLink, Logins, NewLogin, Role};
 pub use nodes::{Nodes, Renewal, Serving};
 pub use number_codes::{MadeCode, NumberCodes, TRIES, TriedCode};
 pub use numbers::{Number, Numbers};
+pub use of_contact::{ContactCall, ContactSearch};
 pub use old_pairs::OldPair;
 pub use open::{OpenFault, Options, Outset};
 pub use org_keys::{Issued, IssuedBy, NewOrgKey, OrgKey, OrgKeys, SignedKeys};
@@ -111,6 +115,7 @@ pub use page::{Narrow, Page, Position};
 pub use partners::{NewPartner, Partner, PartnerKey, Partners};
 pub use password::Password;
 pub use registrations::Registrations;
+pub use retention::{Retained, RetentionChange, RetentionDays};
 pub use sessions::{ListedSession, Session, Sessions, TokenHash};
 pub use snapshot::{OldCredentials, OrgRows};
 pub use transfers::CallTransfer;

@@ -11,6 +11,7 @@ use super::integrations::{self, NewBooking};
 use super::keyring::to_hex;
 use super::page::Narrow;
 use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
+use super::retention::{self, RetentionChange};
 use super::{Change, Store, new_id, set};
 
 /// An org.
@@ -154,6 +155,8 @@ pub struct OrgChange {
     pub ai_instructions: Option<Option<String>>,
     /// All accounts with the booking platform, no two of one name.
     pub bookings: Option<Vec<NewBooking>>,
+    /// Days after which data is deleted.
+    pub retention: RetentionChange,
 }
 
 /// The orgs.
@@ -235,6 +238,7 @@ impl Orgs<'_> {
             &changed.ai_instructions,
         )?;
 
+        retention::change(&mut writing, org, change.retention).await?;
         if let Some(bookings) = &change.bookings {
             integrations::replace(&mut writing, self.0.keyring(), org, bookings, now).await?;
         }

@@ -1,5 +1,5 @@
-//! Rows of a deleted org, deleted a bounded number in each transaction, the oldest calls first. Usage of calls that go is counted before, in
-//! the same transaction.
+//! Rows of a deleted org, and calls that are kept no longer, deleted a bounded number in each transaction, the oldest calls first. Usage of
+//! calls that go is counted before, in the same transaction.
 
 use std::collections::BTreeMap;
 
@@ -48,14 +48,18 @@ from_row!(Going {
     ended_at: maybe(moment),
 });
 
-/// The oldest calls of an org but for those that are up.
-const OLDEST: &str =
-    "SELECT id, agent_id, trunk_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls
-    WHERE org_id = $1 AND ended_at IS NOT NULL ORDER BY started_at, id LIMIT $2";
-/// The same on PostgreSQL, where nobody may change them meanwhile.
-const OLDEST_LOCKED: &str =
-    "SELECT id, agent_id, trunk_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls
-    WHERE org_id = $1 AND ended_at IS NOT NULL ORDER BY started_at, id LIMIT $2 FOR UPDATE";
+/// The oldest calls of an org but for those that are up; on PostgreSQL nobody may change them meanwhile.
+macro_rules! oldest {
+    ($since:literal, $locked:literal) => {
+        concat!(
+            "SELECT id, agent_id, trunk_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls
+             WHERE org_id = $1 AND ended_at IS NOT NULL ",
+            $since,
+            " ORDER BY started_at, id LIMIT $2",
+            $locked
+        )
+    };
+}
 
 /// Events that are told by the call's row, and go with it.
 const TOLD_BY_CALL: [EventType; 5] = [
@@ -126,7 +130,7 @@ impl Orgs<'_> {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn purge_some(self, org: Uuid) -> Result<u64, Error> {
-        let calls = self.purge_calls(org).await?;
+        let calls = self.delete_calls(org, None).await?;
         if calls > 0 {
             return Ok(calls);
         }
@@ -145,14 +149,27 @@ impl Orgs<'_> {
         Ok(0)
     }
 
+    /// Deletes some calls that ended and began before then. Returns how many went.
+    pub(super) async fn delete_calls_before(self, org: Uuid, before: Moment) -> Result<u64, Error> {
+        self.delete_calls(org, Some(before)).await
+    }
+
     /// Deletes the oldest calls that ended, with their attempts, transfers and events. Returns how many went.
-    async fn purge_calls(self, org: Uuid) -> Result<u64, Error> {
+    async fn delete_calls(self, org: Uuid, before: Option<Moment>) -> Result<u64, Error> {
         let mut writing = self.0.pool().write().await?;
-        let sql = match writing {
-            Writing::Sqlite(..) | Writing::Nearby(..) => OLDEST,
-            Writing::Postgres(_) => OLDEST_LOCKED,
+        let is_postgres = matches!(writing, Writing::Postgres(_));
+        let going: Vec<Going> = match (before.map(micros), is_postgres) {
+            (None, false) => fetch_all!(writing, oldest!("", ""), org, CALLS_AT_ONCE)?,
+            (None, true) => fetch_all!(writing, oldest!("", " FOR UPDATE"), org, CALLS_AT_ONCE)?,
+            (Some(before), false) => {
+                let sql = oldest!("AND started_at < $3", "");
+                fetch_all!(writing, sql, org, CALLS_AT_ONCE, before)?
+            }
+            (Some(before), true) => {
+                let sql = oldest!("AND started_at < $3", " FOR UPDATE");
+                fetch_all!(writing, sql, org, CALLS_AT_ONCE, before)?
+            }
         };
-        let going: Vec<Going> = fetch_all!(writing, sql, org, CALLS_AT_ONCE)?;
         for ((day, agent, trunk, direction), [calls, answered, seconds]) in counted(&going) {
             execute!(
                 writing,

@@ -388,3 +388,36 @@ async fn a_partner_verifies_numbers_where_the_operator_lets_it() {
     let taken = house.post(&path, &partner.key, json!({})).await.with(409);
     assert_eq!(taken["code"], "number_verified_elsewhere");
 }
+
+#[tokio::test]
+async fn a_partner_sets_for_how_long_data_is_kept() {
+    let house = House::with("[retention]\ncalls_days = 400\nhandoffs_days = 90").await;
+    let partner = house.reseller("Acme").await;
+    let id = org(&house, &partner, json!({"name": "A"})).await;
+    let path = format!("{ORGS}/{}", id["id"].as_str().expect("an id"));
+    let none = json!({"calls_days": null, "sessions_days": null, "contacts_days": null, "handoffs_days": null});
+    let shown = house.get(&path, &partner.key).await.with(200);
+    assert_eq!(shown["retention"], none);
+    let in_force = json!({"calls_days": 400, "sessions_days": null, "contacts_days": null, "handoffs_days": 90});
+    assert_eq!(shown["retention_in_force"], in_force);
+
+    let change = json!({"retention": {"calls_days": 30, "contacts_days": 60}});
+    let changed = house.patch(&path, &partner.key, change).await.with(200);
+    let own = json!({"calls_days": 30, "sessions_days": null, "contacts_days": 60, "handoffs_days": null});
+    assert_eq!(changed["retention"], own);
+    let change = json!({"name": "B", "retention": {"calls_days": null}});
+    let changed = house.patch(&path, &partner.key, change).await.with(200);
+    assert_eq!(changed["retention_in_force"]["calls_days"], 400);
+    assert_eq!(changed["retention"]["contacts_days"], 60);
+
+    for (days, fault) in [
+        (json!({"calls_days": 0}), "retention.calls_days: "),
+        (json!({"calls_days": 36_501}), "retention.calls_days: "),
+        (json!({"days": 1}), "retention.days: is no field"),
+    ] {
+        let change = json!({"retention": days});
+        let refused = house.patch(&path, &partner.key, change).await.with(400);
+        let message = refused["message"].as_str().expect("a sentence");
+        assert!(message.contains(fault), "{message}");
+    }
+}

@@ -1,15 +1,18 @@
 //! `/widget/authenticate-user`, `/widget/authenticate-user-by-external-id`, `/widget/me`.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use trunkline_routing::E164;
+use trunkline_model::record::{Fact, Started};
+use trunkline_routing::{E164, Facts};
 use trunkline_store::Contact;
 use uuid::Uuid;
 
-use crate::house::{Answer, House, Tenant, all_absent, all_lack, masked, now, pass};
+use crate::calls::bare;
+use crate::house::{Answer, House, Tenant, all_absent, all_lack, arc, masked, now, pass};
 
 const PLAIN: &str = "/widget/authenticate-user";
 const BY_ID: &str = "/widget/authenticate-user-by-external-id";
@@ -444,4 +447,100 @@ async fn an_orgs_own_systems_see_and_change_what_is_kept_of_a_contact() {
     );
     let (_, reader) = house.key(tenant.org, &["phone:read"]).await;
     all_lack(&[house.get(&path, &reader).await], "widget:write");
+}
+
+#[tokio::test]
+async fn everything_kept_of_a_contact_is_exported_by_page() {
+    let house = House::new().await;
+    let (tenant, other) = (house.tenant("Acme").await, house.tenant("Other").await);
+    let id = authenticate(&house, &tenant, PLAIN, everything()).await;
+    let number = E164::parse("+442071838750").expect("E.164");
+    let started = |call: u128, org: Uuid, e164: Option<E164>| {
+        let started = Started {
+            session: Uuid::from_u128(0x5e55_0000 + call),
+            from: "020 7183 8750".into(),
+            from_e164: e164,
+            headers: vec![("X-Ticket".into(), "17".into())],
+            at: now() - Duration::from_secs(1_000) + Duration::from_secs(call as u64),
+            ..bare(Uuid::from_u128(call), org, &Facts::default())
+        };
+        Fact::Started(arc(started))
+    };
+    let named = |call: u128, contact: Uuid| Fact::Contact {
+        call: Uuid::from_u128(call),
+        org: tenant.org,
+        contact,
+    };
+    let facts = [
+        started(1, tenant.org, None),
+        named(1, id),
+        // Its number, and nobody is named.
+        started(2, tenant.org, Some(number)),
+        // Its number, and another contact is named.
+        started(3, tenant.org, Some(number)),
+        named(3, Uuid::from_u128(7)),
+        started(4, tenant.org, None),
+        started(5, other.org, Some(number)),
+    ];
+    house.project(&facts).await;
+    let session = Uuid::from_u128(0x5e55_0001).to_string();
+    let handoff = json!({"session_id": session, "summary": "Wants a refund"});
+    house
+        .post("/handoff-analytics/events", &tenant.token, handoff)
+        .await
+        .with(201);
+
+    let path = format!("/widget/contacts/{id}/export");
+    let exported = house.get(&path, &tenant.token).await.with(200);
+    let contact = format!("/widget/contacts/{id}");
+    let shown = house.get(&contact, &tenant.token).await;
+    assert_eq!(exported["contact"], shown.with(200));
+    let calls = exported["calls"].as_array().expect("calls");
+    let ids: Vec<_> = calls.iter().map(|call| call["id"].clone()).collect();
+    assert_eq!(ids, [2, 1].map(|id| json!(Uuid::from_u128(id))));
+    assert_eq!(
+        calls[1]["headers"],
+        json!([{"name": "X-Ticket", "value": "17"}])
+    );
+    assert_eq!(calls[1]["handoffs"][0]["summary"], "Wants a refund");
+    assert_eq!(calls[0]["handoffs"], json!([]));
+    assert_eq!(exported["next"], Value::Null);
+
+    let first = house.get(&format!("{path}?limit=1"), &tenant.token).await;
+    let next = first.with(200)["next"].as_str().expect("more").to_owned();
+    let second = format!("{path}?cursor={next}");
+    let second = house.get(&second, &tenant.token).await;
+    assert_eq!(second.with(200)["calls"][0]["id"], ids[1]);
+    let another = json!({"external_id": "x", "email": "x@example.com"});
+    let another = authenticate(&house, &tenant, BY_ID, another).await;
+    let elsewhere = format!("/widget/contacts/{another}/export?cursor={next}");
+    let refused = house.get(&elsewhere, &tenant.token).await.with(400);
+    assert_eq!(refused["message"], "cursor: was made for another contact");
+
+    all_absent(&[house.get(&path, &other.token).await], "contact");
+    for (held, lacks) in [
+        (["calls:read", "handoff:read"], "widget:write"),
+        (["widget:write", "handoff:read"], "calls:read"),
+        (["widget:write", "calls:read"], "handoff:read"),
+    ] {
+        let (_, key) = house.key(tenant.org, &held).await;
+        all_lack(&[house.get(&path, &key).await], lacks);
+    }
+}
+
+/// Its calls with its number as the other side are everybody's.
+#[tokio::test]
+async fn a_contact_with_a_number_of_the_org_gets_no_calls_by_it() {
+    let house = House::new().await;
+    let tenant = house.tenant("Acme").await;
+    house.number(tenant.org, "+442071838750").await;
+    let id = authenticate(&house, &tenant, PLAIN, everything()).await;
+    let started = Started {
+        to_e164: E164::parse("+442071838750").ok(),
+        ..bare(Uuid::from_u128(1), tenant.org, &Facts::default())
+    };
+    house.project(&[Fact::Started(arc(started))]).await;
+    let path = format!("/widget/contacts/{id}/export");
+    let exported = house.get(&path, &tenant.token).await.with(200);
+    assert_eq!(exported["calls"], json!([]));
 }

@@ -159,9 +159,20 @@ fn migrations_are_there_for_both_databases() {
 }
 
 /// The files of `src/config` that are sections.
-const SECTIONS: [&str; 12] = [
-    "database", "http", "limits", "log", "media", "phone", "secrets", "sip", "events", "traces",
-    "webhooks", "widget",
+const SECTIONS: [&str; 13] = [
+    "database",
+    "http",
+    "limits",
+    "log",
+    "media",
+    "phone",
+    "retention",
+    "secrets",
+    "sip",
+    "events",
+    "traces",
+    "webhooks",
+    "widget",
 ];
 
 fn text(path: &str) -> String {

@@ -276,6 +276,7 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 25] = [
             "password",
             "pool",
             "reach",
+            "retention",
             "rows",
             "secrets",
             "usage",

@@ -229,7 +229,13 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          ALTER TABLE orgs DROP COLUMN deleted_at;
          ALTER TABLE orgs DROP COLUMN purge_at;
          ALTER TABLE orgs DROP COLUMN deleted_external_id;
-         ALTER TABLE numbers DROP COLUMN freed_verified_at",
+         ALTER TABLE numbers DROP COLUMN freed_verified_at;
+         ALTER TABLE orgs DROP COLUMN retain_calls_days;
+         ALTER TABLE orgs DROP COLUMN retain_sessions_days;
+         ALTER TABLE orgs DROP COLUMN retain_contacts_days;
+         ALTER TABLE orgs DROP COLUMN retain_handoffs_days;
+         ALTER TABLE orgs DROP COLUMN sessions_emptied_to;
+         DROP INDEX handoffs_session",
     )
     .await;
     let store = bed.open().await;

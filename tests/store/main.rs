@@ -23,6 +23,7 @@ mod handoffs;
 mod idempotency;
 mod number_codes;
 mod projection;
+mod retention;
 mod schema;
 mod sealed;
 mod start;

@@ -11,6 +11,7 @@ mod examples;
 mod kinds;
 mod node;
 mod nodes;
+mod privacy;
 mod proxy;
 mod registered;
 mod seconds;

@@ -28,7 +28,7 @@ const USUAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A handoff as the API shows it: these fields and no other.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Handoff")]
-pub(super) struct HandoffView {
+pub(in crate::api) struct HandoffView {
     session_id: String,
     summary: String,
     explanation: Option<String>,

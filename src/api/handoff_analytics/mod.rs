@@ -2,7 +2,7 @@
 
 mod events;
 
-pub(in crate::api) use events::report;
+pub(in crate::api) use events::{HandoffView, report};
 
 use axum::routing::get;
 use serde_json::json;

@@ -126,6 +126,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The number that the trunk's calls come from.",
         "",
     ),
+    ("calls_days", "Days for which calls are kept.", "365"),
     (
         "calls_per_second",
         "The most calls that the trunk begins in a second; `null` is no limit of its own.",
@@ -153,6 +154,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The contact's id; `null` where the call has none.",
         "",
     ),
+    ("contacts_days", "Days for which contacts are kept.", "365"),
     (
         "country",
         "A country, as ISO 3166 abbreviates it.",
@@ -272,6 +274,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The number that callers are handed to.",
         "",
     ),
+    ("handoffs_days", "Days for which handoffs are kept.", ""),
     (
         "hangup_by",
         "Who ended the call; `null` while it is up.",
@@ -420,6 +423,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "How many requests the org's keys together may make in a minute.",
         "",
     ),
+    ("retention", "Days after which data is deleted.", ""),
     ("revoked_at", "When the key was revoked.", ""),
     ("ringing_at", "When it rang; `null` if it hasn't.", ""),
     (
@@ -448,6 +452,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "Whether the runtime gets `X-PLATFORM-SESSION-TOKEN`, which opens the session's context.",
         "",
     ),
+    ("sessions_days", "Days for which sessions are kept.", ""),
     (
         "short",
         "Digits of the number that are missing at the end.",

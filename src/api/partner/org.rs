@@ -5,7 +5,10 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Change, Error, Org, OrgChange, Purge, SuspendedBy, Suspender, Wrong};
+use trunkline_store::{
+    Change, Error, Org, OrgChange, Purge, RetentionChange, RetentionDays, SuspendedBy, Suspender,
+    Wrong,
+};
 
 use super::caller::{PartnerCaller, foreign};
 use super::integrations::{self as connections, Integrations};
@@ -13,11 +16,12 @@ use super::orgs::{OrgView, WEBSITE};
 use crate::api::body::{Body, Fields};
 use crate::api::integrations::{self, IntegrationsView, Shown};
 use crate::api::language::LANGUAGE;
+use crate::api::object::Object;
 use crate::api::path::Named;
 use crate::api::query::Query;
-use crate::api::shape::Text;
-use crate::api::{Api, ApiError, Success};
-use crate::config::Config;
+use crate::api::shape::{Count, Text};
+use crate::api::{Api, ApiError, Success, default_retention};
+use crate::config::{Config, Retention};
 
 /// An org with everything that is kept of it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -36,6 +40,35 @@ pub(super) struct WholeOrgView {
     suspended_by: Vec<SuspendedBy>,
     /// Accounts with third parties, under the key of each platform, without their credentials.
     integrations: IntegrationsView,
+    /// The org's own days after which data is deleted; `null` where the operator's count.
+    retention: RetentionView,
+    /// The days in force; `null` where data stays until it is deleted otherwise.
+    retention_in_force: RetentionView,
+}
+
+/// Days for which data of an org is kept.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Retention")]
+struct RetentionView {
+    /// Days for which calls are kept, with their transfers and events.
+    calls_days: Option<u32>,
+    /// Days for which headers, metadata and the facts of a call's INVITE are kept.
+    sessions_days: Option<u32>,
+    /// Days for which contacts are kept that no call names any more.
+    contacts_days: Option<u32>,
+    /// Days for which handoffs are kept.
+    handoffs_days: Option<u32>,
+}
+
+impl From<RetentionDays> for RetentionView {
+    fn from(days: RetentionDays) -> Self {
+        Self {
+            calls_days: days.calls,
+            sessions_days: days.sessions,
+            contacts_days: days.contacts,
+            handoffs_days: days.handoffs,
+        }
+    }
 }
 
 /// `GET /partner/v1/orgs/{orgId}`
@@ -50,8 +83,8 @@ pub(super) async fn show(
     whole(&api, &caller, org).await
 }
 
-/// `PATCH /partner/v1/orgs/{orgId} {name, website, language, ai_instructions, integrations}`: what is absent stays, `null` clears
-/// what may be empty. `integrations` replaces all connections, and is tried before anything is changed, as at creation.
+/// `PATCH /partner/v1/orgs/{orgId} {name, website, language, ai_instructions, integrations, retention}`: what is absent stays, `null`
+/// clears what may be empty. `integrations` replaces all connections, and is tried before anything is changed, as at creation.
 pub(super) async fn update(
     State(api): State<Api>,
     caller: PartnerCaller,
@@ -161,6 +194,7 @@ async fn whole(
 ) -> Result<Json<WholeOrgView>, ApiError> {
     let own = org.ai_instructions.clone();
     let in_force = own.or_else(|| caller.ai_instructions().map(str::to_owned));
+    let retention = api.store().orgs().retention(org.id).await?;
     Ok(Json(WholeOrgView {
         website: org.website.clone(),
         language: org.language.clone(),
@@ -168,6 +202,8 @@ async fn whole(
         ai_instructions_in_force: in_force,
         suspended_by: org.suspended_by(),
         integrations: integrations::of_org(api, org.id, Shown::Handle).await?,
+        retention: retention.into(),
+        retention_in_force: retention.or(default_retention(api.config())).into(),
         org: org.into(),
     }))
 }
@@ -177,12 +213,26 @@ pub(super) fn changed(config: &Config, mut fields: Fields) -> Result<OrgChange, 
     let key = booking.map(|booking| &*booking.key);
     let language = fields.change("language", LANGUAGE);
     let bookings = fields.clearable("integrations", Integrations { key });
+    let retention = fields.change("retention", Object(retention));
     let change = OrgChange {
         name: fields.change("name", Text::line(1..=255)),
         website: fields.clearable("website", WEBSITE),
         language: language.map(str::to_owned),
         ai_instructions: fields.clearable("ai_instructions", Text::lines(0..=65_536)),
         bookings: bookings.map(Option::unwrap_or_default),
+        retention: retention.unwrap_or_default(),
     };
     fields.done(|| Some(change))
 }
+
+fn retention(fields: &mut Fields) -> Option<RetentionChange> {
+    let mut days = |name| fields.clearable(name, DAYS);
+    Some(RetentionChange {
+        calls: days("calls_days"),
+        sessions: days("sessions_days"),
+        contacts: days("contacts_days"),
+        handoffs: days("handoffs_days"),
+    })
+}
+
+const DAYS: Count = Count::new(1..=Retention::LONGEST);

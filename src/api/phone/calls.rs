@@ -30,7 +30,7 @@ pub(super) const SCOPE: &str = "calls:read";
 /// A call as the API shows it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Call")]
-pub(super) struct CallView {
+pub(in crate::api) struct CallView {
     pub(super) id: Uuid,
     pub(super) session_id: Uuid,
     pub(super) agent_id: Option<Uuid>,

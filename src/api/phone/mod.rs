@@ -41,12 +41,13 @@ use axum::routing::{delete, get, post, put};
 
 pub(super) use agents::NO_AGENTS;
 pub(super) use call_routing::explained;
-pub(super) use calls::{find as found, from_memory};
+pub(super) use calls::{CallView, find as found, from_memory};
 pub(super) use elsewhere::serve as serve_others;
 pub(super) use events::TYPES as EVENT_TYPES;
 pub(super) use numbers::NumberView;
 pub(crate) use route_replay::change_of;
 pub(super) use trace::picture;
+pub(super) use transfers::TransferView;
 
 use super::idempotency::{call_once, once, once_for};
 use super::openapi::Book;

@@ -68,7 +68,7 @@ pub(super) async fn update(
 }
 
 /// The contact that the path names.
-async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Contact, ApiError> {
+pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Contact, ApiError> {
     let id = named.id("contact_id", Kind::Contact)?;
     Ok(api.store().contacts().by_id(caller.org, id).await?)
 }

@@ -2,6 +2,7 @@
 
 mod authenticate;
 mod contacts;
+mod export;
 mod me;
 
 use axum::routing::{get, post};
@@ -9,6 +10,7 @@ use axum::routing::{get, post};
 use super::openapi::{Book, read_by};
 use super::routes::Routes;
 use authenticate::SCOPE;
+pub(crate) use export::export;
 
 pub(super) fn router() -> Routes {
     Routes::new()
@@ -21,6 +23,7 @@ pub(super) fn router() -> Routes {
             "/contacts/{contact_id}",
             get(contacts::show).patch(contacts::update),
         )
+        .route("/contacts/{contact_id}/export", get(export::show))
         .route("/me", get(me::show))
 }
 
@@ -74,6 +77,18 @@ pub(super) fn openapi(book: &mut Book) {
                 .org(SCOPE)
                 .body(body)
                 .gives::<contacts::WholeContactView>(200)
+        },
+    );
+    book.add(
+        "get",
+        "/widget/contacts/{contact_id}/export",
+        "exportContact",
+        "Everything that is kept of a contact, its calls by page",
+        |op| {
+            op.tag(TAG)
+                .org_with(&export::SCOPES)
+                .paged()
+                .gives::<export::ExportView>(200)
         },
     );
     book.add(

@@ -1,0 +1,142 @@
+//! `GET /widget/contacts/{contact_id}/export`: everything that is kept of a contact, for a person who asks for it. Its calls come by page.
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_store::{Contact, ContactCall, Error, Position, Store};
+use uuid::Uuid;
+
+use super::authenticate;
+use super::contacts::{WholeContactView, find};
+use crate::api::caller::Caller;
+use crate::api::handoff_analytics::HandoffView;
+use crate::api::page::Paging;
+use crate::api::path::Named;
+use crate::api::phone::{CallView, TransferView};
+use crate::api::query::Query;
+use crate::api::{Api, ApiError};
+
+/// The scopes of what an export holds.
+pub(super) const SCOPES: [&str; 3] = [authenticate::SCOPE, "calls:read", "handoff:read"];
+
+/// Everything that is kept of a contact: itself, and a page of its calls.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ContactExport")]
+pub(super) struct ExportView {
+    contact: WholeContactView,
+    /// Calls that name the contact, and those with its number that name nobody, newest first.
+    calls: Vec<ContactCallView>,
+    /// The cursor of the next page; `null` on the last one.
+    next: Option<String>,
+}
+
+/// A call of a contact with everything that is kept of it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ContactCall")]
+struct ContactCallView {
+    #[serde(flatten)]
+    call: CallView,
+    /// The caller's own headers, in their order.
+    headers: Vec<HeaderView>,
+    /// All transfers, in their order.
+    transfers: Vec<TransferView>,
+    /// Handoffs that name the call's session, in their order.
+    handoffs: Vec<HandoffView>,
+}
+
+/// A header of SIP.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "CallHeader")]
+struct HeaderView {
+    name: Box<str>,
+    value: Box<str>,
+}
+
+impl From<ContactCall> for ContactCallView {
+    fn from(of: ContactCall) -> Self {
+        let headers = of.headers.into_iter();
+        Self {
+            call: of.call.into(),
+            headers: headers
+                .map(|(name, value)| HeaderView { name, value })
+                .collect(),
+            transfers: of.transfers.into_iter().map(TransferView::from).collect(),
+            handoffs: of.handoffs.into_iter().map(HandoffView::from).collect(),
+        }
+    }
+}
+
+/// `GET /widget/contacts/{contact_id}/export?limit&cursor`
+pub(super) async fn show(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    mut query: Query,
+) -> Result<Json<ExportView>, ApiError> {
+    for scope in SCOPES {
+        caller.needs(scope)?;
+    }
+    let contact = find(&api, &caller, &named).await?;
+    let paging = Paging::read(&mut query, "export", Of::default());
+    if paging.after.is_some() && paging.filters.0 != Some(contact.id) {
+        query.refuse("cursor: was made for another contact");
+    }
+    query.finish()?;
+    let paging = Paging {
+        filters: Of(Some(contact.id)),
+        ..paging
+    };
+    let contacts = api.store().contacts();
+    let (calls, next) = contacts
+        .calls(caller.org, &contact, paging.after, paging.limit)
+        .await?;
+    Ok(Json(ExportView {
+        contact: contact.into(),
+        calls: calls.into_iter().map(ContactCallView::from).collect(),
+        next: next.map(|place| paging.next(place)),
+    }))
+}
+
+/// Whose export a cursor walks.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+struct Of(Option<Uuid>);
+
+/// Calls that the command line reads at once.
+const AT_ONCE: u32 = 100;
+
+/// The whole export as JSON, for the command line: `write` gets it piece by piece.
+///
+/// # Errors
+/// The store's, or `write`'s.
+pub(crate) async fn export<E: From<Error>>(
+    store: &Store,
+    contact: Contact,
+    mut write: impl FnMut(&str) -> Result<(), E>,
+) -> Result<(), E> {
+    let of = contact.clone();
+    write("{\"contact\":")?;
+    write(&json(&WholeContactView::from(contact)))?;
+    write(",\"calls\":[")?;
+    let mut after: Option<Position> = None;
+    let mut is_first = true;
+    loop {
+        let page = store.contacts().calls(of.org_id, &of, after, AT_ONCE);
+        let (calls, next) = page.await?;
+        for call in calls {
+            if !std::mem::take(&mut is_first) {
+                write(",")?;
+            }
+            write(&json(&ContactCallView::from(call)))?;
+        }
+        match next {
+            Some(place) => after = Some(place),
+            None => break,
+        }
+    }
+    write("]}")
+}
+
+fn json(view: &impl Serialize) -> String {
+    serde_json::to_string(view).expect("views are plain values")
+}

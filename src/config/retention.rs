@@ -1,0 +1,31 @@
+//! `[retention]`: for how many days data of orgs is kept, unless an org has days of its own. A key that is absent keeps the data until it is
+//! deleted otherwise.
+
+use super::section::Section;
+
+/// Days for which data is kept, by kind; `None`: until it is deleted otherwise.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Retention {
+    /// Calls, with their attempts, transfers and events.
+    pub calls_days: Option<u32>,
+    /// What came with a call: headers, metadata, and the facts of its INVITE.
+    pub sessions_days: Option<u32>,
+    /// Contacts that no call names any more.
+    pub contacts_days: Option<u32>,
+    /// Handoffs.
+    pub handoffs_days: Option<u32>,
+}
+
+impl Retention {
+    /// The most days that can be set.
+    pub const LONGEST: u32 = 36_500;
+
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            calls_days: section.number("calls_days", 1..=Self::LONGEST),
+            sessions_days: section.number("sessions_days", 1..=Self::LONGEST),
+            contacts_days: section.number("contacts_days", 1..=Self::LONGEST),
+            handoffs_days: section.number("handoffs_days", 1..=Self::LONGEST),
+        }
+    }
+}

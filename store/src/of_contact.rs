@@ -1,0 +1,156 @@
+//! Calls of one contact, with everything that is kept of each: for its export.
+
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+use super::calls::{Call, Header};
+use super::column::{from_row, json, maybe};
+use super::contacts::{Contact, Contacts};
+use super::error::Error;
+use super::handoffs::Handoff;
+use super::identify::phone_key;
+use super::page::Position;
+use super::pool::{Source, fetch_all, fetch_optional};
+use super::transfers::CallTransfer;
+
+/// A call of a contact.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContactCall {
+    /// The call.
+    pub call: Call,
+    /// The caller's own headers.
+    pub headers: Vec<(Box<str>, Box<str>)>,
+    /// All of its transfers, in their order.
+    pub transfers: Vec<CallTransfer>,
+    /// Handoffs of its session, in their order.
+    pub handoffs: Vec<Handoff>,
+}
+
+/// Which contacts to find; at least one field is given.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ContactSearch {
+    /// The org's own id.
+    pub external_id: Option<String>,
+    /// E-mail address, whatever its case.
+    pub email: Option<String>,
+    /// Phone, however it is written.
+    pub phone: Option<String>,
+}
+
+struct Carried {
+    headers: Option<Vec<Header>>,
+}
+from_row!(Carried {
+    headers: maybe(json)
+});
+
+/// Handoffs of a session that are shown.
+const HANDOFFS: i64 = 100;
+
+/// Calls that name the contact, and those with its number that name nobody: another contact may share the number.
+const CALLS: &str = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
+    WHERE org_id = $1 AND (started_at, id) < ($4, $5)
+    AND (contact_id = $2 OR (contact_id IS NULL AND $3 IN (from_e164, to_e164)))
+    ORDER BY started_at DESC, id DESC LIMIT $6";
+
+impl Contacts<'_> {
+    /// A page of the contact's calls, newest first, and where the next one begins.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn calls(
+        self,
+        org: Uuid,
+        contact: &Contact,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<(Vec<ContactCall>, Option<Position>), Error> {
+        let after = after.unwrap_or(Position::START);
+        let mut reading = self.0.pool().snapshot().await?;
+        let number = own_number(reading.source(), org, contact).await?;
+        let mut calls: Vec<Call> = fetch_all!(
+            reading,
+            CALLS,
+            org,
+            contact.id,
+            number.map(|number| number.to_string()),
+            after.at_micros(),
+            after.id,
+            i64::from(limit) + 1
+        )?;
+        let has_more = calls.len() > limit as usize;
+        calls.truncate(limit as usize);
+
+        let next = calls.last().filter(|_| has_more).map(|last| Position {
+            at: last.started_at,
+            id: last.id,
+        });
+        let mut whole = Vec::with_capacity(calls.len());
+        for call in calls {
+            whole.push(complete(reading.source(), call).await?);
+        }
+        Ok((whole, next))
+    }
+
+    /// Contacts of the org that have all that is given, oldest first, 100 at most.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn find(self, org: Uuid, search: &ContactSearch) -> Result<Vec<Contact>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        fetch_all!(
+            reading,
+            "SELECT * FROM contacts WHERE org_id = $1
+             AND (CAST($2 AS TEXT) IS NULL OR external_id = $2)
+             AND (CAST($3 AS TEXT) IS NULL OR email_folded = $3)
+             AND (CAST($4 AS TEXT) IS NULL OR phone_key = $4)
+             ORDER BY created_at, id LIMIT 100",
+            org,
+            &search.external_id,
+            search.email.as_deref().map(str::to_ascii_lowercase),
+            search.phone.as_deref().map(phone_key),
+        )
+    }
+}
+
+/// Number of the contact, unless it is a verified number of the org itself: calls with it are everybody's.
+async fn own_number(
+    mut from: Source<'_>,
+    org: Uuid,
+    contact: &Contact,
+) -> Result<Option<E164>, Error> {
+    let number = contact.phone.as_deref().map(phone_key);
+    let Some(number) = number.and_then(|number| E164::parse(&number).ok()) else {
+        return Ok(None);
+    };
+    let sql = "SELECT 1 FROM numbers WHERE org_id = $1 AND number = $2 AND verified_at IS NOT NULL";
+    let is_of_org: Option<(i32,)> = fetch_optional!(from, sql, org, number.to_string())?;
+    Ok(is_of_org.is_none().then_some(number))
+}
+
+async fn complete(mut from: Source<'_>, mut call: Call) -> Result<ContactCall, Error> {
+    let (org, id) = (call.org_id, call.id);
+    let sql = "SELECT headers FROM calls WHERE org_id = $1 AND id = $2";
+    let carried: Option<Carried> = fetch_optional!(from, sql, org, id)?;
+    let transfers: Vec<CallTransfer> = fetch_all!(
+        from,
+        "SELECT *, type || ' ' || value AS target FROM transfers
+         WHERE org_id = $1 AND call_id = $2 ORDER BY requested_at, id",
+        org,
+        id
+    )?;
+    call.transfer = transfers.last().cloned();
+    let handoffs: Vec<Handoff> = fetch_all!(
+        from,
+        "SELECT * FROM handoffs WHERE org_id = $1 AND session_id = $2 ORDER BY created_at LIMIT $3",
+        org,
+        call.session_id.to_string(),
+        HANDOFFS
+    )?;
+    Ok(ContactCall {
+        headers: carried.and_then(|row| row.headers).unwrap_or_default(),
+        call,
+        transfers,
+        handoffs,
+    })
+}

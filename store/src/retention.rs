@@ -1,0 +1,172 @@
+//! Retention: for how many days each kind of data of an org is kept, by the org's own days or else the operator's.
+
+use uuid::Uuid;
+
+use super::column::{count, from_row, maybe};
+use super::error::{Error, Kind, Wrong};
+use super::pool::{Writing, execute, fetch_optional};
+use super::set;
+
+/// Days for which data is kept, by kind; `None`: until it is deleted otherwise.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct RetentionDays {
+    /// Calls, with their attempts, transfers and events.
+    pub calls: Option<u32>,
+    /// What came with a call: headers, metadata, and the facts of its INVITE. The call stays.
+    pub sessions: Option<u32>,
+    /// Contacts that no call names any more, since their last change.
+    pub contacts: Option<u32>,
+    /// Handoffs.
+    pub handoffs: Option<u32>,
+}
+
+/// A kind of data with days of its own.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Retained {
+    /// See [`RetentionDays::calls`].
+    Calls,
+    /// See [`RetentionDays::sessions`].
+    Sessions,
+    /// See [`RetentionDays::contacts`].
+    Contacts,
+    /// See [`RetentionDays::handoffs`].
+    Handoffs,
+}
+
+/// A change of an org's days. Of each: `None` leaves it, `Some(None)` goes back to the operator's.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of RetentionDays, where they are described"
+)]
+pub struct RetentionChange {
+    pub calls: Option<Option<u32>>,
+    pub sessions: Option<Option<u32>>,
+    pub contacts: Option<Option<u32>>,
+    pub handoffs: Option<Option<u32>>,
+}
+
+/// The org's own days as they are stored.
+pub(super) struct Row {
+    retain_calls_days: Option<u32>,
+    retain_sessions_days: Option<u32>,
+    retain_contacts_days: Option<u32>,
+    retain_handoffs_days: Option<u32>,
+}
+from_row!(Row {
+    retain_calls_days: maybe(count),
+    retain_sessions_days: maybe(count),
+    retain_contacts_days: maybe(count),
+    retain_handoffs_days: maybe(count),
+});
+
+impl Retained {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Calls, Self::Sessions, Self::Contacts, Self::Handoffs];
+
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Calls => "calls",
+            Self::Sessions => "sessions",
+            Self::Contacts => "contacts",
+            Self::Handoffs => "handoffs",
+        }
+    }
+
+    /// Orgs that have something of this kind that is older than `$2` or their own days before `$1`.
+    pub(super) const fn over(self) -> &'static str {
+        match self {
+            Self::Calls => {
+                "SELECT orgs.id, $1 - COALESCE(retain_calls_days, $2) * 86400000000 FROM orgs
+                 WHERE COALESCE(retain_calls_days, $2) IS NOT NULL AND EXISTS (
+                     SELECT 1 FROM calls WHERE calls.org_id = orgs.id
+                     AND started_at < $1 - COALESCE(retain_calls_days, $2) * 86400000000)"
+            }
+            Self::Sessions => {
+                "SELECT orgs.id, $1 - COALESCE(retain_sessions_days, $2) * 86400000000 FROM orgs
+                 WHERE COALESCE(retain_sessions_days, $2) IS NOT NULL AND EXISTS (
+                     SELECT 1 FROM calls WHERE calls.org_id = orgs.id AND started_at > COALESCE(sessions_emptied_to, 0)
+                     AND started_at < $1 - COALESCE(retain_sessions_days, $2) * 86400000000)"
+            }
+            Self::Contacts => {
+                "SELECT orgs.id, $1 - COALESCE(retain_contacts_days, $2) * 86400000000 FROM orgs
+                 WHERE COALESCE(retain_contacts_days, $2) IS NOT NULL AND EXISTS (
+                     SELECT 1 FROM contacts WHERE contacts.org_id = orgs.id
+                     AND updated_at < $1 - COALESCE(retain_contacts_days, $2) * 86400000000)"
+            }
+            Self::Handoffs => {
+                "SELECT orgs.id, $1 - COALESCE(retain_handoffs_days, $2) * 86400000000 FROM orgs
+                 WHERE COALESCE(retain_handoffs_days, $2) IS NOT NULL AND EXISTS (
+                     SELECT 1 FROM handoffs WHERE handoffs.org_id = orgs.id
+                     AND created_at < $1 - COALESCE(retain_handoffs_days, $2) * 86400000000)"
+            }
+        }
+    }
+}
+
+impl RetentionDays {
+    /// Days of a kind.
+    pub const fn of(&self, kind: Retained) -> Option<u32> {
+        match kind {
+            Retained::Calls => self.calls,
+            Retained::Sessions => self.sessions,
+            Retained::Contacts => self.contacts,
+            Retained::Handoffs => self.handoffs,
+        }
+    }
+
+    /// These days, and where there are none, `others`.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            calls: self.calls.or(others.calls),
+            sessions: self.sessions.or(others.sessions),
+            contacts: self.contacts.or(others.contacts),
+            handoffs: self.handoffs.or(others.handoffs),
+        }
+    }
+}
+
+impl Row {
+    pub(super) const fn days(&self) -> RetentionDays {
+        RetentionDays {
+            calls: self.retain_calls_days,
+            sessions: self.retain_sessions_days,
+            contacts: self.retain_contacts_days,
+            handoffs: self.retain_handoffs_days,
+        }
+    }
+}
+
+pub(super) const OF_ORG: &str =
+    "SELECT retain_calls_days, retain_sessions_days, retain_contacts_days, retain_handoffs_days
+     FROM orgs WHERE id = $1 AND deleted_at IS NULL";
+
+/// Changes the org's own days in the caller's transaction.
+pub(super) async fn change(
+    writing: &mut Writing,
+    org: Uuid,
+    change: RetentionChange,
+) -> Result<(), Error> {
+    if change == RetentionChange::default() {
+        return Ok(());
+    }
+    let row: Option<Row> = fetch_optional!(writing, OF_ORG, org)?;
+    let mut days = row.ok_or(Wrong::Absent(Kind::Org))?.days();
+    set(&mut days.calls, change.calls);
+    set(&mut days.sessions, change.sessions);
+    set(&mut days.contacts, change.contacts);
+    set(&mut days.handoffs, change.handoffs);
+    execute!(
+        writing,
+        "UPDATE orgs SET retain_calls_days = $2, retain_sessions_days = $3, retain_contacts_days = $4,
+             retain_handoffs_days = $5 WHERE id = $1",
+        org,
+        days.calls.map(i64::from),
+        days.sessions.map(i64::from),
+        days.contacts.map(i64::from),
+        days.handoffs.map(i64::from),
+    )?;
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! Data that is older than an org's retention goes, and nothing else does.
+
+use std::time::Duration;
+
+use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
+use trunkline_sip::moment::Moment;
+use trunkline_store::journal::Origin;
+use trunkline_store::{
+    ContactDetails, HandoffFilter, NewHandoff, OrgChange, Retained, RetentionChange, RetentionDays,
+    Store, UsageParts, UsageWindow,
+};
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, number, org, started};
+
+crate::on_both!(
+    old_calls_go_and_are_counted_on,
+    sessions_are_emptied_and_their_calls_stay,
+    contacts_go_once_no_call_names_them,
+    old_handoffs_go,
+    an_orgs_own_days_stand_before_the_operators,
+);
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const RUN: Origin = Origin { node: 3, boot: 7 };
+
+/// The time so many days after all began.
+fn day(days: u32) -> Moment {
+    NOW + DAY * days
+}
+
+async fn keep(store: &Store, org: Uuid, retention: RetentionChange) {
+    let change = OrgChange {
+        retention,
+        ..OrgChange::default()
+    };
+    let changed = store.orgs().update(org, &change, NOW).await;
+    changed.expect("changed");
+}
+
+/// Deletes all there is to delete of a kind at a time; gives the number of rows.
+async fn delete(store: &Store, kind: Retained, default_days: Option<u32>, now: Moment) -> u64 {
+    let orgs = store.orgs();
+    let over = orgs.over_retention(kind, default_days, now).await;
+    let mut deleted = 0;
+    for (org, before) in over.expect("orgs") {
+        loop {
+            let rows = orgs.delete_before(org, kind, before, now).await;
+            match rows.expect("rows go") {
+                0 => break,
+                some => deleted += some,
+            }
+        }
+    }
+    deleted
+}
+
+fn call(org: Uuid, id: u128, at: Moment, is_over: bool) -> Vec<Fact> {
+    let call = Uuid::from_u128(id);
+    let started = Started {
+        from_e164: Some(number("+441632960001")),
+        headers: vec![("X-Ticket".into(), "17".into())],
+        metadata: Some("{\"a\":1}".into()),
+        ..started(call, org, at)
+    };
+    let mut facts = vec![Fact::Started(started.into())];
+    if is_over {
+        facts.push(Fact::Answered {
+            call,
+            org,
+            at,
+            runtime_call_id: "r".into(),
+        });
+        let ended = Ended {
+            call,
+            org,
+            at: at + Duration::from_secs(61),
+            status: Status::Completed,
+            sip_code: 200,
+            reason: None,
+            hangup_by: HangupBy::Caller,
+            cause: None,
+        };
+        facts.push(Fact::Ended(ended.into()));
+    }
+    facts
+}
+
+async fn project(store: &Store, facts: &[Fact]) {
+    let projected = store.calls().project(RUN, facts).await;
+    projected.expect("projected");
+}
+
+async fn answered_seconds(store: &Store, org: Uuid) -> i64 {
+    let window = UsageWindow {
+        from: Moment::from_micros(0),
+        to: Moment::from_secs(4_000_000_000),
+    };
+    let usage = store.usage().of_org(org, window, UsageParts::default(), 10);
+    usage.await.expect("usage")[0].answered_seconds
+}
+
+async fn old_calls_go_and_are_counted_on(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let mut facts = Vec::new();
+    for id in 0..250 {
+        facts.extend(call(ours, id + 1, day(0), true));
+        facts.extend(call(theirs, id + 5_001, day(0), true));
+    }
+    facts.extend(call(ours, 1_001, day(0), false));
+    facts.extend(call(ours, 1_002, day(20), true));
+    project(&store, &facts).await;
+    let change = RetentionChange {
+        calls: Some(Some(30)),
+        ..RetentionChange::default()
+    };
+    keep(&store, ours, change).await;
+    assert_eq!(answered_seconds(&store, ours).await, 251 * 61);
+
+    assert_eq!(delete(&store, Retained::Calls, None, day(29)).await, 0);
+    assert_eq!(delete(&store, Retained::Calls, None, day(31)).await, 250);
+    let calls = store.calls();
+    let is_up = calls.by_id(ours, Uuid::from_u128(1_001)).await;
+    is_up.expect("a call that is up stays");
+    let is_young = calls.by_id(ours, Uuid::from_u128(1_002)).await;
+    is_young.expect("a younger call stays");
+    assert_eq!(answered_seconds(&store, ours).await, 251 * 61);
+    let others = calls.by_id(theirs, Uuid::from_u128(5_001)).await;
+    others.expect("another org's stays");
+}
+
+async fn sessions_are_emptied_and_their_calls_stay(bed: &Bed) {
+    let store = bed.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let mut facts = Vec::new();
+    for id in 0..600 {
+        let at = day(0) + Duration::from_secs(id);
+        facts.extend(call(ours, u128::from(id) + 1, at, true));
+    }
+    facts.extend(call(ours, 1_002, day(20), true));
+    project(&store, &facts).await;
+    let change = RetentionChange {
+        sessions: Some(Some(7)),
+        ..RetentionChange::default()
+    };
+    keep(&store, ours, change).await;
+
+    assert_eq!(delete(&store, Retained::Sessions, None, day(10)).await, 600);
+    assert_eq!(delete(&store, Retained::Sessions, None, day(11)).await, 0);
+    let calls = store.calls();
+    for (id, is_emptied) in [(1, true), (600, true), (1_002, false)] {
+        let session = Uuid::from_u128(id + 1_000_000);
+        let (call, headers) = calls.of_session(ours, session).await.expect("it stays");
+        assert_eq!(headers.is_empty(), is_emptied, "{id}");
+        assert_eq!(call.metadata.is_none(), is_emptied, "{id}");
+        assert_eq!(call.from_e164, Some(number("+441632960001")));
+    }
+    // The next ones are emptied from where the last ones ended.
+    assert_eq!(delete(&store, Retained::Sessions, None, day(30)).await, 1);
+}
+
+async fn contacts_go_once_no_call_names_them(bed: &Bed) {
+    let store = bed.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let contacts = store.contacts();
+    let mut ids = Vec::new();
+    for name in ["named", "unnamed", "young"] {
+        let details = ContactDetails {
+            name: Some(Some(name.to_owned())),
+            ..ContactDetails::default()
+        };
+        let at = if name == "young" { day(25) } else { day(0) };
+        let made = contacts.identify_by_external_id(ours, name, &details, at);
+        ids.push(made.await.expect("a contact").id);
+    }
+    let [named, unnamed, young] = ids[..] else {
+        panic!("three contacts")
+    };
+    let mut facts = call(ours, 1, day(0), true);
+    facts.push(Fact::Contact {
+        call: Uuid::from_u128(1),
+        org: ours,
+        contact: named,
+    });
+    project(&store, &facts).await;
+    let change = RetentionChange {
+        calls: Some(Some(60)),
+        contacts: Some(Some(30)),
+        ..RetentionChange::default()
+    };
+    keep(&store, ours, change).await;
+
+    assert_eq!(delete(&store, Retained::Contacts, None, day(31)).await, 1);
+    assert!(contacts.by_id(ours, unnamed).await.is_err());
+    contacts.by_id(ours, named).await.expect("a call names it");
+    contacts.by_id(ours, young).await.expect("it is young");
+    assert_eq!(delete(&store, Retained::Calls, None, day(61)).await, 1);
+    assert_eq!(delete(&store, Retained::Contacts, None, day(61)).await, 2);
+    assert!(contacts.by_id(ours, named).await.is_err());
+}
+
+async fn old_handoffs_go(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    for days in 0..40 {
+        for org in [ours, theirs] {
+            let new = NewHandoff {
+                session_id: format!("s-{days}"),
+                summary: "Wants a human".to_owned(),
+                explanation: None,
+                reasons: Vec::new(),
+                sentiment: None,
+            };
+            let recorded = store.handoffs().record(org, new, day(days)).await;
+            recorded.expect("recorded");
+        }
+    }
+    let change = RetentionChange {
+        handoffs: Some(Some(30)),
+        ..RetentionChange::default()
+    };
+    keep(&store, ours, change).await;
+    assert_eq!(delete(&store, Retained::Handoffs, None, day(39)).await, 9);
+    for (org, left) in [(ours, 31), (theirs, 40)] {
+        let filter = HandoffFilter {
+            reason: None,
+            from: day(0),
+            to: day(100),
+        };
+        let page = store.handoffs().list(org, filter, None, 1).await;
+        assert_eq!(page.expect("a page").total, left);
+    }
+}
+
+async fn an_orgs_own_days_stand_before_the_operators(bed: &Bed) {
+    let store = bed.open().await;
+    let (own, other) = (org(&store, "Own").await.id, org(&store, "Other").await.id);
+    let mut facts = call(own, 1, day(0), true);
+    facts.extend(call(other, 2, day(0), true));
+    project(&store, &facts).await;
+    let change = RetentionChange {
+        calls: Some(Some(60)),
+        ..RetentionChange::default()
+    };
+    keep(&store, own, change).await;
+    let days = store.orgs().retention(own).await.expect("days");
+    let expected = RetentionDays {
+        calls: Some(60),
+        ..RetentionDays::default()
+    };
+    assert_eq!(days, expected);
+
+    assert_eq!(delete(&store, Retained::Calls, Some(30), day(40)).await, 1);
+    let calls = store.calls();
+    calls.by_id(own, Uuid::from_u128(1)).await.expect("stays");
+    let back = RetentionChange {
+        calls: Some(None),
+        ..RetentionChange::default()
+    };
+    keep(&store, own, back).await;
+    assert_eq!(delete(&store, Retained::Calls, Some(30), day(40)).await, 1);
+}
