@@ -10,6 +10,7 @@ pub mod entropy;
 pub mod fault;
 pub mod flow;
 pub mod header;
+pub mod method;
 pub mod moment;
 pub mod slot;
 pub mod transaction;

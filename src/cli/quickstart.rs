@@ -3,12 +3,12 @@
 //! Each thing is looked for before it is made, so that a second run (or one after a crash in between) finds the first
 //! one's; only keys are always new, since an old one can't be shown again.
 
+mod made;
 mod paste;
 
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::Serialize;
 use trunkline_routing::E164;
 use trunkline_store::{InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store};
 use uuid::Uuid;
@@ -18,6 +18,7 @@ use super::{Failure, agent, key, now, number, output, outset, partner};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
 use crate::engine::local;
+use made::{MadeView, TrunkView};
 
 /// The name of the partner, the org and the keys that are made.
 const NAME: &str = "Quickstart";
@@ -42,27 +43,6 @@ pub(super) struct Command {
     /// Only print; don't serve.
     #[arg(long)]
     no_serve: bool,
-}
-
-/// What was made, as programs get it.
-#[derive(Debug, Serialize)]
-struct MadeView {
-    org_id: Uuid,
-    api_key: String,
-    partner_id: Uuid,
-    partner_key: String,
-    agent_id: Uuid,
-    phone_number: E164,
-    trunk: TrunkView,
-    http: String,
-    sip: String,
-}
-
-#[derive(Debug, Serialize)]
-struct TrunkView {
-    sip_endpoint: String,
-    auth_username: String,
-    auth_password: String,
 }
 
 impl Command {

@@ -4,6 +4,7 @@
 //! anywhere else is seen within a second. While the database is away the view stays as it was.
 
 mod book;
+mod defaults;
 mod entry;
 mod follow;
 
@@ -11,25 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use trunkline_model::address::AddressPolicy;
-use trunkline_model::settings::Runtime;
 use trunkline_model::view::View;
 use trunkline_sip::moment::Moment;
+
+pub use defaults::Defaults;
 
 use book::Book;
 use trunkline_store::Store;
 use trunkline_store::feed::Follower;
-
-/// What the configuration adds to the rows.
-#[derive(Clone, Debug)]
-pub struct Defaults {
-    /// The digest realm, which passwords are hashed with.
-    pub realm: String,
-    /// The runtime of agents without one.
-    pub runtime: Runtime,
-    /// Which sources of calls a trunk may trust.
-    pub addresses: AddressPolicy,
-}
 
 /// The newest view.
 #[derive(Debug)]

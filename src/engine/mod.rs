@@ -8,6 +8,7 @@ mod challenges;
 pub mod clock;
 mod contacts;
 mod deletion;
+mod deps;
 mod handle;
 mod inbox;
 mod kept_registrations;
@@ -41,8 +42,6 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::runtime;
-use tokio::sync::watch;
 use trunkline_calls::ProvenSources;
 use trunkline_calls::caps::Caps;
 use trunkline_calls::limits::Limits;
@@ -50,31 +49,26 @@ use trunkline_calls::live::LiveCalls;
 use trunkline_calls::registrar::bindings::Bindings;
 use trunkline_calls::registrar::{self, Registrar};
 use trunkline_calls::{Calls, Core, Reason};
-use trunkline_model::record::Fact;
 use trunkline_sip::auth::{NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Endpoint};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
-use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_store::Store;
-use trunkline_store::journal::Journal;
-use uuid::Uuid;
 
 pub use bound::{Bound, Listening};
 pub use deletion::Deletion;
+pub use deps::Deps;
 pub use handle::Handle;
 pub use recording::{Recording, RecordingFault};
 
 use trunkline_net::listener::Lost;
 use trunkline_net::listener::connections::Connections;
 use trunkline_net::listener::tcp;
-use trunkline_net::listener::tls::Security;
 use trunkline_net::listener::udp::{Batch, UdpSocket};
 use trunkline_net::media::{self, EchoMedia};
 
 use crate::config::Config;
-use crate::directory::Directory;
 use crate::memory;
 use crate::traces::{Tap, Traces};
 
@@ -106,35 +100,6 @@ const NONCES: usize = 1_000_000;
 const LEAVING_LOOK: Duration = Duration::from_millis(20);
 /// How long the echo agent hears nothing before it hangs up.
 const SILENCE: Duration = Duration::from_secs(60);
-/// What the engine works with.
-#[derive(Debug)]
-pub struct Deps {
-    /// The configuration.
-    pub config: Arc<Config>,
-    /// Where RTP is received.
-    pub(crate) media_addresses: Arc<MediaAddresses>,
-    /// Where the API is bound.
-    pub http: std::net::SocketAddr,
-    /// Contacts, failed log-ins, the installation's keys.
-    pub store: Store,
-    /// The live view.
-    pub directory: Arc<Directory>,
-    /// Where facts go.
-    pub journal: Journal<Fact>,
-    /// Where the calls that are up are shown.
-    pub live: Arc<LiveCalls>,
-    /// What is shown and believed on TLS.
-    pub security: Arc<Security>,
-    /// This node's number.
-    pub node: u8,
-    /// How often other nodes may have taken this run for dead.
-    pub lapses: watch::Receiver<u64>,
-    /// What orgs began within the last day before this process did, oldest first.
-    pub begun: Vec<(Uuid, Moment)>,
-    /// Serves what isn't a shard's: streams, names, the store.
-    pub runtime: runtime::Handle,
-}
-
 /// The running shards.
 #[derive(Debug)]
 pub struct Engine {

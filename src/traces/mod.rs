@@ -15,8 +15,7 @@ mod tap;
 pub mod veil;
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Weak};
 
 use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
@@ -27,17 +26,13 @@ use export::Exporter;
 pub use export::{Beginnings, Collector};
 use record::Record;
 pub use segments::Disk;
-use segments::Segments;
+use segments::{AGE, Segments};
 pub use tap::Tap;
-use tap::{Batch, Shelf};
+use tap::{Batch, SWEEP, Shelf, lock};
 
 /// Compressed octets in memory: of messages of calls that no file holds, and of what never became one.
 const CALLS: usize = 6 << 20;
 const STRANGERS: usize = 1 << 20;
-/// How often batches are picked up.
-const SWEEP: Duration = Duration::from_millis(50);
-/// How long messages are gathered at most before they are compressed and written.
-const AGE: Duration = Duration::from_secs(5);
 /// Calls whose later messages are known to be theirs; twice as many at most.
 const KNOWN: usize = 16_384;
 /// Octets that are shown of one call.
@@ -92,10 +87,6 @@ pub struct Found {
     pub messages: Vec<(bool, Captured)>,
     /// Messages for which there was no room.
     pub left_out: u32,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Traces {

@@ -12,6 +12,8 @@ use trunkline_store::private;
 
 use super::block::{Block, HEAD, Head, Wanted};
 
+/// How long messages are gathered at most before they are compressed and written.
+pub(super) const AGE: Duration = Duration::from_secs(5);
 /// The first octets of a segment.
 const MAGIC: &[u8; 8] = b"TLTRACE1";
 /// A segment that is larger, or has been written to for longer, is followed by another.
@@ -161,7 +163,7 @@ impl Segments {
     pub(super) fn touched(&self, from: Moment, until: Moment) -> Vec<PathBuf> {
         self.known
             .iter()
-            .filter(|segment| segment.began <= until + super::AGE && segment.last >= from)
+            .filter(|segment| segment.began <= until + AGE && segment.last >= from)
             .map(|segment| segment.path.clone())
             .collect()
     }

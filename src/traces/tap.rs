@@ -1,14 +1,15 @@
 //! Where a message is copied: a shard's end, and the shelf on which it leaves its batch for the thread that keeps traces.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
+use std::time::Duration;
 
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 
-use super::{SWEEP, lock};
-
+/// How often batches are picked up.
+pub(super) const SWEEP: Duration = Duration::from_millis(50);
 /// Octets of a batch that waits, and of one that its shard can't hand on.
 pub(super) const BATCH: usize = 1 << 20;
 /// A batch of this size is picked up at once.
@@ -197,4 +198,8 @@ impl Shelf {
     pub(super) fn left_out(&self) -> u64 {
         self.left_out.swap(0, Ordering::Relaxed)
     }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,7 @@
 //! Who finds what: calls, strangers, memory and disk.
 
+use std::time::Duration;
+
 use super::*;
 use trunkline_sip::flow::{Flow, Transport};
 

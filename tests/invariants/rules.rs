@@ -229,12 +229,7 @@ pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<St
 }
 
 /// Modules that still depend on each other, by crate, and why that is so. The list shrinks only: a module that has left its cycle comes off.
-pub(crate) const CYCLES: [(&str, &str, &[&str]); 25] = [
-    (
-        "sip/src/",
-        "a CSeq names a method of the wire, and the wire reads headers",
-        &["header", "wire"],
-    ),
+pub(crate) const CYCLES: [(&str, &str, &[&str]); 12] = [
     (
         "sip/src/",
         "the parts of the endpoint share its state",
@@ -244,11 +239,6 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 25] = [
             "endpoint::large",
             "endpoint::server",
         ],
-    ),
-    (
-        "sip/src/",
-        "timers name the table's keys, and the table arms timers",
-        &["transaction::table", "transaction::timer"],
     ),
     (
         "store/src/",
@@ -345,47 +335,6 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 25] = [
         ],
     ),
     (
-        "calls/src/",
-        "an enrolment is written as methods of its owner",
-        &["peers", "peers::enrolment"],
-    ),
-    (
-        "calls/src/",
-        "what is kept of bindings is written as their methods",
-        &[
-            "registrar::bindings",
-            "registrar::keep_alive",
-            "registrar::kept",
-        ],
-    ),
-    (
-        "net/src/",
-        "the listeners share what they deliver",
-        &[
-            "listener",
-            "listener::connection",
-            "listener::connections",
-            "listener::tcp",
-        ],
-    ),
-    (
-        "net/src/",
-        "the parts of media share its types",
-        &[
-            "media",
-            "media::learning",
-            "media::ports",
-            "media::session",
-            "media::speech",
-            "media::worker",
-        ],
-    ),
-    (
-        "capture/src/",
-        "links know the transport that their wire speaks",
-        &["replay", "replay::announce", "replay::link", "replay::wire"],
-    ),
-    (
         "testkit/src/",
         "a daemon knows how to call itself by sipp",
         &["daemon", "sipp"],
@@ -428,16 +377,6 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 25] = [
     ),
     (
         "src/",
-        "each page takes its frame from their parent",
-        &[
-            "api::dashboard",
-            "api::dashboard::call",
-            "api::dashboard::login",
-            "api::dashboard::org",
-        ],
-    ),
-    (
-        "src/",
         "another node is asked for a call, and is answered, by the same handlers",
         &[
             "api::phone::call_routing",
@@ -452,49 +391,13 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 25] = [
     ),
     (
         "src/",
-        "runtimes hold SIP URIs, which know their placeholders",
-        &["api::phone::runtime", "api::phone::sip_uri"],
-    ),
-    (
-        "src/",
         "deliveries are found by way of their webhook",
         &["api::webhooks", "api::webhooks::deliveries"],
     ),
     (
         "src/",
-        "each check takes its verdict from their parent",
-        &[
-            "cli::doctor",
-            "cli::doctor::addresses",
-            "cli::doctor::media",
-            "cli::doctor::names",
-            "cli::doctor::reach",
-        ],
-    ),
-    (
-        "src/",
-        "what is pasted is made of what quickstart made",
-        &["cli::quickstart", "cli::quickstart::paste"],
-    ),
-    (
-        "src/",
-        "the directory keeps the book that follows it",
-        &["directory", "directory::book", "directory::follow"],
-    ),
-    (
-        "src/",
-        "shards, their peers and what is outside share the engine's dependencies",
-        &[
-            "engine",
-            "engine::outside",
-            "engine::peers",
-            "engine::shard",
-        ],
-    ),
-    (
-        "src/",
-        "traces are fed by taps that know where they lead",
-        &["traces", "traces::block", "traces::segments", "traces::tap"],
+        "the directory starts the task that follows the feed for it",
+        &["directory", "directory::follow"],
     ),
 ];
 

@@ -7,6 +7,7 @@
 mod enrol;
 pub mod enrolment;
 mod probe;
+mod reply;
 pub mod standing;
 
 use std::collections::HashMap;
@@ -33,6 +34,7 @@ use crate::registrar::keep_alive::KeepAlive;
 use crate::target::{Target, Unresolved};
 use crate::ways;
 use enrolment::Enrolment;
+use reply::Reply;
 use standing::{Change, Standings};
 
 /// Owners with this in their upper half are ours and no calls.
@@ -92,16 +94,6 @@ enum Asked {
     Probe(Peer),
     KeepAlive(KeepAlive),
     Register(Uuid),
-}
-
-/// What came of a request.
-#[derive(Copy, Clone, Debug)]
-enum Reply<'a> {
-    Message(&'a Message<'a>),
-    /// Nothing within the time of a transaction.
-    Silence,
-    /// The way is broken.
-    Broken,
 }
 
 /// The peers, as the one shard that asks them sees them.

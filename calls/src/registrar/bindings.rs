@@ -20,8 +20,8 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::asked::Contact;
-use super::keep_alive::Liveness;
-use super::kept::{Home, Serving};
+use super::home::{Home, Serving};
+use super::liveness::Liveness;
 
 /// Longer User-Agents are cut.
 const LONGEST_AGENT: usize = 128;

@@ -8,7 +8,9 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::bindings::{Binding, Bindings};
-use super::kept::Home;
+use super::home::Home;
+
+pub use super::liveness::Liveness;
 
 /// Questions without an answer until the PBX is taken for unreachable.
 const ENOUGH: u8 = 2;
@@ -24,31 +26,6 @@ pub struct KeepAlive {
     pub contact: Box<str>,
     /// The way through the NAT.
     pub flow: Flow,
-}
-
-/// What is known of a binding's way.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct Liveness {
-    /// When it is asked next.
-    due_at: Option<Moment>,
-    /// It has answered before, so that its silence means something.
-    has_answered: bool,
-    /// Questions in a row without an answer.
-    silent: u8,
-    is_unreachable: bool,
-}
-
-impl Liveness {
-    /// Whether what was sent to it last wasn't answered.
-    pub const fn is_unreachable(&self) -> bool {
-        self.is_unreachable
-    }
-
-    /// It has sent something.
-    pub(super) const fn hear(&mut self) {
-        self.silent = 0;
-        self.is_unreachable = false;
-    }
 }
 
 impl Bindings {

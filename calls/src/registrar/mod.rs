@@ -6,8 +6,10 @@
 
 mod asked;
 pub mod bindings;
+pub mod home;
 pub mod keep_alive;
 pub mod kept;
+mod liveness;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

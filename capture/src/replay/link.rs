@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::wire::Incoming;
+use super::Incoming;
 use crate::Transport;
 use crate::flow::Role;
 use crate::message::{is_sip, length_on_stream, without_empty_lines};

@@ -117,3 +117,14 @@ fn is_held(message: &Message) -> bool {
     let mut lines = body.lines();
     lines.any(|line| matches!(line, "a=sendonly" | "a=inactive" | "a=recvonly"))
 }
+
+/// Why a call can't be played, or `None`.
+pub fn unplayable(call: &Call) -> Option<&'static str> {
+    let first = call.entries.first()?;
+    if first.from != Role::Caller || first.to != Role::Us {
+        return Some(
+            "the capture begins in the middle of the call: there is no first request of the caller's",
+        );
+    }
+    None
+}

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use trunkline_sip::moment::Moment;
 
-use super::wire::{Gone, Incoming, Wire};
+use super::Incoming;
+use super::wire::{Gone, Wire};
 use crate::Transport;
 use crate::flow::{Entry, Role};
 

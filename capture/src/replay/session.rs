@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
+use super::Incoming;
 use super::closing::reply_key;
 use super::compare::Places;
 use super::reach::{first_beyond, is_own_call, note};
 use super::recorder::Recorder;
 use super::rewrite::{Book, Seat};
 use super::script::{Item, label, script};
-use super::wire::{Gone, Incoming, Sockets, Wire};
+use super::wire::{Gone, Sockets, Wire};
 use super::{Difference, Options, Outcome, Played, unplayable};
 use crate::Transport;
 use crate::flow::{Call, Role};

@@ -7,19 +7,10 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-use super::Options;
 use super::link::Link;
+use super::{Incoming, Options};
 use crate::Transport;
 use crate::flow::Role;
-
-/// A message that came.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Incoming {
-    /// Whose side it came to.
-    pub party: Role,
-    /// The message.
-    pub octets: Vec<u8>,
-}
 
 /// Nothing can come any more.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -18,7 +18,7 @@ use trunkline_sip::wire::frame::{Frame, FrameFault, Framer};
 use trunkline_sip::wire::{Framing, lex};
 
 use super::outbox::{Done, Outbox, Refused};
-use super::tcp::{Received, Settings, Sink};
+use super::stream::{Received, Settings, Sink};
 
 /// Octets read at once.
 const READ: usize = 4_096;

@@ -9,21 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trunkline_sip::flow::{Flow, Transport, source};
 
 use super::outbox::{Outbox, Refused};
-use super::tcp::Settings;
+use super::stream::Settings;
+
+pub use super::send_error::SendError;
 
 /// Beyond are the numbers of names ([`trunkline_sip::verified`]).
 const LAST_NUMBER: u32 = (1 << 31) - 1;
-
-/// Why a message was not taken.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum SendError {
-    /// The connection has closed, or is closed now because its peer reads too slowly.
-    #[error("the connection is closed")]
-    Closed,
-    /// A connection would have to be opened, and there are too many.
-    #[error("too many connections are open")]
-    TooMany,
-}
 
 /// A handle to send by; clones share the table.
 #[derive(Clone)]

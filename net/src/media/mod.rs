@@ -3,10 +3,13 @@
 //! Owns the RTP sockets, the threads that serve them and who is heard on which. Knows nothing of SIP or SDP: a call
 //! is a number, and what it negotiated comes through [`EchoMedia::update`].
 
+mod agreed;
 mod learning;
+mod news;
 mod ports;
 mod rtp;
 mod session;
+mod settings;
 mod speech;
 mod spoken;
 mod worker;
@@ -14,63 +17,19 @@ mod worker;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
 
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
+
+pub use agreed::Agreed;
+pub use news::News;
+pub use settings::Settings;
 
 use ports::Ports;
 use session::Session;
 use speech::Speech;
 use worker::Worker;
-
-/// What the media has to tell of a call.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum News {
-    /// It has not been heard for [`Settings::silence`]; told once until it is heard again.
-    Silent,
-    /// Its peer presses this digit (RFC 4733).
-    Digit(u8),
-    /// All was said that it was to hear, or nobody was there to hear it.
-    Spoken,
-}
-
-/// The payload type of A-law (RFC 3551 §6).
-const PCMA: u8 = 8;
-
-/// Result of an offer and its answer, for one call.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Agreed {
-    /// Where the peer listens. A port of 0 or an unspecified address is a peer on hold: it is neither sent to nor missed.
-    pub remote: SocketAddr,
-    /// The audio payload type.
-    pub payload: u8,
-    /// That of telephone-events, where agreed.
-    pub telephone_event: Option<u8>,
-    /// The IPs that the peer's packets are expected from, by any port. Both may be the same.
-    pub sources: [IpAddr; 2],
-    /// Whether others may be learnt where those send nothing.
-    pub from_any: bool,
-}
-
-/// What the media is configured with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The UDP ports to be used, even ones first (RFC 3550 §11). Each call takes one.
-    pub ports: RangeInclusive<u16>,
-    /// Addresses that sockets will be bound to: one port is tried at each, so that a start fails rather than the first call.
-    pub ips: Vec<IpAddr>,
-    /// All addresses of this machine, by which a port of ours is recognised.
-    pub own: Vec<IpAddr>,
-    /// Bound addresses of SIP and HTTP, which are never a peer.
-    pub listeners: Vec<SocketAddr>,
-    /// How long a call that should be heard may be silent before that is reported.
-    pub silence: Duration,
-    /// Threads that serve the sockets, at least 1.
-    pub workers: usize,
-}
 
 /// A handle on the echo; clones share it, and the last one dropped ends it.
 #[derive(Clone)]

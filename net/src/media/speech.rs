@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
+use super::agreed::{Agreed, PCMA};
 use super::spoken::a_law;
-use super::{Agreed, PCMA};
 
 /// Samples and octets of a packet.
 const PACKET: usize = 160;

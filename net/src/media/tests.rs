@@ -1,7 +1,9 @@
 //! The echo over sockets on loopback.
 
 use std::net::{Ipv4Addr, UdpSocket};
+use std::ops::RangeInclusive;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use super::*;
 

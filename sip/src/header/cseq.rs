@@ -1,6 +1,6 @@
 //! CSeq (RFC 3261 §20.16): a number below 2^31 and the method.
 
-use crate::wire::Method;
+use crate::method::Method;
 
 /// A CSeq value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

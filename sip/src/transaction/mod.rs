@@ -5,6 +5,7 @@
 
 pub(crate) mod client_invite;
 pub(crate) mod client_other;
+pub(crate) mod handle;
 pub(crate) mod io;
 pub(crate) mod key;
 pub(crate) mod server_invite;

@@ -14,13 +14,8 @@ use crate::slot::Minter;
 
 use super::timer::Running;
 
-/// A server transaction (RFC 3261 §17.2). Plain data; names nothing once the transaction has ended.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct ServerTx(pub(crate) Handle);
-
-/// A client transaction (RFC 3261 §17.1). Plain data; names nothing once the transaction has ended.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct ClientTx(pub(crate) Handle);
+pub(crate) use super::handle::Handle;
+pub use super::handle::{ClientTx, ServerTx};
 
 /// Whoever is told what happens to a transaction: a number of the caller's choosing.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -30,13 +25,6 @@ pub struct Owner(pub u64);
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the transaction table is full")]
 pub struct TableFull;
-
-/// A place in a table, valid while the stamps agree.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Handle {
-    index: u32,
-    stamp: u32,
-}
 
 const NONE: u32 = u32::MAX;
 /// An empty table gives back storage beyond this many entries.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::flow::Transport;
 use crate::wheel::TimerId;
 
-use super::table::{ClientTx, ServerTx};
+use super::handle::{ClientTx, ServerTx};
 
 /// The base values of RFC 3261 §17.1.1.1.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -9,15 +9,14 @@ pub mod invite;
 pub mod kept;
 pub mod lex;
 pub mod message;
-pub mod method;
 pub mod name;
 mod normalise;
 pub mod print;
 
 pub use crate::header::cseq::CSeq;
+pub use crate::method::Method;
 pub use fault::{Fault, Malformed};
 pub use kept::Kept;
 pub use lex::{Framing, lex};
 pub use message::{Header, Message};
-pub use method::Method;
 pub use name::HeaderName;

@@ -5,8 +5,8 @@ use maud::{Markup, PreEscaped, html};
 use trunkline_store::{Call, Kind};
 
 use super::org::of_visit;
+use super::page::{Html, Instead, base};
 use super::view::{document, lasted, time};
-use super::{Html, Instead, base};
 use crate::api::Api;
 use crate::api::path::Named;
 use crate::api::phone::{explained, found, picture};

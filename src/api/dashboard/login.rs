@@ -5,7 +5,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::org::Form;
-use super::{Html, Instead, base, view};
+use super::page::{Html, Instead, base};
+use super::view;
 use crate::api::credentials::presented;
 use crate::api::visit::{self, LIFETIME};
 use crate::api::{Api, ApiError};

@@ -3,18 +3,16 @@
 mod call;
 mod login;
 mod org;
+mod page;
 mod view;
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use maud::Markup;
 
-use super::error::Cause;
 use super::routes::Routes;
-use super::{Api, ApiError};
 
 pub(super) fn router() -> Routes {
     Routes::new()
@@ -63,90 +61,4 @@ async fn style() -> impl IntoResponse {
         (header::CACHE_CONTROL, "public, max-age=300"),
     ];
     (headers, include_str!("style.css"))
-}
-
-/// A page.
-#[derive(Debug)]
-struct Html(Markup);
-
-impl IntoResponse for Html {
-    fn into_response(self) -> Response {
-        axum::response::Html(self.0.into_string()).into_response()
-    }
-}
-
-/// What is shown instead of a page, in words for people.
-#[derive(Debug)]
-struct Instead(StatusCode, Markup, Option<Cause>);
-
-impl Instead {
-    fn new(status: StatusCode, title: &str, text: &str) -> Self {
-        Self(status, view::notice(title, text), None)
-    }
-
-    /// The session is over, or there is none.
-    fn logged_out() -> Self {
-        Self::new(
-            StatusCode::UNAUTHORIZED,
-            "You are logged out",
-            "Ask for a new login link where you got the last one, and open it in this browser.",
-        )
-    }
-
-    fn not_found() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "There is no such page",
-            "It may belong to an organization that this session isn't for.",
-        )
-    }
-}
-
-impl From<ApiError> for Instead {
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "all the others are told alike"
-    )]
-    fn from(error: ApiError) -> Self {
-        match error {
-            ApiError::Unauthorized(_) => Self::logged_out(),
-            ApiError::NotFound(_) => Self::not_found(),
-            ApiError::Broke(cause) => Self(
-                StatusCode::SERVICE_UNAVAILABLE,
-                view::notice(
-                    "Something broke on our side",
-                    "Nothing is lost. Try again in a moment.",
-                ),
-                Some(Cause(cause.to_string().into())),
-            ),
-            other => Self::new(
-                StatusCode::BAD_REQUEST,
-                "That did not work",
-                &other.to_string(),
-            ),
-        }
-    }
-}
-
-impl From<trunkline_store::Error> for Instead {
-    fn from(error: trunkline_store::Error) -> Self {
-        ApiError::from(error).into()
-    }
-}
-
-impl IntoResponse for Instead {
-    fn into_response(self) -> Response {
-        let Self(status, markup, cause) = self;
-        if let Some(Cause(cause)) = cause {
-            tracing::error!(%cause, "page not shown");
-        }
-        (status, Html(markup)).into_response()
-    }
-}
-
-/// The path below which the dashboard lies, without a slash at the end: a proxy may add one.
-fn base(State(api): &State<Api>) -> &str {
-    let url = api.dashboard_url();
-    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-    rest.find('/').map_or("", |at| &rest[at..])
 }

@@ -12,8 +12,8 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong};
 use uuid::Uuid;
 
+use super::page::{Html, Instead, base};
 use super::view::{self, OrgPage};
-use super::{Html, Instead, base};
 use crate::api::path::Named;
 use crate::api::phone::from_memory;
 use crate::api::visit::{self, Visit};

@@ -7,7 +7,7 @@ use trunkline_model::settings::{FailoverOn, Runtime, RuntimeLogin};
 use uuid::Uuid;
 
 use super::outbound_trunks::{CREDENTIAL, credentials};
-use super::sip_uri::{pattern, reads_as_sip_uri};
+use super::sip_uri::{pattern, reads_as_sip_uri, without_parties};
 use crate::api::body::Fields;
 use crate::api::object::Object;
 use crate::api::shape::{Choice, ListOf, Parsed, Shape, Switch};
@@ -101,14 +101,6 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
         }
         Type::Echo => Some(Runtime::Echo),
     }
-}
-
-/// A user part with something in place of what a peer supplies.
-pub(super) fn without_parties(user: &str) -> String {
-    let names = ["{called}", "{caller}", "{session_id}"];
-    names
-        .iter()
-        .fold(user.to_owned(), |user, name| user.replace(name, "1"))
 }
 
 /// Headers of a runtime: how many, octets of names and values together, and of one value.

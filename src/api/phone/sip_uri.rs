@@ -5,7 +5,6 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::header::uri::{Host, Scheme, Uri};
 use uuid::Uuid;
 
-use super::runtime::without_parties;
 use crate::api::shape::Parsed;
 use crate::api::{Api, ApiError};
 
@@ -84,6 +83,14 @@ pub(super) fn may_call<'u>(
         true => Ok(()),
         false => Err(ApiError::BadRequest(faults)),
     }
+}
+
+/// A user part with something in place of what a peer supplies.
+pub(super) fn without_parties(user: &str) -> String {
+    let names = ["{called}", "{caller}", "{session_id}"];
+    names
+        .iter()
+        .fold(user.to_owned(), |user, name| user.replace(name, "1"))
 }
 
 #[cfg(test)]

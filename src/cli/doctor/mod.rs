@@ -11,14 +11,12 @@ mod listen;
 mod media;
 mod names;
 mod orgs;
+mod patient;
 mod ping;
 mod reach;
 
-use std::net::IpAddr;
-
 use serde::Serialize;
-use trunkline_calls::is_private;
-use trunkline_store::{Outset, Recorded, Store};
+use trunkline_store::{Outset, Store};
 
 use super::output::{Output, json, print};
 use super::{Failure, now, outset};
@@ -26,6 +24,7 @@ use crate::config::Config;
 use crate::engine::Resolver;
 use crate::explain::finding::{Finding, Level};
 use crate::telemetry::redact;
+use patient::Patient;
 
 /// Checks a deployment, and says what to do about what it finds.
 ///
@@ -46,24 +45,6 @@ pub(super) struct Command {
 struct Report<'f> {
     problems: usize,
     findings: Vec<&'f Finding>,
-}
-
-/// What every check may look at.
-struct Patient<'c> {
-    config: &'c Config,
-    resolver: Resolver,
-    /// Calls of late, of all orgs, newest first.
-    calls: Vec<Recorded>,
-}
-
-impl Patient<'_> {
-    /// A public address that a call came from.
-    fn source_outside(&self) -> Option<IpAddr> {
-        let asked = self.calls.iter().filter_map(|call| call.asked.as_ref());
-        asked
-            .map(|asked| asked.source.ip())
-            .find(|source| !is_private(*source))
-    }
 }
 
 impl Command {

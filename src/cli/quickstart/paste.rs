@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::super::Failure;
-use super::MadeView;
+use super::made::MadeView;
 use crate::config::Config;
 use crate::explain::paste::{Trunk, settings};
 use crate::explain::pbx::Pbx;

@@ -1,0 +1,13 @@
+//! Replies to what peers are asked.
+
+use trunkline_sip::wire::Message;
+
+/// What came of a request.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Reply<'a> {
+    Message(&'a Message<'a>),
+    /// Nothing within the time of a transaction.
+    Silence,
+    /// The way is broken.
+    Broken,
+}

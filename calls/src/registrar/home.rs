@@ -1,0 +1,33 @@
+//! Processes that have the flows of bindings.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Which process has the flow of a binding.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Home {
+    /// This one.
+    Here,
+    /// An earlier run of this node: the flow is gone.
+    Before,
+    /// Another node.
+    Node(u8),
+}
+
+/// Nodes that serve, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Serving([AtomicU64; 4]);
+
+impl Serving {
+    pub(super) fn has(&self, node: u8) -> bool {
+        let word = self.0[usize::from(node / 64)].load(Ordering::Relaxed);
+        word & 1 << (node % 64) != 0
+    }
+
+    pub(super) fn set(&self, nodes: &[u8]) {
+        for (place, word) in self.0.iter().enumerate() {
+            let own = nodes.iter().filter(|node| usize::from(*node / 64) == place);
+            let bits = own.fold(0, |bits, node| bits | 1_u64 << (node % 64));
+            word.store(bits, Ordering::Relaxed);
+        }
+    }
+}

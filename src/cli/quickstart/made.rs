@@ -1,0 +1,26 @@
+//! Result of `quickstart`.
+
+use serde::Serialize;
+use trunkline_routing::E164;
+use uuid::Uuid;
+
+/// What was made, as programs get it.
+#[derive(Debug, Serialize)]
+pub(super) struct MadeView {
+    pub(super) org_id: Uuid,
+    pub(super) api_key: String,
+    pub(super) partner_id: Uuid,
+    pub(super) partner_key: String,
+    pub(super) agent_id: Uuid,
+    pub(super) phone_number: E164,
+    pub(super) trunk: TrunkView,
+    pub(super) http: String,
+    pub(super) sip: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct TrunkView {
+    pub(super) sip_endpoint: String,
+    pub(super) auth_username: String,
+    pub(super) auth_password: String,
+}
