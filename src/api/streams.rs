@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::Api;
+use trunkline_store::events;
 
 /// Streams that one node holds open at most: three of four connections.
 const MOST: usize = 768;
@@ -158,8 +159,7 @@ impl Drop for Seat {
 
 /// Wakes whoever listens, and forgets what was kept long enough, for as long as the API serves.
 pub(super) async fn follow(api: Api) {
-    let events = api.store().events();
-    let mut signal = events.follow().await;
+    let mut signal = api.store().follow_events().await;
     let mut seq = None;
     let mut pruned = None;
     loop {
@@ -168,7 +168,10 @@ pub(super) async fn follow(api: Api) {
         if pruned.is_none_or(|at| now.since(at) >= PRUNE_EVERY) {
             pruned = Some(now);
             let kept = &api.config().events;
-            if let Err(error) = events.prune(kept.retention, kept.max_per_org, now).await {
+            let pruned = api
+                .store()
+                .prune_events(kept.retention, kept.max_per_org, now);
+            if let Err(error) = pruned.await {
                 tracing::warn!(%error, "old events can't be forgotten yet");
             }
         }
@@ -178,14 +181,14 @@ pub(super) async fn follow(api: Api) {
 
 /// Wakes the streams of the orgs that have events after `seq`; gives the number up to which that is done.
 async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
-    let (events, streams) = (api.store().events(), api.streams());
+    let (store, streams) = (api.store(), api.streams());
     let Some(at) = seq.filter(|_| !streams.is_empty()) else {
-        let position = events.position().await.ok();
+        let position = store.read(events::position).await.ok();
         // Whoever has come since, or before the first position was known.
         streams.wake_all();
         return position.or(seq);
     };
-    let Ok((last, orgs)) = events.news(at).await else {
+    let Ok((last, orgs)) = store.read(move |tx| events::news(tx, at)).await else {
         return seq;
     };
     orgs.into_iter().for_each(|org| streams.wake(org));

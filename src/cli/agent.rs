@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use trunkline_model::settings::{FailoverOn, Runtime, RuntimeLogin};
-use trunkline_store::{Agent, AgentChange, AgentKind, NewAgent};
+use trunkline_store::{Agent, AgentChange, AgentKind, NewAgent, agents};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -371,7 +371,6 @@ pub(super) fn named(name: impl Into<String>) -> NewAgent {
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let store = outset::open_store(config).await?;
-        let agents = store.agents();
         match self {
             Self::Create {
                 org,
@@ -398,19 +397,24 @@ impl Command {
                     ..named(name)
                 };
                 let org = org.id(&store).await?;
-                let made = agents.create(org, &new, now()).await?;
-                if made.runtime.is_some() {
-                    agents.trust_runtime(org, made.id, now()).await?;
-                }
-                output.one(&AgentView::from(made));
+                let made = store.write(move |tx| {
+                    let made = agents::create(tx, org, &new, now())?;
+                    if made.runtime.is_some() {
+                        agents::trust_runtime(tx, org, made.id, now())?;
+                    }
+                    Ok(made)
+                });
+                output.one(&AgentView::from(made.await?));
             }
             Self::List { org, output } => {
-                let listed = agents.list(org.id(&store).await?).await?;
+                let org = org.id(&store).await?;
+                let listed = store.read(move |tx| agents::list(tx, org)).await?;
                 output.list(&listed.into_iter().map(AgentView::from).collect::<Vec<_>>());
             }
             Self::Show { agent, org, output } => {
                 let org = org.id(&store).await?;
-                output.one(&AgentView::from(agents.by_id(org, agent).await?));
+                let agent = store.read(move |tx| agents::by_id(tx, org, agent)).await?;
+                output.one(&AgentView::from(agent));
             }
             Self::Update {
                 agent,
@@ -423,22 +427,27 @@ impl Command {
                 output,
             } => {
                 let org = org.id(&store).await?;
-                let before = agents.by_id(org, agent).await?.runtime;
+                let before = store.read(move |tx| agents::by_id(tx, org, agent)).await?;
                 let change = AgentChange {
                     name,
                     enabled: (enabled || disabled).then_some(enabled),
                     max_concurrent_calls: limit.setting(),
-                    runtime: runtime.setting(before)?,
+                    runtime: runtime.setting(before.runtime)?,
                     ..AgentChange::default()
                 };
-                let changed = agents.update(org, agent, &change, now()).await?;
-                if matches!(change.runtime, Some(Some(_))) {
-                    agents.trust_runtime(org, agent, now()).await?;
-                }
-                output.one(&AgentView::from(changed));
+                let changed = store.write(move |tx| {
+                    let changed = agents::update(tx, org, agent, &change, now())?;
+                    if matches!(change.runtime, Some(Some(_))) {
+                        agents::trust_runtime(tx, org, agent, now())?;
+                    }
+                    Ok(changed)
+                });
+                output.one(&AgentView::from(changed.await?));
             }
             Self::Delete { agent, org, output } => {
-                agents.delete(org.id(&store).await?, agent, now()).await?;
+                let org = org.id(&store).await?;
+                let deleted = store.write(move |tx| agents::delete(tx, org, agent, now()));
+                deleted.await?;
                 output.done("The agent is deleted and its numbers are free.");
             }
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use trunkline_routing::E164;
-use trunkline_store::{InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store};
+use trunkline_store::{InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store, agents};
 use uuid::Uuid;
 
 use super::serve::{self, Reachable};
@@ -223,16 +223,14 @@ async fn find_or_make_org(store: &Store, partner: Uuid) -> Result<Org, Failure> 
 
 async fn find_or_make_agent(store: &Store, org: Uuid) -> Result<Uuid, Failure> {
     let known = store
-        .agents()
-        .list(org)
+        .read(move |tx| agents::list(tx, org))
         .await?
         .into_iter()
         .rfind(|agent| agent.name == AGENT);
     match known {
         Some(agent) => Ok(agent.id),
         None => Ok(store
-            .agents()
-            .create(org, &agent::named(AGENT), now())
+            .write(move |tx| agents::create(tx, org, &agent::named(AGENT), now()))
             .await?
             .id),
     }

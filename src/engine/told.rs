@@ -35,7 +35,7 @@ impl Told {
 async fn record(store: Store, mut events: mpsc::Receiver<NewEvent>) {
     while let Some(event) = events.recv().await {
         let mut failed = false;
-        while let Err(error) = store.events().emit(event.clone()).await {
+        while let Err(error) = store.emit(event.clone()).await {
             if !failed {
                 failed = true;
                 tracing::warn!(%error, cause = error.source(), "events wait for the database");

@@ -118,7 +118,7 @@ impl Courier {
     }
 
     async fn work(self, mut ended: watch::Receiver<bool>) {
-        let mut recorded = self.0.store.events().recorded_here();
+        let mut recorded = self.0.store.events_recorded();
         let mut errands = JoinSet::new();
         let mut fails = self.let_go().await;
         loop {

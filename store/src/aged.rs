@@ -111,7 +111,7 @@ impl Orgs<'_> {
             LEFT JOIN (SELECT DISTINCT contact_id FROM calls WHERE org_id = $1) AS named ON named.contact_id = contacts.id
             WHERE contacts.org_id = $1 AND contacts.updated_at < $2 AND named.contact_id IS NULL
             ORDER BY contacts.updated_at LIMIT $3";
-        let unnamed: Vec<(Uuid, i32)> =
+        let unnamed: Vec<(Uuid, i64)> =
             fetch_all!(reading, sql, org, micros(before), CONTACTS_AT_ONCE)?;
         drop(reading);
         let mut deleted = 0;

@@ -30,7 +30,10 @@ impl Store {
     /// [`Wrong::Absent`](super::Wrong::Absent).
     pub async fn agent_config(&self, org: Uuid, agent: Uuid) -> Result<AgentConfig, Error> {
         let mut reading = self.pool().peek_snapshot().await?;
-        let agent = agents::find(reading.source(), org, agent).await?;
+        let agent = reading
+            .source()
+            .step(move |tx| agents::by_id(tx, org, agent))
+            .await?;
         let numbers = numbers::of_agent(reading.source(), org, agent.id).await?;
         let outbound_trunk = match agent.outbound_trunk_id {
             Some(id) => {

@@ -5,14 +5,15 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{count, from_row, json, maybe, micros, moment, named, number, to_json};
+use super::column::{count, from_row, json, maybe, moment, named, number, to_json};
 use super::error::{Broke, Error, Kind, Wrong};
 use super::keyring::Keyring;
 use super::org_limits::{OrgLimit, leave_room_for};
-use super::page::{Narrow, Page, Position, fetch_page};
+use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
-use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
-use super::{Change, Store, new_id, set};
+use super::tx::Tx;
+use super::value::{Param, Value};
+use super::{Change, edit, new_id, set};
 
 /// A phone agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,183 +111,131 @@ pub struct AgentChange {
     pub runtime: Option<Option<Runtime>>,
 }
 
-/// The phone agents.
-#[derive(Copy, Clone, Debug)]
-pub struct Agents<'s>(&'s Store);
-
-impl Store {
-    /// The phone agents.
-    pub fn agents(&self) -> Agents<'_> {
-        Agents(self)
-    }
+/// Makes an agent.
+///
+/// # Errors
+/// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
+pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Agent, Error> {
+    edit(tx, org)?;
+    leave_room_for(tx, org, OrgLimit::Agents)?;
+    let mut agent = Agent::new(org, new.clone(), now);
+    agent.seal_password(&tx.keyring());
+    tx.run(
+        "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, voice_id,
+             handoff_phone_number, action_ids, enabled, max_concurrent_calls, runtime, updated_at, runtime_by_operator,
+             runtime_password, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $14)",
+        &agent.values().each_ref().map(|value| value as &dyn Param),
+    )?;
+    tx.changed(Change::Org(org), now);
+    Ok(agent)
 }
 
-impl Agents<'_> {
-    /// Makes an agent.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
-    pub async fn create(self, org: Uuid, new: &NewAgent, now: Moment) -> Result<Agent, Error> {
-        let mut writing = self.0.edit(org).await?;
-        leave_room_for(&mut writing, org, OrgLimit::Agents).await?;
-        let mut agent = Agent::new(org, new.clone(), now);
-        agent.seal_password(self.0.keyring());
-        execute!(
-            writing,
-            "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, voice_id,
-                 handoff_phone_number, action_ids, enabled, max_concurrent_calls, runtime, created_at, updated_at,
-                 runtime_by_operator, runtime_password)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
-            agent.id,
-            org,
-            &agent.name,
-            agent.kind.as_str(),
-            &agent.language,
-            &agent.first_message,
-            agent.use_org_knowledgebase,
-            &agent.voice_id,
-            agent.handoff_phone_number.as_ref().map(E164::as_str),
-            to_json(&agent.action_ids),
-            agent.enabled,
-            agent.max_concurrent_calls.map(i64::from),
-            agent.runtime.as_ref().map(to_json),
-            micros(now),
-            micros(now),
-            agent.runtime_by_operator,
-            agent.runtime_password.as_deref(),
-        )?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(agent)
-    }
-
-    /// The agent of this id.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_id(self, org: Uuid, agent: Uuid) -> Result<Agent, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        find(reading.source(), org, agent).await
-    }
-
-    /// The org's agents, newest first.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn list(self, org: Uuid) -> Result<Vec<Agent>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT *, type AS kind FROM agents WHERE org_id = $1 ORDER BY created_at DESC, id DESC";
-        fetch_all!(reading, sql, org)
-    }
-
-    /// A page of the org's agents, newest first, narrowed by type and `enabled`, after `after`.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn page(
-        self,
-        org: Uuid,
-        narrow: &Narrow,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<Page<Agent>, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = fetch_page!(reading, Agent: "*, type AS kind", "agents" by "type", "CASE WHEN enabled THEN 'true' ELSE 'false' END", org, narrow, after, limit);
-        Ok(page)
-    }
-
-    /// Changes an agent; gives it as it is then.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn update(
-        self,
-        org: Uuid,
-        agent: Uuid,
-        change: &AgentChange,
-        now: Moment,
-    ) -> Result<Agent, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let mut agent = find(writing.source(), org, agent).await?;
-        agent.apply(change.clone(), now);
-        if change.runtime.is_some() {
-            agent.seal_password(self.0.keyring());
-        }
-        execute!(
-            writing,
-            "UPDATE agents SET name = $3, type = $4, language = $5, first_message = $6, use_org_knowledgebase = $7,
-                 voice_id = $8, handoff_phone_number = $9, action_ids = $10, enabled = $11, max_concurrent_calls = $12,
-                 runtime = $13, updated_at = $14, runtime_by_operator = $15, runtime_password = $16
-             WHERE org_id = $1 AND id = $2",
-            org,
-            agent.id,
-            &agent.name,
-            agent.kind.as_str(),
-            &agent.language,
-            &agent.first_message,
-            agent.use_org_knowledgebase,
-            &agent.voice_id,
-            agent.handoff_phone_number.as_ref().map(E164::as_str),
-            to_json(&agent.action_ids),
-            agent.enabled,
-            agent.max_concurrent_calls.map(i64::from),
-            agent.runtime.as_ref().map(to_json),
-            micros(now),
-            agent.runtime_by_operator,
-            agent.runtime_password.as_deref(),
-        )?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(agent)
-    }
-
-    /// Takes the agent's runtime for the operator's word, for as long as it stays the same.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn trust_runtime(self, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        let sql = "UPDATE agents SET runtime_by_operator = $3 WHERE org_id = $1 AND id = $2";
-        if execute!(writing, sql, org, agent, true)? == 0 {
-            return Err(Wrong::Absent(Kind::Agent).into());
-        }
-        self.0.commit(writing, &[Change::Org(org)], now).await
-    }
-
-    /// Deletes an agent and frees its numbers.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn delete(self, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        execute!(
-            writing,
-            "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND agent_id = $2",
-            org,
-            agent
-        )?;
-        if execute!(
-            writing,
-            "DELETE FROM agents WHERE org_id = $1 AND id = $2",
-            org,
-            agent
-        )? == 0
-        {
-            return Err(Wrong::Absent(Kind::Agent).into());
-        }
-        self.0.commit(writing, &[Change::Org(org)], now).await
-    }
-}
-
-/// The agent of this id, in the caller's transaction.
-pub(super) async fn find(mut on: Source<'_>, org: Uuid, agent: Uuid) -> Result<Agent, Error> {
+/// The agent of this id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_id(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<Agent, Error> {
     let sql = "SELECT *, type AS kind FROM agents WHERE org_id = $1 AND id = $2";
-    let row = fetch_optional!(on, sql, org, agent)?;
+    let row = tx.one(sql, &[&org, &agent])?;
     Ok(row.ok_or(Wrong::Absent(Kind::Agent))?)
 }
 
+/// The org's agents, newest first.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<Agent>, Error> {
+    let sql =
+        "SELECT *, type AS kind FROM agents WHERE org_id = $1 ORDER BY created_at DESC, id DESC";
+    tx.all(sql, &[&org])
+}
+
+const LIST: List = List {
+    columns: "*, type AS kind",
+    table: "agents",
+    by: ["type", "CASE WHEN enabled THEN 'true' ELSE 'false' END"],
+};
+
+/// A page of the org's agents, newest first, narrowed by type and `enabled`, after `after`.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn page(
+    tx: &mut Tx,
+    org: Uuid,
+    narrow: &Narrow,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Agent>, Error> {
+    LIST.page(tx, org, narrow, (after, limit), |agent: &Agent| Position {
+        at: agent.created_at,
+        id: agent.id,
+    })
+}
+
+/// Changes an agent; gives it as it is then.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn update(
+    tx: &mut Tx,
+    org: Uuid,
+    agent: Uuid,
+    change: &AgentChange,
+    now: Moment,
+) -> Result<Agent, Error> {
+    edit(tx, org)?;
+    let mut agent = by_id(tx, org, agent)?;
+    agent.apply(change.clone(), now);
+    if change.runtime.is_some() {
+        agent.seal_password(&tx.keyring());
+    }
+    tx.run(
+        "UPDATE agents SET name = $3, type = $4, language = $5, first_message = $6, use_org_knowledgebase = $7,
+             voice_id = $8, handoff_phone_number = $9, action_ids = $10, enabled = $11, max_concurrent_calls = $12,
+             runtime = $13, updated_at = $14, runtime_by_operator = $15, runtime_password = $16
+         WHERE org_id = $2 AND id = $1",
+        &agent.values().each_ref().map(|value| value as &dyn Param),
+    )?;
+    tx.changed(Change::Org(org), now);
+    Ok(agent)
+}
+
+/// Takes the agent's runtime for the operator's word, for as long as it stays the same.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn trust_runtime(tx: &mut Tx, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Error> {
+    edit(tx, org)?;
+    let sql = "UPDATE agents SET runtime_by_operator = $3 WHERE org_id = $1 AND id = $2";
+    if tx.run(sql, &[&org, &agent, &true])? == 0 {
+        return Err(Wrong::Absent(Kind::Agent).into());
+    }
+    tx.changed(Change::Org(org), now);
+    Ok(())
+}
+
+/// Deletes an agent and frees its numbers.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn delete(tx: &mut Tx, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Error> {
+    edit(tx, org)?;
+    let sql = "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND agent_id = $2";
+    tx.run(sql, &[&org, &agent])?;
+    let sql = "DELETE FROM agents WHERE org_id = $1 AND id = $2";
+    if tx.run(sql, &[&org, &agent])? == 0 {
+        return Err(Wrong::Absent(Kind::Agent).into());
+    }
+    tx.changed(Change::Org(org), now);
+    Ok(())
+}
+
 /// Refuses an agent that isn't the org's.
-pub(super) async fn must_exist(writing: &mut Writing, org: Uuid, agent: Uuid) -> Result<(), Error> {
+pub(super) fn must_exist(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<(), Error> {
     let sql = "SELECT id FROM agents WHERE org_id = $1 AND id = $2";
-    let row: Option<(Uuid,)> = fetch_optional!(writing, sql, org, agent)?;
+    let row: Option<(Uuid,)> = tx.one(sql, &[&org, &agent])?;
     row.ok_or(Wrong::Absent(Kind::Agent))?;
     Ok(())
 }
@@ -313,6 +262,28 @@ impl Agent {
             created_at: now,
             updated_at: now,
         }
+    }
+
+    /// What is written of it, in the order of the statements above.
+    fn values(&self) -> [Value<'_>; 16] {
+        [
+            self.id.into(),
+            self.org_id.into(),
+            self.name.value(),
+            self.kind.as_str().into(),
+            self.language.value(),
+            self.first_message.value(),
+            self.use_org_knowledgebase.value(),
+            self.voice_id.value(),
+            self.handoff_phone_number.value(),
+            to_json(&self.action_ids).into(),
+            self.enabled.value(),
+            self.max_concurrent_calls.value(),
+            self.runtime.as_ref().map(to_json).into(),
+            self.updated_at.value(),
+            self.runtime_by_operator.value(),
+            self.runtime_password.value(),
+        ]
     }
 
     /// Seals the password that its runtime has been given.

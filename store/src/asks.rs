@@ -105,7 +105,7 @@ impl Asks<'_> {
         let mut reading = self.0.pool().read().await?;
         let sql =
             "SELECT 1 FROM asks WHERE node = $1 AND asked_at >= $2 AND taken_at IS NULL LIMIT 1";
-        let some: Option<(i32,)> = fetch_optional!(reading, sql, i64::from(node), micros(since))?;
+        let some: Option<(i64,)> = fetch_optional!(reading, sql, i64::from(node), micros(since))?;
         drop(reading);
         if some.is_none() {
             return Ok(Vec::new());

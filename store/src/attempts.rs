@@ -7,8 +7,10 @@ use uuid::Uuid;
 use super::calls::Calls;
 use super::column::{from_row, maybe, micros, moment, named, parsed, small};
 use super::error::Error;
-use super::pool::{Writing, fetch_all};
-use super::rows::{self, Insert, Value};
+use super::pool::fetch_all;
+use super::rows::{self, Insert};
+use super::tx::Tx;
+use super::value::Value;
 
 const ATTEMPTS: Insert = Insert {
     into: "call_attempts (call_id, number, org_id, leg, target, address, transport, began_at, ended_at, outcome, sip_code, detail)",
@@ -82,7 +84,7 @@ impl Calls<'_> {
 }
 
 /// Writes the attempts among these facts.
-pub(super) async fn project(writing: &mut Writing, facts: &[Fact]) -> Result<(), Error> {
+pub(super) fn project(tx: &mut Tx, facts: &[Fact]) -> Result<(), Error> {
     let attempts = facts.iter().filter_map(|fact| match fact {
         Fact::Attempt(attempt) => Some(values(attempt)),
         Fact::Started(_)
@@ -96,7 +98,7 @@ pub(super) async fn project(writing: &mut Writing, facts: &[Fact]) -> Result<(),
     });
     let attempts: Vec<_> = attempts.collect();
     for some in rows::portions(&attempts) {
-        rows::insert(writing, ATTEMPTS, some).await?;
+        tx.insert(ATTEMPTS, some)?;
     }
     Ok(())
 }

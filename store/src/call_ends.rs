@@ -11,16 +11,9 @@ use uuid::Uuid;
 use super::call_events::CallRow;
 use super::calls::{Call, CallFilter, Calls, matching};
 use super::column::micros;
-use super::drawn;
 use super::error::Error;
-use super::pool::{Writing, fetch_all};
-use super::rows::{self, Insert};
+use super::pool::fetch_all;
 use super::transfers::CallTransfer;
-
-const ENDS: Insert = Insert {
-    into: "call_ends (org_id, seq, call_id)",
-    ending: "",
-};
 
 /// A call that is over, at its place among the org's.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,23 +37,6 @@ pub struct CallEnds {
 pub(super) fn of_row(row: &CallRow) -> Option<(Uuid, Uuid)> {
     let is_over = row.started_at.is_some() && row.ended_at.is_some();
     (is_over && row.lost_told != Some(false)).then_some((row.org_id, row.id))
-}
-
-/// Numbers ends of calls (org and call) in the caller's transaction. After events are appended, and before the change feed is: the row that is
-/// held is locked in the same order by all.
-pub(super) async fn append(writing: &mut Writing, ends: &[(Uuid, Uuid)]) -> Result<(), Error> {
-    if ends.is_empty() {
-        return Ok(());
-    }
-    let first = drawn::draw(writing, "call_ends", ends.len()).await?;
-    let rows: Vec<_> = (first..)
-        .zip(ends)
-        .map(|(seq, (org, call))| [(*org).into(), seq.into(), (*call).into()])
-        .collect();
-    for some in rows::portions(&rows) {
-        rows::insert(writing, ENDS, some).await?;
-    }
-    Ok(())
 }
 
 /// Calls with an end in this stretch of numbers.

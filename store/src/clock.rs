@@ -5,7 +5,7 @@ use trunkline_sip::moment::Moment;
 use super::Store;
 use super::column::moment;
 use super::error::Error;
-use super::pool::{Pool, fetch_one};
+use super::pool::fetch_one;
 
 impl Store {
     /// The database's clock; `None` for one that is part of this process.
@@ -13,7 +13,7 @@ impl Store {
     /// # Errors
     /// [`Broke`](super::Broke) alone.
     pub async fn clock(&self) -> Result<Option<Moment>, Error> {
-        if matches!(self.pool(), Pool::Sqlite { .. }) {
+        if !self.is_shared() {
             return Ok(None);
         }
         let mut reading = self.pool().read().await?;

@@ -2,103 +2,30 @@
 
 use jiff::Timestamp;
 use jiff::fmt::temporal::DateTimePrinter;
-use rusqlite::types::{FromSqlError, ValueRef};
 use serde::Serialize;
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 
-/// What sqlx wants of a column that can't be read.
-pub(crate) type Unreadable = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) use super::value::{Unreadable, micros};
 
-/// Reads a row by the names of its columns into a struct with fields of the same names, for both drivers; `field: function`
-/// passes the column through a function that may refuse it.
+/// Maps the columns of a row to the fields of a struct, which have the same names; `field: function` passes the column through a function
+/// that may refuse it.
 macro_rules! from_row {
     ($row:ident { $($field:ident $(: $read:expr)?),* $(,)? }) => {
-        $crate::column::from_row!(@ sqlx::sqlite::SqliteRow, $row { $($field $(: $read)?),* });
-        $crate::column::from_row!(@ sqlx::postgres::PgRow, $row { $($field $(: $read)?),* });
-
-        impl $crate::nearby::Readable for $row {
+        impl $crate::value::Record for $row {
             const COLUMNS: &'static [&'static str] = &[$(stringify!($field)),*];
 
-            fn read(row: &rusqlite::Row<'_>, places: &[usize]) -> rusqlite::Result<Self> {
-                let mut places = places.iter().copied();
-                Ok(Self { $($field: $crate::column::from_row!(& row, places $(, $read)?)),* })
+            fn read(cells: &mut $crate::value::Cells<'_>) -> Result<Self, $crate::value::Unreadable> {
+                Ok(Self { $($field: $crate::column::from_row!(@ cells $(, $read)?)),* })
             }
         }
     };
-    (@ $driver:ty, $row:ident { $($field:ident $(: $read:expr)?),* }) => {
-        impl sqlx::FromRow<'_, $driver> for $row {
-            fn from_row(row: &$driver) -> sqlx::Result<Self> {
-                Ok(Self { $($field: $crate::column::from_row!(% row, $field $(, $read)?)),* })
-            }
-        }
-    };
-    (& $from:ident, $places:ident) => {
-        $from.get($places.next().expect("one for each column"))?
-    };
-    (& $from:ident, $places:ident, $read:expr) => {
-        $crate::column::read_at($from, $places.next().expect("one for each column"), $read)?
-    };
-    (% $from:ident, $field:ident) => { sqlx::Row::try_get($from, stringify!($field))? };
-    (% $from:ident, $field:ident, $read:expr) => {
-        $crate::column::read(stringify!($field), $read, sqlx::Row::try_get($from, stringify!($field))?)?
-    };
+    (@ $cells:ident) => { $cells.take()? };
+    (@ $cells:ident, $read:expr) => { $cells.read($read)? };
 }
 pub(crate) use from_row;
-
-/// Applies `reader` and names the column in its refusal.
-pub(crate) fn read<C, V>(
-    column: &str,
-    reader: impl Fn(C) -> Result<V, Unreadable>,
-    value: C,
-) -> sqlx::Result<V> {
-    reader(value).map_err(|source| sqlx::Error::ColumnDecode {
-        index: column.into(),
-        source,
-    })
-}
-
-/// Applies `reader` to the column at `place`, which its refusal names.
-pub(crate) fn read_at<'r, C: Stored<'r>, V>(
-    row: &'r rusqlite::Row<'_>,
-    place: usize,
-    reader: impl Fn(C) -> Result<V, Unreadable>,
-) -> rusqlite::Result<V> {
-    let value = row.get_ref(place)?;
-    let refused =
-        |source| rusqlite::Error::FromSqlConversionFailure(place, value.data_type(), source);
-    let column = C::stored(value).map_err(|fault| refused(fault.into()))?;
-    reader(column).map_err(refused)
-}
-
-/// What a reader takes: a number, or a text where it lies.
-pub(crate) trait Stored<'r>: Sized {
-    fn stored(value: ValueRef<'r>) -> Result<Self, FromSqlError>;
-}
-
-impl Stored<'_> for i64 {
-    fn stored(value: ValueRef<'_>) -> Result<Self, FromSqlError> {
-        value.as_i64()
-    }
-}
-
-impl<'r> Stored<'r> for &'r str {
-    fn stored(value: ValueRef<'r>) -> Result<Self, FromSqlError> {
-        value.as_str()
-    }
-}
-
-impl<'r, C: Stored<'r>> Stored<'r> for Option<C> {
-    fn stored(value: ValueRef<'r>) -> Result<Self, FromSqlError> {
-        if value == ValueRef::Null {
-            Ok(None)
-        } else {
-            C::stored(value).map(Some)
-        }
-    }
-}
 
 /// Lets a reader pass over NULL.
 pub(crate) fn maybe<C, V>(
@@ -109,10 +36,6 @@ pub(crate) fn maybe<C, V>(
 
 pub(crate) fn moment(micros: i64) -> Result<Moment, Unreadable> {
     Ok(Moment::from_micros(u64::try_from(micros)?))
-}
-
-pub(crate) fn micros(moment: Moment) -> i64 {
-    i64::try_from(moment.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// How times are written, in JSON and wherever the API shows one.

@@ -1,6 +1,7 @@
 //! Contacts: whoever an org talks to. Those with an external id are found by it alone.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use trunkline_routing::E164;
@@ -9,8 +10,9 @@ use uuid::Uuid;
 
 use super::column::{from_row, json, maybe, micros, moment};
 use super::error::{Error, Kind, Wrong};
-use super::pool::{Source, Writing, execute, fetch_optional, on};
-use super::rows::{self, Insert};
+use super::rows::Insert;
+use super::tx::Tx;
+use super::value::Param;
 use super::{Store, new_id};
 
 /// A contact.
@@ -81,14 +83,8 @@ impl Contacts<'_> {
     /// # Errors
     /// [`Wrong::Absent`].
     pub async fn by_id(self, org: Uuid, contact: Uuid) -> Result<Contact, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let row = fetch_optional!(
-            reading,
-            "SELECT * FROM contacts WHERE org_id = $1 AND id = $2",
-            org,
-            contact
-        )?;
-        Ok(row.ok_or(Wrong::Absent(Kind::Contact))?)
+        let found = move |tx: &mut Tx| by_id(tx, org, contact);
+        self.0.read_inline(found).await
     }
 
     /// The contacts of these callers, in their order; who isn't known becomes one. Never one that has an external id, and the
@@ -102,38 +98,41 @@ impl Contacts<'_> {
         callers: &[(Uuid, E164)],
         now: Moment,
     ) -> Result<Vec<Uuid>, Error> {
-        let mut known = find(self.0.pool().peek().await?.source(), callers).await?;
-        if callers.iter().any(|caller| !known.contains_key(caller)) {
-            let mut writing = self.0.pool().write().await?;
-            known.extend(create_missing(&mut writing, callers, &known, now).await?);
-            writing.commit().await?;
+        let asked: Arc<[(Uuid, E164)]> = callers.into();
+        let of = Arc::clone(&asked);
+        let mut known = self.0.read_inline(move |tx| find(tx, &of)).await?;
+        let mut missing: BTreeSet<_> = callers.iter().copied().collect();
+        missing.retain(|caller| !known.contains_key(caller));
+        if !missing.is_empty() {
+            let missing: Vec<_> = missing.into_iter().collect();
+            let made = move |tx: &mut Tx| create_missing(tx, &missing, now);
+            known.extend(self.0.write(made).await?);
         }
         Ok(callers.iter().map(|caller| known[caller]).collect())
     }
 }
 
+/// The contact of this id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub(super) fn by_id(tx: &mut Tx, org: Uuid, contact: Uuid) -> Result<Contact, Error> {
+    let sql = "SELECT * FROM contacts WHERE org_id = $1 AND id = $2";
+    let row = tx.one(sql, &[&org, &contact])?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Contact))?)
+}
+
 /// Makes what is still missing once nobody else can be making it.
-async fn create_missing(
-    writing: &mut Writing,
-    callers: &[(Uuid, E164)],
-    known: &Known,
-    now: Moment,
-) -> Result<Known, Error> {
-    let missing: BTreeSet<_> = callers
-        .iter()
-        .filter(|caller| !known.contains_key(*caller))
-        .copied()
-        .collect();
-    let missing: Vec<_> = missing.into_iter().collect();
-    lock(writing, missing.iter().map(|(org, _)| *org)).await?;
-    let mut found = find(writing.source(), &missing).await?;
+fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<Known, Error> {
+    lock(tx, missing.iter().map(|(org, _)| *org))?;
+    let mut found = find(tx, missing)?;
     let new: Vec<_> = missing
-        .into_iter()
+        .iter()
         .filter(|caller| !found.contains_key(caller))
-        .map(|caller| (caller, new_id(now)))
+        .map(|caller| (*caller, new_id(now)))
         .collect();
     for rows in new.chunks(BATCH) {
-        insert(writing, rows, now).await?;
+        insert(tx, rows, now)?;
     }
     found.extend(new);
     Ok(found)
@@ -141,20 +140,13 @@ async fn create_missing(
 
 /// Whoever makes contacts of an org takes turns, so that two at once for one address make one contact. Orgs in ascending order,
 /// so that no two wait for each other.
-pub(super) async fn lock(
-    writing: &mut Writing,
-    orgs: impl Iterator<Item = Uuid>,
-) -> Result<(), Error> {
-    if !matches!(writing, Writing::Postgres(_)) {
+pub(super) fn lock(tx: &mut Tx, orgs: impl Iterator<Item = Uuid>) -> Result<(), Error> {
+    if !tx.is_shared() {
         return Ok(());
     }
     for org in orgs.collect::<BTreeSet<_>>() {
         let (_, random) = org.as_u64_pair();
-        execute!(
-            writing,
-            "SELECT pg_advisory_xact_lock($1)",
-            random.cast_signed()
-        )?;
+        tx.run("SELECT pg_advisory_xact_lock($1)", &[&random.cast_signed()])?;
     }
     Ok(())
 }
@@ -177,29 +169,21 @@ from_row!(Found {
 const OF_ONE: &str = "SELECT id, org_id, phone_key FROM contacts WHERE org_id = $1 AND phone_key = $2 AND external_id IS NULL
     ORDER BY created_at DESC, id DESC";
 
-async fn find(mut source: Source<'_>, callers: &[(Uuid, E164)]) -> Result<Known, Error> {
+fn find(tx: &mut Tx, callers: &[(Uuid, E164)]) -> Result<Known, Error> {
     let mut known = Known::new();
     for callers in callers.chunks(BATCH) {
-        let rows: Vec<Found> = on!(source, held => {
+        let rows: Vec<Found> = if tx.is_shared() {
+            let values = callers
+                .iter()
+                .flat_map(|(org, number)| [org as &dyn Param, number]);
+            tx.all(wanted(callers.len()), &values.collect::<Vec<_>>())?
+        } else {
             let mut found = Vec::new();
             for (org, number) in callers {
-                found.extend(held.fetch_all(OF_ONE, &[org, &number.as_str()])?);
+                found.extend(tx.all(OF_ONE, &[org, number])?);
             }
             found
-        }, connection: Driver => {
-            let mut query = sqlx::QueryBuilder::<Driver>::new(
-                "WITH wanted (wanted_org, wanted_phone) AS (",
-            );
-            query.push_values(callers, |mut row, (org, number)| {
-                row.push_bind(*org).push_bind(number.to_string());
-            });
-            query.push(
-                ") SELECT id, org_id, phone_key FROM wanted
-                 CROSS JOIN contacts WHERE org_id = wanted_org AND phone_key = wanted_phone
-                 AND external_id IS NULL ORDER BY created_at DESC, id DESC",
-            );
-            query.build_query_as().fetch_all(connection).await?
-        });
+        };
         // From new to old: the oldest is written last and stays.
         known.extend(
             rows.into_iter()
@@ -209,11 +193,20 @@ async fn find(mut source: Source<'_>, callers: &[(Uuid, E164)]) -> Result<Known,
     Ok(known)
 }
 
-async fn insert(
-    writing: &mut Writing,
-    new: &[((Uuid, E164), Uuid)],
-    now: Moment,
-) -> Result<(), Error> {
+/// The query for so many callers, which asks a server once.
+fn wanted(callers: usize) -> String {
+    let pairs: Vec<_> = (0..callers)
+        .map(|place| format!("(${}, ${})", 2 * place + 1, 2 * place + 2))
+        .collect();
+    format!(
+        "WITH wanted (wanted_org, wanted_phone) AS (VALUES {}) SELECT id, org_id, phone_key FROM wanted
+         CROSS JOIN contacts WHERE org_id = wanted_org AND phone_key = wanted_phone
+         AND external_id IS NULL ORDER BY created_at DESC, id DESC",
+        pairs.join(", ")
+    )
+}
+
+fn insert(tx: &mut Tx, new: &[((Uuid, E164), Uuid)], now: Moment) -> Result<(), Error> {
     let rows: Vec<_> = new
         .iter()
         .map(|((org, number), id)| {
@@ -227,7 +220,7 @@ async fn insert(
             ]
         })
         .collect();
-    rows::insert(writing, BY_PHONE, &rows).await?;
+    tx.insert(BY_PHONE, &rows)?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, maybe, micros, moment};
-use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::error::{Error, Kind, Refused, Wrong};
 use super::orgs::Orgs;
 use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Org};
@@ -121,7 +121,7 @@ impl Orgs<'_> {
     pub async fn restore(self, org: Uuid, now: Moment) -> Result<Org, Error> {
         match self.try_restore(org, now).await {
             // A number or the external id, a moment ago: now that is seen.
-            Err(fault) if was_taken(&fault) => self.try_restore(org, now).await,
+            Err(fault) if fault.is_taken() => self.try_restore(org, now).await,
             done => done,
         }
     }
@@ -140,7 +140,7 @@ impl Orgs<'_> {
             (deleted.partner_id, &deleted.deleted_external_id)
         {
             let sql = "SELECT 1 FROM orgs WHERE partner_id = $1 AND external_id = $2";
-            let taken: Option<(i32,)> = fetch_optional!(writing, sql, partner, external_id)?;
+            let taken: Option<(i64,)> = fetch_optional!(writing, sql, partner, external_id)?;
             if taken.is_some() {
                 return Err(Refused::ExternalIdTaken(external_id.clone()).into());
             }
@@ -215,7 +215,7 @@ impl Orgs<'_> {
     pub async fn finish_purge(self, org: Uuid, now: Moment) -> Result<bool, Error> {
         let mut writing = self.0.pool().write().await?;
         let sql = "SELECT 1 FROM calls WHERE org_id = $1 LIMIT 1";
-        let is_left: Option<(i32,)> = fetch_optional!(writing, sql, org)?;
+        let is_left: Option<(i64,)> = fetch_optional!(writing, sql, org)?;
         if is_left.is_some() {
             return Ok(false);
         }
@@ -233,19 +233,9 @@ impl Orgs<'_> {
 
 /// Row of an org, deleted or not. Transactions that change it take turns.
 async fn lock(writing: &mut Writing, org: Uuid) -> Result<Option<DeletedOrg>, Error> {
-    let sql = match writing {
-        Writing::Sqlite(..) | Writing::Nearby(..) => "SELECT * FROM orgs WHERE id = $1",
-        Writing::Postgres(_) => "SELECT * FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
+    let sql = match writing.is_shared() {
+        false => "SELECT * FROM orgs WHERE id = $1",
+        true => "SELECT * FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
     };
     fetch_optional!(writing, sql, org)
-}
-
-/// Whether another transaction has taken what this one was about to.
-fn was_taken(fault: &Error) -> bool {
-    match fault {
-        Error::Broke(Broke::Database(fault)) => fault
-            .as_database_error()
-            .is_some_and(|fault| fault.is_unique_violation()),
-        Error::Broke(_) | Error::Wrong(_) | Error::Refused(_) => false,
-    }
 }

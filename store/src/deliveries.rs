@@ -15,8 +15,9 @@ use super::error::{Error, Kind, Wrong};
 use super::event::{EventType, NewEvent};
 use super::events;
 use super::page::{Page, Position};
-use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
-use super::rows::{self, Insert};
+use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
+use super::rows::Insert;
+use super::tx::Tx;
 use super::webhooks::{Row as WebhookRow, Webhook};
 use super::{Store, new_id};
 
@@ -142,14 +143,14 @@ from_row!(Wants {
 });
 
 /// Queues what the webhooks are owed of these events, which are new, in the caller's transaction.
-pub(super) async fn owe(writing: &mut Writing, events: &[&NewEvent]) -> Result<(), Error> {
+pub(super) fn owe(tx: &mut Tx, events: &[&NewEvent]) -> Result<(), Error> {
     let mut orgs: Vec<Uuid> = events.iter().map(|event| event.org).collect();
     orgs.sort_unstable();
     orgs.dedup();
     let mut wants: HashMap<Uuid, Vec<Wants>> = HashMap::new();
     for org in orgs {
         let sql = "SELECT id, org_id, types FROM webhooks WHERE org_id = $1 AND enabled";
-        for webhook in fetch_all!(writing, sql, org)? {
+        for webhook in tx.all(sql, &[&org])? {
             let webhook: Wants = webhook;
             wants.entry(webhook.org_id).or_default().push(webhook);
         }
@@ -162,12 +163,12 @@ pub(super) async fn owe(writing: &mut Writing, events: &[&NewEvent]) -> Result<(
     });
     let owed: Vec<_> = owed.collect();
     for some in owed.chunks(50) {
-        queue(writing, some).await?;
+        queue(tx, some)?;
     }
     Ok(())
 }
 
-async fn queue(writing: &mut Writing, owed: &[(Uuid, &NewEvent)]) -> Result<(), Error> {
+fn queue(tx: &mut Tx, owed: &[(Uuid, &NewEvent)]) -> Result<(), Error> {
     let rows: Vec<_> = owed
         .iter()
         .map(|(webhook, event)| {
@@ -185,7 +186,7 @@ async fn queue(writing: &mut Writing, owed: &[(Uuid, &NewEvent)]) -> Result<(), 
             ]
         })
         .collect();
-    rows::insert(writing, QUEUE, &rows).await?;
+    tx.insert(QUEUE, &rows)?;
     Ok(())
 }
 
@@ -226,20 +227,16 @@ impl Deliveries<'_> {
         now: Moment,
     ) -> Result<Vec<Held>, Error> {
         let mut writing = self.0.pool().write().await?;
-        let sql = match writing {
-            Writing::Sqlite(..) | Writing::Nearby(..) => {
-                "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
+        let sql = match writing.is_shared() {
+            false => "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
                      SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
                      AND (held_until IS NULL OR held_until <= $4) ORDER BY next_attempt_at, id LIMIT $5
-                 ) RETURNING *"
-            }
-            Writing::Postgres(_) => {
-                "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
+                 ) RETURNING *",
+            true => "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
                      SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
                      AND (held_until IS NULL OR held_until <= $4) ORDER BY next_attempt_at, id LIMIT $5
                      FOR UPDATE SKIP LOCKED
-                 ) RETURNING *"
-            }
+                 ) RETURNING *",
         };
         let mut taken: Vec<Delivery> = fetch_all!(
             writing,
@@ -254,7 +251,13 @@ impl Deliveries<'_> {
         let mut held = Vec::with_capacity(taken.len());
         for delivery in taken {
             // A delivery goes with its event.
-            if let Some(body) = events::body(writing.source(), delivery.event_id).await? {
+            if let Some(body) = writing
+                .run({
+                    let id = delivery.event_id;
+                    move |tx| events::body(tx, id)
+                })
+                .await?
+            {
                 held.push(Held { delivery, body });
             }
         }
@@ -366,7 +369,13 @@ impl Deliveries<'_> {
             "SELECT * FROM webhook_deliveries WHERE org_id = $1 AND webhook_id = $2 AND id = $3";
         let row: Option<Delivery> = fetch_optional!(reading, sql, org, webhook, delivery)?;
         let delivery = row.ok_or(Wrong::Absent(Kind::Delivery))?;
-        let body = events::body(reading.source(), delivery.event_id).await?;
+        let body = reading
+            .source()
+            .step({
+                let id = delivery.event_id;
+                move |tx| events::body(tx, id)
+            })
+            .await?;
         let body = body.ok_or(Wrong::Absent(Kind::Delivery))?;
         Ok(Held { delivery, body })
     }

@@ -9,7 +9,7 @@ use super::agents::must_exist;
 use super::column::{Unreadable, from_row, micros, moment, named};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::org_limits::{OrgLimit, leave_room_for};
-use super::page::{Narrow, Page, Position, fetch_page};
+use super::page::{List, Narrow, Page, Position};
 use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::{Change, Store, new_id, set};
 
@@ -62,6 +62,12 @@ impl Store {
     }
 }
 
+const LIST: List = List {
+    columns: "*, type || ' ' || value AS target",
+    table: "destinations",
+    by: ["type", "name"],
+};
+
 impl Destinations<'_> {
     /// Makes a destination.
     ///
@@ -100,7 +106,20 @@ impl Destinations<'_> {
         limit: u32,
     ) -> Result<Page<Destination>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = fetch_page!(reading, Destination: "*, type || ' ' || value AS target", "destinations" by "type", "name", org, narrow, after, limit);
+        let page = reading
+            .source()
+            .step({
+                let narrow = narrow.clone();
+                move |tx| {
+                    LIST.page(tx, org, &narrow, (after, limit), |row: &Destination| {
+                        Position {
+                            at: row.created_at,
+                            id: row.id,
+                        }
+                    })
+                }
+            })
+            .await?;
         Ok(page)
     }
 
@@ -192,7 +211,7 @@ impl Destinations<'_> {
         now: Moment,
     ) -> Result<Destination, Error> {
         let mut writing = self.0.edit(org).await?;
-        must_exist(&mut writing, org, agent).await?;
+        writing.run(move |tx| must_exist(tx, org, agent)).await?;
         let kind = Kind::Destination;
         let found = find(writing.source(), org, id).await;
         let destination = found.map_err(|error| match error {
@@ -216,7 +235,7 @@ impl Destinations<'_> {
         now: Moment,
     ) -> Result<Destination, Error> {
         let mut writing = self.0.edit(org).await?;
-        must_exist(&mut writing, org, agent).await?;
+        writing.run(move |tx| must_exist(tx, org, agent)).await?;
         let made = insert(&mut writing, org, new, now).await?;
         attach(&mut writing, org, agent, made.id, now).await?;
         self.0.commit(writing, &[Change::Org(org)], now).await?;
@@ -306,7 +325,9 @@ async fn insert(
         updated_at: now,
     };
     must_be_free(writing, org, &made.name, made.id).await?;
-    leave_room_for(writing, org, OrgLimit::Destinations).await?;
+    writing
+        .run(move |tx| leave_room_for(tx, org, OrgLimit::Destinations))
+        .await?;
     execute!(
         writing,
         "INSERT INTO destinations (id, org_id, name, name_folded, type, value, created_at, updated_at, via)

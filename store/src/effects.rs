@@ -13,15 +13,7 @@ tokio::task_local! {
 
 /// The transaction of a request, until its answer is known. Dropped before that, it is rolled back.
 #[derive(Clone, Debug, Default)]
-pub struct Effects(Arc<Mutex<Uncommitted>>);
-
-/// What isn't committed.
-#[derive(Debug, Default)]
-pub(super) struct Uncommitted {
-    pub(super) writing: Option<Writing>,
-    /// The number of its last row in the change feed.
-    pub(super) seq: Option<i64>,
-}
+pub struct Effects(Arc<Mutex<Option<Writing>>>);
 
 impl Effects {
     /// Does the work, and holds what it would commit.
@@ -34,30 +26,27 @@ impl Effects {
         drop(self.take());
     }
 
-    pub(super) fn take(&self) -> Uncommitted {
-        std::mem::take(&mut *self.held())
+    pub(super) fn take(&self) -> Option<Writing> {
+        self.held().take()
     }
 
-    fn held(&self) -> MutexGuard<'_, Uncommitted> {
+    fn held(&self) -> MutexGuard<'_, Option<Writing>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Holds a transaction that is about to be committed; gives it back where nobody holds effects.
-pub(super) fn hold(writing: Writing) -> Option<Writing> {
-    let mut writing = Some(writing);
-    let _ = HELD.try_with(|effects| effects.held().writing = writing.take());
-    writing
+/// Whether this is work whose effects are held.
+pub(super) fn are_held() -> bool {
+    HELD.try_with(|_| ()).is_ok()
+}
+
+/// Holds a transaction that is about to be committed.
+pub(super) fn hold(writing: Writing) {
+    let _ = HELD.try_with(|effects| *effects.held() = Some(writing));
 }
 
 /// The transaction that is held, to be gone on with.
 pub(super) fn resume() -> Option<Writing> {
-    let resumed = HELD.try_with(|effects| effects.held().writing.take());
+    let resumed = HELD.try_with(Effects::take);
     resumed.ok().flatten()
-}
-
-/// Remembers a change that is held; `false` where it is committed, and can be waited for.
-pub(super) fn holds(seq: i64) -> bool {
-    HELD.try_with(|effects| effects.held().seq = Some(seq))
-        .is_ok()
 }

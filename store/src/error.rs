@@ -1,7 +1,6 @@
 //! What can come of asking the store: the asker was wrong, the store refuses, or something broke.
 
 use rusqlite::ErrorCode;
-use sqlx::sqlite::SqliteError;
 use trunkline_routing::E164;
 use uuid::Uuid;
 
@@ -126,15 +125,38 @@ pub enum Refused {
 /// What broke.
 #[derive(Debug, thiserror::Error)]
 pub enum Broke {
-    /// The database answered with a fault or not at all.
+    /// PostgreSQL answered with a fault or not at all.
     #[error("database: {0}")]
-    Database(#[from] sqlx::Error),
+    Postgres(#[from] sqlx::Error),
     /// The database can't be reached.
     #[error("the database is away")]
     Away,
-    /// A short read of SQLite failed.
+    /// All threads that run transactions have work for longer than a request can wait.
+    #[error("the database is busy")]
+    Busy,
+    /// The store is closed.
+    #[error("the database is closed")]
+    Closed,
+    /// A transaction was left open for too long, and is rolled back.
+    #[error("the transaction was left open for too long")]
+    Late,
+    /// SQLite answered with a fault.
     #[error("database: {0}")]
-    Nearby(#[from] rusqlite::Error),
+    Sqlite(#[from] rusqlite::Error),
+    /// A thread for transactions can't be made.
+    #[error("database threads: {0}")]
+    Thread(std::io::Error),
+    /// A query that always has a row has none.
+    #[error("a query has no row")]
+    NoRow,
+    /// A column isn't of the type that is read.
+    #[error("the column {column} can't be read: {source}")]
+    Column {
+        /// The column.
+        column: String,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A sealed value can't be opened with the keys at hand.
     #[error("a sealed value can't be opened: it was sealed with another key or altered")]
     Seal,
@@ -153,48 +175,58 @@ impl Broke {
     /// Whether it may pass by itself: the database can't be reached, doesn't let us in now, or is held by another program.
     pub fn is_away(&self) -> bool {
         match self {
-            Self::Away => true,
-            Self::Database(error) => passes(error),
-            Self::Nearby(error) => matches!(
+            Self::Away | Self::Busy | Self::Closed | Self::Late => true,
+            Self::Postgres(error) => passes(error),
+            Self::Sqlite(error) => matches!(
                 error.sqlite_error_code(),
                 Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
             ),
-            Self::Seal | Self::Stored { .. } | Self::Keys(_) => false,
+            Self::Thread(_)
+            | Self::NoRow
+            | Self::Column { .. }
+            | Self::Seal
+            | Self::Stored { .. }
+            | Self::Keys(_) => false,
         }
     }
 }
 
-/// Whether a fault of the driver says that the database is away or held.
+impl Error {
+    /// Whether another row has what must be unique.
+    pub(super) fn is_taken(&self) -> bool {
+        match self {
+            Self::Broke(Broke::Postgres(fault)) => fault
+                .as_database_error()
+                .is_some_and(|fault| fault.is_unique_violation()),
+            Self::Broke(Broke::Sqlite(fault)) => fault
+                .sqlite_error()
+                .is_some_and(|fault| [UNIQUE, PRIMARY_KEY].contains(&fault.extended_code)),
+            Self::Broke(_) | Self::Wrong(_) | Self::Refused(_) => false,
+        }
+    }
+}
+
+/// `SQLITE_CONSTRAINT_UNIQUE` and `SQLITE_CONSTRAINT_PRIMARYKEY`.
+const UNIQUE: i32 = 2067;
+const PRIMARY_KEY: i32 = 1555;
+
+/// Whether a fault of the driver says that the server is away.
 fn passes(error: &sqlx::Error) -> bool {
     /// `connection_exception`, and what a server says that has no room, goes down or comes up: `too_many_connections`,
     /// `admin_shutdown`, `crash_shutdown`, `cannot_connect_now`.
     const AWAY: [&str; 5] = ["08", "53300", "57P01", "57P02", "57P03"];
-    /// `SQLITE_BUSY` and `SQLITE_LOCKED`.
-    const HELD: [u32; 2] = [5, 6];
-    if let Some(fault) = error.as_database_error() {
-        let code = fault.code().unwrap_or_default();
-        return match fault.try_downcast_ref::<SqliteError>() {
-            Some(_) => code
-                .parse::<u32>()
-                .is_ok_and(|code| HELD.contains(&(code & 0xff))),
-            None => AWAY.iter().any(|away| code.starts_with(away)),
-        };
+    match error.as_database_error() {
+        Some(fault) => {
+            let code = fault.code().unwrap_or_default();
+            AWAY.iter().any(|away| code.starts_with(away))
+        }
+        None => matches!(error, sqlx::Error::Io(_)),
     }
-    let kind = std::mem::discriminant(error);
-    let passing = [
-        sqlx::Error::PoolTimedOut,
-        sqlx::Error::PoolClosed,
-        sqlx::Error::WorkerCrashed,
-    ];
-    matches!(error, sqlx::Error::Io(_))
-        || passing
-            .iter()
-            .any(|error| std::mem::discriminant(error) == kind)
 }
 
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Broke(Broke::Nearby(error))
+        Self::Broke(Broke::Sqlite(error))
     }
 }
 
@@ -206,7 +238,7 @@ impl From<sqlx::Error> for Error {
         if code.as_deref() == Some(NUL) {
             Self::Wrong(Wrong::Text)
         } else {
-            Self::Broke(Broke::Database(error))
+            Self::Broke(Broke::Postgres(error))
         }
     }
 }

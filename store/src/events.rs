@@ -1,7 +1,7 @@
 //! Events, in the order of their commits: what has happened to an org's calls, trunks, handoffs and keys.
 //!
-//! Whoever changes something appends its events to the same transaction, as its last statements: on PostgreSQL they are numbered
-//! under an advisory lock that is held until the commit, so that whoever has read up to a number has missed none below it. With
+//! What changes something [records](Tx::record) its events in the same transaction, which writes them as its last statements: on PostgreSQL they
+//! are numbered under an advisory lock that is held until the commit, so that whoever has read up to a number has missed none below it. With
 //! each event the deliveries that it owes to webhooks are queued.
 
 use std::collections::{HashMap, HashSet};
@@ -18,8 +18,8 @@ use super::deliveries;
 use super::error::Error;
 use super::event::{NewEvent, Tells};
 use super::feed::Signal;
-use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
 use super::rows::{self, Insert};
+use super::tx::Tx;
 
 /// Serialises the numbering on PostgreSQL. Taken before that of the change feed, never after it.
 const LOCK: i64 = 0x7472_756e_6b00_0005;
@@ -89,61 +89,35 @@ impl Recorded {
 }
 
 /// The JSON of the event of this id, if it is kept.
-pub(super) async fn body(mut from: Source<'_>, id: Uuid) -> Result<Option<String>, Error> {
-    let event: Option<Recorded> = fetch_optional!(from, recorded!("id = $1"), id)?;
+pub(super) fn body(tx: &mut Tx, id: Uuid) -> Result<Option<String>, Error> {
+    let event: Option<Recorded> = tx.one(recorded!("id = $1"), &[&id])?;
     let Some(event) = event else {
         return Ok(None);
     };
     let call: Option<CallRow> = match event.call_id {
         Some(call) => {
             let sql = concat!("SELECT ", call_columns!(), " FROM calls WHERE id = $1");
-            fetch_optional!(from, sql, call)?
+            tx.one(sql, &[&call])?
         }
         None => None,
     };
     Ok(event.told(call.as_ref()).map(|event| event.body))
 }
 
-/// The events.
-#[derive(Copy, Clone, Debug)]
-pub struct Events<'s>(&'s Store);
-
-impl Store {
-    /// The events.
-    pub fn events(&self) -> Events<'_> {
-        Events(self)
-    }
-
-    /// Commits a write that has events, and wakes their readers in this process.
-    pub(super) async fn commit_recorded(&self, writing: Writing) -> Result<(), Error> {
-        writing.commit().await?;
-        self.recorded();
-        Ok(())
-    }
-
-    /// Wakes the readers of events in this process.
-    pub(super) fn recorded(&self) {
-        let recorded = &self.0.recorded;
-        recorded.send_modify(|commits| *commits = commits.wrapping_add(1));
-    }
-}
-
-/// Adds events to the caller's transaction, as its last statements but for those of the change feed. What was recorded before
-/// stays as it is. To be committed by [`Store::commit_recorded`], so that readers learn of it at once and not with their next look.
-pub(super) async fn append(writing: &mut Writing, events: &[NewEvent]) -> Result<(), Error> {
+/// Adds events to a transaction, as its last statements but for those of the change feed. What was recorded before stays as it is.
+pub(super) fn append(tx: &mut Tx, events: &[NewEvent]) -> Result<(), Error> {
     if events.is_empty() {
         return Ok(());
     }
-    let postgres = matches!(writing, Writing::Postgres(_));
-    if postgres {
-        execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
+    if tx.is_shared() {
+        tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     }
     for some in rows::portions(events) {
-        let new = insert(writing, some).await?;
-        deliveries::owe(writing, &new).await?;
+        let new = insert(tx, some)?;
+        deliveries::owe(tx, &new)?;
     }
-    if postgres {
-        execute!(writing, "SELECT pg_notify($1, '')", CHANNEL)?;
+    if tx.is_shared() {
+        tx.run("SELECT pg_notify($1, '')", &[&CHANNEL])?;
     }
     Ok(())
 }
@@ -154,10 +128,7 @@ const RECORD: Insert = Insert {
 };
 
 /// Gives those that weren't there.
-async fn insert<'e>(
-    writing: &mut Writing,
-    events: &'e [NewEvent],
-) -> Result<Vec<&'e NewEvent>, Error> {
+fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e NewEvent>, Error> {
     let rows: Vec<_> = events
         .iter()
         .map(|event| {
@@ -176,145 +147,137 @@ async fn insert<'e>(
             ]
         })
         .collect();
-    let inserted = rows::insert(writing, RECORD, &rows).await?;
+    let inserted = tx.insert(RECORD, &rows)?;
     if inserted == events.len() as u64 {
         return Ok(events.iter().collect());
     }
     // The last of all: nobody else numbers events before this is committed.
     let sql = "SELECT id FROM events ORDER BY seq DESC LIMIT $1";
-    let new: Vec<(Uuid,)> = fetch_all!(writing, sql, inserted as i64)?;
+    let new: Vec<(Uuid,)> = tx.all(sql, &[&inserted.cast_signed()])?;
     let new: HashSet<Uuid> = new.into_iter().map(|(id,)| id).collect();
     let is_new = |event: &&NewEvent| new.contains(&event.id);
     Ok(events.iter().filter(is_new).collect())
 }
 
-impl Events<'_> {
+/// The number of the last event of all orgs: what comes after it is new.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn position(tx: &mut Tx) -> Result<i64, Error> {
+    let (seq,) = tx.only("SELECT COALESCE(MAX(seq), 0) FROM events", &[])?;
+    Ok(seq)
+}
+
+/// The number of the org's event of this id; `None` if there is none, or none any more.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn seq(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<Option<i64>, Error> {
+    let sql = "SELECT seq FROM events WHERE org_id = $1 AND id = $2";
+    let row: Option<(i64,)> = tx.one(sql, &[&org, &id])?;
+    Ok(row.map(|(seq,)| seq))
+}
+
+/// The org's events after `seq`, oldest first.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn since(tx: &mut Tx, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>, Error> {
+    let sql = recorded!("org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
+    let rows: Vec<Recorded> = tx.all(sql, &[&org, &seq, &limit])?;
+    let mut calls = HashMap::new();
+    if let (true, Some(last)) = (rows.iter().any(|row| row.call_id.is_some()), rows.last()) {
+        let sql = concat!(
+            "SELECT ",
+            call_columns!(),
+            " FROM calls WHERE id IN (SELECT call_id FROM events WHERE org_id = $1 AND seq > $2 AND seq <= $3)"
+        );
+        let rows: Vec<CallRow> = tx.all(sql, &[&org, &seq, &last.seq])?;
+        calls.extend(rows.into_iter().map(|row| (row.id, row)));
+    }
+    // What was forgotten meanwhile isn't told.
+    let told = rows.into_iter().filter_map(|row| {
+        let call = row.call_id.and_then(|call| calls.get(&call));
+        row.told(call)
+    });
+    Ok(told.collect())
+}
+
+/// Which orgs have events after `seq`, and the number up to which that is known.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn news(tx: &mut Tx, seq: i64) -> Result<(i64, Vec<Uuid>), Error> {
+    let sql = "SELECT org_id, MAX(seq) FROM events WHERE seq > $1 GROUP BY org_id";
+    let rows: Vec<(Uuid, i64)> = tx.all(sql, &[&seq])?;
+    let last = rows.iter().map(|(_, last)| *last).max();
+    let orgs = rows.into_iter().map(|(org, _)| org).collect();
+    Ok((last.unwrap_or(seq), orgs))
+}
+
+impl Store {
     /// Records something that happened by itself, outside any other write: it reaches `GET /phone/events` and the org's webhooks,
-    /// on every node. What is written together with something else is appended to that transaction instead.
+    /// on every node. What is written together with something else is [recorded](Tx::record) in that transaction instead.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn emit(self, event: NewEvent) -> Result<(), Error> {
-        let mut writing = self.0.pool().write().await?;
-        append(&mut writing, &[event]).await?;
-        self.0.commit_recorded(writing).await
-    }
-
-    /// The number of the last event of all orgs: what comes after it is new.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn position(self) -> Result<i64, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT COALESCE(MAX(seq), 0) FROM events";
-        let (seq,) = fetch_one!(reading, sql)?;
-        Ok(seq)
-    }
-
-    /// The number of the org's event of this id; `None` if there is none, or none any more.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn seq(self, org: Uuid, id: Uuid) -> Result<Option<i64>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT seq FROM events WHERE org_id = $1 AND id = $2";
-        let row: Option<(i64,)> = fetch_optional!(reading, sql, org, id)?;
-        Ok(row.map(|(seq,)| seq))
-    }
-
-    /// The org's events after `seq`, oldest first.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn since(self, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql = recorded!("org_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
-        let rows: Vec<Recorded> = fetch_all!(reading, sql, org, seq, i64::from(limit))?;
-        let mut calls = HashMap::new();
-        if let (true, Some(last)) = (rows.iter().any(|row| row.call_id.is_some()), rows.last()) {
-            let sql = concat!(
-                "SELECT ",
-                call_columns!(),
-                " FROM calls WHERE id IN (SELECT call_id FROM events WHERE org_id = $1 AND seq > $2 AND seq <= $3)"
-            );
-            let rows: Vec<CallRow> = fetch_all!(reading, sql, org, seq, last.seq)?;
-            calls.extend(rows.into_iter().map(|row| (row.id, row)));
-        }
-        // What was forgotten meanwhile isn't told.
-        let told = rows.into_iter().filter_map(|row| {
-            let call = row.call_id.and_then(|call| calls.get(&call));
-            row.told(call)
-        });
-        Ok(told.collect())
-    }
-
-    /// Which orgs have events after `seq`, and the number up to which that is known.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn news(self, seq: i64) -> Result<(i64, Vec<Uuid>), Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT org_id, MAX(seq) FROM events WHERE seq > $1 GROUP BY org_id";
-        let rows: Vec<(Uuid, i64)> = fetch_all!(reading, sql, seq)?;
-        let last = rows.iter().map(|(_, last)| *last).max();
-        let orgs = rows.into_iter().map(|(org, _)| org).collect();
-        Ok((last.unwrap_or(seq), orgs))
+    pub async fn emit(&self, event: NewEvent) -> Result<(), Error> {
+        self.write(|tx| {
+            tx.record([event]);
+            Ok(())
+        })
+        .await
     }
 
     /// Says when this process has recorded something.
-    pub fn recorded_here(self) -> watch::Receiver<u64> {
-        self.0.0.recorded.subscribe()
+    pub fn events_recorded(&self) -> watch::Receiver<u64> {
+        self.0.recorded.subscribe()
     }
 
     /// Starts listening for events.
-    pub async fn follow(self) -> Signal {
-        Signal::of(self.0.pool(), self.recorded_here(), CHANNEL).await
+    pub async fn follow_events(&self) -> Signal {
+        Signal::of(self.pool(), self.events_recorded(), CHANNEL).await
     }
 
-    /// Forgets what is older than `kept`, and of each org all but the newest `most`, with the deliveries that were made or owed of
-    /// it. Gives how many events that were.
+    /// Forgets events that are older than `kept`, and of each org all but the newest `most`, with the deliveries that were made or owed of
+    /// them. Gives how many events that were.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn prune(self, kept: Duration, most: u32, now: Moment) -> Result<u64, Error> {
-        let mut pruned = self.prune_old(micros(now - kept)).await?;
-        let mut reading = self.0.pool().read().await?;
-        let sql = "SELECT org_id, COUNT(*) FROM events GROUP BY org_id HAVING COUNT(*) > $1";
-        let rows: Vec<(Uuid, i64)> = fetch_all!(reading, sql, i64::from(most))?;
-        drop(reading);
-        let over: HashMap<Uuid, i64> = rows.into_iter().collect();
-        for (org, count) in over {
-            pruned += self.prune_oldest(org, count - i64::from(most)).await?;
-        }
-        Ok(pruned)
-    }
-
-    async fn prune_old(self, before: i64) -> Result<u64, Error> {
-        let sql = "DELETE FROM events WHERE seq IN (SELECT seq FROM (
-                SELECT seq, created_at FROM events ORDER BY seq LIMIT $2
-            ) AS oldest WHERE created_at < $1)";
+    pub async fn prune_events(&self, kept: Duration, most: u32, now: Moment) -> Result<u64, Error> {
         let mut pruned = 0;
         loop {
-            let mut writing = self.0.pool().write().await?;
-            let some = execute!(writing, sql, before, PRUNED_AT_ONCE)?;
-            writing.commit().await?;
+            let some = self.write(move |tx| prune_old(tx, now - kept)).await?;
             pruned += some;
             if some < PRUNED_AT_ONCE.unsigned_abs() {
-                return Ok(pruned);
+                break;
             }
         }
-    }
-
-    async fn prune_oldest(self, org: Uuid, mut surplus: i64) -> Result<u64, Error> {
-        let sql = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE org_id = $1 ORDER BY seq LIMIT $2)";
-        let mut pruned = 0;
-        while surplus > 0 {
-            let mut writing = self.0.pool().write().await?;
-            let some = execute!(writing, sql, org, surplus.min(PRUNED_AT_ONCE))?;
-            writing.commit().await?;
-            pruned += some;
-            surplus -= PRUNED_AT_ONCE;
+        for (org, mut surplus) in self.read(move |tx| surplus(tx, most)).await? {
+            while surplus > 0 {
+                let some = surplus.min(PRUNED_AT_ONCE);
+                pruned += self.write(move |tx| prune_oldest(tx, org, some)).await?;
+                surplus -= some;
+            }
         }
         Ok(pruned)
     }
+}
+
+/// Orgs that have more than `most` events, and by how many.
+fn surplus(tx: &mut Tx, most: u32) -> Result<Vec<(Uuid, i64)>, Error> {
+    let sql = "SELECT org_id, COUNT(*) - $1 FROM events GROUP BY org_id HAVING COUNT(*) > $1";
+    tx.all(sql, &[&most])
+}
+
+fn prune_old(tx: &mut Tx, before: Moment) -> Result<u64, Error> {
+    let sql = "DELETE FROM events WHERE seq IN (SELECT seq FROM (
+            SELECT seq, created_at FROM events ORDER BY seq LIMIT $2
+        ) AS oldest WHERE created_at < $1)";
+    tx.run(sql, &[&before, &PRUNED_AT_ONCE])
+}
+
+fn prune_oldest(tx: &mut Tx, org: Uuid, some: i64) -> Result<u64, Error> {
+    let sql = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE org_id = $1 ORDER BY seq LIMIT $2)";
+    tx.run(sql, &[&org, &some])
 }

@@ -15,7 +15,8 @@ use super::Store;
 use super::column::{from_row, micros};
 use super::error::Error;
 pub use super::in_force::Follower;
-use super::pool::{Pool, Writing, execute, fetch_all, fetch_one};
+use super::pool::{Pool, execute, fetch_all, fetch_one};
+use super::tx::Tx;
 
 /// How long rows are kept; a reader that was away for longer starts anew.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -82,24 +83,19 @@ from_row!(Row {
     entity_id
 });
 
-/// Adds rows to the caller's transaction, as its last statements; gives the number of the last.
-pub(crate) async fn append(
-    writing: &mut Writing,
-    changes: &[Change],
-    now: Moment,
-) -> Result<i64, Error> {
-    let postgres = matches!(writing, Writing::Postgres(_));
-    if postgres {
-        execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
+/// Adds rows to a transaction, as its last statements; gives the number of the last.
+pub(super) fn append(tx: &mut Tx, changes: &[Change], now: Moment) -> Result<i64, Error> {
+    if tx.is_shared() {
+        tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     }
     let mut last = 0;
     for change in changes {
         let (org, kind, entity) = change.columns();
         let sql = "INSERT INTO changes (org_id, kind, entity_id, at) VALUES ($1, $2, $3, $4) RETURNING seq";
-        (last,) = fetch_one!(writing, sql, org, kind, entity, micros(now))?;
+        (last,) = tx.only(sql, &[&org, &kind, &entity, &now])?;
     }
-    if postgres {
-        execute!(writing, "SELECT pg_notify($1, '')", CHANNEL)?;
+    if tx.is_shared() {
+        tx.run("SELECT pg_notify($1, '')", &[&CHANNEL])?;
     }
     Ok(last)
 }
@@ -188,9 +184,9 @@ impl Signal {
 
     /// Of what `local` counts in this process, and others announce on `channel`.
     pub(super) async fn of(pool: &Pool, local: watch::Receiver<u64>, channel: &str) -> Self {
-        let listener = match pool {
-            Pool::Sqlite { .. } => None,
-            Pool::Postgres(remote) => listen(remote.pool(), channel).await.ok(),
+        let listener = match pool.remote() {
+            None => None,
+            Some(remote) => listen(remote.listening(), channel).await.ok(),
         };
         Self { local, listener }
     }

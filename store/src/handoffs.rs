@@ -10,8 +10,9 @@ use uuid::Uuid;
 
 use super::column::{self, from_row, maybe, micros, moment, named, to_json, written};
 use super::error::Error;
-use super::pool::{Peek, Writing, execute, fetch_all, fetch_one, fetch_optional};
-use super::{EventType, NewEvent, Page, Position, Store, events, new_id};
+use super::pool::{Peek, fetch_all, fetch_one};
+use super::tx::Tx;
+use super::{EventType, NewEvent, Page, Position, Store, edit, new_id};
 
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,11 +95,13 @@ impl Handoffs<'_> {
     /// # Errors
     /// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org.
     pub async fn record(self, org: Uuid, new: NewHandoff, now: Moment) -> Result<Handoff, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let handoff = append(&mut writing, org, (new_id(now), None), new, now).await?;
-        events::append(&mut writing, &[handoff.event()]).await?;
-        self.0.commit_recorded(writing).await?;
-        Ok(handoff)
+        let recorded = move |tx: &mut Tx| {
+            edit(tx, org)?;
+            let handoff = append(tx, org, (new_id(now), None), new, now)?;
+            tx.record([handoff.event()]);
+            Ok(handoff)
+        };
+        self.0.write(recorded).await
     }
 
     /// A page of the org's handoffs, newest first, after `after`.
@@ -152,64 +155,57 @@ pub(super) struct OfCall {
 }
 
 /// Records the handoff of a call unless it is there already, or the org is gone; gives its event.
-pub(super) async fn record_once(
-    writing: &mut Writing,
+pub(super) fn record_once(
+    tx: &mut Tx,
     org: Uuid,
     of: OfCall,
     new: NewHandoff,
     at: Moment,
 ) -> Result<Option<NewEvent>, Error> {
     // Positions are given out one after the other.
-    let sql = match writing {
-        Writing::Sqlite(..) | Writing::Nearby(..) => {
-            "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL"
-        }
-        Writing::Postgres(_) => {
-            "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE"
-        }
-    };
-    let there: Option<(Uuid,)> = fetch_optional!(writing, sql, org)?;
-    let recorded: Option<(Uuid,)> =
-        fetch_optional!(writing, "SELECT id FROM handoffs WHERE id = $1", of.id)?;
-    if there.is_none() || recorded.is_some() {
+    if let Err(Error::Wrong(_)) = edit(tx, org) {
         return Ok(None);
     }
-    let handoff = append(writing, org, (of.id, Some(of.call)), new, at).await?;
+    let recorded: Option<(Uuid,)> = tx.one("SELECT id FROM handoffs WHERE id = $1", &[&of.id])?;
+    if recorded.is_some() {
+        return Ok(None);
+    }
+    let handoff = append(tx, org, (of.id, Some(of.call)), new, at)?;
     Ok(Some(handoff.event()))
 }
 
-async fn append(
-    writing: &mut Writing,
+fn append(
+    tx: &mut Tx,
     org: Uuid,
     (id, call): (Uuid, Option<Uuid>),
     new: NewHandoff,
     now: Moment,
 ) -> Result<Handoff, Error> {
-    let last: Option<(i64, i64)> = fetch_optional!(
-        writing,
+    let last: Option<(i64, i64)> = tx.one(
         "SELECT created_at, position FROM handoffs WHERE org_id = $1 ORDER BY created_at DESC LIMIT 1",
-        org
+        &[&org],
     )?;
     let (last_at, last_position) = last.unwrap_or((-1, 0));
     let at = micros(now).max(last_at + 1);
     let reasons = sound(new.reasons);
-    let handoff: Handoff = fetch_one!(
-        writing,
+    let handoff: Handoff = tx.only(
         "INSERT INTO handoffs (id, org_id, session_id, call_id, summary, explanation, reasons, sentiment, position, created_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING *",
-        id,
-        org,
-        new.session_id,
-        call,
-        new.summary,
-        new.explanation,
-        to_json(&reasons),
-        new.sentiment.map(Sentiment::as_str),
-        last_position + 1,
-        at,
+        &[
+            &id,
+            &org,
+            &new.session_id,
+            &call,
+            &new.summary,
+            &new.explanation,
+            &to_json(&reasons),
+            &new.sentiment.map(Sentiment::as_str),
+            &(last_position + 1),
+            &at,
+        ],
     )?;
     for reason in reasons {
-        add_reason(writing, org, reason, (id, at)).await?;
+        add_reason(tx, org, reason, (id, at))?;
     }
     Ok(handoff)
 }
@@ -228,21 +224,17 @@ fn sound(given: Vec<Reason>) -> Vec<Reason> {
     reasons
 }
 
-async fn add_reason(
-    writing: &mut Writing,
+fn add_reason(
+    tx: &mut Tx,
     org: Uuid,
     reason: Reason,
     (handoff, at): (Uuid, i64),
 ) -> Result<(), Error> {
-    execute!(
-        writing,
+    tx.run(
         "INSERT INTO handoff_reasons (org_id, reason, created_at, handoff_id, position)
          VALUES ($1, $2, $3, $4, 1 + COALESCE((SELECT position FROM handoff_reasons WHERE org_id = $1 AND reason = $2
                                                ORDER BY created_at DESC LIMIT 1), 0))",
-        org,
-        reason.as_str(),
-        at,
-        handoff,
+        &[&org, &reason.as_str(), &at, &handoff],
     )?;
     Ok(())
 }

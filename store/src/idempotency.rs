@@ -13,9 +13,10 @@ use uuid::Uuid;
 
 use super::Store;
 use super::column::{from_row, maybe, micros, moment, small, to_json};
-use super::effects::{Effects, Uncommitted};
+use super::effects::Effects;
 use super::error::{Broke, Error};
 use super::pool::{execute, fetch_optional};
+use super::tx::Tx;
 
 /// How long an answer is kept.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -168,33 +169,40 @@ impl Idempotency<'_> {
             .0
             .keyring()
             .seal(&context_of(asked), to_json(kept).as_bytes());
-        let Uncommitted { writing, seq } = effects.take();
-        let has_effects = writing.is_some();
-        let mut writing = match writing {
-            Some(writing) => writing,
-            None => self.0.pool().write().await?,
+        let asked = asked.clone();
+        let status = kept.status;
+        let answered = move |tx: &mut Tx| {
+            let sql = "UPDATE idempotency_keys SET status = $5, answer = $6, expires_at = $7
+                       WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
+            let Asked {
+                credential,
+                method,
+                path,
+                key,
+                ..
+            } = &asked;
+            tx.run(
+                sql,
+                &[
+                    credential,
+                    method,
+                    path,
+                    key,
+                    &status,
+                    &sealed,
+                    &(now + KEPT),
+                ],
+            )?;
+            Ok(())
         };
-        execute!(
-            writing,
-            "UPDATE idempotency_keys SET status = $5, answer = $6, expires_at = $7
-             WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4",
-            asked.credential,
-            asked.method,
-            &asked.path,
-            &asked.key,
-            i64::from(kept.status),
-            sealed,
-            micros(now + KEPT),
-        )?;
-        writing.commit().await?;
-        if has_effects {
-            self.0.recorded();
+        match effects.take() {
+            Some(writing) => {
+                let committed = writing.end(answered).await?;
+                self.0.settle(committed).await;
+                Ok(())
+            }
+            None => self.0.write(answered).await,
         }
-        if let Some(seq) = seq {
-            self.0.published();
-            self.0.followers().reach(seq).await;
-        }
-        Ok(())
     }
 
     /// Gives a claim up: the request may be made again.

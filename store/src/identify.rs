@@ -7,10 +7,10 @@ use trunkline_routing::numbers;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{micros, to_json};
-use super::contacts::{Contact, Contacts, lock};
-use super::error::{Error, Kind, Wrong};
-use super::pool::{Source, Writing, execute, fetch_optional};
+use super::column::to_json;
+use super::contacts::{self, Contact, Contacts, lock};
+use super::error::Error;
+use super::tx::Tx;
 use super::{new_id, set};
 
 /// What is said of a contact. Of each field: `None` leaves it, `Some(None)` clears it.
@@ -32,12 +32,12 @@ pub struct ContactDetails {
 }
 
 /// How a contact is looked for.
-#[derive(Copy, Clone, Debug)]
-enum By<'d> {
-    ExternalId(&'d str),
+#[derive(Clone, Debug)]
+enum By {
+    ExternalId(String),
     Addresses {
-        email: Option<&'d str>,
-        phone: Option<&'d str>,
+        email: Option<String>,
+        phone: Option<String>,
     },
 }
 
@@ -53,8 +53,8 @@ impl Contacts<'_> {
         details: &ContactDetails,
         now: Moment,
     ) -> Result<Contact, Error> {
-        self.identify(org, By::ExternalId(external_id), details, now)
-            .await
+        let by = By::ExternalId(external_id.to_owned());
+        self.identify(org, by, details, now).await
     }
 
     /// The contact without an external id that has the e-mail address, ignoring case; or else the phone, unless both the request
@@ -71,13 +71,9 @@ impl Contacts<'_> {
     ) -> Result<Contact, Error> {
         let given = |field: &'_ Option<Option<String>>| field.clone().flatten();
         let (email, phone) = (given(&details.email), given(&details.phone));
-        let (email, phone) = (
-            email.as_deref().map(folded),
-            phone.as_deref().map(phone_key),
-        );
         let by = By::Addresses {
-            email: email.as_deref(),
-            phone: phone.as_deref(),
+            email: email.as_deref().map(folded),
+            phone: phone.as_deref().map(phone_key),
         };
         self.identify(org, by, details, now).await
     }
@@ -93,49 +89,51 @@ impl Contacts<'_> {
         details: &ContactDetails,
         now: Moment,
     ) -> Result<Contact, Error> {
-        let mut writing = self.0.pool().write().await?;
-        lock(&mut writing, std::iter::once(org)).await?;
-        let sql = "SELECT * FROM contacts WHERE org_id = $1 AND id = $2";
-        let known: Option<Contact> = fetch_optional!(writing, sql, org, contact)?;
-        let known = known.ok_or(Wrong::Absent(Kind::Contact))?;
-        let Some(changed) = details.changed(&known, now) else {
-            return Ok(known);
+        let details = details.clone();
+        let changed = move |tx: &mut Tx| {
+            lock(tx, std::iter::once(org))?;
+            let known = contacts::by_id(tx, org, contact)?;
+            let Some(changed) = details.changed(&known, now) else {
+                return Ok(known);
+            };
+            update(tx, &changed)?;
+            Ok(changed)
         };
-        update(&mut writing, &changed).await?;
-        writing.commit().await?;
-        Ok(changed)
+        self.0.write(changed).await
     }
 
     async fn identify(
         self,
         org: Uuid,
-        by: By<'_>,
+        by: By,
         details: &ContactDetails,
         now: Moment,
     ) -> Result<Contact, Error> {
         // Most who come have come before and say the same: they take no turn.
-        let known = find(self.0.pool().peek().await?.source(), org, by).await?;
+        let asked = by.clone();
+        let known = self.0.read_inline(move |tx| find(tx, org, &asked)).await?;
         if let Some(known) = known.filter(|known| details.changed(known, now).is_none()) {
             return Ok(known);
         }
-        let mut writing = self.0.pool().write().await?;
-        lock(&mut writing, std::iter::once(org)).await?;
-        let contact = match find(writing.source(), org, by).await? {
-            Some(known) => match details.changed(&known, now) {
-                Some(changed) => {
-                    update(&mut writing, &changed).await?;
-                    changed
+        let details = details.clone();
+        let identified = move |tx: &mut Tx| {
+            lock(tx, std::iter::once(org))?;
+            match find(tx, org, &by)? {
+                Some(known) => match details.changed(&known, now) {
+                    Some(changed) => {
+                        update(tx, &changed)?;
+                        Ok(changed)
+                    }
+                    None => Ok(known),
+                },
+                None => {
+                    let new = details.applied(blank(org, &by, now));
+                    insert(tx, &new)?;
+                    Ok(new)
                 }
-                None => known,
-            },
-            None => {
-                let new = details.applied(blank(org, by, now));
-                insert(&mut writing, &new).await?;
-                new
             }
         };
-        writing.commit().await?;
-        Ok(contact)
+        self.0.write(identified).await
     }
 }
 
@@ -167,9 +165,9 @@ impl ContactDetails {
     }
 }
 
-fn blank(org: Uuid, by: By<'_>, now: Moment) -> Contact {
+fn blank(org: Uuid, by: &By, now: Moment) -> Contact {
     let external_id = match by {
-        By::ExternalId(id) => Some(id.to_owned()),
+        By::ExternalId(id) => Some(id.clone()),
         By::Addresses { .. } => None,
     };
     Contact {
@@ -201,17 +199,17 @@ pub(super) fn phone_key(phone: &str) -> String {
         .map_or_else(|| phone.to_owned(), |number| number.to_string())
 }
 
-async fn find(mut connection: Source<'_>, org: Uuid, by: By<'_>) -> Result<Option<Contact>, Error> {
+fn find(tx: &mut Tx, org: Uuid, by: &By) -> Result<Option<Contact>, Error> {
     match by {
         By::ExternalId(id) => {
             let sql = "SELECT * FROM contacts WHERE org_id = $1 AND external_id = $2";
-            fetch_optional!(connection, sql, org, id)
+            tx.one(sql, &[&org, id])
         }
         By::Addresses { email, phone } => {
             if let Some(email) = email {
                 let sql = "SELECT * FROM contacts WHERE org_id = $1 AND email_folded = $2 AND external_id IS NULL
                            ORDER BY created_at, id LIMIT 1";
-                let found = fetch_optional!(connection, sql, org, email)?;
+                let found = tx.one(sql, &[&org, email])?;
                 if found.is_some() {
                     return Ok(found);
                 }
@@ -224,45 +222,47 @@ async fn find(mut connection: Source<'_>, org: Uuid, by: By<'_>) -> Result<Optio
                 "SELECT * FROM contacts WHERE org_id = $1 AND phone_key = $2 AND external_id IS NULL
                  ORDER BY created_at, id LIMIT 1"
             };
-            fetch_optional!(connection, sql, org, phone)
+            tx.one(sql, &[&org, phone])
         }
     }
 }
 
-async fn insert(writing: &mut Writing, contact: &Contact) -> Result<(), Error> {
-    execute!(
-        writing,
+fn insert(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
+    tx.run(
         "INSERT INTO contacts (id, org_id, external_id, created_at, updated_at) VALUES ($1, $2, $3, $4, $4)",
-        contact.id,
-        contact.org_id,
-        &contact.external_id,
-        micros(contact.created_at),
+        &[
+            &contact.id,
+            &contact.org_id,
+            &contact.external_id,
+            &contact.created_at,
+        ],
     )?;
-    update(writing, contact).await
+    update(tx, contact)
 }
 
-async fn update(writing: &mut Writing, contact: &Contact) -> Result<(), Error> {
+fn update(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
     let object = |field: &Option<Map<String, Value>>| field.as_ref().map(to_json);
-    execute!(
-        writing,
+    tx.run(
         "UPDATE contacts SET email = $3, email_folded = $4, phone = $5, phone_key = $6, name = $7, avatar_url = $8,
              language = $9, chat_context = $10, custom_data = $11, mcp_access = $12, http_action_overrides = $13,
              updated_at = $14
          WHERE org_id = $1 AND id = $2",
-        contact.org_id,
-        contact.id,
-        &contact.email,
-        contact.email.as_deref().map(folded),
-        &contact.phone,
-        contact.phone.as_deref().map(phone_key),
-        &contact.name,
-        &contact.avatar_url,
-        &contact.language,
-        &contact.chat_context,
-        object(&contact.custom_data),
-        object(&contact.mcp_access),
-        object(&contact.http_action_overrides),
-        micros(contact.updated_at),
+        &[
+            &contact.org_id,
+            &contact.id,
+            &contact.email,
+            &contact.email.as_deref().map(folded),
+            &contact.phone,
+            &contact.phone.as_deref().map(phone_key),
+            &contact.name,
+            &contact.avatar_url,
+            &contact.language,
+            &contact.chat_context,
+            &object(&contact.custom_data),
+            &object(&contact.mcp_access),
+            &object(&contact.http_action_overrides),
+            &contact.updated_at,
+        ],
     )?;
     Ok(())
 }

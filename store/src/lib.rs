@@ -5,7 +5,7 @@
 
 mod aged;
 mod agent_config;
-mod agents;
+pub mod agents;
 mod asks;
 mod attempts;
 mod auth_failures;
@@ -24,7 +24,7 @@ mod drawn;
 mod effects;
 mod error;
 mod event;
-mod events;
+pub mod events;
 mod explained;
 pub mod feed;
 mod handoffs;
@@ -38,7 +38,6 @@ mod keyring;
 mod logins;
 mod lost;
 mod migrate;
-mod nearby;
 mod nodes;
 mod number_codes;
 mod numbers;
@@ -53,6 +52,7 @@ mod page;
 mod partners;
 mod password;
 mod pool;
+mod postgres;
 pub mod private;
 mod projection;
 mod purge;
@@ -65,8 +65,12 @@ mod rows;
 mod secrets;
 mod sessions;
 mod snapshot;
+mod sqlite;
+mod threads;
 mod transfers;
+mod tx;
 mod usage;
+mod value;
 mod webhooks;
 
 use std::sync::Arc;
@@ -76,7 +80,7 @@ use trunkline_sip::moment::Moment;
 use uuid::{NoContext, Timestamp, Uuid};
 
 pub use agent_config::AgentConfig;
-pub use agents::{Agent, AgentChange, AgentKind, Agents, NewAgent};
+pub use agents::{Agent, AgentChange, AgentKind, NewAgent};
 pub use asks::{Ask, Asking, Asks};
 pub use auth_failures::{AuthFailure, AuthFailures, NewAuthFailure};
 pub use call_ends::{CallEnd, CallEnds};
@@ -91,7 +95,7 @@ pub use destinations::{Destination, DestinationChange, Destinations, NewDestinat
 pub use effects::Effects;
 pub use error::{Broke, Error, Kind, Refused, Wrong};
 pub use event::{EventType, NewEvent};
-pub use events::{Event, Events};
+pub use events::Event;
 pub use explained::{Explained, Recorded};
 pub use feed::Change;
 pub use handoffs::{Handoff, HandoffFilter, Handoffs, NewHandoff, Reason, Sentiment};
@@ -114,17 +118,20 @@ pub use outbound_trunks::{NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, 
 pub use page::{Narrow, Page, Position};
 pub use partners::{NewPartner, Partner, PartnerKey, Partners};
 pub use password::Password;
+pub use projection::project;
 pub use registrations::Registrations;
 pub use retention::{Retained, RetentionChange, RetentionDays};
 pub use sessions::{ListedSession, Session, Sessions, TokenHash};
 pub use snapshot::{OldCredentials, OrgRows};
 pub use transfers::CallTransfer;
+pub use tx::Tx;
 pub use usage::{CallSeconds, Usage, UsageParts, UsageRow, UsageWindow, whole_seconds};
 pub use webhooks::{NewWebhook, Webhook, WebhookChange, Webhooks};
 
 use in_force::Followers;
 use pool::{Pool, Writing};
 use secrets::{KeyEdit, Vault};
+use tx::{Committed, Mode};
 
 /// The open store. Clones share it.
 #[derive(Clone, Debug)]
@@ -147,7 +154,7 @@ struct Inner {
 impl Store {
     /// Whether other nodes may work on the same data.
     pub fn is_shared(&self) -> bool {
-        matches!(self.pool(), Pool::Postgres(_))
+        self.pool().is_shared()
     }
 
     /// Opens the database, making it if there is none, and brings its schema up to date.
@@ -156,6 +163,7 @@ impl Store {
     /// A sentence that says what to do; nothing was changed then.
     pub async fn open(options: &Options, now: Moment) -> Result<Self, OpenFault> {
         let (pool, keyring, vault) = open::open(options, now).await?;
+        pool.knows(&keyring);
         Ok(Self(Arc::new(Inner {
             pool,
             keyring,
@@ -247,7 +255,8 @@ impl Store {
     /// # Errors
     /// [`Broke`] if the database doesn't answer.
     pub async fn rest(&self) -> Result<(), Error> {
-        self.0.pool.rest().await
+        self.0.pool.rest();
+        Ok(())
     }
 
     /// Closes every connection, waiting for what is under way.
@@ -268,19 +277,82 @@ impl Store {
         self.0.changed.subscribe()
     }
 
-    /// A transaction that edits one org; edits of the same org take turns, so that what was checked still holds at the commit.
+    /// Runs reads on a thread for them. Each sees what is committed, or all see one state after [`Tx::snapshot`].
+    ///
+    /// # Errors
+    /// Those of `work`; [`Broke`] if the database is away or busy.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.pool().run_read(work).await
+    }
+
+    /// The same for short reads, whose rows an index bounds: of SQLite they are made on the calling thread before this returns. The file is at
+    /// hand, and to find a few rows takes less time than to wake a thread that finds them.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_inline<T: Send + 'static, W>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<T, Error>> + Send + use<T, W>
+    where
+        W: FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    {
+        let (done, left) = match self.pool().inline() {
+            Some(mut tx) => (
+                Some(tx.begin(Mode::Read).and_then(|()| work(&mut tx))),
+                None,
+            ),
+            None => (None, Some((self.clone(), work))),
+        };
+        async move {
+            match (done, left) {
+                (Some(done), _) => done,
+                (None, Some((store, work))) => store.read(work).await,
+                (None, None) => Err(Broke::Closed.into()),
+            }
+        }
+    }
+
+    /// Runs a transaction on a thread for it and commits it, with what it has [changed](Tx::changed) and [recorded](Tx::record). Returns once that
+    /// is in force in this process. What fails or panics is rolled back; where [effects](Effects) are held, so is all that they hold.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Broke`] if the database is away or busy.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        if effects::are_held() {
+            let mut writing = self.pool().write().await?;
+            let value = writing.run(work).await?;
+            effects::hold(writing);
+            return Ok(value);
+        }
+        let (value, committed) = self.pool().run_write(work).await?;
+        self.settle(committed).await;
+        Ok(value)
+    }
+
+    /// Wakes those who follow what was committed, and waits until it is in force in this process.
+    async fn settle(&self, committed: Committed) {
+        if committed.has_events {
+            self.recorded();
+        }
+        if let Some(seq) = committed.seq {
+            self.published();
+            if committed.is_waited_for {
+                self.followers().reach(seq).await;
+            }
+        }
+    }
+
+    /// A transaction that edits one org; see [`edit`].
     async fn edit(&self, org: Uuid) -> Result<Writing, Error> {
         let mut writing = self.0.pool.write().await?;
-        let sql = match writing {
-            Writing::Sqlite(..) | Writing::Nearby(..) => {
-                "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL"
-            }
-            Writing::Postgres(_) => {
-                "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE"
-            }
-        };
-        let row: Option<(Uuid,)> = pool::fetch_optional!(writing, sql, org)?;
-        row.ok_or(Wrong::Absent(Kind::Org))?;
+        writing.run(move |tx| edit(tx, org)).await?;
         Ok(writing)
     }
 
@@ -291,24 +363,23 @@ impl Store {
     /// Commits a write together with its rows in the change feed, and waits until it is in force in this process. Every edit that a
     /// follower of the feed reads goes this way.
     async fn commit(&self, writing: Writing, changes: &[Change], now: Moment) -> Result<(), Error> {
-        let seq = self.publish(writing, changes, now).await?;
-        if !effects::holds(seq) {
-            self.followers().reach(seq).await;
-        }
+        let changes = changes.to_vec();
+        let last = move |tx: &mut Tx| {
+            changes
+                .into_iter()
+                .for_each(|change| tx.changed(change, now));
+            Ok(())
+        };
+        let committed = writing.commit_with(last).await?;
+        self.settle(committed).await;
         Ok(())
     }
 
-    /// The same for whoever can't wait: wakes the followers of this process, and gives the number of the last change.
-    async fn publish(
-        &self,
-        mut writing: Writing,
-        changes: &[Change],
-        now: Moment,
-    ) -> Result<i64, Error> {
-        let seq = feed::append(&mut writing, changes, now).await?;
-        writing.commit().await?;
-        self.published();
-        Ok(seq)
+    /// Commits a write, with what it has recorded.
+    async fn commit_recorded(&self, writing: Writing) -> Result<(), Error> {
+        let committed = writing.commit_with(|_| Ok(())).await?;
+        self.settle(committed).await;
+        Ok(())
     }
 
     /// Wakes the followers of the change feed in this process.
@@ -316,6 +387,23 @@ impl Store {
         let changed = &self.0.changed;
         changed.send_modify(|commits| *commits = commits.wrapping_add(1));
     }
+
+    /// Wakes the readers of events in this process.
+    fn recorded(&self) {
+        let recorded = &self.0.recorded;
+        recorded.send_modify(|commits| *commits = commits.wrapping_add(1));
+    }
+}
+
+/// Refuses an org that isn't there. Transactions that edit the same org take turns, so that what was checked still holds at the commit.
+fn edit(tx: &mut Tx, org: Uuid) -> Result<(), Error> {
+    let sql = tx.words(
+        "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL",
+        "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE",
+    );
+    let row: Option<(Uuid,)> = tx.one(sql, &[&org])?;
+    row.ok_or(Wrong::Absent(Kind::Org))?;
+    Ok(())
 }
 
 /// A new id: UUIDv7, so that ids sort by their time.

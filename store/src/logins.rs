@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::column::{from_row, micros, moment, named};
 use super::error::{Error, Kind, Wrong};
-use super::page::{Narrow, Page, Position, fetch_page};
+use super::page::{List, Narrow, Page, Position};
 use super::pool::{Writing, execute, fetch_all, fetch_one};
 use super::{Store, new_id};
 
@@ -74,6 +74,12 @@ impl Store {
     }
 }
 
+const LIST: List = List {
+    columns: "id, name, access, created_at",
+    table: "roles",
+    by: ["access", "name"],
+};
+
 impl Logins<'_> {
     /// A page of the org's roles, newest first, narrowed by access and name.
     ///
@@ -87,7 +93,18 @@ impl Logins<'_> {
         limit: u32,
     ) -> Result<Page<Role>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = fetch_page!(reading, Role: "id, name, access, created_at", "roles" by "access", "name", org, narrow, after, limit);
+        let page = reading
+            .source()
+            .step({
+                let narrow = narrow.clone();
+                move |tx| {
+                    LIST.page(tx, org, &narrow, (after, limit), |row: &Role| Position {
+                        at: row.created_at,
+                        id: row.id,
+                    })
+                }
+            })
+            .await?;
         Ok(page)
     }
 

@@ -1,10 +1,9 @@
 //! The schema's versions: what this build knows, what a database has, and the way from the one to the other.
 
-use sqlx::{PgConnection, SqliteConnection};
 use trunkline_sip::moment::Moment;
 
-use super::column::micros;
-use super::pool::{Connection, Writing};
+use super::error::Error;
+use super::tx::Tx;
 
 /// One step, in both dialects.
 struct Migration {
@@ -37,94 +36,53 @@ pub(crate) const fn newest() -> i64 {
 }
 
 /// Looks without changing anything.
-pub(crate) async fn look(connection: Connection<'_>) -> sqlx::Result<Found> {
-    match connection {
-        Connection::Sqlite(connection) => look_sqlite(connection).await,
-        Connection::Postgres(connection) => look_postgres(connection).await,
+pub(crate) fn look(tx: &mut Tx) -> Result<Found, Error> {
+    if tx.is_shared() {
+        let sql = "SELECT to_regclass('schema_migrations') IS NOT NULL";
+        let (ours,): (bool,) = tx.only(sql, &[])?;
+        if !ours {
+            return Ok(Found::Empty);
+        }
+    } else {
+        let sql =
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
+        let tables: Vec<(String,)> = tx.all(sql, &[])?;
+        if tables.is_empty() {
+            return Ok(Found::Empty);
+        }
+        if !tables.iter().any(|(name,)| name == "schema_migrations") {
+            return Ok(Found::Foreign);
+        }
     }
-}
-
-async fn look_sqlite(connection: &mut SqliteConnection) -> sqlx::Result<Found> {
-    let tables: Vec<(String,)> = sqlx::query_as(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
-    )
-    .fetch_all(&mut *connection)
-    .await?;
-    if tables.is_empty() {
-        return Ok(Found::Empty);
-    }
-    if !tables.iter().any(|(name,)| name == "schema_migrations") {
-        return Ok(Found::Foreign);
-    }
-    let (version,) = sqlx::query_as(VERSION).fetch_one(connection).await?;
-    Ok(Found::Version(version))
-}
-
-async fn look_postgres(connection: &mut PgConnection) -> sqlx::Result<Found> {
-    let (ours,): (bool,) = sqlx::query_as("SELECT to_regclass('schema_migrations') IS NOT NULL")
-        .fetch_one(&mut *connection)
-        .await?;
-    if !ours {
-        return Ok(Found::Empty);
-    }
-    let (version,) = sqlx::query_as(VERSION).fetch_one(connection).await?;
-    Ok(Found::Version(version))
+    version(tx).map(Found::Version)
 }
 
 const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations";
 
+fn version(tx: &mut Tx) -> Result<i64, Error> {
+    let (version,) = tx.only(VERSION, &[])?;
+    Ok(version)
+}
+
 /// Applies what is missing, in the caller's transaction: all of it or nothing. Gives the version found, which is beyond
 /// [`newest`] if a newer build got there first; then nothing was done.
-pub(crate) async fn migrate(writing: &mut Writing, now: Moment) -> sqlx::Result<i64> {
-    match writing {
-        Writing::Sqlite(transaction) => migrate_sqlite(transaction, now).await,
-        Writing::Postgres(transaction) => migrate_postgres(transaction, now).await,
-        Writing::Nearby(..) => Err(sqlx::Error::Configuration(
-            "the driver runs migrations".into(),
-        )),
+pub(crate) fn migrate(tx: &mut Tx, now: Moment) -> Result<i64, Error> {
+    if tx.is_shared() {
+        tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     }
+    tx.run(TABLE, &[])?;
+    let found = version(tx)?;
+    for step in missing(found) {
+        tx.batch(tx.words(step.sqlite, step.postgres))?;
+        tx.run(RECORD, &[&step.version, &step.name, &now])?;
+    }
+    Ok(found)
 }
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
     version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)";
 const RECORD: &str =
     "INSERT INTO schema_migrations (version, name, applied_at) VALUES ($1, $2, $3)";
-
-async fn migrate_sqlite(connection: &mut SqliteConnection, now: Moment) -> sqlx::Result<i64> {
-    sqlx::query(TABLE).execute(&mut *connection).await?;
-    let (found,): (i64,) = sqlx::query_as(VERSION).fetch_one(&mut *connection).await?;
-    for step in missing(found) {
-        sqlx::raw_sql(step.sqlite).execute(&mut *connection).await?;
-        sqlx::query(RECORD)
-            .bind(step.version)
-            .bind(step.name)
-            .bind(micros(now))
-            .execute(&mut *connection)
-            .await?;
-    }
-    Ok(found)
-}
-
-async fn migrate_postgres(connection: &mut PgConnection, now: Moment) -> sqlx::Result<i64> {
-    sqlx::query("SELECT pg_advisory_xact_lock($1)")
-        .bind(LOCK)
-        .execute(&mut *connection)
-        .await?;
-    sqlx::query(TABLE).execute(&mut *connection).await?;
-    let (found,): (i64,) = sqlx::query_as(VERSION).fetch_one(&mut *connection).await?;
-    for step in missing(found) {
-        sqlx::raw_sql(step.postgres)
-            .execute(&mut *connection)
-            .await?;
-        sqlx::query(RECORD)
-            .bind(step.version)
-            .bind(step.name)
-            .bind(micros(now))
-            .execute(&mut *connection)
-            .await?;
-    }
-    Ok(found)
-}
 
 fn missing(found: i64) -> impl Iterator<Item = &'static Migration> {
     MIGRATIONS.iter().filter(move |step| step.version > found)

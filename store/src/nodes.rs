@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Store;
 use super::column::from_row;
 use super::error::{Error, Refused};
-use super::pool::{Writing, execute, fetch_all, fetch_optional};
+use super::pool::{execute, fetch_all, fetch_optional};
 use crate::journal::Origin;
 
 /// Serialises starts on PostgreSQL.
@@ -87,7 +87,7 @@ impl Nodes<'_> {
     /// [`Refused::NodeServed`] if another host serves as this node.
     pub async fn begin(self, node: u8, host: &str, lease: Duration) -> Result<Origin, Error> {
         let mut writing = self.0.pool().write().await?;
-        if matches!(writing, Writing::Postgres(_)) {
+        if writing.is_shared() {
             execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
         }
         let sql = by_its_clock!(

@@ -87,7 +87,7 @@ impl NumberCodes<'_> {
         if elsewhere.is_some() {
             return Err(Refused::NumberVerifiedElsewhere(number.number).into());
         }
-        if let Writing::Postgres(_) = writing {
+        if writing.is_shared() {
             // Orgs that ask for the same number take turns: each locks several of its rows, in an order of its own.
             let turn = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
             execute!(writing, turn, number.number.as_str())?;

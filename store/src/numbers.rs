@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use super::agents::must_exist;
 use super::column::{from_row, maybe, micros, moment, number, written};
-use super::error::{Broke, Error, Kind, Refused, Wrong};
-use super::page::{Narrow, Page, Position, fetch_page};
+use super::error::{Error, Kind, Refused, Wrong};
+use super::page::{List, Narrow, Page, Position};
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
-use super::{Change, EventType, NewEvent, Store, events, new_id};
+use super::{Change, EventType, NewEvent, Store, new_id};
 
 /// A phone number of an org.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +49,15 @@ impl Store {
         Numbers(self)
     }
 }
+
+const LIST: List = List {
+    columns: "*",
+    table: "numbers",
+    by: [
+        "CASE WHEN verified_at IS NULL THEN 'false' ELSE 'true' END",
+        "number",
+    ],
+};
 
 impl Numbers<'_> {
     /// Adds a number, verified at once or not yet.
@@ -142,7 +151,18 @@ impl Numbers<'_> {
         limit: u32,
     ) -> Result<Page<Number>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = fetch_page!(reading, Number: "*", "numbers" by "CASE WHEN verified_at IS NULL THEN 'false' ELSE 'true' END", "number", org, narrow, after, limit);
+        let page = reading
+            .source()
+            .step({
+                let narrow = narrow.clone();
+                move |tx| {
+                    LIST.page(tx, org, &narrow, (after, limit), |row: &Number| Position {
+                        at: row.created_at,
+                        id: row.id,
+                    })
+                }
+            })
+            .await?;
         Ok(page)
     }
 
@@ -215,7 +235,7 @@ impl Numbers<'_> {
         now: Moment,
     ) -> Result<Vec<Number>, Error> {
         let mut writing = self.0.edit(org).await?;
-        must_exist(&mut writing, org, agent).await?;
+        writing.run(move |tx| must_exist(tx, org, agent)).await?;
         let numbers = assignable(&mut writing, org, ids).await?;
         must_be_free(&mut writing, org, agent, &numbers).await?;
 
@@ -260,9 +280,7 @@ pub(super) async fn mark_verified(
 ) -> Result<Number, Error> {
     let sql = "UPDATE numbers SET verified_at = $3 WHERE org_id = $1 AND id = $2";
     match execute!(writing, sql, number.org_id, number.id, micros(now)) {
-        Err(Error::Broke(Broke::Database(sqlx::Error::Database(fault))))
-            if fault.is_unique_violation() =>
-        {
+        Err(fault) if fault.is_taken() => {
             return Err(Refused::NumberVerifiedElsewhere(number.number).into());
         }
         done => done?,
@@ -281,7 +299,7 @@ async fn note_verified(writing: &mut Writing, number: &Number, now: Moment) -> R
     });
     let (org, id) = (number.org_id, number.id);
     let event = NewEvent::of(org, EventType::NumberVerified, id, &data, now);
-    events::append(writing, &[event]).await
+    writing.record(vec![event]).await
 }
 
 pub(super) async fn find(writing: &mut Writing, org: Uuid, id: Uuid) -> Result<Number, Error> {

@@ -124,7 +124,7 @@ async fn own_number(
         return Ok(None);
     };
     let sql = "SELECT 1 FROM numbers WHERE org_id = $1 AND number = $2 AND verified_at IS NOT NULL";
-    let is_of_org: Option<(i32,)> = fetch_optional!(from, sql, org, number.to_string())?;
+    let is_of_org: Option<(i64,)> = fetch_optional!(from, sql, org, number.to_string())?;
     Ok(is_of_org.is_none().then_some(number))
 }
 

@@ -9,19 +9,21 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Connection as _, PgPool, SqliteConnection};
+use rusqlite::ErrorCode;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, PgConnection};
 use tokio::time::sleep;
 use trunkline_sip::moment::Moment;
 
-use super::error::Error;
+use super::error::{Broke, Error};
 use super::keyring::Keyring;
 use super::migrate::{self, Found};
-use super::nearby::{Access, Nearby};
-use super::pool::{Connection, Pool};
+use super::pool::Pool;
 use super::reach::{self, Remote};
 use super::secrets::{self, Vault};
+use super::sqlite::{Access, Connections};
+use super::threads::PATIENCE;
+use super::tx::{Mode, Tx};
 
 /// Where everything is kept.
 #[derive(Clone)]
@@ -174,12 +176,6 @@ impl std::fmt::Debug for Options {
     }
 }
 
-impl From<sqlx::Error> for OpenFault {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Broke(error.into())
-    }
-}
-
 /// Where the URL points.
 enum Place {
     Sqlite(PathBuf),
@@ -221,7 +217,12 @@ pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
             Err(error) => return Err(unopened(&file, &error)),
         },
         Place::Sqlite(_) => Found::Empty,
-        Place::Postgres(connect) => look_into(&postgres_pool(*connect, 1).await?).await?,
+        Place::Postgres(connect) => {
+            let pool = postgres_pool(*connect, 1).await?;
+            let found = pool.run_read(migrate::look).await?;
+            pool.close().await;
+            found
+        }
     };
     let known = migrate::newest();
     match found {
@@ -261,7 +262,7 @@ fn place(options: &Options) -> Result<Place, OpenFault> {
 }
 
 async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Opened, OpenFault> {
-    let unreadable = |error: sqlx::Error| unopened(file, &error);
+    let unreadable = |error: Error| unopened(file, &error);
     let (found, mark) = match holds_something(file)? {
         true => look_at(file).await.map_err(unreadable)?,
         false => (Found::Empty, None),
@@ -290,7 +291,7 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
         path: options.data_dir.clone(),
         source,
     })?;
-    let pool = patiently(async || sqlite_pool(file, options.max_connections).await)
+    let pool = sqlite_pool(file, options.max_connections)
         .await
         .map_err(unreadable)?;
     update(&pool, now).await?;
@@ -304,44 +305,27 @@ async fn open_postgres(
     now: Moment,
 ) -> Result<Opened, OpenFault> {
     let master = secrets::MasterKey::new(options.master_key.as_deref())?;
-    let pool = postgres_pool(connect.clone(), options.max_connections.max(2)).await?;
-    if let Found::Version(version) = look_into(&pool).await? {
+    let working = options.max_connections.saturating_sub(reach::LISTENERS);
+    let pool = postgres_pool(connect, working.max(2)).await?;
+    if let Found::Version(version) = pool.run_read(migrate::look).await? {
         refuse_future(version)?;
     }
-    let pool = Pool::Postgres(Remote::new(pool, connect.application_name("trunkline")));
     update(&pool, now).await?;
     let keyring = secrets::from_database(&pool, &master, now).await?;
     Ok((pool, keyring, Vault::Database(master)))
 }
 
-async fn postgres_pool(
-    connect: PgConnectOptions,
-    max_connections: u32,
-) -> Result<PgPool, OpenFault> {
-    PgPoolOptions::new()
-        .max_connections(max_connections)
-        .acquire_timeout(PATIENCE)
-        // A look at each connection before its use would cost as much as the use; one that has rested may have been cut.
-        .test_before_acquire(false)
-        .before_acquire(|connection, metadata| {
-            Box::pin(async move {
-                if metadata.idle_for >= RESTED {
-                    connection.ping().await?;
-                }
-                Ok(true)
-            })
-        })
-        .connect_with(connect.application_name("trunkline"))
-        .await
-        .map_err(|error| OpenFault::Unreachable(reason(&error)))
+/// The server, which must let us in now.
+async fn postgres_pool(connect: PgConnectOptions, max_connections: u32) -> Result<Pool, OpenFault> {
+    let connect = connect.application_name("trunkline");
+    let connected = tokio::time::timeout(PATIENCE, PgConnection::connect_with(&connect)).await;
+    let connection = connected
+        .map_err(|_| OpenFault::Unreachable("it doesn't answer in time".to_owned()))?
+        .map_err(|error| OpenFault::Unreachable(reason(&error)))?;
+    // It has answered; how it takes the good-bye is its own affair.
+    let _ = connection.close().await;
+    Ok(Pool::postgres(Remote::new(connect), max_connections))
 }
-
-/// How long a statement waits for a connection or for another writer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a write waits for another process that holds the file.
-const HELD_FOR: Duration = Duration::from_secs(1);
-/// After how long without use a connection is tried before it is used.
-const RESTED: Duration = Duration::from_secs(1);
 
 /// A new database beside what is left of an old one would take calls and credentials for absent that are merely lost: nothing is begun
 /// there. A first start that was cut off has left no journal.
@@ -368,17 +352,15 @@ fn refuse_future(found: i64) -> Result<(), OpenFault> {
 }
 
 async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
-    let mut tries = PATIENCE.as_secs() / HELD_FOR.as_secs();
-    let mut writing = loop {
-        match pool.write().await {
-            // Another process may be updating the same file.
+    // Another process may be updating the same file.
+    let mut tries = PATIENCE.as_secs();
+    let found = loop {
+        match pool.run_write(move |tx| migrate::migrate(tx, now)).await {
             Err(Error::Broke(held)) if held.is_away() && tries > 1 => tries -= 1,
-            begun => break begun?,
+            migrated => break migrated?.0,
         }
     };
-    refuse_future(migrate::migrate(&mut writing, now).await?)?;
-    writing.commit().await?;
-    Ok(())
+    refuse_future(found)
 }
 
 /// Whether there is a database at all; an empty file is none.
@@ -395,31 +377,27 @@ fn holds_something(file: &Path) -> Result<bool, OpenFault> {
 
 /// What the file is, and the mark of its keys. Without a journal mode, so that another program's file isn't turned into a WAL
 /// database.
-async fn look_at(file: &Path) -> sqlx::Result<(Found, Option<Vec<u8>>)> {
-    let options = SqliteConnectOptions::new()
-        .filename(file)
-        .busy_timeout(PATIENCE);
-    let mut connection = SqliteConnection::connect_with(&options).await?;
-    let found = look_with(&mut connection).await;
-    connection.close().await?;
-    found
-}
-
-async fn look_with(connection: &mut SqliteConnection) -> sqlx::Result<(Found, Option<Vec<u8>>)> {
-    let found = migrate::look(Connection::Sqlite(connection)).await?;
-    let mark = match found {
-        Found::Version(_) => {
-            sqlx::query_scalar(secrets::MARK)
-                .fetch_optional(connection)
-                .await?
-        }
-        Found::Empty | Found::Foreign => None,
+async fn look_at(file: &Path) -> Result<(Found, Option<Vec<u8>>), Error> {
+    let connections = Connections::new(file.into(), Access::Looking(PATIENCE), 1);
+    let look = move || {
+        let mut tx = Tx::on_sqlite(Arc::new(connections), Arc::default());
+        tx.begin(Mode::Read)?;
+        let found = migrate::look(&mut tx)?;
+        let mark = match found {
+            Found::Version(_) => tx.one(secrets::MARK, &[])?,
+            Found::Empty | Found::Foreign => None,
+        };
+        Ok((found, mark.map(|(mark,)| mark)))
     };
-    Ok((found, mark))
+    apart(look).await
 }
 
-async fn look_into(pool: &PgPool) -> sqlx::Result<Found> {
-    migrate::look(Connection::Postgres(&mut *pool.acquire().await?)).await
+/// Awaits what a thread does that may wait for the disk.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|fault| Broke::Thread(std::io::Error::other(fault)))?
 }
 
 /// Makes the directory if it is absent, readable to its owner alone, and tries to write in it.
@@ -447,58 +425,17 @@ fn make_file(file: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Octets of a page of a new database; an older one keeps its own. Twice what is usual: calls and events are written by the megabyte, and
-/// a page costs about the same whatever its size.
-const PAGE: u32 = 8_192;
-
-/// Every commit is synced before it counts (`FULL`): what was acknowledged survives the loss of power.
-async fn sqlite_pool(file: &Path, readers: u32) -> sqlx::Result<Pool> {
-    let options = SqliteConnectOptions::new()
-        .filename(file)
-        .create_if_missing(true)
-        .page_size(PAGE)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(PATIENCE)
-        .foreign_keys(true);
-    let writing = SqlitePoolOptions::new()
-        .max_connections(1)
-        .min_connections(1)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .acquire_timeout(PATIENCE)
-        // A file doesn't hang up: a look at each connection before its use would cost as much as the use.
-        .test_before_acquire(false)
-        .before_acquire(|connection, _| Box::pin(is_free(connection)))
-        .connect_with(options.clone().busy_timeout(HELD_FOR))
-        .await?;
-    let reading = SqlitePoolOptions::new()
-        .max_connections(readers.max(1))
-        .acquire_timeout(PATIENCE)
-        .test_before_acquire(false)
-        .before_acquire(|connection, _| Box::pin(is_free(connection)))
-        .connect_with(options.pragma("query_only", "ON"))
-        .await?;
-    let nearby = Nearby::new(file.into(), Access::Reading, readers.max(1) as usize);
-    let writing_nearby = Nearby::new(file.into(), Access::Writing(PATIENCE), 1);
-    Ok(Pool::Sqlite {
-        reading,
-        nearby: Arc::new(nearby),
-        writing,
-        writing_nearby: Arc::new(writing_nearby),
-    })
-}
-
-/// Tries again while somebody else opens the file too. Where two turn a new file to its write-ahead log, SQLite tells one of them at once
-/// that it is locked, so that they don't wait for each other.
-async fn patiently<T>(mut attempt: impl AsyncFnMut() -> sqlx::Result<T>) -> sqlx::Result<T> {
+/// Opens the file, and tries again while somebody else opens it too. Where two turn a new file to its write-ahead log, SQLite tells one of them
+/// at once that it is locked, so that they don't wait for each other.
+async fn sqlite_pool(file: &Path, readers: u32) -> Result<Pool, Error> {
     const PAUSE: Duration = Duration::from_millis(20);
     let mut patience = pin!(sleep(PATIENCE));
     loop {
-        let tried = attempt().await;
+        let file = file.to_owned();
+        let tried = apart(move || Ok(Pool::sqlite(&file, readers)?)).await;
         let is_locked = tried
             .as_ref()
-            .is_err_and(|error| sqlite_code(error) == Some(LOCKED));
+            .is_err_and(|error| sqlite_code(error) == Some(ErrorCode::DatabaseBusy));
         if !is_locked {
             return tried;
         }
@@ -510,26 +447,27 @@ async fn patiently<T>(mut attempt: impl AsyncFnMut() -> sqlx::Result<T>) -> sqlx
     }
 }
 
-/// `SQLITE_BUSY`: another connection has the file locked.
-const LOCKED: u32 = 5;
-
-/// The primary result code that SQLite gave.
-fn sqlite_code(error: &sqlx::Error) -> Option<u32> {
-    let code = error.as_database_error()?.code()?;
-    Some(code.parse::<u32>().ok()? & 0xff)
-}
-
-/// Whether a connection can begin a transaction. Where SQLite has ended one by itself, as on a full disk, the driver's rollback fails and it
-/// counts that transaction as open for ever: such a connection is replaced.
-async fn is_free(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
-    Ok(!connection.is_in_transaction())
+/// What SQLite gave as the kind of a fault.
+fn sqlite_code(error: &Error) -> Option<ErrorCode> {
+    match error {
+        Error::Broke(Broke::Sqlite(error)) => error.sqlite_error_code(),
+        Error::Broke(_) | Error::Wrong(_) | Error::Refused(_) => None,
+    }
 }
 
 /// Why SQLite doesn't open a file: for what lies around it, or for what is in it.
-fn unopened(file: &Path, error: &sqlx::Error) -> OpenFault {
-    /// Primary result codes: read-only, input/output, full, can't open.
-    const AROUND: [u32; 4] = [8, 10, 13, 14];
-    let (path, reason) = (file.into(), reason(error));
+fn unopened(file: &Path, error: &Error) -> OpenFault {
+    const AROUND: [ErrorCode; 4] = [
+        ErrorCode::ReadOnly,
+        ErrorCode::SystemIoFailure,
+        ErrorCode::DiskFull,
+        ErrorCode::CannotOpen,
+    ];
+    let reason = match error {
+        Error::Broke(Broke::Sqlite(error)) => error.to_string(),
+        Error::Broke(_) | Error::Wrong(_) | Error::Refused(_) => error.to_string(),
+    };
+    let path = file.into();
     if sqlite_code(error).is_some_and(|code| AROUND.contains(&code)) {
         OpenFault::Unusable { path, reason }
     } else {
@@ -547,43 +485,26 @@ pub(super) fn reason(error: &sqlx::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::execute;
 
     /// Writes more than a database may hold whose size is bounded as it is by a full disk.
-    async fn overfill(pool: &Pool) -> Result<(), crate::Error> {
-        let mut writing = pool.write().await?;
-        execute!(writing, "PRAGMA max_page_count = 4")?;
-        execute!(writing, "CREATE TABLE sand (grain BLOB)")?;
+    fn overfill(tx: &mut Tx) -> Result<(), Error> {
+        tx.batch("PRAGMA max_page_count = 4; CREATE TABLE sand (grain BLOB)")?;
         for _ in 0..100 {
-            execute!(writing, "INSERT INTO sand VALUES (randomblob(3000))")?;
+            tx.run("INSERT INTO sand VALUES (randomblob(3000))", &[])?;
         }
-        writing.commit().await
+        Ok(())
     }
 
     #[tokio::test]
     async fn after_a_full_disk_it_is_written_again() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("beach.db");
+        make_file(&file).unwrap();
         let pool = sqlite_pool(&file, 1).await.unwrap();
-        let fault = overfill(&pool).await.unwrap_err();
-        assert!(
-            reason_chain(&fault).contains("full"),
-            "{}",
-            reason_chain(&fault)
-        );
-        let mut writing = pool.write().await.unwrap();
-        execute!(writing, "CREATE TABLE shells (name TEXT)").unwrap();
-        writing.commit().await.unwrap();
-    }
-
-    fn reason_chain(fault: &dyn std::error::Error) -> String {
-        let mut reasons = fault.to_string();
-        let mut source = fault.source();
-        while let Some(inner) = source {
-            reasons.push_str(": ");
-            reasons.push_str(&inner.to_string());
-            source = inner.source();
-        }
-        reasons
+        let fault = pool.run_write(overfill).await.unwrap_err().to_string();
+        assert!(fault.contains("full"), "{fault}");
+        let shells = |tx: &mut Tx| tx.run("CREATE TABLE shells (name TEXT)", &[]);
+        pool.run_write(shells).await.unwrap();
+        pool.close().await;
     }
 }

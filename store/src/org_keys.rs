@@ -7,9 +7,9 @@ use uuid::Uuid;
 use super::column::{self, count, from_row, maybe, micros, moment, to_json, written};
 use super::error::{Error, Kind, Wrong};
 use super::org_limits::{OrgLimit, leave_room_for};
-use super::page::{Narrow, Page, Position, fetch_page};
+use super::page::{List, Narrow, Page, Position};
 use super::pool::{execute, fetch_all, fetch_optional};
-use super::{Change, EventType, NewEvent, Store, events, new_id};
+use super::{Change, EventType, NewEvent, Store, new_id};
 
 /// A key's row.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,6 +112,12 @@ impl Store {
     }
 }
 
+const LIST: List = List {
+    columns: "*",
+    table: "org_keys",
+    by: ["name", "''"],
+};
+
 impl OrgKeys<'_> {
     /// Makes a key's row; `issue` signs the token for the key of this id.
     ///
@@ -127,7 +133,9 @@ impl OrgKeys<'_> {
     ) -> Result<OrgKey, Error> {
         let mut writing = self.0.edit(org).await?;
         if by == IssuedBy::Tenant {
-            leave_room_for(&mut writing, org, OrgLimit::ApiKeys).await?;
+            writing
+                .run(move |tx| leave_room_for(tx, org, OrgLimit::ApiKeys))
+                .await?;
         }
         let id = new_id(now);
         let issued = issue(id);
@@ -190,7 +198,18 @@ impl OrgKeys<'_> {
         limit: u32,
     ) -> Result<Page<OrgKey>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = fetch_page!(reading, OrgKey: "*", "org_keys" by "name", "''", org, narrow, after, limit);
+        let page = reading
+            .source()
+            .step({
+                let narrow = narrow.clone();
+                move |tx| {
+                    LIST.page(tx, org, &narrow, (after, limit), |row: &OrgKey| Position {
+                        at: row.created_at,
+                        id: row.id,
+                    })
+                }
+            })
+            .await?;
         Ok(page)
     }
 
@@ -248,7 +267,7 @@ impl OrgKeys<'_> {
         let sql = "DELETE FROM org_keys WHERE kid = $1 RETURNING *";
         let revoked: Vec<OrgKey> = fetch_all!(writing, sql, kid)?;
         let told: Vec<_> = revoked.iter().map(|key| revocation(key, now)).collect();
-        events::append(&mut writing, &told).await?;
+        writing.record(told).await?;
         let change = |key: &OrgKey| Change::OrgKey {
             org: key.org_id,
             key: key.id,
@@ -281,7 +300,7 @@ impl OrgKeys<'_> {
         let sql = "DELETE FROM org_keys WHERE org_id = $1 AND id = $2 RETURNING *";
         let row: Option<OrgKey> = fetch_optional!(writing, sql, org, key)?;
         let revoked = row.ok_or(Wrong::Absent(Kind::OrgKey))?;
-        events::append(&mut writing, &[revocation(&revoked, now)]).await?;
+        writing.record(vec![revocation(&revoked, now)]).await?;
         self.0
             .commit(writing, &[Change::OrgKey { org, key }], now)
             .await?;

@@ -9,7 +9,8 @@ use super::column::{count, from_row, maybe};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::orgs::Orgs;
 use super::partners::Partners;
-use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
+use super::tx::Tx;
 use super::{Change, Store};
 
 /// Something of which an org has a bounded amount.
@@ -198,19 +199,19 @@ macro_rules! rows {
 }
 
 /// Reads what is stored of one org.
-pub(super) async fn stored(mut on: Source<'_>, org: Uuid) -> Result<StoredLimits, Error> {
-    let rows: Vec<Row> = fetch_all!(on, rows!("WHERE orgs.id = $1"), org)?;
+pub(super) fn stored(tx: &mut Tx, org: Uuid) -> Result<StoredLimits, Error> {
+    let rows: Vec<Row> = tx.all(rows!("WHERE orgs.id = $1"), &[&org])?;
     Ok(StoredLimits(rows.iter().filter_map(Row::read).collect()))
 }
 
 /// Reads what is stored of all orgs.
-pub(super) async fn of_all(mut on: Source<'_>) -> Result<Vec<Row>, Error> {
-    fetch_all!(on, rows!("WHERE 1 = 1"))
+pub(super) fn of_all(tx: &mut Tx) -> Result<Vec<Row>, Error> {
+    tx.all(rows!("WHERE 1 = 1"), &[])
 }
 
 /// Refuses one more where the org has as many as it may have. The org's row is locked by then, so that no two count at once.
-pub(super) async fn leave_room(
-    writing: &mut Writing,
+pub(super) fn leave_room(
+    tx: &mut Tx,
     org: Uuid,
     limit: OrgLimit,
     default: u32,
@@ -218,9 +219,8 @@ pub(super) async fn leave_room(
     let Some(sql) = limit.count() else {
         return Ok(());
     };
-    let (held,): (i64,) = fetch_one!(writing, sql, org)?;
-    let most = stored(writing.source(), org).await?.of(limit);
-    let most = most.in_force(default);
+    let (held,): (i64,) = tx.only(sql, &[&org])?;
+    let most = stored(tx, org)?.of(limit).in_force(default);
     if held >= i64::from(most) {
         return Err(Refused::AtLimit { limit, most }.into());
     }
@@ -228,17 +228,13 @@ pub(super) async fn leave_room(
 }
 
 /// The same for what has a default that no configuration changes.
-pub(super) async fn leave_room_for(
-    writing: &mut Writing,
-    org: Uuid,
-    limit: OrgLimit,
-) -> Result<(), Error> {
+pub(super) fn leave_room_for(tx: &mut Tx, org: Uuid, limit: OrgLimit) -> Result<(), Error> {
     const NONE: DefaultLimits = DefaultLimits {
         registrations: 0,
         requests_per_minute: 0,
         streaming_requests_per_minute: 0,
     };
-    leave_room(writing, org, limit, limit.default_of(NONE)).await
+    leave_room(tx, org, limit, limit.default_of(NONE))
 }
 
 /// Whose value of a limit it is.
@@ -261,7 +257,7 @@ impl Orgs<'_> {
     pub async fn limits(self, org: Uuid) -> Result<StoredLimits, Error> {
         self.by_id(org).await?;
         let mut reading = self.0.pool().peek().await?;
-        stored(reading.source(), org).await
+        reading.source().step(move |tx| stored(tx, org)).await
     }
 
     /// How many of each the org has, of what is counted.
@@ -294,7 +290,7 @@ impl Orgs<'_> {
     ) -> Result<StoredLimits, Error> {
         let store: &Store = self.0;
         let mut writing = store.edit(org).await?;
-        let before = stored(writing.source(), org).await?;
+        let before = writing.run(move |tx| stored(tx, org)).await?;
         for (limit, most) in changes {
             let own = before.of(*limit);
             let allowed = own.greatest(limit.default_of(defaults));
@@ -320,7 +316,7 @@ impl Orgs<'_> {
                 )?;
             }
         }
-        let after = stored(writing.source(), org).await?;
+        let after = writing.run(move |tx| stored(tx, org)).await?;
         store.commit(writing, &[Change::Org(org)], now).await?;
         Ok(after)
     }

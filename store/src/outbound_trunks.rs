@@ -14,7 +14,7 @@ use super::column::{
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
 use super::org_limits::{OrgLimit, leave_room, leave_room_for};
-use super::page::{Narrow, Page, Position, fetch_page};
+use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
 use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
 use super::{Change, Store, new_id};
@@ -93,6 +93,12 @@ impl Store {
     }
 }
 
+const LIST: List = List {
+    columns: "*",
+    table: "outbound_trunks",
+    by: ["name", "transport"],
+};
+
 impl OutboundTrunks<'_> {
     /// Makes a trunk. `registrations` is how many trunks of an org register with their carriers unless it is said otherwise.
     ///
@@ -106,9 +112,13 @@ impl OutboundTrunks<'_> {
         now: Moment,
     ) -> Result<OutboundTrunk, Error> {
         let mut writing = self.0.edit(org).await?;
-        leave_room_for(&mut writing, org, OrgLimit::OutboundTrunks).await?;
+        writing
+            .run(move |tx| leave_room_for(tx, org, OrgLimit::OutboundTrunks))
+            .await?;
         if settings.register {
-            leave_room(&mut writing, org, OrgLimit::Registrations, registrations).await?;
+            writing
+                .run(move |tx| leave_room(tx, org, OrgLimit::Registrations, registrations))
+                .await?;
         }
         let trunk = OutboundTrunk {
             id: new_id(now),
@@ -145,7 +155,18 @@ impl OutboundTrunks<'_> {
         limit: u32,
     ) -> Result<Page<OutboundTrunk>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let rows = fetch_page!(reading, Row: "*", "outbound_trunks" by "name", "transport", org, narrow, after, limit);
+        let rows = reading
+            .source()
+            .step({
+                let narrow = narrow.clone();
+                move |tx| {
+                    LIST.page(tx, org, &narrow, (after, limit), |row: &Row| Position {
+                        at: row.created_at,
+                        id: row.id,
+                    })
+                }
+            })
+            .await?;
         Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
     }
 
@@ -244,7 +265,7 @@ impl OutboundTrunks<'_> {
         now: Moment,
     ) -> Result<(), Error> {
         let mut writing = self.0.edit(org).await?;
-        must_exist(&mut writing, org, agent).await?;
+        writing.run(move |tx| must_exist(tx, org, agent)).await?;
         if let Some(id) = trunk {
             let sql = "SELECT id FROM outbound_trunks WHERE org_id = $1 AND id = $2";
             let row: Option<(Uuid,)> = fetch_optional!(writing, sql, org, id)?;

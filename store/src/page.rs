@@ -4,6 +4,9 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::micros;
+use super::error::Error;
+use super::tx::Tx;
+use super::value::Record;
 
 /// A place in a list that runs from new to old.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -68,66 +71,42 @@ impl<Item> Page<Item> {
 /// What narrows a list: the texts that two of its values must be, where they are given. Which two is the list's own.
 pub type Narrow = [Option<String>; 2];
 
-/// A page of an org's rows of one table (the row and its columns to read, the table, the org, where the page before ended, how many), newest
-/// first, and how many rows there are. With `by`, two expressions give the texts that a [`Narrow`] is held against.
-macro_rules! fetch_page {
-    ($on:expr, $row:ty: $columns:literal, $table:literal by $one:literal, $other:literal, $org:expr, $narrow:expr, $after:expr, $limit:expr) => {{
-        let after = $after.unwrap_or($crate::Position::START);
-        let [one, other]: &$crate::Narrow = $narrow;
-        let items: Vec<$row> = $crate::pool::fetch_all!(
-            $on,
-            concat!(
-                "SELECT ", $columns, " FROM ", $table,
-                " WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR ", $one, " = $2) AND (CAST($3 AS TEXT) IS NULL OR ", $other,
-                " = $3) AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6"
-            ),
-            $org,
-            one,
-            other,
-            after.at_micros(),
-            after.id,
-            i64::from($limit) + 1,
-        )?;
-        let (total,): (i64,) = $crate::pool::fetch_one!(
-            $on,
-            concat!(
-                "SELECT COUNT(*) FROM ", $table,
-                " WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR ", $one, " = $2) AND (CAST($3 AS TEXT) IS NULL OR ", $other, " = $3)"
-            ),
-            $org,
-            one,
-            other,
-        )?;
-        $crate::Page::of(items, $limit, total, |item| $crate::Position {
-            at: item.created_at,
-            id: item.id,
-        })
-    }};
-    ($on:expr, $row:ty: $columns:literal, $table:literal, $org:expr, $after:expr, $limit:expr) => {{
-        let after = $after.unwrap_or($crate::Position::START);
-        let items: Vec<$row> = $crate::pool::fetch_all!(
-            $on,
-            concat!(
-                "SELECT ",
-                $columns,
-                " FROM ",
-                $table,
-                " WHERE org_id = $1 AND (created_at, id) < ($2, $3) ORDER BY created_at DESC, id DESC LIMIT $4"
-            ),
-            $org,
-            after.at_micros(),
-            after.id,
-            i64::from($limit) + 1,
-        )?;
-        let (total,): (i64,) = $crate::pool::fetch_one!(
-            $on,
-            concat!("SELECT COUNT(*) FROM ", $table, " WHERE org_id = $1"),
-            $org
-        )?;
-        $crate::Page::of(items, $limit, total, |item| $crate::Position {
-            at: item.created_at,
-            id: item.id,
-        })
-    }};
+/// A list of an org's rows of one table, newest first.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct List {
+    pub(super) columns: &'static str,
+    pub(super) table: &'static str,
+    /// Expressions whose texts a [`Narrow`] is held against.
+    pub(super) by: [&'static str; 2],
 }
-pub(crate) use fetch_page;
+
+impl List {
+    /// A page of the rows that are not narrowed out, and how many there are. `position` is that of a row.
+    pub(super) fn page<T: Record>(
+        self,
+        tx: &mut Tx,
+        org: Uuid,
+        narrow: &Narrow,
+        (after, limit): (Option<Position>, u32),
+        position: impl Fn(&T) -> Position,
+    ) -> Result<Page<T>, Error> {
+        tx.snapshot()?;
+        let Self { columns, table, by } = self;
+        let [one, other] = by;
+        let after = after.unwrap_or(Position::START);
+        let of_org = format!(
+            "FROM {table} WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR {one} = $2) AND (CAST($3 AS TEXT) IS NULL OR {other} = $3)"
+        );
+        let sql = format!(
+            "SELECT {columns} {of_org} AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6"
+        );
+        let most = i64::from(limit) + 1;
+        let items = tx.all(
+            sql,
+            &[&org, &narrow[0], &narrow[1], &after.at, &after.id, &most],
+        )?;
+        let count = format!("SELECT COUNT(*) {of_org}");
+        let (total,) = tx.only(count, &[&org, &narrow[0], &narrow[1]])?;
+        Ok(Page::of(items, limit, total, position))
+    }
+}

@@ -5,24 +5,24 @@
 //! whose node is gone are closed in `lost`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use trunkline_model::record::{Ended, Fact, Started, Status};
 use trunkline_routing::{Decision, E164};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::Store;
 use super::attempts;
 use super::call_ends;
 use super::call_events::{CallRow, Stages, call_columns};
-use super::calls::Calls;
 use super::column::{micros, to_json};
 use super::error::Error;
 use super::event::NewEvent;
-use super::events;
-use super::pool::{Writing, execute};
-use super::rows::{self, Insert, Value};
+use super::rows::{self, Insert};
 use super::transfers;
-use super::{Change, Store};
+use super::tx::Tx;
+use super::value::Value;
 use crate::journal::{Origin, Project, Retry};
 
 /// What some facts say of one call.
@@ -39,61 +39,45 @@ struct Known<'f> {
     ended: Option<&'f Ended>,
 }
 
-impl Calls<'_> {
-    /// Writes facts into the rows of their calls, all or none. `origin` is the run that wrote the facts, which
-    /// isn't always the one that projects them.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone; projecting the same facts again is safe.
-    pub async fn project(self, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
-        let written = self.write_facts(origin, facts);
-        self.0.pool().apart(written).await
+/// Writes facts into the rows of their calls. `origin` is the run that wrote the facts, which isn't always the one that projects them. To
+/// project the same facts again is safe.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
+    let mut known = fold(facts);
+    // Statements of calls that begin are the shorter ones.
+    known.sort_by_key(|known| known.started.is_none());
+    let mut events = Vec::new();
+    let mut happened = Vec::new();
+    for (change, at) in transfers::project(tx, facts, &mut events)? {
+        tx.announce(change, at);
     }
-
-    async fn write_facts(self, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
-        let mut known = fold(facts);
-        // Statements of calls that begin are the shorter ones.
-        known.sort_by_key(|known| known.started.is_none());
-        let mut writing = self.0.pool().write_nearby().await?;
-        let mut events = Vec::new();
-        let mut happened = Vec::new();
-        let mut ends = Vec::new();
-        let changes = transfers::project(&mut writing, facts, &mut events).await?;
-        attempts::project(&mut writing, facts).await?;
-        for some in rows::portions(&known) {
-            let rows = write(&mut writing, origin, some).await?;
-            happened.extend(events_of(some, &rows));
-            ends.extend(rows.iter().filter_map(call_ends::of_row));
-        }
-        // Seldom told, and so no column of the others'.
-        for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
-            let sql = "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2";
-            execute!(writing, sql, known.org, known.call, held)?;
-        }
-        for known in known.iter().filter(|known| known.withholds_caller()) {
-            let sql = "UPDATE calls SET caller_withheld = $3 WHERE org_id = $1 AND id = $2";
-            execute!(writing, sql, known.org, known.call, true)?;
-        }
-        happened.sort_by_key(|event: &NewEvent| event.at);
-        events.extend(happened);
-        events::append(&mut writing, &events).await?;
-        call_ends::append(&mut writing, &ends).await?;
-        if let Some(at) = changes.iter().map(|(_, at)| *at).max() {
-            let changes: Vec<Change> = changes.iter().map(|(change, _)| *change).collect();
-            self.0.publish(writing, &changes, at).await?;
-            self.0.recorded();
-            return Ok(());
-        }
-        self.0.commit_recorded(writing).await
+    attempts::project(tx, facts)?;
+    for some in rows::portions(&known) {
+        let rows = write(tx, origin, some)?;
+        happened.extend(events_of(some, &rows));
+        tx.record_ends(rows.iter().filter_map(call_ends::of_row));
     }
+    // Seldom told, and so no column of the others'.
+    for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
+        let sql = "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2";
+        tx.run(sql, &[&known.org, &known.call, &held])?;
+    }
+    for known in known.iter().filter(|known| known.withholds_caller()) {
+        let sql = "UPDATE calls SET caller_withheld = $3 WHERE org_id = $1 AND id = $2";
+        tx.run(sql, &[&known.org, &known.call, &true])?;
+    }
+    happened.sort_by_key(|event: &NewEvent| event.at);
+    tx.record(events);
+    tx.record(happened);
+    Ok(())
 }
 
 impl Project<Fact> for Store {
-    async fn project(&self, origin: Origin, facts: &[Fact]) -> Result<(), Retry> {
-        self.calls()
-            .project(origin, facts)
-            .await
-            .map_err(|error| Retry(Box::new(error)))
+    async fn project(&self, origin: Origin, facts: Arc<[Fact]>) -> Result<(), Retry> {
+        let written = self.write(move |tx| project(tx, origin, &facts)).await;
+        written.map_err(|error| Retry(Box::new(error)))
     }
 }
 
@@ -333,11 +317,7 @@ const MERGE: &str = concat!(
 
 /// Writes rows, and gives them as they are then. To be given back each row costs as much as to write it, so those of calls
 /// that are new aren't: they are what was written.
-async fn write(
-    writing: &mut Writing,
-    origin: Origin,
-    known: &[Known<'_>],
-) -> Result<Vec<CallRow>, Error> {
+fn write(tx: &mut Tx, origin: Origin, known: &[Known<'_>]) -> Result<Vec<CallRow>, Error> {
     let rows: Vec<CallRow> = known.iter().map(Known::row).collect();
     let values: Vec<_> = known
         .iter()
@@ -345,12 +325,12 @@ async fn write(
         .map(|(known, row)| known.values(row, origin))
         .collect();
     if known.iter().all(|known| known.started.is_some()) {
-        let written = rows::insert(writing, NEW, &values).await?;
+        let written = tx.insert(NEW, &values)?;
         if written == rows.len() as u64 {
             return Ok(rows);
         }
     }
-    rows::insert_returning(writing, MERGED, &values).await
+    tx.insert_returning(MERGED, &values)
 }
 
 /// The caller's own headers, where there are any.

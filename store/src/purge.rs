@@ -10,7 +10,7 @@ use super::column::{from_row, maybe, micros, moment};
 use super::error::Error;
 use super::event::{EventType, repeatable_id};
 use super::orgs::Orgs;
-use super::pool::{Writing, execute, fetch_all};
+use super::pool::{execute, fetch_all};
 use super::usage::{MICROS_OF_DAY, whole_seconds};
 
 /// Rows of calls that one transaction deletes.
@@ -136,9 +136,9 @@ impl Orgs<'_> {
         }
         for (sqlite, postgres) in PURGED {
             let mut writing = self.0.pool().write().await?;
-            let sql = match writing {
-                Writing::Sqlite(..) | Writing::Nearby(..) => sqlite,
-                Writing::Postgres(_) => postgres,
+            let sql = match writing.is_shared() {
+                false => sqlite,
+                true => postgres,
             };
             let rows = execute!(writing, sql, org, ROWS_AT_ONCE)?;
             writing.commit().await?;
@@ -157,8 +157,7 @@ impl Orgs<'_> {
     /// Deletes the oldest calls that ended, with their attempts, transfers and events. Returns how many went.
     async fn delete_calls(self, org: Uuid, before: Option<Moment>) -> Result<u64, Error> {
         let mut writing = self.0.pool().write().await?;
-        let is_postgres = matches!(writing, Writing::Postgres(_));
-        let going: Vec<Going> = match (before.map(micros), is_postgres) {
+        let going: Vec<Going> = match (before.map(micros), writing.is_shared()) {
             (None, false) => fetch_all!(writing, oldest!("", ""), org, CALLS_AT_ONCE)?,
             (None, true) => fetch_all!(writing, oldest!("", " FOR UPDATE"), org, CALLS_AT_ONCE)?,
             (Some(before), false) => {

@@ -1,16 +1,17 @@
-//! PostgreSQL and whether it can be reached. A pool waits for seconds while it tries to connect, and so would every request; here one
+//! PostgreSQL and whether it can be reached. A connection may take seconds to fail, and so would every request that waits for it; here one
 //! task tries, and all others learn at once that the database is away, and that it is back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::PgConnectOptions;
-use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::sync::{Notify, watch};
 
 use super::error::{Broke, Error};
 use super::open::OpenFault;
+use super::threads::Caller;
 
 /// How long a connection is waited for before it is looked whether there is anybody to connect to.
 const PROMPT: Duration = Duration::from_millis(150);
@@ -19,60 +20,67 @@ const LETS_IN: Duration = Duration::from_secs(1);
 /// How often it is tried while the server is away.
 const TRIES: Duration = Duration::from_millis(250);
 
-/// The pool of connections, and what is known of the server behind it. Clones share it.
+/// Connections of a node that listen: the directory's, that of the credentials, and that of event streams.
+pub(super) const LISTENERS: u32 = 3;
+
+/// The server, and what is known of it. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Remote(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    pool: PgPool,
     options: PgConnectOptions,
+    /// Connections that wait for notifications.
+    listening: PgPool,
     away: watch::Sender<bool>,
     doubted: Notify,
+    is_closed: AtomicBool,
 }
 
 impl Remote {
-    /// A server that has let us in; `options` are what the pool connects with.
-    pub(crate) fn new(pool: PgPool, options: PgConnectOptions) -> Self {
+    /// A server that has let us in with these options.
+    pub(crate) fn new(options: PgConnectOptions) -> Self {
+        let listening = PgPoolOptions::new()
+            .max_connections(2 * LISTENERS)
+            .connect_lazy_with(options.clone());
         let inner = Arc::new(Inner {
-            pool,
             options,
+            listening,
             away: watch::Sender::new(false),
             doubted: Notify::new(),
+            is_closed: AtomicBool::new(false),
         });
         tokio::spawn(watch(Arc::downgrade(&inner)));
         Self(inner)
     }
 
-    pub(crate) fn pool(&self) -> &PgPool {
-        &self.0.pool
+    pub(crate) fn options(&self) -> &PgConnectOptions {
+        &self.0.options
     }
 
-    /// A connection.
+    /// The connections that listen.
+    pub(crate) fn listening(&self) -> &PgPool {
+        &self.0.listening
+    }
+
+    /// Has somebody look whether the server is there.
+    pub(crate) fn doubt(&self) {
+        self.0.doubted.notify_one();
+    }
+
+    pub(crate) async fn close(&self) {
+        self.0.is_closed.store(true, Ordering::Relaxed);
+        self.0.listening.close().await;
+    }
+
+    /// Awaits work that a thread does for the caller.
     ///
     /// # Errors
-    /// [`Broke::Away`] at once where the server is known to be away, and soon where that is found out now.
-    pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, Error> {
-        self.unless_away(self.0.pool.acquire()).await
-    }
-
-    /// A transaction, begun by `statement` or else as usual.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
-    pub(crate) async fn begin(
+    /// [`Broke::Away`] at once where the server is known to be away, and soon where that is found out before the work has begun.
+    pub(crate) async fn unless_away<T>(
         &self,
-        statement: Option<&'static str>,
-    ) -> Result<Transaction<'static, Postgres>, Error> {
-        match statement {
-            Some(statement) => self.unless_away(self.0.pool.begin_with(statement)).await,
-            None => self.unless_away(self.0.pool.begin()).await,
-        }
-    }
-
-    async fn unless_away<T>(
-        &self,
-        work: impl Future<Output = sqlx::Result<T>>,
+        caller: &Caller,
+        work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let mut away = self.0.away.subscribe();
         if *away.borrow_and_update() {
@@ -80,15 +88,18 @@ impl Remote {
         }
         let doubt = async {
             tokio::time::sleep(PROMPT).await;
-            self.0.doubted.notify_one();
-            // Ends with the sender, which this very value holds.
-            let _ = away.wait_for(|away| *away).await;
+            if !caller.is_served() {
+                self.doubt();
+                // Ends with the sender, which this very value holds.
+                let _ = away.wait_for(|away| *away).await;
+            }
+            if caller.is_served() {
+                std::future::pending::<()>().await;
+            }
         };
         tokio::select! {
-            done = work => done.map_err(|error| {
-                self.0.doubted.notify_one();
-                Error::from(error)
-            }),
+            biased;
+            done = work => done,
             () = doubt => Err(Broke::Away.into()),
         }
     }
@@ -102,12 +113,12 @@ async fn watch(remote: Weak<Inner>) {
         };
         // Dropped with its last user, who may be waited for here.
         let doubted = tokio::time::timeout(LETS_IN, inner.doubted.notified()).await;
-        if doubted.is_err() || inner.pool.is_closed() {
+        if doubted.is_err() || inner.is_closed.load(Ordering::Relaxed) {
             drop(inner);
             continue;
         }
         while let Err(not_in) = try_in(&inner.options).await {
-            if inner.pool.is_closed() {
+            if inner.is_closed.load(Ordering::Relaxed) {
                 return;
             }
             if !inner.away.send_replace(true) {

@@ -12,7 +12,6 @@ use uuid::Uuid;
 
 use super::column::{from_row, micros, moment};
 use super::error::Error;
-use super::events;
 use super::pool::{execute, fetch_all};
 use super::{NewEvent, Store};
 
@@ -238,7 +237,7 @@ impl Registrations<'_> {
         }
         let tell = |lost: &(Uuid, Uuid)| NewEvent::trunk_lost(*lost, Loss::NodeLost, at);
         let events: Vec<NewEvent> = taken.lost.iter().map(tell).collect();
-        events::append(&mut writing, &events).await?;
+        writing.record(events).await?;
         self.0.commit_recorded(writing).await?;
         Ok(taken)
     }

@@ -1,21 +1,6 @@
 //! Rows that are written together, by one statement.
 
-use std::borrow::Cow;
-
-use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
-use uuid::Uuid;
-
-use super::error::Error;
-use super::nearby::Readable;
-use super::pool::{Writing, on};
-
-/// A value of a column.
-#[derive(Clone, Debug)]
-pub(super) enum Value<'v> {
-    Id(Option<Uuid>),
-    Number(Option<i64>),
-    Text(Option<Cow<'v, str>>),
-}
+use std::fmt::Write as _;
 
 /// An `INSERT`, around its values.
 #[derive(Copy, Clone, Debug)]
@@ -39,111 +24,34 @@ pub(super) fn portions<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// Writes a portion of rows; gives how many were written.
-pub(super) async fn insert<const N: usize>(
-    writing: &mut Writing,
-    insert: Insert,
-    rows: &[[Value<'_>; N]],
-) -> Result<u64, Error> {
-    Ok(on!(writing, held => {
-        held.execute_in_order(&insert.of(rows.len(), N), rows.iter().flat_map(parameters))?
-    }, connection: Driver => {
-        let mut statement = sqlx::QueryBuilder::<Driver>::new("");
-        insert.push(&mut statement, rows);
-        Box::pin(statement.build().execute(connection)).await?.rows_affected()
-    }))
-}
-
-/// The same, of an `INSERT` that gives rows back.
-pub(super) async fn insert_returning<T, const N: usize>(
-    writing: &mut Writing,
-    insert: Insert,
-    rows: &[[Value<'_>; N]],
-) -> Result<Vec<T>, Error>
-where
-    T: Readable
-        + for<'r> sqlx::FromRow<'r, sqlx::sqlite::SqliteRow>
-        + for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow>
-        + Send
-        + Unpin,
-{
-    Ok(on!(writing, held => {
-        held.fetch_in_order(&insert.of(rows.len(), N), rows.iter().flat_map(parameters))?
-    }, connection: Driver => {
-        let mut statement = sqlx::QueryBuilder::<Driver>::new("");
-        insert.push(&mut statement, rows);
-        Box::pin(statement.build_query_as().fetch_all(connection)).await?
-    }))
-}
-
-fn parameters<'r, const N: usize>(row: &'r [Value<'_>; N]) -> [&'r dyn ToSql; N] {
-    row.each_ref().map(|value| value as &dyn ToSql)
-}
-
 impl Insert {
     /// SQLite's statement for so many rows of so many values, which are numbered as they stand. What fails takes its whole transaction
     /// with it: no pages need be kept to undo a statement alone.
-    fn of(self, rows: usize, values: usize) -> String {
+    pub(super) fn for_sqlite(self, rows: usize, values: usize) -> String {
         let row = format!("({})", vec!["?"; values].join(", "));
         let rows = vec![&*row; rows].join(", ");
         let Self { into, ending } = self;
         ["INSERT OR FAIL INTO ", into, " VALUES ", &rows, ending].concat()
     }
 
-    fn push<Driver: sqlx::Database, const N: usize>(
-        self,
-        statement: &mut sqlx::QueryBuilder<Driver>,
-        rows: &[[Value<'_>; N]],
-    ) where
-        Option<Uuid>: sqlx::Type<Driver> + for<'q> sqlx::Encode<'q, Driver>,
-        Option<i64>: sqlx::Type<Driver> + for<'q> sqlx::Encode<'q, Driver>,
-        for<'v> Option<&'v str>: sqlx::Type<Driver> + sqlx::Encode<'v, Driver>,
-    {
-        statement.push("INSERT INTO ").push(self.into).push(" ");
-        statement.push_values(rows, |mut values, row| {
-            for value in row {
-                match value {
-                    Value::Id(id) => values.push_bind(*id),
-                    Value::Number(number) => values.push_bind(*number),
-                    Value::Text(text) => values.push_bind(text.as_deref()),
-                };
+    /// The same for PostgreSQL.
+    pub(super) fn for_postgres(self, rows: usize, values: usize) -> String {
+        let Self { into, ending } = self;
+        let mut sql = ["INSERT INTO ", into, " VALUES "].concat();
+        for row in 0..rows {
+            sql.push_str(if row == 0 { "(" } else { ", (" });
+            for value in 0..values {
+                let comma = if value == 0 { "" } else { ", " };
+                let number = row * values + value + 1;
+                // A String takes whatever is written to it.
+                let _ = write!(sql, "{comma}${number}");
             }
-        });
-        statement.push(self.ending);
+            sql.push(')');
+        }
+        sql.push_str(ending);
+        sql
     }
 }
-
-impl ToSql for Value<'_> {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        let value = match self {
-            Self::Id(Some(id)) => ValueRef::Blob(id.as_bytes()),
-            Self::Number(Some(number)) => ValueRef::Integer(*number),
-            Self::Text(Some(text)) => ValueRef::Text(text.as_bytes()),
-            Self::Id(None) | Self::Number(None) | Self::Text(None) => ValueRef::Null,
-        };
-        Ok(ToSqlOutput::Borrowed(value))
-    }
-}
-
-/// Values by their types, there or not.
-macro_rules! value {
-    ($($variant:ident: $type:ty),* $(,)?) => {
-        $(
-            impl<'v> From<$type> for Value<'v> {
-                fn from(value: $type) -> Self {
-                    Self::$variant(Some(value.into()))
-                }
-            }
-
-            impl<'v> From<Option<$type>> for Value<'v> {
-                fn from(value: Option<$type>) -> Self {
-                    Self::$variant(value.map(Into::into))
-                }
-            }
-        )*
-    };
-}
-value!(Id: Uuid, Number: i64, Text: &'v str, Text: String);
 
 #[cfg(test)]
 mod tests {
@@ -166,8 +74,12 @@ mod tests {
             ending: " ON CONFLICT DO NOTHING",
         };
         assert_eq!(
-            insert.of(2, 2),
+            insert.for_sqlite(2, 2),
             "INSERT OR FAIL INTO shoes (size, name) VALUES (?, ?), (?, ?) ON CONFLICT DO NOTHING"
+        );
+        assert_eq!(
+            insert.for_postgres(2, 2),
+            "INSERT INTO shoes (size, name) VALUES ($1, $2), ($3, $4) ON CONFLICT DO NOTHING"
         );
     }
 }

@@ -345,7 +345,7 @@ pub(crate) async fn from_database(
     let text = match row {
         Some((sealed,)) => read_sealed(master, &sealed)?,
         None => {
-            let used: Option<(i32,)> = fetch_optional!(writing, "SELECT 1 FROM orgs LIMIT 1")?;
+            let used: Option<(i64,)> = fetch_optional!(writing, "SELECT 1 FROM orgs LIMIT 1")?;
             if used.is_some() {
                 return Err(OpenFault::NoKeysInDatabase);
             }

@@ -59,7 +59,7 @@ impl Store {
     /// [`Broke`](super::Broke) alone.
     pub async fn rows_of(&self, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
         // On SQLite the rows of one org are sooner read than the driver's thread is asked for them nine times.
-        self.pool().apart(self.read_rows(org)).await
+        self.read_rows(org).await
     }
 
     async fn read_rows(&self, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
@@ -152,13 +152,16 @@ async fn add_registrations(
     rows: &mut Rows,
 ) -> Result<(), Error> {
     if let Some(org) = org {
-        let stored = org_limits::stored(reading.source(), org).await?;
+        let stored = reading
+            .source()
+            .step(move |tx| org_limits::stored(tx, org))
+            .await?;
         if let Some(rows) = rows.get_mut(&org) {
             rows.registrations = stored.of(OrgLimit::Registrations);
         }
         return Ok(());
     }
-    for row in org_limits::of_all(reading.source()).await? {
+    for row in reading.source().step(org_limits::of_all).await? {
         if let Some((OrgLimit::Registrations, stored)) = row.read()
             && let Some(rows) = rows.get_mut(&row.org_id)
         {

@@ -3,23 +3,24 @@
 use std::collections::HashMap;
 
 use serde_json::json;
-use trunkline_model::record::Fact;
-use trunkline_model::transfer::{State as TransferState, Transfer, Trunk, Way};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::calls::Calls;
 
 use trunkline_model::handoff::{Reason, Sentiment};
+use trunkline_model::record::Fact;
 use trunkline_model::settings::TransferTarget;
+use trunkline_model::transfer::{State as TransferState, Transfer, Trunk, Way};
 
 use super::Change;
-use super::column::{self, from_row, maybe, micros, moment, named, small, to_json, written};
+use super::column::{self, from_row, maybe, moment, named, small, to_json, written};
 use super::destinations::target;
 use super::error::Error;
 use super::event::{EventType, NewEvent};
 use super::handoffs::{self, NewHandoff};
-use super::pool::{Source, Writing, execute, fetch_all};
+use super::pool::{Source, fetch_all};
+use super::tx::Tx;
 
 /// A transfer as it is read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -147,8 +148,8 @@ impl Calls<'_> {
 
 /// Writes the transfers among these facts, and the handoffs that they stand for; both once, however often they come. Gives what they change
 /// of trunks.
-pub(super) async fn project(
-    writing: &mut Writing,
+pub(super) fn project(
+    tx: &mut Tx,
     facts: &[Fact],
     events: &mut Vec<NewEvent>,
 ) -> Result<Vec<(Change, Moment)>, Error> {
@@ -163,12 +164,12 @@ pub(super) async fn project(
     let mut newest: Vec<&Transfer> = newest.into_values().collect();
     newest.sort_unstable_by_key(|transfer| (transfer.requested_at, transfer.id));
     for transfer in newest {
-        upsert(writing, transfer).await?;
+        upsert(tx, transfer)?;
         if transfer.handed_over {
-            events.extend(hand_off(writing, transfer).await?);
+            events.extend(hand_off(tx, transfer)?);
         }
         if let Some(trunk) = transfer.kept_by {
-            learned.extend(keeps_caller(writing, transfer, trunk).await?);
+            learned.extend(keeps_caller(tx, transfer, trunk)?);
         }
     }
     Ok(learned)
@@ -208,19 +209,11 @@ fn updated(transfer: &Transfer) -> NewEvent {
 }
 
 /// Transfers of calls that died with a run of `node` before `boot`: nobody knows what became of them.
-pub(super) async fn close_lost(
-    writing: &mut Writing,
-    node: u8,
-    boot: i64,
-    now: Moment,
-) -> Result<(), Error> {
-    execute!(
-        writing,
+pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, now: Moment) -> Result<(), Error> {
+    tx.run(
         "UPDATE transfers SET state = 'unknown', ended_at = $3 WHERE state IN ('requested', 'accepted', 'ringing')
          AND call_id IN (SELECT id FROM calls WHERE node = $1 AND boot < $2 AND ended_at IS NULL)",
-        i64::from(node),
-        boot,
-        micros(now),
+        &[&node, &boot, &now],
     )?;
     Ok(())
 }
@@ -245,9 +238,8 @@ fn step(transfer: &Transfer) -> i64 {
     way + state + i64::from(transfer.handed_over)
 }
 
-async fn upsert(writing: &mut Writing, transfer: &Transfer) -> Result<(), Error> {
-    execute!(
-        writing,
+fn upsert(tx: &mut Tx, transfer: &Transfer) -> Result<(), Error> {
+    tx.run(
         "INSERT INTO transfers (id, org_id, call_id, session_id, destination_id, name, type, value, way, state, sip_code,
              reasons, summary, explanation, sentiment, requested_at, accepted_at, ringing_at, ended_at, step,
              answer_confirmed, caller_may_be_gone, counted_at)
@@ -257,57 +249,58 @@ async fn upsert(writing: &mut Writing, transfer: &Transfer) -> Result<(), Error>
              step = excluded.step, answer_confirmed = excluded.answer_confirmed,
              caller_may_be_gone = excluded.caller_may_be_gone, counted_at = excluded.counted_at
          WHERE excluded.step >= transfers.step",
-        transfer.id,
-        transfer.org,
-        transfer.call,
-        transfer.session,
-        transfer.destination,
-        &*transfer.name,
-        transfer.target.kind(),
-        transfer.target.value(),
-        transfer.way.as_str(),
-        transfer.state.as_str(),
-        transfer.sip_code.map(i64::from),
-        to_json(&transfer.report.reasons),
-        &*transfer.report.summary,
-        transfer.report.explanation.as_deref(),
-        transfer.report.sentiment.map(Sentiment::as_str),
-        micros(transfer.requested_at),
-        transfer.accepted_at.map(micros),
-        transfer.ringing_at.map(micros),
-        transfer.ended_at.map(micros),
-        step(transfer),
-        transfer.answer_confirmed,
-        transfer.caller_may_be_gone,
-        transfer.counted_at.map(micros),
+        &[
+            &transfer.id,
+            &transfer.org,
+            &transfer.call,
+            &transfer.session,
+            &transfer.destination,
+            &&*transfer.name,
+            &transfer.target.kind(),
+            &transfer.target.value(),
+            &transfer.way.as_str(),
+            &transfer.state.as_str(),
+            &transfer.sip_code,
+            &to_json(&transfer.report.reasons),
+            &&*transfer.report.summary,
+            &transfer.report.explanation.as_deref(),
+            &transfer.report.sentiment.map(Sentiment::as_str),
+            &transfer.requested_at,
+            &transfer.accepted_at,
+            &transfer.ringing_at,
+            &transfer.ended_at,
+            &step(transfer),
+            &transfer.answer_confirmed,
+            &transfer.caller_may_be_gone,
+            &transfer.counted_at,
+        ],
     )?;
     Ok(())
 }
 
 /// The PBX of this trunk keeps its caller when an accepted REFER fails.
-async fn keeps_caller(
-    writing: &mut Writing,
+fn keeps_caller(
+    tx: &mut Tx,
     transfer: &Transfer,
     trunk: Trunk,
 ) -> Result<Option<(Change, Moment)>, Error> {
     let since = transfer.ended_at.unwrap_or(transfer.requested_at);
-    let at = micros(since);
     let changed = match trunk {
         Trunk::Inbound(id) => {
             let sql = "UPDATE inbound_trunks SET refer_kept_caller_at = $3
                        WHERE org_id = $1 AND id = $2 AND refer_kept_caller_at IS NULL";
-            execute!(writing, sql, transfer.org, id, at)?
+            tx.run(sql, &[&transfer.org, &id, &since])?
         }
         Trunk::Outbound(id) => {
             let sql = "UPDATE outbound_trunks SET refer_kept_caller_at = $3
                        WHERE org_id = $1 AND id = $2 AND refer_kept_caller_at IS NULL";
-            execute!(writing, sql, transfer.org, id, at)?
+            tx.run(sql, &[&transfer.org, &id, &since])?
         }
     };
     Ok((changed > 0).then_some((Change::Org(transfer.org), since)))
 }
 
-async fn hand_off(writing: &mut Writing, transfer: &Transfer) -> Result<Option<NewEvent>, Error> {
+fn hand_off(tx: &mut Tx, transfer: &Transfer) -> Result<Option<NewEvent>, Error> {
     let new = NewHandoff {
         session_id: transfer.session.to_string(),
         summary: transfer.report.summary.to_string(),
@@ -320,5 +313,5 @@ async fn hand_off(writing: &mut Writing, transfer: &Transfer) -> Result<Option<N
         id: transfer.id,
         call: transfer.call,
     };
-    handoffs::record_once(writing, transfer.org, of, new, at).await
+    handoffs::record_once(tx, transfer.org, of, new, at)
 }

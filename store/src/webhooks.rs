@@ -10,7 +10,7 @@ use super::error::{Broke, Error, Kind, Wrong};
 use super::event::EventType;
 use super::keyring::Keyring;
 use super::org_limits::{OrgLimit, leave_room_for};
-use super::page::{Narrow, Page, Position, fetch_page};
+use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
 use super::pool::{execute, fetch_one, fetch_optional};
 use super::{Store, new_id};
@@ -82,6 +82,12 @@ impl Store {
     }
 }
 
+const LIST: List = List {
+    columns: "*",
+    table: "webhooks",
+    by: ["CASE WHEN enabled THEN 'true' ELSE 'false' END", "url"],
+};
+
 impl Webhooks<'_> {
     /// Makes a webhook that `secret` signs for.
     ///
@@ -95,7 +101,9 @@ impl Webhooks<'_> {
         now: Moment,
     ) -> Result<Webhook, Error> {
         let mut writing = self.0.edit(org).await?;
-        leave_room_for(&mut writing, org, OrgLimit::Webhooks).await?;
+        writing
+            .run(move |tx| leave_room_for(tx, org, OrgLimit::Webhooks))
+            .await?;
         let id = new_id(now);
         let row: Row = fetch_one!(
             writing,
@@ -138,7 +146,18 @@ impl Webhooks<'_> {
         limit: u32,
     ) -> Result<Page<Webhook>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
-        let rows = fetch_page!(reading, Row: "*", "webhooks" by "CASE WHEN enabled THEN 'true' ELSE 'false' END", "url", org, narrow, after, limit);
+        let rows = reading
+            .source()
+            .step({
+                let narrow = narrow.clone();
+                move |tx| {
+                    LIST.page(tx, org, &narrow, (after, limit), |row: &Row| Position {
+                        at: row.created_at,
+                        id: row.id,
+                    })
+                }
+            })
+            .await?;
         Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
     }
 

@@ -38,7 +38,7 @@ impl Serving {
 
     async fn emit(&self, org: Uuid, kind: EventType, number: u32) {
         let event = NewEvent::new(org, kind, &json!({ "number": number }), now());
-        let emitted = self.house.store.events().emit(event).await;
+        let emitted = self.house.store.emit(event).await;
         emitted.expect("emitted");
     }
 

@@ -23,7 +23,8 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    AgentKind, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store,
+    AgentKind, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store, agents,
+    project,
 };
 use uuid::Uuid;
 
@@ -178,9 +179,11 @@ impl House {
             max_concurrent_calls: None,
             runtime: None,
         };
-        let agents = self.store.agents();
-        let agent = agents.create(org, &new, now()).await;
-        agent.expect("an agent is made").id
+        let at = now();
+        let made = self
+            .store
+            .write(move |tx| agents::create(tx, org, &new, at));
+        made.await.expect("an agent is made").id
     }
 
     pub(crate) async fn partner(&self, new: NewPartner) -> Reseller {
@@ -253,11 +256,9 @@ impl House {
 
     /// Puts what the journal would bring into the store.
     pub(crate) async fn project(&self, facts: &[Fact]) {
-        self.store
-            .calls()
-            .project(Origin { node: 0, boot: 1 }, facts)
-            .await
-            .expect("facts are projected");
+        let (run, facts) = (Origin { node: 0, boot: 1 }, facts.to_vec());
+        let projected = self.store.write(move |tx| project(tx, run, &facts));
+        projected.await.expect("facts are projected");
     }
 
     pub(crate) async fn get(&self, path: &str, token: &str) -> Answer {

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use trunkline_store::agents;
+
 use crate::house::{House, all_absent, all_lack, id_of, masked, now, pass, walk};
 
 const TRUNKS: &str = "/phone/sip/outbound-trunks";
@@ -190,8 +192,11 @@ async fn a_trunk_in_use_is_not_deleted() {
         )
     );
     for agent in agents {
-        let agents = house.store.agents();
-        agents.delete(tenant.org, agent, now()).await.expect("gone");
+        let (org, at) = (tenant.org, now());
+        let deleted = house
+            .store
+            .write(move |tx| agents::delete(tx, org, agent, at));
+        deleted.await.expect("gone");
     }
     house.delete(&path, &tenant.token).await.with(200);
 }

@@ -79,7 +79,7 @@ fn courier(house: &House, allow_private_addresses: bool) -> Courier {
 
 async fn emit(house: &House, org: Uuid, kind: EventType, number: u32) {
     let event = NewEvent::new(org, kind, &json!({ "number": number }), now());
-    house.store.events().emit(event).await.expect("emitted");
+    house.store.emit(event).await.expect("emitted");
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ impl Office {
             &json!({"number": 7}),
             now(),
         );
-        house.store.events().emit(event).await.expect("emitted");
+        house.store.emit(event).await.expect("emitted");
         Self {
             house,
             tenant,

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
-use trunkline_model::record::{Direction, Started};
+use trunkline_model::record::{Direction, Fact, Started};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Agent, AgentKind, NewAgent, NewOrg, OpenFault, Options, Org, Store};
+use trunkline_store::journal::Origin;
+use trunkline_store::{
+    Agent, AgentKind, Error, NewAgent, NewOrg, OpenFault, Options, Org, Store, agents,
+};
 use uuid::Uuid;
 
 use trunkline_testkit::postgres::{administer, server};
@@ -151,9 +154,9 @@ pub(crate) async fn org(store: &Store, name: &str) -> Org {
 }
 
 pub(crate) async fn agent(store: &Store, org: Uuid, name: &str) -> Agent {
+    let new = new_agent(name);
     store
-        .agents()
-        .create(org, &new_agent(name), NOW)
+        .write(move |tx| agents::create(tx, org, &new, NOW))
         .await
         .expect("an agent")
 }
@@ -172,4 +175,12 @@ pub(crate) fn new_agent(name: &str) -> NewAgent {
         max_concurrent_calls: None,
         runtime: None,
     }
+}
+
+/// Writes facts of calls into their rows.
+pub(crate) async fn project(store: &Store, run: Origin, facts: &[Fact]) -> Result<(), Error> {
+    let facts = facts.to_vec();
+    store
+        .write(move |tx| trunkline_store::project(tx, run, &facts))
+        .await
 }

@@ -9,7 +9,7 @@ use trunkline_store::journal::Origin;
 use trunkline_store::{CallFilter, Store};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later, started};
+use crate::bed::{self, Bed, NOW, later, started};
 
 crate::on_both!(
     a_reader_meets_every_call_while_nodes_project_late_ones,
@@ -75,14 +75,10 @@ async fn a_reader_meets_every_call_while_nodes_project_late_ones(bed: &Bed) {
                 let at = NOW - Duration::from_secs(60 * turn as u64);
                 let call = 1 + node * EACH + turn;
                 let facts = [begun(call, at), ended(call, at, Status::Completed)];
-                let first = store.calls().project(origin, &facts[..1]).await;
+                let first = bed::project(&store, origin, &facts[..1]).await;
                 first.expect("projected");
                 let rest = if turn % 2 == 0 { &facts[1..] } else { &facts };
-                store
-                    .calls()
-                    .project(origin, rest)
-                    .await
-                    .expect("projected");
+                bed::project(&store, origin, rest).await.expect("projected");
             }
         }));
     }
@@ -110,13 +106,11 @@ async fn a_call_comes_with_its_end_and_again_when_it_changes(bed: &Bed) {
     let store = bed.open().await;
     let calls = store.calls();
     let all = CallFilter::default();
-    calls
-        .project(RUN, &[begun(1, NOW), begun(2, NOW)])
+    bed::project(&store, RUN, &[begun(1, NOW), begun(2, NOW)])
         .await
         .expect("projected");
     assert_eq!(read(&store, &all, 0, 9).await, (vec![], 0), "both are up");
-    calls
-        .project(RUN, &[ended(2, later(1), Status::Completed)])
+    bed::project(&store, RUN, &[ended(2, later(1), Status::Completed)])
         .await
         .expect("projected");
     let (ids, seq) = read(&store, &all, 0, 9).await;
@@ -131,8 +125,7 @@ async fn a_call_comes_with_its_end_and_again_when_it_changes(bed: &Bed) {
     let (ids, lost) = read(&store, &all, seq, 9).await;
     assert_eq!(ids, [1]);
 
-    calls
-        .project(RUN, &[ended(1, later(3), Status::Completed)])
+    bed::project(&store, RUN, &[ended(1, later(3), Status::Completed)])
         .await
         .expect("projected");
     let found = calls.ended_after(ORG, &all, lost, 9).await.expect("calls");
@@ -152,7 +145,7 @@ async fn a_filter_passes_over_calls_and_never_past_them(bed: &Bed) {
             ]
         })
         .collect();
-    store.calls().project(RUN, &facts).await.expect("projected");
+    bed::project(&store, RUN, &facts).await.expect("projected");
     let busy = CallFilter {
         status: Some(Status::Busy),
         ..CallFilter::default()

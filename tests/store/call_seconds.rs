@@ -4,7 +4,7 @@ use serde_json::Value;
 use trunkline_model::record::Status;
 use uuid::Uuid;
 
-use crate::bed::{Bed, later};
+use crate::bed::{self, Bed, later};
 use crate::event_schema::assert_fits;
 use crate::events::{RUN, life, told};
 
@@ -22,11 +22,15 @@ async fn an_end_says_how_long_the_call_was(bed: &Bed) {
 
     // The facts come in the order of the journal, which is read again after a crash.
     for again in [answered.as_slice(), &answered[3..], answered] {
-        calls.project(RUN, again).await.expect("projected");
+        bed::project(&store, RUN, again).await.expect("projected");
     }
     let unanswered = [unanswered[0].clone(), unanswered[3].clone()];
-    calls.project(RUN, &unanswered).await.expect("projected");
-    calls.project(RUN, &lost[..3]).await.expect("projected");
+    bed::project(&store, RUN, &unanswered)
+        .await
+        .expect("projected");
+    bed::project(&store, RUN, &lost[..3])
+        .await
+        .expect("projected");
     let closed = calls.close_lost(RUN.node, RUN.boot + 1, later(9)).await;
     assert_eq!(closed.expect("closed"), 1);
     let ends = calls.tell_lost(RUN.node, RUN.boot + 1).await;
@@ -50,7 +54,7 @@ async fn an_event_of_an_earlier_version_keeps_its_fields(bed: &Bed) {
     let store = bed.open().await;
     let org = Uuid::from_u128(1);
     let facts = life(org, 1, Status::Completed);
-    store.calls().project(RUN, &facts).await.expect("projected");
+    bed::project(&store, RUN, &facts).await.expect("projected");
     bed.execute("UPDATE events SET body = ''").await;
     for (kind, data) in told(&store, org).await {
         let data = data.as_object().expect("an object");

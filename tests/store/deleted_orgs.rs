@@ -8,11 +8,11 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Refused, Store, UsageParts,
-    UsageWindow, Wrong,
+    UsageWindow, Wrong, events,
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, agent, later, number, org, started};
+use crate::bed::{self, Bed, NOW, agent, later, number, org, started};
 
 crate::on_both!(
     a_deleted_org_is_absent_and_comes_back,
@@ -239,8 +239,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
         facts.extend(call(other, number + 5_001, later(number as u64), Some(61)));
     }
     facts.extend(call(id, 4_000, later(9), None));
-    let calls = store.calls();
-    calls.project(run, &facts).await.expect("projected");
+    bed::project(&store, run, &facts).await.expect("projected");
     let contacts = store.contacts();
     let callers = [(id, number("+441632960001"))];
     let found = contacts.find_or_create_by_phone_many(&callers, NOW).await;
@@ -281,7 +280,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
     assert_eq!(usage().await, before, "one call is counted from its row");
 
     let end = call(id, 4_000, later(9), Some(0));
-    calls.project(run, &end).await.expect("projected");
+    bed::project(&store, run, &end).await.expect("projected");
     purge(&store, id).await;
     assert!(orgs.finish_purge(id, NOW).await.expect("purged"));
     assert!(orgs.to_purge(NOW).await.expect("orgs").is_empty());
@@ -296,7 +295,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
 
     // A fact that a node had kept back.
     let late = call(id, 4_001, later(10), Some(1));
-    calls.project(run, &late).await.expect("projected");
+    bed::project(&store, run, &late).await.expect("projected");
     assert_eq!(orgs.purged(NOW).await.expect("orgs"), [id]);
     assert!(purge(&store, id).await > 0);
     assert_eq!(purge(&store, id).await, 0);
@@ -304,7 +303,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
         .usage()
         .of_org(other, window, UsageParts::default(), 10);
     assert_eq!(theirs.await.expect("usage")[0].calls, 250);
-    let events = store.events().position().await;
+    let events = store.read(events::position).await;
     events.expect("the feed of events goes on");
 }
 
@@ -318,7 +317,7 @@ async fn windows_that_adjoin_count_a_purged_day_once(bed: &Bed) {
     let midnight = Moment::from_micros(micros - micros % 86_400_000_000);
     let noon = midnight + Duration::from_secs(12 * 3600);
     let facts = call(id, 1, noon, Some(61));
-    store.calls().project(run, &facts).await.expect("projected");
+    bed::project(&store, run, &facts).await.expect("projected");
     let orgs = store.orgs();
     orgs.delete(id, Purge::Now, NOW).await.expect("deleted");
     assert_eq!(purge(&store, id).await, 1);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use trunkline::directory::{Defaults, Directory};
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::{Source, View};
-use trunkline_store::{AgentChange, InboundTrunkChange, Store};
+use trunkline_store::{AgentChange, InboundTrunkChange, Store, agents};
 
 use crate::bed::{Bed, NOW, agent, later, new_agent, number, org};
 
@@ -55,8 +55,7 @@ async fn the_view_shows_an_org(bed: &Bed) {
     let mut new = new_agent("Bea");
     (new.runtime, new.max_concurrent_calls) = (Some(runtime.clone()), Some(2));
     let second = store
-        .agents()
-        .create(org, &new, later(1))
+        .write(move |tx| agents::create(tx, org, &new, later(1)))
         .await
         .expect("an agent")
         .id;
@@ -166,8 +165,7 @@ async fn every_edit_is_followed(bed: &Bed) {
         ..AgentChange::default()
     };
     elsewhere
-        .agents()
-        .update(org, agent, &disabled, NOW)
+        .write(move |tx| agents::update(tx, org, agent, &disabled, NOW))
         .await
         .expect("an agent");
     until(&directory, "a change", |view| {
@@ -220,8 +218,7 @@ async fn every_edit_is_followed(bed: &Bed) {
         .expect("a deletion");
     until(&directory, "no login", |view| view.by_username.is_empty()).await;
     elsewhere
-        .agents()
-        .delete(org, agent, NOW)
+        .write(move |tx| agents::delete(tx, org, agent, NOW))
         .await
         .expect("a deletion");
     until(&directory, "no agent", |view| {

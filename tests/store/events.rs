@@ -9,11 +9,11 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     Attempt, DeliveryState, Event, EventType, Held, NewEvent, NewHandoff, NewOrgKey, NewWebhook,
-    Outcome, Password, Store, WebhookChange,
+    Outcome, Password, Store, WebhookChange, events,
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later, org};
+use crate::bed::{self, Bed, NOW, later, org};
 use crate::event_schema::assert_fits;
 
 crate::on_both!(
@@ -76,8 +76,13 @@ pub(crate) fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
     ]
 }
 
+async fn all(store: &Store, org: Uuid) -> Vec<Event> {
+    let found = store.read(move |tx| events::since(tx, org, 0, 1000));
+    found.await.expect("events")
+}
+
 pub(crate) async fn told(store: &Store, org: Uuid) -> Vec<(String, Value)> {
-    let events = store.events().since(org, 0, 1000).await.expect("events");
+    let events = all(store, org).await;
     let told = events.into_iter().map(|event| {
         let body: Value = serde_json::from_str(&event.body).expect("JSON");
         assert_eq!(body["id"], event.id.to_string());
@@ -100,17 +105,20 @@ const STAGES: [&str; 4] = [
 
 async fn a_call_tells_each_stage_once(bed: &Bed) {
     let store = bed.open().await;
-    let calls = store.calls();
     let (whole, pieces) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let facts = life(whole, 1, Status::Completed);
-    calls.project(RUN, &facts).await.expect("projected");
-    calls.project(RUN, &facts).await.expect("projected again");
+    bed::project(&store, RUN, &facts).await.expect("projected");
+    bed::project(&store, RUN, &facts)
+        .await
+        .expect("projected again");
     for fact in &facts[2..] {
         let again = std::slice::from_ref(fact);
-        calls.project(RUN, again).await.expect("projected again");
+        bed::project(&store, RUN, again)
+            .await
+            .expect("projected again");
     }
     for fact in life(pieces, 2, Status::Completed) {
-        calls.project(RUN, &[fact]).await.expect("projected");
+        bed::project(&store, RUN, &[fact]).await.expect("projected");
     }
     let (whole, pieces) = (told(&store, whole).await, told(&store, pieces).await);
     assert_eq!(kinds(&whole), STAGES);
@@ -141,7 +149,7 @@ async fn a_refused_call_says_so(bed: &Bed) {
     let org = Uuid::from_u128(1);
     let facts = life(org, 1, Status::Refused);
     let ends = [facts[0].clone(), facts[3].clone()];
-    store.calls().project(RUN, &ends).await.expect("projected");
+    bed::project(&store, RUN, &ends).await.expect("projected");
     assert_eq!(
         kinds(&told(&store, org).await),
         ["call.started", "call.refused"]
@@ -162,7 +170,9 @@ async fn an_end_is_told_once(bed: &Bed) {
     let begin = async |number: u128| {
         let org = Uuid::from_u128(number);
         let facts = life(org, number, Status::Completed);
-        calls.project(RUN, &facts[..3]).await.expect("projected");
+        bed::project(&store, RUN, &facts[..3])
+            .await
+            .expect("projected");
         (org, facts)
     };
     let status = async |org: Uuid, number: u128| {
@@ -187,7 +197,7 @@ async fn an_end_is_told_once(bed: &Bed) {
     );
     // Its true end is learnt too late to be told, and shown by the call.
     for _ in 0..2 {
-        calls.project(RUN, &facts).await.expect("projected");
+        bed::project(&store, RUN, &facts).await.expect("projected");
     }
     assert_eq!(kinds(&told(&store, gone).await), STAGES);
     assert_eq!(status(gone, 1).await, Status::Completed);
@@ -197,7 +207,9 @@ async fn an_end_is_told_once(bed: &Bed) {
     assert_eq!(calls.reopen(RUN).await.expect("reopened"), 1);
     assert_eq!(status(held_up, 2).await, Status::InProgress);
     assert_eq!(tell().await, 0);
-    calls.project(RUN, &facts[3..]).await.expect("projected");
+    bed::project(&store, RUN, &facts[3..])
+        .await
+        .expect("projected");
     let last = told(&store, held_up).await;
     assert_eq!(
         (kinds(&last), &last[3].1["status"]),
@@ -206,12 +218,13 @@ async fn an_end_is_told_once(bed: &Bed) {
 
     let (ended, facts) = begin(3).await;
     assert_eq!(close().await, 1);
-    calls
-        .project(RUN, &facts[..3])
+    bed::project(&store, RUN, &facts[..3])
         .await
         .expect("projected again");
     assert_eq!(kinds(&told(&store, ended).await), STAGES[..3], "a guess");
-    calls.project(RUN, &facts[3..]).await.expect("projected");
+    bed::project(&store, RUN, &facts[3..])
+        .await
+        .expect("projected");
     assert_eq!(tell().await, 0, "the truth was told");
     let last = told(&store, ended).await;
     assert_eq!(
@@ -254,12 +267,12 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
             let told = calls.tell_lost(RUN.node, RUN.boot + 1).await;
             assert_eq!(told.expect("told"), 1);
             kept = grown(&store, org, kept).await;
-            calls.project(RUN, batch).await.expect("projected");
-            let again = store.events().since(org, 0, 1000).await;
+            bed::project(&store, RUN, batch).await.expect("projected");
+            let again = store.read(move |tx| events::since(tx, org, 0, 1000)).await;
             assert_eq!(again.expect("events"), kept, "an end is told once");
             continue;
         }
-        calls.project(RUN, batch).await.expect("projected");
+        bed::project(&store, RUN, batch).await.expect("projected");
         kept = grown(&store, org, kept).await;
     }
     let told = told(&store, org).await;
@@ -298,7 +311,7 @@ async fn what_was_told_stays_octet_by_octet(bed: &Bed) {
 
 /// The org's events, one more or some, which begin with those that it had.
 async fn grown(store: &Store, org: Uuid, had: Vec<Event>) -> Vec<Event> {
-    let events = store.events().since(org, 0, 1000).await.expect("events");
+    let events = all(store, org).await;
     assert!(events.len() > had.len(), "{events:?}");
     assert_eq!(events[..had.len()], had);
     events
@@ -323,7 +336,7 @@ async fn writes_tell_what_they_did(bed: &Bed) {
         .id;
     keys.revoke(org, key, later(1)).await.expect("revoked");
     let lost = NewEvent::new(org, EventType::TrunkLost, &json!({"x": 1}), NOW);
-    store.events().emit(lost).await.expect("emitted");
+    store.emit(lost).await.expect("emitted");
     let told = told(&store, org).await;
     for (kind, data) in &told[..2] {
         assert_fits(kind, data);
@@ -353,15 +366,18 @@ async fn readers_never_miss_a_number(bed: &Bed) {
                 let at = Moment::from_secs(1_000 + turn);
                 let subject = Uuid::from_u128(writer);
                 let event = NewEvent::of(org, EventType::TrunkLost, subject, &json!({}), at);
-                store.events().emit(event).await.expect("emitted");
+                store.emit(event).await.expect("emitted");
             }
         })
     });
     let writers: Vec<_> = writers.collect();
-    let mut signal = store.events().follow().await;
+    let mut signal = store.follow_events().await;
     let (mut seq, mut seen) = (0, 0);
     while seen < 100 {
-        let events = store.events().since(org, seq, 7).await.expect("events");
+        let events = store
+            .read(move |tx| events::since(tx, org, seq, 7))
+            .await
+            .expect("events");
         seen += events.len();
         match events.last() {
             Some(last) => seq = last.seq,
@@ -371,20 +387,17 @@ async fn readers_never_miss_a_number(bed: &Bed) {
     for writer in writers {
         writer.await.expect("written");
     }
-    assert_eq!(store.events().position().await.expect("a number"), seq);
-    assert_eq!(
-        store.events().since(org, 0, 1000).await.expect("all").len(),
-        100
-    );
+    assert_eq!(store.read(events::position).await.expect("a number"), seq);
+    assert_eq!(all(&store, org).await.len(), 100);
 }
 
 async fn another_node_learns_within_a_second(bed: &Bed) {
     let (here, there) = (bed.open().await, bed.open().await);
     let org = Uuid::from_u128(1);
-    let mut signal = there.events().follow().await;
+    let mut signal = there.follow_events().await;
     for turn in 1..=5 {
         let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), later(turn));
-        here.events().emit(event).await.expect("emitted");
+        here.emit(event).await.expect("emitted");
         let learnt = async {
             while told(&there, org).await.len() < turn as usize {
                 signal.wait().await;
@@ -413,7 +426,7 @@ async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
     for kind in [EventType::TrunkLost, EventType::TrunkRegistered] {
         for _ in 0..DUE {
             let event = NewEvent::new(org, kind, &json!({}), NOW);
-            store.events().emit(event).await.expect("emitted");
+            store.emit(event).await.expect("emitted");
         }
     }
     let lease = Duration::from_secs(90);
@@ -453,7 +466,7 @@ async fn what_webhooks_are_owed_is_held_by_one_node(bed: &Bed) {
     // What happened twice is owed once: a fact that is projected again queues nothing.
     let again = NewEvent::of(org, EventType::TrunkLost, org, &json!({}), NOW);
     for _ in 0..2 {
-        store.events().emit(again.clone()).await.expect("emitted");
+        store.emit(again.clone()).await.expect("emitted");
     }
     let deliveries = store.deliveries();
     let page = deliveries
@@ -498,7 +511,7 @@ async fn a_webhook_is_changed_and_settled(bed: &Bed) {
     );
     for _ in 0..3 {
         let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), NOW);
-        store.events().emit(event).await.expect("emitted");
+        store.emit(event).await.expect("emitted");
     }
     let attempt = |fault: Option<&str>| Attempt {
         at: later(3),
@@ -568,14 +581,14 @@ async fn old_and_surplus_events_are_forgotten(bed: &Bed) {
     let record = async |org, count: u64, from: u64| {
         for turn in 0..count {
             let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), later(from + turn));
-            store.events().emit(event).await.expect("emitted");
+            store.emit(event).await.expect("emitted");
         }
     };
     record(quiet, 2, 0).await;
     record(busy, 5, 100).await;
     record(quiet, 2, 200).await;
     let kept = Duration::from_secs(150);
-    let pruned = store.events().prune(kept, 3, later(200)).await;
+    let pruned = store.prune_events(kept, 3, later(200)).await;
     assert_eq!(pruned.expect("pruned"), 4);
     for (org, left) in [(quiet, 2), (busy, 3)] {
         assert_eq!(told(&store, org).await.len(), left);

@@ -12,7 +12,7 @@ use trunkline_store::journal::Origin;
 use trunkline_store::{Error, NewAuthFailure, Store, Wrong};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later, org};
+use crate::bed::{self, Bed, NOW, later, org};
 
 crate::on_both!(
     what_an_invite_said_is_read_back,
@@ -91,7 +91,7 @@ fn refused(org: Uuid, call: u128, reason: &str) -> Fact {
 }
 
 async fn project(store: &Store, facts: &[Fact]) {
-    let projected = store.calls().project(RUN, facts).await;
+    let projected = bed::project(store, RUN, facts).await;
     projected.expect("projected");
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use sqlx::{Connection, PgConnection};
 use trunkline::api::token;
 use trunkline_store::feed::KEPT;
-use trunkline_store::{Change, NewOrgKey};
+use trunkline_store::{Change, NewOrgKey, agents};
 
 use crate::bed::{Bed, NOW, agent, org};
 
@@ -32,7 +32,10 @@ async fn a_write_is_followed(bed: &Bed) {
         .id;
     agent(&writer, org, "Anna").await;
     assert!(
-        writer.agents().delete(org, key, NOW).await.is_err(),
+        writer
+            .write(move |tx| agents::delete(tx, org, key, NOW))
+            .await
+            .is_err(),
         "no such agent"
     );
     let changes = reader.feed().since(start).await.expect("changes");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use trunkline_store::{Asked, Claim, Effects, Kept, Store};
+use trunkline_store::{Asked, Claim, Effects, Kept, Store, agents};
 use uuid::Uuid;
 
 use crate::bed::{self, Bed, NOW, later};
@@ -254,7 +254,12 @@ async fn effects_are_committed_with_the_answer_or_not_at_all(bed: &Bed) {
     let claim = answers.claim(&asked(), NODE, NOW).await.expect("a claim");
     assert_eq!(claim, Claim::Ours);
     let effects = Effects::default();
-    let is_there = async |agent| store.agents().by_id(org, agent).await.is_ok();
+    let is_there = async |agent| {
+        store
+            .read_inline(move |tx| agents::by_id(tx, org, agent))
+            .await
+            .is_ok()
+    };
 
     let undone = effects.hold(bed::agent(&store, org, "Undone")).await.id;
     assert!(!is_there(undone).await, "nothing is committed yet");

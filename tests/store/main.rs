@@ -9,6 +9,7 @@
 //! TRUNKLINE_TEST_POSTGRES=postgres://trunkline@127.0.0.1:55432/postgres cargo test --test store
 //! ```
 
+mod agents;
 mod bed;
 mod call_ends;
 mod call_seconds;
@@ -29,6 +30,7 @@ mod sealed;
 mod start;
 mod telephony;
 mod tenants;
+mod transactions;
 mod usage;
 mod ways_out;
 

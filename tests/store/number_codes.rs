@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Error, MadeCode, Number, Refused, Store, TriedCode};
+use trunkline_store::{Error, MadeCode, Number, Refused, Store, TriedCode, events};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, org};
@@ -76,7 +76,10 @@ async fn a_code_verifies_its_number(bed: &Bed) {
         ),
         "{refused:?}"
     );
-    let events = store.events().since(ours, 0, 9).await.expect("events");
+    let events = store
+        .read(move |tx| events::since(tx, ours, 0, 9))
+        .await
+        .expect("events");
     let verified = events
         .iter()
         .filter(|event| event.kind == "number.verified");

@@ -9,7 +9,7 @@ use trunkline_store::journal::Origin;
 use trunkline_store::{Asking, Call, CallFilter, Error, Refused, Renewal, Store};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later, number};
+use crate::bed::{self, Bed, NOW, later, number};
 
 crate::on_both!(
     facts_in_any_grouping_make_the_same_row,
@@ -97,7 +97,9 @@ async fn call(store: &Store, call: u128) -> Call {
 async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
     let store = bed.open().await;
     let calls = store.calls();
-    calls.project(RUN, &life(1)).await.expect("projected");
+    bed::project(&store, RUN, &life(1))
+        .await
+        .expect("projected");
     let whole = call(&store, 1).await;
     assert_eq!(whole.status, Status::Completed);
     assert_eq!(
@@ -130,17 +132,19 @@ async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
         Status::Completed,
     ];
     for (fact, status) in life(2).into_iter().zip(statuses) {
-        calls.project(RUN, &[fact]).await.expect("projected");
+        bed::project(&store, RUN, &[fact]).await.expect("projected");
         assert_eq!(call(&store, 2).await.status, status);
     }
     for fact in life(3).into_iter().rev() {
-        calls.project(RUN, &[fact]).await.expect("projected");
+        bed::project(&store, RUN, &[fact]).await.expect("projected");
     }
     let mut twice = life(4);
     twice.extend(life(4));
-    calls.project(RUN, &twice).await.expect("projected");
+    bed::project(&store, RUN, &twice).await.expect("projected");
     for fact in life(4) {
-        calls.project(RUN, &[fact]).await.expect("projected again");
+        bed::project(&store, RUN, &[fact])
+            .await
+            .expect("projected again");
     }
     for number in 2..=4 {
         let same = Call {
@@ -151,7 +155,7 @@ async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
         assert_eq!(same, whole, "call {number}");
     }
     let many: Vec<_> = (1_000..1_150).flat_map(life).collect();
-    calls.project(RUN, &many).await.expect("projected");
+    bed::project(&store, RUN, &many).await.expect("projected");
     let page = calls
         .list(ORG, &CallFilter::default(), None, 1)
         .await
@@ -161,8 +165,9 @@ async fn facts_in_any_grouping_make_the_same_row(bed: &Bed) {
 
 async fn a_hold_is_shown_as_it_was_told_last(bed: &Bed) {
     let store = bed.open().await;
-    let calls = store.calls();
-    calls.project(RUN, &life(1)[..4]).await.expect("projected");
+    bed::project(&store, RUN, &life(1)[..4])
+        .await
+        .expect("projected");
     assert_eq!(call(&store, 1).await.held, None);
     let turned = |held| Fact::Held {
         call: Uuid::from_u128(1),
@@ -175,12 +180,14 @@ async fn a_hold_is_shown_as_it_was_told_last(bed: &Bed) {
         (vec![turned(false)], false),
         (vec![turned(true), turned(false), turned(true)], true),
     ] {
-        calls.project(RUN, &facts).await.expect("projected");
+        bed::project(&store, RUN, &facts).await.expect("projected");
         let shown = call(&store, 1).await;
         assert_eq!(shown.held, Some(held), "{facts:?}");
         assert_eq!(shown.status, Status::InProgress);
     }
-    calls.project(RUN, &life(1)).await.expect("projected again");
+    bed::project(&store, RUN, &life(1))
+        .await
+        .expect("projected again");
     assert_eq!(call(&store, 1).await.held, Some(true));
 }
 
@@ -226,12 +233,13 @@ async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
     };
     let elsewhere = Origin { node: 4, boot: 1 };
     for (number, origin) in [(1, earlier), (2, RUN), (3, elsewhere)] {
-        calls
-            .project(origin, &life(number)[..4])
+        bed::project(&store, origin, &life(number)[..4])
             .await
             .expect("projected");
     }
-    calls.project(earlier, &life(4)).await.expect("projected");
+    bed::project(&store, earlier, &life(4))
+        .await
+        .expect("projected");
     assert_eq!(
         calls
             .close_lost(RUN.node, RUN.boot, later(10))
@@ -247,8 +255,7 @@ async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
     for number in [2, 3] {
         assert_eq!(call(&store, number).await.status, Status::InProgress);
     }
-    calls
-        .project(earlier, &life(1)[..4])
+    bed::project(&store, earlier, &life(1)[..4])
         .await
         .expect("projected again");
     assert_eq!(
@@ -256,8 +263,7 @@ async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
         lost,
         "what doesn't end a call doesn't revive it"
     );
-    calls
-        .project(earlier, &life(1)[4..])
+    bed::project(&store, earlier, &life(1)[4..])
         .await
         .expect("a late end");
     let corrected = call(&store, 1).await;
@@ -265,8 +271,7 @@ async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
         (corrected.status, corrected.ended_at, corrected.reason),
         (Status::Completed, Some(later(3)), None)
     );
-    calls
-        .project(earlier, &[ended(1, Status::Failed, later(9))])
+    bed::project(&store, earlier, &[ended(1, Status::Failed, later(9))])
         .await
         .expect("a second end");
     assert_eq!(
@@ -302,7 +307,7 @@ async fn a_decision_is_read_back(bed: &Bed) {
         Fact::Started(with.into()),
         Fact::Started(started(2, NOW).into()),
     ];
-    store.calls().project(RUN, &facts).await.expect("projected");
+    bed::project(&store, RUN, &facts).await.expect("projected");
     let read = async |org, call| store.calls().decision(org, Uuid::from_u128(call)).await;
     assert_eq!(read(ORG, 1).await.expect("a call"), Some(decision));
     assert_eq!(read(ORG, 2).await.expect("a call"), None);
@@ -317,9 +322,7 @@ async fn what_a_peer_sends_is_storable(bed: &Bed) {
         caller_call_id: "\0".into(),
         ..started(1, NOW)
     };
-    store
-        .calls()
-        .project(RUN, &[Fact::Started(odd.into())])
+    bed::project(&store, RUN, &[Fact::Started(odd.into())])
         .await
         .expect("projected");
     let call = call(&store, 1).await;
@@ -354,7 +357,7 @@ async fn calls_are_listed_by_page(bed: &Bed) {
         org: ORG,
         contact: Uuid::from_u128(60),
     });
-    store.calls().project(RUN, &facts).await.expect("projected");
+    bed::project(&store, RUN, &facts).await.expect("projected");
 
     let mut seen = Vec::new();
     let mut after = None;
@@ -476,9 +479,7 @@ async fn many_calls_are_counted_to_the_last(bed: &Bed) {
         FROM calls CROSS JOIN turns";
     let store = bed.open().await;
     let first = Fact::Started(started(1, NOW).into());
-    store
-        .calls()
-        .project(RUN, &[first])
+    bed::project(&store, RUN, &[first])
         .await
         .expect("projected");
     let copies = if bed.is_postgres() { COPIES } else { ON_SQLITE };
@@ -545,7 +546,7 @@ async fn nodes_take_turns(bed: &Bed) {
     assert_eq!(nodes.expired().await.expect("runs"), [], "nothing to close");
     for (run, number) in [(again, 1), (second, 2)] {
         let facts = &life(number)[..4];
-        store.calls().project(run, facts).await.expect("projected");
+        bed::project(&store, run, facts).await.expect("projected");
     }
     assert_eq!(nodes.expired().await.expect("runs"), [again]);
     assert_eq!(renew(again, LEASE).await, Renewal::Lapsed);

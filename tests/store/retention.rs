@@ -11,7 +11,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, number, org, started};
+use crate::bed::{self, Bed, NOW, number, org, started};
 
 crate::on_both!(
     old_calls_go_and_are_counted_on,
@@ -87,7 +87,7 @@ fn call(org: Uuid, id: u128, at: Moment, is_over: bool) -> Vec<Fact> {
 }
 
 async fn project(store: &Store, facts: &[Fact]) {
-    let projected = store.calls().project(RUN, facts).await;
+    let projected = bed::project(store, RUN, facts).await;
     projected.expect("projected");
 }
 

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use trunkline_model::settings::{Runtime, RuntimeLogin};
 use trunkline_store::{
     Asked, Claim, Effects, InboundTrunkChange, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
-    Store,
+    Store, agents,
 };
 use uuid::Uuid;
 
@@ -57,7 +57,9 @@ async fn fill(store: &Store) -> Uuid {
             password: "a runtime's".into(),
         }),
     });
-    let made = store.agents().create(org, &agent, NOW).await;
+    let made = store
+        .write(move |tx| agents::create(tx, org, &agent, NOW))
+        .await;
     made.expect("an agent");
 
     let listed = store

@@ -1,17 +1,13 @@
-//! Agents, numbers, inbound trunks, dedicated networks, contacts, failed log-ins.
+//! Numbers, inbound trunks, dedicated networks, contacts, failed log-ins.
 
 use std::time::Duration;
 
-use trunkline_model::settings::Runtime;
-use trunkline_store::{
-    AgentChange, Error, InboundTrunkChange, Kind, NewAuthFailure, Refused, Wrong,
-};
+use trunkline_store::{Error, InboundTrunkChange, Kind, NewAuthFailure, Refused, Wrong, agents};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, agent, later, new_agent, number, org};
+use crate::bed::{Bed, NOW, agent, later, number, org};
 
 crate::on_both!(
-    agents_change,
     a_number_is_verified_in_one_org,
     a_number_has_one_agent,
     a_trunk_lists_verified_numbers,
@@ -21,86 +17,6 @@ crate::on_both!(
     two_at_once_make_one_contact,
     failed_logins_are_bounded,
 );
-
-async fn agents_change(bed: &Bed) {
-    let store = bed.open().await;
-    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
-    let runtime = Runtime::Sip {
-        uri: "sip:a@h".into(),
-        fallbacks: vec!["sip:b@h".into()],
-        failover_on: Vec::new(),
-        headers: Default::default(),
-        session_token: false,
-        login: None,
-    };
-    let mut new = new_agent("Anna");
-    (new.runtime, new.voice_id, new.max_concurrent_calls) =
-        (Some(runtime), Some("v".to_owned()), Some(3));
-    let made = store
-        .agents()
-        .create(ours, &new, NOW)
-        .await
-        .expect("an agent");
-    assert_eq!(
-        store.agents().by_id(ours, made.id).await.expect("an agent"),
-        made
-    );
-    assert!(matches!(
-        store.agents().by_id(theirs, made.id).await,
-        Err(Error::Wrong(Wrong::Absent(Kind::Agent)))
-    ));
-
-    let change = AgentChange {
-        name: Some("Bea".to_owned()),
-        voice_id: Some(None),
-        runtime: Some(None),
-        enabled: Some(false),
-        ..AgentChange::default()
-    };
-    let changed = store
-        .agents()
-        .update(ours, made.id, &change, later(1))
-        .await
-        .expect("an agent");
-    assert_eq!(
-        (
-            &*changed.name,
-            changed.enabled,
-            changed.max_concurrent_calls
-        ),
-        ("Bea", false, Some(3))
-    );
-    assert_eq!((&changed.voice_id, &changed.runtime), (&None, &None));
-    assert_eq!(
-        store.agents().by_id(ours, made.id).await.expect("an agent"),
-        changed
-    );
-    assert!(
-        store
-            .agents()
-            .update(theirs, made.id, &change, NOW)
-            .await
-            .is_err()
-    );
-
-    let second = store
-        .agents()
-        .create(ours, &new_agent("Carl"), later(2))
-        .await
-        .expect("an agent");
-    let listed = store.agents().list(ours).await.expect("agents");
-    assert_eq!(
-        listed.iter().map(|agent| agent.id).collect::<Vec<_>>(),
-        [second.id, made.id]
-    );
-    assert!(store.agents().delete(theirs, made.id, NOW).await.is_err());
-    store
-        .agents()
-        .delete(ours, made.id, NOW)
-        .await
-        .expect("a deletion");
-    assert!(store.agents().by_id(ours, made.id).await.is_err());
-}
 
 async fn a_number_is_verified_in_one_org(bed: &Bed) {
     let store = bed.open().await;
@@ -264,8 +180,7 @@ async fn a_number_has_one_agent(bed: &Bed) {
             .is_empty()
     );
     store
-        .agents()
-        .delete(ours, anna, NOW)
+        .write(move |tx| agents::delete(tx, ours, anna, NOW))
         .await
         .expect("a deletion");
     assert_eq!(

@@ -9,7 +9,7 @@ use trunkline_store::journal::Origin;
 use trunkline_store::{UsageParts, UsageRow, UsageWindow};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later, started};
+use crate::bed::{self, Bed, NOW, later, started};
 
 crate::on_both!(usage_equals_what_was_made);
 
@@ -121,7 +121,7 @@ async fn usage_equals_what_was_made(bed: &Bed) {
     let (mut place, mut turn) = (0, 0);
     while place < facts.len() {
         let end = facts.len().min(place + 1 + dice.below(400) as usize);
-        let batch = store.calls().project(RUN, &facts[place..end]).await;
+        let batch = bed::project(&store, RUN, &facts[place..end]).await;
         batch.expect("projected");
         turn += 1;
         // What comes after a crash begins with facts that were written before it.

@@ -78,8 +78,8 @@ fn what_is_older_than_its_days_goes() {
         };
         let store = Store::open(&options, now()).await.expect("the store opens");
         let run = Origin { node: 9, boot: 1 };
-        let projected = store.calls().project(run, &facts).await;
-        projected.expect("projected");
+        let projected = store.write(move |tx| trunkline_store::project(tx, run, &facts));
+        projected.await.expect("projected");
         store.close().await;
     });
 

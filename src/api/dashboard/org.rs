@@ -9,7 +9,9 @@ use axum::http::StatusCode;
 use axum::response::Redirect;
 use maud::Markup;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong};
+use trunkline_store::{
+    Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong, agents,
+};
 use uuid::Uuid;
 
 use super::page::{Html, Instead, base};
@@ -192,8 +194,7 @@ async fn page(state: &State<Api>, visit: &Visit, secret: Option<&str>) -> Result
         visit,
         form_token: visit.form_token(api),
         agents: store
-            .agents()
-            .page(org, &Narrow::default(), None, SHOWN)
+            .read_inline(move |tx| agents::page(tx, org, &Narrow::default(), None, SHOWN))
             .await?,
         numbers: store
             .numbers()

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
-use trunkline_store::{Agent, AgentChange, AgentKind, Kind, NewAgent};
+use trunkline_store::{Agent, AgentChange, AgentKind, Kind, NewAgent, agents};
 use uuid::Uuid;
 
 use super::runtime::RUNTIME;
@@ -90,8 +90,11 @@ pub(crate) async fn create(
     caller.needs(WRITE)?;
     let new = new_agent(body.fields()?, &api.config().phone.voices)?;
     may_call_runtime(&api, None, new.runtime.as_ref())?;
-    let agents = api.store().agents();
-    let agent = agents.create(caller.org, &new, api.now()).await?;
+    let (org, now) = (caller.org, api.now());
+    let agent = api
+        .store()
+        .write(move |tx| agents::create(tx, org, &new, now));
+    let agent = agent.await?;
     Ok((StatusCode::CREATED, Json(agent.into())))
 }
 
@@ -108,10 +111,16 @@ pub(crate) async fn list(
     ];
     let paging = Paging::read(&mut query, "agents", narrow);
     query.finish()?;
-    let agents = api.store().agents();
-    let page = agents
-        .page(caller.org, &paging.filters, paging.after, paging.limit)
-        .await?;
+    let (org, narrow, after, limit) = (
+        caller.org,
+        paging.filters.clone(),
+        paging.after,
+        paging.limit,
+    );
+    let page = api
+        .store()
+        .read_inline(move |tx| agents::page(tx, org, &narrow, after, limit));
+    let page = page.await?;
     Ok(paging.page(page, AgentView::from))
 }
 
@@ -140,10 +149,11 @@ pub(crate) async fn update(
     let change = change(body.fields()?, &api.config().phone.voices)?;
     let runtime = change.runtime.as_ref().and_then(Option::as_ref);
     may_call_runtime(&api, agent.runtime.as_ref(), runtime)?;
-    let agents = api.store().agents();
-    let changed = agents
-        .update(caller.org, agent.id, &change, api.now())
-        .await?;
+    let (org, now) = (caller.org, api.now());
+    let changed = api
+        .store()
+        .write(move |tx| agents::update(tx, org, agent.id, &change, now));
+    let changed = changed.await?;
     Ok(Json(changed.into()))
 }
 
@@ -157,8 +167,11 @@ pub(crate) async fn delete(
     caller.needs(WRITE)?;
     let agent = find(&api, &caller, &named).await?;
     query.finish()?;
-    let agents = api.store().agents();
-    agents.delete(caller.org, agent.id, api.now()).await?;
+    let (org, now) = (caller.org, api.now());
+    let deleted = api
+        .store()
+        .write(move |tx| agents::delete(tx, org, agent.id, now));
+    deleted.await?;
     Ok(Json(Success::DONE))
 }
 
@@ -205,7 +218,11 @@ pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Ag
         return Err(ApiError::NotFound(NO_AGENTS.to_owned()));
     }
     let id = named.id("agent_id", Kind::Agent)?;
-    Ok(api.store().agents().by_id(caller.org, id).await?)
+    let org = caller.org;
+    let agent = api
+        .store()
+        .read_inline(move |tx| agents::by_id(tx, org, id));
+    Ok(agent.await?)
 }
 
 pub(super) fn new_agent(mut fields: Fields, voices: &[Voice]) -> Result<NewAgent, ApiError> {

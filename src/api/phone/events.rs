@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use trunkline_store::{Event, EventType};
+use trunkline_store::{Event, EventType, events};
 use uuid::Uuid;
 
 use crate::api::caller::{Caller, StreamCaller};
@@ -80,11 +80,13 @@ pub(crate) async fn stream(
     query.finish()?;
     let seat = seat(&api, &caller)?;
     let org = caller.caller.org;
-    let events = api.store().events();
     let seq = match start {
-        None => events.position().await?,
+        None => api.store().read(events::position).await?,
         Some(Start::Oldest) => 0,
-        Some(Start::After(id)) => events.seq(org, id).await?.unwrap_or(0),
+        Some(Start::After(id)) => {
+            let seq = api.store().read(move |tx| events::seq(tx, org, id));
+            seq.await?.unwrap_or(0)
+        }
     };
     let types = types.unwrap_or_else(|| allowed(&caller.caller));
     let listener = Listener {
@@ -205,11 +207,12 @@ impl Listener {
                 return None;
             }
             self.seat.seen();
-            let events = self.api.store().events();
-            match events
-                .since(self.caller.caller.org, self.seq, AT_ONCE)
-                .await
-            {
+            let (org, seq) = (self.caller.caller.org, self.seq);
+            let found = self
+                .api
+                .store()
+                .read(move |tx| events::since(tx, org, seq, AT_ONCE));
+            match found.await {
                 Ok(found) if !found.is_empty() => self.waiting = found.into(),
                 Ok(_) => tokio::select! {
                     open = self.seat.news() => if !open { return None },

@@ -25,7 +25,7 @@ pub trait Project<T>: Sync {
     fn project(
         &self,
         origin: Origin,
-        facts: &[T],
+        facts: Arc<[T]>,
     ) -> impl Future<Output = Result<(), Retry>> + Send;
 }
 
@@ -112,7 +112,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             } = self.read(&segment, 0, u64::MAX).await?;
             replayed.facts += facts.len();
             replayed.set_aside += set_aside;
-            self.hand_over(into, segment.origin, &facts).await;
+            self.hand_over(into, segment.origin, facts).await;
             self.delete(&segment);
             self.left.remove(0);
             replayed.segments += 1;
@@ -179,7 +179,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                         (reading.facts, self.octets + reading.octets, reading.last)
                     }
                 };
-            self.hand_over(into, self.origin, &facts).await;
+            self.hand_over(into, self.origin, facts).await;
             self.octets = read_to;
             self.projected.send_if_modified(|projected| {
                 let is_news = last > *projected;
@@ -197,19 +197,18 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         }
     }
 
-    async fn hand_over(&self, into: &impl Project<T>, origin: Origin, facts: &[T]) {
-        let mut waiting = facts.len();
-        for chunk in facts.chunks(CHUNK) {
-            metrics::gauge!("trunkline_journal_unprojected_facts").set(waiting as f64);
+    async fn hand_over(&self, into: &impl Project<T>, origin: Origin, mut facts: Vec<T>) {
+        while !facts.is_empty() {
+            metrics::gauge!("trunkline_journal_unprojected_facts").set(facts.len() as f64);
+            let chunk = facts.drain(..facts.len().min(CHUNK)).collect();
             self.insist(into, origin, chunk).await;
-            waiting -= chunk.len();
         }
     }
 
-    async fn insist(&self, into: &impl Project<T>, origin: Origin, facts: &[T]) {
+    async fn insist(&self, into: &impl Project<T>, origin: Origin, facts: Arc<[T]>) {
         let (mut pause, longest) = self.settings.project_retry;
         let mut failures = 0_u32;
-        while let Err(error) = into.project(origin, facts).await {
+        while let Err(error) = into.project(origin, Arc::clone(&facts)).await {
             metrics::counter!("trunkline_journal_project_errors_total").increment(1);
             self.shared.condition.set_store_refuses(true);
             if failures == 0 {

@@ -51,7 +51,7 @@ impl Store {
 }
 
 impl Project<u32> for Store {
-    async fn project(&self, origin: Origin, facts: &[u32]) -> Result<(), Retry> {
+    async fn project(&self, origin: Origin, facts: Arc<[u32]>) -> Result<(), Retry> {
         let mut kept = self.0.lock().unwrap();
         if kept.refusals > 0 {
             kept.refusals -= 1;

@@ -1,6 +1,4 @@
-//! SQLite on the calling thread. The file is at hand: to find a few rows takes less time than to ask the driver's thread for them. A read
-//! that grows with the database goes through the driver (see `pool`), so that it keeps no other request waiting. What is written all the
-//! time, the facts of calls, is written here as well.
+//! Connections to a SQLite file, each used by one thread at a time: its pragmas, its statements, and where these have their columns.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,20 +7,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::types::FromSql;
-use rusqlite::{Connection, OpenFlags, Row, Statement, StatementStatus, ToSql};
+use rusqlite::{Connection, OpenFlags, Statement, StatementStatus};
 
-use super::error::Error;
+use super::error::{Broke, Error};
+use super::value::{Cells, Param, Record, Value};
 
-/// Where statements are told of when they are run here; the driver has a target of its own.
+/// The target that statements are traced under; the driver of PostgreSQL has its own.
 const STATEMENTS: &str = "trunkline::store::statement";
 /// Statements that a connection keeps prepared.
 const PREPARED: usize = 128;
+/// Octets of a page of a new database; an older one keeps its own. Twice what is usual: calls and events are written by the megabyte, and
+/// a page costs about the same whatever its size.
+const PAGE: u32 = 8_192;
 /// Pages of the write-ahead log after which a writer folds it into the file: pages that change all the time are folded less often.
 const LOG_PAGES: u32 = 4_000;
 
 /// The connections to one file.
-pub(crate) struct Nearby {
+pub(crate) struct Connections {
     file: PathBuf,
     access: Access,
     /// How many may wait for their next use.
@@ -35,8 +36,11 @@ pub(crate) struct Nearby {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     Reading,
-    /// Commits are synced before they count; whoever finds another process writing waits so long.
+    /// Turns the file to its write-ahead log. Every commit is synced before it counts (`FULL`): what was acknowledged survives the loss of
+    /// power. Another process that writes is waited for so long.
     Writing(Duration),
+    /// Looks at a file that may be another program's, and changes nothing about it.
+    Looking(Duration),
 }
 
 /// A connection, and where its statements have their columns.
@@ -53,40 +57,31 @@ struct Places {
 }
 
 /// A connection in use.
-pub(crate) struct Held {
+pub(crate) struct ConnectionGuard {
     /// There until it is dropped.
     open: Option<Open>,
     /// What ends its transaction, if it is in one.
     ending: Option<&'static str>,
-    nearby: Arc<Nearby>,
+    connections: Arc<Connections>,
 }
 
-/// What is made from the columns of a row.
-pub(crate) trait Readable: Sized {
-    /// The columns by their names; none, if they are read in their order.
-    const COLUMNS: &'static [&'static str];
-
-    /// Reads a row whose columns stand at `places`.
-    fn read(row: &Row<'_>, places: &[usize]) -> rusqlite::Result<Self>;
-}
-
-impl fmt::Debug for Nearby {
+impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nearby")
+        f.debug_struct("Connections")
             .field("file", &self.file)
             .finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for ConnectionGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held")
+        f.debug_struct("ConnectionGuard")
             .field("ending", &self.ending)
             .finish_non_exhaustive()
     }
 }
 
-impl Nearby {
+impl Connections {
     pub(crate) fn new(file: PathBuf, access: Access, most: usize) -> Self {
         Self {
             file,
@@ -97,19 +92,19 @@ impl Nearby {
     }
 
     /// A connection whose statements each see what is committed.
-    pub(crate) fn read(self: &Arc<Self>) -> Result<Held, Error> {
+    pub(crate) fn read(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {
         self.hold()
     }
 
     /// A connection whose statements all see one state.
-    pub(crate) fn snapshot(self: &Arc<Self>) -> Result<Held, Error> {
+    pub(crate) fn snapshot(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {
         let mut held = self.hold()?;
         held.begin("BEGIN", "COMMIT")?;
         Ok(held)
     }
 
     /// A connection in a transaction that holds the lock for writing. Dropped without a commit, it is rolled back.
-    pub(crate) fn write(self: &Arc<Self>) -> Result<Held, Error> {
+    pub(crate) fn write(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {
         let mut held = self.hold()?;
         held.begin("BEGIN IMMEDIATE", "ROLLBACK")?;
         Ok(held)
@@ -120,27 +115,51 @@ impl Nearby {
         *self.at_rest() = None;
     }
 
-    /// Closes those at rest; the next use opens another.
+    /// Gives back the pages and plans that those without work hold. They stay open: to close the last one folds the log into the file.
     pub(crate) fn rest(&self) {
-        let closed = self.at_rest().as_mut().map(std::mem::take);
-        // Takes its time, and nobody waits for it.
-        drop(closed);
+        let resting = self.at_rest().as_mut().map(std::mem::take);
+        for mut open in resting.into_iter().flatten() {
+            open.places = HashMap::new();
+            open.connection.flush_prepared_statement_cache();
+            // One that fails is closed.
+            if open
+                .connection
+                .execute_batch("PRAGMA shrink_memory")
+                .is_ok()
+            {
+                self.keep(open);
+            }
+        }
     }
 
-    fn hold(self: &Arc<Self>) -> Result<Held, Error> {
+    /// Opens a connection ahead of its use.
+    pub(crate) fn prepare(&self) -> rusqlite::Result<()> {
+        self.keep(self.open()?);
+        Ok(())
+    }
+
+    fn hold(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {
         let at_rest = match self.at_rest().as_mut() {
             Some(at_rest) => at_rest.pop(),
-            None => return Err(sqlx::Error::PoolClosed.into()),
+            None => return Err(Broke::Closed.into()),
         };
         let open = match at_rest {
             Some(open) => open,
             None => self.open()?,
         };
-        Ok(Held {
+        Ok(ConnectionGuard {
             open: Some(open),
             ending: None,
-            nearby: Arc::clone(self),
+            connections: Arc::clone(self),
         })
+    }
+
+    fn keep(&self, open: Open) {
+        if let Some(at_rest) = self.at_rest().as_mut()
+            && at_rest.len() < self.most
+        {
+            at_rest.push(open);
+        }
     }
 
     fn open(&self) -> rusqlite::Result<Open> {
@@ -149,10 +168,13 @@ impl Nearby {
         let connection = Connection::open_with_flags(&self.file, flags)?;
         match self.access {
             Access::Reading => connection.pragma_update(None, "query_only", true)?,
+            Access::Looking(patience) => connection.busy_timeout(patience)?,
             Access::Writing(patience) => {
+                connection.busy_timeout(patience)?;
+                connection.pragma_update(None, "page_size", PAGE)?;
+                connection.pragma_update(None, "journal_mode", "WAL")?;
                 connection.pragma_update(None, "synchronous", "FULL")?;
                 connection.pragma_update(None, "foreign_keys", true)?;
-                connection.busy_timeout(patience)?;
                 connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
             }
         }
@@ -170,22 +192,21 @@ impl Nearby {
     }
 }
 
-impl Drop for Held {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let ended = self.ending.is_none_or(|ending| self.run(ending).is_ok());
-        let Some(open) = self.open.take().filter(|_| ended) else {
-            return;
-        };
-        let mut at_rest = self.nearby.at_rest();
-        if let Some(at_rest) = at_rest.as_mut()
-            && at_rest.len() < self.nearby.most
-        {
-            at_rest.push(open);
+        if let Some(open) = self.open.take().filter(|_| ended) {
+            self.connections.keep(open);
         }
     }
 }
 
-impl Held {
+impl ConnectionGuard {
+    /// Has the statements that follow see one state.
+    pub(crate) fn begin_snapshot(&mut self) -> rusqlite::Result<()> {
+        self.begin("BEGIN", "COMMIT")
+    }
+
     /// Commits what was written.
     pub(crate) fn commit(mut self) -> Result<(), Error> {
         self.run("COMMIT")?;
@@ -194,7 +215,7 @@ impl Held {
     }
 
     /// Runs a statement; gives the number of rows it touched.
-    pub(crate) fn execute(&mut self, sql: &str, values: &[&dyn ToSql]) -> Result<u64, Error> {
+    pub(crate) fn execute(&mut self, sql: &str, values: &[&dyn Param]) -> Result<u64, Error> {
         tracing::trace!(target: STATEMENTS, statement = sql, "run");
         let connection = &self.opened().connection;
         let mut statement = connection.prepare_cached(sql)?;
@@ -206,7 +227,7 @@ impl Held {
     pub(crate) fn execute_in_order<'v>(
         &mut self,
         sql: &str,
-        values: impl Iterator<Item = &'v dyn ToSql>,
+        values: impl Iterator<Item = &'v Value<'v>>,
     ) -> Result<u64, Error> {
         let connection = &self.opened().connection;
         let mut statement = connection.prepare_cached(sql)?;
@@ -214,59 +235,38 @@ impl Held {
         Ok(statement.raw_execute()? as u64)
     }
 
-    pub(crate) fn fetch_all<T: Readable>(
-        &mut self,
-        sql: &str,
-        values: &[&dyn ToSql],
-    ) -> Result<Vec<T>, Error> {
-        let mut found = Vec::new();
-        self.each(sql, |statement| bind(statement, values), all(&mut found))?;
-        Ok(found)
-    }
-
-    /// The same for a statement whose parameters are numbered as they stand.
-    pub(crate) fn fetch_in_order<'v, T: Readable>(
-        &mut self,
-        sql: &str,
-        values: impl Iterator<Item = &'v dyn ToSql>,
-    ) -> Result<Vec<T>, Error> {
-        let mut found = Vec::new();
-        let bind = |statement: &mut Statement<'_>| bind_in_order(statement, values);
-        self.each(sql, bind, all(&mut found))?;
-        Ok(found)
-    }
-
-    pub(crate) fn fetch_optional<T: Readable>(
-        &mut self,
-        sql: &str,
-        values: &[&dyn ToSql],
-    ) -> Result<Option<T>, Error> {
-        let mut found = None;
-        let first = |row| {
-            found = Some(row);
-            false
-        };
-        self.each(sql, |statement| bind(statement, values), first)?;
-        Ok(found)
-    }
-
-    pub(crate) fn fetch_one<T: Readable>(
-        &mut self,
-        sql: &str,
-        values: &[&dyn ToSql],
-    ) -> Result<T, Error> {
-        let found = self.fetch_optional(sql, values)?;
-        Ok(found.ok_or(rusqlite::Error::QueryReturnedNoRows)?)
+    /// Runs statements without values.
+    pub(crate) fn batch(&mut self, sql: &str) -> Result<(), Error> {
+        Ok(self.opened().connection.execute_batch(sql)?)
     }
 
     /// Gives `take` each row until it wants no more.
-    fn each<T: Readable>(
+    pub(crate) fn each<T: Record>(
+        &mut self,
+        sql: &str,
+        values: &[&dyn Param],
+        take: impl FnMut(T) -> bool,
+    ) -> Result<(), Error> {
+        tracing::trace!(target: STATEMENTS, statement = sql, "read");
+        self.read(sql, |statement| bind(statement, values), take)
+    }
+
+    /// The same for a statement whose parameters are numbered as they stand.
+    pub(crate) fn each_in_order<'v, T: Record>(
+        &mut self,
+        sql: &str,
+        values: impl Iterator<Item = &'v Value<'v>>,
+        take: impl FnMut(T) -> bool,
+    ) -> Result<(), Error> {
+        self.read(sql, |statement| bind_in_order(statement, values), take)
+    }
+
+    fn read<T: Record>(
         &mut self,
         sql: &str,
         bind: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<()>,
         mut take: impl FnMut(T) -> bool,
-    ) -> rusqlite::Result<()> {
-        tracing::trace!(target: STATEMENTS, statement = sql, "read");
+    ) -> Result<(), Error> {
         let Open { connection, places } = self.opened();
         let mut statement = connection.prepare_cached(sql)?;
         bind(&mut statement)?;
@@ -276,13 +276,20 @@ impl Held {
             return Ok(());
         };
         let places = known::<T>(places, sql, row.as_ref())?;
-        while take(T::read(row, places)?) {
+        loop {
+            let mut cells = Cells::of_sqlite(row, places);
+            let read = T::read(&mut cells).map_err(|source| Broke::Column {
+                column: cells.last::<T>(),
+                source,
+            });
+            if !take(read?) {
+                return Ok(());
+            }
             row = match rows.next()? {
                 Some(row) => row,
-                None => break,
+                None => return Ok(()),
             };
         }
-        Ok(())
     }
 
     fn begin(&mut self, sql: &str, ending: &'static str) -> rusqlite::Result<()> {
@@ -304,17 +311,9 @@ impl Held {
     }
 }
 
-/// Takes every row.
-fn all<T>(found: &mut Vec<T>) -> impl FnMut(T) -> bool {
-    |row| {
-        found.push(row);
-        true
-    }
-}
-
 fn bind_in_order<'v>(
     statement: &mut Statement<'_>,
-    values: impl Iterator<Item = &'v dyn ToSql>,
+    values: impl Iterator<Item = &'v Value<'v>>,
 ) -> rusqlite::Result<()> {
     for (place, value) in values.enumerate() {
         statement.raw_bind_parameter(place + 1, value)?;
@@ -323,7 +322,7 @@ fn bind_in_order<'v>(
 }
 
 /// Gives each parameter the value of its number: to SQLite, `$2` is a name like any other.
-fn bind(statement: &mut Statement<'_>, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
+fn bind(statement: &mut Statement<'_>, values: &[&dyn Param]) -> rusqlite::Result<()> {
     for parameter in 1..=statement.parameter_count() {
         let number = statement
             .parameter_name(parameter)
@@ -332,13 +331,13 @@ fn bind(statement: &mut Statement<'_>, values: &[&dyn ToSql]) -> rusqlite::Resul
         let value = number.and_then(|number| values.get(number)).ok_or(
             rusqlite::Error::InvalidParameterCount(values.len(), parameter),
         )?;
-        statement.raw_bind_parameter(parameter, value)?;
+        statement.raw_bind_parameter(parameter, value.value())?;
     }
     Ok(())
 }
 
 /// Where the columns of `T` stand in the rows of `statement`, whose text is `sql`, as it was found before or is found now.
-fn known<'p, T: Readable>(
+fn known<'p, T: Record>(
     places: &'p mut HashMap<String, Places>,
     sql: &str,
     statement: &Statement<'_>,
@@ -369,7 +368,7 @@ fn known<'p, T: Readable>(
 
 /// Where the columns of `T` stand in the statement's rows. They are often written in one order, and so each is looked for behind the one
 /// before it.
-fn find<T: Readable>(statement: &Statement<'_>) -> rusqlite::Result<Box<[usize]>> {
+fn find<T: Record>(statement: &Statement<'_>) -> rusqlite::Result<Box<[usize]>> {
     let count = statement.column_count();
     let mut next = 0;
     let mut place = |name: &&str| {
@@ -385,23 +384,6 @@ fn find<T: Readable>(statement: &Statement<'_>) -> rusqlite::Result<Box<[usize]>
     T::COLUMNS.iter().map(&mut place).collect()
 }
 
-/// Tuples are read in the order of their columns.
-macro_rules! readable {
-    ($($value:ident $place:literal),*) => {
-        impl<$($value: FromSql),*> Readable for ($($value,)*) {
-            const COLUMNS: &'static [&'static str] = &[];
-
-            fn read(row: &Row<'_>, _: &[usize]) -> rusqlite::Result<Self> {
-                Ok(($(row.get::<_, $value>($place)?,)*))
-            }
-        }
-    };
-}
-readable!(A 0);
-readable!(A 0, B 1);
-readable!(A 0, B 1, C 2);
-readable!(A 0, B 1, C 2, D 3);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -412,19 +394,27 @@ mod tests {
         name: String,
     }
 
-    impl Readable for Shoe {
-        const COLUMNS: &'static [&'static str] = &["size", "name"];
+    crate::column::from_row!(Shoe { size, name });
 
-        fn read(row: &Row<'_>, places: &[usize]) -> rusqlite::Result<Self> {
-            Ok(Self {
-                size: row.get(places[0])?,
-                name: row.get(places[1])?,
-            })
+    impl ConnectionGuard {
+        fn all<T: Record>(&mut self, sql: &str, values: &[&dyn Param]) -> Result<Vec<T>, Error> {
+            let mut found = Vec::new();
+            self.each(sql, values, |row| {
+                found.push(row);
+                true
+            })?;
+            Ok(found)
+        }
+
+        fn one<T: Record>(&mut self, sql: &str, values: &[&dyn Param]) -> Result<T, Error> {
+            let mut found = self.all(sql, values)?;
+            assert_eq!(found.len(), 1, "rows of {sql}");
+            Ok(found.remove(0))
         }
     }
 
     /// A file with two shoes, and a connection that writes.
-    fn shop() -> (tempfile::TempDir, Connection, Arc<Nearby>) {
+    fn shop() -> (tempfile::TempDir, Connection, Arc<Connections>) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("shop.db");
         let writer = Connection::open(&file).unwrap();
@@ -434,21 +424,21 @@ mod tests {
                  INSERT INTO shoes VALUES ('clog', 40, NULL), ('boot', 44, 'red')",
             )
             .unwrap();
-        let nearby = Nearby::new(file, Access::Reading, 2);
-        (folder, writer, Arc::new(nearby))
+        let connections = Connections::new(file, Access::Reading, 2);
+        (folder, writer, Arc::new(connections))
     }
 
     #[test]
     fn values_go_by_their_numbers_and_columns_by_their_names() {
-        let (_folder, _writer, nearby) = shop();
-        let mut held = nearby.read().unwrap();
+        let (_folder, _writer, connections) = shop();
+        let mut held = connections.read().unwrap();
         let sql = "SELECT * FROM shoes WHERE size < $2 AND name > $1 ORDER BY size";
         for (after, below, found) in [
             ("a", 50, vec![40, 44]),
             ("c", 50, vec![40]),
             ("c", 40, vec![]),
         ] {
-            let shoes: Vec<Shoe> = held.fetch_all(sql, &[&after, &below]).unwrap();
+            let shoes: Vec<Shoe> = held.all(sql, &[&after, &below]).unwrap();
             let sizes: Vec<_> = shoes.iter().map(|shoe| shoe.size).collect();
             assert_eq!(sizes, found, "{after} {below}");
         }
@@ -457,11 +447,10 @@ mod tests {
             name: "boot".to_owned(),
         };
         let sql = "SELECT size, name FROM shoes WHERE name = $1";
-        assert_eq!(held.fetch_optional(sql, &[&"boot"]).unwrap(), Some(boot));
-        assert_eq!(held.fetch_optional::<Shoe>(sql, &[&"sock"]).unwrap(), None);
-        assert!(held.fetch_one::<Shoe>(sql, &[&"sock"]).is_err());
+        assert_eq!(held.one::<Shoe>(sql, &[&"boot"]).unwrap(), boot);
+        assert_eq!(held.all::<Shoe>(sql, &[&"sock"]).unwrap(), []);
         let counted: (i64, Option<String>) = held
-            .fetch_one(
+            .one(
                 "SELECT COUNT(*), MIN(colour) FROM shoes WHERE name = $1",
                 &[&"clog"],
             )
@@ -471,15 +460,15 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_a_fault() {
-        let (_folder, _writer, nearby) = shop();
-        let mut held = nearby.read().unwrap();
+        let (_folder, _writer, connections) = shop();
+        let mut held = connections.read().unwrap();
         for (sql, values) in [
-            ("SELECT size FROM shoes", &[] as &[&dyn ToSql]),
+            ("SELECT size FROM shoes", &[] as &[&dyn Param]),
             ("SELECT * FROM shoes WHERE name = $1", &[]),
             ("SELECT * FROM shoes WHERE name = ?", &[&"boot"]),
             ("SELECT * FROM socks", &[]),
         ] {
-            assert!(held.fetch_all::<Shoe>(sql, values).is_err(), "{sql}");
+            assert!(held.all::<Shoe>(sql, values).is_err(), "{sql}");
         }
         assert!(
             held.run("DELETE FROM shoes").is_err(),
@@ -489,12 +478,13 @@ mod tests {
 
     #[test]
     fn a_snapshot_stands_still_and_a_read_does_not() {
-        let (_folder, writer, nearby) = shop();
-        let count = |held: &mut Held| {
-            let (count,): (i64,) = held.fetch_one("SELECT COUNT(*) FROM shoes", &[]).unwrap();
+        let (_folder, writer, connections) = shop();
+        let count = |held: &mut ConnectionGuard| {
+            let (count,): (i64,) = held.one("SELECT COUNT(*) FROM shoes", &[]).unwrap();
             count
         };
-        let (mut still, mut moving) = (nearby.snapshot().unwrap(), nearby.read().unwrap());
+        let (mut still, mut moving) =
+            (connections.snapshot().unwrap(), connections.read().unwrap());
         assert_eq!((count(&mut still), count(&mut moving)), (2, 2));
         writer
             .execute("INSERT INTO shoes VALUES ('sock', 1, NULL)", [])
@@ -503,7 +493,7 @@ mod tests {
         drop((still, moving));
         for _ in 0..3 {
             assert_eq!(
-                count(&mut nearby.snapshot().unwrap()),
+                count(&mut connections.snapshot().unwrap()),
                 3,
                 "the connection that it had"
             );
@@ -515,13 +505,13 @@ mod tests {
         let (folder, writer, _) = shop();
         writer.busy_timeout(Duration::ZERO).unwrap();
         let access = Access::Writing(Duration::from_millis(10));
-        let nearby = Arc::new(Nearby::new(folder.path().join("shop.db"), access, 1));
+        let connections = Arc::new(Connections::new(folder.path().join("shop.db"), access, 1));
         let count = || -> i64 {
             let sql = "SELECT COUNT(*) FROM shoes";
             writer.query_row(sql, [], |row| row.get(0)).unwrap()
         };
         let sql = "INSERT INTO shoes (size, name) VALUES ($2, $1)";
-        let mut left = nearby.write().unwrap();
+        let mut left = connections.write().unwrap();
         assert_eq!(left.execute(sql, &[&"sock", &1]).unwrap(), 1);
         assert!(
             writer.execute("DELETE FROM shoes", []).is_err(),
@@ -529,45 +519,45 @@ mod tests {
         );
         drop(left);
         assert_eq!(count(), 2);
-        let mut kept = nearby.write().unwrap();
+        let mut kept = connections.write().unwrap();
         assert_eq!(kept.execute(sql, &[&"sock", &1]).unwrap(), 1);
         kept.commit().unwrap();
         assert_eq!(count(), 3);
         writer.execute("BEGIN IMMEDIATE", []).unwrap();
-        assert!(nearby.write().is_err(), "another writes");
+        assert!(connections.write().is_err(), "another writes");
     }
 
     #[test]
     fn columns_are_found_again_when_the_table_has_changed() {
-        let (_folder, writer, nearby) = shop();
-        let mut held = nearby.read().unwrap();
+        let (_folder, writer, connections) = shop();
+        let mut held = connections.read().unwrap();
         let sql = "SELECT * FROM shoes WHERE size = 44";
         let boot = |name: &str| Shoe {
             size: 44,
             name: name.to_owned(),
         };
-        assert_eq!(held.fetch_one::<Shoe>(sql, &[]).unwrap(), boot("boot"));
+        assert_eq!(held.one::<Shoe>(sql, &[]).unwrap(), boot("boot"));
         writer
             .execute_batch(
                 "DROP TABLE shoes; CREATE TABLE shoes (colour TEXT, size INTEGER, name TEXT);
                  INSERT INTO shoes VALUES ('red', 44, 'heel')",
             )
             .unwrap();
-        assert_eq!(held.fetch_one::<Shoe>(sql, &[]).unwrap(), boot("heel"));
+        assert_eq!(held.one::<Shoe>(sql, &[]).unwrap(), boot("heel"));
     }
 
     #[test]
     fn as_many_rest_as_may_and_none_once_they_are_closed() {
-        let (_folder, _writer, nearby) = shop();
-        let resting = || nearby.at_rest().as_ref().map(Vec::len);
-        let held: Vec<_> = (0..5).map(|_| nearby.read().unwrap()).collect();
+        let (_folder, _writer, connections) = shop();
+        let resting = || connections.at_rest().as_ref().map(Vec::len);
+        let held: Vec<_> = (0..5).map(|_| connections.read().unwrap()).collect();
         assert_eq!(resting(), Some(0));
         drop(held);
         assert_eq!(resting(), Some(2));
-        let held = nearby.snapshot().unwrap();
-        nearby.close();
+        let held = connections.snapshot().unwrap();
+        connections.close();
         drop(held);
         assert_eq!(resting(), None);
-        assert!(nearby.read().is_err());
+        assert!(connections.read().is_err());
     }
 }

@@ -1,0 +1,194 @@
+//! What the store costs: point reads, one after the other and many at once, an edit, and the projection of calls. On SQLite, and on the
+//! PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names. Run it by `cargo bench --bench store`; two versions are compared by runs in turn.
+
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tempfile::TempDir;
+use trunkline_bench::clock::Clock;
+use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
+use trunkline_sip::moment::Moment;
+use trunkline_store::journal::Origin;
+use trunkline_store::{AgentChange, AgentKind, NewAgent, NewOrg, Options, Store, agents, project};
+use uuid::Uuid;
+
+const NOW: Moment = Moment::from_secs(1_800_000_000);
+const RUN: Origin = Origin { node: 0, boot: 1 };
+/// Facts of one batch, as the journal hands them over under load.
+const BATCH: usize = 500;
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        measure("sqlite", None, 20_000).await;
+        if let Ok(server) = std::env::var("TRUNKLINE_TEST_POSTGRES") {
+            let name = format!("trunkline_bench_{}", Uuid::new_v4().simple());
+            administer(&server, format!("CREATE DATABASE {name}")).await;
+            let (host, _) = server.rsplit_once('/').expect("a URL with a database");
+            measure("postgres", Some(format!("{host}/{name}")), 4_000).await;
+            administer(&server, format!("DROP DATABASE {name} WITH (FORCE)")).await;
+        }
+    });
+}
+
+async fn administer(server: &str, sql: String) {
+    let mut connection = PgConnection::connect(server).await.expect("it answers");
+    let done = sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut connection)
+        .await;
+    done.expect("it is done");
+}
+
+async fn measure(name: &str, url: Option<String>, times: u64) {
+    let folder = TempDir::new().expect("a directory");
+    let options = Options {
+        data_dir: folder.path().join("data"),
+        url,
+        master_key: Some("the bench's own master key, long enough".to_owned()),
+        max_connections: 10,
+    };
+    let store = Store::open(&options, NOW).await.expect("it opens");
+    let org = store
+        .orgs()
+        .create(None, &NewOrg::named("Bench"), NOW)
+        .await;
+    let org = org.expect("an org").id;
+    let agent = create(&store, org).await;
+
+    let clock = Clock::start();
+    for _ in 0..times {
+        read(&store, org, agent).await;
+    }
+    report(name, "read_us", clock.now(), times);
+
+    let clock = Clock::start();
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                for _ in 0..times / 16 {
+                    read(&store, org, agent).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    report(name, "read_of_16_us", clock.now(), times);
+
+    let clock = Clock::start();
+    for _ in 0..times / 40 {
+        update(&store, org, agent).await;
+    }
+    report(name, "update_us", clock.now(), times / 40);
+
+    let facts: Vec<Fact> = (0..2_000).flat_map(|call| life(org, call)).collect();
+    let clock = Clock::start();
+    for batch in facts.chunks(BATCH) {
+        written(&store, batch).await;
+    }
+    report(name, "project_fact_us", clock.now(), facts.len() as u64);
+    store.close().await;
+}
+
+fn report(name: &str, what: &str, micros: u64, times: u64) {
+    println!("{name} {what} {:.2}", micros as f64 / times as f64);
+}
+
+async fn create(store: &Store, org: Uuid) -> Uuid {
+    let new = NewAgent {
+        name: "Anna".to_owned(),
+        kind: AgentKind::Inbound,
+        language: "en".to_owned(),
+        first_message: "Hello, how can I help?".to_owned(),
+        use_org_knowledgebase: true,
+        voice_id: None,
+        handoff_phone_number: None,
+        action_ids: vec!["look-up".to_owned()],
+        enabled: true,
+        max_concurrent_calls: None,
+        runtime: None,
+    };
+    let made = store
+        .write(move |tx| agents::create(tx, org, &new, NOW))
+        .await;
+    made.expect("an agent").id
+}
+
+async fn read(store: &Store, org: Uuid, agent: Uuid) {
+    let read = store
+        .read_inline(move |tx| agents::by_id(tx, org, agent))
+        .await;
+    read.expect("an agent");
+}
+
+async fn update(store: &Store, org: Uuid, agent: Uuid) {
+    let change = AgentChange {
+        enabled: Some(false),
+        ..AgentChange::default()
+    };
+    let changed = store
+        .write(move |tx| agents::update(tx, org, agent, &change, NOW))
+        .await;
+    changed.expect("changed");
+}
+
+async fn written(store: &Store, facts: &[Fact]) {
+    let facts = facts.to_vec();
+    let projected = store.write(move |tx| project(tx, RUN, &facts)).await;
+    projected.expect("projected");
+}
+
+/// Facts of a whole call.
+fn life(org: Uuid, place: u128) -> [Fact; 4] {
+    let call = Uuid::from_u128(place + 1);
+    let at = |seconds| NOW + Duration::from_secs(seconds);
+    let started = Started {
+        call,
+        org,
+        session: Uuid::from_u128(1_000_000 + place),
+        agent: None,
+        trunk: None,
+        direction: Direction::Inbound,
+        from: "+442071838750".into(),
+        to: "+4930000001".into(),
+        from_e164: None,
+        to_e164: None,
+        caller_call_id: "a84b4c76e66710@pc33.example.com".into(),
+        at: NOW,
+        decision: None,
+        headers: Vec::new(),
+        metadata: None,
+        asked: None,
+    };
+    let ended = Ended {
+        call,
+        org,
+        at: at(3),
+        status: Status::Completed,
+        sip_code: 200,
+        reason: None,
+        hangup_by: HangupBy::Caller,
+        cause: None,
+    };
+    [
+        Fact::Started(started.into()),
+        Fact::Ringing {
+            call,
+            org,
+            at: at(1),
+        },
+        Fact::Answered {
+            call,
+            org,
+            at: at(2),
+            runtime_call_id: "r".into(),
+        },
+        Fact::Ended(ended.into()),
+    ]
+}

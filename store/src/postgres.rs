@@ -1,0 +1,242 @@
+//! A connection to PostgreSQL that one thread drives: the thread waits for each answer, and for nothing else.
+
+use std::sync::Arc;
+
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Column as _, Connection as _, PgConnection, Row as _};
+use tokio::runtime::{Builder, Runtime};
+
+use super::error::{Broke, Error};
+use super::reach::Remote;
+use super::rows::Insert;
+use super::threads::Caller;
+use super::tx::Sql;
+use super::value::{Cells, Param, Record, Value};
+
+/// All statements see what was committed when the first of them began.
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// The connection, for as long as the server keeps it.
+pub(crate) struct Link {
+    remote: Remote,
+    runtime: Runtime,
+    connection: Option<PgConnection>,
+    /// It may have been cut while it had no work.
+    has_rested: bool,
+    in_transaction: bool,
+    caller: Arc<Caller>,
+}
+
+/// A query with its values.
+type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
+
+impl Link {
+    pub(crate) fn new(remote: Remote) -> std::io::Result<Self> {
+        Ok(Self {
+            remote,
+            runtime: Builder::new_current_thread().enable_all().build()?,
+            connection: None,
+            has_rested: false,
+            in_transaction: false,
+            caller: Arc::default(),
+        })
+    }
+
+    /// Works for another caller; with a caller who goes away, so does the connection that waits for an answer.
+    pub(crate) fn serve(&mut self, caller: Arc<Caller>) {
+        self.caller = caller;
+    }
+
+    /// Has the connection tried before its next use.
+    pub(crate) fn rest(&mut self) {
+        self.has_rested = true;
+    }
+
+    /// Makes sure of the connection.
+    pub(crate) fn ready(&mut self) -> Result<(), Error> {
+        if self.has_rested && self.connection.is_some() {
+            // One that was cut is made again.
+            let _ = self.block(async |connection| connection.ping().await);
+        }
+        self.has_rested = false;
+        if self.connection.is_none() {
+            let Self {
+                remote,
+                runtime,
+                caller,
+                ..
+            } = self;
+            let connected = runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    connected = PgConnection::connect_with(remote.options()) => connected.map_err(Error::from),
+                    () = caller.gone() => Err(Broke::Away.into()),
+                }
+            });
+            self.connection = Some(connected.inspect_err(|_| self.remote.doubt())?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+        self.batch("BEGIN")?;
+        self.in_transaction = true;
+        Ok(())
+    }
+
+    pub(crate) fn begin_snapshot(&mut self) -> Result<(), Error> {
+        self.batch(SNAPSHOT)?;
+        self.in_transaction = true;
+        Ok(())
+    }
+
+    pub(crate) fn commit(&mut self) -> Result<(), Error> {
+        self.in_transaction = false;
+        self.batch("COMMIT")
+    }
+
+    /// Ends what isn't committed.
+    pub(crate) fn reset(&mut self) {
+        if std::mem::take(&mut self.in_transaction) && self.batch("ROLLBACK").is_err() {
+            self.connection = None;
+        }
+    }
+
+    /// Parts from the server.
+    pub(crate) fn close(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // How the server takes the good-bye is its own affair.
+            let _ = self.runtime.block_on(connection.close());
+        }
+    }
+
+    pub(crate) fn execute(&mut self, sql: Sql, values: &[&dyn Param]) -> Result<u64, Error> {
+        let query = querying(sql, values);
+        self.block(async |connection| Ok(query.execute(connection).await?.rows_affected()))
+    }
+
+    pub(crate) fn insert<const N: usize>(
+        &mut self,
+        insert: Insert,
+        rows: &[[Value<'_>; N]],
+    ) -> Result<u64, Error> {
+        let query = inserting(insert, rows);
+        self.block(async |connection| Ok(query.execute(connection).await?.rows_affected()))
+    }
+
+    pub(crate) fn insert_returning<T: Record, const N: usize>(
+        &mut self,
+        insert: Insert,
+        rows: &[[Value<'_>; N]],
+    ) -> Result<Vec<T>, Error> {
+        let query = inserting(insert, rows);
+        let rows = self.block(async |connection| query.fetch_all(connection).await)?;
+        read(&rows)
+    }
+
+    pub(crate) fn fetch_all<T: Record>(
+        &mut self,
+        sql: Sql,
+        values: &[&dyn Param],
+    ) -> Result<Vec<T>, Error> {
+        let query = querying(sql, values);
+        let rows = self.block(async |connection| query.fetch_all(connection).await)?;
+        read(&rows)
+    }
+
+    pub(crate) fn fetch_optional<T: Record>(
+        &mut self,
+        sql: Sql,
+        values: &[&dyn Param],
+    ) -> Result<Option<T>, Error> {
+        let query = querying(sql, values);
+        let row = self.block(async |connection| query.fetch_optional(connection).await)?;
+        Ok(read(row.as_slice())?.pop())
+    }
+
+    /// Runs statements without values.
+    pub(crate) fn batch(&mut self, sql: &'static str) -> Result<(), Error> {
+        self.block(async |connection| sqlx::raw_sql(sql).execute(connection).await)?;
+        Ok(())
+    }
+
+    /// Waits for what the server answers, unless the caller goes away.
+    fn block<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
+    ) -> Result<T, Error> {
+        let Self {
+            runtime,
+            connection,
+            caller,
+            ..
+        } = self;
+        let Some(open) = connection else {
+            return Err(Broke::Away.into());
+        };
+        let done = runtime.block_on(async {
+            tokio::select! {
+                biased;
+                done = work(open) => Some(done),
+                () = caller.gone() => None,
+            }
+        });
+        let fault = match done {
+            Some(Ok(done)) => return Ok(done),
+            Some(Err(fault)) => Error::from(fault),
+            // Half an answer may be on its way.
+            None => Broke::Away.into(),
+        };
+        if matches!(&fault, Error::Broke(broke) if broke.is_away()) {
+            self.connection = None;
+            self.remote.doubt();
+        }
+        Err(fault)
+    }
+}
+
+fn bound<'q>(query: Query<'q>, value: Value<'_>) -> Query<'q> {
+    match value {
+        Value::Id(id) => query.bind(id),
+        Value::Number(number) => query.bind(number),
+        Value::Flag(flag) => query.bind(flag),
+        Value::Text(text) => query.bind(text.as_deref()),
+        Value::Octets(octets) => query.bind(octets.as_deref()),
+    }
+}
+
+/// Statements are written out in the store, and no value is ever part of one.
+fn querying<'q>(sql: Sql, values: &[&dyn Param]) -> Query<'q> {
+    let query = sqlx::query(AssertSqlSafe(sql));
+    let values = values.iter();
+    values.fold(query, |query, value| bound(query, value.value()))
+}
+
+fn inserting<'q, const N: usize>(insert: Insert, rows: &[[Value<'_>; N]]) -> Query<'q> {
+    let sql = AssertSqlSafe(insert.for_postgres(rows.len(), N));
+    let values = rows.iter().flatten();
+    values.fold(sqlx::query(sql), |query, value| bound(query, value.value()))
+}
+
+/// Makes records of rows, whose columns are looked for in the first of them.
+fn read<T: Record>(rows: &[PgRow]) -> Result<Vec<T>, Error> {
+    let Some(first) = rows.first() else {
+        return Ok(Vec::new());
+    };
+    let place = |name: &&str| {
+        let mut columns = first.columns().iter();
+        columns
+            .position(|column| column.name() == *name)
+            .ok_or_else(|| Error::from(sqlx::Error::ColumnNotFound((*name).to_owned())))
+    };
+    let places: Vec<usize> = T::COLUMNS.iter().map(place).collect::<Result<_, _>>()?;
+    rows.iter()
+        .map(|row| {
+            let mut cells = Cells::of_postgres(row, &places);
+            T::read(&mut cells).map_err(|source| {
+                let column = cells.last::<T>();
+                Broke::Column { column, source }.into()
+            })
+        })
+        .collect()
+}

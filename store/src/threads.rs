@@ -1,0 +1,487 @@
+//! Threads that run transactions, each with a connection of its own, so that no task ever waits for the disk or the server on its thread.
+//!
+//! Whoever has a transaction to run waits for a free thread, in the order of asking and for a bounded time, and hands it over whole: one hop
+//! there and one back. A transaction that takes several steps keeps its thread meanwhile, until it is ended or dropped, or makes the thread
+//! wait for too long.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tracing::Span;
+
+use super::error::{Broke, Error};
+use super::reach::Remote;
+use super::tx::Tx;
+
+/// How long a free thread is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a thread waits for the next step of a transaction.
+const TURN: Duration = Duration::from_secs(10);
+/// After how long without work a connection is tried before it is used.
+const RESTED: Duration = Duration::from_secs(1);
+/// After how long without work a connection is given back.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// The threads. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    /// The server, if the connections lead to one.
+    remote: Option<Remote>,
+}
+
+struct Shared {
+    /// Makes what a thread works with.
+    make: Box<dyn Fn() -> Result<Tx, Error> + Send + Sync>,
+    /// One for each thread that may run.
+    permits: Arc<Semaphore>,
+    most: u32,
+    patience: Duration,
+    turn: Duration,
+    /// Threads without work, the last used on top; `None` once they are closed.
+    idle: Mutex<Option<Vec<Worker>>>,
+}
+
+struct Worker {
+    tasks: Sender<Task>,
+    thread: JoinHandle<()>,
+}
+
+type Work = Box<dyn FnOnce(&mut Tx, Seat) + Send>;
+
+/// Work for a thread, and the thread's own place, which it takes again when the work is done.
+struct Task {
+    work: Work,
+    seat: Seat,
+}
+
+/// The right to use a thread. Dropped, it is another's.
+struct Seat {
+    worker: Option<Worker>,
+    shared: Arc<Shared>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Who waits for the outcome of some work, as the thread sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Caller {
+    is_served: AtomicBool,
+    is_gone: AtomicBool,
+    left: Notify,
+}
+
+/// The caller's side: dropped with the caller.
+#[derive(Debug, Default)]
+struct Presence(Arc<Caller>);
+
+/// A transaction that takes its steps one after the other. Dropped before it is ended, it is rolled back.
+pub(crate) struct Session {
+    steps: Sender<Step>,
+    caller: Presence,
+    remote: Option<Remote>,
+}
+
+/// Whether the transaction goes on after the step.
+type Step = Box<dyn FnOnce(&mut Tx) -> bool + Send>;
+
+/// What became of work: its outcome, or the panic that it ended in.
+type Done<T> = std::thread::Result<T>;
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Threads")
+            .field("most", &self.shared.most)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+impl Threads {
+    /// At most so many threads, each with what `make` makes for it.
+    pub(crate) fn new(
+        most: u32,
+        remote: Option<Remote>,
+        make: impl Fn() -> Result<Tx, Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self::bounded((PATIENCE, TURN), most, remote, make)
+    }
+
+    fn bounded(
+        (patience, turn): (Duration, Duration),
+        most: u32,
+        remote: Option<Remote>,
+        make: impl Fn() -> Result<Tx, Error> + Send + Sync + 'static,
+    ) -> Self {
+        let most = most.max(1);
+        let shared = Arc::new(Shared {
+            make: Box::new(make),
+            permits: Arc::new(Semaphore::new(most as usize)),
+            most,
+            patience,
+            turn,
+            idle: Mutex::new(Some(Vec::new())),
+        });
+        Self { shared, remote }
+    }
+
+    /// Runs work on a thread. A caller who is gone before the work has begun isn't served any more; a panic goes on at the caller's.
+    ///
+    /// # Errors
+    /// [`Broke`] if there is no thread for it in time.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let caller = Presence::default();
+        let seen = Arc::clone(&caller.0);
+        let served = async {
+            let seat = self.seat().await?;
+            let (reply, answer) = oneshot::channel();
+            let span = Span::current();
+            seat.hand_over(move |tx, seat| {
+                let done = attempt(tx, &span, seen, work);
+                tx.reset();
+                // Free before the caller goes on, who may come again.
+                drop(seat);
+                let _ = reply.send(done);
+            });
+            finished(answer.await)
+        };
+        match &self.remote {
+            Some(remote) => remote.unless_away(&caller.0, served).await,
+            None => served.await,
+        }
+    }
+
+    /// A thread for a transaction of several steps.
+    ///
+    /// # Errors
+    /// [`Broke`] if there is none in time.
+    pub(crate) async fn session(&self) -> Result<Session, Error> {
+        let caller = Presence::default();
+        let seated = self.seat();
+        let seat = match &self.remote {
+            Some(remote) => remote.unless_away(&caller.0, seated).await?,
+            None => seated.await?,
+        };
+        let (steps, coming) = mpsc::channel();
+        seat.hand_over(move |tx, seat| {
+            take_steps(tx, &coming, seat.shared.turn);
+            tx.reset();
+            drop(seat);
+        });
+        Ok(Session {
+            steps,
+            caller,
+            remote: self.remote.clone(),
+        })
+    }
+
+    /// Waits until all work is done, and ends the threads.
+    pub(crate) async fn close(&self) {
+        // Fails only if it was closed before.
+        let _all = self.shared.permits.acquire_many(self.shared.most).await;
+        self.shared.permits.close();
+        let ended = self.shared.idle().take().unwrap_or_default();
+        let ended = tokio::task::spawn_blocking(|| {
+            for Worker { tasks, thread } in ended {
+                drop(tasks);
+                // It panics in no work of its own.
+                let _ = thread.join();
+            }
+        });
+        let _ = ended.await;
+    }
+
+    async fn seat(&self) -> Result<Seat, Error> {
+        let permit = Arc::clone(&self.shared.permits).acquire_owned();
+        let permit = tokio::time::timeout(self.shared.patience, permit).await;
+        let permit = permit
+            .map_err(|_| Broke::Busy)?
+            .map_err(|_| Broke::Closed)?;
+        let resting = match self.shared.idle().as_mut() {
+            Some(idle) => idle.pop(),
+            None => return Err(Broke::Closed.into()),
+        };
+        let worker = match resting {
+            Some(worker) => worker,
+            None => self.shared.start()?,
+        };
+        Ok(Seat {
+            worker: Some(worker),
+            shared: Arc::clone(&self.shared),
+            _permit: permit,
+        })
+    }
+}
+
+impl Shared {
+    fn start(&self) -> Result<Worker, Error> {
+        let tx = (self.make)()?;
+        let (tasks, coming) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("database".to_owned())
+            .spawn(move || serve(&coming, tx))
+            .map_err(Broke::Thread)?;
+        Ok(Worker { tasks, thread })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Option<Vec<Worker>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seat {
+    fn hand_over(self, work: impl FnOnce(&mut Tx, Self) + Send + 'static) {
+        let Some(worker) = &self.worker else { return };
+        let tasks = worker.tasks.clone();
+        let work = Box::new(work);
+        // A thread lives for as long as it has a place; what it doesn't take is dropped, and its caller learns that.
+        let _ = tasks.send(Task { work, seat: self });
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let worker = self.worker.take();
+        if let Some(idle) = self.shared.idle().as_mut() {
+            idle.extend(worker);
+        }
+    }
+}
+
+/// The life of a thread.
+fn serve(tasks: &Receiver<Task>, mut tx: Tx) {
+    while let Some(Task { work, seat }) = next(tasks, &mut tx) {
+        work(&mut tx, seat);
+    }
+    tx.close();
+}
+
+fn next(tasks: &Receiver<Task>, tx: &mut Tx) -> Option<Task> {
+    if tx.is_remote() {
+        match tasks.recv_timeout(RESTED) {
+            Err(RecvTimeoutError::Timeout) => tx.rest(),
+            task => return task.ok(),
+        }
+        match tasks.recv_timeout(IDLE) {
+            Err(RecvTimeoutError::Timeout) => tx.close(),
+            task => return task.ok(),
+        }
+    }
+    tasks.recv().ok()
+}
+
+/// Takes steps until the last of them, or until none comes any more.
+fn take_steps(tx: &mut Tx, steps: &Receiver<Step>, turn: Duration) {
+    loop {
+        match steps.recv_timeout(turn) {
+            Ok(step) => {
+                if !step(tx) {
+                    return;
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!("a transaction that was left open is rolled back");
+                return;
+            }
+        }
+    }
+}
+
+/// Does work for a caller, unless nobody waits for it.
+fn attempt<T>(
+    tx: &mut Tx,
+    span: &Span,
+    caller: Arc<Caller>,
+    work: impl FnOnce(&mut Tx) -> Result<T, Error>,
+) -> Done<Result<T, Error>> {
+    if caller.is_gone() {
+        return Ok(Err(Broke::Away.into()));
+    }
+    tx.serve(caller);
+    catch_unwind(AssertUnwindSafe(|| span.in_scope(|| work(tx))))
+}
+
+/// What the thread has said; a panic goes on here.
+fn finished<T>(
+    answer: Result<Done<Result<T, Error>>, oneshot::error::RecvError>,
+) -> Result<T, Error> {
+    match answer {
+        Ok(Ok(done)) => done,
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(_) => Err(Broke::Closed.into()),
+    }
+}
+
+impl Session {
+    /// Takes a step. One that fails or panics doesn't end the transaction.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Broke`] if the transaction has been rolled back, because its next step was waited for too long.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.step(true, work).await
+    }
+
+    /// Takes the last step.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(crate) async fn end<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.step(false, work).await
+    }
+
+    async fn step<T: Send + 'static>(
+        &self,
+        goes_on: bool,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        let (seen, span) = (Arc::clone(&self.caller.0), Span::current());
+        let step = move |tx: &mut Tx| {
+            let done = attempt(tx, &span, seen, work);
+            let _ = reply.send(done);
+            goes_on
+        };
+        self.steps.send(Box::new(step)).map_err(|_| Broke::Late)?;
+        let served = async { finished(answer.await) };
+        match &self.remote {
+            Some(remote) => remote.unless_away(&self.caller.0, served).await,
+            None => served.await,
+        }
+    }
+}
+
+impl Caller {
+    /// The connection for the work is at hand.
+    pub(super) fn begin(&self) {
+        self.is_served.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_served(&self) -> bool {
+        self.is_served.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// Waits until the caller is gone.
+    pub(super) async fn gone(&self) {
+        while !self.is_gone() {
+            self.left.notified().await;
+        }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.is_gone.store(true, Ordering::Release);
+        self.0.left.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::{Access, Connections};
+    use crate::tx::Mode;
+
+    const SHORT: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// One thread that writes, and its file.
+    fn threads(bounds: (Duration, Duration)) -> (tempfile::TempDir, Threads) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("shop.db");
+        std::fs::write(&file, []).unwrap();
+        let connections = Arc::new(Connections::new(file, Access::Writing(SHORT), 1));
+        let make = move || Ok(Tx::on_sqlite(Arc::clone(&connections), Arc::default()));
+        (folder, Threads::bounded(bounds, 1, None, make))
+    }
+
+    async fn write(
+        threads: &Threads,
+        work: impl FnOnce(&mut Tx) -> Result<u64, Error> + Send + 'static,
+    ) -> Result<u64, Error> {
+        let written = move |tx: &mut Tx| {
+            tx.begin(Mode::Write)?;
+            let value = work(tx)?;
+            tx.commit().map(|_| value)
+        };
+        threads.run(written).await
+    }
+
+    #[tokio::test]
+    async fn a_free_thread_is_waited_for_in_time() {
+        let (_folder, threads) = threads((SHORT, LONG));
+        let first = threads.session().await.unwrap();
+        first.run(|tx| tx.begin(Mode::Write)).await.unwrap();
+        let fault = threads.run(|_| Ok(())).await.unwrap_err();
+        assert!(matches!(fault, Error::Broke(Broke::Busy)), "{fault}");
+        drop(first);
+        threads.run(|_| Ok(())).await.unwrap();
+        threads.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_transaction_that_is_left_open_loses_its_turn() {
+        let (_folder, threads) = threads((LONG, SHORT));
+        let shop = |tx: &mut Tx| tx.run("CREATE TABLE shoes (size INTEGER)", &[]);
+        write(&threads, shop).await.unwrap();
+        let left = threads.session().await.unwrap();
+        let step = |tx: &mut Tx| {
+            tx.begin(Mode::Write)?;
+            tx.run("INSERT INTO shoes VALUES (40)", &[])
+        };
+        left.run(step).await.unwrap();
+        let deleted = write(&threads, |tx| tx.run("DELETE FROM shoes", &[])).await;
+        assert_eq!(deleted.unwrap(), 0, "what was left open is rolled back");
+        let fault = left.run(step).await.unwrap_err();
+        assert!(matches!(fault, Error::Broke(Broke::Late)), "{fault}");
+        threads.close().await;
+    }
+
+    #[tokio::test]
+    async fn steps_are_of_one_transaction_until_it_is_ended() {
+        let (_folder, threads) = threads((LONG, LONG));
+        let shop = |tx: &mut Tx| tx.run("CREATE TABLE shoes (size INTEGER)", &[]);
+        write(&threads, shop).await.unwrap();
+        let insert = |tx: &mut Tx| {
+            tx.begin(Mode::Write)?;
+            tx.run("INSERT INTO shoes VALUES (40)", &[])
+        };
+        let dropped = threads.session().await.unwrap();
+        dropped.run(insert).await.unwrap();
+        drop(dropped);
+        let kept = threads.session().await.unwrap();
+        for _ in 0..3 {
+            kept.run(insert).await.unwrap();
+            kept.run(|tx| tx.run("INSERT INTO socks VALUES (1)", &[]))
+                .await
+                .unwrap_err();
+        }
+        kept.end(Tx::commit).await.unwrap();
+        let deleted = write(&threads, |tx| tx.run("DELETE FROM shoes", &[])).await;
+        assert_eq!(deleted.unwrap(), 3);
+        threads.close().await;
+    }
+}

@@ -1,0 +1,107 @@
+//! Agents are made, shown, changed and deleted, by their own org alone.
+
+use trunkline_model::settings::Runtime;
+use trunkline_store::{AgentChange, Error, Kind, Wrong, agents};
+
+use crate::bed::{Bed, NOW, later, new_agent, org};
+
+crate::on_both!(agents_change);
+
+async fn agents_change(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let runtime = Runtime::Sip {
+        uri: "sip:a@h".into(),
+        fallbacks: vec!["sip:b@h".into()],
+        failover_on: Vec::new(),
+        headers: Default::default(),
+        session_token: false,
+        login: None,
+    };
+    let mut new = new_agent("Anna");
+    (new.runtime, new.voice_id, new.max_concurrent_calls) =
+        (Some(runtime), Some("v".to_owned()), Some(3));
+    let made = store
+        .write(move |tx| agents::create(tx, ours, &new, NOW))
+        .await
+        .expect("an agent");
+    assert_eq!(
+        store
+            .read_inline(move |tx| agents::by_id(tx, ours, made.id))
+            .await
+            .expect("an agent"),
+        made
+    );
+    assert!(matches!(
+        store
+            .read_inline(move |tx| agents::by_id(tx, theirs, made.id))
+            .await,
+        Err(Error::Wrong(Wrong::Absent(Kind::Agent)))
+    ));
+
+    let change = AgentChange {
+        name: Some("Bea".to_owned()),
+        voice_id: Some(None),
+        runtime: Some(None),
+        enabled: Some(false),
+        ..AgentChange::default()
+    };
+    let changed = store
+        .write({
+            let change = change.clone();
+            move |tx| agents::update(tx, ours, made.id, &change, later(1))
+        })
+        .await
+        .expect("an agent");
+    assert_eq!(
+        (
+            &*changed.name,
+            changed.enabled,
+            changed.max_concurrent_calls
+        ),
+        ("Bea", false, Some(3))
+    );
+    assert_eq!((&changed.voice_id, &changed.runtime), (&None, &None));
+    assert_eq!(
+        store
+            .read_inline(move |tx| agents::by_id(tx, ours, made.id))
+            .await
+            .expect("an agent"),
+        changed
+    );
+    assert!(
+        store
+            .write(move |tx| agents::update(tx, theirs, made.id, &change, NOW))
+            .await
+            .is_err()
+    );
+
+    let second = store
+        .write(move |tx| agents::create(tx, ours, &new_agent("Carl"), later(2)))
+        .await
+        .expect("an agent");
+    let listed = store
+        .read(move |tx| agents::list(tx, ours))
+        .await
+        .expect("agents");
+    assert_eq!(
+        listed.iter().map(|agent| agent.id).collect::<Vec<_>>(),
+        [second.id, made.id]
+    );
+    assert!(
+        store
+            .write(move |tx| agents::delete(tx, theirs, made.id, NOW))
+            .await
+            .is_err()
+    );
+    store
+        .write(move |tx| agents::delete(tx, ours, made.id, NOW))
+        .await
+        .expect("a deletion");
+    assert!(
+        store
+            .read_inline(move |tx| agents::by_id(tx, ours, made.id))
+            .await
+            .is_err()
+    );
+}
