@@ -17,7 +17,7 @@ use super::attempts;
 use super::call_ends;
 use super::call_events::{CallRow, Stages, call_columns};
 use super::column::{micros, to_json};
-use super::error::Error;
+use super::error::{Broke, Error};
 use super::event::NewEvent;
 use super::rows::{self, Insert};
 use super::transfers;
@@ -76,8 +76,18 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
 
 impl Project<Fact> for Store {
     async fn project(&self, origin: Origin, facts: Arc<[Fact]>) -> Result<(), Retry> {
-        let written = self.write(move |tx| project(tx, origin, &facts)).await;
-        written.map_err(|error| Retry(Box::new(error)))
+        /// Each waits for a second while another process holds the file: facts can wait for longer than a request.
+        const TRIES: u32 = 5;
+        let mut tries = 1;
+        loop {
+            let facts = Arc::clone(&facts);
+            match self.write(move |tx| project(tx, origin, &facts)).await {
+                Err(Error::Broke(held @ Broke::Sqlite(_))) if held.is_away() && tries < TRIES => {
+                    tries += 1;
+                }
+                written => return written.map_err(|error| Retry(Box::new(error))),
+            }
+        }
     }
 }
 

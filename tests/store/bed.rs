@@ -10,10 +10,8 @@ use tempfile::TempDir;
 use trunkline_model::record::{Direction, Fact, Started};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
-use trunkline_store::journal::Origin;
-use trunkline_store::{
-    Agent, AgentKind, Error, NewAgent, NewOrg, OpenFault, Options, Org, Store, agents,
-};
+use trunkline_store::journal::{Origin, Project, Retry};
+use trunkline_store::{Agent, AgentKind, NewAgent, NewOrg, OpenFault, Options, Org, Store, agents};
 use uuid::Uuid;
 
 use trunkline_testkit::postgres::{administer, server};
@@ -177,10 +175,7 @@ pub(crate) fn new_agent(name: &str) -> NewAgent {
     }
 }
 
-/// Writes facts of calls into their rows.
-pub(crate) async fn project(store: &Store, run: Origin, facts: &[Fact]) -> Result<(), Error> {
-    let facts = facts.to_vec();
-    store
-        .write(move |tx| trunkline_store::project(tx, run, &facts))
-        .await
+/// Writes facts of calls into their rows, as the journal has it done.
+pub(crate) async fn project(store: &Store, run: Origin, facts: &[Fact]) -> Result<(), Retry> {
+    Project::project(store, run, facts.into()).await
 }
