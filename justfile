@@ -60,6 +60,10 @@ kill-answers rounds="200":
 kill-writes rounds="100":
     TRUNKLINE_KILL_WRITE_ROUNDS={{rounds}} cargo test --release --test kill writes -- --nocapture
 
+# kill -9 of a process that records simulated calls: usage is what was made, to the call and the second
+kill-usage calls="100000" kills="20":
+    TRUNKLINE_KILL_USAGE_CALLS={{calls}} TRUNKLINE_KILL_USAGE_KILLS={{kills}} cargo test --release --test kill usage -- --nocapture
+
 # The property tests and the lossy network with many more cases than usual
 fuzz cases="100000":
     PROPTEST_CASES={{cases}} cargo test --release -p trunkline-sip -p trunkline-routing

@@ -2,6 +2,7 @@
 //! and the daemon takes calls at once. Three rounds; `TRUNKLINE_KILL_ROUNDS` makes it more.
 
 mod records;
+mod usage;
 mod writes;
 
 use std::collections::BTreeMap;
