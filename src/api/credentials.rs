@@ -10,7 +10,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Change, Error, OrgKey, Partner, PartnerKey, Store};
+use trunkline_store::{Change, Error, OrgKey, Partner, PartnerKey, Store, feed};
 use uuid::Uuid;
 
 use super::error::ApiError;
@@ -208,18 +208,18 @@ fn remove(uses: &DashMap<Uuid, Moment>, written: &[(Uuid, Moment)]) {
 
 /// Forgets keys as the change feed reports them, for as long as the API serves, and reads those that sign when another has come.
 pub(super) async fn follow(api: Api) {
-    let follower = api.store().feed().follower();
-    let mut signal = api.store().feed().follow().await;
+    let follower = api.store().follower();
+    let mut signal = api.store().follow_changes().await;
     let (mut seq, mut keys) = (None, SigningKeys::Unread);
     loop {
         match seq {
             // What was cached before the position is known may be stale.
             None => {
-                seq = api.store().feed().position().await.ok();
+                seq = api.store().read(feed::position).await.ok();
                 api.credentials().forget_all();
             }
             Some(at) => {
-                if let Ok(changes) = api.store().feed().since(at).await {
+                if let Ok(changes) = api.store().read_inline(move |tx| feed::since(tx, at)).await {
                     if changes.missed {
                         api.credentials().forget_all();
                     }

@@ -17,7 +17,7 @@ use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
-use trunkline_store::{Asked, Claim, Effects, Kept};
+use trunkline_store::{Asked, Claim, Effects, Kept, Tx, idempotency};
 use uuid::Uuid;
 
 use super::body::{KeyFault, is_late};
@@ -168,7 +168,9 @@ where
 impl Api {
     /// Forgets answers, and numbers that were called to be verified, that have been kept long enough.
     pub(super) async fn forget_answers(&self) {
-        if let Err(error) = self.store().idempotency().prune(self.now()).await {
+        let now = self.now();
+        let pruned = self.store().write(move |tx| idempotency::prune(tx, now));
+        if let Err(error) = pruned.await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "kept answers could not be forgotten yet");
         }
@@ -224,12 +226,25 @@ async fn whole(parts: Parts, body: Body) -> (Request, Option<Hashes>) {
 
 /// The kept answer, or `None` if the request is ours to do.
 async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
-    let kept = api.store().idempotency();
     let node = api.engine().map(Handle::node);
-    let mut claim = kept.claim(asked, node, api.now()).await?;
+    let claim = async || {
+        let (asked, now) = (asked.clone(), api.now());
+        let claimed = move |tx: &mut Tx| idempotency::claim(tx, &asked, node, now);
+        api.store().write(claimed).await
+    };
+    // Who comes again with a key takes no turn among those who write.
+    let look_up = async || {
+        let (asked, now) = (asked.clone(), api.now());
+        let known = move |tx: &mut Tx| idempotency::look_up(tx, &asked, now);
+        api.store().read_inline(known).await
+    };
+    let mut claimed = match look_up().await? {
+        Some(claimed) => claimed,
+        None => claim().await?,
+    };
     let mut looks = PATIENCE.as_millis() / LOOK.as_millis();
     loop {
-        match claim {
+        match claimed {
             Claim::Ours => return Ok(None),
             Claim::Done(kept) => return Ok(Some(kept)),
             Claim::OtherBody => {
@@ -244,10 +259,10 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
             Claim::UnderWay => looks -= 1,
         }
         tokio::time::sleep(LOOK).await;
-        claim = match kept.look_up(asked, api.now()).await? {
-            Some(claim) => claim,
+        claimed = match look_up().await? {
+            Some(claimed) => claimed,
             // It came to nothing that is kept.
-            None => kept.claim(asked, node, api.now()).await?,
+            None => claim().await?,
         };
     }
 }
@@ -261,20 +276,27 @@ async fn finished(api: &Api, asked: &Asked, response: Response, effects: &Effect
         Ok(octets) => octets.to_bytes(),
         Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     };
-    let store = api.store().idempotency();
+    let (store, of, now) = (api.store(), asked.clone(), api.now());
+    let give_up = || {
+        let asked = asked.clone();
+        store.write(move |tx| idempotency::give_up(tx, &asked))
+    };
     let given_up = match kept(status, refused.as_ref(), &octets) {
-        Some(kept) => match store.keep(asked, &kept, effects, api.now()).await {
+        Some(kept) => match store
+            .write_held(effects, move |tx| idempotency::keep(tx, &of, &kept, now))
+            .await
+        {
             Ok(()) => return Response::from_parts(parts, Body::from(octets)),
             // Nothing was done, whatever the answer says.
             Err(error) => {
                 let response = ApiError::from(error).into_response();
-                (store.give_up(asked).await, response)
+                (give_up().await, response)
             }
         },
         None => {
             effects.undo();
             let response = Response::from_parts(parts, Body::from(octets));
-            (store.give_up(asked).await, response)
+            (give_up().await, response)
         }
     };
     let (outcome, response) = given_up;

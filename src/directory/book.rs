@@ -10,7 +10,9 @@ use trunkline_model::settings::Runtime;
 use trunkline_model::view::{Login, OrgView, PeerLogin, TrunkView, View, WayOut};
 use trunkline_sip::auth::Secret;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store};
+use trunkline_store::{
+    AgentKind, Change, InboundTrunk, OrgRows, OutboundTrunk, Password, Store, feed,
+};
 use uuid::Uuid;
 
 use super::Defaults;
@@ -65,7 +67,8 @@ impl Book {
         &mut self,
         store: &Store,
     ) -> Result<Progress, trunkline_store::Error> {
-        let changes = store.feed().since(self.seq).await?;
+        let seq = self.seq;
+        let changes = store.read_inline(move |tx| feed::since(tx, seq)).await?;
         let orgs: HashSet<Uuid> = changes.changes.iter().filter_map(touched).collect();
         let many = changes.changes.iter().any(touches_many);
         if changes.missed || many || orgs.len() > ONE_BY_ONE.max(self.entries.len() / SHARE) {
@@ -73,8 +76,11 @@ impl Book {
             return Ok(Progress::All);
         }
         for org in &orgs {
-            let rows = store.rows_of(Some(*org)).await?.pop();
-            let entry = rows.map(|rows| self.entry(&rows));
+            let of = Some(*org);
+            let mut rows = store
+                .read(move |tx| trunkline_store::rows_of(tx, of))
+                .await?;
+            let entry = rows.pop().map(|rows| self.entry(&rows));
             self.replace(*org, entry);
         }
         self.seq = changes.seq;
@@ -95,8 +101,8 @@ impl Book {
 
     /// The number is read before the rows: what changes in between is read twice rather than never.
     async fn read_all(&mut self, store: &Store) -> Result<(), trunkline_store::Error> {
-        let seq = store.feed().position().await?;
-        let rows = store.rows_of(None).await?;
+        let seq = store.read(feed::position).await?;
+        let rows = store.read(|tx| trunkline_store::rows_of(tx, None)).await?;
         if self.seq == 0 {
             report_sources(&rows, &self.defaults.addresses);
         }

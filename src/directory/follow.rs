@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
-use trunkline_store::Store;
 use trunkline_store::feed::Signal;
+use trunkline_store::{Store, feed};
 
 use super::Directory;
 use super::book::{Book, Progress};
@@ -51,7 +51,8 @@ pub(super) async fn follow(
         }
         if clock().since(pruned) >= PRUNE_EVERY {
             pruned = clock();
-            if let Err(error) = store.feed().prune(pruned).await {
+            let done = store.write(move |tx| feed::prune(tx, pruned));
+            if let Err(error) = done.await {
                 tracing::warn!(%error, "the change feed can't be pruned");
             }
         }

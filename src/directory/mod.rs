@@ -40,8 +40,8 @@ impl Directory {
         defaults: Defaults,
         clock: fn() -> Moment,
     ) -> Result<Arc<Self>, trunkline_store::Error> {
-        let signal = store.feed().follow().await;
-        let follower = store.feed().follower();
+        let signal = store.follow_changes().await;
+        let follower = store.follower();
         let book = Book::read(&store, defaults).await?;
         follower.applied(book.seq());
         let directory = Arc::new(Self {

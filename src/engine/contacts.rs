@@ -9,7 +9,7 @@ use dashmap::DashMap;
 use tokio::sync::mpsc;
 use trunkline_calls::CallKey;
 use trunkline_routing::E164;
-use trunkline_store::{Change, Store};
+use trunkline_store::{Change, Store, feed};
 use uuid::Uuid;
 
 use super::clock;
@@ -129,8 +129,8 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Que
 
 /// Forgets the contacts of orgs that have deleted some, until the cache is dropped.
 async fn follow(store: Store, cache: Weak<Cache>) {
-    let follower = store.feed().follower();
-    let mut signal = store.feed().follow().await;
+    let follower = store.follower();
+    let mut signal = store.follow_changes().await;
     let mut place = None;
     loop {
         let Some(cache) = cache.upgrade() else {
@@ -139,11 +139,11 @@ async fn follow(store: Store, cache: Weak<Cache>) {
         match place {
             // What was cached before the position is known may be gone.
             None => {
-                place = store.feed().position().await.ok();
+                place = store.read(feed::position).await.ok();
                 cache.forget(|_| true);
             }
             Some(at) => {
-                if let Ok(changes) = store.feed().since(at).await {
+                if let Ok(changes) = store.read_inline(move |tx| feed::since(tx, at)).await {
                     if changes.missed {
                         cache.forget(|_| true);
                     }

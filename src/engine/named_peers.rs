@@ -111,7 +111,7 @@ fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
 
 /// Logs each peer that exists and is refused from now on, or would be.
 pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<AddressPolicy>) {
-    let rows = match store.rows_of(None).await {
+    let rows = match store.read(|tx| trunkline_store::rows_of(tx, None)).await {
         Ok(rows) => rows,
         Err(error) => {
             return tracing::warn!(%error, "what orgs name can't be judged by the rule on addresses");

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trunkline_model::record::Fact;
 use trunkline_store::journal::{Journal, OpenError, Origin, Projector, Settings};
-use trunkline_store::{Refused, Store};
+use trunkline_store::{Refused, Store, idempotency};
 
 use super::clock;
 use super::lease::Lease;
@@ -94,7 +94,8 @@ impl Recording {
         let nodes = store.nodes();
         let run = nodes.begin(node, &host(data_dir), lease).await?;
         // Before the API serves, which makes others.
-        let claims = store.idempotency().free(run.node).await?;
+        let freed = store.write(move |tx| idempotency::free(tx, run.node));
+        let claims = freed.await?;
         if claims > 0 {
             tracing::info!(
                 claims,

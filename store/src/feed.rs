@@ -12,10 +12,10 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Store;
-use super::column::{from_row, micros};
+use super::column::from_row;
 use super::error::Error;
 pub use super::in_force::Follower;
-use super::pool::{Pool, execute, fetch_all, fetch_one};
+use super::pool::Pool;
 use super::tx::Tx;
 
 /// How long rows are kept; a reader that was away for longer starts anew.
@@ -100,67 +100,59 @@ pub(super) fn append(tx: &mut Tx, changes: &[Change], now: Moment) -> Result<i64
     Ok(last)
 }
 
-/// Reads of the change feed.
-#[derive(Copy, Clone, Debug)]
-pub struct Feed<'s>(pub(crate) &'s Store);
+/// The number of the last change: read it, then everything, then follow from it.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn position(tx: &mut Tx) -> Result<i64, Error> {
+    let sql = "SELECT COALESCE((SELECT MAX(seq) FROM changes), (SELECT seq FROM changes_pruned))";
+    let (seq,) = tx.only(sql, &[])?;
+    Ok(seq)
+}
 
-impl Feed<'_> {
-    /// The number of the last change: read it, then everything, then follow from it.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn position(self) -> Result<i64, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql =
-            "SELECT COALESCE((SELECT MAX(seq) FROM changes), (SELECT seq FROM changes_pruned))";
-        let (seq,) = fetch_one!(reading, sql)?;
-        Ok(seq)
-    }
+/// What has changed since `seq`.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn since(tx: &mut Tx, seq: i64) -> Result<Changes, Error> {
+    tx.snapshot()?;
+    let sql = concat!(
+        "SELECT seq, org_id, kind, entity_id FROM changes WHERE seq > $1 ORDER BY seq LIMIT ",
+        at_once!()
+    );
+    let rows: Vec<Row> = tx.all(sql, &[&seq])?;
+    let (pruned,): (i64,) = tx.only("SELECT seq FROM changes_pruned", &[])?;
+    Ok(Changes {
+        seq: rows.last().map_or(seq.max(pruned), |row| row.seq),
+        changes: rows.iter().filter_map(Row::change).collect(),
+        missed: seq < pruned,
+        more: rows.len() == at_once!(),
+    })
+}
 
-    /// What has changed since `seq`.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn since(self, seq: i64) -> Result<Changes, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let sql = concat!(
-            "SELECT seq, org_id, kind, entity_id FROM changes WHERE seq > $1 ORDER BY seq LIMIT ",
-            at_once!()
-        );
-        let rows: Vec<Row> = fetch_all!(reading, sql, seq)?;
-        let (pruned,): (i64,) = fetch_one!(reading, "SELECT seq FROM changes_pruned")?;
-        Ok(Changes {
-            seq: rows.last().map_or(seq.max(pruned), |row| row.seq),
-            changes: rows.iter().filter_map(Row::change).collect(),
-            missed: seq < pruned,
-            more: rows.len() == at_once!(),
-        })
-    }
+/// Forgets what is older than [`KEPT`].
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
+    let sql = "UPDATE changes_pruned SET seq = COALESCE((SELECT MAX(seq) FROM changes WHERE at < $1), seq)";
+    tx.run(sql, &[&(now - KEPT)])?;
+    tx.run(
+        "DELETE FROM changes WHERE seq <= (SELECT seq FROM changes_pruned)",
+        &[],
+    )?;
+    Ok(())
+}
 
-    /// Forgets what is older than [`KEPT`].
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn prune(self, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.pool().write().await?;
-        let before = micros(now - KEPT);
-        let sql = "UPDATE changes_pruned SET seq = COALESCE((SELECT MAX(seq) FROM changes WHERE at < $1), seq)";
-        execute!(writing, sql, before)?;
-        execute!(
-            writing,
-            "DELETE FROM changes WHERE seq <= (SELECT seq FROM changes_pruned)"
-        )?;
-        writing.commit().await
-    }
-
+impl Store {
     /// Makes those who write from this process wait until this follower has applied their change.
-    pub fn follower(self) -> Follower {
-        self.0.followers().add()
+    pub fn follower(&self) -> Follower {
+        self.followers().add()
     }
 
     /// Starts listening for changes.
-    pub async fn follow(self) -> Signal {
-        Signal::of(self.0.pool(), self.0.changed(), CHANNEL).await
+    pub async fn follow_changes(&self) -> Signal {
+        Signal::of(self.pool(), self.changed(), CHANNEL).await
     }
 }
 

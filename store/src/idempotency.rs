@@ -11,11 +11,8 @@ use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Store;
-use super::column::{from_row, maybe, micros, moment, small, to_json};
-use super::effects::Effects;
+use super::column::{from_row, maybe, moment, small, to_json};
 use super::error::{Broke, Error};
-use super::pool::{execute, fetch_optional};
 use super::tx::Tx;
 
 /// How long an answer is kept.
@@ -78,173 +75,120 @@ from_row!(Row {
     expires_at: moment,
 });
 
-/// The kept answers.
-#[derive(Copy, Clone, Debug)]
-pub struct Idempotency<'s>(&'s Store);
-
-impl Store {
-    /// The kept answers.
-    pub fn idempotency(&self) -> Idempotency<'_> {
-        Idempotency(self)
-    }
-}
-
 const OF_REQUEST: &str = "SELECT body_hash, status, answer, expires_at FROM idempotency_keys
                           WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
 
-impl Idempotency<'_> {
-    /// Looks the request up, and claims it for `node` if nobody has.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn claim(self, asked: &Asked, node: Option<u8>, now: Moment) -> Result<Claim, Error> {
-        if let Some(claim) = self.look_up(asked, now).await? {
-            return Ok(claim);
-        }
-        let mut writing = self.0.pool().write().await?;
-        // What has expired makes room for a new claim; of two at once one inserts or updates the row.
-        let claimed = execute!(
-            writing,
-            "INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, node)
-             VALUES ($1, $2, $3, $4, $5, $6, $8)
-             ON CONFLICT (credential_id, method, path, key) DO UPDATE
-             SET body_hash = excluded.body_hash, status = NULL, answer = NULL, expires_at = excluded.expires_at,
-                 node = excluded.node
-             WHERE idempotency_keys.expires_at <= $7",
-            asked.credential,
-            asked.method,
+/// Looks the request up, and claims it for `node` if nobody has.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn claim(tx: &mut Tx, asked: &Asked, node: Option<u8>, now: Moment) -> Result<Claim, Error> {
+    if let Some(claim) = look_up(tx, asked, now)? {
+        return Ok(claim);
+    }
+    // What has expired makes room for a new claim; of two at once one inserts or updates the row.
+    let claimed = tx.run(
+        "INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, node)
+         VALUES ($1, $2, $3, $4, $5, $6, $8)
+         ON CONFLICT (credential_id, method, path, key) DO UPDATE
+         SET body_hash = excluded.body_hash, status = NULL, answer = NULL, expires_at = excluded.expires_at,
+             node = excluded.node
+         WHERE idempotency_keys.expires_at <= $7",
+        &[
+            &asked.credential,
+            &asked.method,
             &asked.path,
             &asked.key,
-            asked.body.as_slice(),
-            micros(now + CLAIMED),
-            micros(now),
-            node.map(i64::from),
-        )?;
-        writing.commit().await?;
-        match claimed {
-            0 => Ok(self.look_up(asked, now).await?.unwrap_or(Claim::UnderWay)),
-            _ => Ok(Claim::Ours),
+            &asked.body,
+            &(now + CLAIMED),
+            &now,
+            &node,
+        ],
+    )?;
+    match claimed {
+        0 => Ok(look_up(tx, asked, now)?.unwrap_or(Claim::UnderWay)),
+        _ => Ok(Claim::Ours),
+    }
+}
+
+/// What is known of the request: `None` if nobody has claimed it.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn look_up(tx: &mut Tx, asked: &Asked, now: Moment) -> Result<Option<Claim>, Error> {
+    let row: Option<Row> = tx.one(
+        OF_REQUEST,
+        &[&asked.credential, &asked.method, &asked.path, &asked.key],
+    )?;
+    let Some(row) = row.filter(|row| row.expires_at > now) else {
+        return Ok(None);
+    };
+    Ok(Some(match (row.status, row.answer) {
+        _ if row.body_hash != asked.body && row.body_hash != asked.octets => Claim::OtherBody,
+        (Some(_), Some(sealed)) => {
+            let plain = tx.keyring().open(&context_of(asked), &sealed)?;
+            Claim::Done(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)
         }
-    }
+        _ => Claim::UnderWay,
+    }))
+}
 
-    /// What is known of the request: `None` if nobody has claimed it.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn look_up(self, asked: &Asked, now: Moment) -> Result<Option<Claim>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let row: Option<Row> = fetch_optional!(
-            reading,
-            OF_REQUEST,
-            asked.credential,
-            asked.method,
-            &asked.path,
-            &asked.key
-        )?;
-        let Some(row) = row.filter(|row| row.expires_at > now) else {
-            return Ok(None);
-        };
-        Ok(Some(match (row.status, row.answer) {
-            _ if row.body_hash != asked.body && row.body_hash != asked.octets => Claim::OtherBody,
-            (Some(_), Some(sealed)) => {
-                let plain = self.0.keyring().open(&context_of(asked), &sealed)?;
-                Claim::Done(serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?)
-            }
-            _ => Claim::UnderWay,
-        }))
-    }
+/// Keeps the answer to a claimed request.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn keep(tx: &mut Tx, asked: &Asked, kept: &Kept, now: Moment) -> Result<(), Error> {
+    let sealed = tx
+        .keyring()
+        .seal(&context_of(asked), to_json(kept).as_bytes());
+    let sql = "UPDATE idempotency_keys SET status = $5, answer = $6, expires_at = $7
+               WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
+    let Asked {
+        credential,
+        method,
+        path,
+        key,
+        ..
+    } = asked;
+    let until = now + KEPT;
+    tx.run(
+        sql,
+        &[credential, method, path, key, &kept.status, &sealed, &until],
+    )?;
+    Ok(())
+}
 
-    /// Keeps the answer to a claimed request, in one transaction with its effects, and waits until those are in force in this process.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone; the effects are undone then.
-    pub async fn keep(
-        self,
-        asked: &Asked,
-        kept: &Kept,
-        effects: &Effects,
-        now: Moment,
-    ) -> Result<(), Error> {
-        let sealed = self
-            .0
-            .keyring()
-            .seal(&context_of(asked), to_json(kept).as_bytes());
-        let asked = asked.clone();
-        let status = kept.status;
-        let answered = move |tx: &mut Tx| {
-            let sql = "UPDATE idempotency_keys SET status = $5, answer = $6, expires_at = $7
-                       WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
-            let Asked {
-                credential,
-                method,
-                path,
-                key,
-                ..
-            } = &asked;
-            tx.run(
-                sql,
-                &[
-                    credential,
-                    method,
-                    path,
-                    key,
-                    &status,
-                    &sealed,
-                    &(now + KEPT),
-                ],
-            )?;
-            Ok(())
-        };
-        match effects.take() {
-            Some(writing) => {
-                let committed = writing.end(answered).await?;
-                self.0.settle(committed).await;
-                Ok(())
-            }
-            None => self.0.write(answered).await,
-        }
-    }
+/// Gives a claim up: the request may be made again.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn give_up(tx: &mut Tx, asked: &Asked) -> Result<(), Error> {
+    tx.run(
+        "DELETE FROM idempotency_keys
+         WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4 AND status IS NULL",
+        &[&asked.credential, &asked.method, &asked.path, &asked.key],
+    )?;
+    Ok(())
+}
 
-    /// Gives a claim up: the request may be made again.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn give_up(self, asked: &Asked) -> Result<(), Error> {
-        let mut writing = self.0.pool().write().await?;
-        execute!(
-            writing,
-            "DELETE FROM idempotency_keys
-             WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4 AND status IS NULL",
-            asked.credential,
-            asked.method,
-            &asked.path,
-            &asked.key,
-        )?;
-        writing.commit().await
-    }
+/// Gives up what earlier runs of the node have claimed and not answered: they are dead. Gives how many claims that were.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn free(tx: &mut Tx, node: u8) -> Result<u64, Error> {
+    let sql = "DELETE FROM idempotency_keys WHERE node = $1 AND status IS NULL";
+    let freed = tx.run(sql, &[&node])?;
+    Ok(freed)
+}
 
-    /// Gives up what earlier runs of the node have claimed and not answered: they are dead. Gives how many claims that were.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn free(self, node: u8) -> Result<u64, Error> {
-        let mut writing = self.0.pool().write().await?;
-        let sql = "DELETE FROM idempotency_keys WHERE node = $1 AND status IS NULL";
-        let freed = execute!(writing, sql, i64::from(node))?;
-        writing.commit().await?;
-        Ok(freed)
-    }
-
-    /// Forgets what has expired.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn prune(self, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.pool().write().await?;
-        let sql = "DELETE FROM idempotency_keys WHERE expires_at <= $1";
-        execute!(writing, sql, micros(now))?;
-        writing.commit().await
-    }
+/// Forgets what has expired.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
+    let sql = "DELETE FROM idempotency_keys WHERE expires_at <= $1";
+    tx.run(sql, &[&now])?;
+    Ok(())
 }
 
 fn context_of(asked: &Asked) -> Vec<u8> {

@@ -28,7 +28,7 @@ pub mod events;
 mod explained;
 pub mod feed;
 mod handoffs;
-mod idempotency;
+pub mod idempotency;
 mod identify;
 mod in_force;
 mod inbound_trunks;
@@ -99,7 +99,7 @@ pub use events::Event;
 pub use explained::{Explained, Recorded};
 pub use feed::Change;
 pub use handoffs::{Handoff, HandoffFilter, Handoffs, NewHandoff, Reason, Sentiment};
-pub use idempotency::{Asked, Claim, Idempotency, Kept};
+pub use idempotency::{Asked, Claim, Kept};
 pub use identify::ContactDetails;
 pub use inbound_trunks::{InboundTrunk, InboundTrunkChange, InboundTrunks, Synced};
 pub use integrations::{Integration, Integrations, NewBooking};
@@ -122,7 +122,7 @@ pub use projection::project;
 pub use registrations::Registrations;
 pub use retention::{Retained, RetentionChange, RetentionDays};
 pub use sessions::{ListedSession, Session, Sessions, TokenHash};
-pub use snapshot::{OldCredentials, OrgRows};
+pub use snapshot::{OldCredentials, OrgRows, rows_of};
 pub use transfers::CallTransfer;
 pub use tx::Tx;
 pub use usage::{CallSeconds, Usage, UsageParts, UsageRow, UsageWindow, whole_seconds};
@@ -264,11 +264,6 @@ impl Store {
         self.0.pool.close().await;
     }
 
-    /// The change feed.
-    pub fn feed(&self) -> feed::Feed<'_> {
-        feed::Feed(self)
-    }
-
     fn pool(&self) -> &Pool {
         &self.0.pool
     }
@@ -334,6 +329,23 @@ impl Store {
         let (value, committed) = self.pool().run_write(work).await?;
         self.settle(committed).await;
         Ok(value)
+    }
+
+    /// Commits what is held with a last step, or that alone where nothing is.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); what was held is rolled back then.
+    pub async fn write_held(
+        &self,
+        effects: &Effects,
+        last: impl FnOnce(&mut Tx) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let Some(writing) = effects.take() else {
+            return self.write(last).await;
+        };
+        let committed = writing.end(last).await?;
+        self.settle(committed).await;
+        Ok(())
     }
 
     /// Wakes those who follow what was committed, and waits until it is in force in this process.

@@ -15,8 +15,8 @@ use super::inbound_trunks;
 use super::org_limits::{self, OrgLimit, StoredLimit};
 use super::outbound_trunks;
 use super::password::Password;
-use super::pool::{Peek, fetch_all};
-use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk, Store};
+use super::tx::Tx;
+use super::{Agent, Dedication, InboundTrunk, Number, Org, OutboundTrunk};
 
 /// An org with what belongs to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,31 +52,22 @@ pub struct OldCredentials {
     pub expires_at: Moment,
 }
 
-impl Store {
-    /// The rows of one org, or of all.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn rows_of(&self, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
-        // On SQLite the rows of one org are sooner read than the driver's thread is asked for them nine times.
-        self.read_rows(org).await
-    }
-
-    async fn read_rows(&self, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
-        let mut reading = self.pool().peek_snapshot().await?;
-        let mut rows = orgs(&mut reading, org).await?;
-        self.add_agents(&mut reading, org, &mut rows).await?;
-        add_numbers(&mut reading, org, &mut rows).await?;
-        self.add_trunks(&mut reading, org, &mut rows).await?;
-        self.add_outbound_trunks(&mut reading, org, &mut rows)
-            .await?;
-        self.add_old_credentials(&mut reading, org, &mut rows)
-            .await?;
-        add_dedications(&mut reading, org, &mut rows).await?;
-        add_destinations(&mut reading, org, &mut rows).await?;
-        add_registrations(&mut reading, org, &mut rows).await?;
-        Ok(rows.into_values().collect())
-    }
+/// The rows of one org, or of all.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn rows_of(tx: &mut Tx, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
+    tx.snapshot()?;
+    let mut rows = orgs(tx, org)?;
+    add_agents(tx, org, &mut rows)?;
+    add_numbers(tx, org, &mut rows)?;
+    add_trunks(tx, org, &mut rows)?;
+    add_outbound_trunks(tx, org, &mut rows)?;
+    add_old_credentials(tx, org, &mut rows)?;
+    add_dedications(tx, org, &mut rows)?;
+    add_destinations(tx, org, &mut rows)?;
+    add_registrations(tx, org, &mut rows)?;
+    Ok(rows.into_values().collect())
 }
 
 /// By org.
@@ -84,25 +75,24 @@ type Rows = HashMap<Uuid, OrgRows>;
 
 /// The rows of one org by its index, or all of them.
 macro_rules! of {
-    ($on:expr, $org:expr, $select:literal, $column:literal, $order:literal) => {
+    ($tx:expr, $org:expr, $select:literal, $column:literal, $order:literal) => {
         match $org {
-            Some(org) => fetch_all!(
-                $on,
+            Some(org) => $tx.all(
                 concat!($select, " WHERE ", $column, " = $1 ", $order),
-                org
+                &[&org],
             ),
-            None => fetch_all!($on, concat!($select, " ", $order)),
+            None => $tx.all(concat!($select, " ", $order), &[]),
         }
     };
 }
 
-async fn orgs(reading: &mut Peek, org: Option<Uuid>) -> Result<Rows, Error> {
+fn orgs(tx: &mut Tx, org: Option<Uuid>) -> Result<Rows, Error> {
     let orgs: Vec<Org> = match org {
         Some(org) => {
             let sql = "SELECT * FROM orgs WHERE id = $1 AND deleted_at IS NULL";
-            fetch_all!(reading, sql, org)?
+            tx.all(sql, &[&org])?
         }
-        None => fetch_all!(reading, "SELECT * FROM orgs WHERE deleted_at IS NULL")?,
+        None => tx.all("SELECT * FROM orgs WHERE deleted_at IS NULL", &[])?,
     };
     Ok(orgs
         .into_iter()
@@ -110,9 +100,9 @@ async fn orgs(reading: &mut Peek, org: Option<Uuid>) -> Result<Rows, Error> {
         .collect())
 }
 
-async fn add_numbers(reading: &mut Peek, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
+fn add_numbers(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
     let numbers: Vec<Number> = of!(
-        reading,
+        tx,
         org,
         "SELECT * FROM numbers",
         "org_id",
@@ -126,13 +116,9 @@ async fn add_numbers(reading: &mut Peek, org: Option<Uuid>, rows: &mut Rows) -> 
     Ok(())
 }
 
-async fn add_dedications(
-    reading: &mut Peek,
-    org: Option<Uuid>,
-    rows: &mut Rows,
-) -> Result<(), Error> {
+fn add_dedications(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
     let dedications: Vec<Dedication> = of!(
-        reading,
+        tx,
         org,
         "SELECT * FROM dedications",
         "org_id",
@@ -146,22 +132,15 @@ async fn add_dedications(
     Ok(())
 }
 
-async fn add_registrations(
-    reading: &mut Peek,
-    org: Option<Uuid>,
-    rows: &mut Rows,
-) -> Result<(), Error> {
+fn add_registrations(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
     if let Some(org) = org {
-        let stored = reading
-            .source()
-            .step(move |tx| org_limits::stored(tx, org))
-            .await?;
+        let stored = org_limits::stored(tx, org)?;
         if let Some(rows) = rows.get_mut(&org) {
             rows.registrations = stored.of(OrgLimit::Registrations);
         }
         return Ok(());
     }
-    for row in reading.source().step(org_limits::of_all).await? {
+    for row in org_limits::of_all(tx)? {
         if let Some((OrgLimit::Registrations, stored)) = row.read()
             && let Some(rows) = rows.get_mut(&row.org_id)
         {
@@ -171,13 +150,9 @@ async fn add_registrations(
     Ok(())
 }
 
-async fn add_destinations(
-    reading: &mut Peek,
-    org: Option<Uuid>,
-    rows: &mut Rows,
-) -> Result<(), Error> {
+fn add_destinations(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
     let assigned: Vec<Assigned> = of!(
-        reading,
+        tx,
         org,
         "SELECT agent_destinations.org_id, agent_id, destinations.id, name, type || ' ' || value AS target, via
          FROM agent_destinations JOIN destinations ON destinations.org_id = agent_destinations.org_id
@@ -216,108 +191,86 @@ from_row!(Assigned {
     via: named
 });
 
-impl Store {
-    async fn add_agents(
-        &self,
-        reading: &mut Peek,
-        org: Option<Uuid>,
-        rows: &mut Rows,
-    ) -> Result<(), Error> {
-        let agents: Vec<Agent> = of!(
-            reading,
-            org,
-            "SELECT *, type AS kind FROM agents",
-            "org_id",
-            "ORDER BY created_at, id"
-        )?;
-        for mut agent in agents {
-            if let Some(rows) = rows.get_mut(&agent.org_id) {
-                agent.open_password(self.keyring())?;
-                rows.agents.push(agent);
-            }
+fn add_agents(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
+    let agents: Vec<Agent> = of!(
+        tx,
+        org,
+        "SELECT *, type AS kind FROM agents",
+        "org_id",
+        "ORDER BY created_at, id"
+    )?;
+    for mut agent in agents {
+        if let Some(rows) = rows.get_mut(&agent.org_id) {
+            agent.open_password(&tx.keyring())?;
+            rows.agents.push(agent);
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    async fn add_trunks(
-        &self,
-        reading: &mut Peek,
-        org: Option<Uuid>,
-        rows: &mut Rows,
-    ) -> Result<(), Error> {
-        let trunks: Vec<inbound_trunks::Row> =
-            of!(reading, org, "SELECT * FROM inbound_trunks", "org_id", "")?;
-        for trunk in trunks {
-            if let Some(rows) = rows.get_mut(&trunk.org_id) {
-                rows.trunk = Some(trunk.open(self.keyring(), Vec::new())?);
-            }
+fn add_trunks(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
+    let trunks: Vec<inbound_trunks::Row> =
+        of!(tx, org, "SELECT * FROM inbound_trunks", "org_id", "")?;
+    for trunk in trunks {
+        if let Some(rows) = rows.get_mut(&trunk.org_id) {
+            rows.trunk = Some(trunk.open(&tx.keyring(), Vec::new())?);
         }
-        let numbers: Vec<Listed> = of!(
-            reading,
-            org,
-            "SELECT org_id, number FROM inbound_trunk_numbers",
-            "org_id",
-            "ORDER BY position"
-        )?;
-        for listed in numbers {
-            if let Some(trunk) = rows
-                .get_mut(&listed.org_id)
-                .and_then(|rows| rows.trunk.as_mut())
-            {
-                trunk.numbers.push(listed.number);
-            }
-        }
-        Ok(())
     }
+    let numbers: Vec<Listed> = of!(
+        tx,
+        org,
+        "SELECT org_id, number FROM inbound_trunk_numbers",
+        "org_id",
+        "ORDER BY position"
+    )?;
+    for listed in numbers {
+        if let Some(trunk) = rows
+            .get_mut(&listed.org_id)
+            .and_then(|rows| rows.trunk.as_mut())
+        {
+            trunk.numbers.push(listed.number);
+        }
+    }
+    Ok(())
+}
 
-    async fn add_outbound_trunks(
-        &self,
-        reading: &mut Peek,
-        org: Option<Uuid>,
-        rows: &mut Rows,
-    ) -> Result<(), Error> {
-        let trunks: Vec<outbound_trunks::Row> = of!(
-            reading,
-            org,
-            "SELECT * FROM outbound_trunks",
-            "org_id",
-            "ORDER BY created_at, id"
-        )?;
-        for trunk in trunks {
-            if let Some(rows) = rows.get_mut(&trunk.org_id) {
-                rows.outbound_trunks.push(trunk.open(self.keyring())?);
-            }
+fn add_outbound_trunks(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
+    let trunks: Vec<outbound_trunks::Row> = of!(
+        tx,
+        org,
+        "SELECT * FROM outbound_trunks",
+        "org_id",
+        "ORDER BY created_at, id"
+    )?;
+    for trunk in trunks {
+        if let Some(rows) = rows.get_mut(&trunk.org_id) {
+            rows.outbound_trunks.push(trunk.open(&tx.keyring())?);
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    async fn add_old_credentials(
-        &self,
-        reading: &mut Peek,
-        org: Option<Uuid>,
-        rows: &mut Rows,
-    ) -> Result<(), Error> {
-        let pairs: Vec<Sealed> = of!(
-            reading,
-            org,
-            "SELECT * FROM old_credentials",
-            "org_id",
-            "ORDER BY username"
-        )?;
-        for pair in pairs {
-            if let Some(rows) = rows.get_mut(&pair.org_id) {
-                let password =
-                    inbound_trunks::open_password(self.keyring(), &pair.username, &pair.password)?;
-                let opened = OldCredentials {
-                    username: pair.username,
-                    password,
-                    expires_at: pair.expires_at,
-                };
-                rows.old_credentials.push(opened);
-            }
+fn add_old_credentials(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error> {
+    let pairs: Vec<Sealed> = of!(
+        tx,
+        org,
+        "SELECT * FROM old_credentials",
+        "org_id",
+        "ORDER BY username"
+    )?;
+    for pair in pairs {
+        if let Some(rows) = rows.get_mut(&pair.org_id) {
+            let password =
+                inbound_trunks::open_password(&tx.keyring(), &pair.username, &pair.password)?;
+            let opened = OldCredentials {
+                username: pair.username,
+                password,
+                expires_at: pair.expires_at,
+            };
+            rows.old_credentials.push(opened);
         }
-        Ok(())
     }
+    Ok(())
 }
 
 struct Listed {

@@ -1,6 +1,7 @@
 //! `/phone/sip/inbound-trunk` and what lies beneath it.
 
 use serde_json::{Value, json};
+use trunkline_store::rows_of;
 
 use crate::house::{House, Tenant, all_absent, all_lack, masked, now, pass};
 
@@ -309,6 +310,10 @@ async fn pairs_from_before_a_rotation_are_shown_and_ended() {
 
     house.delete(&old, &tenant.token).await.with(200);
     assert_eq!(house.get(&old, &tenant.token).await.with(200)["total"], 0);
-    let rows = house.store.rows_of(Some(tenant.org)).await.expect("rows");
+    let rows = house
+        .store
+        .read(move |tx| rows_of(tx, Some(tenant.org)))
+        .await
+        .expect("rows");
     assert_eq!(rows[0].old_credentials, []);
 }

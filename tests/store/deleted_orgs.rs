@@ -8,7 +8,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Refused, Store, UsageParts,
-    UsageWindow, Wrong, events,
+    UsageWindow, Wrong, events, rows_of,
 };
 use uuid::Uuid;
 
@@ -79,8 +79,17 @@ async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
     let [narrow, other] = [None, None];
     let listed = orgs.of_partner(partner, &[narrow, other], 10, 0).await;
     assert_eq!(listed.expect("orgs"), (Vec::new(), 0));
-    assert_eq!(store.rows_of(None).await.expect("rows"), []);
-    assert_eq!(store.rows_of(Some(id)).await.expect("rows"), []);
+    assert_eq!(
+        store.read(move |tx| rows_of(tx, None)).await.expect("rows"),
+        []
+    );
+    assert_eq!(
+        store
+            .read(move |tx| rows_of(tx, Some(id)))
+            .await
+            .expect("rows"),
+        []
+    );
     let keys = store.org_keys().by_id(id, key.id).await;
     assert_eq!(keys.expect("a look"), None);
     let issued = token::issue(&store, id, NewOrgKey::lasting("Another", &[]), NOW).await;
@@ -100,7 +109,10 @@ async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
         (back.verified_at, back.agent_id),
         (held.verified_at, Some(answers.id))
     );
-    let rows = store.rows_of(Some(id)).await.expect("rows");
+    let rows = store
+        .read(move |tx| rows_of(tx, Some(id)))
+        .await
+        .expect("rows");
     assert_eq!(rows[0].agents.len(), 1);
     let keys = store.org_keys().by_id(id, key.id).await;
     assert_eq!(keys.expect("a look"), None, "keys don't come back");

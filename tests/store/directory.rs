@@ -7,7 +7,7 @@ use std::time::Duration;
 use trunkline::directory::{Defaults, Directory};
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::{Source, View};
-use trunkline_store::{AgentChange, InboundTrunkChange, Store, agents};
+use trunkline_store::{AgentChange, InboundTrunkChange, Store, agents, feed};
 
 use crate::bed::{Bed, NOW, agent, later, new_agent, number, org};
 
@@ -240,7 +240,10 @@ async fn many_edits_at_once_are_followed(bed: &Bed) {
 async fn a_start_finds_what_was_there(bed: &Bed) {
     let store = bed.open().await;
     let org = org(&store, "Org").await.id;
-    store.feed().prune(later(48 * 3600)).await.expect("pruned");
+    store
+        .write(move |tx| feed::prune(tx, later(48 * 3600)))
+        .await
+        .expect("pruned");
     let directory = directory(&store).await;
     assert!(directory.load().org(org).is_some());
     let agent = agent(&store, org, "Anna").await.id;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use sqlx::{Connection, PgConnection};
 use trunkline::api::token;
 use trunkline_store::feed::KEPT;
-use trunkline_store::{Change, NewOrgKey, agents};
+use trunkline_store::{Change, NewOrgKey, agents, feed};
 
 use crate::bed::{Bed, NOW, agent, org};
 
@@ -23,7 +23,7 @@ fn an_earlier_number_is_waited_for() {
 
 async fn a_write_is_followed(bed: &Bed) {
     let (writer, reader) = (bed.open().await, bed.open().await);
-    let start = reader.feed().position().await.expect("a position");
+    let start = reader.read(feed::position).await.expect("a position");
     let org = org(&writer, "Org").await.id;
     let key = token::issue(&writer, org, NewOrgKey::lasting("Key", &[]), NOW)
         .await
@@ -38,7 +38,10 @@ async fn a_write_is_followed(bed: &Bed) {
             .is_err(),
         "no such agent"
     );
-    let changes = reader.feed().since(start).await.expect("changes");
+    let changes = reader
+        .read_inline(move |tx| feed::since(tx, start))
+        .await
+        .expect("changes");
     assert_eq!(
         changes.changes,
         [
@@ -50,9 +53,12 @@ async fn a_write_is_followed(bed: &Bed) {
     assert!(!changes.missed);
     assert_eq!(
         changes.seq,
-        reader.feed().position().await.expect("a position")
+        reader.read(feed::position).await.expect("a position")
     );
-    let rest = reader.feed().since(changes.seq).await.expect("changes");
+    let rest = reader
+        .read_inline(move |tx| feed::since(tx, changes.seq))
+        .await
+        .expect("changes");
     assert_eq!((rest.changes, rest.seq), (vec![], changes.seq));
 }
 
@@ -77,7 +83,10 @@ async fn interleaved_writers_are_all_seen(bed: &Bed) {
     let mut seq = 0;
     while seen.len() < WRITERS * EACH {
         let done = tasks.is_empty();
-        let changes = reader.feed().since(seq).await.expect("changes");
+        let changes = reader
+            .read_inline(move |tx| feed::since(tx, seq))
+            .await
+            .expect("changes");
         assert!(
             !done || !changes.changes.is_empty(),
             "only {} of {} were seen",
@@ -94,30 +103,46 @@ async fn interleaved_writers_are_all_seen(bed: &Bed) {
 async fn a_reader_that_was_away_starts_anew(bed: &Bed) {
     let store = bed.open().await;
     org(&store, "Old").await;
-    let away = store.feed().position().await.expect("a position");
+    let away = store.read(feed::position).await.expect("a position");
     org(&store, "Unseen").await;
-    let last = store.feed().position().await.expect("a position");
-    store.feed().prune(NOW + KEPT).await.expect("pruned");
+    let last = store.read(feed::position).await.expect("a position");
+    store
+        .write(move |tx| feed::prune(tx, NOW + KEPT))
+        .await
+        .expect("pruned");
     assert!(
-        !store.feed().since(away).await.expect("changes").missed,
+        !store
+            .read_inline(move |tx| feed::since(tx, away))
+            .await
+            .expect("changes")
+            .missed,
         "not older than the limit"
     );
     store
-        .feed()
-        .prune(NOW + KEPT + std::time::Duration::from_secs(1))
+        .write(move |tx| feed::prune(tx, NOW + KEPT + std::time::Duration::from_secs(1)))
         .await
         .expect("pruned");
-    assert_eq!(store.feed().position().await.expect("a position"), last);
-    let changes = store.feed().since(away).await.expect("changes");
+    assert_eq!(store.read(feed::position).await.expect("a position"), last);
+    let changes = store
+        .read_inline(move |tx| feed::since(tx, away))
+        .await
+        .expect("changes");
     assert_eq!(
         (changes.missed, changes.seq, changes.changes),
         (true, last, vec![])
     );
-    let changes = store.feed().since(last).await.expect("changes");
+    let changes = store
+        .read_inline(move |tx| feed::since(tx, last))
+        .await
+        .expect("changes");
     assert!(!changes.missed);
     let org = org(&store, "New").await.id;
     assert_eq!(
-        store.feed().since(last).await.expect("changes").changes,
+        store
+            .read_inline(move |tx| feed::since(tx, last))
+            .await
+            .expect("changes")
+            .changes,
         [Change::Org(org)]
     );
 }
@@ -127,7 +152,7 @@ async fn waited_for(bed: &Bed) {
     let store = bed.open().await;
     let url = bed.options.url.as_deref().expect("PostgreSQL has a URL");
     let first = org(&store, "First").await.id;
-    let start = store.feed().position().await.expect("a position");
+    let start = store.read(feed::position).await.expect("a position");
     let mut slow = PgConnection::connect(url)
         .await
         .expect("the database answers");
@@ -159,11 +184,19 @@ async fn waited_for(bed: &Bed) {
         tokio::task::yield_now().await;
     }
     assert_eq!(
-        store.feed().since(start).await.expect("changes").changes,
+        store
+            .read_inline(move |tx| feed::since(tx, start))
+            .await
+            .expect("changes")
+            .changes,
         []
     );
     slow.commit().await.expect("a commit");
     let second = fast.await.expect("an org");
-    let changes = store.feed().since(start).await.expect("changes").changes;
+    let changes = store
+        .read_inline(move |tx| feed::since(tx, start))
+        .await
+        .expect("changes")
+        .changes;
     assert_eq!(changes, [Change::Org(first), Change::Org(second)]);
 }

@@ -2,13 +2,67 @@
 
 use std::collections::HashMap;
 
-use trunkline_store::{Asked, Claim, Effects, Kept, Store, agents};
+use trunkline_sip::moment::Moment;
+use trunkline_store::{Asked, Claim, Effects, Error, Kept, Store, Tx, agents, idempotency};
 use uuid::Uuid;
 
 use crate::bed::{self, Bed, NOW, later};
 use crate::on_both;
 
 const NODE: Option<u8> = Some(3);
+
+/// The kept answers of a store.
+pub(crate) struct Answers(pub(crate) Store);
+
+impl Answers {
+    pub(crate) async fn claim(
+        &self,
+        asked: &Asked,
+        node: Option<u8>,
+        now: Moment,
+    ) -> Result<Claim, Error> {
+        let asked = asked.clone();
+        let claimed = self
+            .0
+            .write(move |tx| idempotency::claim(tx, &asked, node, now));
+        claimed.await
+    }
+
+    pub(crate) async fn look_up(&self, asked: &Asked, now: Moment) -> Result<Option<Claim>, Error> {
+        let asked = asked.clone();
+        let known = self
+            .0
+            .read_inline(move |tx| idempotency::look_up(tx, &asked, now));
+        known.await
+    }
+
+    pub(crate) async fn keep(
+        &self,
+        asked: &Asked,
+        kept: &Kept,
+        effects: &Effects,
+        now: Moment,
+    ) -> Result<(), Error> {
+        let (asked, kept) = (asked.clone(), kept.clone());
+        let last = move |tx: &mut Tx| idempotency::keep(tx, &asked, &kept, now);
+        self.0.write_held(effects, last).await
+    }
+
+    async fn give_up(&self, asked: &Asked) -> Result<(), Error> {
+        let asked = asked.clone();
+        self.0
+            .write(move |tx| idempotency::give_up(tx, &asked))
+            .await
+    }
+
+    async fn free(&self, node: u8) -> Result<u64, Error> {
+        self.0.write(move |tx| idempotency::free(tx, node)).await
+    }
+
+    async fn prune(&self, now: Moment) -> Result<(), Error> {
+        self.0.write(move |tx| idempotency::prune(tx, now)).await
+    }
+}
 
 /// A request under a key.
 pub(crate) fn asked() -> Asked {
@@ -33,7 +87,7 @@ pub(crate) fn kept() -> Kept {
 
 async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
     let store = bed.open().await;
-    let answers = store.idempotency();
+    let answers = Answers(store.clone());
     assert_eq!(
         answers
             .look_up(&asked(), NOW)
@@ -105,7 +159,7 @@ async fn a_request_is_claimed_once_and_then_answered(bed: &Bed) {
 
 async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
     let store = bed.open().await;
-    let answers = store.idempotency();
+    let answers = Answers(store.clone());
     answers
         .claim(&asked(), NODE, NOW)
         .await
@@ -133,7 +187,7 @@ async fn a_claim_that_is_given_up_is_free(bed: &Bed) {
 
 async fn claims_of_a_dead_run_are_freed(bed: &Bed) {
     let store = bed.open().await;
-    let answers = store.idempotency();
+    let answers = Answers(store.clone());
     let with = |key: &str| Asked {
         key: key.to_owned(),
         ..asked()
@@ -162,7 +216,7 @@ async fn claims_of_a_dead_run_are_freed(bed: &Bed) {
 
 async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
     let store = bed.open().await;
-    let answers = store.idempotency();
+    let answers = Answers(store.clone());
     answers
         .claim(&asked(), NODE, NOW)
         .await
@@ -208,21 +262,18 @@ async fn answers_end_after_a_day_and_claims_of_the_dead_sooner(bed: &Bed) {
 
 async fn answers_are_there_after_a_restart(bed: &Bed) {
     let store = bed.open().await;
-    store
-        .idempotency()
+    Answers(store.clone())
         .claim(&asked(), NODE, NOW)
         .await
         .expect("the store works");
     let kept = kept();
-    store
-        .idempotency()
+    Answers(store.clone())
         .keep(&asked(), &kept, &Effects::default(), NOW)
         .await
         .expect("the store works");
     store.close().await;
     let store = bed.open().await;
-    let claim = store
-        .idempotency()
+    let claim = Answers(store.clone())
         .claim(&asked(), NODE, NOW)
         .await
         .expect("the store works");
@@ -231,7 +282,8 @@ async fn answers_are_there_after_a_restart(bed: &Bed) {
 
 async fn of_a_hundred_at_once_one_has_the_claim(bed: &Bed) {
     let store = bed.open().await;
-    let claim = |store: Store| async move { store.idempotency().claim(&asked(), NODE, NOW).await };
+    let claim =
+        |store: Store| async move { Answers(store.clone()).claim(&asked(), NODE, NOW).await };
     let tasks: Vec<_> = (0..100)
         .map(|_| tokio::spawn(claim(store.clone())))
         .collect();
@@ -250,7 +302,7 @@ async fn of_a_hundred_at_once_one_has_the_claim(bed: &Bed) {
 async fn effects_are_committed_with_the_answer_or_not_at_all(bed: &Bed) {
     let store = bed.open().await;
     let org = bed::org(&store, "Held").await.id;
-    let answers = store.idempotency();
+    let answers = Answers(store.clone());
     let claim = answers.claim(&asked(), NODE, NOW).await.expect("a claim");
     assert_eq!(claim, Claim::Ours);
     let effects = Effects::default();

@@ -6,12 +6,12 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use trunkline_model::settings::{Runtime, RuntimeLogin};
 use trunkline_store::{
     Asked, Claim, Effects, InboundTrunkChange, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
-    Store, agents,
+    Store, agents, rows_of,
 };
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, later, new_agent, number};
-use crate::idempotency::{asked, kept};
+use crate::idempotency::{Answers, asked, kept};
 use crate::ways_out::carrier;
 
 crate::on_both!(
@@ -92,7 +92,7 @@ async fn fill(store: &Store) -> Uuid {
     let rotated = webhooks.rotate(org, hook, &newer, NOW).await;
     rotated.expect("another secret");
 
-    let answers = store.idempotency();
+    let answers = Answers(store.clone());
     answers.claim(&asked(), None, NOW).await.expect("claimed");
     answers
         .keep(&asked(), &kept(), &Effects::default(), NOW)
@@ -103,7 +103,10 @@ async fn fill(store: &Store) -> Uuid {
 
 /// Everything sealed, opened.
 async fn opened(store: &Store, org: Uuid) -> Vec<String> {
-    let rows = store.rows_of(Some(org)).await.expect("all of them open");
+    let rows = store
+        .read(move |tx| rows_of(tx, Some(org)))
+        .await
+        .expect("all of them open");
     let rows = &rows[0];
     let trunk = rows.trunk.as_ref().expect("a trunk");
     let runtime = rows.agents[0].runtime.as_ref().and_then(Runtime::login);
@@ -114,7 +117,7 @@ async fn opened(store: &Store, org: Uuid) -> Vec<String> {
     let (old, _) = hook.old_secret.as_ref().expect("an old secret");
     let bookings = store.integrations().bookings(org).await.expect("one");
     let (app, user) = bookings[0].credentials(store.keyring()).expect("it opens");
-    let answer = store.idempotency().look_up(&asked(), NOW).await;
+    let answer = Answers(store.clone()).look_up(&asked(), NOW).await;
     assert_eq!(answer.expect("it opens"), Some(Claim::Done(kept())));
     vec![
         trunk.password.reveal().to_owned(),
@@ -198,7 +201,7 @@ async fn every_value_is_sealed_anew(bed: &Bed) {
     assert_eq!(there.expect("it opens"), b"secret");
 
     // Meanwhile the other one seals with the old key; that is sealed anew with the rest.
-    let answers = other.idempotency();
+    let answers = Answers(other.clone());
     let late = Asked {
         key: "late".to_owned(),
         ..asked()

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use futures_util::future::join_all;
 use trunkline::api::token;
-use trunkline_store::{Change, OpenFault, Options, Store};
+use trunkline_store::{Change, OpenFault, Options, Store, feed};
 use uuid::Uuid;
 
 use crate::bed::{Bed, NOW, org};
@@ -83,7 +83,7 @@ async fn a_signing_key_is_rotated(bed: &Bed) {
     let old = token::mint(store.keyring(), key, org, &[], NOW);
     let sealed = store.keyring().seal(b"whose", b"secret");
     let first = store.keyring().signing_key().id().to_owned();
-    let start = store.feed().position().await.expect("a position");
+    let start = store.read(feed::position).await.expect("a position");
     let (one, other) = (bed.open().await, bed.open().await);
     let (made, too) = tokio::join!(one.rotate_signing_key(NOW), other.rotate_signing_key(NOW));
     made.and(too).expect("keys");
@@ -93,7 +93,11 @@ async fn a_signing_key_is_rotated(bed: &Bed) {
         keys.iter().map(|pair| pair.id().to_owned()).collect()
     };
     assert_eq!(ids(&store), [&*first]);
-    let told = store.feed().since(start).await.expect("changes").changes;
+    let told = store
+        .read_inline(move |tx| feed::since(tx, start))
+        .await
+        .expect("changes")
+        .changes;
     assert_eq!(told, [Change::SigningKeys; 2]);
     assert!(store.follow_signing_keys().await.expect("keys"));
     assert!(!store.follow_signing_keys().await.expect("keys"));

@@ -5,7 +5,7 @@ use trunkline_model::settings::{TransferTarget, TransferWay, Via};
 use trunkline_sip::flow::Transport;
 use trunkline_store::{
     Change, DestinationChange, Error, Kind, NewDestination, NewOutboundTrunk, OutboundTrunkChange,
-    Password, Refused, Wrong,
+    Password, Refused, Wrong, feed,
 };
 use uuid::Uuid;
 
@@ -305,13 +305,12 @@ async fn realms_are_learnt(bed: &Bed) {
         learnt.await.expect("learnt");
     };
     tokio::join!(learn("a", false), learn("b", true), learn("c", true));
-    let before = store.feed().position().await.expect("a position");
+    let before = store.read(feed::position).await.expect("a position");
     learn("b", true).await;
     learn("b", false).await;
     assert!(
         store
-            .feed()
-            .since(before)
+            .read_inline(move |tx| feed::since(tx, before))
             .await
             .expect("changes")
             .changes
@@ -348,9 +347,12 @@ async fn every_edit_is_told(bed: &Bed) {
     let ours = org(&store, "Ours").await.id;
     let anna = agent(&store, ours, "Anna").await.id;
     let (trunks, destinations) = (store.outbound_trunks(), store.destinations());
-    let mut seq = store.feed().position().await.expect("a position");
+    let mut seq = store.read(feed::position).await.expect("a position");
     let mut told = async |edit: &str| {
-        let changes = store.feed().since(seq).await.expect("changes");
+        let changes = store
+            .read_inline(move |tx| feed::since(tx, seq))
+            .await
+            .expect("changes");
         assert_eq!(changes.changes, [Change::Org(ours)], "{edit}");
         seq = changes.seq;
     };

@@ -12,7 +12,7 @@ use trunkline_calls::outbound::Order;
 use trunkline_model::record::Status;
 use trunkline_model::view::OrgView;
 use trunkline_routing::E164;
-use trunkline_store::Kind;
+use trunkline_store::{Kind, feed};
 use uuid::Uuid;
 
 use super::elsewhere::{self, Told};
@@ -101,7 +101,7 @@ pub(super) async fn begin(api: &Api, order: Order) -> Result<Told, ApiError> {
 
 /// While the database is away, what is known decides, as it does for inbound calls.
 async fn caught_up(api: &Api) {
-    if let Ok(latest) = api.store().feed().position().await {
+    if let Ok(latest) = api.store().read_inline(feed::position).await {
         let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
     }
 }

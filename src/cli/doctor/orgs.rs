@@ -32,7 +32,7 @@ pub(super) struct Orgs {
 impl Orgs {
     pub(super) async fn read(store: &Store, now: Moment) -> Result<Self, Error> {
         let began = crate::engine::clock::now();
-        let mut rows = store.rows_of(None).await?;
+        let mut rows = store.read(|tx| trunkline_store::rows_of(tx, None)).await?;
         let took = crate::engine::clock::now().since(began);
         rows.sort_by_key(|rows| rows.org.id);
         let total = rows.len();
