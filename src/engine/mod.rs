@@ -35,11 +35,11 @@ mod strays;
 mod stream_opener;
 mod told;
 mod unsynced;
+mod upkeep;
 
 use std::collections::VecDeque;
-use std::error::Error;
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_calls::ProvenSources;
@@ -69,7 +69,6 @@ use trunkline_net::listener::udp::{Batch, UdpSocket};
 use trunkline_net::media::{self, EchoMedia};
 
 use crate::config::Config;
-use crate::memory;
 use crate::traces::{Tap, Traces};
 
 use bound::Sorted;
@@ -162,8 +161,8 @@ impl Engine {
             shard: 0,
         };
         let window = Arc::new(NonceWindow::new(config.sip.nonce_lifetime, NONCES));
-        deps.runtime.spawn(follow_the_wall());
-        deps.runtime.spawn(sweep(
+        deps.runtime.spawn(upkeep::follow_the_wall());
+        deps.runtime.spawn(upkeep::sweep(
             Arc::downgrade(&window),
             Arc::downgrade(&deps.live),
             deps.store.clone(),
@@ -494,63 +493,6 @@ impl tcp::Sink for Streams {
     async fn lost(&self, lost: Lost) {
         for inbox in self.0.shards() {
             inbox.send(Input::Lost(lost.clone())).await;
-        }
-    }
-}
-
-/// Steps of the wall clock beyond this are told.
-const TOLD_STEP: Duration = Duration::from_secs(1);
-
-/// Follows the wall clock, once a second.
-async fn follow_the_wall() {
-    let mut turns = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        turns.tick().await;
-        let Some(micros) = clock::follow() else {
-            continue;
-        };
-        let size = Duration::from_micros(micros.unsigned_abs());
-        if size > TOLD_STEP {
-            let way = if micros > 0 { "on" } else { "back" };
-            tracing::warn!(
-                seconds = size.as_secs(),
-                way,
-                "the wall clock was set, or the machine was suspended: records follow it, and timers go on as they were"
-            );
-        }
-    }
-}
-
-/// From one rest to the next at least: what is given back has to be made again.
-const REST: Duration = Duration::from_secs(10);
-
-/// Forgets expired nonces once a second and gives back what a load has left behind, so that memory follows the
-/// load down.
-async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, store: Store) {
-    let mut turns = tokio::time::interval(Duration::from_secs(1));
-    let mut was_busy = false;
-    let mut rested_at = None;
-    loop {
-        turns.tick().await;
-        let (Some(window), Some(live)) = (window.upgrade(), live.upgrade()) else {
-            return;
-        };
-        let now = clock::now();
-        window.sweep(now);
-        was_busy |= !live.is_empty() || !window.is_empty();
-        let may_rest = rested_at.is_none_or(|at| now.since(at) >= REST);
-        if was_busy && may_rest && live.is_empty() && window.is_empty() {
-            live.rest();
-            drop((window, live));
-            if let Err(error) = store.rest().await {
-                tracing::debug!(
-                    error = &error as &dyn Error,
-                    "the database's memory is not given back"
-                );
-            }
-            memory::come_to_rest();
-            was_busy = false;
-            rested_at = Some(now);
         }
     }
 }

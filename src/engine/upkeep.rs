@@ -1,0 +1,69 @@
+//! Turns of the engine that belong to no call: the wall clock is followed, and what a load has left behind is given back.
+
+use std::error::Error;
+use std::sync::Weak;
+use std::time::Duration;
+
+use trunkline_calls::live::LiveCalls;
+use trunkline_sip::auth::NonceWindow;
+use trunkline_store::Store;
+
+use super::clock;
+use crate::memory;
+
+/// Steps of the wall clock beyond this are told.
+const TOLD_STEP: Duration = Duration::from_secs(1);
+
+/// Follows the wall clock, once a second.
+pub(super) async fn follow_the_wall() {
+    let mut turns = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        turns.tick().await;
+        let Some(micros) = clock::follow() else {
+            continue;
+        };
+        let size = Duration::from_micros(micros.unsigned_abs());
+        if size > TOLD_STEP {
+            let way = if micros > 0 { "on" } else { "back" };
+            tracing::warn!(
+                seconds = size.as_secs(),
+                way,
+                "the wall clock was set, or the machine was suspended: records follow it, and timers go on as they were"
+            );
+        }
+    }
+}
+
+/// From one rest to the next at least: what is given back has to be made again.
+const REST: Duration = Duration::from_secs(10);
+
+/// Forgets expired nonces once a second and gives back what a load has left behind, so that memory follows the
+/// load down.
+pub(super) async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, store: Store) {
+    let mut turns = tokio::time::interval(Duration::from_secs(1));
+    let mut was_busy = false;
+    let mut rested_at = None;
+    loop {
+        turns.tick().await;
+        let (Some(window), Some(live)) = (window.upgrade(), live.upgrade()) else {
+            return;
+        };
+        let now = clock::now();
+        window.sweep(now);
+        was_busy |= !live.is_empty() || !window.is_empty();
+        let may_rest = rested_at.is_none_or(|at| now.since(at) >= REST);
+        if was_busy && may_rest && live.is_empty() && window.is_empty() {
+            live.rest();
+            drop((window, live));
+            if let Err(error) = store.rest().await {
+                tracing::debug!(
+                    error = &error as &dyn Error,
+                    "the database's memory is not given back"
+                );
+            }
+            memory::come_to_rest();
+            was_busy = false;
+            rested_at = Some(now);
+        }
+    }
+}
