@@ -35,6 +35,7 @@ mod large;
 pub mod limits;
 pub mod live;
 mod moved;
+mod ordered;
 mod origin;
 pub mod outbound;
 pub mod pbx;

@@ -12,29 +12,26 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use trunkline_model::address::NamedBy;
 use trunkline_model::attempt::AttemptLeg;
-use trunkline_model::record::{Direction, Fact, HangupBy, Started, Status};
+use trunkline_model::record::{Fact, HangupBy, Status};
 use trunkline_model::settings::Runtime;
-use trunkline_model::view::{OrgView, View, WayOut};
+use trunkline_model::view::WayOut;
 use trunkline_routing::E164;
 use trunkline_sip::dialog::sdp;
-use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
-use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::print::{self, Head};
 use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
 use super::attempts::{Attempts, Whose};
-use super::call::{Call, CallKey, ContactState, Echo, Leg, OURS, Phase, Setup, Side, Speaker};
+use super::call::{Call, CallKey, ContactState, Leg, OURS, Phase, Setup, Side, Speaker};
 use super::callee::Callee;
-use super::caps::Denied;
 use super::context::{CallTimer, Cx};
 use super::dial::{Answered, Dial, Errand, Progress};
 use super::effect::Effect;
 use super::hangup::{End, Farewell};
 use super::joining::Joining;
-use super::limits::{Claim, Full, Permit};
+use super::limits::Permit;
 use super::origin::Origin;
 use super::privacy::CallerIdentity;
 use super::refusal::Reason;
@@ -125,136 +122,6 @@ fn user_of(uri: &str) -> &str {
 }
 
 impl Calls {
-    /// Begins an outbound call in `slot`, which must be this shard's.
-    ///
-    /// # Errors
-    /// Why it can't begin; then nothing of it is kept.
-    pub fn place(
-        &mut self,
-        endpoint: &mut Endpoint,
-        view: &View,
-        (slot, order): (Slot, &Order),
-        now: Moment,
-    ) -> Result<Placed, Denied> {
-        if let Some(reason) = self.core.closed() {
-            return Err(reason.into());
-        }
-        let caps = Arc::clone(&self.core.caps);
-        if !caps.allows(order.number) {
-            return Err(Reason::DestinationNotAllowed.into());
-        }
-        let org = view.org(order.org).ok_or(Reason::NoAgent)?;
-        if org.suspended {
-            return Err(Reason::OrgSuspended.into());
-        }
-
-        let way = org.ways_out.get(&order.agent).ok_or(Reason::NoWayOut)?;
-        let callee = match (&way.peer, &org.trunk) {
-            (Some(_), _) => Callee::through(way, order.number),
-            (None, Some(trunk)) => {
-                let reach = self
-                    .core
-                    .bindings
-                    .reach(trunk.id, &self.core.config.addresses, now);
-                Callee::registered(way, order.number, reach)
-            }
-            (None, None) => None,
-        }
-        .ok_or(Reason::NotRegistered)?;
-        if self.core.health.trunk(way.id) == Some(false) {
-            return Err(Reason::TrunkUnreachable.into());
-        }
-
-        let [org_claim, agent_claim] = claims(org, order.agent)?;
-        let trunk_claim = Claim {
-            id: way.id,
-            max: way.max_concurrent_calls,
-        };
-        let permit = self
-            .core
-            .limits
-            .acquire_outbound(
-                [org_claim, caps.claim(order.org), trunk_claim, agent_claim],
-                now,
-            )
-            .map_err(|full| match full {
-                Full::Agent => Reason::AgentBusy,
-                Full::Trunk => Reason::TrunkBusy,
-                Full::Org => Reason::OrgBusy,
-                Full::Outbound => Reason::OutboundBusy,
-                Full::Node => Reason::Overload,
-            })?;
-        caps.begin(order.org, (way.id, way.calls_per_second), now)?;
-
-        let key = self.reserve();
-        let mut cx = Cx {
-            core: &mut self.core,
-            endpoint,
-            now,
-        };
-        let parties = parties(&callee, way);
-        let (placed, mut dial) = dial_first(&mut cx, (key, slot), order.org, callee);
-
-        cx.core.fact(Fact::Started(Arc::new(Started {
-            call: placed.call,
-            org: order.org,
-            session: placed.session,
-            agent: Some(order.agent),
-            trunk: Some(way.id),
-            direction: Direction::Outbound,
-            from: way.caller_number.as_str().into(),
-            to: order.number.as_str().into(),
-            from_e164: Some(way.caller_number),
-            to_e164: Some(order.number),
-            caller_call_id: dial.call_id().as_str().into(),
-            at: now,
-            decision: None,
-            headers: Vec::new(),
-            metadata: order.metadata.clone(),
-            asked: None,
-        })));
-        cx.core.effects.push_back(Effect::FindContact {
-            call: key,
-            org: order.org,
-            number: order.number,
-        });
-        if !dial.look_ahead(&mut cx) {
-            open_media(&mut cx, key, &dial);
-        }
-
-        let runtime = org
-            .runtimes
-            .get(&order.agent)
-            .unwrap_or(&cx.core.config.default_runtime)
-            .clone();
-        let speaker = match &*runtime {
-            Runtime::Sip { .. } => Speaker::Runtime(Leg::new(NO_FLOW)),
-            Runtime::Echo => Speaker::Echo(Echo::default()),
-        };
-        let outbound = Outbound {
-            parties,
-            runtime,
-            named: org.named_by(order.agent),
-            krisp: org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled),
-            contact: ContactState::Pending,
-            ringing_timeout: order.ringing_timeout,
-            max_duration: order.max_duration.min(cx.core.config.max_duration),
-            media: None,
-        };
-        self.begin(Begun {
-            key,
-            slot,
-            placed,
-            org: order.org,
-            agent: order.agent,
-            dial,
-            outbound,
-            speaker,
-            permit,
-        });
-        Ok(placed)
-    }
-
     /// Keeps a call that begins with a callee.
     pub(super) fn begin(&mut self, begun: Begun) {
         let Begun { key, placed, .. } = begun;
@@ -330,33 +197,13 @@ pub(super) fn open_media(cx: &mut Cx<'_>, call: CallKey, dial: &Dial) {
 }
 
 /// A leg that nothing has been sent on has no way yet.
-const NO_FLOW: Flow = Flow {
+pub(super) const NO_FLOW: Flow = Flow {
     transport: Transport::Udp,
     listener: 0,
     connection: 0,
     local: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
     peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
 };
-
-/// What the call is counted against besides its trunk; the agent must be there and enabled.
-fn claims(org: &OrgView, agent: Uuid) -> Result<[Claim; 2], Reason> {
-    let known = org
-        .routing
-        .agents
-        .iter()
-        .find(|known| known.id == agent && known.enabled)
-        .ok_or(Reason::NoAgent)?;
-    Ok([
-        Claim {
-            id: org.routing.id,
-            max: org.routing.max_concurrent_calls,
-        },
-        Claim {
-            id: agent,
-            max: known.max_concurrent_calls,
-        },
-    ])
-}
 
 impl Call {
     /// The callee's host has been looked up: if that was for the offer, our RTP address can be opened.

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use trunkline_calls::peers::Peers;
 use trunkline_calls::registrar::Registrar;
 use trunkline_calls::{Calls, Reason};
@@ -337,130 +338,101 @@ impl Shard {
 
     fn input(&mut self, input: Input) {
         let now = clock::now();
+        if let Input::Messages(messages) = input {
+            self.messages(messages, now);
+            return self.flush();
+        }
+        let work = catch_unwind(AssertUnwindSafe(|| self.handle(input, now)));
+        if work.is_err() {
+            self.after_panic(now);
+        }
+        self.events(now);
+    }
+
+    /// What streams and other shards bring.
+    fn messages(&mut self, messages: Vec<Arrived>, now: Moment) {
+        let view = self.directory.load();
+        for Arrived {
+            flow,
+            octets,
+            received_at,
+        } in messages
+        {
+            match lex(&octets, framing(flow)) {
+                Ok(message) => self.admit(&view, flow, message, received_at, now),
+                Err(malformed) => self.endpoint.receive_malformed(&malformed, &flow),
+            }
+        }
+    }
+
+    /// What isn't a message: answers to effects, and what is asked from outside.
+    fn handle(&mut self, input: Input, now: Moment) {
         let Self {
             endpoint,
             calls,
             peers,
             ..
         } = self;
-        let work = match input {
-            Input::Messages(messages) => {
-                let view = self.directory.load();
-                for Arrived {
-                    flow,
-                    octets,
-                    received_at,
-                } in messages
-                {
-                    match lex(&octets, framing(flow)) {
-                        Ok(message) => self.admit(&view, flow, message, received_at, now),
-                        Err(malformed) => self.endpoint.receive_malformed(&malformed, &flow),
-                    }
-                }
-                return self.flush();
-            }
-            Input::Closing(flow) => {
-                endpoint.handle_flow_closing(&flow);
-                if !flow.is_named() {
-                    self.connections.retire(flow.connection);
-                    calls.handle_flow_lost(&flow);
-                    self.registrar.handle_flow_lost(&flow);
-                }
-                Ok(())
-            }
-            Input::Lost(lost) => {
-                self.lose(&lost, now);
-                Ok(())
-            }
-            Input::Resolved(call, found) => catch_unwind(AssertUnwindSafe(|| {
-                calls.handle_resolved(endpoint, call, found, now)
-            })),
-            Input::Hop(wanted, targets) => {
-                calls.handle_hop(&wanted, targets, now);
-                Ok(())
-            }
-            Input::Contact(call, contact) => catch_unwind(AssertUnwindSafe(|| {
-                calls.handle_contact(endpoint, call, contact, now)
-            })),
-            Input::EchoSilent(call) => catch_unwind(AssertUnwindSafe(|| {
-                calls.handle_echo_silent(endpoint, call, now)
-            })),
-            Input::Inquire(inquiry) => catch_unwind(AssertUnwindSafe(|| {
-                peers.ask(endpoint, inquiry, now);
-            })),
-            Input::Synced(position) => {
-                self.synced(position);
-                Ok(())
-            }
-            Input::Gone(transport, address) => {
-                calls.suspect(transport, address, now);
-                Ok(())
-            }
-            Input::Enrol(wanted) => catch_unwind(AssertUnwindSafe(|| {
-                peers.enrol(endpoint, wanted, now);
-            })),
-            Input::Registrar(trunk, targets) => catch_unwind(AssertUnwindSafe(|| {
-                peers.handle_resolved(endpoint, trunk, targets, now);
-            })),
+        match input {
+            Input::Messages(messages) => self.messages(messages, now),
+            Input::Closing(flow) => self.closing(flow),
+            Input::Lost(lost) => self.lose(&lost, now),
+            Input::Resolved(call, found) => calls.handle_resolved(endpoint, call, found, now),
+            Input::Hop(wanted, targets) => calls.handle_hop(&wanted, targets, now),
+            Input::Contact(call, contact) => calls.handle_contact(endpoint, call, contact, now),
+            Input::EchoSilent(call) => calls.handle_echo_silent(endpoint, call, now),
             Input::EchoDigit(call, digit) => {
                 let view = self.directory.load();
-                catch_unwind(AssertUnwindSafe(|| {
-                    calls.handle_echo_digit(endpoint, &view, call, digit, now)
-                }))
+                calls.handle_echo_digit(endpoint, &view, call, digit, now);
             }
-            Input::Spoken(call) => catch_unwind(AssertUnwindSafe(|| {
-                calls.handle_spoken(endpoint, call, now);
-            })),
+            Input::Spoken(call) => calls.handle_spoken(endpoint, call, now),
+            Input::Inquire(inquiry) => peers.ask(endpoint, inquiry, now),
+            Input::Enrol(wanted) => peers.enrol(endpoint, wanted, now),
+            Input::Registrar(trunk, targets) => {
+                peers.handle_resolved(endpoint, trunk, targets, now);
+            }
+            Input::Synced(position) => self.synced(position),
+            Input::Gone(transport, address) => calls.suspect(transport, address, now),
             Input::Verify { slot, asked, done } => {
                 let view = self.directory.load();
-                catch_unwind(AssertUnwindSafe(|| {
-                    let begun = calls.verify(endpoint, &view, (slot, &asked), now);
-                    // Who asked may have gone.
-                    let _ = done.send(begun);
-                }))
+                answer(done, calls.verify(endpoint, &view, (slot, &asked), now));
             }
-            Input::Drain => {
-                calls.drain();
-                catch_unwind(AssertUnwindSafe(|| peers.leave(endpoint, now)))
-            }
-            Input::Stop => Ok(()),
-            Input::HangUp { call, done } => catch_unwind(AssertUnwindSafe(|| {
-                let was_up = calls.hang_up_by_id(endpoint, call, Reason::Operator, now);
-                // Who asked may have gone.
-                let _ = done.send(was_up);
-            })),
             Input::Place { slot, order, done } => {
                 let view = self.directory.load();
-                let promised = &mut self.outside.promised;
-                catch_unwind(AssertUnwindSafe(|| {
-                    match calls.place(endpoint, &view, (slot, &order), now) {
-                        Ok(placed) => promised.push((placed, done)),
-                        // Who asked may have gone.
-                        Err(reason) => drop(done.send(Err(reason))),
-                    }
-                }))
+                match calls.place(endpoint, &view, (slot, &order), now) {
+                    Ok(placed) => self.outside.promised.push((placed, done)),
+                    Err(reason) => answer(done, Err(reason)),
+                }
             }
             Input::Transfer { call, ask, done } => {
                 let view = self.directory.load();
-                catch_unwind(AssertUnwindSafe(|| {
-                    let begun = calls.transfer(endpoint, &view, call, ask, now);
-                    // Who asked may have gone.
-                    let _ = done.send(begun);
-                }))
+                answer(done, calls.transfer(endpoint, &view, call, ask, now));
             }
-            Input::Hold { call, wanted, done } => catch_unwind(AssertUnwindSafe(|| {
-                let begun = calls.hold(endpoint, call, wanted, now);
-                // Who asked may have gone.
-                let _ = done.send(begun);
-            })),
-            Input::HangUpAll(reason) => catch_unwind(AssertUnwindSafe(|| {
-                calls.hang_up_all(endpoint, reason, now)
-            })),
-        };
-        if work.is_err() {
-            self.after_panic(now);
+            Input::Hold { call, wanted, done } => {
+                answer(done, calls.hold(endpoint, call, wanted, now));
+            }
+            Input::HangUp { call, done } => {
+                let was_up = calls.hang_up_by_id(endpoint, call, Reason::Operator, now);
+                answer(done, was_up);
+            }
+            Input::HangUpAll(reason) => calls.hang_up_all(endpoint, reason, now),
+            Input::Drain => {
+                calls.drain();
+                peers.leave(endpoint, now);
+            }
+            // Ends the turn before it comes here.
+            Input::Stop => {}
         }
-        self.events(now);
+    }
+
+    /// A peer closes a connection.
+    fn closing(&mut self, flow: Flow) {
+        self.endpoint.handle_flow_closing(&flow);
+        if !flow.is_named() {
+            self.connections.retire(flow.connection);
+            self.calls.handle_flow_lost(&flow);
+            self.registrar.handle_flow_lost(&flow);
+        }
     }
 
     fn timeouts(&mut self) {
@@ -532,6 +504,11 @@ pub(super) const fn framing(flow: Flow) -> Framing {
         Transport::Udp => Framing::Datagram,
         Transport::Tcp | Transport::Tls => Framing::Stream,
     }
+}
+
+/// Answers whoever asked, and who may have gone.
+fn answer<T>(done: oneshot::Sender<T>, answer: T) {
+    let _ = done.send(answer);
 }
 
 /// Waits until one of the sockets has something.

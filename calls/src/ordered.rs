@@ -1,0 +1,202 @@
+//! Beginning of an outbound call that somebody has ordered: what must hold for it, and what it takes.
+
+use std::sync::Arc;
+
+use trunkline_model::record::{Direction, Fact, Started};
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::{OrgView, View, WayOut};
+use trunkline_routing::E164;
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::Slot;
+use uuid::Uuid;
+
+use super::call::{ContactState, Echo, Leg, Speaker};
+use super::callee::Callee;
+use super::caps::Denied;
+use super::context::Cx;
+use super::dial::Dial;
+use super::effect::Effect;
+use super::limits::{Claim, Full, Permit};
+use super::outbound::{Begun, NO_FLOW, Order, Outbound, Placed, dial_first, open_media, parties};
+use super::refusal::Reason;
+use super::{Calls, Core};
+
+impl Calls {
+    /// Begins an outbound call in `slot`, which must be this shard's.
+    ///
+    /// # Errors
+    /// Why it can't begin; then nothing of it is kept.
+    pub fn place(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        (slot, order): (Slot, &Order),
+        now: Moment,
+    ) -> Result<Placed, Denied> {
+        let org = self.org_of(view, order)?;
+        let way = org.ways_out.get(&order.agent).ok_or(Reason::NoWayOut)?;
+        let callee = self.callee(org, way, order.number, now)?;
+        let permit = self.permit(org, way, order, now)?;
+
+        let key = self.reserve();
+        let mut cx = Cx {
+            core: &mut self.core,
+            endpoint,
+            now,
+        };
+        let parties = parties(&callee, way);
+        let (placed, mut dial) = dial_first(&mut cx, (key, slot), order.org, callee);
+
+        cx.core.fact(started(placed, way, order, &dial, now));
+        cx.core.effects.push_back(Effect::FindContact {
+            call: key,
+            org: order.org,
+            number: order.number,
+        });
+        if !dial.look_ahead(&mut cx) {
+            open_media(&mut cx, key, &dial);
+        }
+
+        let outbound = Outbound {
+            parties,
+            runtime: runtime(cx.core, org, order.agent),
+            named: org.named_by(order.agent),
+            krisp: org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled),
+            contact: ContactState::Pending,
+            ringing_timeout: order.ringing_timeout,
+            max_duration: order.max_duration.min(cx.core.config.max_duration),
+            media: None,
+        };
+        let speaker = match &*outbound.runtime {
+            Runtime::Sip { .. } => Speaker::Runtime(Leg::new(NO_FLOW)),
+            Runtime::Echo => Speaker::Echo(Echo::default()),
+        };
+        self.begin(Begun {
+            key,
+            slot,
+            placed,
+            org: order.org,
+            agent: order.agent,
+            dial,
+            outbound,
+            speaker,
+            permit,
+        });
+        Ok(placed)
+    }
+
+    /// The org of an order, if it may begin a call to that number now.
+    fn org_of<'v>(&self, view: &'v View, order: &Order) -> Result<&'v OrgView, Denied> {
+        if let Some(reason) = self.core.closed() {
+            return Err(reason.into());
+        }
+        if !self.core.caps.allows(order.number) {
+            return Err(Reason::DestinationNotAllowed.into());
+        }
+        let org = view.org(order.org).ok_or(Reason::NoAgent)?;
+        if org.suspended {
+            return Err(Reason::OrgSuspended.into());
+        }
+        Ok(org)
+    }
+
+    /// The callee, if the way to it is open.
+    fn callee(
+        &self,
+        org: &OrgView,
+        way: &WayOut,
+        number: E164,
+        now: Moment,
+    ) -> Result<Callee, Denied> {
+        let callee = match (&way.peer, &org.trunk) {
+            (Some(_), _) => Callee::through(way, number),
+            (None, Some(trunk)) => {
+                let addresses = &self.core.config.addresses;
+                let reach = self.core.bindings.reach(trunk.id, addresses, now);
+                Callee::registered(way, number, reach)
+            }
+            (None, None) => None,
+        };
+        let callee = callee.ok_or(Reason::NotRegistered)?;
+        if self.core.health.trunk(way.id) == Some(false) {
+            return Err(Reason::TrunkUnreachable.into());
+        }
+        Ok(callee)
+    }
+
+    /// Takes what bounds an outbound call: the places of org, trunk and agent, and the rates of org and trunk.
+    fn permit(
+        &self,
+        org: &OrgView,
+        way: &WayOut,
+        order: &Order,
+        now: Moment,
+    ) -> Result<Permit, Denied> {
+        let caps = &self.core.caps;
+        let [org_claim, agent_claim] = claims(org, order.agent)?;
+        let trunk_claim = Claim {
+            id: way.id,
+            max: way.max_concurrent_calls,
+        };
+        let claims = [org_claim, caps.claim(order.org), trunk_claim, agent_claim];
+        let permit = self.core.limits.acquire_outbound(claims, now);
+        let permit = permit.map_err(|full| match full {
+            Full::Agent => Reason::AgentBusy,
+            Full::Trunk => Reason::TrunkBusy,
+            Full::Org => Reason::OrgBusy,
+            Full::Outbound => Reason::OutboundBusy,
+            Full::Node => Reason::Overload,
+        })?;
+        caps.begin(order.org, (way.id, way.calls_per_second), now)?;
+        Ok(permit)
+    }
+}
+
+/// First fact of a call that an order begins.
+fn started(placed: Placed, way: &WayOut, order: &Order, dial: &Dial, now: Moment) -> Fact {
+    Fact::Started(Arc::new(Started {
+        call: placed.call,
+        org: order.org,
+        session: placed.session,
+        agent: Some(order.agent),
+        trunk: Some(way.id),
+        direction: Direction::Outbound,
+        from: way.caller_number.as_str().into(),
+        to: order.number.as_str().into(),
+        from_e164: Some(way.caller_number),
+        to_e164: Some(order.number),
+        caller_call_id: dial.call_id().as_str().into(),
+        at: now,
+        decision: None,
+        headers: Vec::new(),
+        metadata: order.metadata.clone(),
+        asked: None,
+    }))
+}
+
+/// The runtime of an agent, or else the configured one.
+fn runtime(core: &Core, org: &OrgView, agent: Uuid) -> Arc<Runtime> {
+    let own = org.runtimes.get(&agent);
+    Arc::clone(own.unwrap_or(&core.config.default_runtime))
+}
+
+/// What the call is counted against besides its trunk; the agent must be there and enabled.
+fn claims(org: &OrgView, agent: Uuid) -> Result<[Claim; 2], Reason> {
+    let known = org
+        .routing
+        .agents
+        .iter()
+        .find(|known| known.id == agent && known.enabled)
+        .ok_or(Reason::NoAgent)?;
+    Ok([
+        Claim {
+            id: org.routing.id,
+            max: org.routing.max_concurrent_calls,
+        },
+        Claim {
+            id: agent,
+            max: known.max_concurrent_calls,
+        },
+    ])
+}

@@ -1,0 +1,420 @@
+//! Start of the engine: what all shards share is made first, then each gets its part and a thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_calls::caps::Caps;
+use trunkline_calls::limits::Limits;
+use trunkline_calls::registrar::bindings::Bindings;
+use trunkline_calls::registrar::{self, Registrar};
+use trunkline_calls::{self as calls, Calls, Core, ProvenSources};
+use trunkline_net::listener::Lost;
+use trunkline_net::listener::connections::Connections;
+use trunkline_net::listener::tcp;
+use trunkline_net::listener::udp::{Batch, UdpSocket};
+use trunkline_net::media::{self, EchoMedia};
+use trunkline_sip::auth::{NonceWindow, Nonces};
+use trunkline_sip::endpoint::{self, Endpoint};
+use trunkline_sip::entropy::Entropy;
+use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::slot::{Minter, Node};
+
+use super::bound::{Bound, Sorted};
+use super::contacts::Contacts;
+use super::inbox::{Arrived, Inbox, Input, Outlet, Switch};
+use super::kept_registrations::Keeper;
+use super::lanes::Lanes;
+use super::media_addresses::MediaAddresses;
+use super::observe::Observer;
+use super::outside::{self, Outside};
+use super::pace::Pace;
+use super::peers::Watched;
+use super::resolve::Resolver;
+use super::settings::{
+    bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config, sent_by,
+};
+use super::shard::Shard;
+use super::spans::Spans;
+use super::stream_opener::StreamOpener;
+use super::told::Told;
+use super::unsynced::Unsynced;
+use super::{
+    Deps, Engine, Handle, challenges, clock, local, log_ins, named_peers, registrations, upkeep,
+};
+use crate::config::Config;
+use crate::traces::{Tap, Traces};
+
+/// Nonces that are remembered as used; beyond, the oldest go first.
+const NONCES: usize = 1_000_000;
+/// How long the echo agent hears nothing before it hangs up.
+const SILENCE: Duration = Duration::from_secs(60);
+
+impl Engine {
+    /// Starts the shards on sockets that are bound already.
+    ///
+    /// # Errors
+    /// The machine refuses sockets, ports for media, or threads.
+    pub fn start(deps: Deps, bound: Vec<Bound>) -> io::Result<Self> {
+        let bound = Sorted::new(bound, deps.config.sip.shards);
+        let minter = minter(&deps.store, deps.node);
+        let shards = bound.udp.len();
+        let (inboxes, outlets): (Vec<Inbox>, Vec<Outlet>) =
+            (0..shards).map(|_| Inbox::new()).unzip();
+        let switch = Switch::new(minter.clone(), inboxes);
+
+        let listeners = bound.addresses.iter().copied().chain([deps.http]).collect();
+        let media = start_media(&deps.config, &deps.media_addresses, listeners, &switch)?;
+        let (streams, connections) = start_streams(&deps, &switch, bound.streams)?;
+        let (disk, collector) = (disk(&deps.config), collector(&deps.config));
+        let traces = Traces::new(shards, disk, collector, clock::wall_time)?;
+        let outside = outside(&deps, &switch, &traces, media, &connections);
+
+        let sip = &deps.config.sip;
+        let window = Arc::new(NonceWindow::new(sip.nonce_lifetime, NONCES));
+        let nonces = Nonces::new(nonce_keys(&deps.store), sip.nonce_lifetime);
+        let nonces = Arc::new(nonces);
+        start_upkeep(&deps, &window);
+        let bindings = keep_registrations(&deps, &switch, &outside.told);
+        let calls = configure_calls(&deps, &bound.addresses, &outside.resolver);
+        let ways = (outside.resolver.clone(), switch.shards()[0].clone());
+        let watched = Watched::start(&deps, &calls, &nonces, ways);
+
+        let (limits, caps) = limits(&deps);
+        let shared = Shared {
+            watched,
+            traces,
+            bindings,
+            registrar: Arc::new(registrar_config(&deps.config)),
+            calls: Arc::new(calls),
+            nonces,
+            window,
+            sent_by: sent_by(&deps.config, &bound.addresses),
+            minter,
+            switch,
+            limits,
+            caps,
+            proven: Arc::default(),
+            connections,
+            outside,
+            deps,
+        };
+        let parts = bound.udp.into_iter().zip(outlets).enumerate();
+        let threads = parts.map(|(index, (sockets, outlet))| shared.spawn(index, sockets, outlet));
+        Ok(Self {
+            threads: threads.collect::<io::Result<_>>()?,
+            handle: shared.handle(),
+            _streams: streams,
+        })
+    }
+}
+
+/// What a shard reaches the world by, before it has its share.
+fn outside(
+    deps: &Deps,
+    switch: &Switch,
+    traces: &Arc<Traces>,
+    media: EchoMedia,
+    connections: &Connections,
+) -> Outside {
+    let (config, runtime) = (&deps.config, &deps.runtime);
+    let spans = config.traces.otlp.as_deref();
+    Outside {
+        beginnings: traces.beginnings().cloned(),
+        spans: spans.map(|collector| Spans::start(collector, runtime)),
+        inbox: switch.shards()[0].clone(),
+        journal: deps.journal.clone(),
+        contacts: Contacts::start(deps.store.clone(), runtime),
+        resolver: Resolver::new(&config.sip.nameservers),
+        streams: StreamOpener::new(connections.clone()),
+        media,
+        auth_failures: log_ins::start(deps.store.clone(), Arc::clone(&deps.directory), runtime),
+        challenges: challenges::start(deps.store.clone(), runtime),
+        told: Told::start(deps.store.clone(), runtime),
+        runtime: runtime.clone(),
+        media_addresses: Arc::clone(&deps.media_addresses),
+        facts: Vec::new(),
+        promised: Vec::new(),
+        unsynced: Unsynced::default(),
+        ended: Vec::new(),
+        unprojected: VecDeque::new(),
+        projected: deps.journal.projected(),
+        live: Arc::clone(&deps.live),
+        shard: 0,
+    }
+}
+
+/// Follows the wall clock, and gives back what a load has left behind.
+fn start_upkeep(deps: &Deps, window: &Arc<NonceWindow>) {
+    deps.runtime.spawn(upkeep::follow_the_wall());
+    deps.runtime.spawn(upkeep::sweep(
+        Arc::downgrade(window),
+        Arc::downgrade(&deps.live),
+        deps.store.clone(),
+    ));
+}
+
+/// The registrations of PBXs, which are kept beyond this process and ended in time.
+fn keep_registrations(deps: &Deps, switch: &Switch, told: &Told) -> Arc<Bindings> {
+    let sip = &deps.config.sip;
+    let bindings = Bindings::new();
+    deps.runtime.spawn(registrations::sweep(
+        Arc::downgrade(&bindings),
+        told.clone(),
+        (switch.shards()[0].clone(), sip.keep_alive),
+    ));
+    let keeper = Keeper::new(
+        &bindings,
+        &deps.directory,
+        deps.store.clone(),
+        (deps.node, sip.node_lease),
+        deps.lapses.clone(),
+    );
+    deps.runtime.spawn(keeper.run());
+    bindings
+}
+
+/// The settings of calls. Names and addresses that the rule refuses are reported.
+fn configure_calls(deps: &Deps, addresses: &[SocketAddr], resolver: &Resolver) -> calls::Config {
+    let calls = calls_config(
+        &deps.config,
+        deps.store.keyring(),
+        deps.node,
+        addresses,
+        deps.http,
+    );
+    deps.runtime.spawn(named_peers::report(
+        deps.store.clone(),
+        resolver.clone(),
+        Arc::clone(&calls.addresses),
+    ));
+    calls
+}
+
+/// Bounds of all calls, and of outbound ones with what orgs have begun already.
+fn limits(deps: &Deps) -> (Arc<Limits>, Arc<Caps>) {
+    let limits = &deps.config.limits;
+    let caps = Caps::new(bounds(&deps.config));
+    caps.seed(deps.begun.iter().copied());
+    let limits = Limits::with_setups(limits.max_calls, limits.setups_per_caller);
+    (limits, caps)
+}
+
+/// What each shard gets a share of.
+struct Shared {
+    traces: Arc<Traces>,
+    deps: Deps,
+    calls: Arc<calls::Config>,
+    registrar: Arc<registrar::Config>,
+    bindings: Arc<Bindings>,
+    watched: Watched,
+    nonces: Arc<Nonces>,
+    window: Arc<NonceWindow>,
+    sent_by: Vec<String>,
+    minter: Minter,
+    switch: Switch,
+    limits: Arc<Limits>,
+    caps: Arc<Caps>,
+    proven: Arc<ProvenSources>,
+    connections: Connections,
+    outside: Outside,
+}
+
+impl Shared {
+    /// The way in for whoever asks from outside.
+    fn handle(&self) -> Handle {
+        Handle {
+            switch: self.switch.clone(),
+            limits: Arc::clone(&self.limits),
+            bindings: Arc::clone(&self.bindings),
+            caps: Arc::clone(&self.caps),
+            health: Arc::clone(&self.watched.health),
+            standings: Arc::clone(&self.watched.standings),
+            addresses: Arc::clone(&self.calls.addresses),
+            node: Node(self.deps.node),
+            traces: Arc::clone(&self.traces),
+            journal: self.outside.journal.condition(),
+        }
+    }
+
+    fn spawn(
+        &self,
+        index: usize,
+        sockets: Vec<(u16, std::net::UdpSocket)>,
+        outlet: Outlet,
+    ) -> io::Result<std::thread::JoinHandle<()>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let sockets = {
+            let _inside = runtime.enter();
+            let adopt = |(listener, socket)| UdpSocket::new(socket, listener);
+            sockets
+                .into_iter()
+                .map(adopt)
+                .collect::<io::Result<Vec<_>>>()?
+        };
+        let shard = self.shard(index, sockets);
+        std::thread::Builder::new()
+            .name(format!("shard-{index}"))
+            .spawn(move || runtime.block_on(shard.run(outlet)))
+    }
+
+    fn shard(&self, index: usize, sockets: Vec<UdpSocket>) -> Shard {
+        let now = clock::now();
+        let sip = &self.deps.config.sip;
+        let endpoint = Endpoint::new(
+            endpoint::Config {
+                minter: self.minter.clone(),
+                t1: sip.t1,
+                t2: sip.t2,
+                t4: sip.t4,
+                server: concat!("Trunkline/", env!("CARGO_PKG_VERSION")).into(),
+                sent_by: self.sent_by.clone(),
+                max_transactions: (self.deps.config.limits.max_transactions / sip.shards).max(1),
+            },
+            Entropy::from_seed(rand::random()),
+        );
+        let core = Core::new(
+            Arc::clone(&self.calls),
+            self.minter.clone(),
+            (Arc::clone(&self.nonces), Arc::clone(&self.window)),
+            (Arc::clone(&self.limits), Arc::clone(&self.caps)),
+            Arc::clone(&self.deps.live),
+            now,
+        )
+        .reaching(
+            Arc::clone(self.deps.security.names()),
+            Arc::clone(&self.bindings),
+        )
+        .watched_by(Arc::clone(&self.watched.health))
+        .believing(Arc::clone(&self.proven));
+        let mut outside = self.outside.share();
+        outside.inbox = self.switch.shards()[index].clone();
+        outside.shard = index;
+        let (mut syncs, inbox) = (outside.journal.syncs(), outside.inbox.clone());
+        self.deps.runtime.spawn(async move {
+            while let Some(position) = syncs.next().await {
+                if !inbox.send(Input::Synced(position)).await {
+                    return;
+                }
+            }
+        });
+        Shard {
+            index,
+            tap: if self.deps.config.traces.enabled {
+                self.traces.tap(index)
+            } else {
+                Tap::closed()
+            },
+            sockets,
+            connections: self.connections.clone(),
+            endpoint,
+            calls: Calls::new(core),
+            registrar: Registrar::new(
+                Arc::clone(&self.registrar),
+                (Arc::clone(&self.nonces), Arc::clone(&self.window)),
+                Arc::clone(&self.bindings),
+            ),
+            peers: self.watched.peers(
+                Arc::clone(self.deps.security.names()),
+                Arc::clone(&self.bindings),
+                now,
+            ),
+            directory: Arc::clone(&self.deps.directory),
+            switch: self.switch.clone(),
+            outside,
+            observer: Observer::new(index, now),
+            lanes: Lanes::default(),
+            pace: Pace::new(clock::now()),
+            pressed: false,
+            sheds_left: 0,
+            batch: Batch::new(),
+            lost: Vec::new(),
+            foreign: self.switch.shards().iter().map(|_| Vec::new()).collect(),
+        }
+    }
+}
+
+fn start_media(
+    config: &Config,
+    addresses: &MediaAddresses,
+    listeners: Vec<std::net::SocketAddr>,
+    switch: &Switch,
+) -> io::Result<EchoMedia> {
+    let settings = media::Settings {
+        ports: config.media.rtp_ports.clone(),
+        ips: addresses.to_try(),
+        own: local::addresses(),
+        listeners,
+        silence: SILENCE,
+        workers: 1,
+    };
+    let switch = switch.clone();
+    EchoMedia::new(
+        &settings,
+        Entropy::from_seed(rand::random()),
+        clock::now,
+        move |key, news| {
+            let (shard, call) = outside::call_of_media(key);
+            if let Some(inbox) = switch.shards().get(shard) {
+                inbox.offer(match news {
+                    media::News::Silent => Input::EchoSilent(call),
+                    media::News::Digit(digit) => Input::EchoDigit(call, digit),
+                    media::News::Spoken => Input::Spoken(call),
+                });
+            }
+        },
+    )
+}
+
+fn start_streams(
+    deps: &Deps,
+    switch: &Switch,
+    listeners: Vec<(u16, Transport, std::net::TcpListener)>,
+) -> io::Result<(tcp::TcpListeners, Connections)> {
+    let settings = tcp::Settings {
+        accepted: deps.config.limits.max_connections,
+        accepted_per_source: deps.config.limits.max_connections_per_source,
+        ..tcp::Settings::default()
+    };
+    let _inside = deps.runtime.enter();
+    let settings = (settings, Arc::clone(&deps.security));
+    tcp::TcpListeners::start(listeners, settings, Streams(switch.clone()), clock::now)
+}
+
+/// What the streams bring goes to the shard of its slot.
+#[derive(Clone, Debug)]
+struct Streams(Switch);
+
+impl tcp::Sink for Streams {
+    async fn deliver(&self, received: tcp::Received) {
+        let tcp::Received {
+            flow,
+            octets,
+            received_at,
+        } = received;
+        let inbox = self.0.inbox_for(&octets);
+        inbox
+            .send(Input::Messages(vec![Arrived {
+                flow,
+                octets: Vec::from(octets).into(),
+                received_at,
+            }]))
+            .await;
+    }
+
+    async fn closing(&self, flow: Flow) {
+        for inbox in self.0.shards() {
+            inbox.send(Input::Closing(flow)).await;
+        }
+    }
+
+    async fn lost(&self, lost: Lost) {
+        for inbox in self.0.shards() {
+            inbox.send(Input::Lost(lost.clone())).await;
+        }
+    }
+}
