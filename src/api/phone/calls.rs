@@ -14,8 +14,8 @@ use trunkline_routing::E164;
 use trunkline_store::{Call, CallSeconds, Kind};
 use uuid::Uuid;
 
-use super::elsewhere::{Errand, Told};
 use super::of_call::OfCall;
+use super::remote::{CommandResult, RemoteCommand};
 use super::transfers::TransferView;
 use crate::api::body::Body;
 use crate::api::caller::Caller;
@@ -128,15 +128,15 @@ pub(crate) async fn hang_up(
     caller: OfCall,
     named: Named,
     body: Body,
-) -> Result<Told, ApiError> {
+) -> Result<CommandResult, ApiError> {
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     body.empty()?;
-    Errand::HangUp.run(&api, call).await
+    RemoteCommand::HangUp.run(&api, call).await
 }
 
 /// Ends a call of this node.
-pub(super) async fn end(api: &Api, call: Call) -> Result<Told, ApiError> {
+pub(super) async fn end(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
     let was_up = match api.engine() {
         Some(engine) if call.ended_at.is_none() => engine.hang_up(call.id).await,
         Some(_) | None => Ok(false),
@@ -147,11 +147,11 @@ pub(super) async fn end(api: &Api, call: Call) -> Result<Told, ApiError> {
     for _ in 0..LOOKS {
         let stored = api.store().calls().by_id(call.org_id, call.id).await;
         if let Some(ended) = stored.ok().filter(|call| call.ended_at.is_some()) {
-            return Told::new(StatusCode::OK, &CallView::from(ended));
+            return CommandResult::new(StatusCode::OK, &CallView::from(ended));
         }
         tokio::time::sleep(LOOK).await;
     }
-    Told::new(StatusCode::ACCEPTED, &CallView::from(call))
+    CommandResult::new(StatusCode::ACCEPTED, &CallView::from(call))
 }
 
 /// How often it is looked whether the end of a call that was hung up is recorded.

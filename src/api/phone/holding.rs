@@ -10,7 +10,7 @@ use trunkline_store::{Call, Kind};
 use uuid::Uuid;
 
 use super::calls::{CallView, find, not_up};
-use super::elsewhere::{Errand, Told};
+use super::remote::{CommandResult, RemoteCommand};
 use crate::api::body::Body;
 use crate::api::caller::Caller;
 use crate::api::path::Named;
@@ -23,7 +23,7 @@ pub(crate) async fn hold(
     caller: Caller,
     named: Named,
     body: Body,
-) -> Result<Told, ApiError> {
+) -> Result<CommandResult, ApiError> {
     change(&api, &caller, &named, body, true).await
 }
 
@@ -33,7 +33,7 @@ pub(crate) async fn resume(
     caller: Caller,
     named: Named,
     body: Body,
-) -> Result<Told, ApiError> {
+) -> Result<CommandResult, ApiError> {
     change(&api, &caller, &named, body, false).await
 }
 
@@ -47,16 +47,16 @@ async fn change(
     named: &Named,
     body: Body,
     held: bool,
-) -> Result<Told, ApiError> {
+) -> Result<CommandResult, ApiError> {
     caller.needs("calls:write")?;
     let id = named.id("call_id", Kind::Call)?;
     let call = find(api, caller.org, id).await?;
     body.empty()?;
-    Errand::Turn { held }.run(api, call).await
+    RemoteCommand::Turn { held }.run(api, call).await
 }
 
 /// Holds a call of this node, or resumes it.
-pub(super) async fn turn(api: &Api, call: Call, held: bool) -> Result<Told, ApiError> {
+pub(super) async fn turn(api: &Api, call: Call, held: bool) -> Result<CommandResult, ApiError> {
     let (org, id) = (call.org_id, call.id);
     let begun = match api.engine() {
         Some(engine) if call.ended_at.is_none() => engine.hold(id, held).await,
@@ -80,7 +80,7 @@ pub(super) async fn turn(api: &Api, call: Call, held: bool) -> Result<Told, ApiE
         None => StatusCode::OK,
     };
     let call = find(api, org, id).await?;
-    Told::new(status, &CallView::from(call))
+    CommandResult::new(status, &CallView::from(call))
 }
 
 /// Waits for the end of the change of this number.

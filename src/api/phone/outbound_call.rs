@@ -15,7 +15,7 @@ use trunkline_routing::E164;
 use trunkline_store::{Kind, feed};
 use uuid::Uuid;
 
-use super::elsewhere::{self, Told};
+use super::remote::{self, CommandResult};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::shape::{Count, Free, NUMBER, Text, id};
@@ -55,7 +55,7 @@ pub(crate) async fn place(
     State(api): State<Api>,
     caller: Caller,
     body: Body,
-) -> Result<Told, ApiError> {
+) -> Result<CommandResult, ApiError> {
     caller.needs("calls:write")?;
     let asked = asked(body.fields()?)?;
     let agent = id(&asked.agent).ok_or_else(|| ApiError::absent(Kind::Agent))?;
@@ -69,13 +69,13 @@ pub(crate) async fn place(
     };
     caught_up(&api).await;
     match node_for(&api, &order) {
-        Some(node) => elsewhere::place(&api, order, node).await,
+        Some(node) => remote::place(&api, order, node).await,
         None => begin(&api, order).await,
     }
 }
 
 /// Begins a call at this node.
-pub(super) async fn begin(api: &Api, order: Order) -> Result<Told, ApiError> {
+pub(super) async fn begin(api: &Api, order: Order) -> Result<CommandResult, ApiError> {
     caught_up(api).await;
     let view = api.directory().load();
     let org = view.org(order.org);
@@ -96,7 +96,7 @@ pub(super) async fn begin(api: &Api, order: Order) -> Result<Told, ApiError> {
         session_id: placed.session,
         status: Status::Queued,
     };
-    Told::new(StatusCode::CREATED, &view)
+    CommandResult::new(StatusCode::CREATED, &view)
 }
 
 /// While the database is away, what is known decides, as it does for inbound calls.

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use trunkline_capture::{Captured, Transport};
 use trunkline_store::Call;
 
-use super::elsewhere::{Errand, Told};
 use super::legs::Message;
+use super::remote::{CommandResult, RemoteCommand};
 use super::trace::messages_here;
 use crate::api::{Api, ApiError};
 
@@ -53,7 +53,7 @@ pub(super) async fn fetch(
             "Node {node} had the call, and its messages are there: ask that node"
         )));
     }
-    let told = Errand::Trace.send(api, call, node).await?;
+    let told = RemoteCommand::Trace.send(api, call, node).await?;
     let given: Given =
         serde_json::from_str(told.body()).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let count = given.messages.len();
@@ -64,7 +64,7 @@ pub(super) async fn fetch(
 }
 
 /// What this node gives to another that asks.
-pub(super) async fn given(api: &Api, call: Call) -> Result<Told, ApiError> {
+pub(super) async fn given(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
     let (_, messages, is_complete) = messages_here(api, call).await?;
     let count = messages.len();
     let mut room = MOST;
@@ -78,7 +78,7 @@ pub(super) async fn given(api: &Api, call: Call) -> Result<Told, ApiError> {
         complete: is_complete && messages.len() == count,
         messages,
     };
-    Told::new(StatusCode::OK, &given)
+    CommandResult::new(StatusCode::OK, &given)
 }
 
 fn written(message: Message) -> GivenMessage {

@@ -14,8 +14,8 @@ use trunkline_store::{Call, CallTransfer, Kind};
 use uuid::Uuid;
 
 use super::calls::find;
-use super::elsewhere::{Errand, Told};
 use super::of_call::OfCall;
+use super::remote::{CommandResult, RemoteCommand};
 use crate::api::body::{Body, Fields};
 use crate::api::handoff_analytics::report;
 use crate::api::path::Named;
@@ -91,15 +91,15 @@ pub(crate) async fn create(
     caller: OfCall,
     named: Named,
     body: Body,
-) -> Result<Told, ApiError> {
+) -> Result<CommandResult, ApiError> {
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     let ask = asked(body.fields()?)?;
-    Errand::Transfer { ask }.run(&api, call).await
+    RemoteCommand::Transfer { ask }.run(&api, call).await
 }
 
 /// Begins a transfer of a call of this node.
-pub(super) async fn begin(api: &Api, call: &Call, ask: Ask) -> Result<Told, ApiError> {
+pub(super) async fn begin(api: &Api, call: &Call, ask: Ask) -> Result<CommandResult, ApiError> {
     let field = match ask.chosen {
         Chosen::Name(_) => "destination",
         Chosen::Id(_) => "destination_id",
@@ -130,7 +130,7 @@ pub(super) async fn begin(api: &Api, call: &Call, ask: Ask) -> Result<Told, ApiE
         tokio::time::sleep(LOOK).await;
     }
     let shown = CallTransfer::from(&transfer);
-    Told::new(StatusCode::ACCEPTED, &TransferView::from(shown))
+    CommandResult::new(StatusCode::ACCEPTED, &TransferView::from(shown))
 }
 
 /// How often it is looked whether a transfer is recorded.

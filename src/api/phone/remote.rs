@@ -1,5 +1,5 @@
-//! What is done with a call that is up: here if it is up on this node, and otherwise by the node that has it, which is asked by way of the
-//! database. Whoever asks sees no difference. An outbound call to a PBX whose connection another node has is placed by that node.
+//! Commands for a call that is up: this node carries them out if it has the call; otherwise the node that has it is asked by way of the
+//! database. The client sees no difference. An outbound call to a PBX whose connection another node has is placed by that node.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ const AGAIN: u64 = 5;
 /// What is done for other nodes at once.
 const AT_ONCE: usize = 64;
 
-/// What may be done with a call.
+/// Command that the node of a call carries out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub(super) enum Errand {
+pub(super) enum RemoteCommand {
     HangUp,
     Turn {
         held: bool,
@@ -46,18 +46,18 @@ pub(super) enum Errand {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Asked {
-    OfCall(Errand),
+    OfCall(RemoteCommand),
     Place { place: Order },
 }
 
-/// What came of it.
+/// Answer that the client of the asking node gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Told {
+pub(crate) struct CommandResult {
     status: StatusCode,
     body: String,
 }
 
-impl Told {
+impl CommandResult {
     pub(super) fn new(status: StatusCode, view: &impl Serialize) -> Result<Self, ApiError> {
         let body = serde_json::to_string(view).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
         Ok(Self { status, body })
@@ -68,19 +68,19 @@ impl Told {
     }
 }
 
-impl IntoResponse for Told {
+impl IntoResponse for CommandResult {
     fn into_response(self) -> Response {
         let json = HeaderValue::from_static("application/json");
         (self.status, [(header::CONTENT_TYPE, json)], self.body).into_response()
     }
 }
 
-impl Errand {
+impl RemoteCommand {
     /// Does it, wherever the call is up.
-    pub(super) async fn run(self, api: &Api, call: Call) -> Result<Told, ApiError> {
+    pub(super) async fn run(self, api: &Api, call: Call) -> Result<CommandResult, ApiError> {
         let is_up = call.ended_at.is_none();
-        let elsewhere = api.engine().and_then(|engine| engine.another_of(call.id));
-        match elsewhere.filter(|_| is_up) {
+        let other = api.engine().and_then(|engine| engine.another_of(call.id));
+        match other.filter(|_| is_up) {
             Some(node) if api.store().is_shared() => self.send(api, &call, node).await,
             Some(node) => Err(ApiError::Conflict(format!(
                 "The call is up on node {node}: ask that node"
@@ -89,7 +89,7 @@ impl Errand {
         }
     }
 
-    async fn run_here(self, api: &Api, call: Call) -> Result<Told, ApiError> {
+    async fn run_here(self, api: &Api, call: Call) -> Result<CommandResult, ApiError> {
         match self {
             Self::HangUp => calls::end(api, call).await,
             Self::Turn { held } => holding::turn(api, call, held).await,
@@ -99,14 +99,19 @@ impl Errand {
     }
 
     /// Has another node do it.
-    pub(super) async fn send(self, api: &Api, call: &Call, node: u8) -> Result<Told, ApiError> {
+    pub(super) async fn send(
+        self,
+        api: &Api,
+        call: &Call,
+        node: u8,
+    ) -> Result<CommandResult, ApiError> {
         let asked = Asked::OfCall(self);
         ask(api, (call.org_id, call.id), (node, "the call"), &asked).await
     }
 }
 
 /// Has another node place a call.
-pub(super) async fn place(api: &Api, order: Order, node: u8) -> Result<Told, ApiError> {
+pub(super) async fn place(api: &Api, order: Order, node: u8) -> Result<CommandResult, ApiError> {
     let (org, no_call) = (order.org, Uuid::nil());
     let asked = Asked::Place { place: order };
     let has = (node, "the connection to the PBX");
@@ -119,7 +124,7 @@ async fn ask(
     of: (Uuid, Uuid),
     (node, has): (u8, &str),
     asked: &Asked,
-) -> Result<Told, ApiError> {
+) -> Result<CommandResult, ApiError> {
     let what = serde_json::to_string(asked).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let asks = api.store().asks();
     let (org, _) = of;
@@ -150,10 +155,10 @@ async fn ask(
     }
 }
 
-/// What the other node would have answered.
-fn heard(status: u16, body: String) -> Result<Told, ApiError> {
+/// The other node's answer, as this node's own.
+fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
     match StatusCode::from_u16(status).unwrap_or_default() {
-        status if status.is_success() => Ok(Told { status, body }),
+        status if status.is_success() => Ok(CommandResult { status, body }),
         StatusCode::BAD_REQUEST => Err(ApiError::bad(body)),
         StatusCode::NOT_FOUND => Err(ApiError::NotFound(body)),
         StatusCode::FORBIDDEN => Err(ApiError::Forbidden(body)),
@@ -176,12 +181,12 @@ pub(in crate::api) async fn serve(api: Api) {
     let Some(node) = engine.map(Handle::node) else {
         return;
     };
-    let mut errands = JoinSet::new();
+    let mut running = JoinSet::new();
     let mut fails = false;
     loop {
         tokio::time::sleep(LISTEN).await;
-        while errands.try_join_next().is_some() {}
-        if errands.len() >= AT_ONCE {
+        while running.try_join_next().is_some() {}
+        if running.len() >= AT_ONCE {
             continue;
         }
         let (asks, now) = (api.store().asks(), api.now());
@@ -189,7 +194,7 @@ pub(in crate::api) async fn serve(api: Api) {
             Ok(taken) => {
                 fails = false;
                 for ask in taken {
-                    errands.spawn(obey(api.clone(), ask));
+                    running.spawn(carry_out(api.clone(), ask));
                 }
             }
             Err(error) if !fails => {
@@ -201,23 +206,23 @@ pub(in crate::api) async fn serve(api: Api) {
     }
 }
 
-async fn obey(api: Api, ask: trunkline_store::Ask) {
+async fn carry_out(api: Api, ask: trunkline_store::Ask) {
     let done = match serde_json::from_str::<Asked>(&ask.what) {
         Ok(Asked::Place { place }) => outbound_call::begin(&api, place).await,
-        Ok(Asked::OfCall(errand)) => match calls::find(&api, ask.org_id, ask.call_id).await {
-            Ok(call) => errand.run_here(&api, call).await,
+        Ok(Asked::OfCall(command)) => match calls::find(&api, ask.org_id, ask.call_id).await {
+            Ok(call) => command.run_here(&api, call).await,
             Err(error) => Err(error),
         },
         // A newer node asks for what this one doesn't know.
         Err(fault) => Err(ApiError::Broke(Box::new(fault))),
     };
     let (status, body) = match done {
-        Ok(told) => (told.status, told.body),
+        Ok(result) => (result.status, result.body),
         Err(error) => (error.status(), error.to_string()),
     };
     let answered = api.store().asks().answer(ask.id, status.as_u16(), &body);
     if let Err(error) = answered.await {
-        tracing::warn!(call.id = %ask.call_id, %error, "what came of another node's wish can't be told");
+        tracing::warn!(call.id = %ask.call_id, %error, "the result of another node's command can't be told");
     }
 }
 
@@ -229,23 +234,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_is_read_as_it_was_written() {
+    fn a_command_is_read_as_it_was_written() {
         let ask = |chosen| Ask {
             chosen,
             report: Report::default(),
         };
-        for errand in [
-            Errand::HangUp,
-            Errand::Turn { held: true },
-            Errand::Trace,
-            Errand::Transfer {
+        for command in [
+            RemoteCommand::HangUp,
+            RemoteCommand::Turn { held: true },
+            RemoteCommand::Trace,
+            RemoteCommand::Transfer {
                 ask: ask(Chosen::Name("Sales".into())),
             },
-            Errand::Transfer {
+            RemoteCommand::Transfer {
                 ask: ask(Chosen::Id(uuid::Uuid::from_u128(7))),
             },
         ] {
-            let asked = Asked::OfCall(errand);
+            let asked = Asked::OfCall(command);
             let written = serde_json::to_string(&asked).unwrap();
             let read: Asked = serde_json::from_str(&written).unwrap();
             assert_eq!(format!("{read:?}"), format!("{asked:?}"), "{written}");
