@@ -76,7 +76,7 @@ impl Place {
     pub fn is_reserved(&self, addresses: &AddressPolicy) -> bool {
         match self {
             Self::Name(wanted) if wanted.named == NamedBy::Tenant => {
-                addresses.reserves_name(&wanted.host)
+                addresses.reserved().lists_name(&wanted.host)
             }
             Self::Name(_) | Self::Known(_) => false,
         }

@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use crate::reserved::ReservedPeers;
+
 /// Whose word an address is.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum NamedBy {
@@ -33,7 +35,7 @@ pub enum Refusal {
     /// Loopback or link-local, as the source of calls, and not in `sip.allow_private_peers`.
     #[error("is a loopback or link-local address that sip.allow_private_peers doesn't list")]
     Near,
-    /// In `sip.reserved_peers`.
+    /// In `sip.reserved_peers`, or an address of a name there.
     #[error("is reserved by the operator (sip.reserved_peers)")]
     Reserved,
     /// Too many sources of calls for a tenant to enter.
@@ -74,8 +76,7 @@ pub struct AddressPolicy {
     listeners: Vec<SocketAddr>,
     /// Addresses of this machine, for listeners that are bound to all of them.
     local: Vec<IpAddr>,
-    /// Peers that know this node by its address.
-    reserved: Vec<PeerPattern>,
+    reserved: ReservedPeers,
     enforce: Enforce,
 }
 
@@ -127,7 +128,7 @@ pub enum HostFault {
 impl AddressPolicy {
     /// Private addresses in `allowed` may be contacted; `listeners` may not, nor their ports on any address in `local` where a
     /// listener is bound to all addresses.
-    pub const fn new(
+    pub fn new(
         allowed: Vec<IpNet>,
         listeners: Vec<SocketAddr>,
         local: Vec<IpAddr>,
@@ -137,14 +138,14 @@ impl AddressPolicy {
             allowed,
             listeners,
             local,
-            reserved: Vec::new(),
+            reserved: ReservedPeers::default(),
             enforce,
         }
     }
 
     /// The same, without `reserved` for tenants.
     #[must_use]
-    pub fn reserving(self, reserved: Vec<PeerPattern>) -> Self {
+    pub fn reserving(self, reserved: ReservedPeers) -> Self {
         Self { reserved, ..self }
     }
 
@@ -180,26 +181,15 @@ impl AddressPolicy {
         if is_hex || (!last.is_empty() && last.bytes().all(|octet| octet.is_ascii_digit())) {
             return Err(HostFault::Spelling);
         }
-        if self.reserves_name(&name) {
+        if self.reserved.lists_name(&name) {
             return Err(HostFault::Refused(Refusal::Reserved));
         }
         Ok(())
     }
 
-    /// Whether a name is in `sip.reserved_peers`.
-    pub fn reserves_name(&self, name: &str) -> bool {
-        let name = name.trim_end_matches('.');
-        self.reserved.iter().any(|reserved| match reserved {
-            PeerPattern::Host(host) => host.eq_ignore_ascii_case(name),
-            PeerPattern::Network(_) => false,
-        })
-    }
-
-    fn reserves(&self, ip: IpAddr) -> bool {
-        self.reserved.iter().any(|reserved| match reserved {
-            PeerPattern::Network(network) => network.contains(&ip),
-            PeerPattern::Host(_) => false,
-        })
+    /// The peers in `sip.reserved_peers`.
+    pub const fn reserved(&self) -> &ReservedPeers {
+        &self.reserved
     }
 
     /// Whether `address` may be contacted. Under [`Enforce::Warn`] everything may, and what would be refused is logged.
@@ -232,7 +222,8 @@ impl AddressPolicy {
         if ends.any(|ip| self.is_own(SocketAddr::new(ip, address.port()))) {
             return Err(Refusal::Own);
         }
-        if leads_to.into_iter().flatten().any(|ip| self.reserves(ip)) {
+        let mut ends = leads_to.into_iter().flatten();
+        if ends.any(|ip| self.reserved.contains(ip)) {
             return Err(Refusal::Reserved);
         }
         let is_listed = |ip: IpAddr| self.allowed.iter().any(|network| network.contains(&ip));
@@ -531,10 +522,10 @@ mod tests {
 
     #[test]
     fn hosts_that_can_never_be_reached_are_known_by_their_spelling() {
-        let policy = policy(&["10.0.0.0/8"], &["0.0.0.0:5060"]).reserving(vec![
-            "carrier.example".parse().unwrap(),
-            "203.0.113.0/24".parse().unwrap(),
-        ]);
+        let reserved = ["carrier.example", "203.0.113.0/24"].map(|peer| peer.parse().unwrap());
+        let reserved = ReservedPeers::new(reserved.into());
+        reserved.learn(["198.51.100.7".parse().unwrap()]);
+        let policy = policy(&["10.0.0.0/8"], &["0.0.0.0:5060"]).reserving(reserved);
         for host in [
             "pbx.example.com",
             "8.8.8.8",
@@ -561,6 +552,7 @@ mod tests {
             ("224.0.0.1", refused(Refusal::NoHost)),
             ("0.0.0.0", refused(Refusal::NoHost)),
             ("203.0.113.9", refused(Refusal::Reserved)),
+            ("198.51.100.7", refused(Refusal::Reserved)),
             ("Carrier.Example.", refused(Refusal::Reserved)),
         ] {
             assert_eq!(policy.examine_host(host, 5080), Err(fault), "{host}");

@@ -13,6 +13,7 @@ pub mod org_limit;
 pub mod persistent;
 pub mod record;
 pub mod registration;
+pub mod reserved;
 pub mod settings;
 pub mod sources;
 pub mod transfer;

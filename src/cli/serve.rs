@@ -18,7 +18,9 @@ use super::{Failure, now, outset};
 use crate::api::{self, Api, Server};
 use crate::config::Config;
 use crate::directory::Directory;
-use crate::engine::{Deletion, Deps, Engine, MediaAddresses, Recording, clock};
+use crate::engine::{
+    Deletion, Deps, Engine, MediaAddresses, Recording, ReservedNames, Resolver, clock,
+};
 use crate::memory;
 use crate::telemetry::{self, metrics};
 use crate::webhooks::Courier;
@@ -118,6 +120,8 @@ async fn serve(
     let media_addresses = MediaAddresses::find(config).await;
     let media_addresses =
         Arc::new(media_addresses.map_err(|fault| Failure::Outset(fault.to_string()))?);
+    let resolver = Resolver::new(&config.sip.nameservers);
+    let reserved_names = ReservedNames::find(config, &resolver).await;
     let reachable = Reachable::new(config, &sockets).map_err(broken)?;
     let store = outset::open_store(config).await?;
     let config = &outset::with_kept_realm(config, &store).await?;
@@ -131,6 +135,7 @@ async fn serve(
     let config = Arc::new(config.clone());
     let deps = Deps {
         config: Arc::clone(&config),
+        reserved_names,
         media_addresses: Arc::clone(&media_addresses),
         http: sockets.http.local_addr().map_err(broken)?,
         store: store.clone(),

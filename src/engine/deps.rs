@@ -12,7 +12,7 @@ use trunkline_store::Store;
 use trunkline_store::journal::Journal;
 use uuid::Uuid;
 
-use super::MediaAddresses;
+use super::{MediaAddresses, ReservedNames};
 use crate::config::Config;
 use crate::directory::Directory;
 
@@ -21,6 +21,8 @@ use crate::directory::Directory;
 pub struct Deps {
     /// The configuration.
     pub config: Arc<Config>,
+    /// Names that no tenant may lead calls to.
+    pub(crate) reserved_names: ReservedNames,
     /// Where RTP is received.
     pub(crate) media_addresses: Arc<MediaAddresses>,
     /// Where the API is bound.

@@ -3,18 +3,13 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
 
-use tokio::time::timeout;
 use trunkline_calls::target::Unresolved;
 use trunkline_model::address::NamedBy;
 use trunkline_sip::flow::Transport;
 
-use super::resolve::Resolver;
+use super::resolve::{Resolver, addresses_by_system};
 use crate::config::{Config, MediaHost, Sip};
-
-/// How long the system may look for a name.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Where the RTP of a call is received.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -175,14 +170,7 @@ async fn addresses(resolver: &Resolver, host: &str) -> Vec<IpAddr> {
             return found.iter().map(|target| target.address.ip()).collect();
         }
     }
-    // The system knows names that no name server does (`/etc/hosts`).
-    let asked = timeout(PATIENCE, tokio::net::lookup_host((host, 0))).await;
-    let found = asked.ok().and_then(Result::ok);
-    found
-        .into_iter()
-        .flatten()
-        .map(|address| address.ip())
-        .collect()
+    addresses_by_system(host).await
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ mod peers;
 mod recording;
 mod registrations;
 pub mod rehearsal;
+mod reserved_names;
 mod resolve;
 mod sending;
 mod settings;
@@ -50,10 +51,10 @@ pub use recording::{Recording, RecordingFault};
 
 use trunkline_net::listener::tcp;
 
-
 use inbox::Input;
 pub(crate) use media_addresses::MediaAddresses;
 pub(crate) use named_peers::refused as refused_peers;
+pub(crate) use reserved_names::ReservedNames;
 pub(crate) use resolve::Resolver;
 pub(crate) use settings::{configured_policy, session_tokens};
 

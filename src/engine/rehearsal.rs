@@ -26,7 +26,7 @@ use trunkline_sip::wire::{Method, lex};
 use trunkline_store::Keyring;
 use uuid::Uuid;
 
-use super::settings::{bounds, calls_config, registrar_config, sent_by};
+use super::settings::{bounds, calls_config, configured_policy, registrar_config, sent_by};
 use super::shard::framing;
 use crate::config::Config;
 
@@ -106,7 +106,7 @@ impl Rehearsal {
                 keyring,
                 0,
                 &addresses,
-                config.http.listen,
+                configured_policy(config),
             ))),
             minter,
             (Arc::clone(&nonces), Arc::clone(&window)),

@@ -7,6 +7,7 @@ use trunkline_calls::registrar;
 use trunkline_calls::target;
 use trunkline_calls::token::SessionTokens;
 use trunkline_model::address::{AddressPolicy, PeerPattern};
+use trunkline_model::reserved::ReservedPeers;
 use trunkline_model::settings::Runtime;
 use trunkline_sip::auth::{Algorithm, NonceKeys};
 use trunkline_sip::slot::{Minter, Node};
@@ -93,7 +94,7 @@ pub(super) fn calls_config(
     keyring: &Keyring,
     node: u8,
     addresses: &[std::net::SocketAddr],
-    http: std::net::SocketAddr,
+    policy: AddressPolicy,
 ) -> trunkline_calls::Config {
     let sip = &config.sip;
     let default_runtime = match &config.phone.default_runtime {
@@ -125,7 +126,7 @@ pub(super) fn calls_config(
             .zip(addresses)
             .map(|(listener, bound)| (listener.transport, *bound))
             .collect(),
-        addresses: Arc::new(address_policy(config, addresses, http)),
+        addresses: Arc::new(policy),
         retry_after: RETRY_AFTER,
         node: Node(node),
         session_tokens: session_tokens(keyring),
@@ -133,10 +134,11 @@ pub(super) fn calls_config(
     }
 }
 
-/// The rule for addresses as the configuration has it; ports that the system chooses aren't known to it.
+/// The rule for addresses as the configuration has it; ports that the system chooses and addresses of names aren't known to it.
 pub(crate) fn configured_policy(config: &Config) -> AddressPolicy {
-    let listeners: Vec<_> = config.sip.listeners.iter().map(|one| one.address).collect();
-    address_policy(config, &listeners, config.http.listen)
+    let listeners = config.sip.listeners.iter().map(|one| one.address).collect();
+    let reserved = ReservedPeers::new(config.sip.reserved_peers.clone());
+    address_policy(config, listeners, config.http.listen, reserved)
 }
 
 /// What the operator lists, and the host of the default runtime.
@@ -149,17 +151,18 @@ fn trusted_runtimes(config: &Config) -> Vec<PeerPattern> {
     trusted
 }
 
-fn address_policy(
+/// The rule for addresses: none of `listeners` and `http` is contacted.
+pub(super) fn address_policy(
     config: &Config,
-    bound: &[std::net::SocketAddr],
+    mut listeners: Vec<std::net::SocketAddr>,
     http: std::net::SocketAddr,
+    reserved: ReservedPeers,
 ) -> AddressPolicy {
-    let mut listeners = bound.to_vec();
     listeners.push(http);
     let sip = &config.sip;
     let allowed = sip.allow_private_peers.clone().unwrap_or_default();
     AddressPolicy::new(allowed, listeners, local::addresses(), sip.enforce_peers)
-        .reserving(sip.reserved_peers.clone())
+        .reserving(reserved)
 }
 
 pub(super) fn bounds(config: &Config) -> Bounds {

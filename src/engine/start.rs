@@ -34,7 +34,8 @@ use super::pace::Pace;
 use super::peers::Watched;
 use super::resolve::Resolver;
 use super::settings::{
-    bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config, sent_by,
+    address_policy, bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config,
+    sent_by,
 };
 use super::shard::Shard;
 use super::spans::Spans;
@@ -176,15 +177,24 @@ fn keep_registrations(deps: &Deps, switch: &Switch, told: &Told) -> Arc<Bindings
     bindings
 }
 
-/// The settings of calls. Names and addresses that the rule refuses are reported.
+/// The settings of calls. Reserved names are followed, and peers that the rule on addresses refuses are reported.
 fn configure_calls(deps: &Deps, addresses: &[SocketAddr], resolver: &Resolver) -> calls::Config {
+    let reserved = &deps.reserved_names;
+    let policy = address_policy(
+        &deps.config,
+        addresses.to_vec(),
+        deps.http,
+        reserved.peers(),
+    );
     let calls = calls_config(
         &deps.config,
         deps.store.keyring(),
         deps.node,
         addresses,
-        deps.http,
+        policy,
     );
+    deps.runtime
+        .spawn(reserved.clone().follow(resolver.clone()));
     deps.runtime.spawn(named_peers::report(
         deps.store.clone(),
         resolver.clone(),

@@ -175,7 +175,11 @@ pub struct Busy {
 
 impl Busy {
     pub fn start() -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        Self::on(Ipv4Addr::LOCALHOST)
+    }
+
+    pub fn on(ip: Ipv4Addr) -> Self {
+        let socket = UdpSocket::bind((ip, 0)).expect("a port");
         let address = socket.local_addr().expect("an address");
         let calls = Arc::new(Mutex::new(HashSet::new()));
         let taken = Arc::clone(&calls);

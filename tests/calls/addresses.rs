@@ -108,6 +108,79 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
 }
 
 #[test]
+fn a_peer_that_is_reserved_by_name_is_reserved_at_its_addresses() {
+    let (reserved, honest) = (Busy::on(RESERVED), Busy::start());
+    let port = reserved.address.port();
+    let names = dns::Faulty::serve(
+        vec![
+            (
+                "_sip._udp.carrier.test",
+                Record::Service(0, port, "edge.carrier.test"),
+            ),
+            ("edge.carrier.test", Record::Address(RESERVED)),
+            ("alias.test", Record::Address(RESERVED)),
+            ("honest.test", Record::Address(Ipv4Addr::LOCALHOST)),
+        ],
+        dns::Fault::Silent,
+    );
+    let listed = "127.0.0.1,127.0.0.2,127.0.0.4".to_owned();
+    let house = House::told(
+        Ipv4Addr::LOCALHOST.into(),
+        vec![
+            ("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", listed),
+            ("TRUNKLINE__SIP__NAMESERVERS", names.address.to_string()),
+            ("TRUNKLINE__SIP__RESERVED_PEERS", "carrier.test".to_owned()),
+        ],
+    );
+    house.dedicate("127.0.0.2");
+    let agent = house.first_agent.clone();
+    let daemon = house.serve();
+    let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+    let set = |runtime: &str| {
+        let change = serde_json::json!({ "runtime": { "type": "sip", "uri": runtime } });
+        daemon.change("PATCH", &format!("/phone/{agent}"), &change)
+    };
+    let call = |runtime: &str| {
+        let (status, body) = set(runtime);
+        assert_eq!(status, 200, "{runtime}: {body}");
+        probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"))
+    };
+
+    let literal = format!("sip:x@{RESERVED}:{port}");
+    let (status, body) = set(&literal);
+    assert_eq!(status, 400, "{body}");
+    let trunk = serde_json::json!({
+        "name": "Carrier", "host": RESERVED.to_string(), "port": port, "caller_number": "+442071838750", "transport": "udp",
+    });
+    let destination = serde_json::json!({ "name": "x", "type": "sip", "value": literal });
+    for (path, body) in [
+        ("/phone/sip/outbound-trunks", trunk),
+        ("/phone/sip/transfer-destinations", destination),
+    ] {
+        let (status, body) = daemon.change("POST", path, &body);
+        assert_eq!(status, 400, "{path}: {body}");
+        let said = body["message"].as_str().unwrap_or_default();
+        assert!(said.contains("sip.reserved_peers"), "{said}");
+    }
+
+    let alias = format!("sip:x@alias.test:{port}");
+    let honest_port = honest.address.port();
+    assert_eq!(call(&alias), Some(480), "another name of the peer");
+    let other = format!("sip:x@honest.test:{honest_port}");
+    assert_eq!(call(&other), Some(486), "a name of another peer");
+    // What was known of the name holds while no server answers for it.
+    names.begin_to_fail();
+    assert_eq!(call(&alias), Some(480), "its name server is silent");
+    assert_eq!((reserved.taken(), honest.taken()), (0, 1));
+
+    daemon.house.runtime(&agent, &literal);
+    daemon.house.settle();
+    let line = format!("X-PLATFORM-AGENT-ID: {agent}");
+    assert_eq!(probe.call("someone", &line), Some(486), "the operator's");
+    assert_eq!(reserved.taken(), 1);
+}
+
+#[test]
 fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
     let honest = Busy::start();
     let names = dns::serve(vec![("internal.test", Record::Address(INTERNAL))]);

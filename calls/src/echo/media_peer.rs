@@ -44,6 +44,7 @@ pub(super) fn sources(
 #[cfg(test)]
 mod tests {
     use trunkline_model::address::Enforce;
+    use trunkline_model::reserved::ReservedPeers;
 
     use super::*;
 
@@ -51,9 +52,9 @@ mod tests {
     fn rtp_is_expected_where_sdp_or_signalling_say() {
         let listed = vec!["10.9.0.0/16".parse().unwrap()];
         let own = vec!["192.0.2.200:5060".parse().unwrap()];
-        let reserved = vec!["192.0.2.66".parse().unwrap(), "192.0.2.67".parse().unwrap()];
+        let reserved = ["192.0.2.66", "192.0.2.67"].map(|peer| peer.parse().unwrap());
         let policy = AddressPolicy::new(listed, own, Vec::new(), Enforce::Enforce);
-        let policy = policy.reserving(reserved);
+        let policy = policy.reserving(ReservedPeers::new(reserved.into()));
         let both = |one: &str, two: &str| Ok([one, two].map(|ip| ip.parse::<IpAddr>().unwrap()));
         let one = |ip: &str| both(ip, ip);
         for (name, sdp, signalling, expected) in [

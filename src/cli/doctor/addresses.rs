@@ -6,19 +6,22 @@ use trunkline_model::address::Refusal;
 
 use super::Patient;
 use super::orgs::Orgs;
-use crate::engine::{configured_policy, refused_peers};
+use crate::engine::{ReservedNames, configured_policy, refused_peers};
 use crate::explain::finding::Finding;
 
 const CHECK: &str = "addresses";
 
 pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> {
-    let policy = configured_policy(patient.config);
+    let reserved = ReservedNames::find(patient.config, &patient.resolver).await;
+    let policy = configured_policy(patient.config).reserving(reserved.peers());
     let refused = refused_peers(&orgs.rows, &patient.resolver, &policy).await;
+    let mut findings: Vec<Finding> = reserved.without_address().map(unresolved).collect();
     if refused.is_empty() {
-        return vec![Finding::ok(
+        findings.push(Finding::ok(
             CHECK,
             "Every runtime, trunk and destination is at an address that may be contacted.",
-        )];
+        ));
+        return findings;
     }
 
     let listed = patient.config.sip.allow_private_peers.iter().flatten();
@@ -29,7 +32,7 @@ pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> 
     let quoted: Vec<String> = list.iter().map(|entry| format!("{entry:?}")).collect();
     let line = format!("sip.allow_private_peers = [{}]", quoted.join(", "));
 
-    let findings = refused.into_iter().map(|peer| {
+    findings.extend(refused.into_iter().map(|peer| {
         let fix = match peer.refusal {
             Refusal::Private | Refusal::Near => {
                 format!("Where all that is named here is right, set in the configuration: {line}")
@@ -43,6 +46,15 @@ pub(super) async fn examine(patient: &Patient<'_>, orgs: &Orgs) -> Vec<Finding> 
         let (whose, uri, address, refusal) = (peer.whose, peer.uri, peer.address, peer.refusal);
         let text = format!("{uri} ({whose}) leads to {address}, which {refusal}.");
         Finding::problem(CHECK, text, fix)
-    });
-    findings.collect()
+    }));
+    findings
+}
+
+/// A reserved name that tenants may lead calls to by its address.
+fn unresolved(name: &str) -> Finding {
+    Finding::problem(
+        CHECK,
+        format!("{name} in sip.reserved_peers has no address: tenants may name its addresses."),
+        "Correct the name or the name servers (sip.nameservers), or list the peer's addresses as well.",
+    )
 }

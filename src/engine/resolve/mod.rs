@@ -4,15 +4,15 @@
 mod answers;
 mod servers;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::{Either, join, join_all, select};
 use hickory_resolver::proto::rr::{RData, RecordType};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use trunkline_calls::attempts::{DnsFault, Found};
 use trunkline_calls::target::{Target, Unresolved, default_port};
 use trunkline_sip::flow::Transport;
@@ -33,6 +33,8 @@ const FOR_ADDRESSES: Duration = Duration::from_millis(1_900);
 const FOR_OTHER_FAMILY: Duration = Duration::from_millis(300);
 /// Addresses that are tried for one name.
 const MAX_TARGETS: usize = 8;
+/// How long the system may look for a name.
+const SYSTEM_PATIENCE: Duration = Duration::from_secs(3);
 
 /// SRV records of one name that are looked at.
 const MAX_RECORDS: usize = 32;
@@ -54,11 +56,7 @@ impl Resolver {
 
     /// The same, or why there is none.
     pub(crate) async fn find(&self, wanted: &Unresolved) -> Found {
-        let search = Search {
-            answers: &self.0,
-            began: clock::now(),
-            is_unanswered: AtomicBool::new(false),
-        };
+        let search = self.search(MAX_TARGETS);
         let found = search.places(wanted).await;
         if found.is_empty() {
             return Err(match search.is_unanswered.into_inner() {
@@ -78,6 +76,42 @@ impl Resolver {
             });
         Ok(targets.collect())
     }
+
+    /// Every address that a URI of this host may lead to, by whichever transport; where DNS has none, those that the system knows
+    /// (`/etc/hosts`). Takes five seconds at most.
+    pub(crate) async fn every_address(&self, host: &str) -> Vec<IpAddr> {
+        let search = self.search(MAX_RECORDS);
+        let by_service = [
+            None,
+            Some(Transport::Udp),
+            Some(Transport::Tcp),
+            Some(Transport::Tls),
+        ]
+        .map(|transport| search.by_service(host, transport));
+        let by_name = search.addresses(host, default_port(Transport::Udp), Transport::Udp);
+        let (mut found, by_service) = join(by_name, join_all(by_service)).await;
+        found.extend(by_service.into_iter().flatten());
+        if found.is_empty() {
+            return addresses_by_system(host).await;
+        }
+        found.into_iter().map(|(_, place)| place.ip()).collect()
+    }
+
+    fn search(&self, most: usize) -> Search<'_> {
+        Search {
+            answers: &self.0,
+            began: clock::now(),
+            most,
+            is_unanswered: AtomicBool::new(false),
+        }
+    }
+}
+
+/// The addresses of a name that no name server need know (`/etc/hosts`).
+pub(super) async fn addresses_by_system(host: &str) -> Vec<IpAddr> {
+    let asked = timeout(SYSTEM_PATIENCE, tokio::net::lookup_host((host, 0))).await;
+    let found = asked.ok().and_then(Result::ok).into_iter().flatten();
+    found.map(|address| address.ip()).collect()
 }
 
 type Places = Vec<(Transport, SocketAddr)>;
@@ -86,6 +120,8 @@ type Places = Vec<(Transport, SocketAddr)>;
 struct Search<'a> {
     answers: &'a Arc<Answers>,
     began: Moment,
+    /// Services, and records of each, that are looked at.
+    most: usize,
     /// A question has no answer.
     is_unanswered: AtomicBool,
 }
@@ -101,7 +137,10 @@ impl Search<'_> {
         }
 
         // Asked at the same time, so that SRV records that don't come cost the addresses no time.
-        let (by_service, by_name) = (pin!(self.by_service(wanted)), pin!(by_name));
+        let (by_service, by_name) = (
+            pin!(self.by_service(&wanted.host, wanted.transport)),
+            pin!(by_name),
+        );
         match select(by_service, by_name).await {
             Either::Left((found, by_name)) if found.is_empty() => by_name.await,
             Either::Left((found, _)) => found,
@@ -113,14 +152,14 @@ impl Search<'_> {
     }
 
     /// The places that SRV records name, best first.
-    async fn by_service(&self, wanted: &Unresolved) -> Places {
-        let services = match wanted.transport {
-            Some(transport) => vec![(transport, service(transport, &wanted.host))],
-            None => self.services(&wanted.host).await,
+    async fn by_service(&self, host: &str, transport: Option<Transport>) -> Places {
+        let services = match transport {
+            Some(transport) => vec![(transport, service(transport, host))],
+            None => self.services(host).await,
         };
-        let asked = services.iter().take(MAX_TARGETS);
+        let asked = services.iter().take(self.most);
         let found = join_all(asked.map(|(transport, name)| self.by_srv(name, *transport))).await;
-        found.into_iter().flatten().take(MAX_TARGETS).collect()
+        found.into_iter().flatten().collect()
     }
 
     /// The services that a host names by NAPTR, best first; those it might have where it names none.
@@ -152,7 +191,7 @@ impl Search<'_> {
         let answer = self.ask(name, RecordType::SRV, FOR_SRV).await;
         let records = answer.iter().take(MAX_RECORDS).filter_map(srv);
         let records = in_order(records.collect(), |below| rand::random_range(0..=below));
-        let asked = records.iter().take(MAX_TARGETS);
+        let asked = records.iter().take(self.most);
         let found = join_all(asked.map(|srv| self.addresses(&srv.target, srv.port, transport)));
         found.await.into_iter().flatten().collect()
     }

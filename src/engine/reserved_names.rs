@@ -1,0 +1,154 @@
+//! Addresses of the names in `sip.reserved_peers`: looked up before the first call, and again and again from then on.
+//!
+//! A name that no server answers for keeps the addresses that it had. An address that an answer leaves out is kept for an hour, since many
+//! names have more addresses than one answer brings.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use trunkline_model::reserved::ReservedPeers;
+use trunkline_sip::moment::Moment;
+
+use super::clock;
+use super::resolve::Resolver;
+use crate::config::Config;
+
+/// How often names are looked up; the resolver minds the TTL.
+const AGAIN: Duration = Duration::from_secs(30);
+/// The same while a name has no address at all.
+const SOON: Duration = Duration::from_secs(5);
+/// Names that are looked up at the same time.
+const AT_ONCE: usize = 16;
+/// How long an address counts that answers leave out.
+const KEPT: Duration = Duration::from_secs(3_600);
+/// Addresses that are remembered of one name, those seen last.
+const MOST: usize = 256;
+
+/// The names, and the addresses that each was seen to have.
+#[derive(Clone, Debug)]
+pub(crate) struct ReservedNames {
+    peers: ReservedPeers,
+    names: Vec<ReservedName>,
+}
+
+impl ReservedNames {
+    /// Looks up the names of the configuration once. Takes seconds at most, also where no server answers.
+    pub(crate) async fn find(config: &Config, resolver: &Resolver) -> Self {
+        let peers = ReservedPeers::new(config.sip.reserved_peers.clone());
+        let names = peers.names().map(ReservedName::new).collect();
+        let mut found = Self { peers, names };
+        found.look_up(resolver).await;
+        found
+    }
+
+    /// The peers, whose addresses [`Self::follow`] keeps up to date.
+    pub(crate) fn peers(&self) -> ReservedPeers {
+        self.peers.clone()
+    }
+
+    /// The names that no address is known of.
+    pub(crate) fn without_address(&self) -> impl Iterator<Item = &str> {
+        let empty = self.names.iter().filter(|name| name.seen.is_empty());
+        empty.map(|name| &*name.name)
+    }
+
+    /// Looks the names up for as long as the process lives.
+    pub(super) async fn follow(mut self, resolver: Resolver) {
+        if self.names.is_empty() {
+            return;
+        }
+        loop {
+            let is_complete = self.without_address().next().is_none();
+            tokio::time::sleep(if is_complete { AGAIN } else { SOON }).await;
+            self.look_up(&resolver).await;
+        }
+    }
+
+    async fn look_up(&mut self, resolver: &Resolver) {
+        let names: Vec<_> = self.names.iter().map(|name| name.name.clone()).collect();
+        let looking = names.into_iter().map(|name| {
+            let resolver = resolver.clone();
+            async move { resolver.every_address(&name).await }
+        });
+        let looking = futures_util::stream::iter(looking).buffered(AT_ONCE);
+        let found: Vec<Vec<IpAddr>> = looking.collect().await;
+
+        let now = clock::now();
+        for (name, found) in self.names.iter_mut().zip(found) {
+            name.learn(found, now);
+        }
+        let all = self.names.iter().flat_map(|name| &name.seen);
+        self.peers.learn(all.map(|(address, _)| *address));
+    }
+}
+
+/// One name, and when each of its addresses was in an answer last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct ReservedName {
+    name: Box<str>,
+    seen: Vec<(IpAddr, Moment)>,
+    /// The log has said that no address is known.
+    is_reported: bool,
+}
+
+impl ReservedName {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            seen: Vec::new(),
+            is_reported: false,
+        }
+    }
+
+    /// Takes what a look-up brought; nothing leaves all as it was.
+    fn learn(&mut self, found: Vec<IpAddr>, now: Moment) {
+        if !found.is_empty() {
+            self.seen
+                .retain(|(address, seen)| now.since(*seen) < KEPT && !found.contains(address));
+            let found = found.into_iter().map(|address| (address, now));
+            self.seen.splice(..0, found);
+            self.seen.truncate(MOST);
+        }
+        if self.seen.is_empty() && !self.is_reported {
+            tracing::warn!(host = %self.name, "a name in sip.reserved_peers has no address: until it has one, tenants may name its addresses");
+        }
+        self.is_reported = self.seen.is_empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_follow_the_answers_and_outlive_silence() {
+        let start = Moment::from_secs(1_000);
+        let ip = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let mut name = ReservedName::new("carrier.example");
+        for (case, after, found, expected) in [
+            ("nothing yet", 0, &[][..], &[][..]),
+            ("an answer", 1, &[1, 2], &[1, 2]),
+            ("silence for a day", 86_400, &[], &[1, 2]),
+            ("a new address, long after", 86_401, &[3], &[3]),
+            ("another one of many", 86_402, &[4], &[4, 3]),
+            ("the first again", 90_000, &[3], &[3, 4]),
+            ("the other one is gone", 90_003, &[3], &[3]),
+        ] {
+            let found = found.iter().copied().map(ip).collect();
+            name.learn(found, start + Duration::from_secs(after));
+            let known: Vec<_> = name.seen.iter().map(|(address, _)| *address).collect();
+            let expected: Vec<_> = expected.iter().copied().map(ip).collect();
+            assert_eq!(known, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_name_has_so_many_addresses() {
+        let mut name = ReservedName::new("carrier.example");
+        let found =
+            (0..2 * MOST).map(|number| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes()));
+        name.learn(found.collect(), Moment::from_secs(1));
+        assert_eq!(name.seen.len(), MOST);
+    }
+}
