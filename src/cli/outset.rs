@@ -183,7 +183,7 @@ pub(super) fn options(config: &Config) -> Options {
             .secrets
             .master_key
             .as_ref()
-            .map(|key| key.expose().to_owned()),
+            .map(|key| key.expose().to_owned().into()),
         max_connections: config.database.max_connections,
     }
 }

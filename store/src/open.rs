@@ -14,6 +14,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::sleep;
 use trunkline_sip::moment::Moment;
+use zeroize::Zeroizing;
 
 use super::error::{Broke, Error};
 use super::keyring::Keyring;
@@ -33,7 +34,7 @@ pub struct Options {
     /// `sqlite:PATH` or `postgres://…`; `None`: `trunkline.db` in the data directory.
     pub url: Option<String>,
     /// Seals the keys that a PostgreSQL database holds.
-    pub master_key: Option<String>,
+    pub master_key: Option<Zeroizing<String>>,
     /// Connections at most (to read with, on SQLite).
     pub max_connections: u32,
 }
@@ -304,7 +305,7 @@ async fn open_postgres(
     connect: PgConnectOptions,
     now: Moment,
 ) -> Result<Opened, OpenFault> {
-    let master = secrets::MasterKey::new(options.master_key.as_deref())?;
+    let master = secrets::MasterKey::new(options.master_key.as_ref().map(|key| key.as_str()))?;
     let working = options.max_connections.saturating_sub(reach::LISTENERS);
     let pool = postgres_pool(connect, working.max(2)).await?;
     if let Found::Version(version) = pool.run_read(migrate::look).await? {

@@ -105,7 +105,7 @@ impl House {
         let options = Options {
             data_dir: ground.folder.path().to_owned(),
             url: ground.url(),
-            master_key: Some("the tests' own master key, long enough".to_owned()),
+            master_key: Some("the tests' own master key, long enough".to_owned().into()),
             max_connections: 4,
         };
         let store = Store::open(&options, NOW).await.expect("a new store opens");

@@ -87,7 +87,7 @@ impl Bed {
         let options = Options {
             data_dir: directory.path().join("data"),
             url,
-            master_key: Some("the tests' own master key, long enough".to_owned()),
+            master_key: Some("the tests' own master key, long enough".to_owned().into()),
             max_connections: 4,
         };
         Self { options, directory }

@@ -256,7 +256,7 @@ async fn urls_of_no_kind(bed: &Bed) {
 
 async fn master_key(bed: &Bed) {
     let with = |key: Option<&str>| Options {
-        master_key: key.map(str::to_owned),
+        master_key: key.map(|key| key.to_owned().into()),
         ..bed.options.clone()
     };
     let fault = async |options: Options| {
