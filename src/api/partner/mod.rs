@@ -14,7 +14,6 @@ mod usage;
 
 use axum::routing::{delete, get, post};
 use serde_json::json;
-use trunkline_routing::E164;
 
 use super::Success;
 use super::api_keys::KeyView;
@@ -23,7 +22,7 @@ use super::error::ApiError;
 use super::idempotency::{Idempotent, once_for};
 use super::openapi::{Book, read_by};
 use super::page::Page;
-use super::phone::NumberView;
+use super::phone::{NumberView, lists_numbers};
 use super::query::text_schema;
 use super::routes::Routes;
 use crate::config::Config;
@@ -260,21 +259,7 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         &of_org("phone-numbers"),
         "listOrgNumbers",
         "The org's phone numbers, newest first",
-        |op| {
-            op.tag(TAG)
-                .partner()
-                .query(
-                    "verified",
-                    json!({"type": "boolean"}),
-                    "Only numbers that are verified, or that are not.",
-                )
-                .query(
-                    "phone_number",
-                    json!({"type": "string", "pattern": E164::PATTERN}),
-                    "Only this number.",
-                )
-                .lists::<NumberView>()
-        },
+        |op| lists_numbers(op.tag(TAG).partner()),
     );
 
     book.add(

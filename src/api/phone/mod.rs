@@ -44,6 +44,7 @@ pub(super) use call_routing::explained;
 pub(super) use calls::{CallView, find as found, from_memory};
 pub(super) use events::TYPES as EVENT_TYPES;
 pub(super) use numbers::NumberView;
+pub(super) use openapi::lists_numbers;
 pub(super) use remote::serve as serve_others;
 pub(crate) use route_replay::change_of;
 pub(super) use trace::picture;

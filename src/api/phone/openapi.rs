@@ -98,25 +98,28 @@ fn agents(book: &mut Book, config: &Config) {
     );
 }
 
+/// A list of numbers with its filters, for an org and for its partner.
+pub(in crate::api) fn lists_numbers(op: Operation<'_>) -> Operation<'_> {
+    op.query(
+        "verified",
+        json!({"type": "boolean"}),
+        "Only numbers that are verified, or that are not.",
+    )
+    .query(
+        "phone_number",
+        json!({"type": "string", "pattern": E164::PATTERN}),
+        "Only this number.",
+    )
+    .lists::<NumberView>()
+}
+
 fn numbers(book: &mut Book) {
     let mut of = book.area("Numbers", READ, WRITE);
     of.get(
         "/phone/numbers",
         "listNumbers",
         "The org's numbers, verified or not, newest first",
-        |op| {
-            op.query(
-                "verified",
-                json!({"type": "boolean"}),
-                "Only numbers that are verified, or that are not.",
-            )
-            .query(
-                "phone_number",
-                json!({"type": "string", "pattern": E164::PATTERN}),
-                "Only this number.",
-            )
-            .lists::<NumberView>()
-        },
+        lists_numbers,
     );
 
     of.post(
