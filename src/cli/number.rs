@@ -12,6 +12,9 @@ use crate::api;
 use crate::config::Config;
 
 /// Phone numbers of an org.
+///
+/// Only verified numbers are routed. The operator verifies one here. An org verifies its own by a code that a call to the number speaks
+/// (POST /phone/numbers/{number_id}/verify), where the configuration has phone.verification_trunk.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// Adds a number to an org.
@@ -34,7 +37,7 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Marks a number as verified.
+    /// Marks a number as verified, on the operator's word: nobody is called.
     Verify {
         #[command(flatten)]
         of: OfNumber,

@@ -62,7 +62,10 @@ Trunkline is set up in {data_dir}.
   password       {password}
   HTTP           {http}
 
-  curl -H 'Authorization: Bearer {api_key}' {http}/phone/calls",
+  curl -H 'Authorization: Bearer {api_key}' {http}/phone/calls
+
+Numbers that are added need to be verified: trunkline number verify NUMBER --org {org_id}. An org verifies its own by a code
+that a call to the number speaks, once phone.verification_trunk is configured (docs/api.md).",
         data_dir = config.data_dir.display(),
         number = phone_number.as_str(),
         endpoint = trunk.sip_endpoint,
