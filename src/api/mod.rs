@@ -67,7 +67,7 @@ pub(crate) use shape::{id_of, name};
 pub use state::{Api, Deps};
 pub(crate) use state::{default_limits, default_retention};
 pub(crate) use success::Success;
-pub(crate) use time::{end as end_of, start as start_of};
+pub(crate) use time::{end as end_of, start as start_of, timestamp};
 pub(crate) use widget::export;
 
 /// Every route.

@@ -10,7 +10,7 @@ use trunkline_sip::moment::Moment;
 pub(super) use trunkline_store::written;
 
 /// An RFC 3339 time (§5.6): a date, a time and an offset.
-pub(super) fn timestamp(text: &str) -> Option<Moment> {
+pub(crate) fn timestamp(text: &str) -> Option<Moment> {
     const DATE: usize = "2026-01-31".len();
     // The parser takes more than RFC 3339: a blank for the `T`, minutes alone, a zone's name in brackets.
     let has_seconds = text.as_bytes().get(DATE + 6) == Some(&b':');

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use trunkline_sip::moment::Moment;
 use trunkline_store::{NewOrgKey, OpenFault, OrgKey, SignedKeys, Store};
 use uuid::Uuid;
 
 use super::org::OfOrg;
-use super::output::{Output, Shown, time};
+use super::output::{Output, Shown, or_dash, time};
 use super::{Failure, now, outset};
 use crate::api::{self, SCOPES, token};
 use crate::config::{Config, Secret};
@@ -18,7 +19,7 @@ use crate::config::{Config, Secret};
 pub(super) enum Command {
     /// Makes a key and shows it, this once.
     #[command(
-        after_help = "Examples:\n  trunkline key create --org Acme\n  trunkline key create --org Acme --scopes calls:read,phone:read --json"
+        after_help = "Examples:\n  trunkline key create --org Acme\n  trunkline key create --org Acme --scopes calls:read,phone:read --json\n  trunkline key create --org Acme --expires-at 2027-01-31T00:00:00Z"
     )]
     Create {
         #[command(flatten)]
@@ -29,6 +30,9 @@ pub(super) enum Command {
         /// What it may do, comma-separated; without it everything.
         #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(SCOPES))]
         scopes: Vec<String>,
+        /// When it ends by itself, as RFC 3339 (2027-01-31T00:00:00Z); without it the key is good until it is revoked.
+        #[arg(long, value_name = "TIME", value_parser = end)]
+        expires_at: Option<Moment>,
         #[command(flatten)]
         output: Output,
     },
@@ -173,6 +177,8 @@ struct KeyView {
     name: String,
     scopes: Vec<String>,
     created_at: String,
+    /// `null`: it is good until it is revoked.
+    expires_at: Option<String>,
 }
 
 /// A key on the one occasion that it is shown.
@@ -191,12 +197,14 @@ impl From<OrgKey> for KeyView {
             name: key.name,
             scopes: key.scopes,
             created_at: time(key.created_at),
+            expires_at: key.expires_at.map(time),
         }
     }
 }
 
 impl Shown for KeyView {
-    const COLUMNS: &'static [&'static str] = &["api_key_id", "name", "scopes", "created"];
+    const COLUMNS: &'static [&'static str] =
+        &["api_key_id", "name", "scopes", "created", "expires"];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -204,13 +212,20 @@ impl Shown for KeyView {
             self.name.clone(),
             self.scopes.join(","),
             self.created_at.clone(),
+            or_dash(self.expires_at.clone()),
         ]
     }
 }
 
 impl Shown for NewKeyView {
-    const COLUMNS: &'static [&'static str] =
-        &["api_key_id", "name", "scopes", "created", "api_key"];
+    const COLUMNS: &'static [&'static str] = &[
+        "api_key_id",
+        "name",
+        "scopes",
+        "created",
+        "expires",
+        "api_key",
+    ];
 
     fn cells(&self) -> Vec<String> {
         let mut cells = self.key.cells();
@@ -227,10 +242,15 @@ impl Command {
                 org,
                 name,
                 scopes,
+                expires_at,
                 output,
             } => {
+                if expires_at.is_some_and(|end| end <= now()) {
+                    let fault = "--expires-at must lie in the future";
+                    return Err(Failure::Command(fault.to_owned()));
+                }
                 let org = org.id(&store).await?;
-                let (key, api_key) = create(&store, org, &name, &scopes).await?;
+                let (key, api_key) = create(&store, org, &name, &scopes, expires_at).await?;
                 output.one(&NewKeyView {
                     key: key.into(),
                     api_key,
@@ -355,17 +375,28 @@ async fn rotate_sealing(store: &Store, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Reads the end of a key.
+fn end(text: &str) -> Result<Moment, String> {
+    api::timestamp(text)
+        .ok_or_else(|| "not an RFC 3339 time, as 2027-01-31T00:00:00Z is".to_owned())
+}
+
 /// Makes a key with `scopes`, or with all of them if none is named; answers its row and the token.
 pub(super) async fn create(
     store: &Store,
     org: Uuid,
     name: &str,
     scopes: &[String],
+    expires_at: Option<Moment>,
 ) -> Result<(OrgKey, String), Failure> {
     let scopes: Vec<&str> = if scopes.is_empty() {
         SCOPES.to_vec()
     } else {
         scopes.iter().map(String::as_str).collect()
     };
-    Ok(token::issue_for_operator(store, org, NewOrgKey::lasting(name, &scopes), now()).await?)
+    let new = NewOrgKey {
+        expires_at,
+        ..NewOrgKey::lasting(name, &scopes)
+    };
+    Ok(token::issue_for_operator(store, org, new, now()).await?)
 }

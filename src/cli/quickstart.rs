@@ -163,7 +163,7 @@ async fn make(config: &Config, store: &Store, reachable: &Reachable) -> Result<M
     let partner_id = find_or_make_partner(store).await?;
     let (_, partner_key) = partner::create_key(store, partner_id, NAME).await?;
     let org = find_or_make_org(store, partner_id).await?.id;
-    let (_, api_key) = key::create(store, org, NAME, &[]).await?;
+    let (_, api_key) = key::create(store, org, NAME, &[], None).await?;
     let agent_id = find_or_make_agent(store, org).await?;
     let phone_number = find_or_make_number(store, org, agent_id).await?;
     let trunk = find_or_make_trunk(store, org).await?;

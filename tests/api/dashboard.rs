@@ -136,6 +136,8 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
     );
     for fields in [
         format!("form_token={proof}&name=None"),
+        format!("form_token={proof}&name=Past&phone%3Aread=on&last_day=2001-01-31"),
+        format!("form_token={proof}&name=Never&phone%3Aread=on&last_day=tomorrow"),
         format!(
             "form_token={proof}&name={}&phone%3Aread=on",
             "x".repeat(201)
@@ -148,6 +150,23 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
             400
         );
     }
+}
+
+#[tokio::test]
+async fn a_key_is_made_with_its_last_day() {
+    let house = House::new().await;
+    let (org, cookie, page) = session(&house).await;
+    let proof = form_token(&visit(&house, &page, &cookie).await);
+    let fields = format!("form_token={proof}&name=Brief&phone%3Aread=on&last_day=2099-01-31");
+    let made = submit(&house, &format!("{page}/keys"), &cookie, &fields).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let ends = made.text.contains("2099-01-31 23:59 UTC");
+    assert!(ends, "{}", made.text);
+
+    let keys = house.store.org_keys().list(org).await.expect("keys");
+    let brief = keys.iter().find(|key| key.name == "Brief").expect("a key");
+    let end = brief.expires_at.map(|end| end.as_micros());
+    assert_eq!(end, Some(4_073_587_199_999_999), "the whole day is in it");
 }
 
 #[tokio::test]

@@ -198,6 +198,19 @@ fn keys_are_made_for_some_scopes_and_revoked() {
         shell.json(&["key", "list", "--org", "Acme"]),
         serde_json::json!([])
     );
+
+    let create = ["key", "create", "--org", "Acme", "--expires-at"];
+    let end = "2099-01-31T00:00:00.000Z";
+    let brief = shell.json(&[&create[..], &[end]].concat());
+    assert_eq!(brief["expires_at"], end, "{brief}");
+    assert_eq!(
+        shell.json(&["key", "list", "--org", "Acme"])[0]["expires_at"],
+        end
+    );
+    for (wrong, code) in [("2001-01-31T00:00:00Z", 1), ("2099-01-31", 2)] {
+        let out = shell.run(&[&create[..], &[wrong]].concat());
+        assert_eq!(out.code, Some(code), "{wrong}: {out:?}");
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::view::{self, OrgPage};
 use crate::api::path::Named;
 use crate::api::phone::from_memory;
 use crate::api::visit::{self, Visit};
-use crate::api::{Api, SCOPES, token};
+use crate::api::{Api, SCOPES, end_of, token};
 
 /// Rows that each list shows.
 const SHOWN: u32 = 50;
@@ -131,14 +131,25 @@ pub(super) async fn create_key(state: State<Api>, form: Form) -> Result<Html, In
         return Err(wrong("A key needs at least one scope."));
     }
     let State(api) = &state;
-    let (_, secret) = token::issue(
-        api.store(),
-        org,
-        NewOrgKey::lasting(name, &scopes),
-        api.now(),
-    )
-    .await?;
+    let new = NewOrgKey {
+        expires_at: last_day(&form, api.now())?,
+        ..NewOrgKey::lasting(name, &scopes)
+    };
+    let (_, secret) = token::issue(api.store(), org, new, api.now()).await?;
     Ok(Html(page(&state, &form.visit, Some(&secret)).await?))
+}
+
+/// The end of the day that the form names as a key's last one; `None` where it names none.
+fn last_day(form: &Form, now: Moment) -> Result<Option<Moment>, Instead> {
+    let day = form.fields.get("last_day").map_or("", String::as_str);
+    if day.is_empty() {
+        return Ok(None);
+    }
+    let end = end_of(day).map_err(|_| wrong("The last day of a key is a date."))?;
+    if end <= now {
+        return Err(wrong("The last day of a key lies in the past."));
+    }
+    Ok(Some(end))
 }
 
 /// `POST /dashboard/{org_id}/keys/{api_key_id}/revoke`; one that is revoked already is no fault.

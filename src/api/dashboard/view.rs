@@ -241,9 +241,9 @@ fn trunk(page: &OrgPage<'_>) -> Markup {
 fn keys(page: &OrgPage<'_>) -> Markup {
     let writes = page.visit.session.writes;
     let columns: &[&str] = if writes {
-        &["Name", "Scopes", "Made", "Last used", "Revoke"]
+        &["Name", "Scopes", "Made", "Last used", "Ends", "Revoke"]
     } else {
-        &["Name", "Scopes", "Made", "Last used"]
+        &["Name", "Scopes", "Made", "Last used", "Ends"]
     };
     let words = ["keys", "Keys", "There is no API key yet."];
     let cells = |key: &OrgKey| {
@@ -252,6 +252,8 @@ fn keys(page: &OrgPage<'_>) -> Markup {
             html! { (scopes(key)) },
             time(key.created_at),
             key.last_used_at.map_or_else(|| html! { "never" }, time),
+            key.expires_at
+                .map_or_else(|| html! { "when it is revoked" }, time),
         ];
         if writes {
             cells.push(revoke(page, key));
@@ -301,6 +303,8 @@ fn new_key(page: &OrgPage<'_>) -> Markup {
             h3 { "Make a key" }
             label for="key-name" { "Name" }
             input id="key-name" name="name" maxlength="200" autocomplete="off" placeholder="Default";
+            label for="key-end" { "Last day, in UTC; empty: good until it is revoked" }
+            input id="key-end" name="last_day" type="date";
             fieldset {
                 legend { "Scopes" }
                 @for scope in SCOPES {
