@@ -48,7 +48,7 @@ async fn measure(name: &str, url: Option<String>, times: u64) {
     let options = Options {
         data_dir: folder.path().join("data"),
         url,
-        master_key: Some("the bench's own master key, long enough".to_owned()),
+        master_key: Some("the bench's own master key, long enough".to_owned().into()),
         max_connections: 10,
     };
     let store = Store::open(&options, NOW).await.expect("it opens");
