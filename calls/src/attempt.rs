@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_model::address::{PeerPattern, Refusal};
+use trunkline_model::address::Refusal;
 use trunkline_model::attempt::AttemptLeg;
+use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Request;
 use trunkline_sip::flow::Flow;

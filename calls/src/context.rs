@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use trunkline_model::address::{AddressPolicy, PeerPattern};
+use trunkline_model::address::AddressPolicy;
+use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_model::record::Fact;
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::View;

@@ -10,6 +10,7 @@ pub mod auth_realms;
 pub mod destinations;
 pub mod handoff;
 pub mod org_limit;
+pub mod peer_pattern;
 pub mod persistent;
 pub mod record;
 pub mod registration;

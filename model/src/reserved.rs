@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::address::PeerPattern;
+use crate::peer_pattern::PeerPattern;
 
 /// The peers as the operator lists them, and the addresses that their names lead to.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use uuid::Uuid;
 
 use super::persistent::PersistentMap;
-use crate::address::canonical;
+use crate::peer_pattern::canonical;
 
 /// Networks and the orgs they stand for. A clone shares them with its origin.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,8 @@ use figment::value::Value;
 use ipnet::IpNet;
 use trunkline_sip::flow::Transport;
 
-use trunkline_model::address::{Enforce, PeerPattern};
+use trunkline_model::address::Enforce;
+use trunkline_model::peer_pattern::PeerPattern;
 
 use super::host::{HostPort, own_address};
 use super::http::network;

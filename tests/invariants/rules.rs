@@ -383,7 +383,7 @@ pub(crate) const CYCLES: [(&str, &str, &[&str]); 12] = [
         &[
             "api::phone::call_routing",
             "api::phone::calls",
-            "api::phone::elsewhere",
+            "api::phone::remote",
             "api::phone::holding",
             "api::phone::outbound_call",
             "api::phone::remote_trace",

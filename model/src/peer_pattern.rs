@@ -1,0 +1,47 @@
+//! Peers as the operator's configuration lists them: hosts, addresses and networks.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// A peer as the operator's configuration lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PeerPattern {
+    /// Addresses.
+    Network(IpNet),
+    /// A name, in lower case.
+    Host(Box<str>),
+}
+
+impl PeerPattern {
+    /// Whether a peer that is written as `host` and found at `address` is one of these.
+    pub fn matches(&self, host: &str, address: IpAddr) -> bool {
+        match self {
+            Self::Network(network) => network.contains(&address.to_canonical()),
+            Self::Host(own) => own.eq_ignore_ascii_case(host.trim_end_matches('.')),
+        }
+    }
+}
+
+impl std::str::FromStr for PeerPattern {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+        Ok(match text.parse::<IpNet>().ok().or_else(address) {
+            Some(network) => Self::Network(canonical(network)),
+            None => Self::Host(text.trim_end_matches('.').to_ascii_lowercase().into()),
+        })
+    }
+}
+
+/// Host bits cleared, and a network inside `::ffff:0:0/96` written as the IPv4 network it is.
+pub fn canonical(network: IpNet) -> IpNet {
+    let network = network.trunc();
+    match (network.network().to_canonical(), network) {
+        (address @ IpAddr::V4(_), IpNet::V6(mapped)) if mapped.prefix_len() >= 96 => {
+            IpNet::new(address, mapped.prefix_len() - 96).unwrap_or(network)
+        }
+        (IpAddr::V4(_) | IpAddr::V6(_), IpNet::V4(_) | IpNet::V6(_)) => network,
+    }
+}
