@@ -40,7 +40,7 @@ const WHOLE: [(&str, &str, &str); 4] = [
     ),
     (
         "SCAN counted",
-        "SELECT day, org_id, agent_id, direction,",
+        "SELECT day, org_id, agent_id, trunk_id, direction,",
         "no table: the groups that the queries within have counted by their indexes",
     ),
     (
