@@ -123,7 +123,7 @@ impl OrgLimits {
                 .await?;
         }
 
-        let (stored, counts) = (orgs.limits(org).await?, orgs.counts(org).await?);
+        let (stored, counts) = (orgs.limits(org).await?, orgs.counts(org, now()).await?);
         let has_partner = orgs.by_id(org).await?.partner_id.is_some();
         let rows = OrgLimit::ALL.map(|limit| {
             let (own, default) = (stored.of(limit), limit.default_of(defaults));

@@ -117,7 +117,7 @@ pub struct AgentChange {
 /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
 pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Agent, Error> {
     edit(tx, org)?;
-    leave_room_for(tx, org, OrgLimit::Agents)?;
+    leave_room_for(tx, org, OrgLimit::Agents, now)?;
     let mut agent = Agent::new(org, new.clone(), now);
     agent.seal_password(&tx.keyring());
     tx.run(

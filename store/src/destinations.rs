@@ -326,7 +326,7 @@ async fn insert(
     };
     must_be_free(writing, org, &made.name, made.id).await?;
     writing
-        .run(move |tx| leave_room_for(tx, org, OrgLimit::Destinations))
+        .run(move |tx| leave_room_for(tx, org, OrgLimit::Destinations, now))
         .await?;
     execute!(
         writing,

@@ -95,7 +95,7 @@ pub enum Refused {
     #[error("the org has a destination called {0:?} already")]
     NameTaken(String),
     /// The org has as many of a kind as it may have.
-    #[error("the org may have {most} {}, and has them already", .limit.in_words())]
+    #[error("{}", .limit.reached(*.most))]
     AtLimit {
         /// What is counted.
         limit: OrgLimit,

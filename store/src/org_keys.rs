@@ -134,7 +134,7 @@ impl OrgKeys<'_> {
         let mut writing = self.0.edit(org).await?;
         if by == IssuedBy::Tenant {
             writing
-                .run(move |tx| leave_room_for(tx, org, OrgLimit::ApiKeys))
+                .run(move |tx| leave_room_for(tx, org, OrgLimit::ApiKeys, now))
                 .await?;
         }
         let id = new_id(now);

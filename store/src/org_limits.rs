@@ -5,11 +5,11 @@ pub use trunkline_model::org_limit::StoredLimit;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{count, from_row, maybe};
+use super::column::{count, from_row, maybe, micros};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::orgs::Orgs;
 use super::partners::Partners;
-use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
+use super::pool::{execute, fetch_all, fetch_optional};
 use super::tx::Tx;
 use super::{Change, Store};
 
@@ -106,26 +106,46 @@ impl OrgLimit {
     }
 
     /// The same in a sentence.
-    pub(super) const fn in_words(self) -> &'static str {
-        match self {
-            Self::OutboundTrunks => "outbound trunks",
-            Self::Agents => "agents",
-            Self::Destinations => "transfer destinations",
-            Self::ApiKeys => "API keys",
-            Self::Registrations => "trunks that register with their carriers",
-            Self::Webhooks => "webhooks",
-            Self::Requests => "requests a minute",
-            Self::Streams => "streams a minute",
+    const fn in_words(self, is_one: bool) -> &'static str {
+        match (self, is_one) {
+            (Self::OutboundTrunks, true) => "outbound trunk",
+            (Self::OutboundTrunks, false) => "outbound trunks",
+            (Self::Agents, true) => "agent",
+            (Self::Agents, false) => "agents",
+            (Self::Destinations, true) => "transfer destination",
+            (Self::Destinations, false) => "transfer destinations",
+            (Self::ApiKeys, true) => "API key",
+            (Self::ApiKeys, false) => "API keys",
+            (Self::Registrations, true) => "trunk that registers with its carrier",
+            (Self::Registrations, false) => "trunks that register with their carriers",
+            (Self::Webhooks, true) => "webhook",
+            (Self::Webhooks, false) => "webhooks",
+            (Self::Requests, true) => "request a minute",
+            (Self::Requests, false) => "requests a minute",
+            (Self::Streams, true) => "stream a minute",
+            (Self::Streams, false) => "streams a minute",
         }
     }
 
-    /// Counts what an org has; what passes by in a minute isn't stored.
+    /// The sentence for an org that has as many as it may have.
+    pub(super) fn reached(self, most: u32) -> String {
+        let words = self.in_words(most == 1);
+        match most {
+            0 => format!("the org may have no {words}"),
+            1 => format!("the org may have 1 {words}, and has it already"),
+            _ => format!("the org may have {most} {words}, and has them already"),
+        }
+    }
+
+    /// Counts what an org has, its keys by the time in `$2`; what passes by in a minute isn't stored.
     const fn count(self) -> Option<&'static str> {
         match self {
             Self::OutboundTrunks => Some("SELECT COUNT(*) FROM outbound_trunks WHERE org_id = $1"),
             Self::Agents => Some("SELECT COUNT(*) FROM agents WHERE org_id = $1"),
             Self::Destinations => Some("SELECT COUNT(*) FROM destinations WHERE org_id = $1"),
-            Self::ApiKeys => Some("SELECT COUNT(*) FROM org_keys WHERE org_id = $1"),
+            Self::ApiKeys => Some(
+                "SELECT COUNT(*) FROM org_keys WHERE org_id = $1 AND (expires_at IS NULL OR expires_at > $2)",
+            ),
             Self::Registrations => {
                 Some("SELECT COUNT(*) FROM outbound_trunks WHERE org_id = $1 AND register")
             }
@@ -209,17 +229,27 @@ pub(super) fn of_all(tx: &mut Tx) -> Result<Vec<Row>, Error> {
     tx.all(rows!("WHERE 1 = 1"), &[])
 }
 
+/// How many the org has, of what is counted. A key that has ended by itself is none any more, whether or not it is revoked.
+fn held(tx: &mut Tx, org: Uuid, limit: OrgLimit, now: Moment) -> Result<Option<i64>, Error> {
+    let (held,): (i64,) = match (limit, limit.count()) {
+        (_, None) => return Ok(None),
+        (OrgLimit::ApiKeys, Some(sql)) => tx.only(sql, &[&org, &micros(now)])?,
+        (_, Some(sql)) => tx.only(sql, &[&org])?,
+    };
+    Ok(Some(held))
+}
+
 /// Refuses one more where the org has as many as it may have. The org's row is locked by then, so that no two count at once.
 pub(super) fn leave_room(
     tx: &mut Tx,
     org: Uuid,
     limit: OrgLimit,
     default: u32,
+    now: Moment,
 ) -> Result<(), Error> {
-    let Some(sql) = limit.count() else {
+    let Some(held) = held(tx, org, limit, now)? else {
         return Ok(());
     };
-    let (held,): (i64,) = tx.only(sql, &[&org])?;
     let most = stored(tx, org)?.of(limit).in_force(default);
     if held >= i64::from(most) {
         return Err(Refused::AtLimit { limit, most }.into());
@@ -228,13 +258,18 @@ pub(super) fn leave_room(
 }
 
 /// The same for what has a default that no configuration changes.
-pub(super) fn leave_room_for(tx: &mut Tx, org: Uuid, limit: OrgLimit) -> Result<(), Error> {
+pub(super) fn leave_room_for(
+    tx: &mut Tx,
+    org: Uuid,
+    limit: OrgLimit,
+    now: Moment,
+) -> Result<(), Error> {
     const NONE: DefaultLimits = DefaultLimits {
         registrations: 0,
         requests_per_minute: 0,
         streaming_requests_per_minute: 0,
     };
-    leave_room(tx, org, limit, limit.default_of(NONE))
+    leave_room(tx, org, limit, limit.default_of(NONE), now)
 }
 
 /// Whose value of a limit it is.
@@ -264,12 +299,12 @@ impl Orgs<'_> {
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone.
-    pub async fn counts(self, org: Uuid) -> Result<Vec<(OrgLimit, u64)>, Error> {
+    pub async fn counts(self, org: Uuid, now: Moment) -> Result<Vec<(OrgLimit, u64)>, Error> {
         let mut reading = self.0.pool().peek_snapshot().await?;
         let mut counts = Vec::new();
         for limit in OrgLimit::ALL {
-            if let Some(sql) = limit.count() {
-                let (held,): (i64,) = fetch_one!(reading, sql, org)?;
+            let held = move |tx: &mut Tx| held(tx, org, limit, now);
+            if let Some(held) = reading.source().step(held).await? {
                 counts.push((limit, held.unsigned_abs()));
             }
         }
@@ -364,5 +399,34 @@ impl Partners<'_> {
         }
         let changes = [Change::Partner(partner), Change::PartnerState(partner)];
         store.commit(writing, &changes, now).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_reached_is_named_in_singular_or_plural() {
+        for (limit, most, said) in [
+            (OrgLimit::Agents, 0, "the org may have no agents"),
+            (
+                OrgLimit::Agents,
+                1,
+                "the org may have 1 agent, and has it already",
+            ),
+            (
+                OrgLimit::Registrations,
+                1,
+                "the org may have 1 trunk that registers with its carrier, and has it already",
+            ),
+            (
+                OrgLimit::ApiKeys,
+                2,
+                "the org may have 2 API keys, and has them already",
+            ),
+        ] {
+            assert_eq!(limit.reached(most), said);
+        }
     }
 }

@@ -113,11 +113,11 @@ impl OutboundTrunks<'_> {
     ) -> Result<OutboundTrunk, Error> {
         let mut writing = self.0.edit(org).await?;
         writing
-            .run(move |tx| leave_room_for(tx, org, OrgLimit::OutboundTrunks))
+            .run(move |tx| leave_room_for(tx, org, OrgLimit::OutboundTrunks, now))
             .await?;
         if settings.register {
             writing
-                .run(move |tx| leave_room(tx, org, OrgLimit::Registrations, registrations))
+                .run(move |tx| leave_room(tx, org, OrgLimit::Registrations, registrations, now))
                 .await?;
         }
         let trunk = OutboundTrunk {

@@ -102,7 +102,7 @@ impl Webhooks<'_> {
     ) -> Result<Webhook, Error> {
         let mut writing = self.0.edit(org).await?;
         writing
-            .run(move |tx| leave_room_for(tx, org, OrgLimit::Webhooks))
+            .run(move |tx| leave_room_for(tx, org, OrgLimit::Webhooks, now))
             .await?;
         let id = new_id(now);
         let row: Row = fetch_one!(

@@ -5,7 +5,7 @@ use trunkline_store::{DefaultLimits, LimitedBy, OrgLimit};
 use uuid::Uuid;
 
 use crate::ground::Ground;
-use crate::house::{House, Tenant, now, pass};
+use crate::house::{House, Tenant, now, pass, written};
 use crate::pages::org_of;
 
 const DEFAULTS: DefaultLimits = DefaultLimits {
@@ -106,6 +106,32 @@ async fn an_org_has_so_many_of_each_kind() {
         set(&house, tenant.org, made.limit, Some(0)).await;
         make(&house, &tenant, made, 3).await.with(409);
         set(&house, tenant.org, made.limit, None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_has_ended_makes_room_for_another() {
+    let mut grounds = vec![Ground::sqlite()];
+    grounds.extend(Ground::postgres().await);
+    for (minute, ground) in (1..).zip(grounds) {
+        let house = House::built("", ground).await;
+        let tenant = house.tenant("Acme").await;
+        // The key that asks, and one more.
+        set(&house, tenant.org, OrgLimit::ApiKeys, Some(2)).await;
+        let ends = json!({"name": "ends", "expires_at": written(60 * minute)});
+        house.post("/api-keys", &tenant.token, ends).await.with(201);
+        let lasts = json!({"name": "lasts"});
+        let refused = house.post("/api-keys", &tenant.token, lasts.clone()).await;
+        assert_eq!(refused.with(409)["code"], "too_many_api_keys");
+
+        pass(60);
+        let held = house.store.orgs().counts(tenant.org, now()).await;
+        let held = held.expect("counts");
+        assert!(held.contains(&(OrgLimit::ApiKeys, 1)), "{held:?}");
+        house
+            .post("/api-keys", &tenant.token, lasts)
+            .await
+            .with(201);
     }
 }
 

@@ -154,7 +154,7 @@ async fn view(
     org: Uuid,
     stored: &StoredLimits,
 ) -> Result<Json<OrgLimitsView>, ApiError> {
-    let counts = api.store().orgs().counts(org).await?;
+    let counts = api.store().orgs().counts(org, api.now()).await?;
     let defaults: DefaultLimits = default_limits(api.config());
     let one = |limit: OrgLimit| {
         let (default, own): (u32, StoredLimit) = (limit.default_of(defaults), stored.of(limit));
