@@ -11,6 +11,7 @@ use axum::extract::{FromRequest, FromRequestParts as _, Request};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse as _;
 use serde_json::{Map, Value, json};
+use trunkline_store::Acting;
 
 use super::error::ApiError;
 use super::json;
@@ -113,6 +114,7 @@ impl Body {
             })?,
             Some(_) | None => return Err(ApiError::MediaType),
         };
+        Acting::fields(map.keys().map(String::as_str));
         Ok(Fields {
             faults,
             ..Fields::of(map, String::new())

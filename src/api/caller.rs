@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use subtle::ConstantTimeEq as _;
 use trunkline_calls::token as session;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Error, OrgKey, OrgLimit, Wrong};
+use trunkline_store::{Acting, Actor, ActorKind, Error, OrgKey, OrgLimit, Wrong};
 use uuid::Uuid;
 
 use super::credentials::{KnownOrg, presented};
@@ -159,6 +159,12 @@ impl FromRequestParts<Api> for Caller {
         let limit = known.requests_per_minute;
         Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, api.monotonic()))?;
         api.credentials().uses.note_org_key(known.key.id, now);
+        let actor = Actor {
+            kind: ActorKind::OrgKey,
+            id: Some(known.key.id),
+            name: known.key.name.clone(),
+        };
+        Acting::by(actor, Some(org), None);
         Ok(Self { org, known })
     }
 }

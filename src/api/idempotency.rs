@@ -17,7 +17,7 @@ use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
-use trunkline_store::{Asked, Claim, Effects, Kept, Tx, idempotency};
+use trunkline_store::{Acting, Asked, Claim, Effects, Kept, Tx, idempotency};
 use uuid::Uuid;
 
 use super::body::{KeyFault, is_late};
@@ -153,6 +153,7 @@ where
                         };
                         finished(&api, &asked, response, &effects).await
                     };
+                    let work = Acting::carried(Acting::current(), work);
                     let work = tokio::spawn(work.in_current_span());
                     work.await
                         .unwrap_or_else(|fault| match fault.try_into_panic() {

@@ -4,6 +4,7 @@
 
 mod accept;
 mod api_keys;
+mod audit;
 mod body;
 mod caller;
 mod client;
@@ -11,6 +12,7 @@ mod connection;
 mod credentials;
 mod csv;
 mod dashboard;
+mod deed;
 mod document;
 mod email;
 mod error;
@@ -56,6 +58,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use routes::Routes;
 
+pub(crate) use audit::AuditView;
 pub use document::document;
 pub use error::ApiError;
 pub use health::database_answers;

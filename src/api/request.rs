@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::Api;
 use super::connection::HealthOnly;
+use super::deed;
 use super::error::{ApiError, Cause, Refusal, code_of, with_body};
 use super::quota::Tally;
 use crate::telemetry::metrics;
@@ -38,7 +39,10 @@ pub(super) async fn follow(State(api): State<Api>, mut request: Request, next: N
     let response = if is_beyond_reserve(&request, &path) {
         no_room()
     } else {
-        next.run(request).instrument(span.clone()).await
+        let (parts, body) = request.into_parts();
+        let acting = deed::acting(&api, &parts, (&route, &id));
+        let work = next.run(Request::from_parts(parts, body));
+        deed::follow(&api, acting, work.instrument(span.clone())).await
     };
     let mut response = answered(response, &path, &id, &span);
     tally.write(response.headers_mut());

@@ -174,6 +174,10 @@ pub(super) async fn follow(api: Api) {
             if let Err(error) = pruned.await {
                 tracing::warn!(%error, "old events can't be forgotten yet");
             }
+            let kept = api.config().audit.retention;
+            if let Err(error) = api.store().audit().prune(kept, now).await {
+                tracing::warn!(%error, "old entries of the audit log can't be forgotten yet");
+            }
         }
         signal.wait().await;
     }

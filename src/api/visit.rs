@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use trunkline_store::{OrgKey, OrgLimit, Session, TokenHash};
+use trunkline_store::{Acting, Actor, ActorKind, OrgKey, OrgLimit, Session, TokenHash};
 use uuid::Uuid;
 
 use super::credentials::{KnownOrg, presented};
@@ -86,6 +86,12 @@ pub(super) async fn of(parts: &Parts, api: &Api) -> Result<Option<Arc<Visit>>, A
                 "The session has ended: log in again",
             ))?;
     Proof::note(parts);
+    let actor = Actor {
+        kind: ActorKind::Dashboard,
+        id: visit.session.id,
+        name: visit.session.email.clone(),
+    };
+    Acting::by(actor, Some(visit.session.org_id), None);
     Ok(Some(visit))
 }
 

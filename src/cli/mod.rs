@@ -5,11 +5,13 @@
 
 mod agent;
 mod arguments;
+mod audit;
 mod capture;
 mod client;
 mod config;
 mod contact;
 mod dedication;
+mod deed;
 mod doctor;
 mod explain;
 mod failure;
@@ -34,7 +36,7 @@ mod trunk;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::config::{Config, Given, QUICKSTART_FILE, Sources};
 use crate::engine::clock::wall_time as now;
@@ -85,6 +87,7 @@ enum Command {
     Config(config::Command),
     Replay(Box<replay::Command>),
     Trace(trace::Command),
+    Audit(audit::Command),
     /// Captures of SIP traffic.
     #[command(subcommand)]
     Capture(capture::Command),
@@ -113,8 +116,10 @@ enum Command {
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(cli) {
+    let command = Cli::command();
+    let matches = command.clone().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(cli, deed::Given::read(&command, &matches)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("trunkline: {failure}");
@@ -123,11 +128,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
+fn run(cli: Cli, given: deed::Given) -> Result<(), Failure> {
     let config = cli.settings.load()?;
     match cli.command {
         Command::Serve(command) => command.run(&config),
-        Command::Quickstart(command) => command.run(&config),
+        Command::Quickstart(command) => command.run(&config, given),
         Command::RouteTest(command) => outset::block_on(command.run(&config)),
         Command::RouteReplay(command) => outset::block_on(command.run(&config)),
         Command::Explain(command) => outset::block_on(command.run(&config)),
@@ -135,14 +140,15 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Config(command) => command.run(&config),
         Command::Capture(command) => command.run(),
         Command::Trace(command) => command.run(&config),
+        Command::Audit(command) => outset::block_on(command.run(&config)),
         Command::Replay(command) => command.run(&config),
-        Command::Org(command) => outset::block_on(command.run(&config)),
-        Command::Key(command) => outset::block_on(command.run(&config)),
-        Command::Contact(command) => outset::block_on(command.run(&config)),
-        Command::Number(command) => outset::block_on(command.run(&config)),
-        Command::Agent(command) => outset::block_on(command.run(&config)),
-        Command::Trunk(command) => outset::block_on(command.run(&config)),
-        Command::Partner(command) => outset::block_on(command.run(&config)),
+        Command::Org(command) => outset::block_on(given.scope(command.run(&config))),
+        Command::Key(command) => outset::block_on(given.scope(command.run(&config))),
+        Command::Contact(command) => outset::block_on(given.scope(command.run(&config))),
+        Command::Number(command) => outset::block_on(given.scope(command.run(&config))),
+        Command::Agent(command) => outset::block_on(given.scope(command.run(&config))),
+        Command::Trunk(command) => outset::block_on(given.scope(command.run(&config))),
+        Command::Partner(command) => outset::block_on(given.scope(command.run(&config))),
     }
 }
 

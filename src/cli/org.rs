@@ -1,7 +1,7 @@
 //! `trunkline org`: tenants.
 
 use serde::Serialize;
-use trunkline_store::{DeletedOrg, NewOrg, Org, Purge, Store, SuspendedBy, Suspender};
+use trunkline_store::{Acting, DeletedOrg, NewOrg, Org, Purge, Store, SuspendedBy, Suspender};
 use uuid::Uuid;
 
 use super::limits::OrgLimits;
@@ -342,7 +342,13 @@ impl OfOrg {
 }
 
 /// The org that an operator means: by id, or by a name that only one org has.
-async fn find(store: &Store, org: &str) -> Result<Org, Failure> {
+pub(super) async fn find(store: &Store, org: &str) -> Result<Org, Failure> {
+    let found = look_up(store, org).await?;
+    Acting::of_org(found.id);
+    Ok(found)
+}
+
+async fn look_up(store: &Store, org: &str) -> Result<Org, Failure> {
     if let Ok(id) = api::id_of(org) {
         return Ok(store.orgs().by_id(id).await?);
     }
@@ -365,6 +371,12 @@ async fn find(store: &Store, org: &str) -> Result<Org, Failure> {
 
 /// The deleted org that an operator means: by id, or by a name that only one deleted org has.
 async fn find_deleted(store: &Store, org: &str) -> Result<Uuid, Failure> {
+    let found = look_up_deleted(store, org).await?;
+    Acting::of_org(found);
+    Ok(found)
+}
+
+async fn look_up_deleted(store: &Store, org: &str) -> Result<Uuid, Failure> {
     if let Ok(id) = api::id_of(org) {
         return Ok(id);
     }

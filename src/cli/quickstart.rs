@@ -13,6 +13,7 @@ use trunkline_routing::E164;
 use trunkline_store::{InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store, agents};
 use uuid::Uuid;
 
+use super::deed::Given;
 use super::serve::{self, Reachable};
 use super::{Failure, agent, key, now, number, output, outset, partner};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
@@ -46,7 +47,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
+    pub(super) fn run(self, config: &Config, given: Given) -> Result<(), Failure> {
         let json = self.json;
         let near = near_peers(config);
         let trusts_loopback = config.sip.trusted_runtimes.is_empty();
@@ -68,7 +69,8 @@ impl Command {
                 let store = outset::open_store(config).await?;
                 let config = &outset::with_kept_realm(config, &store).await?;
                 write(config)?;
-                let made = make(config, &store, &Reachable::configured(config)).await?;
+                let reachable = Reachable::configured(config);
+                let made = given.scope(make(config, &store, &reachable)).await?;
                 print(config, &made, json)?;
                 store.close().await;
                 Ok(())
@@ -77,7 +79,7 @@ impl Command {
         serve::run(config, async |store, directory, reachable| {
             write(config)?;
             let config = &outset::with_known_realm(config, store).await?;
-            let made = make(config, store, reachable).await?;
+            let made = given.scope(make(config, store, reachable)).await?;
             admitted(directory, &made.trunk.auth_username).await;
             print(config, &made, json)
         })

@@ -1,6 +1,7 @@
 //! The configuration: one TOML file, the environment and flags, read into one value with every fault reported at once.
 //! One file a section. Nothing here opens a socket or a database, and nothing on disk is changed.
 
+mod audit;
 mod database;
 mod events;
 mod fault;
@@ -26,6 +27,7 @@ mod widget;
 
 use std::path::PathBuf;
 
+pub use audit::Audit;
 pub use database::{Database, DatabaseUrl};
 pub use events::Events;
 pub use fault::{Fault, Faults, Origin};
@@ -50,7 +52,7 @@ use section::Section;
 use sources::Merged;
 
 /// The sections, as their names stand in the file.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "database",
     "secrets",
     "http",
@@ -58,6 +60,7 @@ const SECTIONS: [&str; 14] = [
     "media",
     "phone",
     "widget",
+    "audit",
     "events",
     "webhooks",
     "integrations",
@@ -86,6 +89,8 @@ pub struct Config {
     pub phone: Phone,
     /// `[widget]`
     pub widget: Widget,
+    /// `[audit]`
+    pub audit: Audit,
     /// `[events]`
     pub events: Events,
     /// `[webhooks]`
@@ -135,6 +140,7 @@ impl Config {
             media,
             phone,
             widget,
+            audit,
             events,
             webhooks,
             integrations,
@@ -151,6 +157,7 @@ impl Config {
             media: Media::read(media),
             phone: Phone::read(phone),
             widget: Widget::read(widget),
+            audit: Audit::read(audit),
             events: Events::read(events),
             webhooks: Webhooks::read(webhooks),
             integrations: Integrations::read(integrations),

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::column::{from_row, micros};
 use super::error::Error;
 use super::pool::{execute, fetch_all, fetch_optional};
-use super::{Store, new_id};
+use super::{Store, id_at};
 
 /// What is older than this is nobody's any more.
 const KEPT: Duration = Duration::from_secs(60);
@@ -78,7 +78,7 @@ impl Asks<'_> {
         what: &str,
         now: Moment,
     ) -> Result<Uuid, Error> {
-        let id = new_id(now);
+        let id = id_at(now);
         let mut writing = self.0.pool().write().await?;
         let old = "DELETE FROM asks WHERE asked_at < $1";
         execute!(writing, old, micros(now - KEPT))?;
@@ -93,7 +93,7 @@ impl Asks<'_> {
             what,
             micros(now)
         )?;
-        writing.commit().await?;
+        writing.commit_aside().await?;
         Ok(id)
     }
 
@@ -115,7 +115,7 @@ impl Asks<'_> {
             "UPDATE asks SET taken_at = $3 WHERE node = $1 AND asked_at >= $2 AND taken_at IS NULL
              RETURNING id, org_id, call_id, what";
         let taken = fetch_all!(writing, sql, i64::from(node), micros(since), micros(now))?;
-        writing.commit().await?;
+        writing.commit_aside().await?;
         Ok(taken)
     }
 
@@ -127,7 +127,7 @@ impl Asks<'_> {
         let mut writing = self.0.pool().write().await?;
         let sql = "UPDATE asks SET status = $2, answer = $3 WHERE id = $1";
         execute!(writing, sql, ask, i64::from(status), answer)?;
-        writing.commit().await
+        writing.commit_aside().await
     }
 
     /// How far it has come.
@@ -157,7 +157,7 @@ impl Asks<'_> {
         let sql =
             "DELETE FROM asks WHERE org_id = $1 AND id = $2 RETURNING taken_at, status, answer";
         let gone: Option<Row> = fetch_optional!(writing, sql, org, ask)?;
-        writing.commit().await?;
+        writing.commit_aside().await?;
         Ok(gone.is_some_and(|row| row.taken_at.is_none()))
     }
 }

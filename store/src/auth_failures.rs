@@ -10,7 +10,7 @@ use super::column::{from_row, micros, moment, parsed};
 use super::error::Error;
 use super::page::{Narrow, Page, Position};
 use super::pool::{execute, fetch_all, fetch_one};
-use super::{Store, new_id};
+use super::{Store, id_at};
 
 /// An org keeps so many, the newest.
 const KEPT: i64 = 1_000;
@@ -90,7 +90,7 @@ impl AuthFailures<'_> {
                 writing,
                 "INSERT INTO auth_failures (id, org_id, trunk_id, username, source, part, at, sip_call_id, dialled)
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-                new_id(failure.at),
+                id_at(failure.at),
                 failure.org,
                 failure.trunk,
                 &*failure.username,

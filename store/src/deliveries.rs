@@ -19,7 +19,7 @@ use super::pool::{execute, fetch_all, fetch_one, fetch_optional};
 use super::rows::Insert;
 use super::tx::Tx;
 use super::webhooks::{Row as WebhookRow, Webhook};
-use super::{Store, new_id};
+use super::{Store, id_at};
 
 /// Attempts that the log of a delivery keeps.
 const LOGGED: usize = 20;
@@ -173,7 +173,7 @@ fn queue(tx: &mut Tx, owed: &[(Uuid, &NewEvent)]) -> Result<(), Error> {
         .iter()
         .map(|(webhook, event)| {
             [
-                new_id(event.at).into(),
+                id_at(event.at).into(),
                 event.org.into(),
                 (*webhook).into(),
                 event.id.into(),

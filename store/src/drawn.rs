@@ -32,7 +32,7 @@ pub(super) fn number_ends(tx: &mut Tx, ends: &[(Uuid, Uuid)]) -> Result<(), Erro
 }
 
 /// Draws so many numbers of a list, and gives the first. The row is locked after everything else that the transaction locks.
-fn draw(tx: &mut Tx, list: &str, count: usize) -> Result<i64, Error> {
+pub(super) fn draw(tx: &mut Tx, list: &str, count: usize) -> Result<i64, Error> {
     let count = count as i64;
     let sql = "UPDATE drawn SET last = last + $1 WHERE list = $2 RETURNING last";
     let (last,): (i64,) = tx.only(sql, &[&count, &list])?;

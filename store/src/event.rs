@@ -8,7 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{to_json, written};
-use super::new_id;
+use super::id_at;
 
 /// What happened. Documented with its data in `docs/events.md`.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -103,7 +103,7 @@ struct Body<'d, D> {
 impl NewEvent {
     /// Something that happened now, once. `data` is what `docs/events.md` says of the type.
     pub fn new(org: Uuid, kind: EventType, data: &Value, now: Moment) -> Self {
-        Self::with_id(new_id(now), org, kind, data, now)
+        Self::with_id(id_at(now), org, kind, data, now)
     }
 
     /// A trunk has no registration any more.

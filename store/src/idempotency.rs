@@ -83,6 +83,7 @@ const OF_REQUEST: &str = "SELECT body_hash, status, answer, expires_at FROM idem
 /// # Errors
 /// [`Broke`](super::Broke) alone.
 pub fn claim(tx: &mut Tx, asked: &Asked, node: Option<u8>, now: Moment) -> Result<Claim, Error> {
+    tx.aside();
     if let Some(claim) = look_up(tx, asked, now)? {
         return Ok(claim);
     }
@@ -163,6 +164,7 @@ pub fn keep(tx: &mut Tx, asked: &Asked, kept: &Kept, now: Moment) -> Result<(), 
 /// # Errors
 /// [`Broke`](super::Broke) alone.
 pub fn give_up(tx: &mut Tx, asked: &Asked) -> Result<(), Error> {
+    tx.aside();
     tx.run(
         "DELETE FROM idempotency_keys
          WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4 AND status IS NULL",

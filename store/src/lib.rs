@@ -3,11 +3,13 @@
 //! A method of an aggregate takes the org first, so that a query across tenants can't be written by accident; what isn't of one
 //! org (partners, nodes, the change feed) says so by its type. Knows nothing of HTTP, SIP messages or sockets.
 
+mod acting;
 mod aged;
 mod agent_config;
 pub mod agents;
 mod asks;
 mod attempts;
+mod audit;
 mod auth_failures;
 mod call_ends;
 mod call_events;
@@ -79,9 +81,11 @@ use tokio::sync::{Mutex, watch};
 use trunkline_sip::moment::Moment;
 use uuid::{NoContext, Timestamp, Uuid};
 
+pub use acting::{Acting, Actor, ActorKind, Deed};
 pub use agent_config::AgentConfig;
 pub use agents::{Agent, AgentChange, AgentKind, NewAgent};
 pub use asks::{Ask, Asking, Asks};
+pub use audit::{Audit, AuditEntry, AuditFilter, AuditOf};
 pub use auth_failures::{AuthFailure, AuthFailures, NewAuthFailure};
 pub use call_ends::{CallEnd, CallEnds};
 pub use calls::{Call, CallFilter, Calls};
@@ -341,7 +345,12 @@ impl Store {
         last: impl FnOnce(&mut Tx) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
         let Some(writing) = effects.take() else {
-            return self.write(last).await;
+            // A refusal that is kept is no change.
+            let answer = move |tx: &mut Tx| {
+                tx.aside();
+                last(tx)
+            };
+            return self.write(answer).await;
         };
         let committed = writing.end(last).await?;
         self.settle(committed).await;
@@ -418,8 +427,15 @@ fn edit(tx: &mut Tx, org: Uuid) -> Result<(), Error> {
     Ok(())
 }
 
-/// A new id: UUIDv7, so that ids sort by their time.
+/// Id of a thing that is made. The audit log names the first that a transaction makes.
 fn new_id(now: Moment) -> Uuid {
+    let id = id_at(now);
+    acting::made(id);
+    id
+}
+
+/// A new id: UUIDv7, so that ids sort by their time.
+fn id_at(now: Moment) -> Uuid {
     let nanos =
         u32::try_from(now.as_micros() % 1_000_000 * 1_000).expect("below a thousand million");
     Uuid::new_v7(Timestamp::from_unix(NoContext, now.as_secs(), nanos))

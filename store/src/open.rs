@@ -356,7 +356,11 @@ async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
     // Another process may be updating the same file.
     let mut tries = PATIENCE.as_secs();
     let found = loop {
-        match pool.run_write(move |tx| migrate::migrate(tx, now)).await {
+        let update = move |tx: &mut Tx| {
+            tx.aside();
+            migrate::migrate(tx, now)
+        };
+        match pool.run_write(update).await {
             Err(Error::Broke(held)) if held.is_away() && tries > 1 => tries -= 1,
             migrated => break migrated?.0,
         }

@@ -235,7 +235,7 @@ impl OrgKeys<'_> {
         )?;
         let sql = "SELECT token_hash FROM org_keys WHERE org_id = $1 AND id = $2";
         let kept: Option<(Vec<u8>,)> = fetch_optional!(writing, sql, org, key)?;
-        writing.commit().await?;
+        writing.commit_aside().await?;
         Ok(kept.map(|(hash,)| hash))
     }
 
@@ -333,5 +333,5 @@ pub(super) async fn note_uses(
     for (key, at) in uses {
         execute!(writing, sql, key, micros(at))?;
     }
-    writing.commit().await
+    writing.commit_aside().await
 }

@@ -298,7 +298,19 @@ impl Writing {
         self.commit_with(|_| Ok(())).await.map(|_| ())
     }
 
-    /// The same after a last step.
+    /// Commits bookkeeping of our own, which is no change that somebody asked for and has no entry in the audit log.
+    pub(crate) async fn commit_aside(self) -> Result<(), Error> {
+        if effects::are_held() {
+            return self.commit().await;
+        }
+        let aside = |tx: &mut Tx| {
+            tx.aside();
+            Ok(())
+        };
+        self.end(aside).await.map(|_| ())
+    }
+
+    /// Commits after a last step, or leaves that to whoever [holds effects](effects::Effects).
     pub(crate) async fn commit_with(
         self,
         last: impl FnOnce(&mut Tx) -> Result<(), Error> + Send + 'static,

@@ -35,7 +35,7 @@ impl Store {
             execute!(writing, sql, realm)?;
         }
         let (realm,): (String,) = fetch_one!(writing, READ)?;
-        writing.commit().await?;
+        writing.commit_aside().await?;
         Ok(realm)
     }
 }

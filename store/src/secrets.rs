@@ -324,7 +324,7 @@ pub(crate) async fn mark(pool: &Pool, keyring: &Keyring, now: Moment) -> Result<
             keyring.seal(CHECK, CHECK),
             micros(now)
         )?;
-        writing.commit().await?;
+        writing.commit_aside().await?;
     }
     Ok(())
 }
@@ -360,6 +360,6 @@ pub(crate) async fn from_database(
             text
         }
     };
-    writing.commit().await?;
+    writing.commit_aside().await?;
     keyring_of(&text)
 }

@@ -16,6 +16,8 @@ pub type TokenHash = [u8; 32];
 /// Somebody's session in an org.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Session {
+    /// The session's own, which logs nobody in.
+    pub id: Option<Uuid>,
     /// The org.
     pub org_id: Uuid,
     /// Its name.
@@ -32,6 +34,7 @@ pub struct Session {
     pub expires_at: Moment,
 }
 from_row!(Session {
+    id,
     org_id,
     org_name,
     name,
@@ -128,7 +131,7 @@ impl Sessions<'_> {
     /// [`Broke`](super::Broke) alone.
     pub async fn by_token(self, session: TokenHash, now: Moment) -> Result<Option<Session>, Error> {
         let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT orgs.id AS org_id, orgs.name AS org_name, users.name AS name, email,
+        let sql = "SELECT dashboard_sessions.id AS id, orgs.id AS org_id, orgs.name AS org_name, users.name AS name, email,
                        EXISTS (SELECT 1 FROM membership_roles JOIN roles ON roles.id = role_id
                            WHERE membership_roles.org_id = orgs.id AND user_id = users.id AND access = 'write') AS writes,
                        (suspended_by_partner_at IS NOT NULL OR suspended_by_operator_at IS NOT NULL

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::Span;
 
+use super::acting::Acting;
 use super::error::{Broke, Error};
 use super::reach::Remote;
 use super::tx::Tx;
@@ -148,7 +149,8 @@ impl Threads {
         let served = async {
             let seat = self.seat().await?;
             let (reply, answer) = oneshot::channel();
-            let span = Span::current();
+            let (span, acting) = (Span::current(), Acting::current());
+            let work = move |tx: &mut Tx| Acting::on(acting, || work(tx));
             seat.hand_over(move |tx, seat| {
                 let done = attempt(tx, &span, seen, work);
                 tx.reset();
@@ -356,6 +358,8 @@ impl Session {
     ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         let (seen, span) = (Arc::clone(&self.caller.0), Span::current());
+        let acting = Acting::current();
+        let work = move |tx: &mut Tx| Acting::on(acting, || work(tx));
         let step = move |tx: &mut Tx| {
             let done = attempt(tx, &span, seen, work);
             let _ = reply.send(done);

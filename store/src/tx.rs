@@ -9,6 +9,8 @@ use std::sync::{Arc, OnceLock};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::acting;
+use super::column::to_json;
 use super::drawn;
 use super::error::{Broke, Error};
 use super::event::NewEvent;
@@ -31,6 +33,8 @@ pub struct Tx {
     changes: Vec<Change>,
     changed_at: Option<Moment>,
     is_waited_for: bool,
+    /// Whether it is bookkeeping of our own, which has no entry in the audit log.
+    is_aside: bool,
     events: Vec<NewEvent>,
     /// Calls that are over, with their orgs.
     ends: Vec<(Uuid, Uuid)>,
@@ -107,6 +111,7 @@ impl Tx {
             changes: Vec::new(),
             changed_at: None,
             is_waited_for: false,
+            is_aside: false,
             events: Vec::new(),
             ends: Vec::new(),
         }
@@ -323,6 +328,9 @@ impl Tx {
         if let Some(at) = self.changed_at {
             committed.seq = Some(feed::append(self, &changes, at)?);
         }
+        if !self.is_aside {
+            self.enter_in_audit_log()?;
+        }
         if self.caller.is_gone() {
             return Err(Broke::Away.into());
         }
@@ -346,6 +354,46 @@ impl Tx {
         self.changes.clear();
         self.changed_at = None;
         self.is_waited_for = false;
+        self.is_aside = false;
+    }
+
+    /// Makes this transaction bookkeeping of our own: nobody asked for it, and it has no entry in the audit log.
+    pub(crate) const fn aside(&mut self) {
+        self.is_aside = true;
+    }
+
+    /// Writes the entry of the change that is about to be committed, if somebody acts. The list's row is locked after everything else.
+    fn enter_in_audit_log(&mut self) -> Result<(), Error> {
+        let Some(known) = acting::take() else {
+            return Ok(());
+        };
+        let Some(actor) = &known.actor else {
+            return Ok(());
+        };
+        let deed = &known.deed;
+        let seq = drawn::draw(self, "audit", 1)?;
+        let address = deed.address.map(|address| address.to_string());
+        self.run(
+            "INSERT INTO audit_log (seq, at, org_id, partner_id, actor, actor_id, actor_name, address, action, resource, resource_id,
+                 fields, request_id)
+             VALUES ($1, $2, $3, COALESCE($4, (SELECT partner_id FROM orgs WHERE id = $3)), $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+            &[
+                &seq,
+                &deed.at,
+                &known.org,
+                &known.partner,
+                &actor.kind.as_str(),
+                &actor.id,
+                &actor.name,
+                &address,
+                &deed.action,
+                &deed.resource,
+                &deed.resource_id,
+                &to_json(&known.fields),
+                &deed.request_id,
+            ],
+        )?;
+        Ok(())
     }
 
     /// Works for this caller from now on.

@@ -35,7 +35,7 @@ pub(crate) struct Row {
     pub(crate) of: Of,
     /// What the owner is answered.
     pub(crate) status: u16,
-    body: &'static str,
+    pub(crate) body: &'static str,
     /// Its place, from 10000.
     turn: usize,
 }
@@ -83,9 +83,9 @@ fn row(line: &'static str, turn: usize) -> Row {
 /// Somebody's credential.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asker {
-    header: Option<(&'static str, String)>,
+    pub(crate) header: Option<(&'static str, String)>,
     /// What the forms of a session carry.
-    form_token: String,
+    pub(crate) form_token: String,
 }
 
 impl Asker {

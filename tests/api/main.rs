@@ -5,6 +5,7 @@
 mod agents;
 mod api_keys;
 mod assignments;
+mod audit;
 mod auth_failures;
 mod call_export;
 mod calls;

@@ -159,7 +159,8 @@ fn migrations_are_there_for_both_databases() {
 }
 
 /// The files of `src/config` that are sections.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
+    "audit",
     "database",
     "http",
     "limits",

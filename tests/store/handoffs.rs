@@ -221,6 +221,7 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          ALTER TABLE calls DROP COLUMN trunk_id;
          DROP TABLE call_ends;
          DROP TABLE drawn;
+         DROP TABLE audit_log;
          DROP TABLE usage_kept;
          DROP TABLE purged_orgs;
          DROP INDEX contacts_listed;

@@ -10,7 +10,7 @@ use axum::response::Redirect;
 use maud::Markup;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong, agents,
+    Acting, Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong, agents,
 };
 use uuid::Uuid;
 
@@ -58,6 +58,8 @@ impl FromRequest<Api> for Form {
                 "The form did not come from this session's own page. Go back to the dashboard and try again.",
             ));
         }
+        let names = fields.keys().map(String::as_str);
+        Acting::fields(names.filter(|name| *name != "form_token"));
         Ok(Self {
             visit,
             named,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use trunkline_store::{Error, Org, Partner, Wrong};
+use trunkline_store::{Acting, Actor, ActorKind, Error, Org, Partner, Wrong};
 use uuid::Uuid;
 
 use crate::api::caller::{PARTNER_KEY, credential};
@@ -55,6 +55,12 @@ impl FromRequestParts<Api> for PartnerCaller {
         let taken = quotas.take(Policy::Partner, id, limit, api.monotonic());
         caller.tally.note(taken)?;
         api.credentials().uses.note_partner_key(key, now);
+        let actor = Actor {
+            kind: ActorKind::PartnerKey,
+            id: Some(key),
+            name: caller.known.key.name.clone(),
+        };
+        Acting::by(actor, None, Some(id));
         Ok(caller)
     }
 }
@@ -147,7 +153,10 @@ impl PartnerCaller {
     pub(super) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
         let id = named.text("orgId").and_then(id);
         match api.store().orgs().by_id(id.ok_or_else(foreign)?).await {
-            Ok(org) if org.partner_id == Some(self.id()) => Ok(org),
+            Ok(org) if org.partner_id == Some(self.id()) => {
+                Acting::of_org(org.id);
+                Ok(org)
+            }
             Ok(_) | Err(Error::Wrong(Wrong::Absent(_))) => Err(foreign()),
             Err(error) => Err(error.into()),
         }
@@ -165,7 +174,10 @@ impl PartnerCaller {
         let id = named.text("orgId").and_then(id).ok_or_else(foreign)?;
         let orgs = api.store().orgs();
         match orgs.partner_of_restorable(id, api.now()).await {
-            Ok(partner) if partner == Some(self.id()) => Ok(id),
+            Ok(partner) if partner == Some(self.id()) => {
+                Acting::of_org(id);
+                Ok(id)
+            }
             Ok(_) | Err(Error::Wrong(Wrong::Absent(_))) => Err(foreign()),
             Err(error) => Err(error.into()),
         }

@@ -1,6 +1,7 @@
 //! The partner API: `/partner/v1`. Resellers make orgs for their customers.
 
 mod api_keys;
+mod audit;
 mod caller;
 mod integrations;
 mod limits;
@@ -41,6 +42,7 @@ pub(super) fn router() -> Routes {
         )
         .route("/limits", get(limits::own))
         .route("/usage", get(usage::show))
+        .route("/audit", get(audit::list))
         .route(
             "/orgs/{orgId}/limits",
             get(limits::show).patch(limits::update),
@@ -234,6 +236,20 @@ pub(super) fn openapi(book: &mut Book, config: &Config) {
         "showPartnerUsage",
         "Calls and answered seconds of the partner's orgs; as JSON, or by `Accept` as CSV",
         |op| super::usage::describe(op.tag(TAG).partner()),
+    );
+    book.add(
+        "get",
+        "/partner/v1/audit",
+        "listPartnerAudit",
+        "Changes to the partner and its orgs, newest first; by `Accept` as CSV or JSON lines",
+        |op| {
+            let org = serde_json::json!({"type": "string", "format": "uuid"});
+            let op = op
+                .tag(TAG)
+                .partner()
+                .query("org_id", org, "Only changes to this org.");
+            super::audit::describe(op)
+        },
     );
     for (word, id, summary) in [
         (

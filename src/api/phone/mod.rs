@@ -50,6 +50,7 @@ pub(crate) use route_replay::change_of;
 pub(super) use trace::picture;
 pub(super) use transfers::TransferView;
 
+use super::audit;
 use super::idempotency::{call_once, once, once_for};
 use super::openapi::Book;
 use super::routes::Routes;
@@ -60,6 +61,13 @@ use scopes::{READ, WRITE};
 
 pub(super) fn openapi(book: &mut Book, config: &Config) {
     openapi::describe(book, config);
+    let mut of = book.area("Audit log", audit::SCOPE, audit::SCOPE);
+    of.get(
+        "/phone/audit",
+        "listAudit",
+        "Changes to the org, newest first; by `Accept` as CSV or JSON lines",
+        audit::describe,
+    );
 }
 
 pub(super) fn router() -> Routes {
@@ -90,6 +98,7 @@ pub(super) fn router() -> Routes {
         .route("/outbound-call", post(call_once(outbound_call::place)))
         .route("/calls", get(call_list::list))
         .route("/usage", get(usage::show))
+        .route("/audit", get(audit::of_org))
         .route("/calls/{call_id}", get(calls::one))
         .route("/calls/{call_id}/routing", get(call_routing::routing))
         .route("/calls/{call_id}/trace", get(trace::show))

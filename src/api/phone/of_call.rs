@@ -4,7 +4,7 @@
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use trunkline_calls::token::{self, SessionTokens};
-use trunkline_store::{Error, Kind};
+use trunkline_store::{Acting, Actor, ActorKind, Error, Kind};
 use uuid::Uuid;
 
 use crate::api::caller::{Caller, credential};
@@ -51,6 +51,12 @@ impl FromRequestParts<Api> for OfCall {
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();
         Tally::of(parts).note(quotas.take(Policy::Session, session, limit, api.monotonic()))?;
+        let actor = Actor {
+            kind: ActorKind::SessionToken,
+            id: Some(session),
+            name: "session token".to_owned(),
+        };
+        Acting::by(actor, Some(org), None);
         Ok(Self { org, id: session })
     }
 }

@@ -12,7 +12,7 @@ use trunkline_calls::outbound::Order;
 use trunkline_model::record::Status;
 use trunkline_model::view::OrgView;
 use trunkline_routing::E164;
-use trunkline_store::{Kind, feed};
+use trunkline_store::{Acting, Kind, feed};
 use uuid::Uuid;
 
 use super::remote::{self, CommandResult};
@@ -91,6 +91,7 @@ pub(super) async fn begin(api: &Api, order: Order) -> Result<CommandResult, ApiE
     let placed = placed
         .map_err(|fault| ApiError::Broke(Box::new(fault)))?
         .map_err(refused)?;
+    Acting::about(placed.call);
     let view = PlacedView {
         call_id: placed.call,
         session_id: placed.session,

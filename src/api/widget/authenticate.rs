@@ -8,7 +8,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use trunkline_store::{Contact, ContactDetails};
+use trunkline_store::{Acting, Contact, ContactDetails};
 use uuid::Uuid;
 
 use crate::api::body::{Body, Fields};
@@ -70,6 +70,7 @@ pub(super) async fn by_external_id(
 }
 
 fn identity(api: &Api, contact: &Contact) -> Json<Identity> {
+    Acting::about(contact.id);
     let token = token::mint_contact(
         api.store().keyring(),
         contact.id,

@@ -1,0 +1,362 @@
+//! The audit log as `/phone/audit` and `/partner/v1/audit` show it: a page as JSON, newest first, or by `Accept` all of it as CSV or JSON lines,
+//! oldest first.
+
+use std::borrow::Cow;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::{StreamExt as _, stream};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use trunkline_sip::moment::Moment;
+use trunkline_store::{ActorKind, AuditEntry, AuditFilter, AuditOf, Error};
+use uuid::Uuid;
+
+use super::caller::Caller;
+use super::csv::{foreign, line, plain};
+use super::deed::KINDS;
+use super::feed_page::Onward;
+use super::openapi::Operation;
+use super::page::Page;
+use super::query::Query;
+use super::shape::id;
+use super::time::{self, written};
+use super::{Api, ApiError, accept};
+
+/// The scope: who manages keys sees what was done with them.
+pub(super) const SCOPE: &str = "keys:write";
+/// Entries of a page when `limit` is absent.
+const USUAL: u32 = 50;
+/// Entries that are read at once for a stream.
+const AT_ONCE: u32 = 500;
+/// Names of the lists in their cursors.
+const NEWEST_FIRST: &str = "audit";
+const OLDEST_FIRST: &str = "audit, oldest first";
+
+/// What a list is narrowed by. The cursor carries it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Filters {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    org_id: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    actor: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    actor_id: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resource: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resource_id: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    start_date: Option<Moment>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    end_date: Option<Moment>,
+}
+
+/// An entry as the API shows it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AuditEntry")]
+pub(crate) struct AuditView {
+    pub(crate) at: String,
+    /// `null`: the change is of no org.
+    org_id: Option<Uuid>,
+    /// The partner of the org, or the one that was changed or made the change.
+    partner_id: Option<Uuid>,
+    /// `org_key`, `partner_key`, `dashboard`, `session_token` or `command`.
+    pub(crate) actor: String,
+    /// The key or the session; `null` for a command.
+    actor_id: Option<Uuid>,
+    /// Name of the key, address of the person, words of the command.
+    pub(crate) actor_name: String,
+    /// Where the request came from; `null` for a command.
+    pub(crate) address: Option<String>,
+    /// Method and route, or the words of the command.
+    pub(crate) action: String,
+    /// Kind of the thing that was changed.
+    pub(crate) resource: String,
+    /// The thing; `null` for one that the org has one of.
+    pub(crate) resource_id: Option<Uuid>,
+    /// Names of the fields that were given. Their values aren't kept.
+    pub(crate) fields: Vec<String>,
+    /// `X-Request-Id` of the answer; `null` for a command.
+    request_id: Option<String>,
+}
+
+impl From<AuditEntry> for AuditView {
+    fn from(entry: AuditEntry) -> Self {
+        Self {
+            at: written(entry.at),
+            org_id: entry.org_id,
+            partner_id: entry.partner_id,
+            actor: entry.actor,
+            actor_id: entry.actor_id,
+            actor_name: entry.actor_name,
+            address: entry.address,
+            action: entry.action,
+            resource: entry.resource,
+            resource_id: entry.resource_id,
+            fields: entry.fields,
+            request_id: entry.request_id,
+        }
+    }
+}
+
+/// Columns of the CSV.
+const COLUMNS: [&str; 13] = [
+    "at",
+    "org_id",
+    "partner_id",
+    "actor",
+    "actor_id",
+    "actor_name",
+    "address",
+    "action",
+    "resource",
+    "resource_id",
+    "fields",
+    "request_id",
+    "cursor",
+];
+
+impl AuditView {
+    pub(crate) fn cells<'c>(&'c self, cursor: &'c str) -> [Cow<'c, str>; COLUMNS.len()] {
+        fn id(id: Option<Uuid>) -> Cow<'static, str> {
+            Cow::Owned(id.map(|id| id.to_string()).unwrap_or_default())
+        }
+        fn text(text: &Option<String>) -> Cow<'_, str> {
+            foreign(text.as_deref().unwrap_or_default())
+        }
+        [
+            plain(&self.at),
+            id(self.org_id),
+            id(self.partner_id),
+            plain(&self.actor),
+            id(self.actor_id),
+            foreign(&self.actor_name),
+            text(&self.address),
+            plain(&self.action),
+            plain(&self.resource),
+            id(self.resource_id),
+            Cow::Owned(self.fields.join(" ")),
+            text(&self.request_id),
+            plain(cursor),
+        ]
+    }
+}
+
+/// Form of the answer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Form {
+    Page,
+    Csv,
+    Lines,
+}
+
+/// An entry as a line of JSON.
+#[derive(Serialize)]
+struct Line<'e> {
+    #[serde(flatten)]
+    entry: &'e AuditView,
+    cursor: &'e str,
+}
+
+impl Filters {
+    fn read(query: &mut Query, of: AuditOf) -> Self {
+        let any_id = |text: &str| id(text).ok_or_else(|| "expected an id".to_owned());
+        let filters = Self {
+            org_id: match of {
+                AuditOf::Partner(_) => query.read("org_id", any_id),
+                AuditOf::Org(_) | AuditOf::All => None,
+            },
+            actor: query.one_of("actor", &ActorKind::ALL.map(ActorKind::as_str)),
+            actor_id: query.read("actor_id", any_id),
+            resource: query.one_of("resource", &KINDS),
+            resource_id: query.read("resource_id", any_id),
+            start_date: query.read("start_date", time::start),
+            end_date: query.read("end_date", time::end),
+        };
+        let window = filters.start_date.zip(filters.end_date);
+        if window.is_some_and(|(start, end)| start > end) {
+            query.refuse("start_date: lies after end_date");
+        }
+        filters
+    }
+
+    fn for_store(&self) -> AuditFilter {
+        AuditFilter {
+            org: self.org_id,
+            actor: self.actor.clone(),
+            actor_id: self.actor_id,
+            resource: self.resource.clone(),
+            resource_id: self.resource_id,
+            from: self.start_date,
+            to: self.end_date,
+        }
+    }
+}
+
+/// `GET /phone/audit?actor&actor_id&resource&resource_id&start_date&end_date&limit&cursor`
+pub(super) async fn of_org(
+    State(api): State<Api>,
+    caller: Caller,
+    headers: HeaderMap,
+    query: Query,
+) -> Result<Response, ApiError> {
+    caller.needs(SCOPE)?;
+    answer(api, AuditOf::Org(caller.org), &headers, query).await
+}
+
+/// The answer to a query of one owner's entries.
+///
+/// # Errors
+/// 400 with every fault of the query.
+pub(super) async fn answer(
+    api: Api,
+    of: AuditOf,
+    headers: &HeaderMap,
+    mut query: Query,
+) -> Result<Response, ApiError> {
+    let form = accept::first_known(headers, |kind| match kind {
+        "application/json" | "application/*" | "*/*" => Some(Form::Page),
+        "text/csv" | "text/*" => Some(Form::Csv),
+        "application/x-ndjson" => Some(Form::Lines),
+        _ => None,
+    });
+    let form = form.unwrap_or(Form::Page);
+    let given = Filters::read(&mut query, of);
+    let list = match form {
+        Form::Page => NEWEST_FIRST,
+        Form::Csv | Form::Lines => OLDEST_FIRST,
+    };
+    let onward = Onward::read(&mut query, list, given);
+    query.finish()?;
+    match form {
+        Form::Page => Ok(page(&api, of, &onward).await?.into_response()),
+        Form::Csv | Form::Lines => stream_of(api, of, onward, form).await,
+    }
+}
+
+async fn page(
+    api: &Api,
+    of: AuditOf,
+    onward: &Onward<Filters>,
+) -> Result<Page<AuditView>, ApiError> {
+    let limit = onward.limit.unwrap_or(USUAL);
+    let filter = onward.filters.for_store();
+    let before = match onward.after {
+        0 => i64::MAX,
+        seq => seq,
+    };
+    let audit = api.store().audit();
+    let mut entries = audit.before(of, &filter, before, limit + 1).await?;
+    let has_more = entries.len() > limit as usize;
+    entries.truncate(limit as usize);
+    let last = entries.last().filter(|_| has_more);
+    Ok(Page {
+        next: last.map(|entry| onward.cursor(entry.seq)),
+        items: entries.into_iter().map(AuditView::from).collect(),
+        total: audit.count(of, &filter).await?,
+    })
+}
+
+/// What is left to be sent.
+struct Export {
+    api: Api,
+    of: AuditOf,
+    onward: Onward<Filters>,
+    form: Form,
+    /// The number to read on from; `None` at the end.
+    after: Option<i64>,
+    left: u32,
+}
+
+async fn stream_of(
+    api: Api,
+    of: AuditOf,
+    onward: Onward<Filters>,
+    form: Form,
+) -> Result<Response, ApiError> {
+    let mut export = Export {
+        api,
+        of,
+        form,
+        after: Some(onward.after),
+        left: onward.limit.unwrap_or(u32::MAX),
+        onward,
+    };
+    let (mut first, kind) = match form {
+        Form::Csv => (String::new(), "text/csv; charset=utf-8"),
+        Form::Page | Form::Lines => (String::new(), "application/x-ndjson"),
+    };
+    if form == Form::Csv {
+        line(&mut first, &COLUMNS.map(Cow::Borrowed));
+    }
+    first.push_str(&export.read().await?);
+    let rest = stream::try_unfold(export, |mut export| async move {
+        if export.after.is_none() {
+            return Ok(None);
+        }
+        let some = export.read().await?;
+        Ok::<_, Error>(Some((Bytes::from(some), export)))
+    });
+    let first = stream::iter([Ok(Bytes::from(first))]);
+    let body = Body::from_stream(first.chain(rest));
+    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
+}
+
+impl Export {
+    async fn read(&mut self) -> Result<String, Error> {
+        let Some(after) = self.after else {
+            return Ok(String::new());
+        };
+        let most = AT_ONCE.min(self.left);
+        let filter = self.onward.filters.for_store();
+        let audit = self.api.store().audit();
+        let entries = audit.after(self.of, &filter, after, most).await?;
+        self.left -= entries.len() as u32;
+        let is_full = entries.len() == most as usize && self.left > 0;
+        self.after = entries.last().map(|entry| entry.seq).filter(|_| is_full);
+
+        let mut lines = String::new();
+        for entry in entries {
+            let cursor = self.onward.cursor(entry.seq);
+            let entry = AuditView::from(entry);
+            match self.form {
+                Form::Csv => line(&mut lines, &entry.cells(&cursor)),
+                Form::Page | Form::Lines => {
+                    let json = Line {
+                        entry: &entry,
+                        cursor: &cursor,
+                    };
+                    let json = serde_json::to_string(&json);
+                    lines.push_str(&json.expect("an entry is plain data"));
+                    lines.push('\n');
+                }
+            }
+        }
+        Ok(lines)
+    }
+}
+
+/// Describes the query and the answer.
+pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
+    let date = || json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]});
+    let uuid = || json!({"type": "string", "format": "uuid"});
+    let actors = ActorKind::ALL.map(ActorKind::as_str);
+    op.note(
+        "As `text/csv` and `application/x-ndjson` the answer has all entries, or `limit` of them, oldest first. Each line has a `cursor` to go \
+         on from; none is ever skipped.",
+    )
+    .query("actor", json!({"type": "string", "enum": actors}), "Only changes by this kind of credential.")
+    .query("actor_id", uuid(), "Only changes by this key or session.")
+    .query("resource", json!({"type": "string", "enum": KINDS}), "Only changes to this kind of thing.")
+    .query("resource_id", uuid(), "Only changes to this thing.")
+    .query("start_date", date(), "The earliest change; a date without a time is its beginning, UTC.")
+    .query("end_date", date(), "The latest change, inclusive; a date without a time is its end, UTC.")
+    .lists::<AuditView>()
+    .gives_text(200, "text/csv")
+    .gives_text(200, "application/x-ndjson")
+}

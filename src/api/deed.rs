@@ -1,0 +1,168 @@
+//! What a request changes, as the audit log names it: action, kind of thing, and the id where the path has it.
+
+use axum::http::Method;
+use axum::http::request::Parts;
+use axum::response::Response;
+use trunkline_store::{Acting, Deed};
+use uuid::Uuid;
+
+use super::idempotency::REPLAYED;
+use super::shape::id;
+use super::{Api, client};
+
+/// Words of a path, and the kind of thing that they lead to; the first that a path has counts.
+const RESOURCES: [(&str, &str); 23] = [
+    ("agents", "agent"),
+    ("outbound-call", "call"),
+    ("calls", "call"),
+    ("api-keys", "api_key"),
+    ("keys", "api_key"),
+    ("login-links", "login_link"),
+    ("sessions", "session"),
+    ("logout", "session"),
+    ("inbound-trunk", "inbound_trunk"),
+    ("outbound-trunks", "outbound_trunk"),
+    ("transfer-destinations", "destination"),
+    ("phone-numbers", "number"),
+    ("numbers", "number"),
+    ("deliveries", "delivery"),
+    ("webhooks", "webhook"),
+    ("contacts", "contact"),
+    ("authenticate-user", "contact"),
+    ("authenticate-user-by-external-id", "contact"),
+    ("handoff-analytics", "handoff"),
+    ("orgs", "org"),
+    ("route-test", ""),
+    ("route-replay", ""),
+    ("phone", "agent"),
+];
+
+/// Kinds of things that entries are about, those of commands included.
+pub(crate) const KINDS: [&str; 17] = [
+    "agent",
+    "api_key",
+    "call",
+    "contact",
+    "delivery",
+    "destination",
+    "handoff",
+    "inbound_trunk",
+    "installation",
+    "login_link",
+    "number",
+    "org",
+    "outbound_trunk",
+    "partner",
+    "session",
+    "trunk",
+    "webhook",
+];
+
+/// The kind of thing that a request to this route changes, and its id by the path; `None`: the route changes nothing.
+fn resource(route: &str, path: &str) -> Option<(&'static str, Option<Uuid>)> {
+    let words: Vec<&str> = route.split('/').collect();
+    let (place, kind) = RESOURCES.iter().find_map(|(word, kind)| {
+        let place = words.iter().position(|known| known == word)?;
+        Some((place, *kind))
+    })?;
+    let follows = words
+        .get(place + 1)
+        .is_some_and(|word| word.starts_with('{'));
+    let named = path.split('/').nth(place + 1).filter(|_| follows);
+    (!kind.is_empty()).then(|| (kind, named.and_then(id)))
+}
+
+/// The scope of a request, if it may change something.
+pub(super) fn acting(
+    api: &Api,
+    parts: &Parts,
+    (route, request_id): (&str, &str),
+) -> Option<Acting> {
+    if parts.method.is_safe() || parts.method == Method::TRACE {
+        return None;
+    }
+    let (resource, resource_id) = resource(route, parts.uri.path())?;
+    Some(Acting::new(Deed {
+        at: api.now(),
+        address: client::address(parts, &api.config().http.trusted_proxies),
+        action: format!("{} {route}", parts.method),
+        resource,
+        resource_id,
+        request_id: Some(request_id.to_owned()),
+    }))
+}
+
+/// Does the request within its scope. A change that is no row, as the end of a call, has its entry written once it is done.
+pub(super) async fn follow(
+    api: &Api,
+    acting: Option<Acting>,
+    work: impl Future<Output = Response>,
+) -> Response {
+    let Some(acting) = acting else {
+        return work.await;
+    };
+    let response = acting.clone().scope(work).await;
+    let status = response.status();
+    let is_done = status.is_success() || status.is_redirection();
+    let is_replayed = response.headers().contains_key(REPLAYED);
+    if is_done
+        && !is_replayed
+        && acting.is_due()
+        && let Err(error) = api.store().audit().record(acting).await
+    {
+        let error = &error as &dyn std::error::Error;
+        tracing::error!(
+            error,
+            "a change that is no row has no entry in the audit log"
+        );
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_what_it_changes() {
+        const ID: &str = "0198c0de-0000-7000-8000-000000000001";
+        let id = Uuid::parse_str(ID).unwrap();
+        for (route, path, named) in [
+            ("/phone", "/phone".to_owned(), Some(("agent", None))),
+            (
+                "/phone/{agent_id}",
+                format!("/phone/{ID}"),
+                Some(("agent", Some(id))),
+            ),
+            (
+                "/phone/sip/agents/{agent_id}/transfer-destinations",
+                format!("/phone/sip/agents/{ID}/transfer-destinations"),
+                Some(("agent", Some(id))),
+            ),
+            (
+                "/partner/v1/orgs/{orgId}/api-keys",
+                format!("/partner/v1/orgs/{ID}/api-keys"),
+                Some(("api_key", None)),
+            ),
+            (
+                "/partner/v1/orgs/{orgId}/suspend",
+                format!("/partner/v1/orgs/{ID}/suspend"),
+                Some(("org", Some(id))),
+            ),
+            (
+                "/phone/sip/route-test",
+                "/phone/sip/route-test".to_owned(),
+                None,
+            ),
+        ] {
+            assert_eq!(resource(route, &path), named, "{route}");
+        }
+    }
+
+    #[test]
+    fn every_kind_is_known() {
+        for (_, kind) in RESOURCES {
+            assert!(kind.is_empty() || KINDS.contains(&kind), "{kind}");
+        }
+    }
+}

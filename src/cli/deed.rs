@@ -1,0 +1,147 @@
+//! What a command changes, as the audit log names it: its words, and the names of the arguments that were given. Their values aren't kept.
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command};
+use trunkline_store::{Acting, Actor, ActorKind, Deed};
+use uuid::Uuid;
+
+use crate::engine::clock::wall_time as now;
+
+/// Arguments of every command, which change nothing.
+const NO_FIELDS: [&str; 5] = ["config", "data_dir", "set", "json", "org"];
+
+/// A command as it was given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Given {
+    words: Vec<String>,
+    fields: Vec<String>,
+    /// The first argument that is an id, the org's apart.
+    id: Option<Uuid>,
+    /// The argument that names a partner.
+    partner: Option<Uuid>,
+}
+
+impl Given {
+    pub(super) fn read(command: &Command, matches: &ArgMatches) -> Self {
+        let (mut command, mut matches) = (command, matches);
+        let mut given = Self {
+            words: Vec::new(),
+            fields: Vec::new(),
+            id: None,
+            partner: None,
+        };
+        while let Some((word, further)) = matches.subcommand() {
+            let Some(next) = command.find_subcommand(word) else {
+                break;
+            };
+            given.words.push(word.to_owned());
+            (command, matches) = (next, further);
+        }
+
+        for argument in command.get_arguments() {
+            let name = argument.get_id().as_str();
+            let is_there = matches.try_contains_id(name).unwrap_or_default();
+            if NO_FIELDS.contains(&name)
+                || !is_there
+                || matches.value_source(name) != Some(ValueSource::CommandLine)
+            {
+                continue;
+            }
+            given.fields.push(name.to_owned());
+            let raw = matches.try_get_raw(name).ok().flatten();
+            let id = raw.and_then(|mut raw| Uuid::parse_str(raw.next()?.to_str()?).ok());
+            match name {
+                "partner" => given.partner = id,
+                // What a command is about stands without a flag.
+                _ if argument.is_positional() => given.id = given.id.or(id),
+                _ => {}
+            }
+        }
+        given
+    }
+
+    /// Kind of the thing that the command changes.
+    fn resource(&self) -> &'static str {
+        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["key", "create" | "revoke"] | ["partner", "key", ..] => "api_key",
+            ["org", ..] => "org",
+            ["contact", ..] => "contact",
+            ["number", ..] => "number",
+            ["agent", ..] => "agent",
+            ["trunk", ..] => "trunk",
+            ["partner", ..] => "partner",
+            _ => "installation",
+        }
+    }
+
+    /// Does the command's work as its own.
+    pub(super) async fn scope<T>(self, work: impl Future<Output = T>) -> T {
+        let resource = self.resource();
+        let words = self.words.join(" ");
+        let acting = Acting::new(Deed {
+            at: now(),
+            address: None,
+            action: words.clone(),
+            resource,
+            resource_id: self.id.or(self.partner.filter(|_| resource == "partner")),
+            request_id: None,
+        });
+        let actor = Actor {
+            kind: ActorKind::Command,
+            id: None,
+            name: format!("trunkline {words}"),
+        };
+        acting
+            .scope(async {
+                Acting::by(actor, None, self.partner);
+                Acting::fields(self.fields.iter().map(String::as_str));
+                work.await
+            })
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::super::Cli;
+    use super::*;
+
+    #[test]
+    fn a_command_is_its_words_and_the_names_of_its_arguments() {
+        const ID: &str = "0198c0de-0000-7000-8000-000000000001";
+        let given = |arguments: &[&str]| {
+            let command = Cli::command();
+            let matches = command.clone().try_get_matches_from(arguments).unwrap();
+            Given::read(&command, &matches)
+        };
+        let number = given(&[
+            "trunkline",
+            "number",
+            "add",
+            "+442071838750",
+            "--org",
+            "Acme",
+            "--verified",
+        ]);
+        assert_eq!(number.words, ["number", "add"]);
+        assert_eq!(number.fields, ["number", "verified"]);
+        assert_eq!((number.resource(), number.id), ("number", None));
+        let key = given(&[
+            "trunkline",
+            "key",
+            "revoke",
+            ID,
+            "--org",
+            "Acme",
+            "--data-dir",
+            "/tmp/x",
+        ]);
+        assert_eq!(
+            (key.resource(), key.id),
+            ("api_key", Uuid::parse_str(ID).ok())
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! The audit log: an entry for each change, written in the transaction of the change.
+
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::Store;
+use super::acting::Acting;
+use super::column::{from_row, json, micros, moment};
+use super::error::Error;
+use super::pool::{execute, fetch_all, fetch_one};
+
+/// Entries that one statement of a pruning looks at.
+const PRUNED_AT_ONCE: i64 = 1000;
+
+/// An entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuditEntry {
+    /// Its number: later ones are higher.
+    pub seq: i64,
+    /// When the change was asked for.
+    pub at: Moment,
+    /// The org that was changed.
+    pub org_id: Option<Uuid>,
+    /// The partner of the org, or the partner that was changed or made the change.
+    pub partner_id: Option<Uuid>,
+    /// Kind of the credential.
+    pub actor: String,
+    /// The key or the session.
+    pub actor_id: Option<Uuid>,
+    /// Name of the key, address of the person, words of the command.
+    pub actor_name: String,
+    /// Where the request came from.
+    pub address: Option<String>,
+    /// Method and route, or the words of the command.
+    pub action: String,
+    /// Kind of the thing that was changed.
+    pub resource: String,
+    /// The thing.
+    pub resource_id: Option<Uuid>,
+    /// Names of the fields that were given.
+    pub fields: Vec<String>,
+    /// Id of the request, as the log has it.
+    pub request_id: Option<String>,
+}
+from_row!(AuditEntry {
+    seq,
+    at: moment,
+    org_id,
+    partner_id,
+    actor,
+    actor_id,
+    actor_name,
+    address,
+    action,
+    resource,
+    resource_id,
+    fields: json,
+    request_id,
+});
+
+/// Entries to be read; what is `None` doesn't matter.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AuditFilter {
+    /// Of changes to this org.
+    pub org: Option<Uuid>,
+    /// By this kind of credential.
+    pub actor: Option<String>,
+    /// By this key or session.
+    pub actor_id: Option<Uuid>,
+    /// Of changes to this kind of thing.
+    pub resource: Option<String>,
+    /// Of changes to this thing.
+    pub resource_id: Option<Uuid>,
+    /// Asked for then or later.
+    pub from: Option<Moment>,
+    /// Asked for then or before.
+    pub to: Option<Moment>,
+}
+
+/// Owner of entries.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum AuditOf {
+    /// An org.
+    Org(Uuid),
+    /// A partner and its orgs.
+    Partner(Uuid),
+    /// The whole installation.
+    All,
+}
+
+/// The audit log.
+#[derive(Copy, Clone, Debug)]
+pub struct Audit<'s>(&'s Store);
+
+impl Store {
+    /// The audit log.
+    pub fn audit(&self) -> Audit<'_> {
+        Audit(self)
+    }
+}
+
+/// The conditions of an owner and a filter, on `$1` to `$8`.
+macro_rules! entries {
+    ($select:literal, $owner:literal, $rest:literal) => {
+        concat!(
+            "SELECT ",
+            $select,
+            " FROM audit_log WHERE ",
+            $owner,
+            " AND ($2 IS NULL OR org_id = $2) AND ($3 IS NULL OR actor = $3) AND ($4 IS NULL OR actor_id = $4)
+             AND ($5 IS NULL OR resource = $5) AND ($6 IS NULL OR resource_id = $6) AND at BETWEEN $7 AND $8",
+            $rest
+        )
+    };
+}
+
+/// The same for each owner.
+macro_rules! of_each {
+    ($of:expr, $select:literal, $rest:literal) => {
+        match $of {
+            AuditOf::Org(_) => entries!($select, "org_id = $1", $rest),
+            AuditOf::Partner(_) => entries!($select, "partner_id = $1", $rest),
+            AuditOf::All => entries!($select, "($1 IS NULL OR org_id = $1)", $rest),
+        }
+    };
+}
+
+impl AuditOf {
+    const fn id(self) -> Option<Uuid> {
+        match self {
+            Self::Org(id) | Self::Partner(id) => Some(id),
+            Self::All => None,
+        }
+    }
+}
+
+impl Audit<'_> {
+    /// Entries after `seq`, oldest first. One that is written later has a higher number, on whichever node it is written.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn after(
+        self,
+        of: AuditOf,
+        filter: &AuditFilter,
+        seq: i64,
+        most: u32,
+    ) -> Result<Vec<AuditEntry>, Error> {
+        let sql = of_each!(of, "*", " AND seq > $9 ORDER BY seq LIMIT $10");
+        self.read(sql, of, filter, seq, most).await
+    }
+
+    /// Entries before `seq`, newest first.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn before(
+        self,
+        of: AuditOf,
+        filter: &AuditFilter,
+        seq: i64,
+        most: u32,
+    ) -> Result<Vec<AuditEntry>, Error> {
+        let sql = of_each!(of, "*", " AND seq < $9 ORDER BY seq DESC LIMIT $10");
+        self.read(sql, of, filter, seq, most).await
+    }
+
+    async fn read(
+        self,
+        sql: &'static str,
+        of: AuditOf,
+        filter: &AuditFilter,
+        seq: i64,
+        most: u32,
+    ) -> Result<Vec<AuditEntry>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        fetch_all!(
+            reading,
+            sql,
+            of.id(),
+            filter.org,
+            filter.actor.as_deref(),
+            filter.actor_id,
+            filter.resource.as_deref(),
+            filter.resource_id,
+            filter.from.map_or(0, micros),
+            filter.to.map_or(i64::MAX, micros),
+            seq,
+            i64::from(most),
+        )
+    }
+
+    /// How many entries there are.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn count(self, of: AuditOf, filter: &AuditFilter) -> Result<u64, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let (count,): (i64,) = fetch_one!(
+            reading,
+            of_each!(of, "COUNT(*)", ""),
+            of.id(),
+            filter.org,
+            filter.actor.as_deref(),
+            filter.actor_id,
+            filter.resource.as_deref(),
+            filter.resource_id,
+            filter.from.map_or(0, micros),
+            filter.to.map_or(i64::MAX, micros),
+        )?;
+        Ok(count.unsigned_abs())
+    }
+
+    /// Writes the entry of a change that is no row: a call was placed, ended or handed over.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn record(self, acting: Acting) -> Result<(), Error> {
+        acting
+            .scope(async { self.0.pool().write().await?.commit().await })
+            .await
+    }
+
+    /// Forgets what is older than `kept`; gives how many entries that were.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn prune(self, kept: Duration, now: Moment) -> Result<u64, Error> {
+        let sql = "DELETE FROM audit_log WHERE at < $1 AND seq IN (SELECT seq FROM audit_log ORDER BY seq LIMIT $2)";
+        let mut pruned = 0;
+        loop {
+            let mut writing = self.0.pool().write().await?;
+            let some = execute!(writing, sql, micros(now - kept), PRUNED_AT_ONCE)?;
+            writing.commit_aside().await?;
+            pruned += some;
+            if some < PRUNED_AT_ONCE.unsigned_abs() {
+                return Ok(pruned);
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The audit log: every operation that changes something leaves an entry that names actor, action, thing and fields, and no secret.
+
+use serde_json::{Value, json};
+use trunkline_store::{AuditEntry, AuditFilter, AuditOf};
+use uuid::Uuid;
+
+use crate::call_export::accepting;
+use crate::home::{Home, Of, Row, rows};
+use crate::house::{Answer, House};
+use crate::idempotency::ask;
+
+/// Operations that answer and change nothing.
+const CHANGE_NOTHING: [&str; 2] = ["/phone/sip/route-test", "/phone/sip/route-replay"];
+
+async fn newest(house: &House, most: u32) -> Vec<AuditEntry> {
+    let filter = AuditFilter::default();
+    let audit = house.store.audit();
+    let entries = audit.before(AuditOf::All, &filter, i64::MAX, most).await;
+    entries.expect("entries")
+}
+
+fn actor(of: Of) -> &'static str {
+    match of {
+        Of::Org | Of::Own | Of::Stream | Of::Visitor | Of::Anyone => "org_key",
+        Of::Partner | Of::PartnerId | Of::Reseller => "partner_key",
+        Of::Page | Of::Visit => "dashboard",
+    }
+}
+
+/// What nobody may see but those who hold it.
+fn secrets_of(home: &Home) -> Vec<String> {
+    let askers = [&home.key, &home.partner, &home.visitor, &home.session];
+    let headers = askers.iter().filter_map(|asker| asker.header.as_ref());
+    let credentials = headers.filter_map(|(_, value)| value.split([' ', '=']).next_back());
+    let mut secrets: Vec<String> = credentials.map(str::to_owned).collect();
+    secrets.push(home.session.form_token.clone());
+    secrets
+}
+
+async fn get_as_partner(house: &House, home: &Home, path: &str) -> Answer {
+    let (_, value) = home.partner.header.as_ref().expect("a credential");
+    let key = value.strip_prefix("Bearer ").expect("a key");
+    house.get(path, key).await
+}
+
+/// The id of the thing, where path or answer names it.
+fn named(row: &Row, home: &Home, answer: &Answer) -> Option<Uuid> {
+    if row.path.contains("/agents/{agent_id}/") {
+        return home.ids["agent_id"].parse().ok();
+    }
+    let last = row.path.rsplit('/').find(|part| part.starts_with('{'));
+    let ends_with_id = row.path.ends_with('}');
+    if let Some(parameter) = last.filter(|_| ends_with_id) {
+        return home.ids[parameter.trim_matches(['{', '}'])].parse().ok();
+    }
+    if answer.status != 201 {
+        return None;
+    }
+    let answer = answer.json();
+    let ids = ["id", "api_key_id", "webhook_id"].map(|name| answer[name].as_str());
+    ids.into_iter().flatten().find_map(|id| id.parse().ok())
+}
+
+fn judge(row: &Row, home: &Home, answer: &Answer, entry: &AuditEntry) {
+    let operation = row.operation();
+    assert_eq!(entry.actor, actor(row.of), "{operation}: {entry:?}");
+    let action = format!("{} {}", row.method.to_uppercase(), row.path);
+    assert_eq!(entry.action, action);
+    assert!(!entry.resource.is_empty(), "{operation}: {entry:?}");
+    assert!(entry.request_id.is_some(), "{operation}: {entry:?}");
+    if let Some(id) = named(row, home, answer) {
+        assert_eq!(entry.resource_id, Some(id), "{operation}: {entry:?}");
+    }
+    let org: Uuid = home.ids["orgId"].parse().expect("an id");
+    if row.path != "/partner/v1/orgs" {
+        assert_eq!(entry.org_id, Some(org), "{operation}: {entry:?}");
+    }
+    assert!(entry.partner_id.is_some(), "{operation}: {entry:?}");
+    let body: Value = serde_json::from_str(row.body).unwrap_or_default();
+    if let Some(fields) = body.as_object() {
+        let mut names: Vec<&str> = fields.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(entry.fields, names, "{operation}");
+    }
+}
+
+#[tokio::test]
+async fn every_change_leaves_an_entry_and_no_secret() {
+    let house = House::new().await;
+    let (mut secrets, mut last) = (vec!["s3cret-enough".to_owned()], 0);
+    for (row, turn) in rows().iter().zip(0..) {
+        if row.method == "get" {
+            continue;
+        }
+        let home = Home::new(&house, turn).await;
+        last = newest(&house, 1)
+            .await
+            .first()
+            .map_or(last, |entry| entry.seq);
+        let answer = row.ask(&house, &home, &home.owner(row.of)).await;
+        assert_eq!(answer.status, row.status, "{}", row.operation());
+        secrets.extend(secrets_of(&home));
+        if let Ok(answer) = serde_json::from_str::<Value>(&answer.text) {
+            for name in [
+                "api_key",
+                "token",
+                "secret",
+                "auth_password",
+                "password",
+                "url",
+            ] {
+                secrets.extend(answer[name].as_str().map(str::to_owned));
+            }
+        }
+
+        let is_done = answer.status < 400 && !CHANGE_NOTHING.contains(&row.path);
+        let entries = newest(&house, 2).await;
+        let new: Vec<_> = entries.iter().filter(|entry| entry.seq > last).collect();
+        assert_eq!(
+            new.len(),
+            usize::from(is_done),
+            "{}: {new:?}",
+            row.operation()
+        );
+        if let Some(entry) = new.first() {
+            judge(row, &home, &answer, entry);
+        }
+    }
+
+    let all = format!("{:?}", newest(&house, 100_000).await);
+    assert!(secrets.len() > 50, "secrets were seen");
+    for secret in secrets {
+        assert!(!all.contains(&secret), "{secret} is in an entry");
+    }
+}
+
+#[tokio::test]
+async fn an_org_and_its_partner_read_their_entries() {
+    let house = House::new().await;
+    let (home, other) = (Home::new(&house, 1).await, Home::new(&house, 2).await);
+    let org = &home.ids["orgId"];
+    let agent = &home.ids["agent_id"];
+    let (_, token) = house
+        .key(org.parse().expect("an id"), &["phone:write", "keys:write"])
+        .await;
+    let path = format!("/phone/{agent}");
+    house
+        .patch(&path, &token, json!({"name": "Renamed"}))
+        .await
+        .with(200);
+
+    let page = house
+        .get("/phone/audit?resource=agent", &token)
+        .await
+        .with(200);
+    let entry = &page["items"][0];
+    assert_eq!(
+        page["total"],
+        page["items"].as_array().expect("items").len()
+    );
+    assert_eq!(entry["action"], "PATCH /phone/{agent_id}");
+    assert_eq!(entry["resource_id"], agent.as_str());
+    assert_eq!(entry["fields"], json!(["name"]));
+    assert_eq!(
+        (&entry["actor"], &entry["org_id"]),
+        (&json!("org_key"), &json!(org))
+    );
+    let walked = house.get("/phone/audit?limit=1", &token).await.with(200);
+    let next = walked["next"].as_str().expect("more");
+    let second = house
+        .get(&format!("/phone/audit?limit=1&cursor={next}"), &token)
+        .await
+        .with(200);
+    assert_ne!(second["items"][0], walked["items"][0]);
+
+    let lines = accepting(&house, "/phone/audit", &token, "application/x-ndjson").await;
+    let lines: Vec<Value> = lines
+        .text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(
+        lines.last().expect("lines")["action"],
+        entry["action"],
+        "oldest first"
+    );
+    let cursor = lines.last().expect("lines")["cursor"]
+        .as_str()
+        .expect("a cursor");
+    house
+        .patch(&path, &token, json!({"name": "Again"}))
+        .await
+        .with(200);
+    let onward = format!("/phone/audit?cursor={cursor}");
+    let csv = accepting(&house, &onward, &token, "text/csv").await;
+    assert_eq!(
+        csv.text.lines().count(),
+        2,
+        "a header and the new one: {}",
+        csv.text
+    );
+    assert!(
+        csv.text.contains(",PATCH /phone/{agent_id},agent,"),
+        "{}",
+        csv.text
+    );
+
+    let theirs = other.get(&house, "/phone/audit").await.with(200);
+    assert!(
+        !theirs.to_string().contains(agent.as_str()),
+        "another org's"
+    );
+    let path = format!("/partner/v1/audit?org_id={org}&resource=agent");
+    let of_partner = get_as_partner(&house, &home, &path).await.with(200);
+    assert_eq!(of_partner["items"][0]["fields"], json!(["name"]));
+    let of_other = get_as_partner(&house, &other, &path).await.with(200);
+    assert_eq!(of_other["items"], json!([]));
+    let (_, token) = house
+        .key(org.parse().expect("an id"), &["phone:read"])
+        .await;
+    house.get("/phone/audit", &token).await.with(403);
+    for query in [
+        "actor=nobody",
+        "resource=shoe",
+        "start_date=x",
+        "cursor=x",
+        "limit=0",
+    ] {
+        let path = format!("/phone/audit?{query}");
+        home.get(&house, &path).await.with(400);
+    }
+}
+
+#[tokio::test]
+async fn a_request_made_again_and_one_that_is_refused_leave_none() {
+    let house = House::new().await;
+    let home = Home::new(&house, 1).await;
+    let org: Uuid = home.ids["orgId"].parse().expect("an id");
+    let (_, token) = house.key(org, &trunkline::api::SCOPES).await;
+    let before = newest(&house, 1).await[0].seq;
+    let body = json!({"name": "Desk", "type": "sip", "value": "sip:desk@pbx.example.com"});
+    let path = "/phone/sip/transfer-destinations";
+    let made = ask(&house, path, &token, "k-1", &body).await.with(201);
+    let again = ask(&house, path, &token, "k-1", &body).await.with(201);
+    assert_eq!(made, again);
+    ask(&house, path, &token, "k-2", &body).await.with(409);
+    house.post(path, &token, json!({"name": 7})).await.with(400);
+    let entries = newest(&house, 9).await;
+    let new: Vec<_> = entries.iter().filter(|entry| entry.seq > before).collect();
+    assert_eq!(new.len(), 1, "{new:?}");
+    assert_eq!(
+        new[0].resource_id.map(|id| json!(id)),
+        Some(made["id"].clone())
+    );
+}

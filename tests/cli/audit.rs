@@ -1,0 +1,98 @@
+//! Commands that change something leave an entry in the audit log; those that look leave none.
+
+use serde_json::{Value, json};
+use trunkline_testkit::shell::{Shell, text};
+
+fn entries(shell: &Shell) -> Vec<Value> {
+    let entries = shell.json(&["audit", "--limit", "1000"]);
+    entries.as_array().expect("a list").clone()
+}
+
+#[test]
+fn a_command_that_changes_something_leaves_an_entry() {
+    let shell = Shell::new();
+    let org = text(&shell.json(&["org", "create", "--name", "Acme"])["id"]).to_owned();
+    let partner = text(&shell.json(&["partner", "create", "--name", "Reseller"])["id"]).to_owned();
+    let new = ["agent", "create", "--org", "Acme", "--name", "Sales"];
+    let agent = text(&shell.json(&new)["id"]).to_owned();
+    let number = ["+442071838750", "--org", "Acme"];
+    let changes: [(&[&str], &str, &[&str]); 14] = [
+        (
+            &["number", "add", number[0], "--org", "Acme"],
+            "number",
+            &["number"],
+        ),
+        (
+            &["number", "verify", number[0], "--org", "Acme"],
+            "number",
+            &["number"],
+        ),
+        (
+            &[
+                "number", "assign", number[0], "--org", "Acme", "--agent", &agent,
+            ],
+            "number",
+            &["agent", "number"],
+        ),
+        (
+            &["trunk", "create", "--org", "Acme", "--country", "GB"],
+            "trunk",
+            &["country"],
+        ),
+        (&["trunk", "rotate", "--org", "Acme"], "trunk", &[]),
+        (
+            &["trunk", "dedicate", "198.51.100.0/24", "--org", "Acme"],
+            "trunk",
+            &["network"],
+        ),
+        (
+            &["agent", "update", &agent, "--org", "Acme", "--name", "Desk"],
+            "agent",
+            &["agent", "name"],
+        ),
+        (&["key", "create", "--org", "Acme"], "api_key", &[]),
+        (&["key", "rotate-signing"], "installation", &[]),
+        (&["org", "suspend", "Acme"], "org", &[]),
+        (&["org", "resume", "Acme"], "org", &[]),
+        (
+            &["partner", "deactivate", &partner],
+            "partner",
+            &["partner"],
+        ),
+        (&["partner", "activate", &partner], "partner", &["partner"]),
+        (&["org", "delete", "Acme"], "org", &[]),
+    ];
+    for (arguments, resource, fields) in changes {
+        let before = entries(&shell).len();
+        let made = shell.json(arguments);
+        let entries = entries(&shell);
+        assert_eq!(entries.len(), before + 1, "{arguments:?}: {:?}", entries[0]);
+        let entry = &entries[0];
+        let command = format!("trunkline {} {}", arguments[0], arguments[1]);
+        assert_eq!(entry["actor"], "command", "{entry}");
+        assert_eq!(entry["actor_name"], command, "{entry}");
+        assert_eq!(entry["resource"], resource, "{entry}");
+        assert_eq!(entry["fields"], json!(fields), "{entry}");
+        if arguments.contains(&"Acme") {
+            assert_eq!(entry["org_id"], org, "{entry}");
+        }
+        if arguments[0] == "partner" {
+            assert_eq!(entry["partner_id"], partner, "{entry}");
+        }
+        for secret in ["api_key", "auth_password"] {
+            if let Some(secret) = made[secret].as_str() {
+                assert!(!entry.to_string().contains(secret), "{entry}");
+            }
+        }
+    }
+
+    let before = entries(&shell).len();
+    for look in [
+        &["org", "list"][..],
+        &["partner", "list"],
+        &["org", "deleted"],
+    ] {
+        shell.json(look);
+    }
+    assert_eq!(entries(&shell).len(), before, "looking changes nothing");
+}
