@@ -3,12 +3,11 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use serde_json::json;
 use trunkline_calls::peers::Inquiry;
 use trunkline_calls::registrar::bindings::{Bindings, Change, What};
 use trunkline_model::registration::Loss;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{EventType, NewEvent, written};
+use trunkline_store::{NewEvent, RegisteredPbx};
 use uuid::Uuid;
 
 use super::clock;
@@ -56,17 +55,18 @@ pub(crate) fn note(change: &Change, told: &Told, now: Moment) {
         What::Registered(binding) => {
             let (source, transport) = (binding.flow.peer, binding.flow.transport);
             tracing::info!(org.id = %org, trunk.id = %trunk, %source, %transport, "trunk registered");
-            let data = json!({
-                "trunk_id": trunk,
-                "contact": binding.contact,
-                "source": source.to_string(),
-                "transport": transport.uri_name(),
-                "user_agent": binding.user_agent,
-                "registered_at": written(clock::on_wall(binding.registered_at)),
-                "expires_at": written(clock::on_wall(binding.expires_at)),
-            });
             metrics::registration_change("registered");
-            NewEvent::new(*org, EventType::TrunkRegistered, &data, clock::on_wall(now))
+            let pbx = RegisteredPbx {
+                org: *org,
+                trunk: *trunk,
+                contact: &binding.contact,
+                source,
+                transport,
+                user_agent: binding.user_agent.as_deref(),
+                registered_at: clock::on_wall(binding.registered_at),
+                expires_at: clock::on_wall(binding.expires_at),
+            };
+            NewEvent::trunk_registered(&pbx, clock::on_wall(now))
         }
         What::Lost(loss) => {
             note_lost((*org, *trunk), *loss);

@@ -1,9 +1,12 @@
 //! What an event is: its type, whom it is of, and the JSON that every reader gets.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use trunkline_model::registration::Loss;
+use trunkline_model::registration::{Kept, Loss};
+use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -100,10 +103,53 @@ struct Body<'d, D> {
     data: &'d D,
 }
 
+/// A PBX that has registered, as its event shows it. Times are those of the wall clock.
+#[derive(Copy, Clone, Debug)]
+#[expect(missing_docs, reason = "docs/events.md says it")]
+pub struct RegisteredPbx<'p> {
+    pub org: Uuid,
+    pub trunk: Uuid,
+    pub contact: &'p str,
+    pub source: SocketAddr,
+    pub transport: Transport,
+    pub user_agent: Option<&'p str>,
+    pub registered_at: Moment,
+    pub expires_at: Moment,
+}
+
+impl<'p> From<&'p Kept> for RegisteredPbx<'p> {
+    fn from(kept: &'p Kept) -> Self {
+        Self {
+            org: kept.org,
+            trunk: kept.trunk,
+            contact: &kept.contact,
+            source: kept.source,
+            transport: kept.transport,
+            user_agent: kept.user_agent.as_deref(),
+            registered_at: kept.registered_at,
+            expires_at: kept.expires_at,
+        }
+    }
+}
+
 impl NewEvent {
     /// Something that happened now, once. `data` is what `docs/events.md` says of the type.
     pub fn new(org: Uuid, kind: EventType, data: &Value, now: Moment) -> Self {
         Self::with_id(id_at(now), org, kind, data, now)
+    }
+
+    /// A PBX has registered for a trunk that had no registration.
+    pub fn trunk_registered(pbx: &RegisteredPbx<'_>, now: Moment) -> Self {
+        let data = json!({
+            "trunk_id": pbx.trunk,
+            "contact": pbx.contact,
+            "source": pbx.source.to_string(),
+            "transport": pbx.transport.uri_name(),
+            "user_agent": pbx.user_agent,
+            "registered_at": written(pbx.registered_at),
+            "expires_at": written(pbx.expires_at),
+        });
+        Self::new(pbx.org, EventType::TrunkRegistered, &data, now)
     }
 
     /// A trunk has no registration any more.

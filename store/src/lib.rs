@@ -98,7 +98,7 @@ pub use deliveries::{Attempt, Deliveries, Delivery, DeliveryState, Held, Outcome
 pub use destinations::{Destination, DestinationChange, Destinations, NewDestination};
 pub use effects::Effects;
 pub use error::{Broke, Error, Kind, Refused, Wrong};
-pub use event::{EventType, NewEvent};
+pub use event::{EventType, NewEvent, RegisteredPbx};
 pub use events::Event;
 pub use explained::{Explained, Recorded};
 pub use feed::Change;

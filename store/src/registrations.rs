@@ -19,6 +19,8 @@ use super::{NewEvent, Store};
 const ENDED: Duration = Duration::from_secs(600);
 /// How far behind the newest row others may still become visible: a transaction takes no longer.
 const OVERLAP: Duration = Duration::from_secs(2);
+/// How far apart two times of one beginning may be, since the wall clock is followed.
+const SAME: Duration = Duration::from_millis(100);
 
 /// The kept registrations. They are of the installation: a node keeps and follows those of all orgs.
 #[derive(Copy, Clone, Debug)]
@@ -106,6 +108,23 @@ impl Row {
     }
 }
 
+/// Whether this contact of `node` was the last one of its trunk when another node ended it. A contact that runs out ends after it was saved
+/// last, one that was ended before that; and one that a PBX has registered anew began later.
+fn was_told_as_lost(own: &Kept, known: &[Row], node: u8, now: Moment) -> bool {
+    let is_it = |row: &Row| {
+        let apart = row
+            .registered_at
+            .as_micros()
+            .abs_diff(own.registered_at.as_micros());
+        row.node == i64::from(node)
+            && row.contact == *own.contact
+            && row.sip_call_id == *own.call_id
+            && u128::from(apart) < SAME.as_micros()
+            && row.expires_at < row.saved_at
+    };
+    known.iter().all(|row| row.expires_at <= now) && known.iter().any(is_it)
+}
+
 impl Registrations<'_> {
     /// What has been kept, and how far that is: [`Registrations::since`] goes on from there.
     ///
@@ -128,20 +147,31 @@ impl Registrations<'_> {
         Ok((rows.into_iter().filter_map(Row::kept).collect(), last))
     }
 
-    /// Keeps the contacts of these trunks as the node has them now.
+    /// Keeps the contacts of these trunks as the node has them now. A trunk that another node has told as lost, since it took this one for
+    /// gone, is told as registered again.
     ///
     /// # Errors
     /// [`Broke`](super::Broke) alone; nothing was kept then.
     pub async fn save(self, node: u8, trunks: &[Unsaved], now: Moment) -> Result<(), Error> {
         // One clock for all nodes.
-        let at = micros(self.0.clock().await?.unwrap_or(now));
+        let told_at = self.0.clock().await?.unwrap_or(now);
+        let at = micros(told_at);
         let mut writing = self.0.pool().write().await?;
+        let mut back = Vec::new();
         for Unsaved {
             trunk,
             own,
             removed,
         } in trunks
         {
+            if !own.is_empty() {
+                let sql = "SELECT * FROM registrations WHERE trunk_id = $1";
+                let known: Vec<Row> = fetch_all!(writing, sql, *trunk)?;
+                let lost = own
+                    .iter()
+                    .find(|own| was_told_as_lost(own, &known, node, now));
+                back.extend(lost.map(|kept| NewEvent::trunk_registered(&kept.into(), told_at)));
+            }
             let sql = "SELECT contact FROM registrations WHERE trunk_id = $1 AND node = $2 AND expires_at > $3";
             let kept: Vec<(String,)> =
                 fetch_all!(writing, sql, *trunk, i64::from(node), micros(now))?;
@@ -185,7 +215,11 @@ impl Registrations<'_> {
                 )?;
             }
         }
-        writing.commit().await
+        if back.is_empty() {
+            return writing.commit().await;
+        }
+        writing.record(back).await?;
+        self.0.commit_recorded(writing).await
     }
 
     /// Takes over the contacts of other nodes whose lease expired longer than `grace` ago. Those that only such a node's connections led to
@@ -227,7 +261,8 @@ impl Registrations<'_> {
                 // Its node stays: if that was only held up, it goes on from there.
                 let sql =
                     "UPDATE registrations SET expires_at = $3 WHERE trunk_id = $1 AND contact = $2";
-                execute!(writing, sql, kept.trunk, &*kept.contact, micros(now) - 1)?;
+                let ended = micros(now.min(at)) - 1;
+                execute!(writing, sql, kept.trunk, &*kept.contact, ended)?;
                 let sql = "SELECT contact FROM registrations WHERE trunk_id = $1 AND expires_at > $2 LIMIT 1";
                 let left: Vec<(String,)> = fetch_all!(writing, sql, kept.trunk, micros(now))?;
                 if left.is_empty() {

@@ -224,6 +224,47 @@ fn the_loss_of_a_node_tells_its_registrations_as_lost_once() {
 }
 
 #[test]
+fn a_node_that_was_held_up_tells_its_registrations_anew() {
+    let Some(pair) = Pair::new(&[("TRUNKLINE__SIP__NODE_LEASE_S", "5")]) else {
+        return;
+    };
+    let (key, held_up) = (pair.key.as_str(), &pair.second);
+    let mut pbx = Pbx::tcp_to(held_up.plot.sip, credentials(&pair.outset));
+    pbx.sent_by = PRIVATE.to_owned();
+    let private = format!("Contact: <sip:pbx@{PRIVATE};transport=tcp>\r\nExpires: 600\r\n");
+    assert_eq!(pbx.register(&private).status, 200);
+    shows(&pair.first, key, 1);
+
+    held_up.signal("STOP");
+    let count = |wanted: usize| {
+        let reached = || (told(&pair.database).len() >= wanted).then_some(());
+        let reached = Deadline::after(LIMIT).poll(reached);
+        assert!(reached.is_some(), "{:?}", told(&pair.database));
+    };
+    count(2);
+    shows(&pair.first, key, 0);
+    held_up.signal("CONT");
+    count(3);
+    shows(&pair.first, key, 1);
+
+    // A refresh, and the next looks of both nodes, add nothing.
+    assert_eq!(pbx.register(&private).status, 200);
+    std::thread::sleep(A_WHILE);
+    let expected = [
+        "trunk.registered ",
+        "trunk.lost node_lost",
+        "trunk.registered ",
+    ];
+    assert_eq!(told(&pair.database), expected);
+    let sql = "SELECT body::json->'data'->>'contact' FROM events WHERE type = 'trunk.registered' ORDER BY seq";
+    let contacts = pair.database.texts(sql);
+    assert_eq!(
+        contacts[0], contacts[1],
+        "one event says what the other does"
+    );
+}
+
+#[test]
 fn a_transfer_needs_no_flow_of_another_node() {
     let Some(pair) = Pair::new(&[]) else {
         return;
