@@ -29,7 +29,7 @@ CANT_HOLD = {
             "listAgents", "listVoices", "listNumbers", "listAuthFailures", "listOutboundTrunks", "listDestinations",
             "listAgentDestinations", "listKeys", "listOrgKeys", "listOrgNumbers", "listRoles", "listWebhooks", "listDeliveries", "listDashboardSessions",
         ],
-        "a cursor is opaque, and dates are of many forms, the start not after the end": ["listCalls", "listHandoffEvents"],
+        "a cursor is opaque, and dates are of many forms, the start not after the end": ["listCalls", "listHandoffEvents", "listAudit", "listPartnerAudit"],
         "dates are of many forms, the start not after the end": ["showUsage", "showPartnerUsage"],
         "a key must end in the future": ["createKey", "createOrgKey"],
         "numbers must be verified ones of the org": ["createInboundTrunk", "updateInboundTrunk", "addTrunkNumbers"],

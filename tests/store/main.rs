@@ -10,6 +10,7 @@
 //! ```
 
 mod agents;
+mod audit;
 mod bed;
 mod call_ends;
 mod call_seconds;

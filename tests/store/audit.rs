@@ -1,0 +1,124 @@
+//! The audit log: entries are committed with their changes, are numbered in the order in which they become visible, and end.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use trunkline_sip::moment::Moment;
+use trunkline_store::{
+    Acting, Actor, ActorKind, AuditEntry, AuditFilter, AuditOf, Deed, NewOrg, Store,
+};
+use uuid::Uuid;
+
+use crate::bed::{Bed, NOW, later, org};
+
+crate::on_both!(
+    a_change_and_its_entry_are_one,
+    a_reader_misses_no_entry_of_another_node,
+    old_entries_are_forgotten,
+);
+
+fn acting(at: Moment) -> Acting {
+    Acting::new(Deed {
+        at,
+        address: None,
+        action: "org create".to_owned(),
+        resource: "org",
+        resource_id: None,
+        request_id: None,
+    })
+}
+
+fn operator() -> Actor {
+    Actor {
+        kind: ActorKind::Command,
+        id: None,
+        name: "trunkline org create".to_owned(),
+    }
+}
+
+/// Makes an org on behalf of the operator.
+async fn make(store: &Store, name: &str, at: Moment) -> Uuid {
+    let made = async {
+        Acting::by(operator(), None, None);
+        Acting::fields(["name"]);
+        store.orgs().create(None, &NewOrg::named(name), at).await
+    };
+    acting(at).scope(made).await.expect("an org").id
+}
+
+async fn all(store: &Store) -> Vec<AuditEntry> {
+    let filter = AuditFilter::default();
+    let entries = store.audit().after(AuditOf::All, &filter, 0, 10_000).await;
+    entries.expect("entries")
+}
+
+async fn a_change_and_its_entry_are_one(bed: &Bed) {
+    let store = bed.open().await;
+    let made = make(&store, "Acme", NOW).await;
+    let entries = all(&store).await;
+    let [entry] = &entries[..] else {
+        panic!("{entries:?}");
+    };
+    assert_eq!((entry.org_id, entry.resource_id), (Some(made), Some(made)));
+    assert_eq!((entry.at, &*entry.actor), (NOW, "command"));
+    assert_eq!(entry.fields, ["name"]);
+
+    // Nobody acts, and what is refused changes nothing.
+    org(&store, "Beside").await;
+    let refused = async {
+        Acting::by(operator(), None, None);
+        store
+            .orgs()
+            .delete(Uuid::nil(), trunkline_store::Purge::Later, NOW)
+            .await
+    };
+    acting(NOW).scope(refused).await.expect_err("there is none");
+    assert_eq!(all(&store).await, entries);
+}
+
+async fn a_reader_misses_no_entry_of_another_node(bed: &Bed) {
+    const NODES: usize = 4;
+    const EACH: usize = 30;
+    let mut writers = Vec::new();
+    for node in 0..NODES {
+        let store = bed.open().await;
+        writers.push(tokio::spawn(async move {
+            let mut made = Vec::new();
+            for turn in 0..EACH {
+                made.push(make(&store, &format!("{node} {turn}"), NOW).await);
+            }
+            made
+        }));
+    }
+
+    let store = bed.open().await;
+    let (mut seen, mut seq) = (BTreeSet::new(), 0);
+    let filter = AuditFilter::default();
+    loop {
+        let is_over = writers.iter().all(tokio::task::JoinHandle::is_finished);
+        let entries = store.audit().after(AuditOf::All, &filter, seq, 5).await;
+        let entries = entries.expect("entries");
+        seq = entries.last().map_or(seq, |entry| entry.seq);
+        seen.extend(entries.iter().filter_map(|entry| entry.resource_id));
+        if is_over && entries.is_empty() {
+            break;
+        }
+    }
+    let mut made = BTreeSet::new();
+    for writer in writers {
+        made.extend(writer.await.expect("a writer ends well"));
+    }
+    assert_eq!(seen, made, "nothing is skipped");
+}
+
+async fn old_entries_are_forgotten(bed: &Bed) {
+    let store = bed.open().await;
+    for at in 0..5 {
+        make(&store, &format!("{at}"), later(at)).await;
+    }
+    let kept = Duration::from_secs(2);
+    let pruned = store.audit().prune(kept, later(4)).await;
+    assert_eq!(pruned.expect("pruned"), 2);
+    let times: Vec<_> = all(&store).await.iter().map(|entry| entry.at).collect();
+    assert_eq!(times, [later(2), later(3), later(4)]);
+}
