@@ -20,8 +20,8 @@ const LETS_IN: Duration = Duration::from_secs(1);
 /// How often it is tried while the server is away.
 const TRIES: Duration = Duration::from_millis(250);
 
-/// Connections of a node that listen: the directory's, that of the credentials, and that of event streams.
-pub(super) const LISTENERS: u32 = 3;
+/// Connections of a node that listen: those of the directory, the credentials, the event streams and the contacts that are remembered.
+pub(super) const LISTENERS: u32 = 4;
 
 /// The server, and what is known of it. Clones share it.
 #[derive(Clone, Debug)]

@@ -88,7 +88,8 @@ impl Bed {
             data_dir: directory.path().join("data"),
             url,
             master_key: Some("the tests' own master key, long enough".to_owned().into()),
-            max_connections: 4,
+            // Four listen. A test may hold two transactions, one of which waits for the other, and read meanwhile.
+            max_connections: 8,
         };
         Self { options, directory }
     }
