@@ -223,7 +223,8 @@ impl From<Refused> for ApiError {
             | Refused::TrunkExists
             | Refused::TrunkInUse { .. }
             | Refused::AtLimit { .. }
-            | Refused::NameTaken(_) => {
+            | Refused::NameTaken(_)
+            | Refused::ContactOnCall => {
                 let code = code_of_refused(&refused);
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
             }
@@ -259,6 +260,7 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
         },
         Refused::AboveAllowed { .. } => "above_allowed",
         Refused::NameTaken(_) => "name_taken",
+        Refused::ContactOnCall => "contact_on_call",
         Refused::NetworkDedicated { .. } | Refused::NodeServed { .. } => "internal_error",
     }
 }

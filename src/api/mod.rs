@@ -71,7 +71,7 @@ pub use state::{Api, Deps};
 pub(crate) use state::{default_limits, default_retention};
 pub(crate) use success::Success;
 pub(crate) use time::{end as end_of, start as start_of, timestamp};
-pub(crate) use widget::export;
+pub(crate) use widget::{ErasureState, ErasureView, export};
 
 /// Every route.
 fn routes() -> Routes {

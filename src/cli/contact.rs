@@ -1,6 +1,7 @@
-//! `trunkline contact`: contacts of an org: found, and exported for a person who asks what is kept.
+//! `trunkline contact`: contacts of an org: found, exported for a person who asks what is kept, and erased.
 
 use std::io::{self, Write as _};
+use std::time::Duration;
 
 use serde::Serialize;
 use trunkline_store::{Contact, ContactSearch, Error};
@@ -8,8 +9,8 @@ use uuid::Uuid;
 
 use super::org::OfOrg;
 use super::output::{Output, Shown, or_dash, time};
-use super::{Failure, outset};
-use crate::api;
+use super::{Failure, now, outset};
+use crate::api::{self, ErasureState, ErasureView};
 use crate::config::Config;
 
 /// Contacts of an org.
@@ -38,6 +39,66 @@ pub(super) enum Command {
         #[command(flatten)]
         org: OfOrg,
     },
+    /// Erases a contact with everything that is kept of it: the contact is gone at once, and the running daemons erase what they hold.
+    #[command(
+        after_help = "Example:\n  trunkline contact erase 019a0000-0000-7000-8000-000000000000 --org Acme\n\nIt can be repeated: it shows the same erasure. Without a running daemon the erasure goes on when one starts."
+    )]
+    Erase {
+        /// The contact's id.
+        #[arg(value_parser = api::id_of)]
+        contact: Uuid,
+        #[command(flatten)]
+        org: OfOrg,
+        /// Seconds to wait for the daemons.
+        #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+        wait: u64,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Shows how far an erasure is, and once it is complete its receipt.
+    #[command(
+        after_help = "Example:\n  trunkline contact receipt 019a0000-0000-7000-8000-000000000000 --org Acme --json"
+    )]
+    Receipt {
+        /// The erasure's id.
+        #[arg(value_parser = api::id_of)]
+        erasure: Uuid,
+        #[command(flatten)]
+        org: OfOrg,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// How often is looked whether an erasure is complete.
+const LOOK: Duration = Duration::from_millis(200);
+
+impl Shown for ErasureView {
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "contact",
+        "state",
+        "requested",
+        "completed",
+        "calls",
+        "trace messages",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let state = match self.state {
+            ErasureState::InProgress => "in progress",
+            ErasureState::Complete => "complete",
+        };
+        vec![
+            self.id.to_string(),
+            self.contact_id.to_string(),
+            state.to_owned(),
+            self.requested_at.clone(),
+            or_dash(self.completed_at.as_deref()),
+            self.erased.calls.to_string(),
+            self.erased.trace_messages.to_string(),
+        ]
+    }
 }
 
 /// What contacts are found by.
@@ -113,6 +174,36 @@ impl Command {
                 let org = org.id(&store).await?;
                 let contact = store.contacts().by_id(org, contact).await?;
                 export(&store, contact).await?;
+            }
+            Self::Erase {
+                contact,
+                org,
+                wait,
+                output,
+            } => {
+                let org = org.id(&store).await?;
+                let erasures = store.erasures();
+                // One that is erased already has no row.
+                let mut erasure = match erasures.of_contact(org, contact).await {
+                    Ok(before) => before,
+                    Err(Error::Wrong(_)) => erasures.request(org, contact, now()).await?,
+                    Err(error) => return Err(error.into()),
+                };
+                let until = now() + Duration::from_secs(wait);
+                while erasure.completed_at.is_none() && now() < until {
+                    tokio::time::sleep(LOOK).await;
+                    erasure = erasures.by_id(org, erasure.id).await?;
+                }
+                output.one(&ErasureView::from(erasure));
+            }
+            Self::Receipt {
+                erasure,
+                org,
+                output,
+            } => {
+                let org = org.id(&store).await?;
+                let erasure = store.erasures().by_id(org, erasure).await?;
+                output.one(&ErasureView::from(erasure));
             }
         }
         Ok(())

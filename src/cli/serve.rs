@@ -19,7 +19,7 @@ use crate::api::{self, Api, Server};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::engine::{
-    Deletion, Deps, Engine, MediaAddresses, Recording, ReservedNames, Resolver, clock,
+    Deletion, Deps, Engine, Erasing, MediaAddresses, Recording, ReservedNames, Resolver, clock,
 };
 use crate::memory;
 use crate::telemetry::{self, metrics};
@@ -171,6 +171,7 @@ async fn serve(
     let courier = Courier::new(store.clone(), sending, recording.run.node, now).start();
     let retention = api::default_retention(&config);
     let deletion = Deletion::start(store.clone(), live.clone(), engine.handle(), retention);
+    let erasing = Erasing::start(store.clone(), engine.handle(), recording.journal.clone());
     let upkeep = tokio::spawn(upkeep(handle, store.clone()));
     metrics::ready(true);
     for (at, (listener, told)) in config.sip.listeners.iter().zip(&reachable.sip).enumerate() {
@@ -198,7 +199,7 @@ async fn serve(
         Err(failure) => Err(failure),
     };
     upkeep.abort();
-    drop(deletion);
+    drop((deletion, erasing));
     reloading.abort();
     server.stop().await;
     engine.stop().await;

@@ -9,6 +9,7 @@ pub mod clock;
 mod contacts;
 mod deletion;
 mod deps;
+mod erasure;
 mod handle;
 mod inbox;
 mod kept_registrations;
@@ -46,6 +47,7 @@ use trunkline_calls::Reason;
 pub use bound::{Bound, Listening};
 pub use deletion::Deletion;
 pub use deps::Deps;
+pub use erasure::Erasing;
 pub use handle::Handle;
 pub use recording::{Recording, RecordingFault};
 

@@ -52,10 +52,31 @@ impl Open {
     pub(super) fn copy_to(&self, key: u64, other: &mut Self) {
         for (_, start) in self.places.iter().filter(|(of, _)| *of == key) {
             if let Some(record) = records(&self.octets[*start..]).next() {
-                other.note(Moment::from_micros(record.at), key);
-                other.octets.extend_from_slice(record.whole);
+                other.keep(&record, key);
             }
         }
+    }
+
+    /// Appends a message that stood in a block.
+    pub(super) fn keep(&mut self, record: &Record<'_>, key: u64) {
+        self.note(Moment::from_micros(record.at), key);
+        self.octets.extend_from_slice(record.whole);
+    }
+
+    /// Drops the messages that go; gives how many.
+    pub(super) fn drop_if(&mut self, goes: impl Fn(&Record<'_>) -> bool) -> u64 {
+        let mut left = Self::default();
+        let mut gone = 0;
+        for (key, start) in &self.places {
+            match records(&self.octets[*start..]).next() {
+                Some(record) if !goes(&record) => left.keep(&record, *key),
+                Some(_) | None => gone += 1,
+            }
+        }
+        if gone > 0 {
+            *self = left;
+        }
+        gone
     }
 
     /// Drops the messages whose keys `keeps` doesn't want.

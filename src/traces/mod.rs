@@ -5,6 +5,8 @@
 
 mod block;
 mod export;
+mod forget;
+mod going;
 pub mod pcap;
 mod record;
 mod scan;
@@ -24,6 +26,7 @@ use crate::memory;
 use block::{Block, Open, Wanted};
 use export::Exporter;
 pub use export::{Beginnings, Collector};
+pub use forget::CallLegs;
 use record::Record;
 pub use segments::Disk;
 use segments::{AGE, Segments};

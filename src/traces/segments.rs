@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::private;
 
 use super::block::{Block, HEAD, Head, Wanted};
+use super::going::Going;
 
 /// How long messages are gathered at most before they are compressed and written.
 pub(super) const AGE: Duration = Duration::from_secs(5);
@@ -60,6 +62,10 @@ impl Segments {
         for entry in std::fs::read_dir(&disk.directory)? {
             let entry = entry?;
             let path = entry.path();
+            if path.extension().is_some_and(|ending| ending == UNFINISHED) {
+                std::fs::remove_file(&path)?;
+                continue;
+            }
             let Some(began) = began(&path) else { continue };
             let data = entry.metadata()?;
             let written = data.modified().ok().and_then(|time| {
@@ -163,9 +169,77 @@ impl Segments {
     pub(super) fn touched(&self, from: Moment, until: Moment) -> Vec<PathBuf> {
         self.known
             .iter()
-            .filter(|segment| segment.began <= until + AGE && segment.last >= from)
+            .filter(|segment| segment.touches(from, until))
             .map(|segment| segment.path.clone())
             .collect()
+    }
+
+    /// Writes the segments anew that hold what goes; gives how many messages went.
+    ///
+    /// # Errors
+    /// The disk's; a segment is either as it was or without what goes.
+    pub(super) fn forget(&mut self, going: &Going, scratch: &mut Vec<u8>) -> std::io::Result<u64> {
+        let wanted = going.wanted();
+        let newest = self.known.len().saturating_sub(1);
+        let mut all_gone = 0;
+        for (at, segment) in self.known.iter_mut().enumerate() {
+            let touches = segment.touches(wanted.from, wanted.until);
+            if !touches || blocks(&segment.path, &wanted).is_empty() {
+                continue;
+            }
+            let mut octets = MAGIC.to_vec();
+            let mut gone = 0;
+            for block in all_blocks(&segment.path) {
+                match going.filtered(&block, scratch) {
+                    None => block.write(&mut octets),
+                    Some((left, count)) => {
+                        gone += count;
+                        if let Some(left) = left {
+                            left.write(&mut octets);
+                        }
+                    }
+                }
+            }
+            if gone == 0 {
+                continue;
+            }
+            replace(&segment.path, &octets)?;
+            segment.size = octets.len() as u64;
+            all_gone += gone;
+            if at == newest && self.file.is_some() {
+                // What is appended has to go where the name leads now.
+                self.file = OpenOptions::new().append(true).open(&segment.path).ok();
+            }
+        }
+        Ok(all_gone)
+    }
+}
+
+impl Segment {
+    /// Whether it may hold something of a time.
+    fn touches(&self, from: Moment, until: Moment) -> bool {
+        self.began <= until + AGE && self.last >= from
+    }
+}
+
+/// What a segment is written to before it replaces another.
+const UNFINISHED: &str = "new";
+
+/// Replaces a segment whole, or not at all.
+fn replace(path: &Path, octets: &[u8]) -> std::io::Result<()> {
+    let unfinished = path.with_extension(UNFINISHED);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(private::FILE)
+        .open(&unfinished)?;
+    file.write_all(octets)?;
+    file.sync_all()?;
+    std::fs::rename(&unfinished, path)?;
+    match path.parent() {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
     }
 }
 
@@ -174,6 +248,16 @@ fn began(path: &Path) -> Option<Moment> {
     (path.extension()? == ENDING)
         .then(|| stem.parse().ok().map(Moment::from_micros))
         .flatten()
+}
+
+/// All blocks of a file.
+fn all_blocks(path: &Path) -> Vec<Block> {
+    let everything = Wanted {
+        keys: None,
+        from: Moment::from_micros(0),
+        until: Moment::from_micros(u64::MAX),
+    };
+    blocks(path, &everything)
 }
 
 /// The blocks of a file that may hold what is looked for. What can't be read ends it: it was removed, or cut short.

@@ -300,3 +300,51 @@ fn calls_are_found_on_disk_by_who_comes_later() {
     assert!(!path.exists(), "what is old is removed");
     assert!(found(&after, "call 100").messages.is_empty());
 }
+
+/// Legs of one call in memory and on disk go; other calls, and the same Call-ID at another time, stay.
+#[test]
+fn the_messages_of_a_call_are_forgotten_and_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    for is_on_disk in [false, true] {
+        let kept = is_on_disk.then(|| disk(&directory));
+        let traces = Traces::unattended(1, kept, None, clock).unwrap();
+        let mut tap = traces.tap(0);
+        let runtime = b"INVITE sip:r SIP/2.0\r\ni: leg@us\r\nX-PLATFORM-SESSION-ID: 5e55\r\n\r\n";
+        for call_id in ["a@b", "c@d"] {
+            let octets = message("INVITE sip:+442071838750 SIP/2.0", call_id, 300);
+            pass(&traces, &mut tap, Moment::from_secs(10), true, &octets);
+        }
+        pass(&traces, &mut tap, Moment::from_secs(11), true, runtime);
+        traces.sweep(Moment::from_secs(16));
+        traces.write(Moment::from_secs(16));
+        for (at, start) in [(17, "BYE sip:+442071838750"), (100, "INVITE sip:a")] {
+            let octets = message(&format!("{start} SIP/2.0"), "a@b", 1);
+            pass(&traces, &mut tap, Moment::from_secs(at), true, &octets);
+        }
+
+        let legs = CallLegs {
+            call_ids: vec!["a@b".to_owned()],
+            session: Some("5e55".to_owned()),
+            from: Moment::from_secs(5),
+            until: Moment::from_secs(20),
+        };
+        assert_eq!(traces.forget(std::slice::from_ref(&legs)).unwrap(), 3);
+        let left = |call_id: &str| found(&traces, call_id).messages.len();
+        assert_eq!((left("a@b"), left("c@d"), left("leg@us")), (1, 1, 0));
+        assert_eq!(traces.forget(&[legs]).unwrap(), 0, "again");
+
+        // What is written from now on is found.
+        let octets = message("INVITE sip:e SIP/2.0", "e@f", 1);
+        pass(&traces, &mut tap, Moment::from_secs(101), true, &octets);
+        traces.finish();
+        assert_eq!(left("e@f"), 1);
+        if is_on_disk {
+            let again = Traces::unattended(1, Some(disk(&directory)), None, clock);
+            let again = again.unwrap();
+            let left = [("a@b", 1), ("c@d", 1), ("leg@us", 0), ("e@f", 1)];
+            for (call_id, count) in left {
+                assert_eq!(found(&again, call_id).messages.len(), count, "{call_id}");
+            }
+        }
+    }
+}

@@ -94,6 +94,9 @@ pub enum Refused {
     /// The org has a destination of this name, ignoring case.
     #[error("the org has a destination called {0:?} already")]
     NameTaken(String),
+    /// A call of the contact is up.
+    #[error("the contact is in a call: end it, or try again once it has ended")]
+    ContactOnCall,
     /// The org has as many of a kind as it may have.
     #[error("{}", .limit.reached(*.most))]
     AtLimit {
@@ -280,12 +283,19 @@ pub enum Kind {
     Webhook,
     /// Delivery to a webhook.
     Delivery,
+    /// Erasure of a contact.
+    Erasure,
 }
 
 impl Kind {
     fn with_article(self) -> String {
         match self {
-            Self::Agent | Self::Org | Self::OrgKey | Self::InboundTrunk | Self::OutboundTrunk => {
+            Self::Agent
+            | Self::Erasure
+            | Self::Org
+            | Self::OrgKey
+            | Self::InboundTrunk
+            | Self::OutboundTrunk => {
                 format!("an {self}")
             }
             Self::Partner
@@ -324,6 +334,7 @@ impl std::fmt::Display for Kind {
             Self::Delivery => "delivery",
             Self::Session => "session",
             Self::DashboardSession => "session of the dashboard",
+            Self::Erasure => "erasure",
         })
     }
 }

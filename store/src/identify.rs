@@ -240,12 +240,13 @@ fn insert(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
     update(tx, contact)
 }
 
-fn update(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
+/// Writes every detail of a contact.
+pub(super) fn update(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
     let object = |field: &Option<Map<String, Value>>| field.as_ref().map(to_json);
     tx.run(
         "UPDATE contacts SET email = $3, email_folded = $4, phone = $5, phone_key = $6, name = $7, avatar_url = $8,
              language = $9, chat_context = $10, custom_data = $11, mcp_access = $12, http_action_overrides = $13,
-             updated_at = $14
+             updated_at = $14, external_id = $15
          WHERE org_id = $1 AND id = $2",
         &[
             &contact.org_id,
@@ -262,6 +263,7 @@ fn update(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
             &object(&contact.mcp_access),
             &object(&contact.http_action_overrides),
             &contact.updated_at,
+            &contact.external_id,
         ],
     )?;
     Ok(())

@@ -67,7 +67,7 @@ impl Contacts<'_> {
     ) -> Result<(Vec<ContactCall>, Option<Position>), Error> {
         let after = after.unwrap_or(Position::START);
         let mut reading = self.0.pool().snapshot().await?;
-        let number = own_number(reading.source(), org, contact).await?;
+        let number = searched_number(reading.source(), org, contact).await?;
         let mut calls: Vec<Call> = fetch_all!(
             reading,
             CALLS,
@@ -92,6 +92,15 @@ impl Contacts<'_> {
         Ok((whole, next))
     }
 
+    /// Number that the contact's calls are known by; `None` also for a verified number of the org itself.
+    ///
+    /// # Errors
+    /// [`Broke`](super::Broke) alone.
+    pub async fn number_of(self, org: Uuid, contact: &Contact) -> Result<Option<E164>, Error> {
+        let mut reading = self.0.pool().peek().await?;
+        searched_number(reading.source(), org, contact).await
+    }
+
     /// Contacts of the org that have all that is given, oldest first, 100 at most.
     ///
     /// # Errors
@@ -114,7 +123,7 @@ impl Contacts<'_> {
 }
 
 /// Number of the contact, unless it is a verified number of the org itself: calls with it are everybody's.
-async fn own_number(
+pub(super) async fn searched_number(
     mut from: Source<'_>,
     org: Uuid,
     contact: &Contact,

@@ -151,6 +151,17 @@ impl Pool {
         }
     }
 
+    /// Folds the write-ahead log of SQLite into the file and leaves it empty, so that it holds no earlier state of a row. False while a
+    /// reader or a writer is in the way.
+    pub(crate) async fn truncate_log(&self) -> Result<bool, Error> {
+        let Place::Sqlite { writing, .. } = &self.place else {
+            return Ok(true);
+        };
+        let writing = Arc::clone(writing);
+        let truncated = tokio::task::spawn_blocking(move || writing.truncate_log()).await;
+        Ok(truncated.map_err(|_| Broke::Closed)??)
+    }
+
     /// Waits until all work is done and all connections are closed; SQLite then folds its write-ahead log into the file.
     pub(crate) async fn close(&self) {
         self.writers.close().await;

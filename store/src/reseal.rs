@@ -15,7 +15,8 @@ use super::open::OpenFault;
 use super::pool::{Writing, execute, fetch_all, fetch_one};
 use super::secrets::{CHECK, KeyEdit, MasterKey};
 use super::{
-    Change, Store, agents, idempotency, inbound_trunks, integrations, outbound_trunks, webhooks,
+    Change, Store, agents, erasures, idempotency, inbound_trunks, integrations, outbound_trunks,
+    webhooks,
 };
 
 /// Rows that are sealed anew in one transaction: other writers wait for it.
@@ -103,6 +104,8 @@ const LEFT: &str = "SELECT
     + (SELECT COUNT(*) FROM webhooks WHERE substr(secret, 1, 8) <> $1 OR substr(old_secret, 1, 8) <> $1)
     + (SELECT COUNT(*) FROM integrations WHERE substr(credentials, 1, 8) <> $1)
     + (SELECT COUNT(*) FROM idempotency_keys WHERE substr(answer, 1, 8) <> $1)
+    + (SELECT COUNT(*) FROM erasures WHERE substr(subject, 1, 8) <> $1)
+    + (SELECT COUNT(*) FROM erasure_calls WHERE substr(legs, 1, 8) <> $1)
     + (SELECT COUNT(*) FROM secrets WHERE id = 'check' AND substr(value, 1, 8) <> $1)";
 
 impl Store {
@@ -176,6 +179,13 @@ impl Store {
             idempotency::context(row.credential_id, &row.method, &row.path, &row.key),
             "credential_id = $3 AND method = $4 AND path = $5 AND key = $6"
             [row.credential_id, row.method, row.path, row.key]
+        );
+        count += reseal!(
+            self, "subject" of "erasures", row: OfId = "id", erasures::context(row.id), "id = $3" [row.id]
+        );
+        count += reseal!(
+            self, "legs" of "erasure_calls", row: OfId = "call_id AS id",
+            erasures::legs_context(row.id), "call_id = $3" [row.id]
         );
         count += self.reseal_mark().await?;
         Ok(count)

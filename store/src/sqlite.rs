@@ -138,6 +138,14 @@ impl Connections {
         Ok(())
     }
 
+    /// Folds the write-ahead log into the file and leaves it empty. False while a reader or a writer is in the way.
+    pub(crate) fn truncate_log(&self) -> rusqlite::Result<bool> {
+        let open = self.open()?;
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let busy: i64 = open.connection.query_row(sql, [], |row| row.get(0))?;
+        Ok(busy == 0)
+    }
+
     fn hold(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {
         let at_rest = match self.at_rest().as_mut() {
             Some(at_rest) => at_rest.pop(),
@@ -175,6 +183,7 @@ impl Connections {
                 connection.pragma_update(None, "journal_mode", "WAL")?;
                 connection.pragma_update(None, "synchronous", "FULL")?;
                 connection.pragma_update(None, "foreign_keys", true)?;
+                connection.pragma_update(None, "secure_delete", true)?;
                 connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
             }
         }

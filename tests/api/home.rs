@@ -204,6 +204,10 @@ impl Home {
         let delivery = id_of(&deliveries.with(200)["items"][0]);
         let visitor = json!({"email": "visitor@example.com"});
         let visitor = made(house, "/widget/authenticate-user", &token, visitor).await;
+        let erased = json!({"email": "erased@example.com"});
+        let erased = made(house, "/widget/authenticate-user", &token, erased).await;
+        let path = format!("/widget/contacts/{}", id_of(&erased["contact"]));
+        let erasure = id_of(&house.delete(&path, &token).await.with(200));
         let (call, session) = (Uuid::new_v4(), Uuid::new_v4());
         house
             .project(&[started(org_id, agent, call, session)])
@@ -231,6 +235,7 @@ impl Home {
             ("org_id", org),
             ("externalId", external),
             ("contact_id", id_of(&visitor["contact"])),
+            ("erasure_id", erasure),
         ]);
         Self {
             key: Asker::bearer(&token),

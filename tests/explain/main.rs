@@ -31,7 +31,9 @@ use home::{Home, rows};
 use house::House;
 
 /// Steps that read all there is, of statements with such a beginning, and why they may.
-const WHOLE: [(&str, &str, &str); 4] = [
+const WHOLE: [(&str, &str, &str); 6] = [
+    ("nodes", "SELECT node, TRUE FROM nodes", "a row a node"),
+    ("nodes", "SELECT CAST(node AS BIGINT)", "a row a node"),
     ("changes_pruned", "SELECT", "a table of one row"),
     (
         "SCAN matching",

@@ -27,7 +27,7 @@ CANT_HOLD = {
     "positive_data_acceptance": {
         "a cursor is opaque": [
             "listAgents", "listVoices", "listNumbers", "listAuthFailures", "listOutboundTrunks", "listDestinations",
-            "listAgentDestinations", "listKeys", "listOrgKeys", "listOrgNumbers", "listRoles", "listWebhooks", "listDeliveries", "listDashboardSessions",
+            "listAgentDestinations", "listKeys", "listOrgKeys", "listOrgNumbers", "listRoles", "listWebhooks", "listDeliveries", "listDashboardSessions", "exportContact",
         ],
         "a cursor is opaque, and dates are of many forms, the start not after the end": ["listCalls", "listHandoffEvents", "listAudit", "listPartnerAudit"],
         "dates are of many forms, the start not after the end": ["showUsage", "showPartnerUsage"],

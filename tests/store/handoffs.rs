@@ -236,7 +236,10 @@ async fn none_is_lost_when_the_table_is_made_anew(bed: &Bed) {
          ALTER TABLE orgs DROP COLUMN retain_contacts_days;
          ALTER TABLE orgs DROP COLUMN retain_handoffs_days;
          ALTER TABLE orgs DROP COLUMN sessions_emptied_to;
-         DROP INDEX handoffs_session",
+         DROP INDEX handoffs_session;
+         DROP TABLE erasure_nodes;
+         DROP TABLE erasure_calls;
+         DROP TABLE erasures",
     )
     .await;
     let store = bed.open().await;

@@ -17,6 +17,7 @@ mod call_seconds;
 mod contacts;
 mod deleted_orgs;
 mod directory;
+mod erasures;
 mod event_schema;
 mod events;
 mod explained;

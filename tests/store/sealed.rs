@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
+use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_model::settings::{Runtime, RuntimeLogin};
+use trunkline_store::journal::Origin;
 use trunkline_store::{
     Asked, Claim, Effects, InboundTrunkChange, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
-    Store, agents, rows_of,
+    RowsErased, Store, agents, rows_of,
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later, new_agent, number};
+use crate::bed::{self, Bed, NOW, later, new_agent, number, started};
 use crate::idempotency::{Answers, asked, kept};
 use crate::ways_out::carrier;
 
@@ -22,8 +24,10 @@ crate::on_both!(
 );
 
 /// Every column of the schema that is sealed.
-const SEALED: [&str; 8] = [
+const SEALED: [&str; 10] = [
     "agents.runtime_password",
+    "erasure_calls.legs",
+    "erasures.subject",
     "idempotency_keys.answer",
     "inbound_trunks.password",
     "integrations.credentials",
@@ -98,7 +102,42 @@ async fn fill(store: &Store) -> Uuid {
         .keep(&asked(), &kept(), &Effects::default(), NOW)
         .await
         .expect("kept");
+    begin_erasure(store, org).await;
     org
+}
+
+/// A contact that some node has still to erase, with a call that was found.
+async fn begin_erasure(store: &Store, org: Uuid) {
+    let callers = [(org, number("+441632960001"))];
+    let contacts = store.contacts();
+    let made = contacts.find_or_create_by_phone_many(&callers, NOW).await;
+    let contact = made.expect("a contact")[0];
+    let call = Uuid::from_u128(org.as_u128() ^ 1);
+    let begun = Started {
+        from_e164: Some(callers[0].1),
+        ..started(call, org, NOW)
+    };
+    let ended = Ended {
+        call,
+        org,
+        at: NOW,
+        status: Status::Completed,
+        sip_code: 200,
+        reason: None,
+        hangup_by: HangupBy::Caller,
+        cause: None,
+    };
+    let facts = [Fact::Started(begun.into()), Fact::Ended(ended.into())];
+    let run = Origin { node: 3, boot: 7 };
+    let projected = bed::project(store, run, &facts).await;
+    projected.expect("projected");
+    let erasures = store.erasures();
+    let asked = erasures.request(org, contact, later(60)).await;
+    asked.expect("asked for");
+    for erasure in erasures.open(3).await.expect("it opens") {
+        let rows = erasures.erase_rows(&erasure, later(60)).await;
+        assert_eq!(rows.expect("rows are erased"), RowsErased::All);
+    }
 }
 
 /// Everything sealed, opened.
@@ -119,7 +158,10 @@ async fn opened(store: &Store, org: Uuid) -> Vec<String> {
     let (app, user) = bookings[0].credentials(store.keyring()).expect("it opens");
     let answer = Answers(store.clone()).look_up(&asked(), NOW).await;
     assert_eq!(answer.expect("it opens"), Some(Claim::Done(kept())));
+    let erasure = store.erasures().open(3).await.expect("it opens").remove(0);
+    let legs = store.erasures().legs(erasure.id).await.expect("they open");
     vec![
+        legs[0].call_ids.join(" "),
         trunk.password.reveal().to_owned(),
         rows.old_credentials[0].password.reveal().to_owned(),
         runtime.expect("a login").password.to_string(),

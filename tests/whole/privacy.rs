@@ -1,4 +1,4 @@
-//! What the built daemon deletes by itself.
+//! What the built daemon deletes by itself, and erases of a contact.
 
 use std::time::Duration;
 
@@ -7,10 +7,11 @@ use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status}
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{Options, Store};
-use trunkline_testkit::Deadline;
+use trunkline_testkit::{Caller, Credentials, Deadline, tools};
 use uuid::Uuid;
 
-use crate::node::{Plot, text};
+use crate::node::{Node, Plot, text};
+use crate::nodes::Pair;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -94,5 +95,164 @@ fn what_is_older_than_its_days_goes() {
     let from = jiff::Timestamp::from_second(from.cast_signed()).expect("a time");
     let (_, usage) = node.get(&format!("/phone/usage?start_date={from}"), &key);
     let usage: Value = serde_json::from_str(&usage).expect("JSON");
-    assert_eq!(usage["items"][0]["calls"], 4, "{usage}");
+    let days = usage["items"].as_array().expect("days");
+    let calls: u64 = days.iter().filter_map(|day| day["calls"].as_u64()).sum();
+    assert_eq!(calls, 4, "{usage}");
+}
+
+/// The caller, in the spellings of the calls below.
+const CALLER: &str = "+441632960177";
+const SPELLINGS: [&str; 5] = [
+    "441632960177",
+    "01632960177",
+    "01632 960177",
+    "01632-960-177",
+    "%2B44%201632%20960177",
+];
+
+fn holds(octets: &[u8]) -> bool {
+    SPELLINGS.iter().any(|spelling| {
+        let mut windows = octets.windows(spelling.len());
+        windows.any(|some| some == spelling.as_bytes())
+    })
+}
+
+/// The messages of a trace's file: blocks of a head (lengths packed and raw, two times, how many keys), the keys, and LZ4.
+fn unpacked(file: &[u8]) -> Vec<u8> {
+    let mut messages = Vec::new();
+    let mut rest = file.get(8..).unwrap_or_default();
+    while rest.len() >= 28 {
+        let word = |at: usize| {
+            let word: [u8; 4] = rest[at..at + 4].try_into().expect("four octets");
+            u32::from_le_bytes(word) as usize
+        };
+        let (packed, raw, keys) = (word(0), word(4), word(24));
+        let start = 28 + keys * 8;
+        // It may be written at this moment.
+        let Some(block) = rest.get(start..start + packed) else {
+            break;
+        };
+        messages.extend(lz4_flex::block::decompress(block, raw).expect("a block"));
+        rest = &rest[start + packed..];
+    }
+    messages
+}
+
+/// Files below a folder that hold the caller's number, blocks of traces unpacked.
+fn files_with_caller(folder: &std::path::Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files_with_caller(&path));
+            continue;
+        }
+        let octets = std::fs::read(&path).unwrap_or_default();
+        let is_trace = path.extension().is_some_and(|ending| ending == "trace");
+        if holds(&octets) || is_trace && holds(&unpacked(&octets)) {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+fn caller(node: &Node, outset: &Value) -> Caller {
+    let trunk = &outset["trunk"];
+    Caller {
+        daemon: node.plot.sip,
+        credentials: Credentials {
+            username: text(&trunk["auth_username"]),
+            password: text(&trunk["auth_password"]),
+        },
+        number: CALLER.to_owned(),
+        dials: text(&outset["phone_number"]),
+        extra_header: "X-Back: 01632 960177, %2B44%201632%20960177".to_owned(),
+        tcp: false,
+        talks: Duration::from_millis(500),
+        allow: None,
+    }
+}
+
+/// The contact of the call that was placed, once the call has ended.
+fn contact_of_call(node: &Node, key: &str) -> String {
+    let contact = Deadline::after(LIMIT).poll(|| {
+        let (_, calls) = node.get("/phone/calls?status=completed", key);
+        let calls: Value = serde_json::from_str(&calls).ok()?;
+        calls["items"][0]["contact_id"].as_str().map(str::to_owned)
+    });
+    contact.expect("a call with its contact")
+}
+
+/// The receipt once it is complete.
+fn receipt(node: &Node, key: &str, erasure: &str) -> Value {
+    let path = format!("/widget/erasures/{erasure}");
+    let receipt = Deadline::after(LIMIT).poll(|| {
+        let (_, receipt) = node.get(&path, key);
+        let receipt: Value = serde_json::from_str(&receipt).ok()?;
+        (receipt["state"] == "complete").then_some(receipt)
+    });
+    receipt.unwrap_or_else(|| panic!("{:?}", node.get(&path, key)))
+}
+
+/// On SQLite, with a kill in the middle: neither tables, nor the journal, nor traces hold the number, in any spelling.
+#[test]
+fn no_file_holds_the_number_of_an_erased_caller() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let plot = Plot::new(&[]);
+    let outset = plot.run(&["quickstart", "--json", "--no-serve"]);
+    let key = text(&outset["api_key"]);
+    let mut node = plot.serve();
+    caller(&node, &outset).play("caller_hangs_up").finish();
+    let contact = contact_of_call(&node, &key);
+    let path = format!("/widget/contacts/{contact}");
+    let data = node.plot.data();
+    let is_written = || !files_with_caller(&data.join("traces")).is_empty();
+    let written = Deadline::after(LIMIT).poll(|| is_written().then_some(()));
+    assert!(written.is_some(), "the trace is on disk");
+
+    let (status, asked) = node.change("DELETE", &path, &key, &Value::Null);
+    assert_eq!(status, 200, "{asked}");
+    node.kill();
+    node.serve_again();
+    let receipt = receipt(&node, &key, &text(&asked["id"]));
+    assert_eq!(receipt["erased"]["calls"], 1, "{receipt}");
+    assert_eq!(receipt["waits_for_nodes"], serde_json::json!([]));
+    let (_, again) = node.change("DELETE", &path, &key, &Value::Null);
+    assert_eq!(again, receipt, "repeated");
+    assert_eq!(files_with_caller(&data), Vec::<String>::new());
+    let (_, calls) = node.get("/phone/calls", &key);
+    assert!(calls.contains("\"from_number\":\"anonymous\""), "{calls}");
+    node.end();
+    assert_eq!(files_with_caller(&data), Vec::<String>::new());
+}
+
+/// On PostgreSQL, where the other node has the journal and the trace.
+#[test]
+fn a_second_node_does_its_part_of_an_erasure() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let Some(pair) = Pair::new(&[]) else {
+        return;
+    };
+    caller(&pair.second, &pair.outset)
+        .play("caller_hangs_up")
+        .finish();
+    let contact = contact_of_call(&pair.first, &pair.key);
+    let path = format!("/widget/contacts/{contact}");
+    let (status, asked) = pair.first.change("DELETE", &path, &pair.key, &Value::Null);
+    assert_eq!(status, 200, "{asked}");
+    let receipt = receipt(&pair.first, &pair.key, &text(&asked["id"]));
+    let nodes = receipt["nodes"].as_array().expect("nodes");
+    assert_eq!(nodes.len(), 2, "{receipt}");
+    for node in [&pair.first, &pair.second] {
+        assert_eq!(files_with_caller(&node.plot.data()), Vec::<String>::new());
+    }
+    let named = "SELECT calls::text FROM calls UNION ALL SELECT events::text FROM events UNION ALL SELECT contacts::text FROM contacts
+         UNION ALL SELECT call_attempts::text FROM call_attempts UNION ALL SELECT erasures::text FROM erasures";
+    let rows = pair.database.texts(named);
+    assert!(!rows.is_empty());
+    assert!(!rows.iter().any(|row| holds(row.as_bytes())), "{rows:?}");
 }

@@ -224,6 +224,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("enabled", "Whether it is in use.", "true"),
     ("end_date", "The end of the time that was looked at.", ""),
     ("ended_at", "When it ended; `null` before.", ""),
+    ("erasure_id", "The erasure's id.", ""),
     ("event", "The event as it is sent.", ""),
     ("event_id", "The event's id.", ""),
     ("event_type", "What happened.", ""),

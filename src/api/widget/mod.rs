@@ -2,6 +2,7 @@
 
 mod authenticate;
 mod contacts;
+mod erasure;
 mod export;
 mod me;
 
@@ -10,6 +11,7 @@ use axum::routing::{get, post};
 use super::openapi::{Book, read_by};
 use super::routes::Routes;
 use authenticate::SCOPE;
+pub(crate) use erasure::{ErasureState, ErasureView};
 pub(crate) use export::export;
 
 pub(super) fn router() -> Routes {
@@ -21,9 +23,12 @@ pub(super) fn router() -> Routes {
         )
         .route(
             "/contacts/{contact_id}",
-            get(contacts::show).patch(contacts::update),
+            get(contacts::show)
+                .patch(contacts::update)
+                .delete(erasure::erase),
         )
         .route("/contacts/{contact_id}/export", get(export::show))
+        .route("/erasures/{erasure_id}", get(erasure::show))
         .route("/me", get(me::show))
 }
 
@@ -90,6 +95,25 @@ pub(super) fn openapi(book: &mut Book) {
                 .paged()
                 .gives::<export::ExportView>(200)
         },
+    );
+    book.add(
+        "delete",
+        "/widget/contacts/{contact_id}",
+        "eraseContact",
+        "Erases a contact with everything that is kept of it, and answers the receipt or how far it is",
+        |op| {
+            op.tag(TAG)
+                .org_with(&erasure::SCOPES)
+                .may_refuse(&[409])
+                .gives::<ErasureView>(200)
+        },
+    );
+    book.add(
+        "get",
+        "/widget/erasures/{erasure_id}",
+        "showErasure",
+        "How far the erasure of a contact is, and its receipt",
+        |op| op.tag(TAG).org(SCOPE).gives::<ErasureView>(200),
     );
     book.add(
         "get",

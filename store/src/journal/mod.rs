@@ -153,6 +153,9 @@ impl<T> Shared<T> {
     }
 }
 
+/// How often is looked whether the segments are gone that a clearing waits for.
+const CLEARING_LOOK: Duration = Duration::from_millis(50);
+
 /// Octets of room that a handle keeps from one append to the next.
 const ROOM: usize = 64 << 10;
 
@@ -246,7 +249,11 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             synced.clone(),
             projected_to,
         );
-        let appender = Arc::new(Appender { queue, shared });
+        let appender = Arc::new(Appender {
+            queue,
+            shared,
+            directory: directory.to_owned(),
+        });
         Ok((
             Self {
                 appender,
@@ -292,7 +299,7 @@ impl<T> Journal<T> {
     /// Hands all facts so far to the operating system, so that they survive the end of this process, though not the machine's fall; that
     /// takes a `write` and no sync. Where the disk fails or is slow they stay in memory alone, as nobody may wait for it.
     pub fn hand_over(&mut self, now: Moment) {
-        let Appender { queue, shared } = &*self.appender;
+        let Appender { queue, shared, .. } = &*self.appender;
         let handed = shared
             .current
             .hand_over(queue, &mut self.lines, &mut self.watch, now);
@@ -339,6 +346,32 @@ impl<T> Journal<T> {
             .map_err(|_| Closed)
     }
 
+    /// Begins another segment, and waits until everything that was appended before is kept and no segment holds it any more.
+    ///
+    /// # Errors
+    /// The directory can't be read, or the journal has closed.
+    pub async fn clear(&self) -> io::Result<()> {
+        let Appender {
+            queue, directory, ..
+        } = &*self.appender;
+        let last = queue.last();
+        self.synced(last).await.map_err(io::Error::other)?;
+        let before = self.synced.borrow().segment;
+        while segment::hold_facts(directory, before)? {
+            queue.nudge();
+            tokio::time::sleep(CLEARING_LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Takes lines out of what was set aside because it couldn't be read. Gives how many. Reads and writes a file.
+    ///
+    /// # Errors
+    /// The file can't be read or written; it is as it was.
+    pub fn forget_set_aside(&self, goes: impl Fn(&[u8]) -> bool) -> io::Result<u64> {
+        projector::forget_set_aside(&self.appender.directory, goes)
+    }
+
     /// The last fact that survives the machine's fall, with all before it.
     pub fn synced_to(&self) -> Position {
         self.synced.borrow().position
@@ -371,6 +404,7 @@ impl Syncs {
 struct Appender<T> {
     queue: Arc<Queue<T>>,
     shared: Arc<Shared<T>>,
+    directory: PathBuf,
 }
 
 impl<T> Drop for Appender<T> {

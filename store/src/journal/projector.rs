@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -307,9 +307,54 @@ fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Rea
     Ok(reading)
 }
 
+/// The file of what can't be read.
+const SET_ASIDE: &str = "set-aside.jsonl";
+/// Held while the file is written.
+static SETTING_ASIDE: Mutex<()> = Mutex::new(());
+
+/// Takes lines out of what was set aside, by way of a file that replaces it. Gives how many.
+pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -> io::Result<u64> {
+    let _turn = SETTING_ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = directory.join(SET_ASIDE);
+    let octets = match fs::read(&path) {
+        Ok(octets) => octets,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let mut left = Vec::with_capacity(octets.len());
+    let mut gone = 0;
+    for line in octets.split_inclusive(|octet| *octet == b'\n') {
+        if goes(line) {
+            gone += 1;
+        } else {
+            left.extend_from_slice(line);
+        }
+    }
+    if gone == 0 {
+        return Ok(0);
+    }
+    if left.is_empty() {
+        fs::remove_file(&path)?;
+        return Ok(gone);
+    }
+    let new = directory.join("set-aside.new");
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(&left)?;
+    file.sync_all()?;
+    fs::rename(&new, &path)?;
+    File::open(directory)?.sync_all()?;
+    Ok(gone)
+}
+
 /// Nothing that was acknowledged is thrown away: what can't be read is kept for a version that can.
 fn set_aside(segment: &Path, octets: &[u8]) -> io::Result<()> {
-    let path = segment.with_file_name("set-aside.jsonl");
+    let _turn = SETTING_ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = segment.with_file_name(SET_ASIDE);
     let mut file = File::options()
         .append(true)
         .create(true)

@@ -23,6 +23,8 @@ pub(super) struct Queue<T> {
 struct State<T> {
     waiting: Batch<T>,
     is_closed: bool,
+    /// The writer has to come by, whether facts wait or not.
+    is_nudged: bool,
 }
 
 /// Facts that follow each other, and their lines.
@@ -56,6 +58,7 @@ impl<T> Queue<T> {
         let state = State {
             waiting: Batch::after(Position(0), Vec::new(), Vec::new()),
             is_closed: false,
+            is_nudged: false,
         };
         Self {
             state: Mutex::new(state),
@@ -94,9 +97,11 @@ impl<T> Queue<T> {
         Ok(last)
     }
 
-    /// Waits until there is a fact; `false` when the queue is closed and empty. Does `rest` if none comes for a while.
+    /// Waits until there is a fact or a nudge; `false` when the queue is closed and empty. Does `rest` if none comes for a while.
     pub(super) fn wait(&self, rest: impl FnOnce()) -> bool {
-        let is_idle = |state: &mut State<T>| state.waiting.facts.is_empty() && !state.is_closed;
+        let is_idle = |state: &mut State<T>| {
+            state.waiting.facts.is_empty() && !state.is_closed && !state.is_nudged
+        };
         let (mut state, waited) = self
             .filled
             .wait_timeout_while(self.state(), IDLE, is_idle)
@@ -111,7 +116,23 @@ impl<T> Queue<T> {
                 .wait_while(self.state(), is_idle)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        !state.waiting.facts.is_empty()
+        !state.waiting.facts.is_empty() || state.is_nudged
+    }
+
+    /// Has the writer come by.
+    pub(super) fn nudge(&self) {
+        self.state().is_nudged = true;
+        self.filled.notify_one();
+    }
+
+    /// Whether there was a nudge since the last time that this was asked.
+    pub(super) fn take_nudge(&self) -> bool {
+        std::mem::take(&mut self.state().is_nudged)
+    }
+
+    /// The position of the last fact that was appended.
+    pub(super) fn last(&self) -> Position {
+        self.state().waiting.last
     }
 
     /// Takes all that wait; `spare` is empty and has room for the lines of those that follow.

@@ -47,6 +47,22 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
     Ok(segments)
 }
 
+/// Whether one of the segments up to and with this number holds anything.
+pub(super) fn hold_facts(directory: &Path, number: u64) -> io::Result<bool> {
+    for segment in list(directory)? {
+        if segment.number > number {
+            continue;
+        }
+        match fs::metadata(segment.path(directory)) {
+            Ok(data) if data.len() > 0 => return Ok(true),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
 /// Cuts what a write left unfinished off a segment's end, and returns its length then.
 pub(super) fn cut_torn_tail(path: &Path) -> io::Result<u64> {
     let octets = fs::read(path)?;

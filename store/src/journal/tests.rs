@@ -370,3 +370,50 @@ async fn what_was_handed_over_outlives_a_killed_process_without_a_sync() {
     );
     assert_eq!(facts, (1..=facts.len() as u32).collect::<Vec<_>>());
 }
+
+/// A segment that isn't full ends when somebody wants it to, with all facts before; an empty one is left alone.
+#[tokio::test]
+async fn a_cleared_journal_holds_no_earlier_fact() {
+    let directory = tempfile::tempdir().unwrap();
+    let large = Settings {
+        segment_octets: 1 << 20,
+        ..settings()
+    };
+    let (mut journal, projector) = Journal::open(directory.path(), FIRST_BOOT, large).unwrap();
+    let store = Store::refusing(3);
+    let projecting = tokio::spawn(projector.run(store.clone()));
+    journal.clear().await.unwrap();
+    journal.append(&mut vec![1, 2, 3]).unwrap();
+    journal.clear().await.unwrap();
+    let facts = [1, 2, 3].map(|fact| (FIRST_BOOT, fact));
+    assert_eq!(store.facts(), facts);
+    let octets: u64 = segment::list(directory.path())
+        .unwrap()
+        .iter()
+        .map(|segment| fs::metadata(segment.path(directory.path())).unwrap().len())
+        .sum();
+    assert_eq!(octets, 0, "no segment holds anything");
+    journal.append(&mut vec![4]).unwrap();
+    drop(journal);
+    projecting.await.unwrap().unwrap();
+    assert_eq!(store.facts().last(), Some(&(FIRST_BOOT, 4)));
+}
+
+#[tokio::test]
+async fn lines_that_were_set_aside_are_taken_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, _projector) =
+        Journal::<u32>::open(directory.path(), FIRST_BOOT, settings()).unwrap();
+    let gone = |line: &[u8]| line.starts_with(b"b");
+    assert_eq!(
+        journal.forget_set_aside(gone).unwrap(),
+        0,
+        "there is no file"
+    );
+    let path = directory.path().join("set-aside.jsonl");
+    fs::write(&path, "a1\nb1\na2\nb2").unwrap();
+    assert_eq!(journal.forget_set_aside(gone).unwrap(), 2);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "a1\na2\n");
+    assert_eq!(journal.forget_set_aside(|_| true).unwrap(), 2);
+    assert!(!path.exists());
+}

@@ -116,10 +116,11 @@ impl<T, D: Disk> Writer<T, D> {
         self.kept(batch, following);
     }
 
-    /// The segment after this one, if what waits fills this. It is made while nobody waits for it.
+    /// The segment after this one, if what waits fills this, or somebody wants this to end. It is made while nobody waits for it.
     fn following(&mut self) -> Option<Following> {
         let length = self.octets + self.queue.octets() as u64;
-        if length < self.settings.segment_octets {
+        let is_wanted = self.queue.take_nudge() && length > 0;
+        if length < self.settings.segment_octets && !is_wanted {
             return None;
         }
         // Where that fails, this one gets longer.
@@ -201,7 +202,7 @@ impl<T, D: Disk> Writer<T, D> {
         let start = self.octets;
         let length = batch.lines.len() as u64;
         self.octets += length;
-        if batch.is_whole {
+        if batch.is_whole && !batch.facts.is_empty() {
             self.shared.recent.leave(Written {
                 segment: self.segment.number,
                 octets: start..self.octets,

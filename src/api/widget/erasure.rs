@@ -1,0 +1,235 @@
+//! `DELETE /widget/contacts/{contact_id}` erases a contact with everything that is kept of it, and `GET /widget/erasures/{erasure_id}` shows
+//! the receipt.
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+use trunkline_store::{Contact, Erased, Erasure, Error, KeptConfiguration, Kind, Refused, Wrong};
+use uuid::Uuid;
+
+use super::authenticate;
+use crate::api::caller::Caller;
+use crate::api::path::Named;
+use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::{Api, ApiError};
+
+/// The scopes of what an erasure changes.
+pub(super) const SCOPES: [&str; 3] = [authenticate::SCOPE, "calls:write", "handoff:write"];
+
+/// What an erasure can't reach.
+const OUT_OF_REACH: [&str; 6] = [
+    "logs of the daemon, and collectors of HEP and OpenTelemetry that it sends to",
+    "backups, replicas and snapshots of the database and of the data directory",
+    "PostgreSQL's write-ahead log, and its dead rows until they are vacuumed",
+    "free space of an SQLite file that an earlier version has written, until VACUUM, and freed blocks of the file system",
+    "copies of events at the receivers of webhooks and of event streams",
+    "what runtimes, PBXs, carriers and destinations of transfers keep",
+];
+
+/// How far an erasure is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "ErasureState")]
+pub(crate) enum ErasureState {
+    /// A node that serves hasn't done its part, or a call is waited for.
+    InProgress,
+    /// Every node that serves has done its part.
+    Complete,
+}
+
+/// An erasure of a contact: how far it is, and once it is complete the receipt.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Erasure")]
+pub(crate) struct ErasureView {
+    pub(crate) id: Uuid,
+    /// The contact that was erased.
+    pub(crate) contact_id: Uuid,
+    pub(crate) state: ErasureState,
+    /// When it was asked for; what came later isn't touched.
+    pub(crate) requested_at: String,
+    /// When every node that serves had done its part; `null` before.
+    pub(crate) completed_at: Option<String>,
+    /// How much was erased, by kind.
+    pub(crate) erased: ErasedView,
+    /// How much of the org's own configuration names the same number, and stays.
+    kept: KeptView,
+    /// Nodes that have done their part.
+    nodes: Vec<ErasureNodeView>,
+    /// Nodes that haven't. Those that are left once it is complete are away, and do their part when they start.
+    waits_for_nodes: Vec<i64>,
+    /// Copies that the daemon can't reach.
+    out_of_reach: Vec<&'static str>,
+}
+
+/// A node that has done its part of an erasure.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ErasureNode")]
+struct ErasureNodeView {
+    /// The node's number.
+    node: i64,
+    /// When it had done its part.
+    done_at: String,
+}
+
+/// How much was erased, by kind.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ErasedCounts")]
+pub(crate) struct ErasedView {
+    /// The contact, and contacts that had nothing but its number or address.
+    contacts: u64,
+    /// Other contacts that lost the same number or address.
+    other_contacts: u64,
+    /// Calls that name nobody now.
+    pub(crate) calls: u64,
+    /// Attempts of such calls at their targets.
+    call_attempts: u64,
+    /// Transfers that lost their summaries.
+    transfers: u64,
+    /// Handoffs that lost their summaries.
+    handoffs: u64,
+    /// Events that name nobody now.
+    events: u64,
+    /// Answers that were kept for an `Idempotency-Key`.
+    kept_answers: u64,
+    /// Requests that one node passed on to another.
+    node_commands: u64,
+    /// Failed log-ins in which the contact was dialled.
+    failed_log_ins: u64,
+    /// Messages of traces.
+    pub(crate) trace_messages: u64,
+    /// Lines of the journal that had been set aside.
+    journal_lines: u64,
+}
+
+/// Configuration of the org that names the same number.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ErasureKept")]
+struct KeptView {
+    /// Numbers of the org. A verified one isn't looked for anywhere.
+    numbers: u64,
+    /// Agents whose `handoff_phone_number` it is.
+    agents: u64,
+    /// Transfer destinations.
+    destinations: u64,
+    /// Outbound trunks whose `caller_number` it is.
+    outbound_trunks: u64,
+}
+
+impl From<Erased> for ErasedView {
+    fn from(erased: Erased) -> Self {
+        Self {
+            contacts: erased.contacts,
+            other_contacts: erased.other_contacts,
+            calls: erased.calls,
+            call_attempts: erased.call_attempts,
+            transfers: erased.transfers,
+            handoffs: erased.handoffs,
+            events: erased.events,
+            kept_answers: erased.kept_answers,
+            node_commands: erased.node_commands,
+            failed_log_ins: erased.failed_log_ins,
+            trace_messages: erased.trace_messages,
+            journal_lines: erased.journal_lines,
+        }
+    }
+}
+
+impl From<KeptConfiguration> for KeptView {
+    fn from(kept: KeptConfiguration) -> Self {
+        Self {
+            numbers: kept.numbers,
+            agents: kept.agents,
+            destinations: kept.destinations,
+            outbound_trunks: kept.outbound_trunks,
+        }
+    }
+}
+
+impl From<Erasure> for ErasureView {
+    fn from(erasure: Erasure) -> Self {
+        let nodes = erasure.nodes.iter().map(|done| ErasureNodeView {
+            node: done.node,
+            done_at: written(done.done_at),
+        });
+        Self {
+            id: erasure.id,
+            contact_id: erasure.contact_id,
+            state: match erasure.completed_at {
+                Some(_) => ErasureState::Complete,
+                None => ErasureState::InProgress,
+            },
+            requested_at: written(erasure.requested_at),
+            completed_at: erasure.completed_at.map(written),
+            erased: erasure.erased.into(),
+            kept: erasure.kept.into(),
+            nodes: nodes.collect(),
+            waits_for_nodes: erasure.waits_for,
+            out_of_reach: OUT_OF_REACH.to_vec(),
+        }
+    }
+}
+
+/// `DELETE /widget/contacts/{contact_id}`: the contact is gone at once, and each node erases what it holds of it within seconds. Repeated, it
+/// answers the same erasure. 409 `contact_on_call` while a call of the contact is up.
+pub(super) async fn erase(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<ErasureView>, ApiError> {
+    for scope in SCOPES {
+        caller.needs(scope)?;
+    }
+    let id = named.id("contact_id", Kind::Contact)?;
+    let erasures = api.store().erasures();
+    let contact = match api.store().contacts().by_id(caller.org, id).await {
+        Ok(contact) => contact,
+        Err(Error::Wrong(Wrong::Absent(_))) => {
+            let before = match erasures.of_contact(caller.org, id).await {
+                Ok(before) => before,
+                Err(Error::Wrong(Wrong::Absent(_))) => {
+                    return Err(ApiError::absent(Kind::Contact));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            query.finish()?;
+            return Ok(Json(before.into()));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    query.finish()?;
+    if is_on_call(&api, &contact).await? {
+        return Err(Refused::ContactOnCall.into());
+    }
+    let erasure = erasures.request(caller.org, id, api.now()).await?;
+    Ok(Json(erasure.into()))
+}
+
+/// Whether a call of the contact is up on this node, of which the store may not know yet.
+async fn is_on_call(api: &Api, contact: &Contact) -> Result<bool, ApiError> {
+    let contacts = api.store().contacts();
+    let number = contacts.number_of(contact.org_id, contact).await?;
+    let live = api.live().of_org(contact.org_id);
+    Ok(live.iter().any(|live| {
+        let numbers = [live.started.from_e164, live.started.to_e164];
+        let is_theirs = live.contact == Some(contact.id)
+            || number.is_some_and(|number| numbers.contains(&Some(number)));
+        is_theirs && !live.is_over()
+    }))
+}
+
+/// `GET /widget/erasures/{erasure_id}`
+pub(super) async fn show(
+    State(api): State<Api>,
+    caller: Caller,
+    named: Named,
+    query: Query,
+) -> Result<Json<ErasureView>, ApiError> {
+    caller.needs(authenticate::SCOPE)?;
+    let id = named.id("erasure_id", Kind::Erasure)?;
+    let erasure = api.store().erasures().by_id(caller.org, id).await?;
+    query.finish()?;
+    Ok(Json(erasure.into()))
+}

@@ -1,0 +1,67 @@
+//! Which messages are taken out of traces, and a block without them.
+
+use std::collections::HashSet;
+
+use trunkline_sip::moment::Moment;
+
+use super::block::{Block, Open, Wanted};
+use super::record::{Record, records};
+use super::scan;
+
+/// Which messages go.
+pub(super) struct Going {
+    call_ids: HashSet<Vec<u8>>,
+    keys: Vec<u64>,
+    from: Moment,
+    until: Moment,
+}
+
+impl Going {
+    /// Messages of these Call-IDs that passed within a time.
+    pub(super) fn new(call_ids: HashSet<Vec<u8>>, from: Moment, until: Moment) -> Self {
+        Self {
+            keys: call_ids.iter().map(|id| scan::key(id)).collect(),
+            call_ids,
+            from,
+            until,
+        }
+    }
+
+    /// The blocks that may hold some.
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            keys: Some(&self.keys),
+            from: self.from,
+            until: self.until,
+        }
+    }
+
+    /// Whether a message goes.
+    pub(super) fn takes(&self, record: &Record<'_>) -> bool {
+        (self.from.as_micros()..=self.until.as_micros()).contains(&record.at)
+            && self.call_ids.contains(scan::call_id(record.octets))
+    }
+
+    /// The block without what goes, and how many messages went; `None` if nothing of it goes.
+    pub(super) fn filtered(
+        &self,
+        block: &Block,
+        scratch: &mut Vec<u8>,
+    ) -> Option<(Option<Block>, u64)> {
+        if !block.touches(&self.wanted()) {
+            return None;
+        }
+        let octets = block.unpack();
+        let mut left = Open::default();
+        let mut gone = 0;
+        for record in records(&octets) {
+            if self.takes(&record) {
+                gone += 1;
+            } else {
+                let key = scan::key(scan::call_id(record.octets));
+                left.keep(&record, key);
+            }
+        }
+        (gone > 0).then(|| (left.close(scratch), gone))
+    }
+}

@@ -1,0 +1,342 @@
+//! Calls of the contact, with their attempts and transfers.
+
+use std::time::Duration;
+
+use trunkline_routing::Decision;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::{PAUSE, ROWS_AT_ONCE, RowsErased, Search, execute, fetch_all, from_row, micros};
+use crate::column::{maybe, moment, to_json};
+use crate::erasures::{Erased, ErasedLegs, count, legs_context};
+use crate::error::Error;
+use crate::pool::Writing;
+use crate::subject::{NOBODY, NOBODYS_URI, Subject};
+
+/// Messages of a call pass so long before its record begins, and after its end: challenges, and answers that are sent again.
+const AROUND: Duration = Duration::from_secs(40);
+
+struct CallRow {
+    id: Uuid,
+    session_id: Option<Uuid>,
+    contact_id: Option<Uuid>,
+    direction: Option<String>,
+    started_at: Moment,
+    ended_at: Option<Moment>,
+    from_number: Option<String>,
+    to_number: Option<String>,
+    from_e164: Option<String>,
+    to_e164: Option<String>,
+    caller_call_id: Option<String>,
+    runtime_call_id: Option<String>,
+    metadata: Option<String>,
+    decision: Option<String>,
+    headers: Option<String>,
+    asked: Option<String>,
+}
+from_row!(CallRow {
+    id,
+    session_id,
+    contact_id,
+    direction,
+    started_at: moment,
+    ended_at: maybe(moment),
+    from_number,
+    to_number,
+    from_e164,
+    to_e164,
+    caller_call_id,
+    runtime_call_id,
+    metadata,
+    decision,
+    headers,
+    asked,
+});
+
+const CALLS: &str = "SELECT id, session_id, contact_id, direction, started_at, ended_at, from_number, to_number, from_e164, to_e164,
+        caller_call_id, runtime_call_id, metadata, decision, headers, asked
+    FROM calls WHERE org_id = $1 AND started_at <= $2 AND (started_at, id) > ($3, $4)
+    ORDER BY started_at, id LIMIT $5";
+
+struct AttemptRow {
+    number: i64,
+    target: String,
+    detail: Option<String>,
+}
+from_row!(AttemptRow {
+    number,
+    target,
+    detail
+});
+
+pub(super) struct TransferRow {
+    pub(super) id: Uuid,
+    pub(super) name: String,
+    pub(super) value: String,
+    pub(super) summary: String,
+    pub(super) explanation: Option<String>,
+}
+from_row!(TransferRow {
+    id,
+    name,
+    value,
+    summary,
+    explanation
+});
+
+impl TransferRow {
+    /// Whether anything of it mentions the person.
+    pub(super) fn names(&self, subject: &Subject) -> bool {
+        let texts = [&self.name, &self.value, &self.summary];
+        let mut texts = texts.into_iter();
+        texts.any(|text| subject.mentioned_in(text))
+            || subject.mentioned(self.explanation.as_deref())
+    }
+}
+
+impl CallRow {
+    /// Whether the person is the side that called, and whether the one that was called.
+    fn sides(&self, subject: &Subject, is_contacts: bool) -> (bool, bool) {
+        let is_outbound = self.direction.as_deref() == Some("outbound");
+        let is = |numbers: [&Option<String>; 2]| {
+            let mut numbers = numbers.into_iter();
+            numbers.any(|number| subject.mentioned(number.as_deref()))
+        };
+        (
+            is_contacts && !is_outbound || is([&self.from_number, &self.from_e164]),
+            is_contacts && is_outbound || is([&self.to_number, &self.to_e164]),
+        )
+    }
+
+    /// Whether anything of it mentions the person.
+    fn mentions(&self, subject: &Subject) -> bool {
+        [
+            &self.from_number,
+            &self.to_number,
+            &self.from_e164,
+            &self.to_e164,
+            &self.caller_call_id,
+            &self.runtime_call_id,
+            &self.metadata,
+            &self.decision,
+            &self.headers,
+            &self.asked,
+        ]
+        .into_iter()
+        .any(|text| subject.mentioned(text.as_deref()))
+    }
+
+    const fn carries_anything(&self) -> bool {
+        self.metadata.is_some() || self.headers.is_some() || self.asked.is_some()
+    }
+
+    /// The decision without the person.
+    fn decision_without(&self, subjects: &[&Subject]) -> Option<String> {
+        let mut decision = self.decision.clone()?;
+        for subject in subjects {
+            if let Some(struck) = subject.struck(&decision) {
+                decision = struck;
+            }
+        }
+        serde_json::from_str::<Decision>(&decision)
+            .is_ok()
+            .then_some(decision)
+    }
+
+    fn legs(&self) -> ErasedLegs {
+        let ids = [&self.caller_call_id, &self.runtime_call_id];
+        let ids = ids.into_iter().flatten().filter(|id| !id.is_empty());
+        ErasedLegs {
+            call_ids: ids.cloned().collect(),
+            session: self.session_id,
+            from: self.started_at - AROUND,
+            until: self.ended_at.unwrap_or(self.started_at) + AROUND,
+        }
+    }
+}
+
+impl Search<'_> {
+    /// Erases the contact from calls, and remembers which they were.
+    pub(super) async fn calls(&mut self) -> Result<RowsErased, Error> {
+        let mut place = (-1_i64, Uuid::nil());
+        loop {
+            let mut reading = self.store.pool().read().await?;
+            let rows: Vec<CallRow> = fetch_all!(
+                reading,
+                CALLS,
+                self.erasure.org_id,
+                self.requested_at(),
+                place.0,
+                place.1,
+                ROWS_AT_ONCE
+            )?;
+            drop(reading);
+            let Some(last) = rows.last() else { break };
+            place = (micros(last.started_at), last.id);
+            let found: Vec<&CallRow> = rows.iter().filter(|row| self.is_found(row)).collect();
+            if found.iter().any(|row| row.ended_at.is_none()) {
+                return Ok(RowsErased::CallIsUp);
+            }
+            if found.is_empty() {
+                continue;
+            }
+            self.erase_calls(&found).await?;
+            tokio::time::sleep(PAUSE).await;
+        }
+        // Rows whose first fact never came hold nothing but the contact's id.
+        let mut writing = self.store.pool().write().await?;
+        let sql = "UPDATE calls SET contact_id = NULL WHERE org_id = $1 AND started_at IS NULL AND contact_id = $2";
+        execute!(writing, sql, self.erasure.org_id, self.erasure.contact_id)?;
+        writing.commit().await?;
+        Ok(RowsErased::All)
+    }
+
+    fn is_found(&self, row: &CallRow) -> bool {
+        let is_contacts = row.contact_id == Some(self.erasure.contact_id);
+        // Facts that were projected late fill in what was erased.
+        let is_refilled = self.calls.contains(&row.id) && row.carries_anything();
+        is_contacts || is_refilled || row.mentions(&self.erasure.subject)
+    }
+
+    async fn erase_calls(&mut self, rows: &[&CallRow]) -> Result<(), Error> {
+        let mut writing = self.store.pool().write().await?;
+        // The lock on the erasure comes first.
+        count(&mut writing, self.erasure.id, &Erased::default()).await?;
+        let mut erased = Erased::default();
+        for row in rows {
+            erased.calls += self.remember(&mut writing, row).await?;
+            self.erase_call(&mut writing, row).await?;
+            erased.call_attempts += self.erase_attempts(&mut writing, row.id).await?;
+            let sql = "SELECT id, name, value, summary, explanation FROM transfers WHERE org_id = $1 AND call_id = $2";
+            let transfers: Vec<TransferRow> =
+                fetch_all!(writing, sql, self.erasure.org_id, row.id)?;
+            erased.transfers += self.erase_transfers(&mut writing, &transfers, true).await?;
+        }
+        count(&mut writing, self.erasure.id, &erased).await?;
+        writing.commit().await?;
+        for row in rows {
+            self.calls.insert(row.id);
+            self.sessions.extend(row.session_id);
+        }
+        Ok(())
+    }
+
+    /// Keeps, sealed, what traces are searched for. Gives how many calls are new.
+    async fn remember(&self, writing: &mut Writing, row: &CallRow) -> Result<u64, Error> {
+        self.remember_legs(writing, (row.id, row.session_id), &row.legs())
+            .await
+    }
+
+    pub(super) async fn remember_legs(
+        &self,
+        writing: &mut Writing,
+        (call, session): (Uuid, Option<Uuid>),
+        legs: &ErasedLegs,
+    ) -> Result<u64, Error> {
+        let keyring = self.store.keyring();
+        let sealed = keyring.seal(&legs_context(call), to_json(legs).as_bytes());
+        execute!(
+            writing,
+            "INSERT INTO erasure_calls (erasure_id, call_id, session_id, legs) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (erasure_id, call_id) DO NOTHING",
+            self.erasure.id,
+            call,
+            session,
+            sealed,
+        )
+    }
+
+    async fn erase_call(&self, writing: &mut Writing, row: &CallRow) -> Result<(), Error> {
+        let subject = &self.erasure.subject;
+        let is_contacts = row.contact_id == Some(self.erasure.contact_id);
+        let (is_caller, is_callee) = row.sides(subject, is_contacts);
+        // The contact may have had another number then.
+        let then = match (is_contacts, is_caller) {
+            (true, true) => Subject::new(
+                row.from_e164.as_deref().or(row.from_number.as_deref()),
+                None,
+            ),
+            (true, false) => {
+                Subject::new(row.to_e164.as_deref().or(row.to_number.as_deref()), None)
+            }
+            (false, _) => Subject::default(),
+        };
+        let number = |is_theirs: bool, number: &Option<String>| match is_theirs {
+            true => number.as_ref().map(|_| NOBODY.to_owned()),
+            false => number.clone(),
+        };
+        let e164 = |is_theirs: bool, e164: &Option<String>| e164.clone().filter(|_| !is_theirs);
+        let call_id = |id: &Option<String>| match subject.mentioned(id.as_deref()) {
+            true => Some(format!("erased-{}", row.id)),
+            false => id.clone(),
+        };
+        execute!(
+            writing,
+            "UPDATE calls SET contact_id = NULL, from_number = $3, from_e164 = $4, to_number = $5, to_e164 = $6,
+                 caller_call_id = $7, runtime_call_id = $8, decision = $9, metadata = NULL, headers = NULL, asked = NULL
+             WHERE org_id = $1 AND id = $2",
+            self.erasure.org_id,
+            row.id,
+            number(is_caller, &row.from_number),
+            e164(is_caller, &row.from_e164),
+            number(is_callee, &row.to_number),
+            e164(is_callee, &row.to_e164),
+            call_id(&row.caller_call_id),
+            call_id(&row.runtime_call_id),
+            row.decision_without(&[subject, &then]),
+        )?;
+        Ok(())
+    }
+
+    /// What a runtime's URI and a peer's words say of the caller goes.
+    async fn erase_attempts(&self, writing: &mut Writing, call: Uuid) -> Result<u64, Error> {
+        let sql = "SELECT number, target, detail FROM call_attempts WHERE call_id = $1";
+        let rows: Vec<AttemptRow> = fetch_all!(writing, sql, call)?;
+        let mut erased = 0;
+        for row in rows {
+            let is_named = self.erasure.subject.mentioned_in(&row.target);
+            if !is_named && row.detail.is_none() {
+                continue;
+            }
+            let target = match is_named {
+                true => NOBODYS_URI.to_owned(),
+                false => row.target,
+            };
+            let sql = "UPDATE call_attempts SET target = $3, detail = NULL WHERE call_id = $1 AND number = $2";
+            erased += execute!(writing, sql, call, row.number, target)?;
+        }
+        Ok(erased)
+    }
+
+    /// Erases what transfers say of the caller; of those that only mention it, what does so.
+    pub(super) async fn erase_transfers(
+        &self,
+        writing: &mut Writing,
+        rows: &[TransferRow],
+        are_contacts: bool,
+    ) -> Result<u64, Error> {
+        let subject = &self.erasure.subject;
+        let mut erased = 0;
+        for row in rows {
+            let has_words = are_contacts && (!row.summary.is_empty() || row.explanation.is_some());
+            if !has_words && !row.names(subject) {
+                continue;
+            }
+            let (leads_there, named) = (
+                subject.mentioned_in(&row.value),
+                subject.mentioned_in(&row.name),
+            );
+            erased += execute!(
+                writing,
+                "UPDATE transfers SET summary = '', explanation = NULL, name = $2,
+                     type = CASE WHEN $3 THEN 'sip' ELSE type END, value = CASE WHEN $3 THEN $4 ELSE value END
+                 WHERE id = $1",
+                row.id,
+                if named { NOBODY } else { &row.name },
+                leads_there,
+                NOBODYS_URI,
+            )?;
+        }
+        Ok(erased)
+    }
+}

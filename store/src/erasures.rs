@@ -1,0 +1,488 @@
+//! Erasures of contacts: asked for once, done by every node, and shown as a receipt.
+//!
+//! The request deletes the contact in the same transaction that keeps, sealed, what is to be looked for. Each node then erases what is its
+//! own (journal, traces) and the rows of the database, and says so. The erasure is complete once every node that lives has done so; what is
+//! looked for is forgotten once those have that were away. Data from after the request isn't touched.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
+use uuid::Uuid;
+
+use super::column::{from_row, json, maybe, micros, moment, to_json};
+use super::contacts::{self, Contact};
+use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::identify::phone_key;
+use super::of_contact::searched_number;
+use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
+use super::subject::Subject;
+use super::{Change, Store, new_id};
+
+/// Time for which a node that is away is waited for before what is looked for is forgotten.
+const AWAY: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Rows and messages that were erased, by kind.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Erased {
+    /// The contact itself, and contacts that had nothing but its number or address.
+    pub contacts: u64,
+    /// Other contacts that lost the same number or address.
+    pub other_contacts: u64,
+    /// Calls that name nobody now.
+    pub calls: u64,
+    /// Attempts at targets of such calls.
+    pub call_attempts: u64,
+    /// Transfers without their summaries.
+    pub transfers: u64,
+    /// Handoffs without their summaries.
+    pub handoffs: u64,
+    /// Events that name nobody now.
+    pub events: u64,
+    /// Answers that were kept for an `Idempotency-Key`.
+    pub kept_answers: u64,
+    /// What one node asked another to do.
+    pub node_commands: u64,
+    /// Log-ins that failed.
+    pub failed_log_ins: u64,
+    /// Messages of traces. One that a node was killed over may be missing here.
+    pub trace_messages: u64,
+    /// Lines of the journal that had been set aside.
+    pub journal_lines: u64,
+}
+
+impl Erased {
+    /// Adds the counts of another.
+    pub fn add(&mut self, other: &Self) {
+        self.contacts += other.contacts;
+        self.other_contacts += other.other_contacts;
+        self.calls += other.calls;
+        self.call_attempts += other.call_attempts;
+        self.transfers += other.transfers;
+        self.handoffs += other.handoffs;
+        self.events += other.events;
+        self.kept_answers += other.kept_answers;
+        self.node_commands += other.node_commands;
+        self.failed_log_ins += other.failed_log_ins;
+        self.trace_messages += other.trace_messages;
+        self.journal_lines += other.journal_lines;
+    }
+}
+
+/// The org's own configuration with the same number, which an erasure leaves as it is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptConfiguration {
+    /// Numbers of the org. A verified one isn't looked for anywhere.
+    pub numbers: u64,
+    /// Agents whose number for human escalation it is.
+    pub agents: u64,
+    /// Transfer destinations.
+    pub destinations: u64,
+    /// Outbound trunks whose caller number it is.
+    pub outbound_trunks: u64,
+}
+
+/// A node that has erased what was its own.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct ErasureNode {
+    /// The node.
+    pub node: i64,
+    /// When it had done so.
+    pub done_at: Moment,
+}
+from_row!(ErasureNode {
+    node,
+    done_at: moment
+});
+
+/// An erasure: how far it is, and once it is complete the receipt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Erasure {
+    /// The erasure.
+    pub id: Uuid,
+    /// The contact that was erased.
+    pub contact_id: Uuid,
+    /// How much was erased so far.
+    pub erased: Erased,
+    /// What was left as it is.
+    pub kept: KeptConfiguration,
+    /// When it was asked for.
+    pub requested_at: Moment,
+    /// When every node that lives had done its part.
+    pub completed_at: Option<Moment>,
+    /// Nodes that have done their part.
+    pub nodes: Vec<ErasureNode>,
+    /// Nodes that have not, in the order of their numbers; once it is complete these are away.
+    pub waits_for: Vec<i64>,
+}
+
+struct Row {
+    id: Uuid,
+    contact_id: Uuid,
+    erased: Erased,
+    kept: KeptConfiguration,
+    requested_at: Moment,
+    completed_at: Option<Moment>,
+    is_open: bool,
+}
+from_row!(Row {
+    id,
+    contact_id,
+    erased: json,
+    kept: json,
+    requested_at: moment,
+    completed_at: maybe(moment),
+    is_open,
+});
+
+/// An erasure that a node has to do its part of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenErasure {
+    /// The erasure.
+    pub id: Uuid,
+    /// The org.
+    pub org_id: Uuid,
+    /// The contact.
+    pub contact_id: Uuid,
+    /// Whom it is about.
+    pub subject: Subject,
+    /// When it was asked for: nothing later is touched.
+    pub requested_at: Moment,
+}
+
+struct OpenRow {
+    id: Uuid,
+    org_id: Uuid,
+    contact_id: Uuid,
+    subject: Vec<u8>,
+    requested_at: Moment,
+}
+from_row!(OpenRow {
+    id,
+    org_id,
+    contact_id,
+    subject,
+    requested_at: moment
+});
+
+/// Messages of one call, as they are looked for in traces.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ErasedLegs {
+    /// Call-IDs of its legs that its row knew.
+    pub call_ids: Vec<String>,
+    /// The session, which our INVITEs name.
+    pub session: Option<Uuid>,
+    /// When its first message may have passed.
+    pub from: Moment,
+    /// When its last one may have.
+    pub until: Moment,
+}
+
+struct LegsRow {
+    call_id: Uuid,
+    legs: Vec<u8>,
+}
+from_row!(LegsRow { call_id, legs });
+
+/// The erasures.
+#[derive(Copy, Clone, Debug)]
+pub struct Erasures<'s>(pub(super) &'s Store);
+
+impl Store {
+    /// The erasures.
+    pub fn erasures(&self) -> Erasures<'_> {
+        Erasures(self)
+    }
+}
+
+/// What a subject is sealed for.
+pub(super) fn context(erasure: Uuid) -> Vec<u8> {
+    [b"erasure\0".as_slice(), erasure.as_bytes()].concat()
+}
+
+/// What the legs of a call are sealed for.
+pub(super) fn legs_context(call: Uuid) -> Vec<u8> {
+    [b"erased legs\0".as_slice(), call.as_bytes()].concat()
+}
+
+/// Nodes that serve, or did until `$1` before now, by the database's clock; `serves` says which of them do.
+const NODES: &str = "SELECT CAST(node AS BIGINT), lease_expires_at >= now_at AS serves FROM nodes,
+    (SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS now_at) AS clock
+    WHERE lease_expires_at >= now_at - $1 ORDER BY node";
+
+const BY_ID: &str = "SELECT id, contact_id, erased, kept, requested_at, completed_at, subject IS NOT NULL AS is_open
+    FROM erasures WHERE org_id = $1 AND id = $2";
+const BY_CONTACT: &str = "SELECT id, contact_id, erased, kept, requested_at, completed_at, subject IS NOT NULL AS is_open
+    FROM erasures WHERE org_id = $1 AND contact_id = $2";
+
+/// Calls of the contact or with its number that are up, on whichever node.
+const UP: &str =
+    "SELECT 1 FROM calls WHERE org_id = $1 AND ended_at IS NULL AND started_at IS NOT NULL
+    AND (contact_id = $2 OR from_e164 = $3 OR to_e164 = $3) LIMIT 1";
+
+impl Erasures<'_> {
+    /// Asks for the erasure of a contact, which is deleted at once, or gives the one that was asked for before.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`]; [`Refused::ContactOnCall`] while a call of the contact is up.
+    pub async fn request(self, org: Uuid, contact: Uuid, now: Moment) -> Result<Erasure, Error> {
+        let mut writing = self.0.edit(org).await?;
+        let before: Option<Row> = fetch_optional!(writing, BY_CONTACT, org, contact)?;
+        if let Some(before) = before {
+            drop(writing);
+            return self.whole(before).await;
+        }
+        writing
+            .run(move |tx| contacts::lock(tx, std::iter::once(org)))
+            .await?;
+        let sql = "SELECT * FROM contacts WHERE org_id = $1 AND id = $2";
+        let row: Option<Contact> = fetch_optional!(writing, sql, org, contact)?;
+        let row = row.ok_or(Wrong::Absent(Kind::Contact))?;
+        let number = searched_number(writing.source(), org, &row).await?;
+        let number = number.map(|number| number.to_string());
+        let up: Option<(i64,)> = fetch_optional!(writing, UP, org, contact, &number)?;
+        if up.is_some() {
+            return Err(Refused::ContactOnCall.into());
+        }
+
+        let given = row.phone.as_deref().map(phone_key);
+        let is_of_org = number.is_none() && given.is_some_and(|given| E164::parse(&given).is_ok());
+        let phone = row.phone.as_deref().filter(|_| !is_of_org);
+        let subject = Subject::new(phone, row.email.as_deref());
+        let id = new_id(now);
+        let sealed = self
+            .0
+            .keyring()
+            .seal(&context(id), to_json(&subject).as_bytes());
+        let erased = Erased {
+            contacts: 1,
+            ..Erased::default()
+        };
+        execute!(
+            writing,
+            "INSERT INTO erasures (id, org_id, contact_id, subject, erased, kept, requested_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            id,
+            org,
+            contact,
+            sealed,
+            to_json(&erased),
+            to_json(&KeptConfiguration {
+                numbers: u64::from(is_of_org),
+                ..KeptConfiguration::default()
+            }),
+            micros(now),
+        )?;
+        let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2";
+        execute!(writing, sql, org, contact)?;
+        let changes = [Change::Contacts(org)];
+        self.0.commit(writing, &changes, now).await?;
+        self.by_id(org, id).await
+    }
+
+    /// The erasure of this id.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn by_id(self, org: Uuid, erasure: Uuid) -> Result<Erasure, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let row: Option<Row> = fetch_optional!(reading, BY_ID, org, erasure)?;
+        drop(reading);
+        self.whole(row.ok_or(Wrong::Absent(Kind::Erasure))?).await
+    }
+
+    /// The erasure of a contact.
+    ///
+    /// # Errors
+    /// [`Wrong::Absent`].
+    pub async fn of_contact(self, org: Uuid, contact: Uuid) -> Result<Erasure, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let row: Option<Row> = fetch_optional!(reading, BY_CONTACT, org, contact)?;
+        drop(reading);
+        self.whole(row.ok_or(Wrong::Absent(Kind::Erasure))?).await
+    }
+
+    async fn whole(self, row: Row) -> Result<Erasure, Error> {
+        let known = self.nodes().await?;
+        let mut reading = self.0.pool().read().await?;
+        let sql =
+            "SELECT node, done_at FROM erasure_nodes WHERE erasure_id = $1 ORDER BY done_at, node";
+        let nodes: Vec<ErasureNode> = fetch_all!(reading, sql, row.id)?;
+        let has_done = |node: i64| nodes.iter().any(|done| done.node == node);
+        let left = known.iter().map(|(node, _)| *node);
+        let waits_for = left.filter(|node| row.is_open && !has_done(*node));
+        Ok(Erasure {
+            id: row.id,
+            contact_id: row.contact_id,
+            erased: row.erased,
+            kept: row.kept,
+            requested_at: row.requested_at,
+            completed_at: row.completed_at,
+            waits_for: waits_for.collect(),
+            nodes,
+        })
+    }
+
+    /// Nodes that take part, and whether each serves now. An embedded database has the one that uses it.
+    async fn nodes(self) -> Result<Vec<(i64, bool)>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        if !self.0.is_shared() {
+            let sql = "SELECT node, TRUE FROM nodes ORDER BY lease_expires_at DESC LIMIT 1";
+            return fetch_all!(reading, sql);
+        }
+        let away = i64::try_from(AWAY.as_micros()).unwrap_or(i64::MAX);
+        fetch_all!(reading, NODES, away)
+    }
+
+    /// Erasures that this node has to do its part of, the oldest first.
+    ///
+    /// # Errors
+    /// [`Broke`].
+    pub async fn open(self, node: u8) -> Result<Vec<OpenErasure>, Error> {
+        let mut reading = self.0.pool().peek().await?;
+        let sql = "SELECT id, org_id, contact_id, subject, requested_at FROM erasures WHERE subject IS NOT NULL
+             AND NOT EXISTS (SELECT 1 FROM erasure_nodes WHERE erasure_id = erasures.id AND node = $1)
+             ORDER BY requested_at LIMIT 20";
+        let rows: Vec<OpenRow> = fetch_all!(reading, sql, i64::from(node))?;
+        let open = rows.into_iter().map(|row| {
+            let plain = self.0.keyring().open(&context(row.id), &row.subject)?;
+            let subject = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
+            Ok(OpenErasure {
+                id: row.id,
+                org_id: row.org_id,
+                contact_id: row.contact_id,
+                subject,
+                requested_at: row.requested_at,
+            })
+        });
+        open.collect()
+    }
+
+    /// Calls that were found, as traces are searched for them.
+    ///
+    /// # Errors
+    /// [`Broke`].
+    pub async fn legs(self, erasure: Uuid) -> Result<Vec<ErasedLegs>, Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql = "SELECT call_id, legs FROM erasure_calls WHERE erasure_id = $1 ORDER BY call_id";
+        let rows: Vec<LegsRow> = fetch_all!(reading, sql, erasure)?;
+        let legs = rows.into_iter().map(|row| {
+            let plain = self
+                .0
+                .keyring()
+                .open(&legs_context(row.call_id), &row.legs)?;
+            serde_json::from_slice(&plain).map_err(|_| Broke::Seal.into())
+        });
+        legs.collect()
+    }
+
+    /// Says that a node has done its part, and how much it erased beside the database's rows. The last one that lives completes the erasure,
+    /// and the last of all ends the search.
+    ///
+    /// # Errors
+    /// [`Broke`].
+    pub async fn done(
+        self,
+        erasure: &OpenErasure,
+        node: u8,
+        erased: &Erased,
+        now: Moment,
+    ) -> Result<(), Error> {
+        let nodes = self.nodes().await?;
+        let mut writing = self.0.pool().write().await?;
+        count(&mut writing, erasure.id, erased).await?;
+        execute!(
+            writing,
+            "INSERT INTO erasure_nodes (erasure_id, node, done_at) VALUES ($1, $2, $3) ON CONFLICT (erasure_id, node) DO NOTHING",
+            erasure.id,
+            i64::from(node),
+            micros(now),
+        )?;
+        settle(&mut writing, erasure.id, &nodes, now).await?;
+        writing.commit().await
+    }
+
+    /// Completes erasures whose last nodes have gone for good or away.
+    ///
+    /// # Errors
+    /// [`Broke`].
+    pub async fn settle(self, now: Moment) -> Result<(), Error> {
+        let mut reading = self.0.pool().read().await?;
+        let sql =
+            "SELECT id, 0 FROM erasures WHERE subject IS NOT NULL ORDER BY requested_at LIMIT 100";
+        let open: Vec<(Uuid, i64)> = fetch_all!(reading, sql)?;
+        drop(reading);
+        if open.is_empty() {
+            return Ok(());
+        }
+        let nodes = self.nodes().await?;
+        for (erasure, _) in open {
+            let mut writing = self.0.pool().write().await?;
+            lock(&mut writing, erasure).await?;
+            settle(&mut writing, erasure, &nodes, now).await?;
+            writing.commit().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Completes an erasure if all have done their part, in the caller's transaction.
+async fn settle(
+    writing: &mut Writing,
+    erasure: Uuid,
+    nodes: &[(i64, bool)],
+    now: Moment,
+) -> Result<(), Error> {
+    let sql = "SELECT node, done_at FROM erasure_nodes WHERE erasure_id = $1";
+    let done: Vec<ErasureNode> = fetch_all!(writing, sql, erasure)?;
+    if done.is_empty() {
+        return Ok(());
+    }
+    let has_done = |node: i64| done.iter().any(|done| done.node == node);
+    let (mut by_all_that_live, mut by_all) = (true, true);
+    for (node, serves) in nodes {
+        by_all_that_live &= !serves || has_done(*node);
+        by_all &= has_done(*node);
+    }
+    if by_all_that_live {
+        let sql = "UPDATE erasures SET completed_at = $2 WHERE id = $1 AND completed_at IS NULL";
+        execute!(writing, sql, erasure, micros(now))?;
+    }
+    if by_all {
+        let sql = "UPDATE erasures SET subject = NULL WHERE id = $1";
+        execute!(writing, sql, erasure)?;
+        let sql = "DELETE FROM erasure_calls WHERE erasure_id = $1";
+        execute!(writing, sql, erasure)?;
+    }
+    Ok(())
+}
+
+struct Counted {
+    erased: Erased,
+}
+from_row!(Counted { erased: json });
+
+/// The counts so far. Transactions of one erasure take turns from here on.
+async fn lock(writing: &mut Writing, erasure: Uuid) -> Result<Erased, Error> {
+    let sql = match writing.is_shared() {
+        false => "SELECT erased FROM erasures WHERE id = $1",
+        true => "SELECT erased FROM erasures WHERE id = $1 FOR UPDATE",
+    };
+    let row: Counted = fetch_one!(writing, sql, erasure)?;
+    Ok(row.erased)
+}
+
+/// Adds to the counts in the caller's transaction.
+pub(super) async fn count(
+    writing: &mut Writing,
+    erasure: Uuid,
+    more: &Erased,
+) -> Result<(), Error> {
+    let mut erased = lock(writing, erasure).await?;
+    erased.add(more);
+    let sql = "UPDATE erasures SET erased = $2 WHERE id = $1";
+    execute!(writing, sql, erasure, to_json(&erased))?;
+    Ok(())
+}

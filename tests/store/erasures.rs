@@ -1,0 +1,455 @@
+//! A contact is erased: no row and no octet of the database names it any more, and nobody else's rows change.
+
+use std::time::Duration;
+
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
+use trunkline_model::handoff::Report;
+use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
+use trunkline_model::settings::TransferTarget;
+use trunkline_model::transfer::{State as TransferState, Transfer, Way};
+use trunkline_sip::moment::Moment;
+use trunkline_store::journal::Origin;
+use trunkline_store::{
+    ContactDetails, Erased, Erasure, Error, Kind, NewHandoff, OpenErasure, Refused, RowsErased,
+    Store, Tx, Wrong, events,
+};
+use uuid::Uuid;
+
+use crate::bed::{self, Bed, NOW, later, number, org, started};
+
+crate::on_both!(
+    nothing_names_an_erased_contact,
+    an_erasure_is_repeated_and_cut_off_without_harm,
+    a_contact_in_a_call_is_not_erased,
+    an_erasure_waits_for_every_node_that_lives,
+    numbers_of_the_org_are_not_searched_for,
+);
+
+const NUMBER: &str = "+442071838750";
+const EMAIL: &str = "ann@example.com";
+const RUN: Origin = Origin { node: 3, boot: 7 };
+const MINUTE: Duration = Duration::from_secs(60);
+/// When all of it has happened.
+const AFTER: Moment = Moment::from_secs(NOW.as_secs() + 100_000);
+
+/// What nothing may hold afterwards.
+const SPELLINGS: [&str; 7] = [
+    "442071838750",
+    "02071838750",
+    "020 7183 8750",
+    "020-7183-8750",
+    "%2B44%2020%207183%208750",
+    "ann@example.com",
+    "Ann Onymous",
+];
+
+fn details() -> ContactDetails {
+    ContactDetails {
+        email: Some(Some(EMAIL.to_owned())),
+        phone: Some(Some("020 7183 8750".to_owned())),
+        name: Some(Some("Ann Onymous".to_owned())),
+        ..ContactDetails::default()
+    }
+}
+
+/// A contact with its number as E.164.
+async fn contact(store: &Store, org: Uuid) -> Uuid {
+    let details = ContactDetails {
+        phone: Some(Some("+44 20 7183-8750".to_owned())),
+        ..details()
+    };
+    let made = store
+        .contacts()
+        .identify_by_external_id(org, "crm/7", &details, NOW)
+        .await;
+    made.expect("a contact").id
+}
+
+fn ended(org: Uuid, call: Uuid, at: Moment) -> Fact {
+    let ended = Ended {
+        call,
+        org,
+        at: at + MINUTE,
+        status: Status::Completed,
+        sip_code: 200,
+        reason: None,
+        hangup_by: HangupBy::Caller,
+        cause: None,
+    };
+    Fact::Ended(ended.into())
+}
+
+/// Calls of the contact and calls that only mention it, with everything that can be told of each.
+async fn calls(store: &Store, org: Uuid, contact: Uuid) -> [Uuid; 3] {
+    let [by_number, by_contact, in_words] =
+        [0x11, 0x12, 0x13].map(|id| Uuid::from_u128(org.as_u128() ^ id));
+    let begin = |call: Uuid, change: &dyn Fn(&mut Started)| {
+        let mut begun = started(call, org, later(10));
+        change(&mut begun);
+        Fact::Started(begun.into())
+    };
+    let transfer = Transfer {
+        id: Uuid::from_u128(org.as_u128() ^ 0x21),
+        call: by_number,
+        org,
+        session: started(by_number, org, NOW).session,
+        destination: None,
+        name: "human".into(),
+        target: TransferTarget::Phone(number("+441632960009")),
+        way: Way::Refer,
+        state: TransferState::Completed,
+        sip_code: None,
+        answer_confirmed: Some(true),
+        caller_may_be_gone: false,
+        report: Report {
+            summary: "Ann Onymous wants a refund to 020 7183 8750".into(),
+            explanation: Some("asked for it".into()),
+            ..Report::default()
+        },
+        requested_at: later(20),
+        accepted_at: None,
+        ringing_at: None,
+        ended_at: Some(later(30)),
+        handed_over: true,
+        counted_at: None,
+        kept_by: None,
+        step: 1,
+    };
+    let facts = [
+        begin(by_number, &|call| {
+            call.from = "020 7183 8750".into();
+            call.from_e164 = Some(number(NUMBER));
+            call.caller_call_id = "sip:+442071838750@pbx".into();
+            call.headers = vec![("X-Name".into(), "Ann Onymous".into())];
+        }),
+        begin(by_contact, &|call| {
+            call.from = "anonymous".into();
+            call.metadata = Some(json!({"who": "Ann Onymous"}).to_string().into());
+        }),
+        Fact::Contact {
+            call: by_contact,
+            org,
+            contact,
+        },
+        begin(in_words, &|call| {
+            call.from = "+441632960007".into();
+            call.from_e164 = Some(number("+441632960007"));
+            call.headers = vec![("X-Back".into(), "%2B44%2020%207183%208750".into())];
+        }),
+        Fact::Transfer(transfer.into()),
+        ended(org, by_number, later(10)),
+        ended(org, by_contact, later(10)),
+        ended(org, in_words, later(10)),
+    ];
+    project(store, &facts).await;
+    [by_number, by_contact, in_words]
+}
+
+async fn project(store: &Store, facts: &[Fact]) {
+    let projected = bed::project(store, RUN, facts).await;
+    projected.expect("projected");
+}
+
+/// Erases as one node does.
+async fn erase(store: &Store, erasure: &OpenErasure, node: u8) {
+    let rows = store.erasures().erase_rows(erasure, AFTER).await;
+    assert_eq!(rows.expect("rows are erased"), RowsErased::All);
+    let done = store
+        .erasures()
+        .done(erasure, node, &Erased::default(), AFTER)
+        .await;
+    done.expect("done");
+    assert!(store.truncate_log().await.expect("the log is folded"));
+}
+
+async fn open(store: &Store, node: u8) -> Vec<OpenErasure> {
+    store.erasures().open(node).await.expect("open erasures")
+}
+
+async fn request(store: &Store, org: Uuid, contact: Uuid) -> Erasure {
+    let erasures = store.erasures();
+    erasures
+        .request(org, contact, AFTER)
+        .await
+        .expect("asked for")
+}
+
+/// Every value of every table as text, each with its table.
+async fn dump(bed: &Bed) -> Vec<(String, String)> {
+    macro_rules! dumped {
+        ($connection:expr, $tables:expr, $all:expr) => {{
+            let mut connection = $connection.await.expect("the database answers");
+            let tables: Vec<(String, String)> = sqlx::query_as($tables)
+                .fetch_all(&mut connection)
+                .await
+                .expect("columns");
+            let mut values = Vec::new();
+            for (table, column) in tables {
+                let sql = format!($all, table = table, column = column);
+                let rows: Vec<(Option<String>,)> = sqlx::query_as(AssertSqlSafe(sql))
+                    .fetch_all(&mut connection)
+                    .await
+                    .expect("values");
+                let rows = rows.into_iter().filter_map(|(value,)| value);
+                values.extend(rows.map(|value| (format!("{table}.{column}"), value)));
+            }
+            connection.close().await.expect("closed");
+            values
+        }};
+    }
+    match &bed.options.url {
+        Some(url) => dumped!(
+            PgConnection::connect(url),
+            "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = 'public'",
+            "SELECT \"{column}\"::text FROM {table}"
+        ),
+        None => {
+            let file = bed.options.data_dir.join("trunkline.db");
+            dumped!(
+                SqliteConnection::connect(&format!("sqlite:{}", file.display())),
+                "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
+                 WHERE tables.type = 'table'",
+                "SELECT CAST(\"{column}\" AS TEXT) FROM {table} WHERE typeof(\"{column}\") <> 'blob'"
+            )
+        }
+    }
+}
+
+/// Where something still names the contact: in values, or in the octets of SQLite's files.
+async fn found(bed: &Bed) -> Vec<String> {
+    let mut places: Vec<String> = dump(bed)
+        .await
+        .into_iter()
+        .filter(|(_, value)| SPELLINGS.iter().any(|spelling| value.contains(spelling)))
+        .map(|(place, value)| format!("{place}: {value}"))
+        .collect();
+    for entry in std::fs::read_dir(&bed.options.data_dir)
+        .into_iter()
+        .flatten()
+    {
+        let path = entry.expect("an entry").path();
+        let octets = std::fs::read(&path).unwrap_or_default();
+        for spelling in SPELLINGS {
+            let holds = octets
+                .windows(spelling.len())
+                .any(|some| some == spelling.as_bytes());
+            if holds {
+                places.push(format!("{}: {spelling}", path.display()));
+            }
+        }
+    }
+    places
+}
+
+async fn nothing_names_an_erased_contact(bed: &Bed) {
+    let store = bed.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let id = contact(&store, ours).await;
+    // The same person by address and by number, known by nothing else, and somebody who shares the number.
+    let contacts = store.contacts();
+    let twin = contacts.identify_by_addresses(ours, &details(), NOW).await;
+    let twin = twin.expect("a contact").id;
+    let shares = ContactDetails {
+        phone: Some(Some(NUMBER.to_owned())),
+        name: Some(Some("Bob".to_owned())),
+        ..ContactDetails::default()
+    };
+    let other = contacts.identify_by_external_id(ours, "crm/8", &shares, NOW);
+    let other = other.await.expect("a contact").id;
+    let [by_number, by_contact, in_words] = calls(&store, ours, id).await;
+    let told = NewHandoff {
+        session_id: started(by_contact, ours, NOW).session.to_string(),
+        summary: "Ann Onymous called".to_owned(),
+        explanation: None,
+        reasons: Vec::new(),
+        sentiment: None,
+    };
+    let recorded = store.handoffs().record(ours, told, later(40)).await;
+    recorded.expect("recorded");
+    assert!(!found(bed).await.is_empty(), "the test finds what is there");
+
+    let asked = request(&store, ours, id).await;
+    assert_eq!(asked.completed_at, None);
+    assert!(matches!(
+        contacts.by_id(ours, id).await,
+        Err(Error::Wrong(Wrong::Absent(Kind::Contact)))
+    ));
+    let [erasure] = &open(&store, 3).await[..] else {
+        panic!("one erasure")
+    };
+    erase(&store, erasure, 3).await;
+    store.close().await;
+
+    assert_eq!(found(bed).await, Vec::<String>::new());
+    let store = bed.open().await;
+    let receipt = store.erasures().by_id(ours, asked.id).await;
+    let receipt = receipt.expect("a receipt");
+    assert!(receipt.completed_at.is_some());
+    let erased = receipt.erased;
+    assert_eq!((erased.contacts, erased.other_contacts), (2, 1));
+    assert_eq!((erased.calls, erased.transfers), (3, 1));
+    assert_eq!(erased.handoffs, 2, "reported, and made by a transfer");
+    assert!(erased.events >= 2, "{erased:?}");
+    let bob = store.contacts().by_id(ours, other).await.expect("he stays");
+    assert_eq!((bob.name.as_deref(), bob.phone), (Some("Bob"), None));
+    assert!(store.contacts().by_id(ours, twin).await.is_err());
+
+    let read = async |call| store.calls().by_id(ours, call).await.expect("it stays");
+    let call = read(by_number).await;
+    assert_eq!((&*call.from_number, call.from_e164), ("anonymous", None));
+    assert_eq!(call.to_number, "200");
+    assert_eq!(call.transfer.expect("a transfer").summary, "");
+    let call = read(by_contact).await;
+    assert_eq!((call.contact_id, call.metadata), (None, None));
+    let call = read(in_words).await;
+    assert_eq!(call.from_e164, Some(number("+441632960007")), "nobody's");
+    let told = move |tx: &mut Tx| events::since(tx, ours, 0, 100);
+    let events = store.read(told).await.expect("events");
+    assert!(events.len() >= 8, "they are told as before");
+}
+
+async fn an_erasure_is_repeated_and_cut_off_without_harm(bed: &Bed) {
+    let store = bed.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let id = contact(&store, ours).await;
+    let kept = contact(&store, theirs).await;
+    let [first, ..] = calls(&store, ours, id).await;
+    let [theirs_first, ..] = calls(&store, theirs, kept).await;
+    let asked = request(&store, ours, id).await;
+    assert_eq!(request(&store, ours, id).await.id, asked.id);
+    let [erasure] = &open(&store, 3).await[..] else {
+        panic!("one erasure")
+    };
+    // The node is killed before it says that it is done; late facts fill in what was erased.
+    let rows = store.erasures().erase_rows(erasure, AFTER).await;
+    assert_eq!(rows.expect("rows are erased"), RowsErased::All);
+    let before = store.erasures().by_id(ours, asked.id).await;
+    calls(&store, ours, id).await;
+    assert_eq!(open(&store, 3).await.len(), 1);
+    erase(&store, erasure, 3).await;
+
+    let receipt = request(&store, ours, id).await;
+    assert!(receipt.completed_at.is_some());
+    let counted = before.expect("progress").erased.calls;
+    assert_eq!((counted, receipt.erased.calls), (3, 3), "each once");
+    assert_eq!(open(&store, 3).await, []);
+    assert_eq!(request(&store, ours, id).await, receipt);
+    let call = store.calls().by_id(ours, first).await.expect("it stays");
+    assert_eq!((call.contact_id, call.metadata), (None, None));
+    let call = store.calls().by_id(theirs, theirs_first).await;
+    assert_eq!(call.expect("another org's").from_e164, Some(number(NUMBER)));
+    let contact = store.contacts().by_id(theirs, kept).await;
+    assert_eq!(
+        contact.expect("another org's").email.as_deref(),
+        Some(EMAIL)
+    );
+    for absent in [
+        store.erasures().by_id(theirs, asked.id).await,
+        store.erasures().request(theirs, id, AFTER).await,
+    ] {
+        assert!(matches!(absent, Err(Error::Wrong(Wrong::Absent(_)))));
+    }
+}
+
+async fn a_contact_in_a_call_is_not_erased(bed: &Bed) {
+    let store = bed.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let id = contact(&store, ours).await;
+    let call = Uuid::from_u128(1);
+    let begun = Started {
+        from_e164: Some(number(NUMBER)),
+        ..started(call, ours, NOW)
+    };
+    let facts = [Fact::Started(begun.into())];
+    project(&store, &facts).await;
+    let refused = store.erasures().request(ours, id, AFTER).await;
+    assert!(matches!(
+        refused,
+        Err(Error::Refused(Refused::ContactOnCall))
+    ));
+    store.contacts().by_id(ours, id).await.expect("it stays");
+
+    let end = [ended(ours, call, NOW)];
+    project(&store, &end).await;
+    request(&store, ours, id).await;
+    // A call whose beginning came late.
+    let late = Started {
+        from_e164: Some(number(NUMBER)),
+        ..started(Uuid::from_u128(2), ours, NOW)
+    };
+    let facts = [Fact::Started(late.into())];
+    project(&store, &facts).await;
+    let [erasure] = &open(&store, 3).await[..] else {
+        panic!("one erasure")
+    };
+    let waits = store.erasures().erase_rows(erasure, AFTER).await;
+    assert_eq!(waits.expect("a look"), RowsErased::CallIsUp);
+    let end = [ended(ours, Uuid::from_u128(2), NOW)];
+    project(&store, &end).await;
+    erase(&store, erasure, 3).await;
+}
+
+async fn an_erasure_waits_for_every_node_that_lives(bed: &Bed) {
+    let store = bed.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let id = contact(&store, ours).await;
+    let nodes = store.nodes();
+    if !bed.is_postgres() {
+        // An embedded database is one process's.
+        nodes.begin(3, "here", MINUTE).await.expect("a run");
+        let asked = request(&store, ours, id).await;
+        assert_eq!(asked.waits_for, [3]);
+        return;
+    }
+    for (node, host) in [(1, "one"), (2, "two"), (3, "three")] {
+        nodes.begin(node, host, MINUTE).await.expect("a run");
+    }
+    let gone = Origin { node: 3, boot: 1 };
+    nodes.renew(gone, Duration::ZERO).await.expect("it ends");
+    let asked = request(&store, ours, id).await;
+    assert_eq!(asked.waits_for, [1, 2, 3]);
+    let by_id = async || {
+        let erasure = store.erasures().by_id(ours, asked.id).await;
+        erasure.expect("an erasure")
+    };
+    let erasure = open(&store, 1).await.remove(0);
+    erase(&store, &erasure, 1).await;
+    assert_eq!(open(&store, 1).await, []);
+    let halfway = by_id().await;
+    assert_eq!(
+        (halfway.completed_at, halfway.waits_for),
+        (None, vec![2, 3])
+    );
+    erase(&store, &open(&store, 2).await.remove(0), 2).await;
+    let receipt = by_id().await;
+    assert!(receipt.completed_at.is_some(), "the third is away");
+    assert_eq!(receipt.waits_for, [3]);
+    erase(&store, &open(&store, 3).await.remove(0), 3).await;
+    assert_eq!(by_id().await.waits_for, Vec::<i64>::new());
+    assert_eq!(open(&store, 4).await, [], "nothing is looked for any more");
+}
+
+async fn numbers_of_the_org_are_not_searched_for(bed: &Bed) {
+    let store = bed.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let held = store.numbers().create(ours, number(NUMBER), true, NOW);
+    held.await.expect("a number");
+    let id = contact(&store, ours).await;
+    let call = Uuid::from_u128(1);
+    let begun = Started {
+        to: NUMBER.into(),
+        to_e164: Some(number(NUMBER)),
+        ..started(call, ours, NOW)
+    };
+    let facts = [Fact::Started(begun.into()), ended(ours, call, NOW)];
+    let calls = store.calls();
+    project(&store, &facts).await;
+    let asked = request(&store, ours, id).await;
+    erase(&store, &open(&store, 3).await.remove(0), 3).await;
+    let call = calls.by_id(ours, call).await.expect("it stays");
+    assert_eq!(call.to_e164, Some(number(NUMBER)));
+    let receipt = store.erasures().by_id(ours, asked.id).await;
+    let receipt = receipt.expect("a receipt");
+    assert_eq!((receipt.erased.calls, receipt.kept.numbers), (0, 1));
+}
