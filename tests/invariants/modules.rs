@@ -234,6 +234,10 @@ fn leaves(tree: &str) -> Vec<(Path, String)> {
 
 fn collect(tree: &str, prefix: &Path, found: &mut Vec<(Path, String)>) {
     let tree = tree.trim();
+    // Behind the last comma.
+    if tree.is_empty() {
+        return;
+    }
     if let Some((head, inner)) = tree.split_once('{') {
         let prefix = [prefix.as_slice(), &segments(head)].concat();
         let inner = inner.trim_end().trim_end_matches('}');
@@ -314,7 +318,7 @@ fn an_edge_leads_to_the_file_that_defines_the_name() {
     let files = [
         (
             "x/src/lib.rs",
-            "mod a; mod b; mod c; mod d;\npub use a::{A, inner::Deep as Deeper};\nuse c::C;\npub struct Root;",
+            "mod a; mod b; mod c; mod d;\npub use a::{A, inner::Deep as Deeper,};\nuse c::C;\npub struct Root;",
         ),
         (
             "x/src/a/mod.rs",
