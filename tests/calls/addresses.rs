@@ -181,6 +181,62 @@ fn a_peer_that_is_reserved_by_name_is_reserved_at_its_addresses() {
 }
 
 #[test]
+fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
+    let (internal, honest) = (Busy::on(INTERNAL), Busy::start());
+    let names = dns::serve(vec![("internal.test", Record::Address(INTERNAL))]);
+    let listed = "127.0.0.1,127.0.0.2".to_owned();
+    let house = House::told(
+        Ipv4Addr::LOCALHOST.into(),
+        vec![
+            ("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", listed),
+            ("TRUNKLINE__SIP__NAMESERVERS", names.to_string()),
+            ("TRUNKLINE__SIP__ENFORCE_PEERS", "warn".to_owned()),
+        ],
+    );
+    house.dedicate("127.0.0.2");
+    let agent = house.first_agent.clone();
+    let mut daemon = house.serve();
+    let call = |daemon: &Daemon, runtime: &str| {
+        let change = serde_json::json!({ "runtime": { "type": "sip", "uri": runtime } });
+        let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
+        assert_eq!(status, 200, "{runtime}: {body}");
+        let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
+        probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"))
+    };
+    let would_refuse = |daemon: &Daemon| {
+        let log = daemon.log();
+        let lines = log.lines().filter(|line| line.contains("would refuse"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+
+    let listed = format!("sip:x@{}", honest.address);
+    assert_eq!(call(&daemon, &listed), Some(486));
+    assert!(would_refuse(&daemon).is_empty(), "{}", daemon.log());
+    let runtime = format!("sip:x@internal.test:{}", internal.address.port());
+    assert_eq!(call(&daemon, &runtime), Some(486), "{}", daemon.log());
+    assert_eq!((internal.taken(), honest.taken()), (1, 1));
+    let cases = would_refuse(&daemon);
+    let is_told = cases.iter().any(|line| {
+        line.contains(&internal.address.to_string()) && line.contains("private_address")
+    });
+    assert!(is_told, "{}", daemon.log());
+
+    // Restarted under the rule, nobody is contacted there.
+    daemon.restart(&[]);
+    let log = || {
+        daemon
+            .log()
+            .contains("is contacted because of sip.enforce_peers")
+            .then_some(())
+    };
+    let is_logged = Deadline::after(Duration::from_secs(10)).poll(log);
+    assert!(is_logged.is_some(), "{}", daemon.log());
+    daemon.restart(&[("TRUNKLINE__SIP__ENFORCE_PEERS", "enforce")]);
+    assert_eq!(call(&daemon, &runtime), Some(480), "{}", daemon.log());
+    assert_eq!(internal.taken(), 1);
+}
+
+#[test]
 fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
     let honest = Busy::start();
     let names = dns::serve(vec![("internal.test", Record::Address(INTERNAL))]);

@@ -11,7 +11,8 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use trunkline_testkit::answer::reply;
 use trunkline_testkit::http;
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{Daemon, Deadline, House};
+use trunkline_testkit::referred::Step::{Answer, Bye, Pause, Refer};
+use trunkline_testkit::{Daemon, Deadline, House, tools};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -262,6 +263,34 @@ fn a_large_invite_goes_on_by_udp_where_nothing_answers_on_the_connection() {
     assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486), "{}", log());
     assert_eq!(port.last().0, "UDP");
     assert_eq!(taken.load(Ordering::SeqCst), 1, "it isn't tried again");
+}
+
+/// The same for the destination of a transfer, which is called as callees are.
+#[test]
+fn a_large_invite_to_a_callee_goes_on_by_udp_where_nothing_answers_on_the_connection() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = House::new().serve();
+    let port = Port::open();
+    let taken = port.hold_connections();
+    // The name is in the Request-URI and in To.
+    let name = "d".repeat(300);
+    daemon.destination("Desk", "sip", &format!("sip:{name}@{}", port.address));
+    let refused = Answer("405 Method Not Allowed", "");
+    let pbx = daemon.caller().takes(&[Refer, refused, Pause(4_000), Bye]);
+    let path = format!("/phone/calls/{}/transfer", daemon.answered_call());
+    let ask = serde_json::json!({"destination": "desk"});
+    let (status, body) = daemon.change("POST", &path, &ask);
+    assert_eq!(status, 202, "{body}");
+    pbx.finish();
+
+    let record = daemon.record();
+    assert_eq!(record["transfer"]["sip_code"], 486, "{record}");
+    let (transport, invite) = port.last();
+    assert_eq!(transport, "UDP", "{invite}");
+    assert!(invite.len() > LARGEST, "{} octets: {invite}", invite.len());
+    assert_eq!(taken.load(Ordering::SeqCst), 1, "it was tried");
 }
 
 /// A port whose TCP listener is gone.

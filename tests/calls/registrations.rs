@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use trunkline_testkit::{Baresip, Daemon, Deadline, House, Pbx, tools};
+use trunkline_testkit::{Baresip, Credentials, Daemon, Deadline, House, Pbx, tools};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -51,6 +51,33 @@ fn a_pbx_that_registers_is_seen_on_its_trunk_until_it_leaves() {
     assert_eq!((gone.status, gone.contacts.len()), (200, 0));
     assert_eq!(trunk(&daemon)["registered"], false);
     assert!(daemon.stop());
+}
+
+#[test]
+fn a_pair_from_before_a_rotation_registers_until_it_is_ended() {
+    let daemon = House::new().serve();
+    let trunk = "/phone/sip/inbound-trunk";
+    let (status, rotated) =
+        daemon.change("POST", &format!("{trunk}/rotate-credentials"), &json!({}));
+    assert_eq!(status, 200, "{rotated}");
+    let new = |field: &str| rotated[field].as_str().expect("a text").to_owned();
+    let (username, password) = (new("auth_username"), new("auth_password"));
+
+    let mut old = Pbx::udp(&daemon);
+    let mut renewed = Pbx::udp_to(daemon.sip(), Credentials { username, password });
+    let contact = |pbx: &Pbx| format!("Contact: <sip:pbx@{}>\r\n", pbx.address());
+    for pbx in [&mut old, &mut renewed] {
+        let contact = contact(pbx);
+        assert_eq!(pbx.register(&contact).status, 200);
+    }
+
+    let path = format!("{trunk}/old-credentials");
+    let (status, body) = daemon.change("DELETE", &path, &Value::Null);
+    assert_eq!(status, 200, "{body}");
+    let line = contact(&old);
+    assert_eq!(old.register(&line).status, 401, "the old pair");
+    let line = contact(&renewed);
+    assert_eq!(renewed.register(&line).status, 200, "the new one");
 }
 
 #[test]

@@ -158,7 +158,17 @@ pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let way_out = text(&scene.made("POST", "/phone/sip/outbound-trunks", &way_out)["id"]);
     let caller = scene.second_agent.clone();
     let dials = json!({"phone_agent_id": caller, "phone_number": "+442071838752"});
+    let limits = format!("/partner/v1/orgs/{}/limits", scene.org);
+    let partner = text(&scene.outset["partner_key"]);
     vec![
+        kind(
+            "a limit",
+            move |on| {
+                let body = json!({"requests_per_minute": requests_a_minute(on)});
+                scene.writer.made("PATCH", &limits, &partner, &body);
+            },
+            move |on| scene.shows_limit(requests_a_minute(on)),
+        ),
         kind(
             "the trunk's credentials",
             move |_| {
@@ -219,6 +229,20 @@ pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     ]
 }
 
+/// Requests a minute that an org may make: far more than a test does.
+const fn requests_a_minute(on: bool) -> u32 {
+    if on { 999_998 } else { 999_999 }
+}
+
+impl Scene<'_> {
+    /// Whether the watcher holds the org to that many requests a minute.
+    fn shows_limit(&self, most: u32) -> bool {
+        let key = format!("Authorization: Bearer {}", self.key);
+        let seen = asked(self.watcher, "GET /phone", &key, "");
+        seen.contains(&format!("ratelimit-policy: \"org\";q={most};"))
+    }
+}
+
 /// An agent's runtime that is there.
 fn runtime_at(runtime: &Busy) -> Value {
     json!({"type": "sip", "uri": format!("sip:agent@{}", runtime.address)})
@@ -276,6 +300,7 @@ pub(crate) fn of_the_dashboard<'s>(scene: &'s Scene<'_>) -> Kind<'s> {
             let (_, link) = link.split_once("/partner-login").expect("a link");
             let opened = asked(scene.writer, &format!("GET /partner-login{link}"), "", "");
             let given = part(&opened, "trunkline_session=", ";");
+            let given = format!("Cookie: trunkline_session={given}");
             let seen = asked(scene.watcher, &page, &given, "");
             let form = format!(
                 "form_token={}",
@@ -292,12 +317,16 @@ pub(crate) fn of_the_dashboard<'s>(scene: &'s Scene<'_>) -> Kind<'s> {
     )
 }
 
-/// A whole answer to a browser with this cookie.
-fn asked(node: &Node, request: &str, cookie: &str, form: &str) -> String {
+/// A whole answer to a request with this credential, which is a header line or nothing.
+fn asked(node: &Node, request: &str, credential: &str, form: &str) -> String {
     let mut stream = TcpStream::connect(node.plot.http).expect("it listens");
+    let credential = match credential {
+        "" => String::new(),
+        line => format!("{line}\r\n"),
+    };
     write!(
         stream,
-        "{request} HTTP/1.1\r\nHost: {}\r\nCookie: trunkline_session={cookie}\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+        "{request} HTTP/1.1\r\nHost: {}\r\n{credential}Content-Type: application/x-www-form-urlencoded\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n{form}",
         node.plot.http,
         form.len()
@@ -369,6 +398,15 @@ fn of_the_operators_org<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
                 }
             },
             move |on| scene.dialling(NUMBER) == Some(on),
+        ),
+        kind(
+            "a limit by hand",
+            move |on| {
+                let most = requests_a_minute(on).to_string();
+                let set = ["--requests-per-minute", &most, "--json"];
+                scene.run(&[&["org", "limits", &scene.org][..], &set].concat());
+            },
+            move |on| scene.shows_limit(requests_a_minute(on)),
         ),
         kind(
             "a number's verification",
