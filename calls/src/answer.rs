@@ -6,7 +6,7 @@ use trunkline_model::settings::FailoverOn;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, Request};
-use trunkline_sip::flow::Flow;
+use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::text;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
@@ -191,7 +191,7 @@ impl Call {
         leg.flow = flow;
         for held in &mut leg.dialogs {
             held.dialog.confirm();
-            cx.look_up(&held.dialog, flow.peer);
+            cx.look_up(&held.dialog, flow);
         }
         leg.abilities.update = allows(message, "UPDATE");
         leg.session = SessionTimer::for_uac(message, Some(asked));
@@ -246,14 +246,14 @@ impl Call {
             self.hear(Side::Caller, invite);
         }
         let body = &*self.with_origin(Side::Caller, body);
-        let (session, peer) = (self.caller.session, self.caller.flow.peer);
+        let (session, flow) = (self.caller.session, self.caller.flow);
         let methods = self.methods(Side::Caller);
         let Some(dialog) = self.caller.dialog(fork) else {
             return;
         };
         dialog.confirm();
         let dialog = &*dialog;
-        cx.look_up(dialog, peer);
+        cx.look_up(dialog, flow);
         let write = |head: &mut Head<'_>| {
             own_lines(head, &contact, methods);
             if let Some(session) = &session {
@@ -385,10 +385,11 @@ impl Call {
         };
         setup.redirects += 1;
         let named = setup.named;
-        let mut places: std::collections::VecDeque<_> = target::redirections(message, &setup.hosts)
-            .into_iter()
-            .map(|place| place.named(named))
-            .collect();
+        let current = setup.current.as_ref();
+        let came_by = current.map_or(Transport::Udp, |target| target.transport);
+        let places = target::redirections(message, &setup.hosts, came_by);
+        let mut places: std::collections::VecDeque<_> =
+            places.into_iter().map(|place| place.named(named)).collect();
         if setup.redirects > MAX_REDIRECTS || places.is_empty() {
             return match self.fails_over_on(FailoverOn::Redirect) {
                 true => self.attempt_failed(cx),

@@ -511,6 +511,8 @@ impl Cx<'_> {
         let place = std::str::from_utf8(dialog.next_hop())
             .ok()
             .and_then(target::place);
+        // Whoever breaks the connection of a dialog on TLS doesn't read its next request.
+        let place = place.and_then(|place| place.beside(&leg));
         let target = match place {
             Some(Place::Known(target)) => target,
             Some(Place::Name(wanted)) => {
@@ -524,6 +526,11 @@ impl Cx<'_> {
             None => return leg,
         };
         if target.transport == leg.transport && target.address == leg.peer {
+            return leg;
+        }
+        // A route whose first proxy has this connection: another one wouldn't be more secure.
+        let is_connected = leg.transport.is_secure() && leg.connection != 0;
+        if is_connected && target.address.ip() == leg.peer.ip() {
             return leg;
         }
         let behind_nat = is_private(target.address.ip()) && !is_private(leg.peer.ip());

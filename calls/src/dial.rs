@@ -491,7 +491,7 @@ impl Dial {
         else {
             return Progress::Waits;
         };
-        cx.look_up(&dialog, flow.peer);
+        cx.look_up(&dialog, flow);
         let target = cx.next_flow(&dialog, flow);
         let request_uri = dialog.request_uri().to_vec();
         let credentials = self.callee.credentials_at(flow.peer.ip());

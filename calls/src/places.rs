@@ -7,7 +7,7 @@
 //! From anywhere else a request has to prove the leg's own pair, where the peer has proven it before (`moved`); on any other leg it is 403. The
 //! first look costs a few comparisons; names and allowed networks are asked only about an IP that isn't known yet.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -207,14 +207,15 @@ impl Calls {
 
 impl Cx<'_> {
     /// Asks for the names in Contact and Record-Route, so that they are known before a request comes from there.
-    pub(crate) fn look_up(&mut self, dialog: &Dialog, heard: SocketAddr) {
+    pub(crate) fn look_up(&mut self, dialog: &Dialog, heard: Flow) {
         let uris = dialog.routes().chain([dialog.remote_target()]);
         for uri in uris.filter(|uri| !has_ip_literal(uri)) {
             let is_name = Uri::parse(uri).is_ok_and(|uri| matches!(uri.host, Host::Name(_)));
             let uri = std::str::from_utf8(uri).ok().filter(|_| is_name);
-            if let Some(Place::Name(wanted)) = uri.and_then(target::place) {
+            let place = uri.and_then(target::place);
+            if let Some(Place::Name(wanted)) = place.and_then(|place| place.beside(&heard)) {
                 let Core { hops, effects, .. } = &mut *self.core;
-                hops.find(wanted, heard, effects, self.now);
+                hops.find(wanted, heard.peer, effects, self.now);
             }
         }
     }

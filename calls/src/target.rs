@@ -94,6 +94,44 @@ impl Place {
         })
     }
 
+    /// The same place for a dialog on this flow: never by a less secure transport. `None` where its URI names one.
+    #[must_use]
+    pub(crate) fn beside(self, flow: &Flow) -> Option<Self> {
+        match flow.transport.is_secure() {
+            true => self.over_tls(),
+            false => Some(self),
+        }
+    }
+
+    /// The same place by TLS, at the port of its URI or else at 5061; `None` where the URI names a less secure transport.
+    #[must_use]
+    pub(crate) fn over_tls(self) -> Option<Self> {
+        let transport = Transport::Tls;
+        let uri = Uri::parse(self.uri().as_bytes()).ok()?;
+        let (named, port) = (uri.transport(), uri.port.unwrap_or(default_port(transport)));
+        let known = match &self {
+            Self::Known(target) => Some(target.transport),
+            Self::Name(wanted) => wanted.transport,
+        };
+        if known.is_some_and(Transport::is_secure) {
+            return Some(self);
+        }
+        if named.is_some() {
+            return None;
+        }
+        Some(match self {
+            Self::Known(target) => Self::Known(Target {
+                transport,
+                address: SocketAddr::new(target.address.ip(), port),
+                ..target
+            }),
+            Self::Name(wanted) => Self::Name(Unresolved {
+                transport: Some(transport),
+                ..wanted
+            }),
+        })
+    }
+
     /// The same place as somebody else's word.
     #[must_use]
     pub fn named(self, named: NamedBy) -> Self {
@@ -264,12 +302,20 @@ pub const fn default_port(transport: Transport) -> u16 {
 /// Contacts of a redirection that are looked at.
 const MAX_CONTACTS: usize = 8;
 
-/// Where a redirection leads, within `hosts`, the most wanted first (RFC 3261 §8.1.3.4).
-pub(crate) fn redirections(message: &Message<'_>, hosts: &[String]) -> VecDeque<Place> {
+/// Where a redirection leads, within `hosts`, the most wanted first (RFC 3261 §8.1.3.4). One that came by TLS leads to TLS alone.
+pub(crate) fn redirections(
+    message: &Message<'_>,
+    hosts: &[String],
+    came_by: Transport,
+) -> VecDeque<Place> {
     let contacts = message.elements(HeaderName::Contact).take(MAX_CONTACTS);
     let within = contacts.filter_map(|contact| {
         let contact = NameAddr::parse(contact).ok()?;
         let place = place(std::str::from_utf8(contact.uri).ok()?)?;
+        let place = match came_by.is_secure() {
+            true => place.over_tls()?,
+            false => place,
+        };
         let is_within = hosts.contains(&host_of(contact.uri)?);
         is_within.then(|| (wanted(&contact), place))
     });
@@ -308,7 +354,12 @@ mod tests {
             <sip:high@10.0.0.1;x=y?X-H=1&Subject=hi>;q=0.9, <sip:what@10.0.0.1?>;q=0.5\r\nContact: <sip:unsaid@10.0.0.1>\r\n\
             Content-Length: 0\r\n\r\n";
         let message = lex(octets, Framing::Datagram).unwrap();
-        let places = redirections(&message, &["10.0.0.1".to_owned()]);
+        let hosts = ["10.0.0.1".to_owned()];
+        let secured = redirections(&message, &hosts, Transport::Tls);
+        assert!(secured.iter().all(
+            |place| matches!(place, Place::Known(target) if target.transport == Transport::Tls)
+        ));
+        let places = redirections(&message, &hosts, Transport::Udp);
         let uris: Vec<_> = places
             .iter()
             .map(|place| match place {
@@ -325,6 +376,38 @@ mod tests {
                 "sip:low@10.0.0.1"
             ]
         );
+    }
+
+    #[test]
+    fn a_place_over_tls_has_its_own_port_or_that_of_tls() {
+        for (uri, over_tls) in [
+            ("sip:a@192.0.2.1", Some("192.0.2.1:5061")),
+            ("sip:a@192.0.2.1:5070", Some("192.0.2.1:5070")),
+            ("sip:a@192.0.2.1;transport=tls", Some("192.0.2.1:5061")),
+            ("sips:a@192.0.2.1:5071", Some("192.0.2.1:5071")),
+            ("sip:a@192.0.2.1;transport=tcp", None),
+            ("sip:a@192.0.2.1:5061;transport=udp", None),
+        ] {
+            let found = place(uri).expect("a place").over_tls();
+            let found = found.map(|place| match place {
+                Place::Known(target) => (target.transport, target.address.to_string()),
+                Place::Name(name) => panic!("{name:?} is an address"),
+            });
+            let expected = over_tls.map(|address| (Transport::Tls, address.to_owned()));
+            assert_eq!(found, expected, "{uri}");
+        }
+        for (uri, transport) in [
+            ("sip:pbx.example", Some(Transport::Tls)),
+            ("sip:pbx.example;transport=tls", Some(Transport::Tls)),
+            ("sip:pbx.example;transport=tcp", None),
+        ] {
+            let found = place(uri).expect("a place").over_tls();
+            let found = found.map(|place| match place {
+                Place::Name(name) => name.transport,
+                Place::Known(target) => Some(target.transport),
+            });
+            assert_eq!(found, transport.map(Some), "{uri}");
+        }
     }
 
     #[test]

@@ -176,6 +176,10 @@ impl Line {
 
     /// The next final answer.
     fn answer(&mut self) -> String {
+        self.next(|message| message.status() >= 200)
+    }
+
+    fn next(&mut self, is_wanted: impl Fn(&trunkline_sip::wire::Message<'_>) -> bool) -> String {
         let mut octets = [0; 4096];
         loop {
             while let Some(frame) = self.framer.next_frame().expect("SIP") {
@@ -183,11 +187,11 @@ impl Line {
                     continue;
                 };
                 let message = lex(octets, Framing::Stream).expect("a message");
-                if message.status() >= 200 {
+                if is_wanted(&message) {
                     return String::from_utf8_lossy(octets).into_owned();
                 }
             }
-            let count = self.stream.read(&mut octets).expect("an answer");
+            let count = self.stream.read(&mut octets).expect("a message");
             assert!(count > 0, "the connection ended");
             self.framer.push(&octets[..count]);
         }
@@ -351,4 +355,71 @@ fn a_call_on_tls_is_closed_to_less_secure_transports() {
     line.send("BYE", &ours, (3, &tag), "");
     assert!(line.answer().starts_with("SIP/2.0 200 "));
     assert_eq!(daemon.record()["status"], "completed");
+}
+
+/// Whoever breaks the connection of a call on TLS, or stands behind a proxy that records its route, reads nothing of what comes next: a URI that names
+/// no transport is reached by TLS, one that names a less secure one isn't used.
+#[test]
+fn a_call_on_tls_is_never_continued_by_a_less_secure_transport() {
+    let authority = Authority::new();
+    authority.certify("pbx", "127.0.0.1");
+    let (house, listener) = secured(&authority, House::new());
+    house.dedicate("127.0.0.1/32");
+    let daemon = house.serve();
+    let offer = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n";
+    for (case, parameter, is_recorded, breaks) in [
+        ("a Contact, the connection broken", "", false, true),
+        ("a route, the connection alive", "", true, false),
+        ("a route over UDP", ";transport=udp", true, false),
+    ] {
+        let pbx = SecureRuntime::start(&authority, "pbx");
+        let plain = UdpSocket::bind(pbx.address).expect("the same port");
+        let limit = Duration::from_secs(1);
+        plain.set_read_timeout(Some(limit)).expect("a limit");
+        let mut line = Line {
+            stream: authority.connect(listener).expect("TLS"),
+            framer: Framer::new(),
+            daemon: listener,
+        };
+        let own = line.stream.sock.local_addr().expect("an address");
+        let at = format!("{}{parameter}", pbx.address);
+        let route = match is_recorded {
+            true => format!("Record-Route: <sip:{at};lr>\r\n"),
+            false => String::new(),
+        };
+        let uri = format!("sip:{}@{listener}", daemon.house.first_number);
+        let send = |line: &mut Line, method: &str, tag: &str, body: &str| {
+            let request = format!(
+                "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/TLS {own};branch=z9hG4bK{method}\r\nMax-Forwards: 70\r\n\
+                 From: <sip:100@pbx.example>;tag=pbx\r\nTo: <{uri}>{tag}\r\nCall-ID: {own}\r\nCSeq: 1 {method}\r\n\
+                 Contact: <sip:100@{at}>\r\n{route}Content-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            line.stream.write_all(request.as_bytes()).expect("sent");
+        };
+        send(&mut line, "INVITE", "", offer);
+        let answer = line.answer();
+        assert!(answer.starts_with("SIP/2.0 200 "), "{case}: {answer}");
+        let (_, tag) = header(&answer, "To").split_once(";tag=").expect("a tag");
+        send(&mut line, "ACK", &format!(";tag={tag}"), "");
+
+        let mut octets = [0; 4096];
+        let kept = (!breaks).then_some(line);
+        let call = daemon.calls()[0]["id"].as_str().expect("an id").to_owned();
+        let path = format!("/phone/calls/{call}/hangup");
+        let (status, body) = daemon.change("POST", &path, &serde_json::json!({}));
+        assert!(status < 300, "{case}: {body}");
+        let heard = plain.recv(&mut octets).ok();
+        let heard = heard.map(|count| String::from_utf8_lossy(&octets[..count]).into_owned());
+        assert_eq!(heard, None, "{case}: in the clear");
+        match kept {
+            Some(mut line) => {
+                line.next(|message| message.method() == Method::Bye && message.is_request());
+            }
+            None => {
+                let requests = pbx.finish().requests;
+                assert_eq!(requests[0].0, Method::Bye, "{case}: {requests:?}");
+            }
+        }
+    }
 }

@@ -1,7 +1,10 @@
 //! What a final refusal of a place leads to: another try with what was missing, a redirection, the next place, or the end (RFC 3261
 //! §8.1.3, §22.2, RFC 4028 §7.3).
 
+use std::collections::VecDeque;
+
 use trunkline_sip::auth::client::Asking;
+use trunkline_sip::flow::Transport;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::{Dial, MAX_REDIRECTS, MAX_REQUESTS, Progress};
@@ -71,8 +74,11 @@ impl Dial {
     /// A 3xx is followed only within the peer's own hosts.
     fn on_redirect(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) -> Progress {
         self.redirects += 1;
-        let mut places = target::redirections(message, &self.callee.hosts);
-        let by = self.current.as_ref().and_then(|target| target.by);
+        let current = self.current.as_ref();
+        let came_by = current.map_or(Transport::Udp, |target| target.transport);
+        let mut places = target::redirections(message, &self.callee.hosts, came_by);
+        let by = current.and_then(|target| target.by);
+        let named = current.map(|target| target.named).unwrap_or_default();
         match by.filter(|_| self.callee.leads_back) {
             // Back to the PBX that called, by the way that it has proven.
             Some(by) => {
@@ -83,6 +89,9 @@ impl Dial {
             // Nobody redirects us to a number that we may not call.
             None => places.retain(|place| may_dial(&cx.core.caps, place.uri().as_bytes(), None)),
         }
+        // Within the peer's own hosts it is still the word of who has named the peer.
+        let mut places: VecDeque<Place> =
+            places.into_iter().map(|place| place.named(named)).collect();
         if self.redirects > MAX_REDIRECTS || places.is_empty() {
             return self.fail(cx, failure(status, message));
         }
