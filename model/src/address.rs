@@ -157,6 +157,21 @@ impl AddressPolicy {
         Ok(())
     }
 
+    /// Judges a host that a tenant enters, as [`Self::examine_host`] does. Under [`Enforce::Warn`] it may be entered, and what would be refused
+    /// is logged.
+    ///
+    /// # Errors
+    /// Why it can never be reached.
+    pub fn judge_host(&self, host: &str, port: u16) -> Result<(), HostFault> {
+        match (self.examine_host(host, port), self.enforce) {
+            (Err(fault), Enforce::Warn) => {
+                tracing::warn!(host, port, %fault, "a host that sip.enforce_peers = \"enforce\" would refuse");
+                Ok(())
+            }
+            (judged, Enforce::Enforce | Enforce::Warn) => judged,
+        }
+    }
+
     /// The peers in `sip.reserved_peers`.
     pub const fn reserved(&self) -> &ReservedPeers {
         &self.reserved
@@ -256,6 +271,25 @@ impl AddressPolicy {
             Err(Refusal::Own)
         } else {
             Ok(())
+        }
+    }
+
+    /// Holds the refusal of a loopback or link-local network that somebody enters back under [`Enforce::Warn`], and logs it. Nobody's
+    /// addresses and this node's own stay refused.
+    ///
+    /// # Errors
+    /// Why it is refused all the same.
+    pub fn enforce_source(
+        &self,
+        network: IpNet,
+        judged: Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        match (judged, self.enforce) {
+            (Err(refusal @ Refusal::Near), Enforce::Warn) => {
+                tracing::warn!(%network, reason = refusal.code(), "a source that sip.enforce_peers = \"enforce\" would refuse");
+                Ok(())
+            }
+            (judged, Enforce::Enforce | Enforce::Warn) => judged,
         }
     }
 

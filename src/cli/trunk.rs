@@ -138,7 +138,7 @@ impl Settings {
         let allow: Vec<IpNet> = self.allow.iter().map(IpNet::trunc).collect();
         for network in &allow {
             policy
-                .examine_source(*network)
+                .enforce_source(*network, policy.examine_source(*network))
                 .map_err(|refusal| Failure::Command(format!("--allow: {network} {refusal}")))?;
         }
         let allowed = (self.allow_none || !allow.is_empty()).then_some(allow);

@@ -215,6 +215,11 @@ fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
     let runtime = format!("sip:x@internal.test:{}", internal.address.port());
     assert_eq!(call(&daemon, &runtime), Some(486), "{}", daemon.log());
     assert_eq!((internal.taken(), honest.taken()), (1, 1));
+    // What the calls may reach the API lets in, as before there was a rule.
+    let literal = format!("sip:x@{}", internal.address);
+    assert_eq!(call(&daemon, &literal), Some(486), "{}", daemon.log());
+    assert_eq!(internal.taken(), 2);
+    enter_private_hosts(&daemon, 201);
     let cases = would_refuse(&daemon);
     let is_told = cases.iter().any(|line| {
         line.contains(&internal.address.to_string()) && line.contains("private_address")
@@ -233,7 +238,28 @@ fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
     assert!(is_logged.is_some(), "{}", daemon.log());
     daemon.restart(&[("TRUNKLINE__SIP__ENFORCE_PEERS", "enforce")]);
     assert_eq!(call(&daemon, &runtime), Some(480), "{}", daemon.log());
-    assert_eq!(internal.taken(), 1);
+    assert_eq!(internal.taken(), 2);
+    enter_private_hosts(&daemon, 400);
+}
+
+/// A carrier, a destination and a source of calls that the rule on addresses refuses.
+fn enter_private_hosts(daemon: &Daemon, entered: u16) {
+    let trunk = serde_json::json!({
+        "name": "Carrier", "host": INTERNAL.to_string(), "caller_number": "+442071838750", "transport": "udp",
+    });
+    let destination = serde_json::json!({ "name": format!("x{entered}"), "type": "sip", "value": format!("sip:x@{INTERNAL}") });
+    for (path, body) in [
+        ("/phone/sip/outbound-trunks", trunk),
+        ("/phone/sip/transfer-destinations", destination),
+    ] {
+        let (status, body) = daemon.change("POST", path, &body);
+        assert_eq!(status, entered, "{path}: {body}");
+    }
+    // One that is there already stays, whatever the rule says of it.
+    let source = Ipv4Addr::new(127, 0, 0, if entered == 201 { 5 } else { 6 });
+    let sources = serde_json::json!({ "allowed_addresses": [source.to_string()] });
+    let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &sources);
+    assert_eq!(status, if entered == 201 { 200 } else { 400 }, "{body}");
 }
 
 #[test]

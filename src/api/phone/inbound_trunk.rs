@@ -319,7 +319,9 @@ fn may_trust(
     }
 
     let refused = |(place, network): (usize, &IpNet)| {
-        let refusal = api.addresses().examine_tenants_source(*network).err()?;
+        let policy = api.addresses();
+        let judged = policy.examine_tenants_source(*network);
+        let refusal = policy.enforce_source(*network, judged).err()?;
         Some(format!("{ALLOWED}[{place}]: {network} {refusal}"))
     };
     let new = listed.iter().enumerate().filter(|(_, one)| is_new(one));

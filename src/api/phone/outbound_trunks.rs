@@ -170,7 +170,7 @@ pub(crate) async fn create(
     caller.needs(WRITE)?;
     let new = new_trunk(body.fields()?)?;
     if let Some((host, port)) = &new.peer {
-        let judged = api.addresses().examine_host(host, *port);
+        let judged = api.addresses().judge_host(host, *port);
         judged.map_err(|fault| ApiError::bad(format!("host: {host} {fault}")))?;
     }
     let trunks = api.store().outbound_trunks();

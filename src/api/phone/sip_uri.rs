@@ -73,7 +73,7 @@ pub(super) fn may_call<'u>(
         };
         let hosts = std::iter::once(host.as_str()).chain(maddr.as_deref());
         let mut faults = hosts.filter_map(|host| {
-            let fault = api.addresses().examine_host(host, port).err()?;
+            let fault = api.addresses().judge_host(host, port).err()?;
             Some(format!("{path}: {host} {fault}"))
         });
         faults.next()
