@@ -139,6 +139,24 @@ impl Caps {
         Ok(())
     }
 
+    /// Counts a call that the deployment itself begins for an org, beside the org's own.
+    ///
+    /// # Errors
+    /// It has begun `per_day` of them within a day.
+    pub(crate) fn begin_for(&self, org: Uuid, per_day: u32, now: Moment) -> Result<(), Denied> {
+        let mut began = self.began();
+        let times = began.entry(Uuid::from_u128(!org.as_u128())).or_default();
+        room(times, DAY, per_day, now).map_err(|wait| Denied {
+            reason: Reason::OutboundRate,
+            wait_s: Some(wait.as_secs().max(1)),
+        })?;
+        times.push_back(now);
+        while times.len() > per_day as usize {
+            times.pop_front();
+        }
+        Ok(())
+    }
+
     fn began(&self) -> MutexGuard<'_, HashMap<Uuid, VecDeque<Moment>>> {
         // Numbers are whole whenever the lock is free.
         self.began.lock().unwrap_or_else(PoisonError::into_inner)
@@ -227,5 +245,20 @@ mod tests {
         for (prefixes, allowed) in [(&[][..], true), (&["+44", "+1"], true), (&["+44"], false)] {
             assert_eq!(caps(1, 1, prefixes).allows(number), allowed, "{prefixes:?}");
         }
+    }
+
+    #[test]
+    fn what_the_deployment_begins_for_an_org_is_counted_apart() {
+        let caps = caps(9, 9, &[]);
+        for secs in 0..3 {
+            assert_eq!(caps.begin_for(ORG, 3, at(secs)), Ok(()), "at {secs} s");
+        }
+        let denied = caps
+            .begin_for(ORG, 3, at(3))
+            .map_err(|denied| denied.reason);
+        assert_eq!(denied, Err(Reason::OutboundRate));
+        assert_eq!(caps.begin_for(TRUNK, 3, at(3)), Ok(()), "another org");
+        assert_eq!(caps.begin(ORG, (TRUNK, None), at(3)), Ok(()));
+        assert_eq!(caps.begin_for(ORG, 3, at(86_400)), Ok(()));
     }
 }

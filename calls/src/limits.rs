@@ -139,24 +139,22 @@ impl Limits {
         self.acquire_all(org, Taking::Leg, claims, now)
     }
 
-    /// The count of a call of the deployment's own, of which there are at most `max`.
+    /// The counts of a call of the deployment's own: all of them, and those that are for one org.
     ///
     /// # Errors
-    /// What is full; then nothing was taken.
+    /// What is full, [`Full::Node`] or [`Full::Org`]; then nothing was taken.
     pub(crate) fn acquire_own(
         self: &Arc<Self>,
-        id: Uuid,
-        max: u32,
+        [all, of_org]: [Claim; 2],
         now: Moment,
     ) -> Result<Permit, Full> {
-        let claim = Claim { id, max: Some(max) };
         let claims = [
-            (Some(claim), Full::Outbound),
+            (Some(all), Full::Node),
+            (Some(of_org), Full::Org),
             (None, Full::Trunk),
             (None, Full::Agent),
-            (None, Full::Org),
         ];
-        self.acquire_all(id, Taking::Leg, claims, now)
+        self.acquire_all(all.id, Taking::Leg, claims, now)
     }
 
     fn acquire_all(

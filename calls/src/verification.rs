@@ -19,6 +19,7 @@ use super::callee::Callee;
 use super::caps::Denied;
 use super::context::Cx;
 use super::effect::Effect;
+use super::limits::{Claim, Full};
 use super::outbound::{Begun, Outbound, dial_first, open_media, parties};
 use super::refusal::Reason;
 use super::target::Place;
@@ -27,8 +28,11 @@ use super::{CallKey, Calls};
 /// The org of calls that are the deployment's own: no org has this id.
 pub(crate) const DEPLOYMENT: Uuid = Uuid::nil();
 
-/// Verification calls of this node at once.
+/// Verification calls of this node at once, and those for one org: it takes no other's place.
 pub(super) const AT_ONCE: u32 = 10;
+const OF_ORG: u32 = 2;
+/// Those for one org in a day. The operator pays for them, and a number is soon added.
+const OF_ORG_A_DAY: u32 = 100;
 /// How long it may ring.
 const RINGING: Duration = Duration::from_secs(40);
 /// More than twice what the code takes.
@@ -86,8 +90,12 @@ impl Calls {
             whose: None,
             ..callee
         };
-        let permit = self.core.limits.acquire_own(DEPLOYMENT, AT_ONCE, now);
-        let permit = permit.map_err(|_| Reason::Overload)?;
+        let permit = self.core.limits.acquire_own(claims(asked.org), now);
+        let permit = permit.map_err(|full| match full {
+            Full::Org => Reason::OutboundBusy,
+            Full::Node | Full::Outbound | Full::Trunk | Full::Agent => Reason::Overload,
+        })?;
+        self.core.caps.begin_for(asked.org, OF_ORG_A_DAY, now)?;
 
         let key = self.reserve();
         let mut cx = Cx {
@@ -134,6 +142,14 @@ impl Calls {
             call.hang_up(cx, Reason::Operator);
         });
     }
+}
+
+/// What such a call is counted against.
+fn claims(org: Uuid) -> [Claim; 2] {
+    let claim = |id, max| Claim { id, max: Some(max) };
+    // Beside the org's own calls, which are counted under its id.
+    let of_org = Uuid::from_u128(org.as_u128().rotate_left(64));
+    [claim(DEPLOYMENT, AT_ONCE), claim(of_org, OF_ORG)]
 }
 
 impl Call {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::outbound::{give_trunk, order};
+use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::end::End;
 use trunkline_testkit::leg::Leg;
 use trunkline_testkit::{Credentials, Daemon, Deadline, House, Message, Runtime, http, proves};
@@ -32,12 +33,16 @@ const DIGITS: [&[u8]; 10] = [
 
 /// A daemon whose operator has an account with this carrier, and a number of its org that nobody has verified.
 fn daemon() -> (Daemon, End, String) {
-    let house = House::new();
+    daemon_of(House::new(), "127.0.0.1")
+}
+
+/// The same for a carrier under this name or address.
+fn daemon_of(house: House, host: &str) -> (Daemon, End, String) {
     let carrier = End::new(house.sip);
     let daemon = house
         .set(
             "TRUNKLINE__PHONE__VERIFICATION_TRUNK__HOST",
-            &carrier.own.to_string(),
+            &format!("{host}:{}", carrier.own.port()),
         )
         .set("TRUNKLINE__PHONE__VERIFICATION_TRUNK__CALLER_NUMBER", FROM)
         .set("TRUNKLINE__PHONE__VERIFICATION_TRUNK__USERNAME", USER)
@@ -287,6 +292,97 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
         let octets = std::fs::read(&file).expect("it is read");
         assert!(!holds(&octets, first), "{}", file.display());
     }
+}
+
+/// Every call is paid for by the operator, and all orgs share so many at once.
+#[test]
+fn an_org_has_two_verification_calls_at_once_and_leaves_the_others_theirs() {
+    let (daemon, carrier, first) = daemon();
+    let add = |key: &str, number: &str| {
+        let body = json!({"phone_number": number});
+        let (status, made) = http::change("POST", daemon.house.http, "/phone/numbers", key, &body);
+        assert_eq!(status, 201, "{made}");
+        made["id"].as_str().expect("an id").to_owned()
+    };
+    let call = |key: &str, id: &str| {
+        let path = format!("/phone/numbers/{id}/verify");
+        http::change("POST", daemon.house.http, &path, key, &json!({}))
+    };
+    let own = daemon.house.key.clone();
+    let (second, third) = (add(&own, "+442079460124"), add(&own, "+442079460125"));
+    for id in [&first, &second] {
+        let (status, asked) = call(&own, id);
+        assert_eq!(status, 202, "{asked}");
+    }
+    let (status, refused) = call(&own, &third);
+    assert_eq!(status, 429, "{refused}");
+
+    let other = daemon
+        .house
+        .run(&["org", "create", "--name", "Other", "--json"]);
+    let other = other["id"].as_str().expect("an id").to_owned();
+    let key = daemon
+        .house
+        .run(&["key", "create", "--org", &other, "--json"]);
+    let key = key["api_key"].as_str().expect("a key").to_owned();
+    let (status, asked) = call(&key, &add(&key, "+442079460126"));
+    assert_eq!(status, 202, "{asked}");
+
+    // A call that is over makes room, and the one that was refused didn't count.
+    let (_, octets) = carrier.request("INVITE");
+    carrier.reply(&octets, "486 Busy Here");
+    let again = Deadline::after(PATIENCE).poll(|| {
+        let (status, asked) = call(&own, &third);
+        (status == 202).then_some(asked)
+    });
+    assert_eq!(
+        again.map(|asked| asked["calls_left"].clone()),
+        Some(json!(2))
+    );
+}
+
+/// What the operator names isn't judged: a carrier that no tenant may name speaks the codes all the same, and so does one at a private address
+/// that isn't listed, whose Contact and recorded route are at it too.
+#[test]
+fn the_operators_own_carrier_may_be_reserved_or_private() {
+    let at = std::net::Ipv4Addr::LOCALHOST;
+    let names = dns::serve(vec![("carrier.test", Record::Address(at))]);
+    let (reserved, listed) = (
+        "TRUNKLINE__SIP__RESERVED_PEERS",
+        "TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS",
+    );
+    let cases = [
+        ("reserved", "127.0.0.1", reserved, "127.0.0.1"),
+        ("reserved by name", "carrier.test", reserved, "carrier.test"),
+        ("private", "127.0.0.1", listed, "127.0.0.9"),
+    ];
+    std::thread::scope(|scope| {
+        for (case, host, key, value) in cases {
+            scope.spawn(move || {
+                let settings = vec![
+                    (key, value.to_owned()),
+                    ("TRUNKLINE__SIP__NAMESERVERS", names.to_string()),
+                ];
+                let (daemon, carrier, id) = daemon_of(House::told(at.into(), settings), host);
+                let (status, asked) = verify(&daemon, &id);
+                assert_eq!(status, 202, "{case}: {asked}");
+                let heard = Callee::picks_up(&carrier, 0).listen();
+                let codes = heard.codes();
+                let code = codes.first().expect("a code");
+                let (status, verified) = confirm(&daemon, &id, code);
+                assert_eq!(
+                    (status, &verified["verified"]),
+                    (200, &json!(true)),
+                    "{case}: {verified}"
+                );
+                let trunk = json!({
+                    "name": "Carrier", "host": host, "port": carrier.own.port(), "caller_number": NUMBER, "transport": "udp",
+                });
+                let (status, refused) = daemon.change("POST", "/phone/sip/outbound-trunks", &trunk);
+                assert_eq!(status, 400, "{case}: {refused}");
+            });
+        }
+    });
 }
 
 #[test]
