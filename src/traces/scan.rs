@@ -48,11 +48,20 @@ impl Meaning {
             16 if is(b"www-authenticate") => Some(Self::Proofs),
             18 if is(b"proxy-authenticate") => Some(Self::Proofs),
             19 if is(b"proxy-authorization") => Some(Self::Proofs),
-            // The brand before it is the operator's.
-            6.. if name[name.len() - 6..].eq_ignore_ascii_case(b"-token") => Some(Self::Token),
+            _ if is_secret(name) => Some(Self::Token),
             _ => None,
         }
     }
+}
+
+/// Whether all of a header's value is secret: the token of a session, and the proof that it is this deployment which joins two calls. The
+/// brand before it is the operator's.
+pub(super) fn is_secret(name: &[u8]) -> bool {
+    let ends_in = |end: &[u8]| {
+        let begins_at = name.len().checked_sub(end.len());
+        begins_at.is_some_and(|at| name[at..].eq_ignore_ascii_case(end))
+    };
+    ends_in(b"-token") || ends_in(b"-join")
 }
 
 /// Looks a message over.
@@ -239,12 +248,12 @@ mod tests {
     fn no_credential_is_kept() {
         let (shown, _) = looked(
             "INVITE sip:a SIP/2.0\r\nAuthorization: Digest username=\"u\",\r\n  realm=\"r\", nonce=\"n1\", Response = \"r1\",cnonce=c1, qop=auth\r\n\
-             Proxy-Authorization: Basic dTpw\r\nX-PLATFORM-SESSION-TOKEN: t1\r\nAcme-Session-Token : t2\r\nWWW-Authenticate:Digest nonce=\"n2\r\n\
+             Proxy-Authorization: Basic dTpw\r\nX-PLATFORM-SESSION-TOKEN: t1\r\nAcme-Session-Token : t2\r\nX-PLATFORM-JOIN: t3\r\nWWW-Authenticate:Digest nonce=\"n2\r\n\
              i: one@two\r\n\r\nv=0\r\na=crypto:1 X inline:k1|2\r\na=ice-pwd:p1\r\na=crypto:2 X inline:k2",
             false,
         );
         for gone in [
-            "n1", "r1", "c1", "dTpw", ": t1", ": t2", "n2", "k1", "p1", "k2",
+            "n1", "r1", "c1", "dTpw", ": t1", ": t2", ": t3", "n2", "k1", "p1", "k2",
         ] {
             assert!(!shown.contains(gone), "{gone} in {shown}");
         }

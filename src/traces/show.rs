@@ -6,6 +6,8 @@ use trunkline_sip::header::text::printable;
 
 use trunkline_capture::message::Message;
 
+use super::scan::is_secret;
+
 /// What stands in a credential's place.
 const HIDDEN: &str = "[hidden]";
 /// Header parameters that prove who somebody is.
@@ -22,7 +24,7 @@ pub fn masked(octets: &[u8]) -> Vec<u8> {
             "authorization" | "proxy-authorization" | "www-authenticate" | "proxy-authenticate" => {
                 without_proofs(&value)
             }
-            _ if name.ends_with("-token") => HIDDEN.to_owned(),
+            _ if is_secret(name.as_bytes()) => HIDDEN.to_owned(),
             _ => continue,
         };
         line.set(&shown);
@@ -151,10 +153,10 @@ mod tests {
     #[test]
     fn no_credential_is_shown() {
         let message = b"INVITE sip:a SIP/2.0\r\nAuthorization: Digest username=\"u\", realm=\"r\", nonce=\"n1\", response=\"r1\", cnonce=\"c1\"\r\n\
-            Proxy-Authorization: Basic dTpw\r\nX-PLATFORM-SESSION-TOKEN: t1\r\nContent-Length: 41\r\n\r\n\
+            Proxy-Authorization: Basic dTpw\r\nX-PLATFORM-SESSION-TOKEN: t1\r\nX-PLATFORM-JOIN: t3\r\nContent-Length: 41\r\n\r\n\
             v=0\r\na=crypto:1 X inline:k1\r\na=ice-pwd:p1\r\n";
         let shown = String::from_utf8(masked(message)).unwrap();
-        for gone in ["n1", "r1", "c1", "dTpw", ": t1", "k1", "p1"] {
+        for gone in ["n1", "r1", "c1", "dTpw", ": t1", ": t3", "k1", "p1"] {
             assert!(!shown.contains(gone), "{gone} in {shown}");
         }
         assert!(shown.contains("username=\"u\", realm=\"r\""), "{shown}");
