@@ -22,6 +22,7 @@ const AFTER: Duration = Duration::from_secs(40);
 const MOST: usize = 8;
 
 /// A message with its leg.
+#[derive(Clone, Debug)]
 pub(super) struct Message {
     /// `caller`, `runtime` or `destination`.
     pub(super) name: &'static str,

@@ -15,6 +15,7 @@ mod events;
 mod holding;
 mod inbound_trunk;
 mod legs;
+mod media_reach;
 mod numbers;
 mod of_call;
 mod old_credentials;

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::call_routing::{attempts, decision};
 use super::calls::{SCOPE, find};
 use super::legs::{Message as Leg, legs};
+use super::media_reach::unreachable;
 use super::remote_trace;
 use crate::api::caller::Caller;
 use crate::api::path::Named;
@@ -190,6 +191,7 @@ pub(super) async fn messages_here(
 /// What we decided, and when.
 async fn decided(api: &Api, call: &Call, legs: &[Leg]) -> Result<Vec<(Moment, String)>, ApiError> {
     let mut decided = unsettled(legs);
+    decided.extend(unreachable(legs));
     if let Some(decision) = decision(api, call.org_id, call.id).await? {
         decided.push((call.started_at, decision.sentences().join(" ")));
     }
