@@ -3,6 +3,7 @@
 //!
 //! Everything is cut at a bound.
 
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 
 use trunkline_model::asked::{Asked, Manner, Proof};
@@ -179,7 +180,7 @@ impl Sdp {
         let mut payloads: Vec<&str> = Vec::new();
         let mut names: Vec<(&str, &str)> = Vec::new();
         let mut audio = None;
-        for line in text.split('\n') {
+        for line in lines(&text) {
             let Some((kind, value)) = line.split_at_checked(2) else {
                 continue;
             };
@@ -232,6 +233,15 @@ impl Sdp {
         }
         Some(sdp)
     }
+}
+
+/// The lines of a text; a line's carriage return stays with it. A call's offer is read for each call, and `memchr` finds line ends quicker
+/// than a search for a character does.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut from = 0;
+    memchr::memchr_iter(b'\n', text.as_bytes())
+        .chain([text.len()])
+        .map(move |end| &text[mem::replace(&mut from, end + 1)..end])
 }
 
 /// RFC 3551 §6, those that phones offer without an rtpmap.

@@ -73,6 +73,23 @@ const ROWS: [(&str, u8); 34] = [
     ("Warning", RESPONSE),
 ];
 
+/// Where each name that the lexer tells apart crosses, by its number: most lines of a message are these, and are looked up in one step.
+const KNOWN: [u8; HeaderName::ALL.len()] = {
+    let mut places = [0; HeaderName::ALL.len()];
+    let (mut row, mut name) = (0, 0);
+    while name < places.len() {
+        let known = HeaderName::ALL[name].as_str().as_bytes();
+        if known.eq_ignore_ascii_case(ROWS[row].0.as_bytes()) {
+            places[name] = ROWS[row].1;
+        }
+        row = (row + 1) % ROWS.len();
+        if row == 0 {
+            name += 1;
+        }
+    }
+    places
+};
+
 /// What a message's place in the call lets cross.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
@@ -195,25 +212,11 @@ pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>,
 
 /// Name to write a header by and where it crosses; `None` for one that is between us and its sender.
 fn spelled<'m>(name: HeaderName, raw: &'m [u8], prefix: &str) -> Option<(&'m str, u8)> {
-    use HeaderName as H;
-    // Most lines of a message are these.
-    if matches!(
-        name,
-        H::Via
-            | H::From
-            | H::To
-            | H::CallId
-            | H::CSeq
-            | H::Contact
-            | H::MaxForwards
-            | H::ContentLength
-    ) {
-        return None;
+    if name != HeaderName::Other {
+        let places = KNOWN[name as usize];
+        return (places != 0).then_some((name.as_str(), places));
     }
-    let spelled = match name.as_str() {
-        "" => std::str::from_utf8(raw).ok()?,
-        canonical => canonical,
-    };
+    let spelled = std::str::from_utf8(raw).ok()?;
     if is_extension(spelled) {
         return (!is_platform(spelled, prefix)).then_some((spelled, ANYWHERE));
     }

@@ -35,7 +35,8 @@ macro_rules! header_names {
                 }
             }
 
-            const ALL: &'static [Self] = &[$(Self::$variant),+];
+            /// Each of them but [`HeaderName::Other`], in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
         }
     };
 }
