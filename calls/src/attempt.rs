@@ -67,8 +67,9 @@ impl Call {
         if let Some(setup) = self.setup.as_deref_mut() {
             setup.resolving = Some(wanted.uri.clone());
         }
-        let call = self.key;
-        cx.core.effects.push_back(Effect::Resolve { call, wanted });
+        let (call, org) = (self.key, self.org);
+        let resolve = Effect::Resolve { call, org, wanted };
+        cx.core.effects.push_back(resolve);
     }
 
     /// The resolver has answered.

@@ -200,8 +200,9 @@ impl Dial {
         self.attempts.begin(cx);
         self.current = None;
         self.resolving = Some(wanted.uri.clone());
-        let call = self.key;
-        cx.core.effects.push_back(Effect::Resolve { call, wanted });
+        let (call, org) = (self.key, self.whose.org);
+        let resolve = Effect::Resolve { call, org, wanted };
+        cx.core.effects.push_back(resolve);
     }
 
     /// The way to the first place that can be reached, as far as that is known.

@@ -30,6 +30,8 @@ pub enum Effect {
     Resolve {
         /// Who asks.
         call: CallKey,
+        /// The call's org.
+        org: Uuid,
         /// What is to be resolved.
         wanted: Unresolved,
     },

@@ -17,7 +17,7 @@ use super::resolve::Resolver;
 /// Peers that are looked up.
 const MOST: usize = 2_000;
 /// Names that are looked up at the same time.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 32;
 /// Cases that the log names at a start.
 const LOGGED: usize = 100;
 

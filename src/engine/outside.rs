@@ -11,8 +11,10 @@ use trunkline_calls::live::LiveCalls;
 use trunkline_calls::outbound::Placed;
 use trunkline_calls::peers;
 use trunkline_calls::registrar;
+use trunkline_calls::target::Unresolved;
 use trunkline_calls::verification::SpokenCode;
 use trunkline_calls::{AuthFailure, CallKey, Calls, Challenged, Effect};
+use trunkline_model::address::NamedBy;
 use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
@@ -28,7 +30,7 @@ use super::log_ins::Failed;
 use super::media_addresses::{MediaAddress, MediaAddresses};
 use super::observe::Observer;
 use super::registrations;
-use super::resolve::Resolver;
+use super::resolve::{Asker, Resolver};
 use super::spans::Spans;
 use super::stream_opener::StreamOpener;
 use super::told::Told;
@@ -148,8 +150,9 @@ impl Outside {
                     None => calls.handle_contact(endpoint, call, None, now),
                 }
             }
-            Effect::Resolve { call, wanted } => {
-                let (resolver, inbox) = (self.resolver.clone(), self.inbox.clone());
+            Effect::Resolve { call, org, wanted } => {
+                let asker = asker(&wanted, org);
+                let (resolver, inbox) = (self.resolver.on_behalf_of(asker), self.inbox.clone());
                 self.runtime.spawn(async move {
                     let found = resolver.find(&wanted).await;
                     inbox.send(Input::Resolved(call, found)).await;
@@ -177,7 +180,8 @@ impl Outside {
             }
             Effect::StreamSilent { peer } => self.streams.note_silent(peer, now),
             Effect::ResolveHop { wanted } => {
-                let (resolver, inbox) = (self.resolver.clone(), self.inbox.clone());
+                let resolver = self.resolver.on_behalf_of(Asker::Messages);
+                let inbox = self.inbox.clone();
                 self.runtime.spawn(async move {
                     let targets = resolver.resolve(&wanted).await;
                     inbox.send(Input::Hop(wanted, targets)).await;
@@ -254,8 +258,9 @@ impl Outside {
                     inbox.offer(Input::Gone(peer.transport, peer.address));
                 }
             }
-            peers::Effect::Resolve { trunk, wanted } => {
-                let (resolver, inbox) = (self.resolver.clone(), self.inbox.clone());
+            peers::Effect::Resolve { trunk, org, wanted } => {
+                let asker = asker(&wanted, org);
+                let (resolver, inbox) = (self.resolver.on_behalf_of(asker), self.inbox.clone());
                 self.runtime.spawn(async move {
                     let targets = resolver.resolve(&wanted).await;
                     inbox.send(Input::Registrar(trunk, targets)).await;
@@ -347,6 +352,14 @@ impl Outside {
 
     fn media_key(&self, call: CallKey) -> u64 {
         media_key(self.shard, call)
+    }
+}
+
+/// On whose behalf a host of that org is looked up: its own, unless the operator has named it.
+const fn asker(wanted: &Unresolved, org: Uuid) -> Asker {
+    match wanted.named {
+        NamedBy::Operator => Asker::Operator,
+        NamedBy::Tenant => Asker::Org(org),
     }
 }
 

@@ -43,7 +43,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 const PATIENCE: u32 = 45;
 
 /// Names that are looked up at the same time.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 32;
 /// Peers at one address that are probed for one org: more names for it would be a flood that somebody else gets.
 const SAME_PLACE: usize = 8;
 

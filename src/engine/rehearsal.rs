@@ -230,7 +230,7 @@ impl Rehearsal {
     fn carry_out(&mut self, effect: Effect) {
         let now = self.now;
         match effect {
-            Effect::Resolve { call, wanted } => {
+            Effect::Resolve { call, wanted, .. } => {
                 let targets = self.found(&wanted);
                 self.calls
                     .handle_resolved(&mut self.endpoint, call, Ok(targets), now);

@@ -32,7 +32,7 @@ use super::observe::Observer;
 use super::outside::{self, Outside};
 use super::pace::Pace;
 use super::peers::Watched;
-use super::resolve::Resolver;
+use super::resolve::{Asker, Resolver};
 use super::settings::{
     address_policy, bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config,
     sent_by,
@@ -80,7 +80,8 @@ impl Engine {
         start_upkeep(&deps, &window);
         let bindings = keep_registrations(&deps, &switch, &outside.told);
         let calls = configure_calls(&deps, &bound.addresses, &outside.resolver);
-        let ways = (outside.resolver.clone(), switch.shards()[0].clone());
+        let probing = outside.resolver.on_behalf_of(Asker::Probes);
+        let ways = (probing, switch.shards()[0].clone());
         let watched = Watched::start(&deps, &calls, &nonces, ways);
 
         let (limits, caps) = limits(&deps);
@@ -197,7 +198,7 @@ fn configure_calls(deps: &Deps, addresses: &[SocketAddr], resolver: &Resolver) -
         .spawn(reserved.clone().follow(resolver.clone()));
     deps.runtime.spawn(named_peers::report(
         deps.store.clone(),
-        resolver.clone(),
+        resolver.on_behalf_of(Asker::Probes),
         Arc::clone(&calls.addresses),
     ));
     calls

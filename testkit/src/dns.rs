@@ -28,6 +28,8 @@ pub enum Record {
 pub enum Fault {
     /// It leaves every question for IPv6 addresses without an answer.
     DropsAaaa,
+    /// It leaves every question for a name that ends so without an answer.
+    DropsUnder(&'static str),
     /// It leaves every question without an answer once it was told to.
     Silent,
     /// It answers SERVFAIL once it was told to.
@@ -51,11 +53,14 @@ impl Faulty {
             let told = told.load(Ordering::SeqCst);
             match fault {
                 Fault::DropsAaaa if kind(query) == Some(AAAA) => None,
+                Fault::DropsUnder(end) if asked_name(query)?.ends_with(end) => None,
                 Fault::Silent if told => None,
                 Fault::Fails if told => {
                     answer(query, &[], 0).map(|answer| with_status(answer, SERVFAIL))
                 }
-                Fault::DropsAaaa | Fault::Silent | Fault::Fails => answer(query, &table, 0),
+                Fault::DropsAaaa | Fault::DropsUnder(_) | Fault::Silent | Fault::Fails => {
+                    answer(query, &table, 0)
+                }
             }
         });
         Self {
@@ -110,17 +115,22 @@ fn kind(query: &[u8]) -> Option<u16> {
     ]))
 }
 
-/// One question, as nearly all queries have it. The answer is good for `ttl` seconds.
-fn answer(query: &[u8], table: &[(&'static str, Record)], ttl: u8) -> Option<Vec<u8>> {
+/// The name that a question is for.
+fn asked_name(query: &[u8]) -> Option<String> {
     let (mut at, mut labels) = (12, Vec::new());
     while *query.get(at)? != 0 {
         let length = usize::from(query[at]);
         labels.push(String::from_utf8_lossy(query.get(at + 1..at + 1 + length)?).to_lowercase());
         at += 1 + length;
     }
-    let name = labels.join(".");
-    let kind = u16::from_be_bytes([*query.get(at + 1)?, *query.get(at + 2)?]);
-    let question = query.get(12..at + 5)?;
+    Some(labels.join("."))
+}
+
+/// One question, as nearly all queries have it. The answer is good for `ttl` seconds.
+fn answer(query: &[u8], table: &[(&'static str, Record)], ttl: u8) -> Option<Vec<u8>> {
+    let (name, kind) = (asked_name(query)?, kind(query)?);
+    let end = 12 + query.get(12..)?.iter().position(|octet| *octet == 0)?;
+    let question = query.get(12..end + 5)?;
     let of_name: Vec<&Record> = table
         .iter()
         .filter(|(held, _)| *held == name)

@@ -1,10 +1,12 @@
 //! Calls to runtimes whose name servers fail.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
+use serde_json::json;
 use trunkline_testkit::dns::{Fault, Faulty, Record};
 use trunkline_testkit::probe::{Busy, Probe};
-use trunkline_testkit::{Daemon, House};
+use trunkline_testkit::{Daemon, Deadline, House, http};
 
 const CALLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
@@ -70,4 +72,79 @@ fn a_failure_of_a_name_server_is_remembered() {
     assert_eq!(named.call(), Some(480));
     assert_eq!(named.names.asked(), asked);
     assert_eq!(named.runtime.taken(), 0);
+}
+
+const GREEDY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+/// Hosts of one org, each with so many services, each of which is at so many silent names.
+const HOSTS: usize = 24;
+const FAN: usize = 8;
+
+/// One org's hosts lead to thousands of names that nobody answers for, and its phone system calls them all. Whoever calls another org's runtime at
+/// a name that was never asked for before is served.
+#[test]
+fn names_of_one_org_take_nothing_from_the_others() {
+    let local = Record::Address(Ipv4Addr::LOCALHOST);
+    let fixed = |text: String| -> &'static str { text.leak() };
+    let mut table = vec![];
+    for victim in 0..HOSTS {
+        table.push((fixed(format!("v{victim}.test")), local.clone()));
+    }
+    for host in 0..HOSTS {
+        for service in 0..FAN {
+            let of_service = fixed(format!("s{service}.h{host}.test"));
+            let pointer = Record::Pointer(1, "SIP+D2U", of_service);
+            table.push((fixed(format!("h{host}.test")), pointer));
+            for at in 0..FAN {
+                let silent = fixed(format!("t{at}.s{service}.h{host}.silent"));
+                table.push((of_service, Record::Service(1, 5060, silent)));
+            }
+        }
+    }
+    let names = Faulty::serve(table, Fault::DropsUnder(".silent"));
+    let nameservers = names.address.to_string();
+    let house = House::new().set("TRUNKLINE__SIP__NAMESERVERS", &nameservers);
+    house.dedicate(&CALLER.to_string());
+    let greedy = house.run(&["org", "create", "--name", "Greedy", "--json"]);
+    let greedy = greedy["id"].as_str().expect("an id").to_owned();
+    let source = GREEDY.to_string();
+    house.run(&["trunk", "dedicate", &source, "--org", &greedy, "--json"]);
+    let key = house.run(&["key", "create", "--org", &greedy, "--json"]);
+    let key = key["api_key"].as_str().expect("a key").to_owned();
+    let runtime = Busy::start();
+    let daemon = house.serve();
+    let agents: Vec<String> = (0..HOSTS)
+        .map(|host| {
+            let agent = json!({
+                "name": format!("h{host}"), "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": false,
+                "runtime": {"type": "sip", "uri": format!("sip:x@h{host}.test")},
+            });
+            let (status, made) = http::change("POST", daemon.house.http, "/phone", &key, &agent);
+            assert_eq!(status, 201, "{made}");
+            made["id"].as_str().expect("an id").to_owned()
+        })
+        .collect();
+
+    std::thread::scope(|scope| {
+        for agent in &agents {
+            let sip = daemon.sip();
+            scope.spawn(move || {
+                let line = format!("X-PLATFORM-AGENT-ID: {agent}");
+                Probe::new(GREEDY, sip).call("someone", &line);
+            });
+        }
+        let is_asked = || (names.asked() > 400).then_some(());
+        let asked = Deadline::after(Duration::from_secs(5)).poll(is_asked);
+        assert!(asked.is_some(), "{} questions", names.asked());
+        for victim in 0..4 {
+            let agent = &daemon.house.first_agent;
+            let uri = format!("sip:x@v{victim}.test:{}", runtime.address.port());
+            let change = json!({"runtime": {"type": "sip", "uri": uri}});
+            let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &change);
+            assert_eq!(status, 200, "{body}");
+            let answered = Probe::new(CALLER, daemon.sip())
+                .call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
+            assert_eq!(answered, Some(486), "{victim}: {}", daemon.log());
+        }
+    });
+    assert_eq!(runtime.taken(), 4);
 }

@@ -193,7 +193,8 @@ impl Peers {
             Some(Place::Known(target)) => enrolment.targets.push_back(target),
             Some(Place::Name(wanted)) => {
                 enrolment.doing = Doing::Resolving;
-                return self.effects.push(Effect::Resolve { trunk, wanted });
+                let org = enrolment.wanted.org;
+                return self.effects.push(Effect::Resolve { trunk, org, wanted });
             }
             None => {}
         }

@@ -66,6 +66,8 @@ pub enum Effect {
     Resolve {
         /// Who asks.
         trunk: Uuid,
+        /// The trunk's org.
+        org: Uuid,
         /// What is to be resolved.
         wanted: Unresolved,
     },

@@ -303,7 +303,7 @@ impl Node {
 
     fn carry_out(&mut self, effect: Effect, now: Moment) {
         match effect {
-            Effect::Resolve { call, wanted } => self.wishes.push(Wish::Resolve(call, wanted)),
+            Effect::Resolve { call, wanted, .. } => self.wishes.push(Wish::Resolve(call, wanted)),
             Effect::Connect {
                 call,
                 target,

@@ -1,7 +1,7 @@
 //! Questions to name servers, and what is remembered of the answers: old ones serve while the servers are away (RFC 8767), failures
 //! keep the next call from waiting again, and a question under way isn't asked twice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::proto::rr::{RData, RecordType};
 use tokio::time::timeout;
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use crate::engine::clock;
 
@@ -28,6 +29,8 @@ const BRIEF: Duration = Duration::from_millis(300);
 const MAX_KNOWN: usize = 8_192;
 /// Questions under way at a time. One more gets what is remembered.
 const MAX_ASKED: usize = 1_024;
+/// Those of one tenant, of what messages bring, and of health checks: a host may lead to a hundred names, and their servers may be silent.
+const MAX_OF_ONE: usize = MAX_ASKED / 4;
 
 /// Records of one name and type; none if there are none.
 pub(super) type Records = Arc<[RData]>;
@@ -35,6 +38,19 @@ pub(super) type Records = Arc<[RData]>;
 /// What came of a question: nothing if no server gave an answer.
 type Outcome = Option<Records>;
 type Asked = Shared<BoxFuture<'static, Outcome>>;
+
+/// On whose behalf a name is looked up. What one asker takes leaves the others theirs.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Asker {
+    /// The configuration, a command.
+    Operator,
+    /// The calls and registrations of an org.
+    Org(Uuid),
+    /// Messages of calls that are up: names in Contact and Record-Route.
+    Messages,
+    /// Health checks.
+    Probes,
+}
 
 /// Asks and remembers.
 pub(super) struct Answers {
@@ -45,7 +61,9 @@ pub(super) struct Answers {
 #[derive(Default)]
 struct Memory {
     known: HashMap<Question, Known>,
-    under_way: usize,
+    /// What is known, the next to be forgotten first.
+    order: VecDeque<Question>,
+    under_way: HashMap<Asker, usize>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -62,6 +80,8 @@ struct Known {
     failed: Option<Moment>,
     /// The question under way.
     asked: Option<Asked>,
+    /// It was asked again since its turn to be forgotten came last.
+    is_used: bool,
 }
 
 impl Known {
@@ -98,8 +118,8 @@ impl Answers {
     /// remembered for the next who asks.
     pub(super) async fn ask(
         self: &Arc<Self>,
-        name: &str,
-        kind: RecordType,
+        (name, kind): (&str, RecordType),
+        asker: Asker,
         until: Moment,
     ) -> Outcome {
         let now = clock::now();
@@ -109,12 +129,13 @@ impl Answers {
         };
         let (asked, patience) = {
             let mut memory = self.memory();
-            if let Some(known) = memory.known.get(&question)
-                && known.has_just_failed(now)
-            {
-                return known.old(now);
+            if let Some(known) = memory.known.get_mut(&question) {
+                known.is_used = true;
+                if known.has_just_failed(now) {
+                    return known.old(now);
+                }
             }
-            let Some(asked) = self.begin(&mut memory, &question) else {
+            let Some(asked) = self.begin(&mut memory, &question, asker) else {
                 return memory.old(&question, now);
             };
             let known = memory.known.get(&question);
@@ -129,7 +150,12 @@ impl Answers {
     }
 
     /// The question, under way; none where too many are.
-    fn begin(self: &Arc<Self>, memory: &mut Memory, question: &Question) -> Option<Asked> {
+    fn begin(
+        self: &Arc<Self>,
+        memory: &mut Memory,
+        question: &Question,
+        asker: Asker,
+    ) -> Option<Asked> {
         if let Some(asked) = memory
             .known
             .get(question)
@@ -138,11 +164,11 @@ impl Answers {
             return Some(asked);
         }
         let resolver = self.servers.resolver()?;
-        if memory.under_way >= MAX_ASKED {
+        if !memory.has_room_for(asker) {
             return None;
         }
-        memory.make_room(question);
-        memory.under_way += 1;
+        memory.make_known(question);
+        *memory.under_way.entry(asker).or_default() += 1;
 
         let (answers, question) = (Arc::clone(self), question.clone());
         let key = question.clone();
@@ -151,11 +177,13 @@ impl Answers {
             let outcome = look_up(&resolver, &question).await;
             answers
                 .memory()
-                .learn(&question, outcome.clone(), clock::now());
+                .learn((&question, asker), outcome.clone(), clock::now());
             outcome
         });
         let asked = task.map(|outcome| outcome.ok().flatten()).boxed().shared();
-        memory.known.entry(key).or_default().asked = Some(asked.clone());
+        if let Some(known) = memory.known.get_mut(&key) {
+            known.asked = Some(asked.clone());
+        }
         Some(asked)
     }
 
@@ -169,8 +197,24 @@ impl Memory {
         self.known.get(question)?.old(now)
     }
 
-    fn learn(&mut self, question: &Question, outcome: Outcome, now: Moment) {
-        self.under_way = self.under_way.saturating_sub(1);
+    /// Whether one more question may be asked. The operator's names are few, and whom tenants may not call depends on them.
+    fn has_room_for(&self, asker: Asker) -> bool {
+        match asker {
+            Asker::Operator => true,
+            Asker::Org(_) | Asker::Messages | Asker::Probes => {
+                let of_one = self.under_way.get(&asker).copied().unwrap_or_default();
+                of_one < MAX_OF_ONE && self.under_way.values().sum::<usize>() < MAX_ASKED
+            }
+        }
+    }
+
+    fn learn(&mut self, (question, asker): (&Question, Asker), outcome: Outcome, now: Moment) {
+        if let Some(count) = self.under_way.get_mut(&asker) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(&asker);
+            }
+        }
         let Some(known) = self.known.get_mut(question) else {
             return;
         };
@@ -184,19 +228,27 @@ impl Memory {
         }
     }
 
-    /// A full memory forgets one question that isn't under way. At most [`MAX_ASKED`] of them are, so one is found.
-    fn make_room(&mut self, for_question: &Question) {
-        if self.known.len() < MAX_KNOWN || self.known.contains_key(for_question) {
+    /// Enters a question that isn't known. A full memory forgets another for it: the first in the order that isn't under way and wasn't asked
+    /// again since its last turn, so that names which nobody asks twice push out no others. Few are under way, so one is found.
+    fn make_known(&mut self, question: &Question) {
+        if self.known.contains_key(question) {
             return;
         }
-        let idle = self
-            .known
-            .iter()
-            .find(|(_, known)| known.asked.is_none())
-            .map(|(question, _)| question.clone());
-        if let Some(question) = idle {
-            self.known.remove(&question);
+        while self.known.len() >= MAX_KNOWN
+            && let Some(oldest) = self.order.pop_front()
+        {
+            match self.known.get_mut(&oldest) {
+                Some(known) if known.asked.is_some() || known.is_used => {
+                    known.is_used = false;
+                    self.order.push_back(oldest);
+                }
+                Some(_) | None => {
+                    self.known.remove(&oldest);
+                }
+            }
         }
+        self.order.push_back(question.clone());
+        self.known.insert(question.clone(), Known::default());
     }
 }
 
@@ -237,10 +289,10 @@ mod tests {
     fn after(outcomes: &[Outcome], start: Moment) -> Memory {
         let mut memory = Memory::default();
         for (second, outcome) in (0..).zip(outcomes) {
-            memory.known.entry(question()).or_default();
-            memory.under_way += 1;
+            memory.make_known(&question());
+            *memory.under_way.entry(Asker::Operator).or_default() += 1;
             memory.learn(
-                &question(),
+                (&question(), Asker::Operator),
                 outcome.clone(),
                 start + Duration::from_secs(second),
             );
@@ -273,28 +325,69 @@ mod tests {
         assert_eq!(known.patience(start + AFTER_FAILURE), BRIEF);
         let answered = after(&[None, Some(records())], start);
         assert!(!answered.known[&question()].has_just_failed(start + AFTER_FAILURE / 2));
-        assert_eq!(answered.under_way, 0);
+        assert_eq!(answered.under_way, HashMap::new());
     }
 
     #[test]
-    fn a_full_memory_forgets_what_is_not_under_way() {
+    fn a_full_memory_forgets_what_is_neither_under_way_nor_asked_again() {
+        let named = |number: usize| Question {
+            name: format!("{number}.test"),
+            kind: RecordType::A,
+        };
         let mut memory = Memory::default();
         let under_way = async { None }.boxed().shared();
         for number in 0..MAX_KNOWN {
-            let name = format!("{number}.test");
-            let known = Known {
-                asked: (number != 7).then(|| under_way.clone()),
-                ..Known::default()
-            };
-            let kind = RecordType::A;
-            memory.known.insert(Question { name, kind }, known);
+            memory.make_known(&named(number));
         }
-        memory.make_room(&question());
-        assert_eq!(memory.known.len(), MAX_KNOWN - 1);
-        let forgotten = Question {
-            name: "7.test".to_owned(),
-            kind: RecordType::A,
+        let known = |memory: &mut Memory, number: usize| memory.known.remove(&named(number));
+        for (number, asked, is_used) in [(0, Some(under_way), false), (1, None, true)] {
+            let mut held = known(&mut memory, number).expect("it is known");
+            (held.asked, held.is_used) = (asked, is_used);
+            memory.known.insert(named(number), held);
+        }
+        memory.make_known(&question());
+        assert_eq!(memory.known.len(), MAX_KNOWN);
+        for (number, is_known) in [(0, true), (1, true), (2, false), (3, true)] {
+            assert_eq!(
+                memory.known.contains_key(&named(number)),
+                is_known,
+                "{number}"
+            );
+        }
+        // Its next turn comes after all others'.
+        for number in 0..MAX_KNOWN - 3 {
+            memory.make_known(&named(MAX_KNOWN + number));
+        }
+        assert!(memory.known.contains_key(&named(1)));
+        memory.make_known(&named(3 * MAX_KNOWN));
+        memory.make_known(&named(3 * MAX_KNOWN + 1));
+        assert!(!memory.known.contains_key(&named(1)));
+    }
+
+    /// Hosts of one tenant that lead to a hundred silent names each must not keep another tenant's from being asked for.
+    #[tokio::test]
+    async fn an_asker_leaves_the_others_their_questions() {
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let address = silent.local_addr().expect("an address");
+        let answers = Answers::new(Servers::new(&[address]));
+        let (greedy, other) = (
+            Asker::Org(Uuid::from_u128(1)),
+            Asker::Org(Uuid::from_u128(2)),
+        );
+        let begun = |asker: Asker, name: String| {
+            let question = Question {
+                name,
+                kind: RecordType::A,
+            };
+            let mut memory = answers.memory();
+            answers.begin(&mut memory, &question, asker).is_some()
         };
-        assert!(!memory.known.contains_key(&forgotten));
+        let many = (0..MAX_ASKED).filter(|number| begun(greedy, format!("{number}.greedy.test")));
+        assert_eq!(many.count(), MAX_OF_ONE);
+        for asker in [other, Asker::Messages, Asker::Probes, Asker::Operator] {
+            assert!(begun(asker, format!("{asker:?}.test")), "{asker:?}");
+        }
+        // What is under way already is shared.
+        assert!(begun(greedy, format!("{other:?}.test")));
     }
 }

@@ -20,6 +20,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::engine::clock;
 
+pub(crate) use answers::Asker;
 use answers::{Answers, Records};
 use servers::Servers;
 
@@ -39,14 +40,28 @@ const SYSTEM_PATIENCE: Duration = Duration::from_secs(3);
 /// SRV records of one name that are looked at.
 const MAX_RECORDS: usize = 32;
 
-/// A resolver with its cache.
+/// A resolver with its cache. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Resolver(Arc<Answers>);
+pub(crate) struct Resolver {
+    answers: Arc<Answers>,
+    asker: Asker,
+}
 
 impl Resolver {
     /// Asks `servers`, or the system's where none are given. Without any, only hosts that are addresses can be reached.
     pub(crate) fn new(servers: &[SocketAddr]) -> Self {
-        Self(Answers::new(Servers::new(servers)))
+        Self {
+            answers: Answers::new(Servers::new(servers)),
+            asker: Asker::Operator,
+        }
+    }
+
+    /// The same cache, asked on behalf of somebody.
+    pub(crate) fn on_behalf_of(&self, asker: Asker) -> Self {
+        Self {
+            answers: Arc::clone(&self.answers),
+            asker,
+        }
     }
 
     /// The places of a host in the order to be tried; none if it has no address. Takes less than two seconds.
@@ -99,7 +114,8 @@ impl Resolver {
 
     fn search(&self, most: usize) -> Search<'_> {
         Search {
-            answers: &self.0,
+            answers: &self.answers,
+            asker: self.asker,
             began: clock::now(),
             most,
             is_unanswered: AtomicBool::new(false),
@@ -119,6 +135,7 @@ type Places = Vec<(Transport, SocketAddr)>;
 /// One host being looked for.
 struct Search<'a> {
     answers: &'a Arc<Answers>,
+    asker: Asker,
     began: Moment,
     /// Services, and records of each, that are looked at.
     most: usize,
@@ -233,7 +250,8 @@ impl Search<'_> {
     }
 
     async fn ask(&self, name: &str, kind: RecordType, within: Duration) -> Records {
-        let answer = self.answers.ask(name, kind, self.began + within).await;
+        let until = self.began + within;
+        let answer = self.answers.ask((name, kind), self.asker, until).await;
         answer.unwrap_or_else(|| {
             self.is_unanswered.store(true, Ordering::Relaxed);
             Records::default()
