@@ -10,50 +10,77 @@ use crate::flow::Flow;
 
 /// Set in [`Flow::connection`] where the rest is the number of a name and not of a connection.
 const NAMED: u32 = 1 << 31;
-/// Names that are kept; with more, the further ones can't be reached.
+/// Names that are kept. Messages bring names as well, so that those which weren't used for the longest time give way.
 const MOST: usize = 65_536;
 
-/// Names and their numbers, for as long as the process lives. All shards share one.
+/// Names and their numbers. No number is given twice while the process lives: a flow that has one asks for that name or for none. All shards
+/// share one.
 #[derive(Debug, Default)]
 pub struct Names(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    numbers: HashMap<Arc<str>, u32>,
-    names: Vec<Arc<str>>,
+    numbers: HashMap<Arc<str>, Numbered>,
+    names: HashMap<u32, Arc<str>>,
+    next: u32,
+    uses: u64,
+}
+
+/// The number of a name, and when it was last asked for, by the count of all that were.
+#[derive(Debug)]
+struct Numbered {
+    number: u32,
+    used: u64,
 }
 
 impl Names {
-    /// What a flow to that host has as its connection; case doesn't matter. `None` if there are too many names.
+    /// What a flow to that host has as its connection; case doesn't matter. `None` once there are no more numbers.
     pub fn connection(&self, host: &str) -> Option<u32> {
         let name = host.to_ascii_lowercase();
         let mut known = self.known();
-        if let Some(number) = known.numbers.get(&*name) {
-            return Some(NAMED | number);
+        known.uses += 1;
+        let used = known.uses;
+        if let Some(numbered) = known.numbers.get_mut(&*name) {
+            numbered.used = used;
+            return Some(NAMED | numbered.number);
         }
-        let number = u32::try_from(known.names.len()).ok()?;
-        if known.names.len() >= MOST {
+        let number = known.next;
+        if number >= NAMED {
             return None;
         }
+        known.next += 1;
+        if known.numbers.len() >= MOST {
+            known.forget_half();
+        }
         let name: Arc<str> = name.into();
-        known.names.push(Arc::clone(&name));
-        known.numbers.insert(name, number);
+        known.names.insert(number, Arc::clone(&name));
+        known.numbers.insert(name, Numbered { number, used });
         Some(NAMED | number)
     }
 
-    /// The name that a flow's connection asks for.
+    /// The name that a flow's connection asks for; `None` for one that was forgotten, too.
     pub fn name(&self, connection: u32) -> Option<Arc<str>> {
-        let number = usize::try_from(connection & !NAMED).ok()?;
-        let known = self.known();
-        known
-            .names
-            .get(number)
-            .filter(|_| connection & NAMED != 0)
-            .map(Arc::clone)
+        if connection & NAMED == 0 {
+            return None;
+        }
+        self.known().names.get(&(connection & !NAMED)).cloned()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Forgets the half that wasn't used for the longest time: seldom, and all of it at once.
+    fn forget_half(&mut self) {
+        let mut used: Vec<u64> = self.numbers.values().map(|held| held.used).collect();
+        let middle = used.len() / 2;
+        let (_, oldest, _) = used.select_nth_unstable(middle);
+        let oldest = *oldest;
+        self.numbers.retain(|_, held| held.used >= oldest);
+        let Self { numbers, names, .. } = self;
+        names.retain(|number, name| numbers.get(name).is_some_and(|held| held.number == *number));
     }
 }
 
@@ -90,12 +117,24 @@ mod tests {
     }
 
     #[test]
-    fn too_many_names_are_refused_and_the_known_stay() {
+    fn names_that_are_used_stay_and_no_number_is_given_twice() {
         let names = Names::default();
-        for number in 0..MOST {
-            assert!(names.connection(&format!("{number}.example")).is_some());
+        let numbers: Vec<u32> = (0..MOST)
+            .map(|number| names.connection(&format!("{number}.example")).unwrap())
+            .collect();
+        assert_eq!(names.connection("7.example"), Some(numbers[7]));
+        let one_more = names.connection("one.more").unwrap();
+        assert!(!numbers.contains(&one_more));
+        assert_eq!(names.name(one_more).as_deref(), Some("one.more"));
+        for (number, is_kept) in [(7, true), (8, false), (MOST - 1, true)] {
+            let name = format!("{number}.example");
+            let held = names.name(numbers[number]);
+            assert_eq!(held.as_deref(), is_kept.then_some(&*name));
         }
-        assert_eq!(names.connection("one.more"), None);
-        assert!(names.connection("7.example").is_some());
+        let anew = names.connection("8.example").unwrap();
+        assert!(
+            !numbers.contains(&anew),
+            "another name may have asked by it"
+        );
     }
 }

@@ -107,7 +107,14 @@ impl Security {
         let name = match self.names.name(asked) {
             Some(name) => ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
                 .map_err(io::Error::other)?,
-            None => ServerName::IpAddress(stream.peer_addr()?.ip().to_canonical().into()),
+            None if asked == 0 => {
+                ServerName::IpAddress(stream.peer_addr()?.ip().to_canonical().into())
+            }
+            None => {
+                return Err(io::Error::other(
+                    "the name that it is to prove is known no more",
+                ));
+            }
         };
         let config = Arc::clone(&self.current.load().client);
         TlsConnector::from(config).connect(name, stream).await
