@@ -49,8 +49,9 @@ struct Table {
     /// The newest one to a peer, and what it was asked to prove (0: nothing).
     by_peer: HashMap<(Transport, SocketAddr, u32), u32>,
     accepted: usize,
-    /// Accepted connections by source.
+    /// Accepted connections by source, and opened ones by peer.
     by_source: HashMap<IpAddr, usize>,
+    opened_to: HashMap<IpAddr, usize>,
 }
 
 #[derive(Clone)]
@@ -127,13 +128,13 @@ impl Connections {
     pub(super) fn accept(&self, flow: Flow) -> Option<(Flow, Arc<Outbox>)> {
         let settings = &self.shared.settings;
         let mut table = self.table();
-        let source = source(flow.peer.ip());
-        let from_source = table.by_source.get(&source).copied().unwrap_or(0);
+        let peer = source(flow.peer.ip());
+        let from_source = table.by_source.get(&peer).copied().unwrap_or(0);
         if table.accepted >= settings.accepted || from_source >= settings.accepted_per_source {
             return None;
         }
         table.accepted += 1;
-        *table.by_source.entry(source).or_default() += 1;
+        *table.by_source.entry(peer).or_default() += 1;
         Some(table.enter(flow, 0, true, settings.outbox_octets))
     }
 
@@ -189,9 +190,13 @@ impl Table {
     }
 
     fn open(&mut self, flow: &Flow, settings: &Settings) -> Result<(Flow, Arc<Outbox>), SendError> {
-        if self.by_number.len() - self.accepted >= settings.opened {
+        let peer = source(flow.peer.ip());
+        let to_peer = self.opened_to.get(&peer).copied().unwrap_or(0);
+        let opened = self.by_number.len() - self.accepted;
+        if opened >= settings.opened || to_peer >= settings.opened_to_one {
             return Err(SendError::TooMany);
         }
+        *self.opened_to.entry(peer).or_default() += 1;
         Ok(self.enter(*flow, flow.connection, false, settings.outbox_octets))
     }
 
@@ -251,15 +256,17 @@ impl Table {
 
     fn forget(&mut self, entry: &Entry) {
         self.unlist(entry);
-        if entry.is_accepted {
-            self.accepted -= 1;
-            if let MapEntry::Occupied(mut count) =
-                self.by_source.entry(source(entry.flow.peer.ip()))
-            {
-                *count.get_mut() -= 1;
-                if *count.get() == 0 {
-                    count.remove();
-                }
+        let counts = match entry.is_accepted {
+            true => {
+                self.accepted -= 1;
+                &mut self.by_source
+            }
+            false => &mut self.opened_to,
+        };
+        if let MapEntry::Occupied(mut count) = counts.entry(source(entry.flow.peer.ip())) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
             }
         }
     }

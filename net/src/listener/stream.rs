@@ -17,6 +17,8 @@ pub struct Settings {
     pub accepted_per_source: usize,
     /// Connections that we opened.
     pub opened: usize,
+    /// Those to one peer, whatever the ports and names: in IPv6 to a /64.
+    pub opened_to_one: usize,
     /// How long an accepted connection may take to its first octet.
     pub first_octet: Duration,
     /// How long a new connection may take to its first whole message.
@@ -37,6 +39,7 @@ impl Default for Settings {
             accepted: 8_192,
             accepted_per_source: 2_048,
             opened: 4_096,
+            opened_to_one: 256,
             first_octet: Duration::from_secs(10),
             first_message: Duration::from_secs(30),
             message: Duration::from_secs(10),

@@ -554,3 +554,41 @@ fn sources_of_ipv6_are_counted_by_their_64() {
         assert_eq!(from(peer), is_taken, "{peer}");
     }
 }
+
+/// A tenant may name any number of ports, and names, at a server of its own.
+#[test]
+fn connections_that_we_open_are_bounded_by_their_peer() {
+    let settings = Settings {
+        opened_to_one: 2,
+        ..Settings::default()
+    };
+    let connections = Connections::new(settings, |_, _, _, _| {});
+    let open = |peer: &str| {
+        let flow = Flow {
+            transport: Transport::Tcp,
+            listener: 0,
+            connection: 0,
+            local: "[2001:db8::ff]:5060".parse().unwrap(),
+            peer: peer.parse().unwrap(),
+        };
+        connections.send(&flow, b"INVITE")
+    };
+    for (peer, opened) in [
+        ("192.0.2.1:5060", Ok(())),
+        ("192.0.2.1:5061", Ok(())),
+        ("192.0.2.1:5062", Err(SendError::TooMany)),
+        ("[::ffff:192.0.2.1]:5063", Err(SendError::TooMany)),
+        // The same connection again.
+        ("192.0.2.1:5061", Ok(())),
+        ("192.0.2.2:5060", Ok(())),
+        ("[2001:db8::1]:5060", Ok(())),
+        ("[2001:db8::2]:5060", Ok(())),
+        ("[2001:db8::3]:5060", Err(SendError::TooMany)),
+        ("[2001:db8:0:1::1]:5060", Ok(())),
+    ] {
+        assert_eq!(open(peer), opened, "{peer}");
+    }
+    // The first that was opened has the first number, and leaves its place.
+    connections.remove(1);
+    assert_eq!(open("192.0.2.1:5062"), Ok(()));
+}
