@@ -32,15 +32,24 @@ pub(crate) fn may_dial(caps: &Caps, uri: &[u8], country: Option<Country>) -> boo
         .filter(|letter| !is_separator(*letter))
         .collect();
     let digits = plain.strip_prefix('+').unwrap_or(&plain);
-    let is_number = !digits.is_empty() && digits.bytes().all(|octet| octet.is_ascii_digit());
-    let is_long = is_number && (digits.len() >= SHORTEST || plain.starts_with('+'));
-    if !is_phone && !is_long {
+    if !is_phone && !is_dialled(&plain) {
         return true;
     }
     let written = E164::parse(&["+", digits].concat()).ok();
     let national = reduce(user, country, &|_| false);
     let mut readings = [written, national].into_iter().flatten().peekable();
     readings.peek().is_some() && readings.all(|number| caps.allows(number))
+}
+
+/// Whether a user part without visual separators is dialled as a number, and no name of somebody: its digits are many, and what else it has is
+/// dialled with them, such as the feature codes `*67` and `#31#`, pauses and an extension (`x5`). What can't be read then isn't allowed.
+fn is_dialled(plain: &str) -> bool {
+    let is_letter_of_name =
+        |letter: char| letter.is_alphabetic() && !"extpw".contains(letter.to_ascii_lowercase());
+    let digits = plain.bytes().filter(u8::is_ascii_digit).count();
+    let is_long = digits >= SHORTEST || plain.starts_with('+');
+    let begins_with_letter = plain.starts_with(char::is_alphabetic);
+    is_long && !begins_with_letter && !plain.chars().any(is_letter_of_name)
 }
 
 #[cfg(test)]
@@ -79,6 +88,18 @@ mod tests {
             ("sip:0019005550100@carrier", false),
             ("sips:01119005550100@carrier", false),
             ("tel:+19005550100", false),
+            // Dialled with a feature code, after a pause, or with an extension.
+            ("sip:*67+19005550100@carrier", false),
+            ("sip:%2331%23+19005550100@carrier", false),
+            ("sip:*6719005550100@carrier", false),
+            ("sip:9,19005550100@carrier", false),
+            ("sip:+19005550100x5@carrier", false),
+            ("sip:19005550100ext5@carrier", false),
+            ("sip:1900$5550100@carrier", false),
+            ("sip:*97@pbx", true),
+            ("sip:t1234567@carrier", true),
+            ("sip:12345678-90ab-4cde-8f01-234567890abc@bots", true),
+            ("sip:user-1234567@carrier", true),
         ] {
             let gb = "GB".parse().ok();
             assert_eq!(may_dial(&british, uri.as_bytes(), gb), allowed, "{uri}");
