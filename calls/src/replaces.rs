@@ -51,8 +51,8 @@ impl Calls {
         admitted: Admitted,
         now: Moment,
     ) {
-        let found =
-            secure::came_securely(message, &flow).and_then(|()| self.replaced(message, &admitted));
+        let found = secure::came_securely(message, &flow)
+            .and_then(|()| self.replaced(message, &admitted, &flow));
         let key = found.unwrap_or_else(|_| self.reserve());
         if let Err(reason) = found {
             let mut cx = Cx {
@@ -71,8 +71,14 @@ impl Calls {
         });
     }
 
-    /// The call whose caller is meant, if it can be replaced now (RFC 3891 §3).
-    fn replaced(&self, message: &Message<'_>, admitted: &Admitted) -> Result<CallKey, Reason> {
+    /// The call whose caller is meant, if it can be replaced now (RFC 3891 §3). A leg by a less secure transport takes nobody's place: who was
+    /// admitted by an address that can be forged would have the media of a call on TLS.
+    fn replaced(
+        &self,
+        message: &Message<'_>,
+        admitted: &Admitted,
+        flow: &Flow,
+    ) -> Result<CallKey, Reason> {
         if admitted.invite.is_err() {
             return Err(Reason::BadRequest);
         }
@@ -81,7 +87,10 @@ impl Calls {
         let value = values.next().filter(|_| values.next().is_none());
         let replaces = value.and_then(Replaces::parse).ok_or(Reason::BadRequest)?;
         let org = admitted.org.routing.id;
-        self.leg_replaced(&replaces, org, Side::Caller)
+        let key = self.leg_replaced(&replaces, org, Side::Caller)?;
+        let slot = self.slab.get(key.index as usize);
+        let is_as_secure = slot.is_some_and(|slot| slot.call.caller.places.admits(flow.transport));
+        is_as_secure.then_some(key).ok_or(Reason::NothingReplaced)
     }
 
     /// The call in which we replace the agent's leg ourselves, or the status that says why not.

@@ -347,6 +347,32 @@ fn a_call_on_tls_is_closed_to_less_secure_transports() {
         );
     }
 
+    // Nor does a new leg over UDP take the caller's place (RFC 3891), which is admitted by its address.
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    let own = socket.local_addr().expect("an address");
+    let dialog = format!("{call_id};to-tag={};from-tag=pbx", &tag[";tag=".len()..]);
+    let number = &daemon.house.first_number;
+    let uri = format!("sip:{number}@{}", daemon.sip());
+    let replacing = format!(
+        "INVITE {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bKplace;rport\r\nMax-Forwards: 70\r\n\
+         From: <sip:100@pbx.example>;tag=place\r\nTo: <{uri}>\r\nCall-ID: place@pbx.example\r\nCSeq: 1 INVITE\r\n\
+         Contact: <sip:100@{own}>\r\nRequire: replaces\r\nReplaces: {dialog}\r\nContent-Type: application/sdp\r\n\
+         Content-Length: {}\r\n\r\n{offer}",
+        offer.len()
+    );
+    let sent = socket.send_to(replacing.as_bytes(), daemon.sip());
+    sent.expect("it is sent");
+    let mut octets = [0; 4096];
+    let refused = loop {
+        let count = socket.recv(&mut octets).expect("an answer");
+        let answer = lex(&octets[..count], Framing::Datagram).expect("a message");
+        if answer.status() >= 200 {
+            break answer.status();
+        }
+    };
+    assert_eq!(refused, 481, "Replaces over UDP");
+
     // The call is what it was, also for another connection of its own.
     line.stream = authority.connect(listener).expect("TLS");
     line.send("INVITE", &ours, (2, &tag), offer);
@@ -354,7 +380,9 @@ fn a_call_on_tls_is_closed_to_less_secure_transports() {
     line.send("ACK", &ours, (2, &tag), "");
     line.send("BYE", &ours, (3, &tag), "");
     assert!(line.answer().starts_with("SIP/2.0 200 "));
-    assert_eq!(daemon.record()["status"], "completed");
+    let records = daemon.records(2);
+    let is_over = |record: &serde_json::Value| record["status"] == "completed";
+    assert!(records.iter().any(is_over), "{records:?}");
 }
 
 /// Whoever breaks the connection of a call on TLS, or stands behind a proxy that records its route, reads nothing of what comes next: a URI that names
