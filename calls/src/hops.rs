@@ -59,8 +59,12 @@ impl Hops {
                 if hops.len() >= MOST {
                     hops.retain(|_, hop| now.since(hop.asked) < FRESH);
                 }
-                if hops.len() >= MOST {
-                    return None;
+                // Whoever names many keeps nobody else's from being known.
+                while hops.len() >= MOST
+                    && let Some(oldest) = hops.iter().min_by_key(|(_, hop)| hop.asked)
+                {
+                    let oldest = oldest.0.clone();
+                    hops.remove(&oldest);
                 }
                 let targets = Vec::new();
                 hops.insert(
@@ -170,5 +174,24 @@ mod tests {
             assert_eq!(found, Some(is_there), "{ip}");
         }
         assert_eq!(asked.len(), 1);
+    }
+    #[test]
+    fn the_name_that_was_asked_for_longest_ago_gives_way() {
+        let (mut hops, mut asked) = (Hops::default(), VecDeque::new());
+        let heard = "192.0.2.9:5060".parse().unwrap();
+        let named = |number: usize| Unresolved {
+            host: format!("{number}.example.com").into(),
+            ..wanted()
+        };
+        for number in 0..=MOST {
+            let at = NOW + Duration::from_millis(number as u64);
+            hops.find(named(number), heard, &mut asked, at);
+            hops.learn(&named(number), vec![target("192.0.2.1:5060")], at);
+        }
+        let now = NOW + Duration::from_secs(2);
+        assert!(hops.find(named(MOST), heard, &mut asked, now).is_some());
+        assert!(hops.find(named(1), heard, &mut asked, now).is_some());
+        assert!(hops.find(named(0), heard, &mut asked, now).is_none());
+        assert_eq!(asked.len(), MOST + 2);
     }
 }

@@ -28,6 +28,8 @@ use super::{Calls, has_sdp, key_of, moved};
 
 /// IPs of one leg that are kept; the one that was learnt first gives way, and is looked up again where it comes back.
 const MOST: usize = 16;
+/// Routes of one dialog that are looked up, the next hop first: a message has room for thousands.
+const ROUTES: usize = 16;
 
 /// The IPs of one leg that are known by now.
 #[derive(Clone, Default, Debug)]
@@ -75,7 +77,8 @@ impl Places {
         self.ips.contains(&ip) || self.ips.contains(&ip.to_canonical())
     }
 
-    fn admits(&self, transport: Transport) -> bool {
+    /// Whether the transport is as secure as the one that the dialog began on.
+    pub(crate) fn admits(&self, transport: Transport) -> bool {
         self.began_by.is_none_or(|began| began.admits(transport))
     }
 }
@@ -208,8 +211,7 @@ impl Calls {
 impl Cx<'_> {
     /// Asks for the names in Contact and Record-Route, so that they are known before a request comes from there.
     pub(crate) fn look_up(&mut self, dialog: &Dialog, heard: Flow) {
-        let uris = dialog.routes().chain([dialog.remote_target()]);
-        for uri in uris.filter(|uri| !has_ip_literal(uri)) {
+        for uri in ways_of(dialog).filter(|uri| !has_ip_literal(uri)) {
             let is_name = Uri::parse(uri).is_ok_and(|uri| matches!(uri.host, Host::Name(_)));
             let uri = std::str::from_utf8(uri).ok().filter(|_| is_name);
             let place = uri.and_then(target::place);
@@ -219,6 +221,12 @@ impl Cx<'_> {
             }
         }
     }
+}
+
+/// The URIs that lead to the peer of a dialog: what it has recorded as its route, and its Contact.
+fn ways_of(dialog: &Dialog) -> impl Iterator<Item = &[u8]> {
+    let routes = dialog.routes().take(ROUTES);
+    routes.chain([dialog.remote_target()])
 }
 
 /// Whether the host of a URI is written as an IP address, as most are: told without parsing the URI, which each leg of each call would pay for.
@@ -282,7 +290,7 @@ fn by_dialog(core: &mut Core, leg: &Leg, fork: u8, ip: IpAddr, now: Moment) -> S
         return Standing::Unknown;
     };
     let mut standing = Standing::Unknown;
-    for uri in dialog.routes().chain([dialog.remote_target()]) {
+    for uri in ways_of(dialog) {
         match leads_to(core, uri, ip, now) {
             Some(true) => return Standing::Known,
             Some(false) => {}
