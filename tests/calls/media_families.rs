@@ -206,6 +206,13 @@ fn two_families_of_media_are_not_bridged() {
     ));
     let said = explained["explanation"].to_string();
     assert!(said.contains("IPv6"), "{explained}");
+    let found = Deadline::after(Duration::from_secs(10)).poll(|| {
+        let (_, report) = daemon.house.doctor();
+        let findings = report["findings"].as_array()?.clone();
+        let mut findings = findings.into_iter();
+        findings.find(|finding| finding["check"] == "media_families")
+    });
+    assert!(found.is_some(), "the doctor names it");
 
     // The same runtime serves who has its family, and a fallback of the caller's family is tried.
     assert_eq!(call(V6, V6).status, 200);

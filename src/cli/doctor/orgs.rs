@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use trunkline_calls::Reason;
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
@@ -70,6 +71,7 @@ impl Orgs {
             findings.extend(set_up(rows));
             findings.extend(sources(rows, policy));
             findings.extend(spoken(rows, calls));
+            findings.extend(families(&rows.org.name, calls));
             findings.extend(log_ins(store, rows, now).await);
         }
         findings
@@ -200,6 +202,23 @@ fn spoken(rows: &OrgRows, calls: &[Recorded]) -> Vec<Finding> {
             ..finding
         })
         .collect()
+}
+
+/// Calls whose two sides have media that can't meet.
+fn families(org: &str, calls: &[Recorded]) -> Option<Finding> {
+    let code = Reason::MediaFamilies.code();
+    let is_apart = |call: &&Recorded| call.reason.as_deref() == Some(code);
+    let count = calls.iter().filter(is_apart).count();
+    (count > 0).then(|| {
+        Finding::problem(
+            "media_families",
+            format!(
+                "{org:?}, {count} of its last {} calls: refused with 488, since one side has media on IPv4 alone and the other on IPv6 alone ({code}).",
+                calls.len()
+            ),
+            "Give the agent a runtime, or a fallback, whose media is of the caller's family: media goes directly between the two sides.",
+        )
+    })
 }
 
 /// Failed log-ins that are counted.
