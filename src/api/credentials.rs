@@ -215,11 +215,11 @@ pub(super) async fn follow(api: Api) {
         match seq {
             // What was cached before the position is known may be stale.
             None => {
-                seq = api.store().read(feed::position).await.ok();
+                seq = api.read(feed::position).await.ok();
                 api.credentials().forget_all();
             }
             Some(at) => {
-                if let Ok(changes) = api.store().read_inline(move |tx| feed::since(tx, at)).await {
+                if let Ok(changes) = api.read_inline(move |tx| feed::since(tx, at)).await {
                     if changes.missed {
                         api.credentials().forget_all();
                     }

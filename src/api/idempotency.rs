@@ -17,7 +17,7 @@ use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
-use trunkline_store::{Acting, Asked, Claim, Effects, Kept, Tx, idempotency};
+use trunkline_store::{Acting, Asked, Claim, Effects, Kept, Tx, idempotency, number_codes};
 use uuid::Uuid;
 
 use super::body::{KeyFault, is_late};
@@ -175,7 +175,12 @@ impl Api {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "kept answers could not be forgotten yet");
         }
-        if let Err(error) = self.store().number_codes().prune(self.now()).await {
+        let now = self.now();
+        if let Err(error) = self
+            .store()
+            .write(move |tx| number_codes::prune(tx, now))
+            .await
+        {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "numbers that were called could not be forgotten yet");
         }
@@ -237,7 +242,7 @@ async fn claimed(api: &Api, asked: &Asked) -> Result<Option<Kept>, ApiError> {
     let look_up = async || {
         let (asked, now) = (asked.clone(), api.now());
         let known = move |tx: &mut Tx| idempotency::look_up(tx, &asked, now);
-        api.store().read_inline(known).await
+        api.read_inline(known).await
     };
     let mut claimed = match look_up().await? {
         Some(claimed) => claimed,

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
-use trunkline_store::Position;
+use trunkline_store::{Error, Position, Store, Tx};
 use uuid::Uuid;
 
 use super::error::ApiError;
@@ -104,6 +104,31 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
             filters: self.filters.clone(),
         };
         cursor.encode()
+    }
+
+    /// The page of an org's list that `find` reads, as it is shown.
+    pub(super) async fn find<T, V>(
+        self,
+        store: &Store,
+        org: Uuid,
+        find: impl FnOnce(
+            &mut Tx,
+            Uuid,
+            &F,
+            Option<Position>,
+            u32,
+        ) -> Result<trunkline_store::Page<T>, Error>
+        + Send
+        + 'static,
+        view: impl Fn(T) -> V,
+    ) -> Result<Page<V>, ApiError>
+    where
+        F: Send + 'static,
+        T: Send + 'static,
+    {
+        let (filters, after, limit) = (self.filters.clone(), self.after, self.limit);
+        let found = store.read_inline(move |tx| find(tx, org, &filters, after, limit));
+        Ok(self.page(found.await?, view))
     }
 
     /// What the store gave, as it is shown.

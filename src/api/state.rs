@@ -8,7 +8,7 @@ use trunkline_calls::live::LiveCalls;
 use trunkline_calls::token::SessionTokens;
 use trunkline_model::address::AddressPolicy;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{DefaultLimits, RetentionDays, Store};
+use trunkline_store::{DefaultLimits, Error, RetentionDays, Store, Tx};
 
 use super::credentials::Credentials;
 use super::openapi::Shelf;
@@ -120,6 +120,34 @@ impl Api {
 
     pub(super) fn store(&self) -> &Store {
         &self.0.deps.store
+    }
+
+    /// [`Store::read`].
+    pub(super) fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> impl Future<Output = Result<T, Error>> + Send {
+        self.store().read(work)
+    }
+
+    /// [`Store::read_inline`].
+    pub(super) fn read_inline<T: Send + 'static, W>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<T, Error>> + Send + use<T, W>
+    where
+        W: FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    {
+        self.store().read_inline(work)
+    }
+
+    /// [`Store::write`], with the time.
+    pub(super) fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx, Moment) -> Result<T, Error> + Send + 'static,
+    ) -> impl Future<Output = Result<T, Error>> + Send {
+        let now = self.now();
+        self.store().write(move |tx| work(tx, now))
     }
 
     pub(super) fn directory(&self) -> &Directory {

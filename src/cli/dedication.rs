@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use serde::Serialize;
-use trunkline_store::{Dedication, Store};
+use trunkline_store::{Dedication, Store, dedications};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -73,15 +73,15 @@ impl Shown for DedicationView {
 
 impl Command {
     pub(super) async fn run(self, store: &Store) -> Result<(), Failure> {
-        let dedications = store.dedications();
         match self {
             Self::Dedicate {
                 network,
                 org,
                 output,
             } => {
-                let dedication = dedications
-                    .create(org.id(store).await?, network, now())
+                let value = org.id(store).await?;
+                let dedication = store
+                    .write(move |tx| dedications::create(tx, value, network, now()))
                     .await?;
                 output.one(&DedicationView::from(dedication));
             }
@@ -90,13 +90,15 @@ impl Command {
                 org,
                 output,
             } => {
-                dedications
-                    .delete(org.id(store).await?, network, now())
+                let value = org.id(store).await?;
+                store
+                    .write(move |tx| dedications::delete(tx, value, network, now()))
                     .await?;
                 output.done("The network is nobody's now.");
             }
             Self::Dedicated { org, output } => {
-                let listed = dedications.list(org.id(store).await?).await?;
+                let value = org.id(store).await?;
+                let listed = store.read(move |tx| dedications::list(tx, value)).await?;
                 output.list(
                     &listed
                         .into_iter()

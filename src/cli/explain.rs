@@ -11,7 +11,7 @@ use trunkline_model::attempt::Attempt;
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, decide};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Error, InboundTrunk, Recorded, Store, Wrong, written};
+use trunkline_store::{Error, InboundTrunk, Recorded, Store, Wrong, attempts, written};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -146,8 +146,11 @@ impl House<'_> {
         if let Some(recorded) = self.recorded(seen).await? {
             let failures = self.failures(&seen.call_id).await?;
             view.call_id = Some(recorded.id);
-            let (calls, org) = (self.store.calls(), self.org.routing.id);
-            let attempts = calls.attempts(org, recorded.id).await?;
+            let org = self.org.routing.id;
+            let attempts = self
+                .store
+                .read_inline(move |tx| attempts::of_call(tx, org, recorded.id))
+                .await?;
             view.tell(recorded, failures, &attempts, self.name);
         } else if seen.is_locked_out() {
             self.locked_out(seen, &mut view);

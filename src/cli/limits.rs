@@ -116,7 +116,8 @@ impl OrgLimits {
         org: Uuid,
         output: Output,
     ) -> Result<(), Failure> {
-        let (orgs, defaults) = (store.orgs(), default_limits(config));
+        let orgs = store.orgs();
+        let defaults = default_limits(config);
         let given = self.given();
         if !given.is_empty() {
             orgs.limit(org, &given, LimitedBy::Operator, defaults, now())
@@ -186,7 +187,8 @@ impl PartnerLimits {
         partner: Uuid,
         output: Output,
     ) -> Result<(), Failure> {
-        let (partners, defaults) = (store.partners(), default_limits(config));
+        let partners = store.partners();
+        let defaults = default_limits(config);
         let of = |setting: Option<Setting>| setting.map(|Setting(most)| most);
         let requests = of(self.partner_requests_per_minute);
         let links = of(self.login_links_per_minute);

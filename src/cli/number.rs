@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use trunkline_routing::E164;
-use trunkline_store::{Number, Numbers};
+use trunkline_store::{Error, Number, Tx, numbers};
 use uuid::Uuid;
 
 use super::org::OfOrg;
@@ -129,17 +129,20 @@ impl Shown for NumberView {
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let store = outset::open_store(config).await?;
-        let numbers = store.numbers();
         let (number, output) = match self {
             Self::List { org, output } => {
-                let listed = numbers.list(org.id(&store).await?).await?;
+                let org = org.id(&store).await?;
+                let listed = store.read(move |tx| numbers::list(tx, org)).await?;
                 output.list(&listed.into_iter().map(NumberView::from).collect::<Vec<_>>());
                 return Ok(());
             }
             Self::Remove { of, output } => {
                 let org = of.org.id(&store).await?;
-                let number = numbers.by_number(org, &of.number).await?;
-                numbers.delete(org, number.id, now()).await?;
+                let removed = store.write(move |tx| {
+                    let id = numbers::by_number(tx, org, &of.number)?.id;
+                    numbers::delete(tx, org, id, now())
+                });
+                removed.await?;
                 output.done("The number is removed.");
                 return Ok(());
             }
@@ -150,28 +153,35 @@ impl Command {
             } => {
                 let verified = verified || config.phone.auto_verify_numbers;
                 let org = of.org.id(&store).await?;
-                (
-                    numbers.create(org, of.number, verified, now()).await?,
-                    output,
-                )
+                let added =
+                    store.write(move |tx| numbers::create(tx, org, of.number, verified, now()));
+                (added.await?, output)
             }
             Self::Verify { of, output } => {
                 let org = of.org.id(&store).await?;
-                let id = numbers.by_number(org, &of.number).await?.id;
-                (numbers.verify(org, id, now()).await?, output)
+                let verified = store.write(move |tx| {
+                    let id = numbers::by_number(tx, org, &of.number)?.id;
+                    numbers::verify(tx, org, id, now())
+                });
+                (verified.await?, output)
             }
             Self::Unverify { of, output } => {
                 let org = of.org.id(&store).await?;
-                let id = numbers.by_number(org, &of.number).await?.id;
-                (numbers.unverify(org, id, now()).await?, output)
+                let unverified = store.write(move |tx| {
+                    let id = numbers::by_number(tx, org, &of.number)?.id;
+                    numbers::unverify(tx, org, id, now())
+                });
+                (unverified.await?, output)
             }
             Self::Assign { of, agent, output } => {
                 let org = of.org.id(&store).await?;
-                (assign(numbers, org, &of.number, agent).await?, output)
+                let assigned = store.write(move |tx| assign(tx, org, &of.number, agent));
+                (assigned.await?, output)
             }
             Self::Unassign { of, output } => {
                 let org = of.org.id(&store).await?;
-                (unassign(numbers, org, &of.number).await?, output)
+                let unassigned = store.write(move |tx| unassign(tx, org, &of.number));
+                (unassigned.await?, output)
             }
         };
         output.one(&NumberView::from(number));
@@ -180,37 +190,27 @@ impl Command {
 }
 
 /// Gives `agent` the number beside those that it has.
-pub(super) async fn assign(
-    numbers: Numbers<'_>,
-    org: Uuid,
-    number: &E164,
-    agent: Uuid,
-) -> Result<Number, Failure> {
-    let id = numbers.by_number(org, number).await?.id;
-    let mut ids: Vec<Uuid> = numbers
-        .of_agent(org, agent)
-        .await?
-        .iter()
-        .map(|held| held.id)
-        .collect();
+pub(super) fn assign(tx: &mut Tx, org: Uuid, number: &E164, agent: Uuid) -> Result<Number, Error> {
+    let id = numbers::by_number(tx, org, number)?.id;
+    let held = numbers::of_agent(tx, org, agent)?;
+    let mut ids: Vec<Uuid> = held.iter().map(|held| held.id).collect();
     if !ids.contains(&id) {
         ids.push(id);
     }
-    numbers.assign(org, agent, &ids, now()).await?;
-    Ok(numbers.by_id(org, id).await?)
+    numbers::assign(tx, org, agent, &ids, now())?;
+    numbers::by_id(tx, org, id)
 }
 
-async fn unassign(numbers: Numbers<'_>, org: Uuid, number: &E164) -> Result<Number, Failure> {
-    let number = numbers.by_number(org, number).await?;
+fn unassign(tx: &mut Tx, org: Uuid, number: &E164) -> Result<Number, Error> {
+    let number = numbers::by_number(tx, org, number)?;
     let Some(agent) = number.agent_id else {
         return Ok(number);
     };
-    let held = numbers.of_agent(org, agent).await?;
+    let held = numbers::of_agent(tx, org, agent)?.into_iter();
     let rest: Vec<Uuid> = held
-        .iter()
         .map(|held| held.id)
         .filter(|id| *id != number.id)
         .collect();
-    numbers.assign(org, agent, &rest, now()).await?;
-    Ok(numbers.by_id(org, number.id).await?)
+    numbers::assign(tx, org, agent, &rest, now())?;
+    numbers::by_id(tx, org, number.id)
 }

@@ -11,7 +11,7 @@ use trunkline_model::settings::Runtime;
 use trunkline_net::listener::tls::{self, Security};
 use trunkline_net::tls::{Certificate, Files};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Options, Store};
+use trunkline_store::{Options, Store, realm};
 use uuid::Uuid;
 
 use super::{Failure, now};
@@ -42,14 +42,15 @@ pub(super) async fn open_store(config: &Config) -> Result<Store, Failure> {
 
 /// The configuration with the realm of this installation, for a command that only looks.
 pub(super) async fn with_known_realm(config: &Config, store: &Store) -> Result<Config, Failure> {
-    let known = store.realm().await?;
+    let known = store.read(realm::known).await?;
     Ok(with_realm(config, known))
 }
 
 /// The same for what challenges from now on: a realm that is new is kept.
 pub(super) async fn with_kept_realm(config: &Config, store: &Store) -> Result<Config, Failure> {
-    let configured = config.sip.realm.as_deref();
-    let kept = store.keep_realm(configured, &config.sip.realm()).await?;
+    let (configured, default) = (config.sip.realm.clone(), config.sip.realm());
+    let kept = store.write(move |tx| realm::keep(tx, configured.as_deref(), &default));
+    let kept = kept.await?;
     Ok(with_realm(config, Some(kept)))
 }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use trunkline_routing::E164;
-use trunkline_store::{InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store, agents};
+use trunkline_store::{
+    InboundTrunk, InboundTrunkChange, NewOrg, NewPartner, Org, Store, agents, numbers,
+};
 use uuid::Uuid;
 
 use super::deed::Given;
@@ -240,26 +242,18 @@ async fn find_or_make_agent(store: &Store, org: Uuid) -> Result<Uuid, Failure> {
 
 async fn find_or_make_number(store: &Store, org: Uuid, agent: Uuid) -> Result<E164, Failure> {
     let number = E164::parse(NUMBER).expect("the number is E.164");
-    let numbers = store.numbers();
-    match numbers
-        .list(org)
-        .await?
-        .into_iter()
-        .find(|known| known.number == number)
-    {
-        // What the operator has made of it since stays.
-        Some(known) if known.agent_id.is_some() => Ok(number),
-        Some(known) => {
-            numbers.verify(org, known.id, now()).await?;
-            number::assign(numbers, org, &number, agent).await?;
-            Ok(number)
-        }
-        None => {
-            numbers.create(org, number, true, now()).await?;
-            number::assign(numbers, org, &number, agent).await?;
-            Ok(number)
-        }
-    }
+    let made = store.write(move |tx| {
+        let mut known = numbers::list(tx, org)?.into_iter();
+        match known.find(|known| known.number == number) {
+            // What the operator has made of it since stays.
+            Some(known) if known.agent_id.is_some() => return Ok(number),
+            Some(known) => numbers::verify(tx, org, known.id, now())?,
+            None => numbers::create(tx, org, number, true, now())?,
+        };
+        number::assign(tx, org, &number, agent)?;
+        Ok(number)
+    });
+    Ok(made.await?)
 }
 
 async fn find_or_make_trunk(store: &Store, org: Uuid) -> Result<InboundTrunk, Failure> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Store, UnansweredChallenge};
+use trunkline_store::{Store, UnansweredChallenge, challenges, outbound_trunks};
 
 use trunkline_calls::{Challenged, Challenger, News, Unanswerable};
 
@@ -67,8 +67,9 @@ async fn write(store: &Store, challenged: Challenged) -> Result<(), trunkline_st
     let Challenged { whose, at, news } = challenged;
     match (news, whose.trunk) {
         (News::Seen(seen), Some(trunk)) => {
-            let trunks = store.outbound_trunks();
-            trunks.learn_realm(whose.org, trunk, &seen, at).await
+            store
+                .write(move |tx| outbound_trunks::learn_realm(tx, whose.org, trunk, &seen, at))
+                .await
         }
         (News::Seen(_), None) => Ok(()),
         (
@@ -91,7 +92,9 @@ async fn write(store: &Store, challenged: Challenged) -> Result<(), trunkline_st
                 peer: peer.to_string(),
                 at: at.as_micros(),
             };
-            store.note_unanswered(whose.org, trunk, &challenge).await
+            store
+                .write(move |tx| challenges::note(tx, whose.org, trunk, &challenge))
+                .await
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use trunkline_calls::live::LiveCalls;
-use trunkline_store::{Retained, RetentionDays, Store};
+use trunkline_store::{Retained, RetentionDays, Store, nodes};
 
 use super::{Handle, clock};
 
@@ -136,7 +136,7 @@ impl Worker {
         if !self.store.is_shared() {
             return Ok(true);
         }
-        let serving = self.store.nodes().serving().await?;
+        let serving = self.store.read(nodes::serving).await?;
         let first = serving.first().map(|first| first.run.node);
         Ok(first.is_none_or(|first| first == self.engine.node()))
     }

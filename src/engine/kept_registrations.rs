@@ -12,7 +12,7 @@ use trunkline_model::registration::Kept;
 use trunkline_model::registration::Loss;
 use trunkline_model::view::{PeerLogin, View};
 use trunkline_sip::moment::Moment;
-use trunkline_store::Store;
+use trunkline_store::{Store, nodes};
 
 use super::{clock, registrations};
 use crate::directory::Directory;
@@ -100,7 +100,7 @@ impl Keeper {
         }
         let pair = |user: &str| pair(view, user, now);
         if self.store.is_shared() && turn.is_multiple_of(SERVING) {
-            let serving = self.store.nodes().serving().await?;
+            let serving = self.store.read(nodes::serving).await?;
             let nodes: Vec<u8> = serving.iter().map(|one| one.run.node).collect();
             bindings.set_serving(&nodes);
             self.take_over(bindings, view).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trunkline_store::journal::Origin;
-use trunkline_store::{Renewal, Store};
+use trunkline_store::{Renewal, Store, nodes};
 
 use super::clock;
 use super::skew::Skew;
@@ -74,7 +74,13 @@ impl Keeper {
     }
 
     async fn renew(&self) -> Result<(), trunkline_store::Error> {
-        match self.store.nodes().renew(self.run, self.length).await? {
+        let run = self.run;
+        let length = self.length;
+        match self
+            .store
+            .write(move |tx| nodes::renew(tx, run, length))
+            .await?
+        {
             Renewal::Held => {}
             Renewal::Lapsed => {
                 tracing::warn!(
@@ -105,10 +111,10 @@ impl Keeper {
     async fn close_others(&self) {
         let (leases, least) = GRACE;
         let grace = (self.length * leases).max(least);
-        let (nodes, calls) = (self.store.nodes(), self.store.calls());
+        let calls = self.store.calls();
 
         // The last run's calls are open as well: up to and with that one.
-        for dead in self.others(nodes.expired().await) {
+        for dead in self.others(self.store.read(nodes::expired).await) {
             match calls
                 .close_lost(dead.node, dead.boot + 1, clock::wall_time())
                 .await
@@ -126,7 +132,7 @@ impl Keeper {
                 }
             }
         }
-        for dead in self.others(nodes.given_up(grace).await) {
+        for dead in self.others(self.store.read(move |tx| nodes::given_up(tx, grace)).await) {
             if let Err(error) = calls.tell_lost(dead.node, dead.boot + 1).await {
                 tracing::warn!(%error, node = dead.node, "the end of calls of a node that is gone isn't told yet");
             }

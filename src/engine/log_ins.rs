@@ -13,7 +13,7 @@ use trunkline_model::view::View;
 use trunkline_routing::{Country, E164, numbers};
 use trunkline_sip::auth::Part;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{NewAuthFailure, Store};
+use trunkline_store::{NewAuthFailure, Store, auth_failures};
 use uuid::Uuid;
 
 use super::clock;
@@ -100,7 +100,9 @@ async fn record(
     if noted.is_empty() {
         return Ok(());
     }
-    store.auth_failures().record(&noted).await
+    store
+        .write(move |tx| auth_failures::record(tx, &noted))
+        .await
 }
 
 /// What a peer sent: of bounded length, and as PostgreSQL takes it.
@@ -132,8 +134,7 @@ async fn of_unproven(
     let international = E164::parse(&format!("+{}", unproven.dialled)).ok();
     let verified = match international {
         Some(number) => store
-            .numbers()
-            .verified_in(&number)
+            .read_inline(move |tx| trunkline_store::numbers::verified_in(tx, &number))
             .await?
             .zip(Some(number)),
         None => None,

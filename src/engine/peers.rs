@@ -23,7 +23,7 @@ use trunkline_sip::auth::Nonces;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::verified::Names;
 use trunkline_store::journal::Origin;
-use trunkline_store::{EventType, NewEvent, Serving, Store, written};
+use trunkline_store::{EventType, NewEvent, Serving, Store, nodes, written};
 use uuid::Uuid;
 
 use super::inbox::{Inbox, Input};
@@ -314,7 +314,7 @@ async fn enrol(
         let (wanted, beyond) = wanted(&view, per_org);
         // Before the first is registered it must be known who else might.
         if !wanted.is_empty()
-            && let Ok(serving) = store.nodes().serving().await
+            && let Ok(serving) = store.read(nodes::serving).await
             && around.look(node, serving)
         {
             seen = Weak::new();
@@ -401,9 +401,13 @@ impl Around {
 
     /// Tells the others whom we count in.
     async fn tell(&mut self, store: &Store, node: u8) {
-        let own = self.runs.iter().find(|run| run.node == node);
+        let own = self.runs.iter().find(|run| run.node == node).copied();
+        let runs = self.runs.clone();
         if let Some(own) = own.filter(|_| self.told != self.runs)
-            && store.nodes().see(*own, &self.runs).await.is_ok()
+            && store
+                .write(move |tx| nodes::see(tx, own, &runs))
+                .await
+                .is_ok()
         {
             self.told.clone_from(&self.runs);
         }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trunkline_model::record::Fact;
 use trunkline_store::journal::{Journal, OpenError, Origin, Projector, Settings};
-use trunkline_store::{Refused, Store, idempotency};
+use trunkline_store::{Refused, Store, idempotency, nodes};
 
 use super::clock;
 use super::lease::Lease;
@@ -91,8 +91,9 @@ impl Recording {
         {
             return Err(RecordingFault::Clock(off));
         }
-        let nodes = store.nodes();
-        let run = nodes.begin(node, &host(data_dir), lease).await?;
+        let host = host(data_dir);
+        let run = store.write(move |tx| nodes::begin(tx, node, &host, lease));
+        let run = run.await?;
         // Before the API serves, which makes others.
         let freed = store.write(move |tx| idempotency::free(tx, run.node));
         let claims = freed.await?;
@@ -140,7 +141,8 @@ impl Recording {
 
     /// From now on another node does what one does for all, though calls of this one may go on for long.
     pub async fn drain(&self) {
-        let drained = self.store.nodes().drain(self.run).await;
+        let run = self.run;
+        let drained = self.store.write(move |tx| nodes::drain(tx, run)).await;
         if let Err(error) = drained {
             tracing::warn!(%error, "other nodes don't know that this one drains");
         }
@@ -165,7 +167,8 @@ impl Recording {
                 if projected.is_err() {
                     tracing::error!("the projector had panicked");
                 }
-                let gone = self.store.nodes().renew(self.run, Duration::ZERO);
+                let run = self.run;
+                let gone = self.store.write(move |tx| nodes::renew(tx, run, Duration::ZERO));
                 if let Err(error) = gone.await {
                     tracing::warn!(%error, "other nodes wait until this one's lease has expired");
                 }

@@ -38,7 +38,7 @@ impl Off {
         // Whoever follows the clock looks once a second.
         clock::follow();
         let before = clock::wall_time();
-        let theirs = store.clock().await?;
+        let theirs = store.read(trunkline_store::clock::now).await?;
         let after = clock::wall_time();
         Ok(theirs.map(|theirs| Self::between(before, theirs, after)))
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use trunkline_calls::{DOCTOR, Reason};
 use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Error, Narrow, Recorded, Store, written};
+use trunkline_store::{Error, Narrow, Recorded, Store, auth_failures, written};
 use uuid::Uuid;
 
 use super::finding::Finding;
@@ -56,8 +56,7 @@ pub async fn of_trunk(
     let examined = Reason::Examined.code();
     let calls = store.calls().recorded(org, ever, Some(examined), 1).await?;
     let failures = store
-        .auth_failures()
-        .list(org, &Narrow::default(), None, LOOKED_AT)
+        .read_inline(move |tx| auth_failures::list(tx, org, &Narrow::default(), None, LOOKED_AT))
         .await?;
     let mut report = Report {
         how: format!("Call sip:{DOCTOR}@{endpoint} from the PBX with the trunk's credentials."),

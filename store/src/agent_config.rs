@@ -2,13 +2,13 @@
 
 use uuid::Uuid;
 
-use super::Store;
 use super::agents::{self, Agent};
 use super::destinations::{self, Destination};
 use super::error::Error;
 use super::numbers::{self, Number};
 use super::outbound_trunks::{self, OutboundTrunk};
 use super::page::Narrow;
+use super::tx::Tx;
 
 /// What is assigned to an agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,37 +23,24 @@ pub struct AgentConfig {
     pub destinations: Vec<Destination>,
 }
 
-impl Store {
-    /// What is assigned to an agent.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`](super::Wrong::Absent).
-    pub async fn agent_config(&self, org: Uuid, agent: Uuid) -> Result<AgentConfig, Error> {
-        let mut reading = self.pool().peek_snapshot().await?;
-        let agent = reading
-            .source()
-            .step(move |tx| agents::by_id(tx, org, agent))
-            .await?;
-        let numbers = numbers::of_agent(reading.source(), org, agent.id).await?;
-        let outbound_trunk = match agent.outbound_trunk_id {
-            Some(id) => {
-                Some(outbound_trunks::find(reading.source(), self.keyring(), org, id).await?)
-            }
-            None => None,
-        };
-        let destinations = destinations::of_agent(
-            reading.source(),
-            (org, agent.id),
-            &Narrow::default(),
-            None,
-            i64::MAX,
-        )
-        .await?;
-        Ok(AgentConfig {
-            agent,
-            numbers,
-            outbound_trunk,
-            destinations,
-        })
-    }
+/// What is assigned to an agent.
+///
+/// # Errors
+/// [`Wrong::Absent`](super::Wrong::Absent).
+pub fn of_agent(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<AgentConfig, Error> {
+    tx.snapshot()?;
+    let agent = agents::by_id(tx, org, agent)?;
+    let numbers = numbers::of_agent(tx, org, agent.id)?;
+    let outbound_trunk = match agent.outbound_trunk_id {
+        Some(id) => Some(outbound_trunks::by_id(tx, org, id)?),
+        None => None,
+    };
+    let destinations =
+        destinations::of_agent(tx, (org, agent.id), &Narrow::default(), None, i64::MAX)?;
+    Ok(AgentConfig {
+        agent,
+        numbers,
+        outbound_trunk,
+        destinations,
+    })
 }

@@ -4,10 +4,8 @@ use trunkline_model::attempt::Attempt;
 use trunkline_model::record::Fact;
 use uuid::Uuid;
 
-use super::calls::Calls;
 use super::column::{from_row, maybe, micros, moment, named, parsed, small};
 use super::error::Error;
-use super::pool::fetch_all;
 use super::rows::{self, Insert};
 use super::tx::Tx;
 use super::value::Value;
@@ -66,21 +64,16 @@ impl From<Row> for Attempt {
     }
 }
 
-impl Calls<'_> {
-    /// The attempts of a call that are on record, in their order.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn attempts(self, org: Uuid, call: Uuid) -> Result<Vec<Attempt>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let rows: Vec<Row> = fetch_all!(
-            reading,
-            "SELECT * FROM call_attempts WHERE call_id = $2 AND org_id = $1 ORDER BY number",
-            org,
-            call,
-        )?;
-        Ok(rows.into_iter().map(Attempt::from).collect())
-    }
+/// The attempts of a call that are on record, in their order.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn of_call(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Vec<Attempt>, Error> {
+    let rows: Vec<Row> = tx.all(
+        "SELECT * FROM call_attempts WHERE call_id = $2 AND org_id = $1 ORDER BY number",
+        &[&org, &call],
+    )?;
+    Ok(rows.into_iter().map(Attempt::from).collect())
 }
 
 /// Writes the attempts among these facts.

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{from_row, micros, moment, parsed};
+use super::column::{from_row, moment, parsed};
 use super::error::Error;
+use super::id_at;
 use super::page::{Narrow, Page, Position};
-use super::pool::{execute, fetch_all, fetch_one};
-use super::{Store, id_at};
+use super::tx::Tx;
 
 /// An org keeps so many, the newest.
 const KEPT: i64 = 1_000;
@@ -67,92 +67,68 @@ pub struct NewAuthFailure {
     pub dialled: Option<Box<str>>,
 }
 
-/// The failed log-ins.
-#[derive(Copy, Clone, Debug)]
-pub struct AuthFailures<'s>(&'s Store);
-
-impl Store {
-    /// The failed log-ins.
-    pub fn auth_failures(&self) -> AuthFailures<'_> {
-        AuthFailures(self)
+/// Records a batch; each org keeps its newest thousand.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn record(tx: &mut Tx, failures: &[NewAuthFailure]) -> Result<(), Error> {
+    for failure in failures {
+        tx.run(
+            "INSERT INTO auth_failures (id, org_id, trunk_id, username, source, part, at, sip_call_id, dialled)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+            &[
+                &id_at(failure.at),
+                &failure.org,
+                &failure.trunk,
+                &&*failure.username,
+                &failure.source.to_canonical().to_string(),
+                &failure.part,
+                &failure.at,
+                &&*failure.sip_call_id,
+                &failure.dialled.as_deref(),
+            ],
+        )?;
     }
+    for org in failures
+        .iter()
+        .map(|failure| failure.org)
+        .collect::<BTreeSet<_>>()
+    {
+        tx.run(
+            "DELETE FROM auth_failures WHERE org_id = $1 AND (at, id) <
+                 (SELECT at, id FROM auth_failures WHERE org_id = $1 ORDER BY at DESC, id DESC LIMIT 1 OFFSET $2)",
+            &[&org, &(KEPT - 1)],
+        )?;
+    }
+    Ok(())
 }
 
-impl AuthFailures<'_> {
-    /// Records a batch; each org keeps its newest thousand.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn record(self, failures: &[NewAuthFailure]) -> Result<(), Error> {
-        let mut writing = self.0.pool().write().await?;
-        for failure in failures {
-            execute!(
-                writing,
-                "INSERT INTO auth_failures (id, org_id, trunk_id, username, source, part, at, sip_call_id, dialled)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-                id_at(failure.at),
-                failure.org,
-                failure.trunk,
-                &*failure.username,
-                failure.source.to_canonical().to_string(),
-                failure.part,
-                micros(failure.at),
-                &*failure.sip_call_id,
-                failure.dialled.as_deref(),
-            )?;
-        }
-        for org in failures
-            .iter()
-            .map(|failure| failure.org)
-            .collect::<BTreeSet<_>>()
-        {
-            execute!(
-                writing,
-                "DELETE FROM auth_failures WHERE org_id = $1 AND (at, id) <
-                     (SELECT at, id FROM auth_failures WHERE org_id = $1 ORDER BY at DESC, id DESC LIMIT 1 OFFSET $2)",
-                org,
-                KEPT - 1,
-            )?;
-        }
-        writing.commit().await
-    }
-
-    /// A page of the org's failed log-ins, newest first, after `after`.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn list(
-        self,
-        org: Uuid,
-        [username, source]: &Narrow,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<Page<AuthFailure>, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let after = after.unwrap_or(Position::START);
-        let items: Vec<AuthFailure> = fetch_all!(
-            reading,
-            "SELECT * FROM auth_failures WHERE org_id = $1 AND (at, id) < ($2, $3)
-                 AND (CAST($5 AS TEXT) IS NULL OR username = $5) AND (CAST($6 AS TEXT) IS NULL OR source = $6)
-             ORDER BY at DESC, id DESC LIMIT $4",
-            org,
-            after.at_micros(),
-            after.id,
-            i64::from(limit) + 1,
-            username,
-            source,
-        )?;
-        let (total,): (i64,) = fetch_one!(
-            reading,
-            "SELECT COUNT(*) FROM auth_failures
-             WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR username = $2) AND (CAST($3 AS TEXT) IS NULL OR source = $3)",
-            org,
-            username,
-            source,
-        )?;
-        Ok(Page::of(items, limit, total, |failure| Position {
-            at: failure.at,
-            id: failure.id,
-        }))
-    }
+/// A page of the org's failed log-ins, newest first, after `after`.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn list(
+    tx: &mut Tx,
+    org: Uuid,
+    [username, source]: &Narrow,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<AuthFailure>, Error> {
+    tx.snapshot()?;
+    let after = after.unwrap_or(Position::START);
+    let items: Vec<AuthFailure> = tx.all(
+        "SELECT * FROM auth_failures WHERE org_id = $1 AND (at, id) < ($2, $3)
+             AND (CAST($5 AS TEXT) IS NULL OR username = $5) AND (CAST($6 AS TEXT) IS NULL OR source = $6)
+         ORDER BY at DESC, id DESC LIMIT $4",
+        &[&org, &after.at_micros(), &after.id, &(i64::from(limit) + 1), &username, &source],
+    )?;
+    let (total,): (i64,) = tx.only(
+        "SELECT COUNT(*) FROM auth_failures
+         WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR username = $2) AND (CAST($3 AS TEXT) IS NULL OR source = $3)",
+        &[&org, &username, &source],
+    )?;
+    Ok(Page::of(items, limit, total, |failure| Position {
+        at: failure.at,
+        id: failure.id,
+    }))
 }

@@ -4,10 +4,9 @@ use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Store;
 use super::column::{from_row, json, to_json};
 use super::error::Error;
-use super::pool::{execute, fetch_all};
+use super::tx::Tx;
 
 /// A 401 or 407 that wasn't answered.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -37,48 +36,42 @@ pub struct UnansweredOf {
     pub challenge: UnansweredChallenge,
 }
 
-impl Store {
-    /// Keeps it as the last one of the outbound trunk, or of the org's inbound trunk. A trunk that is gone keeps nothing.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn note_unanswered(
-        &self,
-        org: Uuid,
-        trunk: Option<Uuid>,
-        challenge: &UnansweredChallenge,
-    ) -> Result<(), Error> {
-        let mut writing = self.pool().write().await?;
-        let challenge = to_json(challenge);
-        match trunk {
-            Some(trunk) => {
-                let sql = "UPDATE outbound_trunks SET unanswered_challenge = $3 WHERE org_id = $1 AND id = $2";
-                execute!(writing, sql, org, trunk, challenge)?;
-            }
-            None => {
-                let sql = "UPDATE inbound_trunks SET unanswered_challenge = $2 WHERE org_id = $1";
-                execute!(writing, sql, org, challenge)?;
-            }
+/// Keeps it as the last one of the outbound trunk, or of the org's inbound trunk. A trunk that is gone keeps nothing.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn note(
+    tx: &mut Tx,
+    org: Uuid,
+    trunk: Option<Uuid>,
+    challenge: &UnansweredChallenge,
+) -> Result<(), Error> {
+    let challenge = to_json(challenge);
+    match trunk {
+        Some(trunk) => {
+            let sql = "UPDATE outbound_trunks SET unanswered_challenge = $3 WHERE org_id = $1 AND id = $2";
+            tx.run(sql, &[&org, &trunk, &challenge])?;
         }
-        writing.commit().await?;
-        Ok(())
+        None => {
+            let sql = "UPDATE inbound_trunks SET unanswered_challenge = $2 WHERE org_id = $1";
+            tx.run(sql, &[&org, &challenge])?;
+        }
     }
+    Ok(())
+}
 
-    /// Those since then, of all orgs.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn unanswered_challenges(&self, since: Moment) -> Result<Vec<UnansweredOf>, Error> {
-        let mut reading = self.pool().read().await?;
-        let sql =
-            "SELECT org_id, name AS trunk, unanswered_challenge AS challenge FROM outbound_trunks
-                   WHERE unanswered_challenge IS NOT NULL
-                   UNION ALL SELECT org_id, NULL, unanswered_challenge FROM inbound_trunks
-                   WHERE unanswered_challenge IS NOT NULL";
-        let rows: Vec<UnansweredOf> = fetch_all!(reading, sql)?;
-        let is_recent = |row: &UnansweredOf| row.challenge.at >= since.as_micros();
-        Ok(rows.into_iter().filter(is_recent).collect())
-    }
+/// Those since then, of all orgs.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn since(tx: &mut Tx, since: Moment) -> Result<Vec<UnansweredOf>, Error> {
+    let sql = "SELECT org_id, name AS trunk, unanswered_challenge AS challenge FROM outbound_trunks
+               WHERE unanswered_challenge IS NOT NULL
+               UNION ALL SELECT org_id, NULL, unanswered_challenge FROM inbound_trunks
+               WHERE unanswered_challenge IS NOT NULL";
+    let rows: Vec<UnansweredOf> = tx.all(sql, &[])?;
+    let is_recent = |row: &UnansweredOf| row.challenge.at >= since.as_micros();
+    Ok(rows.into_iter().filter(is_recent).collect())
 }
 
 from_row!(UnansweredOf {

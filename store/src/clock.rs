@@ -2,25 +2,21 @@
 
 use trunkline_sip::moment::Moment;
 
-use super::Store;
 use super::column::moment;
 use super::error::Error;
-use super::pool::fetch_one;
+use super::tx::Tx;
 
-impl Store {
-    /// The database's clock; `None` for one that is part of this process.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn clock(&self) -> Result<Option<Moment>, Error> {
-        if !self.is_shared() {
-            return Ok(None);
-        }
-        let mut reading = self.pool().read().await?;
-        let (micros,): (i64,) = fetch_one!(
-            reading,
-            "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
-        )?;
-        Ok(moment(micros).ok())
+/// The database's clock; `None` for one that is part of this process.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn now(tx: &mut Tx) -> Result<Option<Moment>, Error> {
+    if !tx.is_shared() {
+        return Ok(None);
     }
+    let (micros,): (i64,) = tx.only(
+        "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)",
+        &[],
+    )?;
+    Ok(moment(micros).ok())
 }

@@ -9,7 +9,7 @@ use super::column::{from_row, maybe, micros, moment};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::orgs::Orgs;
 use super::pool::{Writing, execute, fetch_all, fetch_one, fetch_optional};
-use super::{Change, Org};
+use super::{Change, Org, clock};
 
 /// Time in which a deleted org can be restored.
 const RESTORABLE: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -85,7 +85,7 @@ impl Orgs<'_> {
     /// [`Wrong::Absent`], also if it is deleted already.
     pub async fn delete(self, org: Uuid, purge: Purge, now: Moment) -> Result<(), Error> {
         // One clock for all nodes.
-        let saved = self.0.clock().await?.unwrap_or(now);
+        let saved = self.0.read(clock::now).await?.unwrap_or(now);
         let mut writing = self.0.edit(org).await?;
         for sql in ENDED {
             execute!(writing, sql, org)?;

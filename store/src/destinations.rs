@@ -6,12 +6,12 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::agents::must_exist;
-use super::column::{Unreadable, from_row, micros, moment, named};
+use super::column::{Unreadable, from_row, moment, named};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::org_limits::{OrgLimit, leave_room_for};
 use super::page::{List, Narrow, Page, Position};
-use super::pool::{Source, Writing, execute, fetch_all, fetch_one, fetch_optional};
-use super::{Change, Store, new_id, set};
+use super::tx::Tx;
+use super::{Change, edit, new_id, set};
 
 /// A transfer destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,240 +51,214 @@ pub struct DestinationChange {
     pub via: Option<Via>,
 }
 
-/// The transfer destinations.
-#[derive(Copy, Clone, Debug)]
-pub struct Destinations<'s>(&'s Store);
-
-impl Store {
-    /// The transfer destinations.
-    pub fn destinations(&self) -> Destinations<'_> {
-        Destinations(self)
-    }
-}
-
 const LIST: List = List {
     columns: "*, type || ' ' || value AS target",
     table: "destinations",
     by: ["type", "name"],
 };
 
-impl Destinations<'_> {
-    /// Makes a destination.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] if there is no such org, [`Refused::NameTaken`].
-    pub async fn create(
-        self,
-        org: Uuid,
-        new: &NewDestination,
-        now: Moment,
-    ) -> Result<Destination, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let made = insert(&mut writing, org, new, now).await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(made)
-    }
+/// Makes a destination.
+///
+/// # Errors
+/// [`Wrong::Absent`] if there is no such org, [`Refused::NameTaken`].
+pub fn create(
+    tx: &mut Tx,
+    org: Uuid,
+    new: &NewDestination,
+    now: Moment,
+) -> Result<Destination, Error> {
+    edit(tx, org)?;
+    let made = insert(tx, org, new, now)?;
+    tx.changed(Change::Org(org), now);
+    Ok(made)
+}
 
-    /// The destination of this id.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_id(self, org: Uuid, id: Uuid) -> Result<Destination, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        find(reading.source(), org, id).await
-    }
+/// The destination of this id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_id(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<Destination, Error> {
+    let sql =
+        "SELECT *, type || ' ' || value AS target FROM destinations WHERE org_id = $1 AND id = $2";
+    let row = tx.one(sql, &[&org, &id])?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Destination))?)
+}
 
-    /// A page of the org's destinations, newest first, narrowed by type and name, after `after`.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn page(
-        self,
-        org: Uuid,
-        narrow: &Narrow,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<Page<Destination>, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = reading
-            .source()
-            .step({
-                let narrow = narrow.clone();
-                move |tx| {
-                    LIST.page(tx, org, &narrow, (after, limit), |row: &Destination| {
-                        Position {
-                            at: row.created_at,
-                            id: row.id,
-                        }
-                    })
-                }
-            })
-            .await?;
-        Ok(page)
-    }
+/// A page of the org's destinations, newest first, narrowed by type and name, after `after`.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn page(
+    tx: &mut Tx,
+    org: Uuid,
+    narrow: &Narrow,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Destination>, Error> {
+    LIST.page(tx, org, narrow, (after, limit), |row: &Destination| {
+        Position {
+            at: row.created_at,
+            id: row.id,
+        }
+    })
+}
 
-    /// Changes a destination; gives it as it is then.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`], [`Refused::NameTaken`].
-    pub async fn update(
-        self,
-        org: Uuid,
-        id: Uuid,
-        change: &DestinationChange,
-        now: Moment,
-    ) -> Result<Destination, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let mut destination = find(writing.source(), org, id).await?;
-        set(&mut destination.name, change.name.clone());
-        set(&mut destination.target, change.target.clone());
-        set(&mut destination.via, change.via);
-        destination.updated_at = now;
-        must_be_free(&mut writing, org, &destination.name, id).await?;
-        execute!(
-            writing,
-            "UPDATE destinations SET name = $3, name_folded = $4, type = $5, value = $6, updated_at = $7, via = $8
-             WHERE org_id = $1 AND id = $2",
-            org,
-            id,
+/// Changes a destination; gives it as it is then.
+///
+/// # Errors
+/// [`Wrong::Absent`], [`Refused::NameTaken`].
+pub fn update(
+    tx: &mut Tx,
+    org: Uuid,
+    id: Uuid,
+    change: &DestinationChange,
+    now: Moment,
+) -> Result<Destination, Error> {
+    edit(tx, org)?;
+    let mut destination = by_id(tx, org, id)?;
+    set(&mut destination.name, change.name.clone());
+    set(&mut destination.target, change.target.clone());
+    set(&mut destination.via, change.via);
+    destination.updated_at = now;
+    must_be_free(tx, org, &destination.name, id)?;
+    tx.run(
+        "UPDATE destinations SET name = $3, name_folded = $4, type = $5, value = $6, updated_at = $7, via = $8
+         WHERE org_id = $1 AND id = $2",
+        &[
+            &org,
+            &id,
             &destination.name,
-            folded(&destination.name),
-            destination.target.kind(),
-            destination.target.value(),
-            micros(now),
-            destination.via.as_str(),
-        )?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(destination)
-    }
+            &folded(&destination.name),
+            &destination.target.kind(),
+            &destination.target.value(),
+            &now,
+            &destination.via.as_str(),
+        ],
+    )?;
+    tx.changed(Change::Org(org), now);
+    Ok(destination)
+}
 
-    /// Deletes a destination; no agent has it any more.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn delete(self, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        let sql = "DELETE FROM destinations WHERE org_id = $1 AND id = $2";
-        if execute!(writing, sql, org, id)? == 0 {
-            return Err(Wrong::Absent(Kind::Destination).into());
-        }
-        self.0.commit(writing, &[Change::Org(org)], now).await
+/// Deletes a destination; no agent has it any more.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
+    edit(tx, org)?;
+    let sql = "DELETE FROM destinations WHERE org_id = $1 AND id = $2";
+    if tx.run(sql, &[&org, &id])? == 0 {
+        return Err(Wrong::Absent(Kind::Destination).into());
     }
+    tx.changed(Change::Org(org), now);
+    Ok(())
+}
 
-    /// A page of the destinations that an agent has, newest first, narrowed by type and name, after `after`.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn of_agent(
-        self,
-        org: Uuid,
-        agent: Uuid,
-        narrow: &Narrow,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<Page<Destination>, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let most = i64::from(limit) + 1;
-        let items = of_agent(reading.source(), (org, agent), narrow, after, most).await?;
-        let sql = "SELECT COUNT(*) FROM agent_destinations
-             JOIN destinations ON destinations.org_id = agent_destinations.org_id
-                 AND destinations.id = agent_destinations.destination_id
-             WHERE agent_destinations.org_id = $1 AND agent_destinations.agent_id = $2
-                 AND (CAST($3 AS TEXT) IS NULL OR type = $3) AND (CAST($4 AS TEXT) IS NULL OR name = $4)";
-        let [kind, name] = narrow;
-        let (total,): (i64,) = fetch_one!(reading, sql, org, agent, kind, name)?;
-        Ok(Page::of(items, limit, total, |item| Position {
-            at: item.created_at,
-            id: item.id,
-        }))
-    }
+/// A page of the destinations that an agent has, newest first, narrowed by type and name, after `after`.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn page_of_agent(
+    tx: &mut Tx,
+    org: Uuid,
+    agent: Uuid,
+    narrow: &Narrow,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Destination>, Error> {
+    tx.snapshot()?;
+    let most = i64::from(limit) + 1;
+    let items = of_agent(tx, (org, agent), narrow, after, most)?;
+    let sql = "SELECT COUNT(*) FROM agent_destinations
+         JOIN destinations ON destinations.org_id = agent_destinations.org_id
+             AND destinations.id = agent_destinations.destination_id
+         WHERE agent_destinations.org_id = $1 AND agent_destinations.agent_id = $2
+             AND (CAST($3 AS TEXT) IS NULL OR type = $3) AND (CAST($4 AS TEXT) IS NULL OR name = $4)";
+    let [kind, name] = narrow;
+    let (total,): (i64,) = tx.only(sql, &[&org, &agent, &kind, &name])?;
+    Ok(Page::of(items, limit, total, |item| Position {
+        at: item.created_at,
+        id: item.id,
+    }))
+}
 
-    /// Gives an agent a destination; twice is once.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] for the destination.
-    pub async fn assign(
-        self,
-        org: Uuid,
-        agent: Uuid,
-        id: Uuid,
-        now: Moment,
-    ) -> Result<Destination, Error> {
-        let mut writing = self.0.edit(org).await?;
-        writing.run(move |tx| must_exist(tx, org, agent)).await?;
-        let kind = Kind::Destination;
-        let found = find(writing.source(), org, id).await;
-        let destination = found.map_err(|error| match error {
-            Error::Wrong(Wrong::Absent(_)) => Wrong::Unknown { kind, id }.into(),
-            Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => error,
-        })?;
-        attach(&mut writing, org, agent, id, now).await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(destination)
-    }
+/// Gives an agent a destination; twice is once.
+///
+/// # Errors
+/// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] for the destination.
+pub fn assign(
+    tx: &mut Tx,
+    org: Uuid,
+    agent: Uuid,
+    id: Uuid,
+    now: Moment,
+) -> Result<Destination, Error> {
+    edit(tx, org)?;
+    must_exist(tx, org, agent)?;
+    let kind = Kind::Destination;
+    let found = by_id(tx, org, id);
+    let destination = found.map_err(|error| match error {
+        Error::Wrong(Wrong::Absent(_)) => Wrong::Unknown { kind, id }.into(),
+        Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => error,
+    })?;
+    attach(tx, org, agent, id, now)?;
+    tx.changed(Change::Org(org), now);
+    Ok(destination)
+}
 
-    /// Makes a destination and gives it to an agent, or does neither.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] for the agent, [`Refused::NameTaken`].
-    pub async fn create_for(
-        self,
-        org: Uuid,
-        agent: Uuid,
-        new: &NewDestination,
-        now: Moment,
-    ) -> Result<Destination, Error> {
-        let mut writing = self.0.edit(org).await?;
-        writing.run(move |tx| must_exist(tx, org, agent)).await?;
-        let made = insert(&mut writing, org, new, now).await?;
-        attach(&mut writing, org, agent, made.id, now).await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(made)
-    }
+/// Makes a destination and gives it to an agent, or does neither.
+///
+/// # Errors
+/// [`Wrong::Absent`] for the agent, [`Refused::NameTaken`].
+pub fn create_for(
+    tx: &mut Tx,
+    org: Uuid,
+    agent: Uuid,
+    new: &NewDestination,
+    now: Moment,
+) -> Result<Destination, Error> {
+    edit(tx, org)?;
+    must_exist(tx, org, agent)?;
+    let made = insert(tx, org, new, now)?;
+    attach(tx, org, agent, made.id, now)?;
+    tx.changed(Change::Org(org), now);
+    Ok(made)
+}
 
-    /// Whether an agent has a destination.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn is_assigned(self, org: Uuid, agent: Uuid, id: Uuid) -> Result<bool, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT destination_id FROM agent_destinations
-                   WHERE org_id = $1 AND agent_id = $2 AND destination_id = $3";
-        let row: Option<(Uuid,)> = fetch_optional!(reading, sql, org, agent, id)?;
-        Ok(row.is_some())
-    }
+/// Whether an agent has a destination.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn is_assigned(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid) -> Result<bool, Error> {
+    let sql = "SELECT destination_id FROM agent_destinations
+               WHERE org_id = $1 AND agent_id = $2 AND destination_id = $3";
+    let row: Option<(Uuid,)> = tx.one(sql, &[&org, &agent, &id])?;
+    Ok(row.is_some())
+}
 
-    /// Takes a destination from an agent.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] for one that the agent doesn't have.
-    pub async fn unassign(
-        self,
-        org: Uuid,
-        agent: Uuid,
-        id: Uuid,
-        now: Moment,
-    ) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        let sql = "DELETE FROM agent_destinations WHERE org_id = $1 AND agent_id = $2 AND destination_id = $3";
-        if execute!(writing, sql, org, agent, id)? == 0 {
-            return Err(Wrong::Absent(Kind::Destination).into());
-        }
-        self.0.commit(writing, &[Change::Org(org)], now).await
+/// Takes a destination from an agent.
+///
+/// # Errors
+/// [`Wrong::Absent`] for one that the agent doesn't have.
+pub fn unassign(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
+    edit(tx, org)?;
+    let sql = "DELETE FROM agent_destinations WHERE org_id = $1 AND agent_id = $2 AND destination_id = $3";
+    if tx.run(sql, &[&org, &agent, &id])? == 0 {
+        return Err(Wrong::Absent(Kind::Destination).into());
     }
+    tx.changed(Change::Org(org), now);
+    Ok(())
 }
 
 /// An agent's destinations, newest first, narrowed by type and name.
-pub(super) async fn of_agent(
-    mut on: Source<'_>,
+pub(super) fn of_agent(
+    tx: &mut Tx,
     (org, agent): (Uuid, Uuid),
     [kind, name]: &Narrow,
     after: Option<Position>,
     limit: i64,
 ) -> Result<Vec<Destination>, Error> {
     let after = after.unwrap_or(Position::START);
-    fetch_all!(
-        on,
+    tx.all(
         "SELECT destinations.*, type || ' ' || value AS target FROM agent_destinations
          JOIN destinations ON destinations.org_id = agent_destinations.org_id
              AND destinations.id = agent_destinations.destination_id
@@ -292,29 +266,19 @@ pub(super) async fn of_agent(
              AND (destinations.created_at, destinations.id) < ($3, $4)
              AND (CAST($6 AS TEXT) IS NULL OR type = $6) AND (CAST($7 AS TEXT) IS NULL OR name = $7)
          ORDER BY destinations.created_at DESC, destinations.id DESC LIMIT $5",
-        org,
-        agent,
-        after.at_micros(),
-        after.id,
-        limit,
-        kind,
-        name,
+        &[
+            &org,
+            &agent,
+            &after.at_micros(),
+            &after.id,
+            &limit,
+            &kind,
+            &name,
+        ],
     )
 }
 
-async fn find(mut on: Source<'_>, org: Uuid, id: Uuid) -> Result<Destination, Error> {
-    let sql =
-        "SELECT *, type || ' ' || value AS target FROM destinations WHERE org_id = $1 AND id = $2";
-    let row = fetch_optional!(on, sql, org, id)?;
-    Ok(row.ok_or(Wrong::Absent(Kind::Destination))?)
-}
-
-async fn insert(
-    writing: &mut Writing,
-    org: Uuid,
-    new: &NewDestination,
-    now: Moment,
-) -> Result<Destination, Error> {
+fn insert(tx: &mut Tx, org: Uuid, new: &NewDestination, now: Moment) -> Result<Destination, Error> {
     let made = Destination {
         id: new_id(now),
         org_id: org,
@@ -324,52 +288,41 @@ async fn insert(
         created_at: now,
         updated_at: now,
     };
-    must_be_free(writing, org, &made.name, made.id).await?;
-    writing
-        .run(move |tx| leave_room_for(tx, org, OrgLimit::Destinations, now))
-        .await?;
-    execute!(
-        writing,
+    must_be_free(tx, org, &made.name, made.id)?;
+    leave_room_for(tx, org, OrgLimit::Destinations, now)?;
+    tx.run(
         "INSERT INTO destinations (id, org_id, name, name_folded, type, value, created_at, updated_at, via)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        made.id,
-        org,
-        &made.name,
-        folded(&made.name),
-        made.target.kind(),
-        made.target.value(),
-        micros(now),
-        micros(now),
-        made.via.as_str(),
+        &[
+            &made.id,
+            &org,
+            &made.name,
+            &folded(&made.name),
+            &made.target.kind(),
+            &made.target.value(),
+            &now,
+            &now,
+            &made.via.as_str(),
+        ],
     )?;
     Ok(made)
 }
 
 /// Refuses a name that another destination of the org has. Edits of an org take turns, so that it stays free.
-async fn must_be_free(writing: &mut Writing, org: Uuid, name: &str, id: Uuid) -> Result<(), Error> {
+fn must_be_free(tx: &mut Tx, org: Uuid, name: &str, id: Uuid) -> Result<(), Error> {
     let sql = "SELECT id FROM destinations WHERE org_id = $1 AND name_folded = $2 AND id <> $3";
-    let row: Option<(Uuid,)> = fetch_optional!(writing, sql, org, folded(name), id)?;
+    let row: Option<(Uuid,)> = tx.one(sql, &[&org, &folded(name), &id])?;
     match row {
         None => Ok(()),
         Some(_) => Err(Refused::NameTaken(name.to_owned()).into()),
     }
 }
 
-async fn attach(
-    writing: &mut Writing,
-    org: Uuid,
-    agent: Uuid,
-    id: Uuid,
-    now: Moment,
-) -> Result<(), Error> {
-    execute!(
-        writing,
+fn attach(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
+    tx.run(
         "INSERT INTO agent_destinations (org_id, agent_id, destination_id, created_at) VALUES ($1, $2, $3, $4)
          ON CONFLICT DO NOTHING",
-        org,
-        agent,
-        id,
-        micros(now),
+        &[&org, &agent, &id, &now],
     )?;
     Ok(())
 }

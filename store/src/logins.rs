@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::column::{from_row, micros, moment, named};
+use super::column::{from_row, moment, named};
 use super::error::{Error, Kind, Wrong};
 use super::page::{List, Narrow, Page, Position};
-use super::pool::{Writing, execute, fetch_all, fetch_one};
-use super::{Store, new_id};
+use super::tx::Tx;
+use super::{edit, new_id};
 
 /// What the members of a role may do.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -63,136 +63,88 @@ pub struct LoginLink {
     pub confirm: bool,
 }
 
-/// People and how they log in.
-#[derive(Copy, Clone, Debug)]
-pub struct Logins<'s>(&'s Store);
-
-impl Store {
-    /// People and how they log in.
-    pub fn logins(&self) -> Logins<'_> {
-        Logins(self)
-    }
-}
-
 const LIST: List = List {
     columns: "id, name, access, created_at",
     table: "roles",
     by: ["access", "name"],
 };
 
-impl Logins<'_> {
-    /// A page of the org's roles, newest first, narrowed by access and name.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn roles(
-        self,
-        org: Uuid,
-        narrow: &Narrow,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<Page<Role>, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = reading
-            .source()
-            .step({
-                let narrow = narrow.clone();
-                move |tx| {
-                    LIST.page(tx, org, &narrow, (after, limit), |row: &Role| Position {
-                        at: row.created_at,
-                        id: row.id,
-                    })
-                }
-            })
-            .await?;
-        Ok(page)
-    }
+/// A page of the org's roles, newest first, narrowed by access and name.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn roles(
+    tx: &mut Tx,
+    org: Uuid,
+    narrow: &Narrow,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Role>, Error> {
+    LIST.page(tx, org, narrow, (after, limit), |row: &Role| Position {
+        at: row.created_at,
+        id: row.id,
+    })
+}
 
-    /// Keeps a link that logs a person into the org, making the account and the membership where there is none.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] without such an org; [`Wrong::Unknown`] for the first role that isn't the org's, if roles are needed.
-    pub async fn create_link(
-        self,
-        org: Uuid,
-        new: &NewLogin,
-        link: &LoginLink,
-        now: Moment,
-    ) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        let user = account(&mut writing, new, now).await?;
-        join(&mut writing, org, user, &new.roles, now).await?;
-        execute!(
-            writing,
-            "INSERT INTO login_links (token_hash, org_id, user_id, expires_at, created_at, confirm) VALUES ($1, $2, $3, $4, $5, $6)",
-            link.token_hash.to_vec(),
-            org,
-            user,
-            micros(link.expires_at),
-            micros(now),
-            link.confirm,
-        )?;
-        writing.commit().await
-    }
+/// Keeps a link that logs a person into the org, making the account and the membership where there is none.
+///
+/// # Errors
+/// [`Wrong::Absent`] without such an org; [`Wrong::Unknown`] for the first role that isn't the org's, if roles are needed.
+pub fn create_link(
+    tx: &mut Tx,
+    org: Uuid,
+    new: &NewLogin,
+    link: &LoginLink,
+    now: Moment,
+) -> Result<(), Error> {
+    edit(tx, org)?;
+    let user = account(tx, new, now)?;
+    join(tx, org, user, &new.roles, now)?;
+    tx.run(
+        "INSERT INTO login_links (token_hash, org_id, user_id, expires_at, created_at, confirm) VALUES ($1, $2, $3, $4, $5, $6)",
+        &[&link.token_hash, &org, &user, &link.expires_at, &now, &link.confirm],
+    )?;
+    Ok(())
 }
 
 /// The account of the address, made if there is none.
-async fn account(writing: &mut Writing, new: &NewLogin, now: Moment) -> Result<Uuid, Error> {
+fn account(tx: &mut Tx, new: &NewLogin, now: Moment) -> Result<Uuid, Error> {
     let email = new.email.to_ascii_lowercase();
     let usual = || new.email.split('@').next().unwrap_or_default().to_owned();
     let name = new.name.clone().unwrap_or_else(usual);
-    let (user,): (Uuid,) = fetch_one!(
-        writing,
+    let (user,): (Uuid,) = tx.only(
         // The update changes nothing: it waits for another org's link that makes the account right now, and gives its id.
         "INSERT INTO users (id, email, name, created_at) VALUES ($1, $2, $3, $4)
          ON CONFLICT (email) DO UPDATE SET email = excluded.email RETURNING id",
-        new_id(now),
-        email,
-        name,
-        micros(now),
+        &[&new_id(now), &email, &name, &now],
     )?;
     Ok(user)
 }
 
 /// Makes the membership and gives it its roles, unless the person is a member.
-async fn join(
-    writing: &mut Writing,
-    org: Uuid,
-    user: Uuid,
-    roles: &[Uuid],
-    now: Moment,
-) -> Result<(), Error> {
-    let (members,): (i64,) = fetch_one!(
-        writing,
+fn join(tx: &mut Tx, org: Uuid, user: Uuid, roles: &[Uuid], now: Moment) -> Result<(), Error> {
+    let (members,): (i64,) = tx.only(
         "SELECT COUNT(*) FROM memberships WHERE org_id = $1",
-        org
+        &[&org],
     )?;
     let sql = "INSERT INTO memberships (org_id, user_id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
-    if execute!(writing, sql, org, user, micros(now))? == 0 {
+    if tx.run(sql, &[&org, &user, &now])? == 0 {
         return Ok(());
     }
     let usual = if members == 0 { "admin" } else { "member" };
-    for role in wanted(writing, org, roles, usual).await? {
-        execute!(
-            writing,
+    for role in wanted(tx, org, roles, usual)? {
+        tx.run(
             "INSERT INTO membership_roles (org_id, user_id, role_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-            org,
-            user,
-            role,
+            &[&org, &user, &role],
         )?;
     }
     Ok(())
 }
 
 /// The roles named, or the usual one if none is.
-async fn wanted(
-    writing: &mut Writing,
-    org: Uuid,
-    named: &[Uuid],
-    usual: &str,
-) -> Result<Vec<Uuid>, Error> {
+fn wanted(tx: &mut Tx, org: Uuid, named: &[Uuid], usual: &str) -> Result<Vec<Uuid>, Error> {
     let found: Vec<(Uuid, String)> =
-        fetch_all!(writing, "SELECT id, name FROM roles WHERE org_id = $1", org)?;
+        tx.all("SELECT id, name FROM roles WHERE org_id = $1", &[&org])?;
     if named.is_empty() {
         let usual = found.iter().filter(|(_, name)| name == usual);
         return Ok(usual.map(|(id, _)| *id).collect());

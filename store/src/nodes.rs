@@ -2,31 +2,19 @@
 
 use std::time::Duration;
 
-use super::Store;
 use super::column::from_row;
 use super::error::{Error, Refused};
-use super::pool::{execute, fetch_all, fetch_optional};
+use super::tx::Tx;
 use crate::journal::Origin;
 
 /// Serialises starts on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0004;
 
-/// The nodes.
-#[derive(Copy, Clone, Debug)]
-pub struct Nodes<'s>(&'s Store);
-
-impl Store {
-    /// The nodes.
-    pub fn nodes(&self) -> Nodes<'_> {
-        Nodes(self)
-    }
-}
-
 /// A statement by the database's own clock: the pieces of its text are joined by what the database at hand calls now, in microseconds. The
 /// clocks of nodes differ, and a lease holds on all of them.
 macro_rules! by_its_clock {
-    ($store:expr, $first:literal $(, $next:literal)+ $(,)?) => {
-        if $store.is_shared() {
+    ($tx:expr, $first:literal $(, $next:literal)+ $(,)?) => {
+        if $tx.is_shared() {
             concat!($first $(, "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)", $next)+)
         } else {
             concat!($first $(, "CAST(unixepoch('now', 'subsec') * 1000000 AS BIGINT)", $next)+)
@@ -79,174 +67,163 @@ pub struct Serving {
     pub sees: Vec<Origin>,
 }
 
-impl Nodes<'_> {
-    /// Begins the node's next run. `host` tells processes apart: the same one may start again at once, another one when the lease
-    /// has expired.
-    ///
-    /// # Errors
-    /// [`Refused::NodeServed`] if another host serves as this node.
-    pub async fn begin(self, node: u8, host: &str, lease: Duration) -> Result<Origin, Error> {
-        let mut writing = self.0.pool().write().await?;
-        if writing.is_shared() {
-            execute!(writing, "SELECT pg_advisory_xact_lock($1)", LOCK)?;
+/// Begins the node's next run. `host` tells processes apart: the same one may start again at once, another one when the lease
+/// has expired.
+///
+/// # Errors
+/// [`Refused::NodeServed`] if another host serves as this node.
+pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origin, Error> {
+    if tx.is_shared() {
+        tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
+    }
+    let sql = by_its_clock!(
+        tx,
+        "SELECT boot, host, lease_expires_at >= ",
+        " AS is_held FROM nodes WHERE node = $1"
+    );
+    let before: Option<Holder> = tx.one(sql, &[&node])?;
+    if let Some(other) = &before
+        && other.host != host
+        && other.is_held
+    {
+        return Err(Refused::NodeServed {
+            node,
+            host: other.host.clone(),
         }
-        let sql = by_its_clock!(
-            self.0,
-            "SELECT boot, host, lease_expires_at >= ",
-            " AS is_held FROM nodes WHERE node = $1"
-        );
-        let before: Option<Holder> = fetch_optional!(writing, sql, i64::from(node))?;
-        if let Some(other) = &before
-            && other.host != host
-            && other.is_held
-        {
-            return Err(Refused::NodeServed {
-                node,
-                host: other.host.clone(),
-            }
-            .into());
-        }
-        let boot = before.map_or(0, |before| before.boot) + 1;
-        let sql = by_its_clock!(
-            self.0,
-            "INSERT INTO nodes (node, boot, host, started_at, lease_expires_at) VALUES ($1, $2, $3, ",
-            ", ",
-            " + $4)
-             ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, host = excluded.host,
-                 started_at = excluded.started_at, lease_expires_at = excluded.lease_expires_at, drains_since = NULL,
-                 sees = NULL"
-        );
-        execute!(writing, sql, i64::from(node), boot, host, length(lease))?;
-        writing.commit().await?;
-        Ok(Origin { node, boot })
+        .into());
     }
+    let boot = before.map_or(0, |before| before.boot) + 1;
+    let sql = by_its_clock!(
+        tx,
+        "INSERT INTO nodes (node, boot, host, started_at, lease_expires_at) VALUES ($1, $2, $3, ",
+        ", ",
+        " + $4)
+         ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, host = excluded.host,
+             started_at = excluded.started_at, lease_expires_at = excluded.lease_expires_at, drains_since = NULL,
+             sees = NULL"
+    );
+    tx.run(sql, &[&node, &boot, &host, &length(lease)])?;
+    Ok(Origin { node, boot })
+}
 
-    /// Says that the run takes nothing new: what one node does for all is for another.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn drain(self, run: Origin) -> Result<(), Error> {
-        let mut writing = self.0.pool().write().await?;
-        let sql = by_its_clock!(
-            self.0,
-            "UPDATE nodes SET drains_since = ",
-            " WHERE node = $1 AND boot = $2"
-        );
-        execute!(writing, sql, i64::from(run.node), run.boot)?;
-        writing.commit().await
-    }
+/// Says that the run takes nothing new: what one node does for all is for another.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn drain(tx: &mut Tx, run: Origin) -> Result<(), Error> {
+    let sql = by_its_clock!(
+        tx,
+        "UPDATE nodes SET drains_since = ",
+        " WHERE node = $1 AND boot = $2"
+    );
+    tx.run(sql, &[&run.node, &run.boot])?;
+    Ok(())
+}
 
-    /// Extends the lease from now on, or with no length ends it.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn renew(self, run: Origin, lease: Duration) -> Result<Renewal, Error> {
-        let mut writing = self.0.pool().write().await?;
-        let sql = by_its_clock!(
-            self.0,
-            "SELECT boot, host, lease_expires_at >= ",
-            " AS is_held FROM nodes WHERE node = $1"
-        );
-        let before: Option<Holder> = fetch_optional!(writing, sql, i64::from(run.node))?;
+/// Extends the lease from now on, or with no length ends it.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn renew(tx: &mut Tx, run: Origin, lease: Duration) -> Result<Renewal, Error> {
+    let sql = by_its_clock!(
+        tx,
+        "SELECT boot, host, lease_expires_at >= ",
+        " AS is_held FROM nodes WHERE node = $1"
+    );
+    let before: Option<Holder> = tx.one(sql, &[&run.node])?;
 
-        let sql = by_its_clock!(
-            self.0,
-            "UPDATE nodes SET lease_expires_at = ",
-            " + $3 WHERE node = $1 AND boot = $2"
-        );
-        let of = i64::from(run.node);
-        let renewed = execute!(writing, sql, of, run.boot, length(lease))?;
-        writing.commit().await?;
-        Ok(match before {
-            Some(before) if renewed == 1 && before.is_held => Renewal::Held,
-            Some(_) if renewed == 1 => Renewal::Lapsed,
-            Some(_) | None => Renewal::Replaced,
-        })
-    }
+    let sql = by_its_clock!(
+        tx,
+        "UPDATE nodes SET lease_expires_at = ",
+        " + $3 WHERE node = $1 AND boot = $2"
+    );
+    let renewed = tx.run(sql, &[&run.node, &run.boot, &length(lease)])?;
+    Ok(match before {
+        Some(before) if renewed == 1 && before.is_held => Renewal::Held,
+        Some(_) if renewed == 1 => Renewal::Lapsed,
+        Some(_) | None => Renewal::Replaced,
+    })
+}
 
-    /// The nodes that serve now and go on with it, in the order of their numbers.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn serving(self) -> Result<Vec<Serving>, Error> {
-        let mut reading = self.0.pool().read().await?;
-        let sql = by_its_clock!(
-            self.0,
-            "SELECT node, boot, sees FROM nodes WHERE lease_expires_at >= ",
-            " AND drains_since IS NULL ORDER BY node"
-        );
-        let rows: Vec<Row> = fetch_all!(reading, sql)?;
-        let nodes = rows.iter().filter_map(|row| {
-            let run = origin(row.node, row.boot)?;
-            let sees = row.sees.as_deref().map(seen).unwrap_or_default();
-            Some(Serving { run, sees })
-        });
-        Ok(nodes.collect())
-    }
+/// The nodes that serve now and go on with it, in the order of their numbers.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn serving(tx: &mut Tx) -> Result<Vec<Serving>, Error> {
+    let sql = by_its_clock!(
+        tx,
+        "SELECT node, boot, sees FROM nodes WHERE lease_expires_at >= ",
+        " AND drains_since IS NULL ORDER BY node"
+    );
+    let rows: Vec<Row> = tx.all(sql, &[])?;
+    let nodes = rows.iter().filter_map(|row| {
+        let run = origin(row.node, row.boot)?;
+        let sees = row.sees.as_deref().map(seen).unwrap_or_default();
+        Some(Serving { run, sees })
+    });
+    Ok(nodes.collect())
+}
 
-    /// Says which runs a run counts in from now on.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn see(self, run: Origin, sees: &[Origin]) -> Result<(), Error> {
-        let sees: Vec<String> = sees
-            .iter()
-            .map(|run| format!("{}.{}", run.node, run.boot))
-            .collect();
-        let mut writing = self.0.pool().write().await?;
-        let sql = "UPDATE nodes SET sees = $3 WHERE node = $1 AND boot = $2";
-        execute!(writing, sql, i64::from(run.node), run.boot, sees.join(" "))?;
-        writing.commit().await
-    }
+/// Says which runs a run counts in from now on.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn see(tx: &mut Tx, run: Origin, sees: &[Origin]) -> Result<(), Error> {
+    let sees: Vec<String> = sees
+        .iter()
+        .map(|run| format!("{}.{}", run.node, run.boot))
+        .collect();
+    let sql = "UPDATE nodes SET sees = $3 WHERE node = $1 AND boot = $2";
+    tx.run(sql, &[&run.node, &run.boot, &sees.join(" ")])?;
+    Ok(())
+}
 
-    /// The runs whose lease has expired while calls of theirs are open; those are for others to close.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn expired(self) -> Result<Vec<Origin>, Error> {
-        let sql = by_its_clock!(
-            self.0,
-            "SELECT node, boot FROM nodes WHERE lease_expires_at < ",
-            " AND EXISTS (
-                SELECT 1 FROM calls WHERE calls.node = nodes.node AND calls.boot <= nodes.boot AND calls.ended_at IS NULL
-            ) ORDER BY node"
-        );
-        let rows: Vec<Run> = fetch_all!(self.0.pool().read().await?, sql)?;
-        Ok(runs(&rows))
-    }
+/// The runs whose lease has expired while calls of theirs are open; those are for others to close.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn expired(tx: &mut Tx) -> Result<Vec<Origin>, Error> {
+    let sql = by_its_clock!(
+        tx,
+        "SELECT node, boot FROM nodes WHERE lease_expires_at < ",
+        " AND EXISTS (
+            SELECT 1 FROM calls WHERE calls.node = nodes.node AND calls.boot <= nodes.boot AND calls.ended_at IS NULL
+        ) ORDER BY node"
+    );
+    let rows: Vec<Run> = tx.all(sql, &[])?;
+    Ok(runs(&rows))
+}
 
-    /// The runs whose lease expired so long ago that nobody waits for them any more, while nobody has told the end of calls of theirs.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn given_up(self, grace: Duration) -> Result<Vec<Origin>, Error> {
-        let sql = by_its_clock!(
-            self.0,
-            "SELECT node, boot FROM nodes WHERE lease_expires_at < ",
-            " - $1 AND EXISTS (
-                SELECT 1 FROM calls WHERE calls.node = nodes.node AND calls.boot <= nodes.boot AND calls.lost_told = FALSE
-            ) ORDER BY node"
-        );
-        let rows: Vec<Run> = fetch_all!(self.0.pool().read().await?, sql, length(grace))?;
-        Ok(runs(&rows))
-    }
+/// The runs whose lease expired so long ago that nobody waits for them any more, while nobody has told the end of calls of theirs.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn given_up(tx: &mut Tx, grace: Duration) -> Result<Vec<Origin>, Error> {
+    let sql = by_its_clock!(
+        tx,
+        "SELECT node, boot FROM nodes WHERE lease_expires_at < ",
+        " - $1 AND EXISTS (
+            SELECT 1 FROM calls WHERE calls.node = nodes.node AND calls.boot <= nodes.boot AND calls.lost_told = FALSE
+        ) ORDER BY node"
+    );
+    let rows: Vec<Run> = tx.all(sql, &[&length(grace)])?;
+    Ok(runs(&rows))
+}
 
-    /// Other nodes than `own` whose lease expired so long ago that nobody waits for them any more, while PBXs are still registered with them.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn left_registered(self, own: u8, grace: Duration) -> Result<Vec<u8>, Error> {
-        let sql = by_its_clock!(
-            self.0,
-            "SELECT node, boot FROM nodes WHERE lease_expires_at < ",
-            " - $1 AND node <> $2 AND EXISTS (
-                SELECT 1 FROM registrations WHERE registrations.node = nodes.node AND registrations.expires_at > ",
-            ") ORDER BY node"
-        );
-        let mut reading = self.0.pool().read().await?;
-        let rows: Vec<Run> = fetch_all!(reading, sql, length(grace), i64::from(own))?;
-        Ok(runs(&rows).into_iter().map(|run| run.node).collect())
-    }
+/// Other nodes than `own` whose lease expired so long ago that nobody waits for them any more, while PBXs are still registered with them.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn left_registered(tx: &mut Tx, own: u8, grace: Duration) -> Result<Vec<u8>, Error> {
+    let sql = by_its_clock!(
+        tx,
+        "SELECT node, boot FROM nodes WHERE lease_expires_at < ",
+        " - $1 AND node <> $2 AND EXISTS (
+            SELECT 1 FROM registrations WHERE registrations.node = nodes.node AND registrations.expires_at > ",
+        ") ORDER BY node"
+    );
+    let rows: Vec<Run> = tx.all(sql, &[&length(grace), &own])?;
+    Ok(runs(&rows).into_iter().map(|run| run.node).collect())
 }
 
 fn runs(rows: &[Run]) -> Vec<Origin> {

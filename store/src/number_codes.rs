@@ -11,9 +11,10 @@ use uuid::Uuid;
 
 use super::column::micros;
 use super::error::{Error, Refused};
-use super::numbers::{find, mark_verified};
-use super::pool::{Writing, execute, fetch_one, fetch_optional};
-use super::{Change, Number, Store, new_id};
+use super::keyring::Keyring;
+use super::numbers::{by_id, mark_verified};
+use super::tx::Tx;
+use super::{Change, Number, edit, new_id};
 
 /// Calls to a number in 24 hours, whoever asks for them.
 const CALLS: i64 = 3;
@@ -22,10 +23,6 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const LIFE: Duration = Duration::from_secs(600);
 /// How often a code may be tried.
 pub const TRIES: u8 = 5;
-
-/// The codes.
-#[derive(Copy, Clone, Debug)]
-pub struct NumberCodes<'s>(&'s Store);
 
 /// What came of asking for a code.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -60,158 +57,149 @@ pub enum TriedCode {
     None,
 }
 
-impl Store {
-    /// The codes that are spoken to numbers.
-    pub fn number_codes(&self) -> NumberCodes<'_> {
-        NumberCodes(self)
+/// Keeps a code for a number of the org, in place of an earlier one.
+///
+/// # Errors
+/// [`Wrong::Absent`](super::Wrong::Absent), [`Refused::NumberVerifiedElsewhere`].
+pub fn make(
+    tx: &mut Tx,
+    org: Uuid,
+    number_id: Uuid,
+    code: &[u8],
+    now: Moment,
+) -> Result<MadeCode, Error> {
+    edit(tx, org)?;
+    let number = by_id(tx, org, number_id)?;
+    let sql =
+        "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL AND org_id <> $2";
+    let elsewhere: Option<(Uuid,)> = tx.one(sql, &[&number.number, &org])?;
+    if elsewhere.is_some() {
+        return Err(Refused::NumberVerifiedElsewhere(number.number).into());
     }
-}
+    if tx.is_shared() {
+        // Orgs that ask for the same number take turns: each locks several of its rows, in an order of its own.
+        let turn = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+        tx.run(turn, &[&number.number])?;
+    }
 
-impl NumberCodes<'_> {
-    /// Keeps a code for a number of the org, in place of an earlier one.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`](super::Wrong::Absent), [`Refused::NumberVerifiedElsewhere`].
-    pub async fn make(
-        self,
-        org: Uuid,
-        number_id: Uuid,
-        code: &[u8],
-        now: Moment,
-    ) -> Result<MadeCode, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let number = find(&mut writing, org, number_id).await?;
-        let sql = "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL AND org_id <> $2";
-        let elsewhere: Option<(Uuid,)> =
-            fetch_optional!(writing, sql, number.number.as_str(), org)?;
-        if elsewhere.is_some() {
-            return Err(Refused::NumberVerifiedElsewhere(number.number).into());
-        }
-        if writing.is_shared() {
-            // Orgs that ask for the same number take turns: each locks several of its rows, in an order of its own.
-            let turn = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
-            execute!(writing, turn, number.number.as_str())?;
-        }
-        let replace =
-            "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1 AND number_id = $2";
-        execute!(writing, replace, org, number_id)?;
-
-        let id = new_id(now);
-        let mac = self.mac(id, code).finalize().into_bytes().to_vec();
-        let day_ago = micros(now).saturating_sub(micros_of(DAY));
-        let expires_at = now + LIFE;
-        for place in 0..CALLS {
-            let sql = "INSERT INTO number_codes (number, place, id, org_id, number_id, code_mac, tries, made_at, expires_at)
-                       VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8)
-                       ON CONFLICT (number, place) DO UPDATE SET id = excluded.id, org_id = excluded.org_id, number_id = excluded.number_id,
-                         code_mac = excluded.code_mac, tries = 0, made_at = excluded.made_at, expires_at = excluded.expires_at
-                       WHERE number_codes.made_at <= $9";
-            let taken = execute!(
-                writing,
-                sql,
-                number.number.as_str(),
-                place,
+    let id = new_id(now);
+    let mac = mac(&tx.keyring(), id, code);
+    let mac = mac.finalize().into_bytes().to_vec();
+    let day_ago = micros(now).saturating_sub(micros_of(DAY));
+    let expires_at = now + LIFE;
+    for place in 0..CALLS {
+        let sql = "INSERT INTO number_codes (number, place, id, org_id, number_id, code_mac, tries, made_at, expires_at)
+                   VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8)
+                   ON CONFLICT (number, place) DO UPDATE SET id = excluded.id, org_id = excluded.org_id, number_id = excluded.number_id,
+                     code_mac = excluded.code_mac, tries = 0, made_at = excluded.made_at, expires_at = excluded.expires_at
+                   WHERE number_codes.made_at <= $9";
+        let taken = tx.run(
+            sql,
+            &[
+                &number.number,
+                &place,
+                &id,
+                &org,
+                &number_id,
+                &mac,
+                &now,
+                &expires_at,
+                &day_ago,
+            ],
+        )?;
+        if taken == 1 {
+            let replace = "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1 AND number_id = $2 AND id <> $3";
+            tx.run(replace, &[&org, &number_id, &id])?;
+            let calls_left = CALLS - called(tx, number.number, day_ago)?;
+            return Ok(MadeCode::Code {
                 id,
-                org,
-                number_id,
-                mac.clone(),
-                micros(now),
-                micros(expires_at),
-                day_ago
-            )?;
-            if taken == 1 {
-                let calls_left = CALLS - called(&mut writing, number.number, day_ago).await?;
-                writing.commit().await?;
-                return Ok(MadeCode::Code {
-                    id,
-                    expires_at,
-                    calls_left: u8::try_from(calls_left).unwrap_or(0),
-                });
-            }
+                expires_at,
+                calls_left: u8::try_from(calls_left).unwrap_or(0),
+            });
         }
-        let sql = "SELECT MIN(made_at) FROM number_codes WHERE number = $1";
-        let (oldest,): (Option<i64>,) = fetch_one!(writing, sql, number.number.as_str())?;
-        let wait = oldest.map_or(0, |oldest| oldest.saturating_sub(day_ago));
-        Ok(MadeCode::TooOften {
-            wait: Duration::from_micros(u64::try_from(wait).unwrap_or(0)),
-        })
     }
-
-    /// Takes a code back whose call was never begun: it doesn't count.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn take_back(self, org: Uuid, id: Uuid) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        let sql = "DELETE FROM number_codes WHERE org_id = $1 AND id = $2";
-        execute!(writing, sql, org, id)?;
-        writing.commit().await
-    }
-
-    /// Tries a code, which verifies the number if it is right; a number that is verified stays so, whatever the code.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`](super::Wrong::Absent), [`Refused::NumberVerifiedElsewhere`].
-    pub async fn try_code(
-        self,
-        org: Uuid,
-        number_id: Uuid,
-        code: &[u8],
-        now: Moment,
-    ) -> Result<TriedCode, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let number = find(&mut writing, org, number_id).await?;
-        if number.verified_at.is_some() {
-            return Ok(TriedCode::Right(number));
-        }
-        let sql = "UPDATE number_codes SET tries = tries + 1
-                   WHERE org_id = $1 AND number_id = $2 AND code_mac IS NOT NULL AND expires_at > $3 RETURNING id, code_mac, tries";
-        let row: Option<(Uuid, Vec<u8>, i64)> =
-            fetch_optional!(writing, sql, org, number_id, micros(now))?;
-        let Some((id, mac, tries)) = row else {
-            return Ok(TriedCode::None);
-        };
-        let is_right = self.mac(id, code).verify_slice(&mac).is_ok();
-        let left = u8::try_from(i64::from(TRIES) - tries).unwrap_or(0);
-        if is_right || left == 0 {
-            let sql = "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1 AND id = $2";
-            execute!(writing, sql, org, id)?;
-        }
-        if !is_right {
-            writing.commit().await?;
-            return Ok(TriedCode::Wrong { left });
-        }
-        let number = mark_verified(&mut writing, number, now).await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        self.0.recorded();
-        Ok(TriedCode::Right(number))
-    }
-
-    /// Forgets the numbers that were called more than a day ago.
-    ///
-    /// # Errors
-    /// [`Broke`](super::Broke) alone.
-    pub async fn prune(self, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.pool().write().await?;
-        let day_ago = micros(now).saturating_sub(micros_of(DAY));
-        let sql = "DELETE FROM number_codes WHERE made_at <= $1";
-        execute!(writing, sql, day_ago)?;
-        writing.commit().await
-    }
-
-    /// A code of six digits is guessed at once by whoever has its hash: the key isn't in the database.
-    fn mac(self, id: Uuid, code: &[u8]) -> Hmac<Sha256> {
-        let key = self.0.keyring().derive("number codes");
-        let mut mac = Hmac::new_from_slice(&key).expect("HMAC takes a key of any length");
-        mac.update(id.as_bytes());
-        mac.update(code);
-        mac
-    }
+    let sql = "SELECT MIN(made_at) FROM number_codes WHERE number = $1";
+    let (oldest,): (Option<i64>,) = tx.only(sql, &[&number.number])?;
+    tx.aside();
+    let wait = oldest.map_or(0, |oldest| oldest.saturating_sub(day_ago));
+    Ok(MadeCode::TooOften {
+        wait: Duration::from_micros(u64::try_from(wait).unwrap_or(0)),
+    })
 }
 
-async fn called(writing: &mut Writing, number: E164, day_ago: i64) -> Result<i64, Error> {
+/// Takes a code back whose call was never begun: it doesn't count.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn take_back(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<(), Error> {
+    edit(tx, org)?;
+    let sql = "DELETE FROM number_codes WHERE org_id = $1 AND id = $2";
+    tx.run(sql, &[&org, &id])?;
+    Ok(())
+}
+
+/// Tries a code, which verifies the number if it is right; a number that is verified stays so, whatever the code.
+///
+/// # Errors
+/// [`Wrong::Absent`](super::Wrong::Absent), [`Refused::NumberVerifiedElsewhere`].
+pub fn try_code(
+    tx: &mut Tx,
+    org: Uuid,
+    number_id: Uuid,
+    code: &[u8],
+    now: Moment,
+) -> Result<TriedCode, Error> {
+    edit(tx, org)?;
+    let number = by_id(tx, org, number_id)?;
+    if number.verified_at.is_some() {
+        tx.aside();
+        return Ok(TriedCode::Right(number));
+    }
+    let sql = "UPDATE number_codes SET tries = tries + 1
+               WHERE org_id = $1 AND number_id = $2 AND code_mac IS NOT NULL AND expires_at > $3 RETURNING id, code_mac, tries";
+    let row: Option<(Uuid, Vec<u8>, i64)> = tx.one(sql, &[&org, &number_id, &now])?;
+    let Some((id, kept, tries)) = row else {
+        tx.aside();
+        return Ok(TriedCode::None);
+    };
+    let expected = mac(&tx.keyring(), id, code);
+    let is_right = expected.verify_slice(&kept).is_ok();
+    let left = u8::try_from(i64::from(TRIES) - tries).unwrap_or(0);
+    if is_right || left == 0 {
+        let sql = "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1 AND id = $2";
+        tx.run(sql, &[&org, &id])?;
+    }
+    if !is_right {
+        return Ok(TriedCode::Wrong { left });
+    }
+    let number = mark_verified(tx, number, now)?;
+    tx.changed(Change::Org(org), now);
+    Ok(TriedCode::Right(number))
+}
+
+/// Forgets the numbers that were called more than a day ago.
+///
+/// # Errors
+/// [`Broke`](super::Broke) alone.
+pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
+    let day_ago = micros(now).saturating_sub(micros_of(DAY));
+    let sql = "DELETE FROM number_codes WHERE made_at <= $1";
+    tx.run(sql, &[&day_ago])?;
+    Ok(())
+}
+
+/// A code of six digits is guessed at once by whoever has its hash: the key isn't in the database.
+fn mac(keyring: &Keyring, id: Uuid, code: &[u8]) -> Hmac<Sha256> {
+    let key = keyring.derive("number codes");
+    let mut mac = Hmac::new_from_slice(&key).expect("HMAC takes a key of any length");
+    mac.update(id.as_bytes());
+    mac.update(code);
+    mac
+}
+
+fn called(tx: &mut Tx, number: E164, day_ago: i64) -> Result<i64, Error> {
     let sql = "SELECT COUNT(*) FROM number_codes WHERE number = $1 AND made_at > $2";
-    let (count,): (i64,) = fetch_one!(writing, sql, number.as_str(), day_ago)?;
+    let (count,): (i64,) = tx.only(sql, &[&number, &day_ago])?;
     Ok(count)
 }
 

@@ -8,11 +8,11 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::agents::must_exist;
-use super::column::{from_row, maybe, micros, moment, number, written};
+use super::column::{from_row, maybe, moment, number, written};
 use super::error::{Error, Kind, Refused, Wrong};
 use super::page::{List, Narrow, Page, Position};
-use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
-use super::{Change, EventType, NewEvent, Store, new_id};
+use super::tx::Tx;
+use super::{Change, EventType, NewEvent, edit, new_id};
 
 /// A phone number of an org.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,17 +39,6 @@ from_row!(Number {
     created_at: moment
 });
 
-/// The phone numbers.
-#[derive(Copy, Clone, Debug)]
-pub struct Numbers<'s>(&'s Store);
-
-impl Store {
-    /// The phone numbers.
-    pub fn numbers(&self) -> Numbers<'_> {
-        Numbers(self)
-    }
-}
-
 const LIST: List = List {
     columns: "*",
     table: "numbers",
@@ -59,239 +48,198 @@ const LIST: List = List {
     ],
 };
 
-impl Numbers<'_> {
-    /// Adds a number, verified at once or not yet.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] if there is no such org, [`Refused::NumberExists`], [`Refused::NumberVerifiedElsewhere`].
-    pub async fn create(
-        self,
-        org: Uuid,
-        number: E164,
-        verified: bool,
-        now: Moment,
-    ) -> Result<Number, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let held: Option<Number> = fetch_optional!(writing, BY_NUMBER, org, number.as_str())?;
-        if held.is_some() {
-            return Err(Refused::NumberExists(number).into());
-        }
-        let row = fetch_optional!(
-            writing,
-            "INSERT INTO numbers (id, org_id, number, verified_at, created_at) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT DO NOTHING RETURNING *",
-            new_id(now),
-            org,
-            number.as_str(),
-            verified.then(|| micros(now)),
-            micros(now),
-        )?;
-        let row: Number = row.ok_or(Refused::NumberVerifiedElsewhere(number))?;
-        if verified {
-            note_verified(&mut writing, &row, now).await?;
-        }
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        self.0.recorded();
-        Ok(row)
-    }
-
-    /// The number of this id.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_id(self, org: Uuid, id: Uuid) -> Result<Number, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let row = fetch_optional!(reading, BY_ID, org, id)?;
-        Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
-    }
-
-    /// The org's row for this number.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_number(self, org: Uuid, number: &E164) -> Result<Number, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let row = fetch_optional!(reading, BY_NUMBER, org, number.as_str())?;
-        Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
-    }
-
-    /// The org that the number is verified in.
-    ///
-    /// # Errors
-    /// [`Broke`] alone.
-    pub async fn verified_in(self, number: &E164) -> Result<Option<Uuid>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        let sql = "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL";
-        let found: Option<(Uuid,)> = fetch_optional!(reading, sql, number.as_str())?;
-        Ok(found.map(|(org,)| org))
-    }
-
-    /// The org's numbers, newest first.
-    ///
-    /// # Errors
-    /// [`Broke`] alone.
-    pub async fn list(self, org: Uuid) -> Result<Vec<Number>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        fetch_all!(
-            reading,
-            "SELECT * FROM numbers WHERE org_id = $1 ORDER BY created_at DESC, id DESC",
-            org
-        )
-    }
-
-    /// A page of the org's numbers, newest first, narrowed by verification and number, after `after`.
-    ///
-    /// # Errors
-    /// [`Broke`] alone.
-    pub async fn page(
-        self,
-        org: Uuid,
-        narrow: &Narrow,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<Page<Number>, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let page = reading
-            .source()
-            .step({
-                let narrow = narrow.clone();
-                move |tx| {
-                    LIST.page(tx, org, &narrow, (after, limit), |row: &Number| Position {
-                        at: row.created_at,
-                        id: row.id,
-                    })
-                }
-            })
-            .await?;
-        Ok(page)
-    }
-
-    /// The numbers that an agent answers, oldest first.
-    ///
-    /// # Errors
-    /// [`Broke`] alone.
-    pub async fn of_agent(self, org: Uuid, agent: Uuid) -> Result<Vec<Number>, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        of_agent(reading.source(), org, agent).await
-    }
-
-    /// Marks a number as verified; again changes nothing.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`], [`Refused::NumberVerifiedElsewhere`].
-    pub async fn verify(self, org: Uuid, id: Uuid, now: Moment) -> Result<Number, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let number = find(&mut writing, org, id).await?;
-        if number.verified_at.is_some() {
-            return Ok(number);
-        }
-        let number = mark_verified(&mut writing, number, now).await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        self.0.recorded();
-        Ok(number)
-    }
-
-    /// Takes the verification back, which ends the number's assignment.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn unverify(self, org: Uuid, id: Uuid, now: Moment) -> Result<Number, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let sql = "UPDATE numbers SET verified_at = NULL, agent_id = NULL WHERE org_id = $1 AND id = $2 RETURNING *";
-        let row: Option<Number> = fetch_optional!(writing, sql, org, id)?;
-        let number = row.ok_or(Wrong::Absent(Kind::Number))?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(number)
-    }
-
-    /// Removes a number from the org.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn delete(self, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        if execute!(
-            writing,
-            "DELETE FROM numbers WHERE org_id = $1 AND id = $2",
-            org,
-            id
-        )? == 0
-        {
-            return Err(Wrong::Absent(Kind::Number).into());
-        }
-        self.0.commit(writing, &[Change::Org(org)], now).await
-    }
-
-    /// Gives an agent exactly these numbers.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] for the agent, [`Wrong::Entries`] of [`Wrong::Unknown`] or [`Wrong::NotVerified`] for the numbers,
-    /// [`Refused::NumberHeld`].
-    pub async fn assign(
-        self,
-        org: Uuid,
-        agent: Uuid,
-        ids: &[Uuid],
-        now: Moment,
-    ) -> Result<Vec<Number>, Error> {
-        let mut writing = self.0.edit(org).await?;
-        writing.run(move |tx| must_exist(tx, org, agent)).await?;
-        let numbers = assignable(&mut writing, org, ids).await?;
-        must_be_free(&mut writing, org, agent, &numbers).await?;
-
-        // Of many numbers few change at once: only those are written.
-        let wanted: HashSet<Uuid> = ids.iter().copied().collect();
-        for held in of_agent(writing.source(), org, agent).await? {
-            if !wanted.contains(&held.id) {
-                let sql = "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND id = $2";
-                execute!(writing, sql, org, held.id)?;
-            }
-        }
-        for number in numbers {
-            if number.agent_id != Some(agent) {
-                let sql = "UPDATE numbers SET agent_id = $3 WHERE org_id = $1 AND id = $2";
-                execute!(writing, sql, org, number.id, agent)?;
-            }
-        }
-        let numbers = of_agent(writing.source(), org, agent).await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(numbers)
-    }
-}
-
-const BY_ID: &str = "SELECT * FROM numbers WHERE org_id = $1 AND id = $2";
-const BY_NUMBER: &str = "SELECT * FROM numbers WHERE org_id = $1 AND number = $2";
-
-/// The numbers that an agent answers, oldest first.
-pub(super) async fn of_agent(
-    mut on: Source<'_>,
+/// Adds a number, verified at once or not yet.
+///
+/// # Errors
+/// [`Wrong::Absent`] if there is no such org, [`Refused::NumberExists`], [`Refused::NumberVerifiedElsewhere`].
+pub fn create(
+    tx: &mut Tx,
     org: Uuid,
-    agent: Uuid,
-) -> Result<Vec<Number>, Error> {
-    let sql = "SELECT * FROM numbers WHERE org_id = $1 AND agent_id = $2 ORDER BY created_at, id";
-    fetch_all!(on, sql, org, agent)
-}
-
-/// Marks a number as verified, and records it.
-pub(super) async fn mark_verified(
-    writing: &mut Writing,
-    mut number: Number,
+    number: E164,
+    verified: bool,
     now: Moment,
 ) -> Result<Number, Error> {
+    edit(tx, org)?;
+    let held: Option<Number> = tx.one(BY_NUMBER, &[&org, &number])?;
+    if held.is_some() {
+        return Err(Refused::NumberExists(number).into());
+    }
+    let row = tx.one(
+        "INSERT INTO numbers (id, org_id, number, verified_at, created_at) VALUES ($1, $2, $3, $4, $5)
+         ON CONFLICT DO NOTHING RETURNING *",
+        &[&new_id(now), &org, &number, &verified.then_some(now), &now],
+    )?;
+    let row: Number = row.ok_or(Refused::NumberVerifiedElsewhere(number))?;
+    if verified {
+        note_verified(tx, &row, now);
+    }
+    tx.changed(Change::Org(org), now);
+    Ok(row)
+}
+
+/// The number of this id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_id(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<Number, Error> {
+    let sql = "SELECT * FROM numbers WHERE org_id = $1 AND id = $2";
+    let row = tx.one(sql, &[&org, &id])?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
+}
+
+/// The org's row for this number.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_number(tx: &mut Tx, org: Uuid, number: &E164) -> Result<Number, Error> {
+    let row = tx.one(BY_NUMBER, &[&org, &number])?;
+    Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
+}
+
+/// The org that the number is verified in.
+///
+/// # Errors
+/// [`Broke`] alone.
+pub fn verified_in(tx: &mut Tx, number: &E164) -> Result<Option<Uuid>, Error> {
+    let sql = "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL";
+    let found: Option<(Uuid,)> = tx.one(sql, &[&number])?;
+    Ok(found.map(|(org,)| org))
+}
+
+/// The org's numbers, newest first.
+///
+/// # Errors
+/// [`Broke`] alone.
+pub fn list(tx: &mut Tx, org: Uuid) -> Result<Vec<Number>, Error> {
+    tx.all(
+        "SELECT * FROM numbers WHERE org_id = $1 ORDER BY created_at DESC, id DESC",
+        &[&org],
+    )
+}
+
+/// A page of the org's numbers, newest first, narrowed by verification and number, after `after`.
+///
+/// # Errors
+/// [`Broke`] alone.
+pub fn page(
+    tx: &mut Tx,
+    org: Uuid,
+    narrow: &Narrow,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Number>, Error> {
+    LIST.page(tx, org, narrow, (after, limit), |row: &Number| Position {
+        at: row.created_at,
+        id: row.id,
+    })
+}
+
+/// The numbers that an agent answers, oldest first.
+///
+/// # Errors
+/// [`Broke`] alone.
+pub fn of_agent(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<Vec<Number>, Error> {
+    let sql = "SELECT * FROM numbers WHERE org_id = $1 AND agent_id = $2 ORDER BY created_at, id";
+    tx.all(sql, &[&org, &agent])
+}
+
+/// Marks a number as verified; again changes nothing.
+///
+/// # Errors
+/// [`Wrong::Absent`], [`Refused::NumberVerifiedElsewhere`].
+pub fn verify(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<Number, Error> {
+    edit(tx, org)?;
+    let number = by_id(tx, org, id)?;
+    if number.verified_at.is_some() {
+        tx.aside();
+        return Ok(number);
+    }
+    let number = mark_verified(tx, number, now)?;
+    tx.changed(Change::Org(org), now);
+    Ok(number)
+}
+
+/// Takes the verification back, which ends the number's assignment.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn unverify(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<Number, Error> {
+    edit(tx, org)?;
+    let sql = "UPDATE numbers SET verified_at = NULL, agent_id = NULL WHERE org_id = $1 AND id = $2 RETURNING *";
+    let row: Option<Number> = tx.one(sql, &[&org, &id])?;
+    let number = row.ok_or(Wrong::Absent(Kind::Number))?;
+    tx.changed(Change::Org(org), now);
+    Ok(number)
+}
+
+/// Removes a number from the org.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
+    edit(tx, org)?;
+    let sql = "DELETE FROM numbers WHERE org_id = $1 AND id = $2";
+    if tx.run(sql, &[&org, &id])? == 0 {
+        return Err(Wrong::Absent(Kind::Number).into());
+    }
+    tx.changed(Change::Org(org), now);
+    Ok(())
+}
+
+/// Gives an agent exactly these numbers.
+///
+/// # Errors
+/// [`Wrong::Absent`] for the agent, [`Wrong::Entries`] of [`Wrong::Unknown`] or [`Wrong::NotVerified`] for the numbers,
+/// [`Refused::NumberHeld`].
+pub fn assign(
+    tx: &mut Tx,
+    org: Uuid,
+    agent: Uuid,
+    ids: &[Uuid],
+    now: Moment,
+) -> Result<Vec<Number>, Error> {
+    edit(tx, org)?;
+    must_exist(tx, org, agent)?;
+    let numbers = assignable(tx, org, ids)?;
+    must_be_free(tx, org, agent, &numbers)?;
+
+    // Of many numbers few change at once: only those are written.
+    let wanted: HashSet<Uuid> = ids.iter().copied().collect();
+    for held in of_agent(tx, org, agent)? {
+        if !wanted.contains(&held.id) {
+            let sql = "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND id = $2";
+            tx.run(sql, &[&org, &held.id])?;
+        }
+    }
+    for number in numbers {
+        if number.agent_id != Some(agent) {
+            let sql = "UPDATE numbers SET agent_id = $3 WHERE org_id = $1 AND id = $2";
+            tx.run(sql, &[&org, &number.id, &agent])?;
+        }
+    }
+    let numbers = of_agent(tx, org, agent)?;
+    tx.changed(Change::Org(org), now);
+    Ok(numbers)
+}
+
+const BY_NUMBER: &str = "SELECT * FROM numbers WHERE org_id = $1 AND number = $2";
+
+/// Marks a number as verified, and records it.
+pub(super) fn mark_verified(tx: &mut Tx, mut number: Number, now: Moment) -> Result<Number, Error> {
     let sql = "UPDATE numbers SET verified_at = $3 WHERE org_id = $1 AND id = $2";
-    match execute!(writing, sql, number.org_id, number.id, micros(now)) {
+    match tx.run(sql, &[&number.org_id, &number.id, &now]) {
         Err(fault) if fault.is_taken() => {
             return Err(Refused::NumberVerifiedElsewhere(number.number).into());
         }
         done => done?,
     };
     number.verified_at = Some(now);
-    note_verified(writing, &number, now).await?;
+    note_verified(tx, &number, now);
     Ok(number)
 }
 
 /// Records that the number is verified.
-async fn note_verified(writing: &mut Writing, number: &Number, now: Moment) -> Result<(), Error> {
+fn note_verified(tx: &mut Tx, number: &Number, now: Moment) {
     let data = json!({
         "phone_number_id": number.id,
         "phone_number": number.number.as_str(),
@@ -299,18 +247,13 @@ async fn note_verified(writing: &mut Writing, number: &Number, now: Moment) -> R
     });
     let (org, id) = (number.org_id, number.id);
     let event = NewEvent::of(org, EventType::NumberVerified, id, &data, now);
-    writing.record(vec![event]).await
-}
-
-pub(super) async fn find(writing: &mut Writing, org: Uuid, id: Uuid) -> Result<Number, Error> {
-    let row = fetch_optional!(writing, BY_ID, org, id)?;
-    Ok(row.ok_or(Wrong::Absent(Kind::Number))?)
+    tx.record([event]);
 }
 
 /// The numbers of these ids, if each is a verified one of the org.
-async fn assignable(writing: &mut Writing, org: Uuid, ids: &[Uuid]) -> Result<Vec<Number>, Error> {
+fn assignable(tx: &mut Tx, org: Uuid, ids: &[Uuid]) -> Result<Vec<Number>, Error> {
     let sql = "SELECT * FROM numbers WHERE org_id = $1";
-    let of_org: Vec<Number> = fetch_all!(writing, sql, org)?;
+    let of_org: Vec<Number> = tx.all(sql, &[&org])?;
     let of_org = of_org.into_iter().map(|number| (number.id, number));
     let of_org: HashMap<Uuid, Number> = of_org.collect();
 
@@ -334,18 +277,13 @@ async fn assignable(writing: &mut Writing, org: Uuid, ids: &[Uuid]) -> Result<Ve
 }
 
 /// Refuses numbers that another agent holds.
-async fn must_be_free(
-    writing: &mut Writing,
-    org: Uuid,
-    agent: Uuid,
-    numbers: &[Number],
-) -> Result<(), Error> {
+fn must_be_free(tx: &mut Tx, org: Uuid, agent: Uuid, numbers: &[Number]) -> Result<(), Error> {
     for number in numbers {
         let Some(holder) = number.agent_id.filter(|holder| *holder != agent) else {
             continue;
         };
         let sql = "SELECT name FROM agents WHERE org_id = $1 AND id = $2";
-        let row: Option<(String,)> = fetch_optional!(writing, sql, org, holder)?;
+        let row: Option<(String,)> = tx.one(sql, &[&org, &holder])?;
         let (agent_name,) = row.ok_or(Wrong::Absent(Kind::Agent))?;
         return Err(Refused::NumberHeld {
             number: number.number,

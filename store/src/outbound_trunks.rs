@@ -9,15 +9,15 @@ use uuid::Uuid;
 
 use super::agents::must_exist;
 use super::column::{
-    Unreadable, count, from_row, json, maybe, micros, moment, named, number, small, to_json,
+    Unreadable, count, from_row, json, maybe, moment, named, number, small, to_json,
 };
 use super::error::{Broke, Error, Kind, Refused, Wrong};
 use super::keyring::Keyring;
 use super::org_limits::{OrgLimit, leave_room, leave_room_for};
 use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
-use super::pool::{Source, Writing, execute, fetch_all, fetch_optional};
-use super::{Change, Store, new_id};
+use super::tx::Tx;
+use super::{Change, edit, new_id};
 
 /// A way out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,200 +82,170 @@ pub struct OutboundTrunkChange {
     pub forgets_realms: bool,
 }
 
-/// The outbound trunks.
-#[derive(Copy, Clone, Debug)]
-pub struct OutboundTrunks<'s>(&'s Store);
-
-impl Store {
-    /// The outbound trunks.
-    pub fn outbound_trunks(&self) -> OutboundTrunks<'_> {
-        OutboundTrunks(self)
-    }
-}
-
 const LIST: List = List {
     columns: "*",
     table: "outbound_trunks",
     by: ["name", "transport"],
 };
 
-impl OutboundTrunks<'_> {
-    /// Makes a trunk. `registrations` is how many trunks of an org register with their carriers unless it is said otherwise.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`].
-    pub async fn create(
-        self,
-        org: Uuid,
-        settings: &NewOutboundTrunk,
-        registrations: u32,
-        now: Moment,
-    ) -> Result<OutboundTrunk, Error> {
-        let mut writing = self.0.edit(org).await?;
-        writing
-            .run(move |tx| leave_room_for(tx, org, OrgLimit::OutboundTrunks, now))
-            .await?;
-        if settings.register {
-            writing
-                .run(move |tx| leave_room(tx, org, OrgLimit::Registrations, registrations, now))
-                .await?;
-        }
-        let trunk = OutboundTrunk {
-            id: new_id(now),
-            org_id: org,
-            settings: settings.clone(),
-            refer_kept_caller_at: None,
-            auth_realms: Vec::new(),
-            created_at: now,
-            updated_at: now,
-        };
-        insert(&mut writing, self.0.keyring(), &trunk).await?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(trunk)
+/// Makes a trunk. `registrations` is how many trunks of an org register with their carriers unless it is said otherwise.
+///
+/// # Errors
+/// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`].
+pub fn create(
+    tx: &mut Tx,
+    org: Uuid,
+    settings: &NewOutboundTrunk,
+    registrations: u32,
+    now: Moment,
+) -> Result<OutboundTrunk, Error> {
+    edit(tx, org)?;
+    leave_room_for(tx, org, OrgLimit::OutboundTrunks, now)?;
+    if settings.register {
+        leave_room(tx, org, OrgLimit::Registrations, registrations, now)?;
     }
+    let trunk = OutboundTrunk {
+        id: new_id(now),
+        org_id: org,
+        settings: settings.clone(),
+        refer_kept_caller_at: None,
+        auth_realms: Vec::new(),
+        created_at: now,
+        updated_at: now,
+    };
+    insert(tx, &trunk)?;
+    tx.changed(Change::Org(org), now);
+    Ok(trunk)
+}
 
-    /// The trunk of this id.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn by_id(self, org: Uuid, trunk: Uuid) -> Result<OutboundTrunk, Error> {
-        let mut reading = self.0.pool().peek().await?;
-        find(reading.source(), self.0.keyring(), org, trunk).await
-    }
+/// The trunk of this id.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn by_id(tx: &mut Tx, org: Uuid, trunk: Uuid) -> Result<OutboundTrunk, Error> {
+    let sql = "SELECT * FROM outbound_trunks WHERE org_id = $1 AND id = $2";
+    let row: Option<Row> = tx.one(sql, &[&org, &trunk])?;
+    let row = row.ok_or(Wrong::Absent(Kind::OutboundTrunk))?;
+    Ok(row.open(&tx.keyring())?)
+}
 
-    /// A page of the org's outbound trunks, newest first, narrowed by name and transport, after `after`.
-    ///
-    /// # Errors
-    /// [`Broke`] alone.
-    pub async fn page(
-        self,
-        org: Uuid,
-        narrow: &Narrow,
-        after: Option<Position>,
-        limit: u32,
-    ) -> Result<Page<OutboundTrunk>, Error> {
-        let mut reading = self.0.pool().peek_snapshot().await?;
-        let rows = reading
-            .source()
-            .step({
-                let narrow = narrow.clone();
-                move |tx| {
-                    LIST.page(tx, org, &narrow, (after, limit), |row: &Row| Position {
-                        at: row.created_at,
-                        id: row.id,
-                    })
-                }
-            })
-            .await?;
-        Ok(rows.try_map(|row| row.open(self.0.keyring()))?)
-    }
+/// A page of the org's outbound trunks, newest first, narrowed by name and transport, after `after`.
+///
+/// # Errors
+/// [`Broke`] alone.
+pub fn page(
+    tx: &mut Tx,
+    org: Uuid,
+    narrow: &Narrow,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<OutboundTrunk>, Error> {
+    let rows = LIST.page(tx, org, narrow, (after, limit), |row: &Row| Position {
+        at: row.created_at,
+        id: row.id,
+    })?;
+    Ok(rows.try_map(|row| row.open(&tx.keyring()))?)
+}
 
-    /// Changes the trunk; gives it as it is then.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`].
-    pub async fn update(
-        self,
-        org: Uuid,
-        trunk: Uuid,
-        change: &OutboundTrunkChange,
-        now: Moment,
-    ) -> Result<OutboundTrunk, Error> {
-        let mut writing = self.0.edit(org).await?;
-        let sql = "UPDATE outbound_trunks SET name = COALESCE($3, name), updated_at = $4, transfer_way = COALESCE($5, transfer_way),
-                 digest_require_qop = COALESCE($6, digest_require_qop), auth_realms = COALESCE($7, auth_realms)
-             WHERE org_id = $1 AND id = $2 RETURNING *";
-        let (name, way) = (&change.name, change.transfer_way.map(TransferWay::as_str));
-        let (qop, realms) = (
-            change.digest_require_qop,
-            change.forgets_realms.then_some("[]"),
-        );
-        let row: Option<Row> = fetch_optional!(
-            writing,
-            sql,
-            org,
-            trunk,
-            name,
-            micros(now),
-            way,
-            qop,
-            realms
-        )?;
-        let row = row.ok_or(Wrong::Absent(Kind::OutboundTrunk))?;
-        let trunk = row.open(self.0.keyring())?;
-        self.0.commit(writing, &[Change::Org(org)], now).await?;
-        Ok(trunk)
-    }
+/// Changes the trunk; gives it as it is then.
+///
+/// # Errors
+/// [`Wrong::Absent`].
+pub fn update(
+    tx: &mut Tx,
+    org: Uuid,
+    trunk: Uuid,
+    change: &OutboundTrunkChange,
+    now: Moment,
+) -> Result<OutboundTrunk, Error> {
+    edit(tx, org)?;
+    let sql = "UPDATE outbound_trunks SET name = COALESCE($3, name), updated_at = $4, transfer_way = COALESCE($5, transfer_way),
+             digest_require_qop = COALESCE($6, digest_require_qop), auth_realms = COALESCE($7, auth_realms)
+         WHERE org_id = $1 AND id = $2 RETURNING *";
+    let (name, way) = (&change.name, change.transfer_way.map(TransferWay::as_str));
+    let (qop, realms) = (
+        change.digest_require_qop,
+        change.forgets_realms.then_some("[]"),
+    );
+    let row: Option<Row> = tx.one(sql, &[&org, &trunk, &name, &now, &way, &qop, &realms])?;
+    let row = row.ok_or(Wrong::Absent(Kind::OutboundTrunk))?;
+    let trunk = row.open(&tx.keyring())?;
+    tx.changed(Change::Org(org), now);
+    Ok(trunk)
+}
 
-    /// Remembers what a challenge of the trunk's peer has shown; a trunk that is gone remembers nothing.
-    ///
-    /// # Errors
-    /// [`Broke`] alone.
-    pub async fn learn_realm(
-        self,
-        org: Uuid,
-        trunk: Uuid,
-        seen: &KnownRealm,
-        now: Moment,
-    ) -> Result<(), Error> {
-        let mut writing = match self.0.edit(org).await {
-            Err(Error::Wrong(Wrong::Absent(_))) => return Ok(()),
-            writing => writing?,
-        };
-        let sql = "SELECT * FROM outbound_trunks WHERE org_id = $1 AND id = $2";
-        let row: Option<Row> = fetch_optional!(writing, sql, org, trunk)?;
-        let Some(row) = row else { return Ok(()) };
-        let requires_qop = row.digest_require_qop.unwrap_or(false);
-        let mut realms = AuthRealms::new(row.auth_realm.as_deref(), &row.auth_realms, requires_qop);
-        if !realms.learn(seen) {
-            return Ok(());
-        }
-        let sql = "UPDATE outbound_trunks SET auth_realms = $3 WHERE org_id = $1 AND id = $2";
-        execute!(writing, sql, org, trunk, to_json(realms.known()))?;
-        self.0.commit(writing, &[Change::Org(org)], now).await
+/// Remembers what a challenge of the trunk's peer has shown; a trunk that is gone remembers nothing.
+///
+/// # Errors
+/// [`Broke`] alone.
+pub fn learn_realm(
+    tx: &mut Tx,
+    org: Uuid,
+    trunk: Uuid,
+    seen: &KnownRealm,
+    now: Moment,
+) -> Result<(), Error> {
+    match edit(tx, org) {
+        Err(Error::Wrong(Wrong::Absent(_))) => return Ok(()),
+        done => done?,
     }
+    let sql = "SELECT * FROM outbound_trunks WHERE org_id = $1 AND id = $2";
+    let row: Option<Row> = tx.one(sql, &[&org, &trunk])?;
+    let Some(row) = row else { return Ok(()) };
+    let requires_qop = row.digest_require_qop.unwrap_or(false);
+    let mut realms = AuthRealms::new(row.auth_realm.as_deref(), &row.auth_realms, requires_qop);
+    if !realms.learn(seen) {
+        return Ok(());
+    }
+    let sql = "UPDATE outbound_trunks SET auth_realms = $3 WHERE org_id = $1 AND id = $2";
+    tx.run(sql, &[&org, &trunk, &to_json(realms.known())])?;
+    tx.changed(Change::Org(org), now);
+    Ok(())
+}
 
-    /// Deletes a trunk that no agent dials through.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`], [`Refused::TrunkInUse`].
-    pub async fn delete(self, org: Uuid, trunk: Uuid, now: Moment) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        let sql = "SELECT id, name FROM agents WHERE org_id = $1 AND outbound_trunk_id = $2 ORDER BY created_at, id";
-        let agents: Vec<(Uuid, String)> = fetch_all!(writing, sql, org, trunk)?;
-        if !agents.is_empty() {
-            return Err(Refused::TrunkInUse { agents }.into());
-        }
-        let sql = "DELETE FROM outbound_trunks WHERE org_id = $1 AND id = $2";
-        if execute!(writing, sql, org, trunk)? == 0 {
-            return Err(Wrong::Absent(Kind::OutboundTrunk).into());
-        }
-        self.0.commit(writing, &[Change::Org(org)], now).await
+/// Deletes a trunk that no agent dials through.
+///
+/// # Errors
+/// [`Wrong::Absent`], [`Refused::TrunkInUse`].
+pub fn delete(tx: &mut Tx, org: Uuid, trunk: Uuid, now: Moment) -> Result<(), Error> {
+    edit(tx, org)?;
+    let sql = "SELECT id, name FROM agents WHERE org_id = $1 AND outbound_trunk_id = $2 ORDER BY created_at, id";
+    let agents: Vec<(Uuid, String)> = tx.all(sql, &[&org, &trunk])?;
+    if !agents.is_empty() {
+        return Err(Refused::TrunkInUse { agents }.into());
     }
+    let sql = "DELETE FROM outbound_trunks WHERE org_id = $1 AND id = $2";
+    if tx.run(sql, &[&org, &trunk])? == 0 {
+        return Err(Wrong::Absent(Kind::OutboundTrunk).into());
+    }
+    tx.changed(Change::Org(org), now);
+    Ok(())
+}
 
-    /// Says through which trunk an agent dials; `None`: through none.
-    ///
-    /// # Errors
-    /// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] for the trunk.
-    pub async fn assign(
-        self,
-        org: Uuid,
-        agent: Uuid,
-        trunk: Option<Uuid>,
-        now: Moment,
-    ) -> Result<(), Error> {
-        let mut writing = self.0.edit(org).await?;
-        writing.run(move |tx| must_exist(tx, org, agent)).await?;
-        if let Some(id) = trunk {
-            let sql = "SELECT id FROM outbound_trunks WHERE org_id = $1 AND id = $2";
-            let row: Option<(Uuid,)> = fetch_optional!(writing, sql, org, id)?;
-            let kind = Kind::OutboundTrunk;
-            row.ok_or(Wrong::Unknown { kind, id })?;
-        }
-        let sql = "UPDATE agents SET outbound_trunk_id = $3, updated_at = $4 WHERE org_id = $1 AND id = $2";
-        execute!(writing, sql, org, agent, trunk, micros(now))?;
-        self.0.commit(writing, &[Change::Org(org)], now).await
+/// Says through which trunk an agent dials; `None`: through none.
+///
+/// # Errors
+/// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] for the trunk.
+pub fn assign(
+    tx: &mut Tx,
+    org: Uuid,
+    agent: Uuid,
+    trunk: Option<Uuid>,
+    now: Moment,
+) -> Result<(), Error> {
+    edit(tx, org)?;
+    must_exist(tx, org, agent)?;
+    if let Some(id) = trunk {
+        let sql = "SELECT id FROM outbound_trunks WHERE org_id = $1 AND id = $2";
+        let row: Option<(Uuid,)> = tx.one(sql, &[&org, &id])?;
+        let kind = Kind::OutboundTrunk;
+        row.ok_or(Wrong::Unknown { kind, id })?;
     }
+    let sql =
+        "UPDATE agents SET outbound_trunk_id = $3, updated_at = $4 WHERE org_id = $1 AND id = $2";
+    tx.run(sql, &[&org, &agent, &trunk, &now])?;
+    tx.changed(Change::Org(org), now);
+    Ok(())
 }
 
 /// The row as it stands.
@@ -326,24 +296,8 @@ from_row!(Row {
     updated_at: moment,
 });
 
-/// The trunk of this id, in the caller's transaction.
-pub(super) async fn find(
-    mut on: Source<'_>,
-    keyring: &Keyring,
-    org: Uuid,
-    trunk: Uuid,
-) -> Result<OutboundTrunk, Error> {
-    let sql = "SELECT * FROM outbound_trunks WHERE org_id = $1 AND id = $2";
-    let row: Option<Row> = fetch_optional!(on, sql, org, trunk)?;
-    let row = row.ok_or(Wrong::Absent(Kind::OutboundTrunk))?;
-    Ok(row.open(keyring)?)
-}
-
-async fn insert(
-    writing: &mut Writing,
-    keyring: &Keyring,
-    trunk: &OutboundTrunk,
-) -> Result<(), Error> {
+fn insert(tx: &mut Tx, trunk: &OutboundTrunk) -> Result<(), Error> {
+    let keyring = tx.keyring();
     let settings = &trunk.settings;
     let (host, port) = settings
         .peer
@@ -353,34 +307,35 @@ async fn insert(
     let (username, password) = settings
         .credentials
         .as_ref()
-        .map(|(username, password)| (username.as_str(), password.seal(keyring, &owner(trunk.id))))
+        .map(|(username, password)| (username.as_str(), password.seal(&keyring, &owner(trunk.id))))
         .unzip();
-    execute!(
-        writing,
+    tx.run(
         "INSERT INTO outbound_trunks (id, org_id, name, host, port, transport, username, password, caller_number,
              to_registered, from_host, p_asserted_identity, register, max_concurrent_calls, calls_per_second,
              created_at, updated_at, transfer_way, auth_realm, digest_require_qop)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
-        trunk.id,
-        trunk.org_id,
-        &settings.name,
-        host,
-        port,
-        settings.transport.uri_name(),
-        username,
-        password,
-        settings.caller_number.as_str(),
-        settings.peer.is_none(),
-        &settings.from_host,
-        settings.p_asserted_identity,
-        settings.register,
-        settings.max_concurrent_calls.map(i64::from),
-        settings.calls_per_second.map(i64::from),
-        micros(trunk.created_at),
-        micros(trunk.updated_at),
-        settings.transfer_way.as_str(),
-        settings.auth_realm.as_deref(),
-        settings.digest_require_qop,
+        &[
+            &trunk.id,
+            &trunk.org_id,
+            &settings.name,
+            &host,
+            &port,
+            &settings.transport.uri_name(),
+            &username,
+            &password,
+            &settings.caller_number,
+            &settings.peer.is_none(),
+            &settings.from_host,
+            &settings.p_asserted_identity,
+            &settings.register,
+            &settings.max_concurrent_calls,
+            &settings.calls_per_second,
+            &trunk.created_at,
+            &trunk.updated_at,
+            &settings.transfer_way.as_str(),
+            &settings.auth_realm,
+            &settings.digest_require_qop,
+        ],
     )?;
     Ok(())
 }

@@ -329,7 +329,7 @@ impl Writing {
         if !effects::are_held() {
             return self.end(last).await;
         }
-        self.session.run(last).await?;
+        self.session.run(move |tx| tx.part(last)).await?;
         effects::hold(self);
         Ok(Committed::default())
     }

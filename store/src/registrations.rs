@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::column::{from_row, micros, moment};
 use super::error::Error;
 use super::pool::{execute, fetch_all};
-use super::{NewEvent, Store};
+use super::{NewEvent, Store, clock, nodes};
 
 /// How long contacts that have ended stay, so that every node learns of it.
 const ENDED: Duration = Duration::from_secs(600);
@@ -154,7 +154,7 @@ impl Registrations<'_> {
     /// [`Broke`](super::Broke) alone; nothing was kept then.
     pub async fn save(self, node: u8, trunks: &[Unsaved], now: Moment) -> Result<(), Error> {
         // One clock for all nodes.
-        let told_at = self.0.clock().await?.unwrap_or(now);
+        let told_at = self.0.read(clock::now).await?.unwrap_or(now);
         let at = micros(told_at);
         let mut writing = self.0.pool().write().await?;
         let mut back = Vec::new();
@@ -233,12 +233,15 @@ impl Registrations<'_> {
         grace: Duration,
         now: Moment,
     ) -> Result<TakenOver, Error> {
-        let gone = self.0.nodes().left_registered(node, grace).await?;
+        let gone = self
+            .0
+            .read(move |tx| nodes::left_registered(tx, node, grace))
+            .await?;
         let mut taken = TakenOver::default();
         if gone.is_empty() {
             return Ok(taken);
         }
-        let at = self.0.clock().await?.unwrap_or(now);
+        let at = self.0.read(clock::now).await?.unwrap_or(now);
         let mut writing = self.0.pool().write().await?;
         for gone in gone {
             let held: Vec<Row> = fetch_all!(

@@ -35,6 +35,8 @@ pub struct Tx {
     is_waited_for: bool,
     /// Whether it is bookkeeping of our own, which has no entry in the audit log.
     is_aside: bool,
+    /// Whether a part of it isn't.
+    has_deed: bool,
     events: Vec<NewEvent>,
     /// Calls that are over, with their orgs.
     ends: Vec<(Uuid, Uuid)>,
@@ -112,6 +114,7 @@ impl Tx {
             changed_at: None,
             is_waited_for: false,
             is_aside: false,
+            has_deed: false,
             events: Vec::new(),
             ends: Vec::new(),
         }
@@ -355,11 +358,29 @@ impl Tx {
         self.changed_at = None;
         self.is_waited_for = false;
         self.is_aside = false;
+        self.has_deed = false;
     }
 
     /// Makes this transaction bookkeeping of our own: nobody asked for it, and it has no entry in the audit log.
     pub(crate) const fn aside(&mut self) {
         self.is_aside = true;
+    }
+
+    /// Does a part of a transaction that goes on.
+    pub(crate) fn part<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.is_aside = false;
+        let value = work(self)?;
+        self.has_deed |= !self.is_aside;
+        self.is_aside = false;
+        Ok(value)
+    }
+
+    /// Makes this transaction bookkeeping of our own, if each of its parts was.
+    pub(crate) const fn aside_if_all_was(&mut self) {
+        self.is_aside = !self.has_deed;
     }
 
     /// Writes the entry of the change that is about to be committed, if somebody acts. The list's row is locked after everything else.

@@ -1,8 +1,9 @@
 //! `/phone`, `/phone/{agent_id}`.
 
 use serde_json::{Value, json};
+use trunkline_store::numbers;
 
-use crate::house::{House, all_absent, all_lack, id_of, masked, now, pass, walk};
+use crate::house::{House, all_absent, all_lack, done, found, id_of, masked, pass, walk};
 
 const VOICES: &str = "[phone]\nvoices = [\"nova\"]";
 
@@ -190,16 +191,18 @@ async fn a_deleted_agents_numbers_are_free() {
     let tenant = house.tenant("Acme").await;
     let made = house.post("/phone", &tenant.token, anna()).await.with(201);
     let agent = id_of(&made).parse().expect("an id");
-    let numbers = house.store.numbers();
     let number = house.number(tenant.org, "+442071838750").await;
-    numbers
-        .assign(tenant.org, agent, &[number.id], now())
-        .await
-        .expect("assigned");
+    done(&house.store, move |tx, now| {
+        numbers::assign(tx, tenant.org, agent, &[number.id], now)
+    })
+    .await;
     house
         .delete(&format!("/phone/{agent}"), &tenant.token)
         .await
         .with(200);
-    let number = numbers.by_id(tenant.org, number.id).await.expect("there");
+    let number = found(&house.store, move |tx| {
+        numbers::by_id(tx, tenant.org, number.id)
+    })
+    .await;
     assert_eq!(number.agent_id, None);
 }

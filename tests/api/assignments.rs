@@ -1,9 +1,10 @@
 //! `/phone/sip/agents/{agent_id}/inbound-numbers`, `…/outbound-trunk`, `…/config`.
 
 use serde_json::{Value, json};
+use trunkline_store::numbers;
 use uuid::Uuid;
 
-use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, now, pass};
+use crate::house::{House, Tenant, all_absent, all_lack, done, id_of, masked, pass};
 
 fn path(agent: impl std::fmt::Display, tail: &str) -> String {
     format!("/phone/sip/agents/{agent}/{tail}")
@@ -136,11 +137,10 @@ async fn what_is_no_verified_number_of_the_org_is_refused() {
     let ours = house.number(acme.org, "+442071838751").await.id;
     let foreign = house.number(other.org, "+442071838752").await.id;
     let raw = house.number(acme.org, "+442071838753").await.id;
-    let numbers = house.store.numbers();
-    numbers
-        .unverify(acme.org, raw, now())
-        .await
-        .expect("unverified");
+    done(&house.store, move |tx, now| {
+        numbers::unverify(tx, acme.org, raw, now)
+    })
+    .await;
     let nobody = Uuid::nil();
     for (body, message) in [
         (json!({}), "phone_number_ids: is required".to_owned()),

@@ -1,10 +1,10 @@
 //! `/phone/sip/inbound-trunk/auth-failures`.
 
 use serde_json::json;
-use trunkline_store::NewAuthFailure;
+use trunkline_store::{NewAuthFailure, auth_failures};
 use uuid::Uuid;
 
-use crate::house::{House, Tenant, all_absent, all_lack, id_of, masked, now, pass, walk};
+use crate::house::{House, Tenant, all_absent, all_lack, done, id_of, masked, now, pass, walk};
 
 const TRUNK: &str = "/phone/sip/inbound-trunk";
 const FAILURES: &str = "/phone/sip/inbound-trunk/auth-failures";
@@ -26,8 +26,10 @@ async fn failures(house: &House, tenant: &Tenant, number: &str, count: u8) {
             sip_call_id: "call@pbx".into(),
             dialled: Some("+442071838750".into()),
         };
-        let failures = house.store.auth_failures();
-        failures.record(&[failure]).await.expect("recorded");
+        done(&house.store, move |tx, _| {
+            auth_failures::record(tx, &[failure])
+        })
+        .await;
     }
 }
 

@@ -23,8 +23,8 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    AgentKind, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store, agents,
-    project,
+    AgentKind, Error, NewAgent, NewOrg, NewOrgKey, NewPartner, Number, Options, OrgKey, Store, Tx,
+    agents, numbers, project,
 };
 use uuid::Uuid;
 
@@ -180,10 +180,9 @@ impl House {
             runtime: None,
         };
         let at = now();
-        let made = self
-            .store
-            .write(move |tx| agents::create(tx, org, &new, at));
-        made.await.expect("an agent is made").id
+        done(&self.store, move |tx, _| agents::create(tx, org, &new, at))
+            .await
+            .id
     }
 
     pub(crate) async fn partner(&self, new: NewPartner) -> Reseller {
@@ -247,18 +246,16 @@ impl House {
     /// A verified number of the org.
     pub(crate) async fn number(&self, org: Uuid, number: &str) -> Number {
         let number = E164::parse(number).expect("a number");
-        let numbers = self.store.numbers();
-        numbers
-            .create(org, number, true, now())
-            .await
-            .expect("a number is made")
+        done(&self.store, move |tx, now| {
+            numbers::create(tx, org, number, true, now)
+        })
+        .await
     }
 
     /// Puts what the journal would bring into the store.
     pub(crate) async fn project(&self, facts: &[Fact]) {
         let (run, facts) = (Origin { node: 0, boot: 1 }, facts.to_vec());
-        let projected = self.store.write(move |tx| project(tx, run, &facts));
-        projected.await.expect("facts are projected");
+        done(&self.store, move |tx, _| project(tx, run, &facts)).await;
     }
 
     pub(crate) async fn get(&self, path: &str, token: &str) -> Answer {
@@ -433,4 +430,22 @@ pub(crate) fn all_lack(answers: &[Answer], scope: &str) {
 /// Shares what nobody changes.
 pub(crate) fn arc<T>(value: T) -> Arc<T> {
     Arc::new(value)
+}
+
+/// Makes a change that succeeds, at the time of the test.
+pub(crate) async fn done<T: Send + 'static>(
+    store: &Store,
+    work: impl FnOnce(&mut Tx, Moment) -> Result<T, Error> + Send + 'static,
+) -> T {
+    let now = now();
+    let done = store.write(move |tx| work(tx, now)).await;
+    done.expect("a change")
+}
+
+/// Reads what is there.
+pub(crate) async fn found<T: Send + 'static>(
+    store: &Store,
+    work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+) -> T {
+    store.read_inline(work).await.expect("what is there")
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trunkline_store::rows_of;
 
-use crate::house::{House, Tenant, all_absent, all_lack, masked, now, pass};
+use crate::house::{House, Tenant, all_absent, all_lack, done, found, masked, pass};
 
 const TRUNK: &str = "/phone/sip/inbound-trunk";
 const NUMBERS: &str = "/phone/sip/inbound-trunk/phone-numbers";
@@ -140,15 +140,14 @@ async fn numbers_are_added_removed_and_synced() {
     ];
     all_absent(&unlisted, "phone number");
 
-    let unverified = house.store.numbers();
-    let two = unverified
-        .by_number(tenant.org, &TWO.parse().expect("a number"))
-        .await
-        .expect("there");
-    unverified
-        .unverify(tenant.org, two.id, now())
-        .await
-        .expect("unverified");
+    let two = found(&house.store, move |tx| {
+        trunkline_store::numbers::by_number(tx, tenant.org, &TWO.parse().expect("a number"))
+    })
+    .await;
+    done(&house.store, move |tx, now| {
+        trunkline_store::numbers::unverify(tx, tenant.org, two.id, now)
+    })
+    .await;
     let listed = house.get(TRUNK, &tenant.token).await.with(200);
     assert_eq!(numbers(listed), json!([TWO]));
     let synced = house
@@ -310,10 +309,6 @@ async fn pairs_from_before_a_rotation_are_shown_and_ended() {
 
     house.delete(&old, &tenant.token).await.with(200);
     assert_eq!(house.get(&old, &tenant.token).await.with(200)["total"], 0);
-    let rows = house
-        .store
-        .read(move |tx| rows_of(tx, Some(tenant.org)))
-        .await
-        .expect("rows");
+    let rows = found(&house.store, move |tx| rows_of(tx, Some(tenant.org))).await;
     assert_eq!(rows[0].old_credentials, []);
 }

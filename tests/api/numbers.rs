@@ -1,8 +1,9 @@
 //! `/phone/numbers`, `/phone/numbers/{number_id}`.
 
 use serde_json::json;
+use trunkline_store::{number_codes, numbers};
 
-use crate::house::{House, all_absent, all_lack, id_of, masked, now, pass, walk};
+use crate::house::{House, all_absent, all_lack, done, id_of, masked, pass, walk};
 
 const NUMBER: &str = "+442071838750";
 
@@ -18,12 +19,11 @@ async fn a_number_waits_for_the_operator() {
     insta::assert_json_snapshot!("a_number_not_verified_yet", masked(made.clone()));
     pass(60);
     let id = id_of(&made);
-    let verified = house
-        .store
-        .numbers()
-        .verify(tenant.org, id.parse().expect("an id"), now())
-        .await;
-    verified.expect("verified");
+    let number = id.parse().expect("an id");
+    done(&house.store, move |tx, now| {
+        numbers::verify(tx, tenant.org, number, now)
+    })
+    .await;
     let listed = house.get("/phone/numbers", &tenant.token).await.with(200);
     insta::assert_json_snapshot!("a_list_of_numbers", masked(listed));
 
@@ -215,10 +215,11 @@ async fn a_code_that_was_spoken_verifies_the_orgs_number() {
     let none = house.post(&confirm, &acme.token, code.clone()).await;
     assert_eq!(none.with(409)["code"], "no_code");
 
-    let codes = house.store.number_codes();
     let number = id.parse().expect("an id");
-    let kept = codes.make(acme.org, number, b"407190", now()).await;
-    kept.expect("it is kept");
+    done(&house.store, move |tx, now| {
+        number_codes::make(tx, acme.org, number, b"407190", now)
+    })
+    .await;
     all_absent(
         &[house.post(&confirm, &other.token, code.clone()).await],
         "phone number",

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use trunkline_store::agents;
+use trunkline_store::{agents, outbound_trunks};
 
-use crate::house::{House, all_absent, all_lack, id_of, masked, now, pass, walk};
+use crate::house::{House, all_absent, all_lack, done, id_of, masked, now, pass, walk};
 
 const TRUNKS: &str = "/phone/sip/outbound-trunks";
 
@@ -174,12 +174,11 @@ async fn a_trunk_in_use_is_not_deleted() {
     for name in ["Anna", "Bea"] {
         pass(1);
         let agent = house.agent(tenant.org, name).await;
-        let trunks = house.store.outbound_trunks();
         let id = trunk.parse().expect("an id");
-        trunks
-            .assign(tenant.org, agent, Some(id), now())
-            .await
-            .expect("assigned");
+        done(&house.store, move |tx, now| {
+            outbound_trunks::assign(tx, tenant.org, agent, Some(id), now)
+        })
+        .await;
         agents.push(agent);
     }
     let path = format!("{TRUNKS}/{trunk}");
@@ -193,10 +192,10 @@ async fn a_trunk_in_use_is_not_deleted() {
     );
     for agent in agents {
         let (org, at) = (tenant.org, now());
-        let deleted = house
-            .store
-            .write(move |tx| agents::delete(tx, org, agent, at));
-        deleted.await.expect("gone");
+        done(&house.store, move |tx, _| {
+            agents::delete(tx, org, agent, at)
+        })
+        .await;
     }
     house.delete(&path, &tenant.token).await.with(200);
 }

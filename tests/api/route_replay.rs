@@ -7,9 +7,10 @@ use trunkline_model::asked::{Asked, Manner};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_model::settings::Runtime;
 use trunkline_routing::{Facts, decide};
+use trunkline_store::numbers;
 use uuid::Uuid;
 
-use crate::house::{House, NOW, Tenant, all_lack, arc, now};
+use crate::house::{House, NOW, Tenant, all_lack, arc, done, now};
 
 const PATH: &str = "/phone/sip/route-replay";
 
@@ -75,17 +76,19 @@ async fn call(house: &House, tenant: &Tenant, id: u128, dialled: &str) {
 
 /// Two agents; the younger holds the number that is called, the other the one on the trunk's list.
 async fn two_agents(house: &House, tenant: &Tenant) -> (Uuid, Uuid) {
+    let org = tenant.org;
     let reception = house.agent(tenant.org, "Reception").await;
     let sales = house.agent(tenant.org, "Sales").await;
     let number = house.number(tenant.org, "+493012345678").await;
-    let numbers = house.store.numbers();
-    let assigned = numbers.assign(tenant.org, sales, &[number.id], now()).await;
-    assigned.expect("assigned");
+    done(&house.store, move |tx, now| {
+        numbers::assign(tx, org, sales, &[number.id], now)
+    })
+    .await;
     let front = house.number(tenant.org, "+493055555555").await;
-    let assigned = numbers
-        .assign(tenant.org, reception, &[front.id], now())
-        .await;
-    assigned.expect("assigned");
+    done(&house.store, move |tx, now| {
+        numbers::assign(tx, org, reception, &[front.id], now)
+    })
+    .await;
     let trunk = json!({"phone_numbers": ["+493055555555"]});
     let made = house
         .post("/phone/sip/inbound-trunk", &tenant.token, trunk)

@@ -1,8 +1,9 @@
 //! `/phone/sip/route-test`.
 
 use serde_json::json;
+use trunkline_store::numbers;
 
-use crate::house::{House, all_lack, masked, now};
+use crate::house::{House, all_lack, done, masked};
 
 const PATH: &str = "/phone/sip/route-test";
 
@@ -12,11 +13,10 @@ async fn the_decision_is_shown_and_explained() {
     let tenant = house.tenant("Acme").await;
     let agent = house.agent(tenant.org, "Anna").await;
     let number = house.number(tenant.org, "+442071838750").await;
-    let numbers = house.store.numbers();
-    numbers
-        .assign(tenant.org, agent, &[number.id], now())
-        .await
-        .expect("assigned");
+    done(&house.store, move |tx, now| {
+        numbers::assign(tx, tenant.org, agent, &[number.id], now)
+    })
+    .await;
     let question = json!({"to": "+44 20 7183 8750", "from": "sip", "agent_id": "no-id"});
     let decision = house.post(PATH, &tenant.token, question).await.with(200);
     insta::assert_json_snapshot!(masked(decision));

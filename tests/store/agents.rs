@@ -3,7 +3,7 @@
 use trunkline_model::settings::Runtime;
 use trunkline_store::{AgentChange, Error, Kind, Wrong, agents};
 
-use crate::bed::{Bed, NOW, later, new_agent, org};
+use crate::bed::{Bed, NOW, done, found, later, new_agent, org};
 
 crate::on_both!(agents_change);
 
@@ -21,15 +21,9 @@ async fn agents_change(bed: &Bed) {
     let mut new = new_agent("Anna");
     (new.runtime, new.voice_id, new.max_concurrent_calls) =
         (Some(runtime), Some("v".to_owned()), Some(3));
-    let made = store
-        .write(move |tx| agents::create(tx, ours, &new, NOW))
-        .await
-        .expect("an agent");
+    let made = done(&store, move |tx| agents::create(tx, ours, &new, NOW)).await;
     assert_eq!(
-        store
-            .read_inline(move |tx| agents::by_id(tx, ours, made.id))
-            .await
-            .expect("an agent"),
+        found(&store, move |tx| agents::by_id(tx, ours, made.id)).await,
         made
     );
     assert!(matches!(
@@ -46,13 +40,11 @@ async fn agents_change(bed: &Bed) {
         enabled: Some(false),
         ..AgentChange::default()
     };
-    let changed = store
-        .write({
-            let change = change.clone();
-            move |tx| agents::update(tx, ours, made.id, &change, later(1))
-        })
-        .await
-        .expect("an agent");
+    let changed = done(&store, {
+        let change = change.clone();
+        move |tx| agents::update(tx, ours, made.id, &change, later(1))
+    })
+    .await;
     assert_eq!(
         (
             &*changed.name,
@@ -63,10 +55,7 @@ async fn agents_change(bed: &Bed) {
     );
     assert_eq!((&changed.voice_id, &changed.runtime), (&None, &None));
     assert_eq!(
-        store
-            .read_inline(move |tx| agents::by_id(tx, ours, made.id))
-            .await
-            .expect("an agent"),
+        found(&store, move |tx| agents::by_id(tx, ours, made.id)).await,
         changed
     );
     assert!(
@@ -76,14 +65,11 @@ async fn agents_change(bed: &Bed) {
             .is_err()
     );
 
-    let second = store
-        .write(move |tx| agents::create(tx, ours, &new_agent("Carl"), later(2)))
-        .await
-        .expect("an agent");
-    let listed = store
-        .read(move |tx| agents::list(tx, ours))
-        .await
-        .expect("agents");
+    let second = done(&store, move |tx| {
+        agents::create(tx, ours, &new_agent("Carl"), later(2))
+    })
+    .await;
+    let listed = found(&store, move |tx| agents::list(tx, ours)).await;
     assert_eq!(
         listed.iter().map(|agent| agent.id).collect::<Vec<_>>(),
         [second.id, made.id]
@@ -94,10 +80,7 @@ async fn agents_change(bed: &Bed) {
             .await
             .is_err()
     );
-    store
-        .write(move |tx| agents::delete(tx, ours, made.id, NOW))
-        .await
-        .expect("a deletion");
+    done(&store, move |tx| agents::delete(tx, ours, made.id, NOW)).await;
     assert!(
         store
             .read_inline(move |tx| agents::by_id(tx, ours, made.id))

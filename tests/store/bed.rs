@@ -11,7 +11,9 @@ use trunkline_model::record::{Direction, Fact, Started};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::{Origin, Project, Retry};
-use trunkline_store::{Agent, AgentKind, NewAgent, NewOrg, OpenFault, Options, Org, Store, agents};
+use trunkline_store::{
+    Agent, AgentKind, Error, NewAgent, NewOrg, OpenFault, Options, Org, Store, Tx, agents,
+};
 use uuid::Uuid;
 
 use trunkline_testkit::postgres::{administer, server};
@@ -152,12 +154,25 @@ pub(crate) async fn org(store: &Store, name: &str) -> Org {
         .expect("an org")
 }
 
+/// Makes a change that succeeds.
+pub(crate) async fn done<T: Send + 'static>(
+    store: &Store,
+    work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+) -> T {
+    store.write(work).await.expect("a change")
+}
+
+/// Reads what is there.
+pub(crate) async fn found<T: Send + 'static>(
+    store: &Store,
+    work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+) -> T {
+    store.read_inline(work).await.expect("what is there")
+}
+
 pub(crate) async fn agent(store: &Store, org: Uuid, name: &str) -> Agent {
     let new = new_agent(name);
-    store
-        .write(move |tx| agents::create(tx, org, &new, NOW))
-        .await
-        .expect("an agent")
+    done(store, move |tx| agents::create(tx, org, &new, NOW)).await
 }
 
 pub(crate) fn new_agent(name: &str) -> NewAgent {

@@ -8,11 +8,11 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Refused, Store, UsageParts,
-    UsageWindow, Wrong, events, rows_of,
+    UsageWindow, Wrong, events, numbers, rows_of,
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, agent, later, number, org, started};
+use crate::bed::{self, Bed, NOW, agent, done, found, later, number, org, started};
 
 crate::on_both!(
     a_deleted_org_is_absent_and_comes_back,
@@ -59,15 +59,16 @@ async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
     )
     .await
     .expect("a key");
-    let held = store
-        .numbers()
-        .create(id, number("+442071838750"), true, NOW)
-        .await
-        .expect("a number");
+    let held = done(&store, move |tx| {
+        numbers::create(tx, id, number("+442071838750"), true, NOW)
+    })
+    .await;
     let answers = agent(&store, id, "Agent").await;
     let numbers = [held.id];
-    let assigned = store.numbers().assign(id, answers.id, &numbers, NOW);
-    assigned.await.expect("assigned");
+    done(&store, move |tx| {
+        numbers::assign(tx, id, answers.id, &numbers, NOW)
+    })
+    .await;
 
     let orgs = store.orgs();
     orgs.delete(id, Purge::Later, NOW).await.expect("deleted");
@@ -79,22 +80,15 @@ async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
     let [narrow, other] = [None, None];
     let listed = orgs.of_partner(partner, &[narrow, other], 10, 0).await;
     assert_eq!(listed.expect("orgs"), (Vec::new(), 0));
-    assert_eq!(
-        store.read(move |tx| rows_of(tx, None)).await.expect("rows"),
-        []
-    );
-    assert_eq!(
-        store
-            .read(move |tx| rows_of(tx, Some(id)))
-            .await
-            .expect("rows"),
-        []
-    );
+    assert_eq!(found(&store, move |tx| rows_of(tx, None)).await, []);
+    assert_eq!(found(&store, move |tx| rows_of(tx, Some(id))).await, []);
     let keys = store.org_keys().by_id(id, key.id).await;
     assert_eq!(keys.expect("a look"), None);
     let issued = token::issue(&store, id, NewOrgKey::lasting("Another", &[]), NOW).await;
     assert!(is_absent(&issued.map(drop)));
-    let verified = store.numbers().verified_in(&held.number).await;
+    let verified = store
+        .read_inline(move |tx| numbers::verified_in(tx, &held.number))
+        .await;
     assert_eq!(verified.expect("a look"), None);
     let deleted = orgs.deleted(NOW).await.expect("deleted orgs");
     assert_eq!(deleted[0].deleted_external_id.as_deref(), Some("a"));
@@ -104,15 +98,12 @@ async fn a_deleted_org_is_absent_and_comes_back(bed: &Bed) {
     assert_eq!(restored, before);
     let again = orgs.restore(id, later(61)).await.expect("restored already");
     assert_eq!(again, before);
-    let back = store.numbers().by_id(id, held.id).await.expect("a number");
+    let back = found(&store, move |tx| numbers::by_id(tx, id, held.id)).await;
     assert_eq!(
         (back.verified_at, back.agent_id),
         (held.verified_at, Some(answers.id))
     );
-    let rows = store
-        .read(move |tx| rows_of(tx, Some(id)))
-        .await
-        .expect("rows");
+    let rows = found(&store, move |tx| rows_of(tx, Some(id))).await;
     assert_eq!(rows[0].agents.len(), 1);
     let keys = store.org_keys().by_id(id, key.id).await;
     assert_eq!(keys.expect("a look"), None, "keys don't come back");
@@ -123,16 +114,20 @@ async fn what_others_took_meanwhile_stays_theirs(bed: &Bed) {
     let partner = partner(&store).await;
     let first = of_partner(&store, partner, "a").await.id;
     let taken = number("+442071838750");
-    let numbers = store.numbers();
-    let ours = numbers.create(first, taken, true, NOW).await.expect("ours");
+    let ours = done(&store, move |tx| {
+        numbers::create(tx, first, taken, true, NOW)
+    })
+    .await;
     let orgs = store.orgs();
     orgs.delete(first, Purge::Later, NOW)
         .await
         .expect("deleted");
 
     let second = of_partner(&store, partner, "a").await.id;
-    let theirs = numbers.create(second, taken, true, NOW).await;
-    let theirs = theirs.expect("the number is free");
+    let theirs = done(&store, move |tx| {
+        numbers::create(tx, second, taken, true, NOW)
+    })
+    .await;
     let refused = orgs.restore(first, NOW).await;
     assert!(
         matches!(&refused, Err(Error::Refused(Refused::ExternalIdTaken(id))) if id == "a"),
@@ -151,7 +146,7 @@ async fn what_others_took_meanwhile_stays_theirs(bed: &Bed) {
         refused,
         Err(Error::Refused(Refused::ExternalIdTaken(_)))
     ));
-    let numbers_of = |org, id| async move { numbers.by_id(org, id).await.expect("a number") };
+    let numbers_of = async |org, id| found(&store, move |tx| numbers::by_id(tx, org, id)).await;
     assert!(numbers_of(first, ours.id).await.verified_at.is_some());
     assert_eq!(numbers_of(second, theirs.id).await.verified_at, None);
 
@@ -254,8 +249,8 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
     bed::project(&store, run, &facts).await.expect("projected");
     let contacts = store.contacts();
     let callers = [(id, number("+441632960001"))];
-    let found = contacts.find_or_create_by_phone_many(&callers, NOW).await;
-    let contact = found.expect("a contact")[0];
+    let known = contacts.find_or_create_by_phone_many(&callers, NOW).await;
+    let contact = known.expect("a contact")[0];
 
     let window = UsageWindow {
         from: Moment::from_micros(0),
@@ -315,8 +310,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(bed: &Bed) {
         .usage()
         .of_org(other, window, UsageParts::default(), 10);
     assert_eq!(theirs.await.expect("usage")[0].calls, 250);
-    let events = store.read(events::position).await;
-    events.expect("the feed of events goes on");
+    found(&store, events::position).await;
 }
 
 /// Also where they meet within that day: its calls count at its beginning.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use trunkline::directory::{Defaults, Directory};
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::{Source, View};
-use trunkline_store::{AgentChange, InboundTrunkChange, Store, agents, feed};
+use trunkline_store::{AgentChange, InboundTrunkChange, Store, agents, dedications, feed, numbers};
 
-use crate::bed::{Bed, NOW, agent, later, new_agent, number, org};
+use crate::bed::{Bed, NOW, agent, done, later, new_agent, number, org};
 
 crate::on_both!(
     the_view_shows_an_org,
@@ -54,34 +54,21 @@ async fn the_view_shows_an_org(bed: &Bed) {
     };
     let mut new = new_agent("Bea");
     (new.runtime, new.max_concurrent_calls) = (Some(runtime.clone()), Some(2));
-    let second = store
-        .write(move |tx| agents::create(tx, org, &new, later(1)))
+    let second = done(&store, move |tx| agents::create(tx, org, &new, later(1)))
         .await
-        .expect("an agent")
         .id;
     let [one, two, raw] = ["+4930000001", "+4930000002", "+4930000003"].map(number);
-    let one_id = store
-        .numbers()
-        .create(org, one, true, NOW)
+    let one_id = done(&store, move |tx| numbers::create(tx, org, one, true, NOW))
         .await
-        .expect("a number")
         .id;
-    let two_id = store
-        .numbers()
-        .create(org, two, true, NOW)
+    let two_id = done(&store, move |tx| numbers::create(tx, org, two, true, NOW))
         .await
-        .expect("a number")
         .id;
-    store
-        .numbers()
-        .create(org, raw, false, NOW)
-        .await
-        .expect("a number");
-    store
-        .numbers()
-        .assign(org, second, &[one_id], NOW)
-        .await
-        .expect("assigned");
+    done(&store, move |tx| numbers::create(tx, org, raw, false, NOW)).await;
+    done(&store, move |tx| {
+        numbers::assign(tx, org, second, &[one_id], NOW)
+    })
+    .await;
     let new = InboundTrunkChange {
         numbers: Some(vec![two, one]),
         krisp_enabled: Some(true),
@@ -94,16 +81,11 @@ async fn the_view_shows_an_org(bed: &Bed) {
         .create(org, &new, NOW)
         .await
         .expect("a trunk");
-    store
-        .numbers()
-        .unverify(org, two_id, NOW)
-        .await
-        .expect("unverified");
-    store
-        .dedications()
-        .create(org, "192.0.2.0/24".parse().expect("a network"), NOW)
-        .await
-        .expect("dedicated");
+    done(&store, move |tx| numbers::unverify(tx, org, two_id, NOW)).await;
+    done(&store, move |tx| {
+        dedications::create(tx, org, "192.0.2.0/24".parse().expect("a network"), NOW)
+    })
+    .await;
     store
         .orgs()
         .limit_calls(org, Some(9), NOW)
@@ -177,8 +159,7 @@ async fn every_edit_is_followed(bed: &Bed) {
     })
     .await;
     elsewhere
-        .numbers()
-        .create(org, number("+4930000001"), true, NOW)
+        .write(move |tx| numbers::create(tx, org, number("+4930000001"), true, NOW))
         .await
         .expect("a number");
     let new = InboundTrunkChange::default();
@@ -240,10 +221,7 @@ async fn many_edits_at_once_are_followed(bed: &Bed) {
 async fn a_start_finds_what_was_there(bed: &Bed) {
     let store = bed.open().await;
     let org = org(&store, "Org").await.id;
-    store
-        .write(move |tx| feed::prune(tx, later(48 * 3600)))
-        .await
-        .expect("pruned");
+    done(&store, move |tx| feed::prune(tx, later(48 * 3600))).await;
     let directory = directory(&store).await;
     assert!(directory.load().org(org).is_some());
     let agent = agent(&store, org, "Anna").await.id;

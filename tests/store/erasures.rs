@@ -12,11 +12,11 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     ContactDetails, Erased, Erasure, Error, Kind, NewHandoff, OpenErasure, Refused, RowsErased,
-    Store, Tx, Wrong, events,
+    Store, Tx, Wrong, events, nodes, numbers,
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, later, number, org, started};
+use crate::bed::{self, Bed, NOW, done, later, number, org, started};
 
 crate::on_both!(
     nothing_names_an_erased_contact,
@@ -305,7 +305,7 @@ async fn nothing_names_an_erased_contact(bed: &Bed) {
     let call = read(in_words).await;
     assert_eq!(call.from_e164, Some(number("+441632960007")), "nobody's");
     let told = move |tx: &mut Tx| events::since(tx, ours, 0, 100);
-    let events = store.read(told).await.expect("events");
+    let events = bed::found(&store, told).await;
     assert!(events.len() >= 8, "they are told as before");
 }
 
@@ -394,19 +394,18 @@ async fn an_erasure_waits_for_every_node_that_lives(bed: &Bed) {
     let store = bed.open().await;
     let ours = org(&store, "Ours").await.id;
     let id = contact(&store, ours).await;
-    let nodes = store.nodes();
     if !bed.is_postgres() {
         // An embedded database is one process's.
-        nodes.begin(3, "here", MINUTE).await.expect("a run");
+        done(&store, move |tx| nodes::begin(tx, 3, "here", MINUTE)).await;
         let asked = request(&store, ours, id).await;
         assert_eq!(asked.waits_for, [3]);
         return;
     }
     for (node, host) in [(1, "one"), (2, "two"), (3, "three")] {
-        nodes.begin(node, host, MINUTE).await.expect("a run");
+        done(&store, move |tx| nodes::begin(tx, node, host, MINUTE)).await;
     }
     let gone = Origin { node: 3, boot: 1 };
-    nodes.renew(gone, Duration::ZERO).await.expect("it ends");
+    done(&store, move |tx| nodes::renew(tx, gone, Duration::ZERO)).await;
     let asked = request(&store, ours, id).await;
     assert_eq!(asked.waits_for, [1, 2, 3]);
     let by_id = async || {
@@ -433,8 +432,10 @@ async fn an_erasure_waits_for_every_node_that_lives(bed: &Bed) {
 async fn numbers_of_the_org_are_not_searched_for(bed: &Bed) {
     let store = bed.open().await;
     let ours = org(&store, "Ours").await.id;
-    let held = store.numbers().create(ours, number(NUMBER), true, NOW);
-    held.await.expect("a number");
+    done(&store, move |tx| {
+        numbers::create(tx, ours, number(NUMBER), true, NOW)
+    })
+    .await;
     let id = contact(&store, ours).await;
     let call = Uuid::from_u128(1);
     let begun = Started {

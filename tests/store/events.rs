@@ -13,7 +13,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, later, org};
+use crate::bed::{self, Bed, NOW, found, later, org};
 use crate::event_schema::assert_fits;
 
 crate::on_both!(
@@ -77,8 +77,7 @@ pub(crate) fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
 }
 
 async fn all(store: &Store, org: Uuid) -> Vec<Event> {
-    let found = store.read(move |tx| events::since(tx, org, 0, 1000));
-    found.await.expect("events")
+    found(store, move |tx| events::since(tx, org, 0, 1000)).await
 }
 
 pub(crate) async fn told(store: &Store, org: Uuid) -> Vec<(String, Value)> {
@@ -159,7 +158,8 @@ async fn a_refused_call_says_so(bed: &Bed) {
 /// A node that is only held up is taken for dead as well, while its calls go on.
 async fn an_end_is_told_once(bed: &Bed) {
     let store = bed.open().await;
-    let (calls, next) = (store.calls(), RUN.boot + 1);
+    let calls = store.calls();
+    let next = RUN.boot + 1;
     let close = async || {
         calls
             .close_lost(RUN.node, next, later(9))
@@ -374,10 +374,7 @@ async fn readers_never_miss_a_number(bed: &Bed) {
     let mut signal = store.follow_events().await;
     let (mut seq, mut seen) = (0, 0);
     while seen < 100 {
-        let events = store
-            .read(move |tx| events::since(tx, org, seq, 7))
-            .await
-            .expect("events");
+        let events = found(&store, move |tx| events::since(tx, org, seq, 7)).await;
         seen += events.len();
         match events.last() {
             Some(last) => seq = last.seq,
@@ -387,7 +384,7 @@ async fn readers_never_miss_a_number(bed: &Bed) {
     for writer in writers {
         writer.await.expect("written");
     }
-    assert_eq!(store.read(events::position).await.expect("a number"), seq);
+    assert_eq!(found(&store, events::position).await, seq);
     assert_eq!(all(&store, org).await.len(), 100);
 }
 

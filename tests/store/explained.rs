@@ -9,10 +9,10 @@ use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status}
 use trunkline_routing::{Caller, Decision, Dialled, Facts, NearMiss, Outcome};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{Error, NewAuthFailure, Store, Wrong};
+use trunkline_store::{Error, NewAuthFailure, Store, Wrong, attempts, auth_failures};
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, later, org};
+use crate::bed::{self, Bed, NOW, done, later, org};
 
 crate::on_both!(
     what_an_invite_said_is_read_back,
@@ -153,9 +153,13 @@ async fn attempts_are_written_once_and_read_in_their_order(bed: &Bed) {
         fact(&second),
     ];
     project(&store, &again).await;
-    let read = store.calls().attempts(ours, call).await;
+    let read = store
+        .read_inline(move |tx| attempts::of_call(tx, ours, call))
+        .await;
     assert_eq!(read.expect("attempts"), [first, second]);
-    let foreign = store.calls().attempts(theirs, call).await;
+    let foreign = store
+        .read_inline(move |tx| attempts::of_call(tx, theirs, call))
+        .await;
     assert_eq!(foreign.expect("nothing"), []);
 }
 
@@ -215,11 +219,7 @@ async fn failed_log_ins_are_found_by_their_call(bed: &Bed) {
         failure(ours, "b", 1),
         failure(theirs, "a", 1),
     ];
-    store
-        .auth_failures()
-        .record(&failures)
-        .await
-        .expect("recorded");
+    done(&store, move |tx| auth_failures::record(tx, &failures)).await;
     let found = store.calls().log_ins_failed(ours, "a").await.expect("read");
     let times: Vec<Moment> = found.iter().map(|failure| failure.at).collect();
     assert_eq!(times, [later(1), later(2)]);

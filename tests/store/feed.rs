@@ -7,7 +7,7 @@ use trunkline::api::token;
 use trunkline_store::feed::KEPT;
 use trunkline_store::{Change, NewOrgKey, agents, feed};
 
-use crate::bed::{Bed, NOW, agent, org};
+use crate::bed::{Bed, NOW, agent, done, found, org};
 
 crate::on_both!(
     a_write_is_followed,
@@ -103,46 +103,29 @@ async fn interleaved_writers_are_all_seen(bed: &Bed) {
 async fn a_reader_that_was_away_starts_anew(bed: &Bed) {
     let store = bed.open().await;
     org(&store, "Old").await;
-    let away = store.read(feed::position).await.expect("a position");
+    let away = found(&store, feed::position).await;
     org(&store, "Unseen").await;
-    let last = store.read(feed::position).await.expect("a position");
-    store
-        .write(move |tx| feed::prune(tx, NOW + KEPT))
-        .await
-        .expect("pruned");
+    let last = found(&store, feed::position).await;
+    done(&store, move |tx| feed::prune(tx, NOW + KEPT)).await;
     assert!(
-        !store
-            .read_inline(move |tx| feed::since(tx, away))
-            .await
-            .expect("changes")
-            .missed,
+        !found(&store, move |tx| feed::since(tx, away)).await.missed,
         "not older than the limit"
     );
-    store
-        .write(move |tx| feed::prune(tx, NOW + KEPT + std::time::Duration::from_secs(1)))
-        .await
-        .expect("pruned");
-    assert_eq!(store.read(feed::position).await.expect("a position"), last);
-    let changes = store
-        .read_inline(move |tx| feed::since(tx, away))
-        .await
-        .expect("changes");
+    done(&store, move |tx| {
+        feed::prune(tx, NOW + KEPT + std::time::Duration::from_secs(1))
+    })
+    .await;
+    assert_eq!(found(&store, feed::position).await, last);
+    let changes = found(&store, move |tx| feed::since(tx, away)).await;
     assert_eq!(
         (changes.missed, changes.seq, changes.changes),
         (true, last, vec![])
     );
-    let changes = store
-        .read_inline(move |tx| feed::since(tx, last))
-        .await
-        .expect("changes");
+    let changes = found(&store, move |tx| feed::since(tx, last)).await;
     assert!(!changes.missed);
     let org = org(&store, "New").await.id;
     assert_eq!(
-        store
-            .read_inline(move |tx| feed::since(tx, last))
-            .await
-            .expect("changes")
-            .changes,
+        found(&store, move |tx| feed::since(tx, last)).await.changes,
         [Change::Org(org)]
     );
 }
@@ -152,7 +135,7 @@ async fn waited_for(bed: &Bed) {
     let store = bed.open().await;
     let url = bed.options.url.as_deref().expect("PostgreSQL has a URL");
     let first = org(&store, "First").await.id;
-    let start = store.read(feed::position).await.expect("a position");
+    let start = found(&store, feed::position).await;
     let mut slow = PgConnection::connect(url)
         .await
         .expect("the database answers");
@@ -184,19 +167,15 @@ async fn waited_for(bed: &Bed) {
         tokio::task::yield_now().await;
     }
     assert_eq!(
-        store
-            .read_inline(move |tx| feed::since(tx, start))
+        found(&store, move |tx| feed::since(tx, start))
             .await
-            .expect("changes")
             .changes,
         []
     );
     slow.commit().await.expect("a commit");
     let second = fast.await.expect("an org");
-    let changes = store
-        .read_inline(move |tx| feed::since(tx, start))
+    let changes = found(&store, move |tx| feed::since(tx, start))
         .await
-        .expect("changes")
         .changes;
     assert_eq!(changes, [Change::Org(first), Change::Org(second)]);
 }

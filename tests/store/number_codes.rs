@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Error, MadeCode, Number, Refused, Store, TriedCode, events};
+use trunkline_store::{
+    Error, MadeCode, Number, Refused, Store, TriedCode, events, number_codes, numbers,
+};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, later, org};
+use crate::bed::{Bed, NOW, done, found, later, org};
 
 crate::on_both!(
     a_code_verifies_its_number,
@@ -20,20 +22,26 @@ const DAY: u64 = 24 * 3600;
 
 async fn number(store: &Store, org: Uuid, number: &str) -> Number {
     let number = E164::parse(number).expect("a number");
-    let made = store.numbers().create(org, number, false, NOW).await;
-    made.expect("it is added")
+    done(store, move |tx| {
+        numbers::create(tx, org, number, false, NOW)
+    })
+    .await
 }
 
 async fn make(store: &Store, number: &Number, code: &str, now: Moment) -> MadeCode {
-    let codes = store.number_codes();
-    let made = codes.make(number.org_id, number.id, code.as_bytes(), now);
-    made.await.expect("it is kept")
+    let (org, number, code) = (number.org_id, number.id, code.to_owned());
+    done(store, move |tx| {
+        number_codes::make(tx, org, number, code.as_bytes(), now)
+    })
+    .await
 }
 
 async fn try_code(store: &Store, number: &Number, code: &str, now: Moment) -> TriedCode {
-    let codes = store.number_codes();
-    let tried = codes.try_code(number.org_id, number.id, code.as_bytes(), now);
-    tried.await.expect("it is tried")
+    let (org, number, code) = (number.org_id, number.id, code.to_owned());
+    done(store, move |tx| {
+        number_codes::try_code(tx, org, number, code.as_bytes(), now)
+    })
+    .await
 }
 
 async fn a_code_verifies_its_number(bed: &Bed) {
@@ -67,8 +75,9 @@ async fn a_code_verifies_its_number(bed: &Bed) {
     };
     assert_eq!(again, verified);
 
-    let codes = store.number_codes();
-    let refused = codes.make(theirs, other.id, b"123456", later(700)).await;
+    let refused = store
+        .write(move |tx| number_codes::make(tx, theirs, other.id, b"123456", later(700)))
+        .await;
     assert!(
         matches!(
             refused,
@@ -76,10 +85,7 @@ async fn a_code_verifies_its_number(bed: &Bed) {
         ),
         "{refused:?}"
     );
-    let events = store
-        .read(move |tx| events::since(tx, ours, 0, 9))
-        .await
-        .expect("events");
+    let events = found(&store, move |tx| events::since(tx, ours, 0, 9)).await;
     let verified = events
         .iter()
         .filter(|event| event.kind == "number.verified");
@@ -128,11 +134,10 @@ async fn a_number_is_called_three_times_a_day_whoever_asks(bed: &Bed) {
     );
 
     // A number that was added anew was called all the same.
-    store
-        .numbers()
-        .delete(one, ours.id, later(11))
-        .await
-        .expect("it is gone");
+    done(&store, move |tx| {
+        numbers::delete(tx, one, ours.id, later(11))
+    })
+    .await;
     let anew = number(&store, one, "+442079460123").await;
     let made = make(&store, &anew, "123456", later(12)).await;
     assert!(matches!(made, MadeCode::TooOften { .. }), "{made:?}");
@@ -143,15 +148,14 @@ async fn a_number_is_called_three_times_a_day_whoever_asks(bed: &Bed) {
     else {
         panic!("{made:?}")
     };
-    let codes = store.number_codes();
-    codes.take_back(one, id).await.expect("it never rang");
-    codes.prune(later(DAY)).await.expect("they are pruned");
+    done(&store, move |tx| number_codes::take_back(tx, one, id)).await;
+    done(&store, move |tx| number_codes::prune(tx, later(DAY))).await;
     let made = make(&store, &anew, "123456", later(DAY)).await;
     assert!(
         matches!(made, MadeCode::Code { calls_left: 0, .. }),
         "{made:?}"
     );
-    codes.prune(later(3 * DAY)).await.expect("they are pruned");
+    done(&store, move |tx| number_codes::prune(tx, later(3 * DAY))).await;
     let made = make(&store, &anew, "123456", later(3 * DAY)).await;
     assert!(
         matches!(made, MadeCode::Code { calls_left: 2, .. }),

@@ -6,10 +6,10 @@ use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status}
 use trunkline_routing::{Caller, Decision, Dialled, Outcome, Step};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{Asking, Call, CallFilter, Error, Refused, Renewal, Store};
+use trunkline_store::{Asking, Call, CallFilter, Error, Refused, Renewal, Store, asks, nodes};
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, later, number};
+use crate::bed::{self, Bed, NOW, done, found, later, number};
 
 crate::on_both!(
     facts_in_any_grouping_make_the_same_row,
@@ -193,35 +193,35 @@ async fn a_hold_is_shown_as_it_was_told_last(bed: &Bed) {
 
 async fn what_a_node_is_asked_is_done_once(bed: &Bed) {
     let store = bed.open().await;
-    let asks = store.asks();
     let of = |call| (ORG, Uuid::from_u128(call));
-    let first = asks.put(of(1), 1, "one", NOW).await.expect("asked");
-    let other = asks.put(of(2), 2, "two", NOW).await.expect("asked");
-    let take = async |node, since| asks.take(node, since, later(1)).await.expect("taken");
+    let first = done(&store, move |tx| asks::put(tx, of(1), 1, "one", NOW)).await;
+    let other = done(&store, move |tx| asks::put(tx, of(2), 2, "two", NOW)).await;
+    let take =
+        async |node, since| done(&store, move |tx| asks::take(tx, node, since, later(1))).await;
     let taken = take(1, NOW).await;
     let told: Vec<_> = taken.iter().map(|ask| (ask.id, &*ask.what)).collect();
     assert_eq!(told, [(first, "one")]);
     assert_eq!((taken[0].org_id, taken[0].call_id), of(1));
     assert_eq!(take(1, NOW).await, [], "once");
     assert_eq!(take(2, later(1)).await, [], "whoever asked has given up");
-    let state = async |org, ask| asks.state(org, ask).await.expect("a state");
+    let state = async |org, ask| found(&store, move |tx| asks::state(tx, org, ask)).await;
     assert_eq!(state(ORG, first).await, Asking::Taken);
     assert_eq!(state(ORG, other).await, Asking::Waits);
-    asks.answer(first, 409, "No").await.expect("answered");
+    done(&store, move |tx| asks::answer(tx, first, 409, "No")).await;
     let no = Asking::Answered(409, "No".to_owned());
     assert_eq!(state(ORG, first).await, no);
     let foreign = Uuid::from_u128(2);
     assert_eq!(state(foreign, first).await, Asking::Waits, "another org's");
     for (ask, untouched) in [(first, false), (other, true)] {
-        assert!(!asks.forget(foreign, ask).await.expect("not its own"));
-        let forgotten = asks.forget(ORG, ask).await.expect("forgotten");
+        assert!(!done(&store, move |tx| asks::forget(tx, foreign, ask)).await);
+        let forgotten = done(&store, move |tx| asks::forget(tx, ORG, ask)).await;
         assert_eq!(forgotten, untouched);
     }
     assert_eq!(take(2, NOW).await, [], "taken back");
-    let old = asks.put(of(3), 1, "old", NOW).await.expect("asked");
-    asks.put(of(4), 1, "new", later(61)).await.expect("asked");
+    let old = done(&store, move |tx| asks::put(tx, of(3), 1, "old", NOW)).await;
+    done(&store, move |tx| asks::put(tx, of(4), 1, "new", later(61))).await;
     assert_eq!(state(ORG, old).await, Asking::Waits);
-    assert!(!asks.forget(ORG, old).await.expect("it is gone already"));
+    assert!(!done(&store, move |tx| asks::forget(tx, ORG, old)).await);
 }
 
 async fn a_lost_call_that_ended_is_corrected(bed: &Bed) {
@@ -501,8 +501,11 @@ async fn nodes_take_turns(bed: &Bed) {
     const LEASE: Duration = Duration::from_secs(3_600);
     const OVER: Duration = Duration::ZERO;
     let store = bed.open().await;
-    let nodes = store.nodes();
-    let begin = async |node, host: &str| nodes.begin(node, host, LEASE).await;
+    let begin = async |node, host: &'static str| {
+        store
+            .write(move |tx| nodes::begin(tx, node, host, LEASE))
+            .await
+    };
     assert_eq!(
         begin(0, "a").await.expect("a run"),
         Origin { node: 0, boot: 1 }
@@ -514,43 +517,43 @@ async fn nodes_take_turns(bed: &Bed) {
     let again = begin(0, "a").await.expect("the same host may at once");
     assert_eq!(again, Origin { node: 0, boot: 2 });
     let serving = async || -> Vec<u8> {
-        let serving = nodes.serving().await.expect("nodes");
+        let serving = found(&store, nodes::serving).await;
         serving.iter().map(|one| one.run.node).collect()
     };
     let sees = async |node: u8| {
-        let serving = nodes.serving().await.expect("nodes");
+        let serving = found(&store, nodes::serving).await;
         let mut of_node = serving.into_iter().filter(|one| one.run.node == node);
         of_node.next().expect("it serves").sees
     };
     assert_eq!(sees(0).await, [], "nobody before it has looked");
     let others = [Origin { node: 0, boot: 2 }, Origin { node: 1, boot: 1 }];
-    nodes.see(again, &others).await.expect("told");
+    done(&store, move |tx| nodes::see(tx, again, &others)).await;
     assert_eq!(sees(0).await, others);
     let before = Origin { node: 0, boot: 1 };
-    nodes.see(before, &[]).await.expect("of a run that is over");
+    done(&store, move |tx| nodes::see(tx, before, &[])).await;
     assert_eq!(sees(0).await, others);
     assert_eq!(serving().await, [0, 1]);
-    nodes.drain(again).await.expect("drained");
+    done(&store, move |tx| nodes::drain(tx, again)).await;
     assert_eq!(serving().await, [1], "one that drains does nothing for all");
     let held = begin(1, "a").await;
     assert!(
         matches!(held, Err(Error::Refused(Refused::NodeServed { node: 1, host })) if host == "b")
     );
     let second = Origin { node: 1, boot: 1 };
-    let renew = async |run, lease| nodes.renew(run, lease).await.expect("an answer");
+    let renew = async |run, lease| done(&store, move |tx| nodes::renew(tx, run, lease)).await;
     assert_eq!(renew(second, LEASE).await, Renewal::Held);
 
     assert_eq!(renew(again, OVER).await, Renewal::Held);
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(serving().await, [1]);
-    assert_eq!(nodes.expired().await.expect("runs"), [], "nothing to close");
+    assert_eq!(found(&store, nodes::expired).await, [], "nothing to close");
     for (run, number) in [(again, 1), (second, 2)] {
         let facts = &life(number)[..4];
         bed::project(&store, run, facts).await.expect("projected");
     }
-    assert_eq!(nodes.expired().await.expect("runs"), [again]);
+    assert_eq!(found(&store, nodes::expired).await, [again]);
     assert_eq!(renew(again, LEASE).await, Renewal::Lapsed);
-    assert_eq!(nodes.expired().await.expect("runs"), []);
+    assert_eq!(found(&store, nodes::expired).await, []);
     assert_eq!(renew(again, OVER).await, Renewal::Held);
     tokio::time::sleep(Duration::from_millis(20)).await;
     let taken = begin(0, "c").await.expect("the lease has expired");
@@ -560,14 +563,14 @@ async fn nodes_take_turns(bed: &Bed) {
 
     assert_eq!(renew(taken, OVER).await, Renewal::Held);
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(nodes.expired().await.expect("runs"), [taken]);
+    assert_eq!(found(&store, nodes::expired).await, [taken]);
     let calls = store.calls();
     let lost = calls
         .close_lost(taken.node, taken.boot + 1, later(13))
         .await;
     assert_eq!(lost.expect("closed"), 1);
-    assert_eq!(nodes.expired().await.expect("runs"), []);
-    let given_up = async |grace| nodes.given_up(grace).await.expect("runs");
+    assert_eq!(found(&store, nodes::expired).await, []);
+    let given_up = async |grace| found(&store, move |tx| nodes::given_up(tx, grace)).await;
     assert_eq!(given_up(LEASE).await, [], "it may only be held up");
     assert_eq!(given_up(OVER).await, [taken]);
     let told = calls.tell_lost(taken.node, taken.boot + 1).await;

@@ -8,11 +8,11 @@ use trunkline_model::settings::{Runtime, RuntimeLogin};
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     Asked, Claim, Effects, InboundTrunkChange, NewBooking, NewOrg, NewWebhook, OpenFault, Password,
-    RowsErased, Store, agents, rows_of,
+    RowsErased, Store, agents, numbers, outbound_trunks, rows_of,
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, later, new_agent, number, started};
+use crate::bed::{self, Bed, NOW, done, found, later, new_agent, number, started};
 use crate::idempotency::{Answers, asked, kept};
 use crate::ways_out::carrier;
 
@@ -61,15 +61,12 @@ async fn fill(store: &Store) -> Uuid {
             password: "a runtime's".into(),
         }),
     });
-    let made = store
-        .write(move |tx| agents::create(tx, org, &agent, NOW))
-        .await;
-    made.expect("an agent");
+    done(store, move |tx| agents::create(tx, org, &agent, NOW)).await;
 
-    let listed = store
-        .numbers()
-        .create(org, number("+4930000001"), true, NOW);
-    listed.await.expect("a number");
+    done(store, move |tx| {
+        numbers::create(tx, org, number("+4930000001"), true, NOW)
+    })
+    .await;
     let trunks = store.inbound_trunks();
     let made = trunks
         .create(org, &InboundTrunkChange::default(), NOW)
@@ -77,11 +74,10 @@ async fn fill(store: &Store) -> Uuid {
     made.expect("a trunk");
     let rotated = trunks.rotate_credentials(org, NOW).await;
     rotated.expect("another pair");
-    let made = store
-        .outbound_trunks()
-        .create(org, &carrier(), 10, NOW)
-        .await;
-    made.expect("a trunk");
+    done(store, move |tx| {
+        outbound_trunks::create(tx, org, &carrier(), 10, NOW)
+    })
+    .await;
 
     let hook = NewWebhook {
         url: "https://hooks.example.com/x".to_owned(),
@@ -142,10 +138,7 @@ async fn begin_erasure(store: &Store, org: Uuid) {
 
 /// Everything sealed, opened.
 async fn opened(store: &Store, org: Uuid) -> Vec<String> {
-    let rows = store
-        .read(move |tx| rows_of(tx, Some(org)))
-        .await
-        .expect("all of them open");
+    let rows = found(store, move |tx| rows_of(tx, Some(org))).await;
     let rows = &rows[0];
     let trunk = rows.trunk.as_ref().expect("a trunk");
     let runtime = rows.agents[0].runtime.as_ref().and_then(Runtime::login);

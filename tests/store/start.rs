@@ -6,10 +6,10 @@ use std::path::Path;
 
 use futures_util::future::join_all;
 use trunkline::api::token;
-use trunkline_store::{Change, OpenFault, Options, Store, feed};
+use trunkline_store::{Change, OpenFault, Options, Store, feed, realm};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, org};
+use crate::bed::{Bed, NOW, done, found, org};
 
 crate::on_both!(
     a_future_migration_is_refused,
@@ -58,16 +58,15 @@ async fn a_future_migration_is_refused(bed: &Bed) {
 async fn the_realm_that_was_used_is_kept(bed: &Bed) {
     const MIGRATION: &str = include_str!("../../migrations/sqlite/0020_realms.sql");
     let store = bed.open().await;
-    assert_eq!(store.realm().await.expect("a look"), None);
+    assert_eq!(found(&store, realm::known).await, None);
     let kept = async |configured, default| {
-        let kept = store.keep_realm(configured, default).await;
-        kept.expect("a realm")
+        done(&store, move |tx| realm::keep(tx, configured, default)).await
     };
     assert_eq!(kept(None, "sip.example.com").await, "sip.example.com");
     assert_eq!(kept(None, "other.example.com").await, "sip.example.com");
     assert_eq!(kept(Some("set"), "other.example.com").await, "set");
     assert_eq!(kept(None, "other.example.com").await, "set");
-    assert_eq!(store.realm().await.expect("a look").as_deref(), Some("set"));
+    assert_eq!(found(&store, realm::known).await.as_deref(), Some("set"));
 
     bed.execute("DELETE FROM installation").await;
     let line = |line: &&str| line.starts_with("INSERT INTO installation");
@@ -83,7 +82,7 @@ async fn a_signing_key_is_rotated(bed: &Bed) {
     let old = token::mint(store.keyring(), key, org, &[], NOW);
     let sealed = store.keyring().seal(b"whose", b"secret");
     let first = store.keyring().signing_key().id().to_owned();
-    let start = store.read(feed::position).await.expect("a position");
+    let start = found(&store, feed::position).await;
     let (one, other) = (bed.open().await, bed.open().await);
     let (made, too) = tokio::join!(one.rotate_signing_key(NOW), other.rotate_signing_key(NOW));
     made.and(too).expect("keys");
@@ -93,10 +92,8 @@ async fn a_signing_key_is_rotated(bed: &Bed) {
         keys.iter().map(|pair| pair.id().to_owned()).collect()
     };
     assert_eq!(ids(&store), [&*first]);
-    let told = store
-        .read_inline(move |tx| feed::since(tx, start))
+    let told = found(&store, move |tx| feed::since(tx, start))
         .await
-        .expect("changes")
         .changes;
     assert_eq!(told, [Change::SigningKeys; 2]);
     assert!(store.follow_signing_keys().await.expect("keys"));

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use trunkline_store::{Error, InboundTrunkChange, Kind, NewAuthFailure, Refused, Wrong, agents};
+use trunkline_store::{
+    Error, InboundTrunkChange, Kind, NewAuthFailure, Refused, Wrong, agents, auth_failures,
+    dedications, numbers,
+};
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, agent, later, number, org};
+use crate::bed::{Bed, NOW, agent, done, found, later, number, org};
 
 crate::on_both!(
     a_number_is_verified_in_one_org,
@@ -22,84 +25,78 @@ async fn a_number_is_verified_in_one_org(bed: &Bed) {
     let store = bed.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let phone = number("+4930123456");
-    let number = store
-        .numbers()
-        .create(ours, phone, false, NOW)
-        .await
-        .expect("a number");
+    let number = done(&store, move |tx| {
+        numbers::create(tx, ours, phone, false, NOW)
+    })
+    .await;
     assert_eq!(number.verified_at, None);
-    let again = store.numbers().create(ours, phone, false, NOW).await;
+    let again = store
+        .write(move |tx| numbers::create(tx, ours, phone, false, NOW))
+        .await;
     assert!(matches!(
         again,
         Err(Error::Refused(Refused::NumberExists(_)))
     ));
-    let verified = store
-        .numbers()
-        .verify(ours, number.id, later(5))
-        .await
-        .expect("verified");
+    let verified = done(&store, move |tx| {
+        numbers::verify(tx, ours, number.id, later(5))
+    })
+    .await;
     assert_eq!(verified.verified_at, Some(later(5)));
-    let again = store
-        .numbers()
-        .verify(ours, number.id, later(6))
-        .await
-        .expect("verified still");
+    let again = done(&store, move |tx| {
+        numbers::verify(tx, ours, number.id, later(6))
+    })
+    .await;
     assert_eq!(again.verified_at, Some(later(5)));
 
-    let refused = store.numbers().create(theirs, phone, true, NOW).await;
+    let refused = store
+        .write(move |tx| numbers::create(tx, theirs, phone, true, NOW))
+        .await;
     assert!(matches!(
         refused,
         Err(Error::Refused(Refused::NumberVerifiedElsewhere(_)))
     ));
-    let unverified = store
-        .numbers()
-        .create(theirs, phone, false, NOW)
-        .await
-        .expect("an unverified number");
-    let refused = store.numbers().verify(theirs, unverified.id, NOW).await;
+    let unverified = done(&store, move |tx| {
+        numbers::create(tx, theirs, phone, false, NOW)
+    })
+    .await;
+    let refused = store
+        .write(move |tx| numbers::verify(tx, theirs, unverified.id, NOW))
+        .await;
     assert!(matches!(
         refused,
         Err(Error::Refused(Refused::NumberVerifiedElsewhere(_)))
     ));
-    store
-        .numbers()
-        .unverify(ours, number.id, NOW)
-        .await
-        .expect("unverified");
-    store
-        .numbers()
-        .verify(theirs, unverified.id, NOW)
-        .await
-        .expect("free again");
+    done(&store, move |tx| {
+        numbers::unverify(tx, ours, number.id, NOW)
+    })
+    .await;
+    done(&store, move |tx| {
+        numbers::verify(tx, theirs, unverified.id, NOW)
+    })
+    .await;
 
     assert_eq!(
-        store
-            .numbers()
-            .by_number(theirs, &phone)
+        found(&store, move |tx| numbers::by_number(tx, theirs, &phone))
             .await
-            .expect("a number")
             .id,
         unverified.id
     );
-    assert!(store.numbers().by_id(theirs, number.id).await.is_err());
     assert!(
         store
-            .numbers()
-            .delete(theirs, number.id, NOW)
+            .read_inline(move |tx| numbers::by_id(tx, theirs, number.id))
             .await
             .is_err()
     );
-    store
-        .numbers()
-        .delete(ours, number.id, NOW)
-        .await
-        .expect("a deletion");
     assert!(
         store
-            .numbers()
-            .list(ours)
+            .write(move |tx| numbers::delete(tx, theirs, number.id, NOW))
             .await
-            .expect("numbers")
+            .is_err()
+    );
+    done(&store, move |tx| numbers::delete(tx, ours, number.id, NOW)).await;
+    assert!(
+        found(&store, move |tx| numbers::list(tx, ours))
+            .await
             .is_empty()
     );
 }
@@ -111,41 +108,44 @@ async fn a_number_has_one_agent(bed: &Bed) {
         agent(&store, ours, "Anna").await.id,
         agent(&store, ours, "Bea").await.id,
     );
-    let numbers = store.numbers();
-    let one = numbers
-        .create(ours, number("+4930000001"), true, NOW)
-        .await
-        .expect("a number")
-        .id;
-    let two = numbers
-        .create(ours, number("+4930000002"), true, later(1))
-        .await
-        .expect("a number")
-        .id;
-    let raw = numbers
-        .create(ours, number("+4930000003"), false, NOW)
-        .await
-        .expect("a number")
-        .id;
-    let foreign = numbers
-        .create(theirs, number("+4930000004"), true, NOW)
-        .await
-        .expect("a number")
-        .id;
+    let one = done(&store, move |tx| {
+        numbers::create(tx, ours, number("+4930000001"), true, NOW)
+    })
+    .await
+    .id;
+    let two = done(&store, move |tx| {
+        numbers::create(tx, ours, number("+4930000002"), true, later(1))
+    })
+    .await
+    .id;
+    let raw = done(&store, move |tx| {
+        numbers::create(tx, ours, number("+4930000003"), false, NOW)
+    })
+    .await
+    .id;
+    let foreign = done(&store, move |tx| {
+        numbers::create(tx, theirs, number("+4930000004"), true, NOW)
+    })
+    .await
+    .id;
 
-    let assigned = numbers
-        .assign(ours, anna, &[two, one], NOW)
-        .await
-        .expect("assigned");
+    let assigned = done(&store, move |tx| {
+        numbers::assign(tx, ours, anna, &[two, one], NOW)
+    })
+    .await;
     assert_eq!(
         assigned.iter().map(|number| number.id).collect::<Vec<_>>(),
         [one, two]
     );
-    let held = numbers.assign(ours, bea, &[one], NOW).await;
+    let held = store
+        .write(move |tx| numbers::assign(tx, ours, bea, &[one], NOW))
+        .await;
     assert!(
         matches!(held, Err(Error::Refused(Refused::NumberHeld { agent, agent_name, .. })) if agent == anna && agent_name == "Anna")
     );
-    let wrong = numbers.assign(ours, bea, &[one, raw, foreign], NOW).await;
+    let wrong = store
+        .write(move |tx| numbers::assign(tx, ours, bea, &[one, raw, foreign], NOW))
+        .await;
     let faults = [
         (1, Wrong::NotVerified(number("+4930000003"))),
         (
@@ -157,34 +157,33 @@ async fn a_number_has_one_agent(bed: &Bed) {
         ),
     ];
     assert!(matches!(wrong, Err(Error::Wrong(Wrong::Entries(found))) if found == faults));
-    let absent = numbers.assign(theirs, anna, &[foreign], NOW).await;
+    let absent = store
+        .write(move |tx| numbers::assign(tx, theirs, anna, &[foreign], NOW))
+        .await;
     assert!(matches!(
         absent,
         Err(Error::Wrong(Wrong::Absent(Kind::Agent)))
     ));
 
-    numbers
-        .assign(ours, anna, &[two], NOW)
-        .await
-        .expect("replaced");
-    numbers
-        .assign(ours, bea, &[one], NOW)
-        .await
-        .expect("free now");
-    numbers.unverify(ours, one, NOW).await.expect("unverified");
+    done(&store, move |tx| {
+        numbers::assign(tx, ours, anna, &[two], NOW)
+    })
+    .await;
+    done(&store, move |tx| {
+        numbers::assign(tx, ours, bea, &[one], NOW)
+    })
+    .await;
+    done(&store, move |tx| numbers::unverify(tx, ours, one, NOW)).await;
     assert!(
-        numbers
-            .of_agent(ours, bea)
+        found(&store, move |tx| numbers::of_agent(tx, ours, bea))
             .await
-            .expect("numbers")
             .is_empty()
     );
-    store
-        .write(move |tx| agents::delete(tx, ours, anna, NOW))
-        .await
-        .expect("a deletion");
+    done(&store, move |tx| agents::delete(tx, ours, anna, NOW)).await;
     assert_eq!(
-        numbers.by_id(ours, two).await.expect("a number").agent_id,
+        found(&store, move |tx| numbers::by_id(tx, ours, two))
+            .await
+            .agent_id,
         None
     );
 }
@@ -197,22 +196,14 @@ async fn a_trunk_lists_verified_numbers(bed: &Bed) {
     let none = trunks.create(org, &new, NOW).await;
     assert!(matches!(none, Err(Error::Wrong(Wrong::NoVerifiedNumber))));
     let [one, two, raw] = ["+4930000001", "+4930000002", "+4930000003"].map(number);
-    let first = store
-        .numbers()
-        .create(org, one, true, NOW)
+    let first = done(&store, move |tx| numbers::create(tx, org, one, true, NOW))
         .await
-        .expect("a number")
         .id;
-    store
-        .numbers()
-        .create(org, two, true, later(1))
-        .await
-        .expect("a number");
-    store
-        .numbers()
-        .create(org, raw, false, NOW)
-        .await
-        .expect("a number");
+    done(&store, move |tx| {
+        numbers::create(tx, org, two, true, later(1))
+    })
+    .await;
+    done(&store, move |tx| numbers::create(tx, org, raw, false, NOW)).await;
     let unverified = InboundTrunkChange {
         numbers: Some(vec![one, raw]),
         ..new.clone()
@@ -250,11 +241,7 @@ async fn a_trunk_lists_verified_numbers(bed: &Bed) {
         [two, one]
     );
 
-    store
-        .numbers()
-        .unverify(org, first, NOW)
-        .await
-        .expect("unverified");
+    done(&store, move |tx| numbers::unverify(tx, org, first, NOW)).await;
     assert_eq!(
         trunks.of_org(org).await.expect("a trunk").numbers,
         [two, one]
@@ -270,11 +257,7 @@ async fn a_trunk_lists_verified_numbers(bed: &Bed) {
     assert_eq!(turned.numbers, [one, two]);
     assert_eq!(trunks.of_org(org).await.expect("a trunk"), turned);
     let three = number("+4930000009");
-    store
-        .numbers()
-        .create(org, three, true, NOW)
-        .await
-        .expect("a number");
+    done(&store, move |tx| numbers::create(tx, org, three, true, NOW)).await;
     let synced = trunks.sync(org, NOW).await.expect("synced");
     assert_eq!(
         (synced.trunk.numbers, synced.added, synced.removed),
@@ -304,11 +287,10 @@ async fn a_trunk_lists_verified_numbers(bed: &Bed) {
 async fn a_rotated_password_is_new_and_sealed(bed: &Bed) {
     let store = bed.open().await;
     let org = org(&store, "Org").await.id;
-    store
-        .numbers()
-        .create(org, number("+4930000001"), true, NOW)
-        .await
-        .expect("a number");
+    done(&store, move |tx| {
+        numbers::create(tx, org, number("+4930000001"), true, NOW)
+    })
+    .await;
     let new = InboundTrunkChange::default();
     let before = store
         .inbound_trunks()
@@ -346,42 +328,39 @@ async fn a_network_is_dedicated_once(bed: &Bed) {
     let store = bed.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let network = "192.0.2.7/24".parse().expect("a network");
-    let made = store
-        .dedications()
-        .create(ours, network, NOW)
-        .await
-        .expect("a dedication");
+    let made = done(&store, move |tx| {
+        dedications::create(tx, ours, network, NOW)
+    })
+    .await;
     assert_eq!(made.network.to_string(), "192.0.2.0/24");
-    store
-        .dedications()
-        .create(ours, network, NOW)
-        .await
-        .expect("the same again");
-    let refused = store.dedications().create(theirs, network, NOW).await;
+    done(&store, move |tx| {
+        dedications::create(tx, ours, network, NOW)
+    })
+    .await;
+    let refused = store
+        .write(move |tx| dedications::create(tx, theirs, network, NOW))
+        .await;
     assert!(
         matches!(refused, Err(Error::Refused(Refused::NetworkDedicated { org, .. })) if org == ours)
     );
     assert_eq!(
-        store.dedications().list(ours).await.expect("networks"),
+        found(&store, move |tx| dedications::list(tx, ours)).await,
         [made]
     );
     assert!(
         store
-            .dedications()
-            .delete(theirs, network, NOW)
+            .write(move |tx| dedications::delete(tx, theirs, network, NOW))
             .await
             .is_err()
     );
-    store
-        .dedications()
-        .delete(ours, network, NOW)
-        .await
-        .expect("a deletion");
-    store
-        .dedications()
-        .create(theirs, network, NOW)
-        .await
-        .expect("free now");
+    done(&store, move |tx| {
+        dedications::delete(tx, ours, network, NOW)
+    })
+    .await;
+    done(&store, move |tx| {
+        dedications::create(tx, theirs, network, NOW)
+    })
+    .await;
 }
 
 async fn callers_become_contacts(bed: &Bed) {
@@ -471,18 +450,16 @@ async fn failed_logins_are_bounded(bed: &Bed) {
         sip_call_id: "call@pbx".into(),
         dialled: None,
     };
-    store
-        .auth_failures()
-        .record(&[failure(theirs, 0)])
-        .await
-        .expect("recorded");
+    done(&store, move |tx| {
+        auth_failures::record(tx, &[failure(theirs, 0)])
+    })
+    .await;
     let many: Vec<_> = (0..1_003).map(|at| failure(ours, at)).collect();
-    store.auth_failures().record(&many).await.expect("recorded");
-    let page = store
-        .auth_failures()
-        .list(ours, &Default::default(), None, 2)
-        .await
-        .expect("a page");
+    done(&store, move |tx| auth_failures::record(tx, &many)).await;
+    let page = found(&store, move |tx| {
+        auth_failures::list(tx, ours, &Default::default(), None, 2)
+    })
+    .await;
     assert_eq!(page.total, 1_000);
     assert_eq!(page.items[0].source.to_string(), "192.0.2.1");
     assert_eq!(
@@ -492,23 +469,25 @@ async fn failed_logins_are_bounded(bed: &Bed) {
             .collect::<Vec<_>>(),
         [later(1_002), later(1_001)]
     );
-    let next = store
-        .auth_failures()
-        .list(ours, &Default::default(), page.next, 1_000)
-        .await
-        .expect("a page");
+    let next = found(&store, move |tx| {
+        auth_failures::list(tx, ours, &Default::default(), page.next, 1_000)
+    })
+    .await;
     assert_eq!(
         (next.items.len(), next.items[0].at, next.next),
         (998, later(1_000), None)
     );
     assert_eq!(
-        store
-            .auth_failures()
-            .list(theirs, &Default::default(), None, 10)
-            .await
-            .expect("a page")
-            .items
-            .len(),
+        found(&store, move |tx| auth_failures::list(
+            tx,
+            theirs,
+            &Default::default(),
+            None,
+            10
+        ))
+        .await
+        .items
+        .len(),
         1
     );
 }

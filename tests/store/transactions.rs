@@ -11,7 +11,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::bed::{self, Bed, NOW, new_agent};
+use crate::bed::{self, Bed, NOW, done, found, new_agent};
 use crate::on_both;
 
 /// Far beyond what anything here takes.
@@ -68,10 +68,7 @@ async fn what_fails_or_panics_is_rolled_back_and_the_next_is_served(bed: &Bed) {
         assert!(panicked.await.expect_err("it panics").is_panic());
     }
     assert_eq!(names(&store, org).await, [] as [&str; 0]);
-    store
-        .write(move |tx| make(tx, org, "Made"))
-        .await
-        .expect("made");
+    done(&store, move |tx| make(tx, org, "Made")).await;
     assert_eq!(names(&store, org).await, ["Made"]);
 }
 
@@ -96,10 +93,7 @@ async fn what_nobody_waits_for_is_not_committed(bed: &Bed) {
     assert!(writing.await.expect_err("aborted").is_cancelled());
     drop(go_on);
     // On SQLite this waits for the turn of the other.
-    store
-        .write(move |tx| make(tx, org, "Made"))
-        .await
-        .expect("made");
+    done(&store, move |tx| make(tx, org, "Made")).await;
     assert_eq!(names(&store, org).await, ["Made"]);
 }
 
@@ -120,10 +114,7 @@ async fn a_read_after_a_write_sees_it_and_a_snapshot_does_not_move(bed: &Bed) {
     });
     has_seen.await.expect("it reads");
     for count in 1..=9 {
-        store
-            .write(move |tx| make(tx, org, "Made"))
-            .await
-            .expect("made");
+        done(&store, move |tx| make(tx, org, "Made")).await;
         assert_eq!(names(&store, org).await.len(), count);
         let inline = store.read_inline(move |tx| agents::list(tx, org)).await;
         assert_eq!(inline.expect("agents").len(), count);
@@ -190,17 +181,14 @@ async fn what_is_held_takes_part_in_the_turns(bed: &Bed) {
             .await
     });
     assert!(failed.await.is_err());
-    store
-        .write(move |tx| make(tx, org, "After"))
-        .await
-        .expect("made");
+    bed::done(&store, move |tx| make(tx, org, "After")).await;
     assert_eq!(names(&store, org).await, ["After", "Other"]);
 }
 
 async fn events_are_written_with_the_commit_alone(bed: &Bed) {
     let store = bed.open().await;
     let org = bed::org(&store, "Told").await.id;
-    let before = store.read(events::position).await.expect("a number");
+    let before = found(&store, events::position).await;
     let mut recorded = store.events_recorded();
     let new = || NewHandoff {
         session_id: "session".to_owned(),
@@ -220,10 +208,7 @@ async fn events_are_written_with_the_commit_alone(bed: &Bed) {
         "nothing is committed"
     );
     effects.undo();
-    assert_eq!(
-        store.read(events::position).await.expect("a number"),
-        before
-    );
+    assert_eq!(found(&store, events::position).await, before);
     handoffs.record(org, new(), NOW).await.expect("recorded");
     assert!(recorded.has_changed().expect("open"));
     recorded.mark_unchanged();

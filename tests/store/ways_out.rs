@@ -5,11 +5,11 @@ use trunkline_model::settings::{TransferTarget, TransferWay, Via};
 use trunkline_sip::flow::Transport;
 use trunkline_store::{
     Change, DestinationChange, Error, Kind, NewDestination, NewOutboundTrunk, OutboundTrunkChange,
-    Password, Refused, Wrong, feed,
+    Password, Refused, Wrong, agent_config, destinations, feed, outbound_trunks,
 };
 use uuid::Uuid;
 
-use crate::bed::{Bed, NOW, agent, later, number, org};
+use crate::bed::{Bed, NOW, agent, done, found, later, number, org};
 
 crate::on_both!(
     an_outbound_trunk_is_kept_sealed,
@@ -72,44 +72,52 @@ fn is_absent<T>(result: Result<T, Error>, kind: Kind) -> bool {
 async fn an_outbound_trunk_is_kept_sealed(bed: &Bed) {
     let store = bed.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
-    let trunks = store.outbound_trunks();
     let mut made = Vec::new();
     for (second, settings) in [(0, carrier()), (1, registered())] {
-        let trunk = trunks
-            .create(ours, &settings, 10, later(second))
-            .await
-            .expect("a trunk");
+        let given = settings.clone();
+        let trunk = done(&store, move |tx| {
+            outbound_trunks::create(tx, ours, &given, 10, later(second))
+        })
+        .await;
         assert_eq!(trunk.settings, settings);
-        assert_eq!(trunks.by_id(ours, trunk.id).await.expect("there"), trunk);
+        assert_eq!(
+            found(&store, move |tx| outbound_trunks::by_id(tx, ours, trunk.id)).await,
+            trunk
+        );
         assert!(is_absent(
-            trunks.by_id(theirs, trunk.id).await,
+            store
+                .read_inline(move |tx| outbound_trunks::by_id(tx, theirs, trunk.id))
+                .await,
             Kind::OutboundTrunk
         ));
         made.push(trunk);
     }
     assert!(!format!("{made:?}").contains("s3cret"));
-    let first = trunks
-        .page(ours, &Default::default(), None, 1)
-        .await
-        .expect("a page");
-    let second = trunks
-        .page(ours, &Default::default(), first.next, 1)
-        .await
-        .expect("a page");
+    let first = found(&store, move |tx| {
+        outbound_trunks::page(tx, ours, &Default::default(), None, 1)
+    })
+    .await;
+    let second = found(&store, move |tx| {
+        outbound_trunks::page(tx, ours, &Default::default(), first.next, 1)
+    })
+    .await;
     assert_eq!((first.total, second.next), (2, None));
     assert_eq!([&first.items[0], &second.items[0]], [&made[1], &made[0]]);
 
-    let renamed = trunks
-        .update(ours, made[0].id, &named("Other"), later(9))
-        .await;
-    let renamed = renamed.expect("a trunk");
+    let first = made[0].id;
+    let renamed = done(&store, move |tx| {
+        outbound_trunks::update(tx, ours, first, &named("Other"), later(9))
+    })
+    .await;
     assert_eq!(
         (&*renamed.settings.name, renamed.updated_at),
         ("Other", later(9))
     );
     assert_eq!(renamed.settings.credentials, made[0].settings.credentials);
     assert!(is_absent(
-        trunks.update(theirs, made[0].id, &named("x"), NOW).await,
+        store
+            .write(move |tx| outbound_trunks::update(tx, theirs, first, &named("x"), NOW))
+            .await,
         Kind::OutboundTrunk
     ));
 }
@@ -121,38 +129,53 @@ async fn a_trunk_that_is_used_stays(bed: &Bed) {
         agent(&store, ours, "Anna").await.id,
         agent(&store, theirs, "Bea").await.id,
     );
-    let trunks = store.outbound_trunks();
-    let trunk = trunks
-        .create(ours, &carrier(), 10, NOW)
-        .await
-        .expect("a trunk");
-    let foreign = trunks
-        .create(theirs, &carrier(), 10, NOW)
-        .await
-        .expect("a trunk");
+    let trunk = done(&store, move |tx| {
+        outbound_trunks::create(tx, ours, &carrier(), 10, NOW)
+    })
+    .await;
+    let foreign = done(&store, move |tx| {
+        outbound_trunks::create(tx, theirs, &carrier(), 10, NOW)
+    })
+    .await;
     assert!(is_absent(
-        trunks.assign(ours, stranger, Some(trunk.id), NOW).await,
+        store
+            .write(move |tx| outbound_trunks::assign(tx, ours, stranger, Some(trunk.id), NOW))
+            .await,
         Kind::Agent
     ));
-    let unknown = trunks.assign(ours, anna, Some(foreign.id), NOW).await;
+    let unknown = store
+        .write(move |tx| outbound_trunks::assign(tx, ours, anna, Some(foreign.id), NOW))
+        .await;
     assert!(matches!(unknown, Err(Error::Wrong(Wrong::Unknown { id, .. })) if id == foreign.id));
-    trunks
-        .assign(ours, anna, Some(trunk.id), NOW)
-        .await
-        .expect("assigned");
-    let refused = trunks.delete(ours, trunk.id, NOW).await;
+    done(&store, move |tx| {
+        outbound_trunks::assign(tx, ours, anna, Some(trunk.id), NOW)
+    })
+    .await;
+    let refused = store
+        .write(move |tx| outbound_trunks::delete(tx, ours, trunk.id, NOW))
+        .await;
     let agents = vec![(anna, "Anna".to_owned())];
     assert!(
         matches!(refused, Err(Error::Refused(Refused::TrunkInUse { agents: used })) if used == agents)
     );
-    trunks.assign(ours, anna, None, NOW).await.expect("free");
+    done(&store, move |tx| {
+        outbound_trunks::assign(tx, ours, anna, None, NOW)
+    })
+    .await;
     assert!(is_absent(
-        trunks.delete(theirs, trunk.id, NOW).await,
+        store
+            .write(move |tx| outbound_trunks::delete(tx, theirs, trunk.id, NOW))
+            .await,
         Kind::OutboundTrunk
     ));
-    trunks.delete(ours, trunk.id, NOW).await.expect("deleted");
+    done(&store, move |tx| {
+        outbound_trunks::delete(tx, ours, trunk.id, NOW)
+    })
+    .await;
     assert!(is_absent(
-        trunks.by_id(ours, trunk.id).await,
+        store
+            .read_inline(move |tx| outbound_trunks::by_id(tx, ours, trunk.id))
+            .await,
         Kind::OutboundTrunk
     ));
 }
@@ -160,59 +183,69 @@ async fn a_trunk_that_is_used_stays(bed: &Bed) {
 async fn destinations_have_names_of_their_own(bed: &Bed) {
     let store = bed.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
-    let destinations = store.destinations();
-    let made = destinations
-        .create(ours, &desk("Ärzte"), NOW)
-        .await
-        .expect("a destination");
+    let made = done(&store, move |tx| {
+        destinations::create(tx, ours, &desk("Ärzte"), NOW)
+    })
+    .await;
     assert_eq!(
-        destinations.by_id(ours, made.id).await.expect("there"),
+        found(&store, move |tx| destinations::by_id(tx, ours, made.id)).await,
         made
     );
     assert!(is_absent(
-        destinations.by_id(theirs, made.id).await,
+        store
+            .read_inline(move |tx| destinations::by_id(tx, theirs, made.id))
+            .await,
         Kind::Destination
     ));
-    let taken = destinations.create(ours, &desk("äRZTE"), NOW).await;
+    let taken = store
+        .write(move |tx| destinations::create(tx, ours, &desk("äRZTE"), NOW))
+        .await;
     assert!(matches!(taken, Err(Error::Refused(Refused::NameTaken(_)))));
-    destinations
-        .create(theirs, &desk("Ärzte"), NOW)
-        .await
-        .expect("another org's");
-    let other = destinations
-        .create(ours, &desk("Desk"), later(1))
-        .await
-        .expect("a destination");
+    done(&store, move |tx| {
+        destinations::create(tx, theirs, &desk("Ärzte"), NOW)
+    })
+    .await;
+    let other = done(&store, move |tx| {
+        destinations::create(tx, ours, &desk("Desk"), later(1))
+    })
+    .await;
     let change = DestinationChange {
         name: Some("ärzte".to_owned()),
         target: Some(TransferTarget::Phone(number("+4930000001"))),
         via: Some(Via::Pbx),
     };
-    let taken = destinations.update(ours, other.id, &change, NOW).await;
+    let same = change.clone();
+    let taken = store
+        .write(move |tx| destinations::update(tx, ours, other.id, &same, NOW))
+        .await;
     assert!(matches!(taken, Err(Error::Refused(Refused::NameTaken(_)))));
-    let changed = destinations.update(ours, made.id, &change, later(2)).await;
-    let changed = changed.expect("its own name in another case");
+    let changed = done(&store, move |tx| {
+        destinations::update(tx, ours, made.id, &change, later(2))
+    })
+    .await;
     assert_eq!(
-        destinations.by_id(ours, made.id).await.expect("there"),
+        found(&store, move |tx| destinations::by_id(tx, ours, made.id)).await,
         changed
     );
-    let page = destinations
-        .page(ours, &Default::default(), None, 9)
-        .await
-        .expect("a page");
+    let page = found(&store, move |tx| {
+        destinations::page(tx, ours, &Default::default(), None, 9)
+    })
+    .await;
     assert_eq!(page.items, [other.clone(), changed]);
     assert!(is_absent(
-        destinations.delete(theirs, other.id, NOW).await,
+        store
+            .write(move |tx| destinations::delete(tx, theirs, other.id, NOW))
+            .await,
         Kind::Destination
     ));
-    destinations
-        .delete(ours, other.id, NOW)
-        .await
-        .expect("deleted");
-    let page = destinations
-        .page(ours, &Default::default(), None, 9)
-        .await
-        .expect("a page");
+    done(&store, move |tx| {
+        destinations::delete(tx, ours, other.id, NOW)
+    })
+    .await;
+    let page = found(&store, move |tx| {
+        destinations::page(tx, ours, &Default::default(), None, 9)
+    })
+    .await;
     assert_eq!(page.total, 1);
 }
 
@@ -220,67 +253,84 @@ async fn an_agent_has_what_is_assigned(bed: &Bed) {
     let store = bed.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let anna = agent(&store, ours, "Anna").await.id;
-    let destinations = store.destinations();
-    let first = destinations
-        .create(ours, &desk("First"), NOW)
-        .await
-        .expect("a destination");
-    let foreign = destinations
-        .create(theirs, &desk("Foreign"), NOW)
-        .await
-        .expect("a destination");
+    let first = done(&store, move |tx| {
+        destinations::create(tx, ours, &desk("First"), NOW)
+    })
+    .await;
+    let foreign = done(&store, move |tx| {
+        destinations::create(tx, theirs, &desk("Foreign"), NOW)
+    })
+    .await;
     for _ in 0..2 {
-        let assigned = destinations.assign(ours, anna, first.id, NOW).await;
+        let assigned = store
+            .write(move |tx| destinations::assign(tx, ours, anna, first.id, NOW))
+            .await;
         assert_eq!(assigned.expect("assigned"), first);
     }
-    let unknown = destinations.assign(ours, anna, foreign.id, NOW).await;
+    let unknown = store
+        .write(move |tx| destinations::assign(tx, ours, anna, foreign.id, NOW))
+        .await;
     assert!(matches!(unknown, Err(Error::Wrong(Wrong::Unknown { id, .. })) if id == foreign.id));
     assert!(is_absent(
-        destinations.assign(theirs, anna, foreign.id, NOW).await,
+        store
+            .write(move |tx| destinations::assign(tx, theirs, anna, foreign.id, NOW))
+            .await,
         Kind::Agent
     ));
     assert!(is_absent(
-        destinations.create_for(theirs, anna, &desk("x"), NOW).await,
+        store
+            .write(move |tx| destinations::create_for(tx, theirs, anna, &desk("x"), NOW))
+            .await,
         Kind::Agent
     ));
-    let second = destinations
-        .create_for(ours, anna, &desk("Second"), later(1))
-        .await
-        .expect("made and assigned");
-    let taken = destinations
-        .create_for(ours, anna, &desk("FIRST"), NOW)
+    let second = done(&store, move |tx| {
+        destinations::create_for(tx, ours, anna, &desk("Second"), later(1))
+    })
+    .await;
+    let taken = store
+        .write(move |tx| destinations::create_for(tx, ours, anna, &desk("FIRST"), NOW))
         .await;
     assert!(matches!(taken, Err(Error::Refused(Refused::NameTaken(_)))));
 
-    let config = store.agent_config(ours, anna).await.expect("a config");
+    let config = found(&store, move |tx| agent_config::of_agent(tx, ours, anna)).await;
     assert_eq!(config.destinations, [second.clone(), first.clone()]);
     assert!(config.numbers.is_empty() && config.outbound_trunk.is_none());
     assert!(is_absent(
-        store.agent_config(theirs, anna).await,
+        store
+            .read_inline(move |tx| agent_config::of_agent(tx, theirs, anna))
+            .await,
         Kind::Agent
     ));
-    let all = Default::default();
-    let page = destinations.of_agent(ours, anna, &all, None, 1).await;
-    let page = page.expect("a page");
+    let [all, both]: [[_; 2]; 2] = Default::default();
+    let page = found(&store, move |tx| {
+        destinations::page_of_agent(tx, ours, anna, &all, None, 1)
+    })
+    .await;
     assert_eq!((page.items, page.total), (vec![second.clone()], 2));
-    let page = destinations.of_agent(ours, anna, &all, page.next, 1).await;
+    let page = store
+        .read_inline(move |tx| destinations::page_of_agent(tx, ours, anna, &both, page.next, 1))
+        .await;
     assert_eq!(page.expect("a page").items, std::slice::from_ref(&first));
 
-    destinations
-        .unassign(ours, anna, first.id, NOW)
-        .await
-        .expect("taken");
-    let is = destinations.is_assigned(ours, anna, first.id).await;
+    done(&store, move |tx| {
+        destinations::unassign(tx, ours, anna, first.id, NOW)
+    })
+    .await;
+    let is = store
+        .read_inline(move |tx| destinations::is_assigned(tx, ours, anna, first.id))
+        .await;
     assert!(!is.expect("an answer"));
     assert!(is_absent(
-        destinations.unassign(ours, anna, first.id, NOW).await,
+        store
+            .write(move |tx| destinations::unassign(tx, ours, anna, first.id, NOW))
+            .await,
         Kind::Destination
     ));
-    destinations
-        .delete(ours, second.id, NOW)
-        .await
-        .expect("deleted");
-    let config = store.agent_config(ours, anna).await.expect("a config");
+    done(&store, move |tx| {
+        destinations::delete(tx, ours, second.id, NOW)
+    })
+    .await;
+    let config = found(&store, move |tx| agent_config::of_agent(tx, ours, anna)).await;
     assert_eq!(config.destinations, []);
 }
 
@@ -289,40 +339,38 @@ async fn an_agent_has_what_is_assigned(bed: &Bed) {
 async fn realms_are_learnt(bed: &Bed) {
     let store = bed.open().await;
     let ours = org(&store, "Ours").await.id;
-    let trunks = store.outbound_trunks();
     let new = NewOutboundTrunk {
         digest_require_qop: false,
         ..carrier()
     };
-    let trunk = trunks.create(ours, &new, 10, NOW).await.expect("made").id;
+    let trunk = done(&store, move |tx| {
+        outbound_trunks::create(tx, ours, &new, 10, NOW)
+    })
+    .await
+    .id;
     let seen = |realm: &str, offers_qop| KnownRealm {
         realm: realm.into(),
         offers_qop,
     };
     let learn = async |realm: &str, offers_qop| {
         let seen = seen(realm, offers_qop);
-        let learnt = store.outbound_trunks().learn_realm(ours, trunk, &seen, NOW);
+        let learnt =
+            store.write(move |tx| outbound_trunks::learn_realm(tx, ours, trunk, &seen, NOW));
         learnt.await.expect("learnt");
     };
     tokio::join!(learn("a", false), learn("b", true), learn("c", true));
-    let before = store.read(feed::position).await.expect("a position");
+    let before = found(&store, feed::position).await;
     learn("b", true).await;
     learn("b", false).await;
     assert!(
-        store
-            .read_inline(move |tx| feed::since(tx, before))
+        found(&store, move |tx| feed::since(tx, before))
             .await
-            .expect("changes")
             .changes
             .is_empty()
     );
     learn("a", true).await;
     tokio::join!(learn("d", true), learn("e", true));
-    let shown = store
-        .outbound_trunks()
-        .by_id(ours, trunk)
-        .await
-        .expect("it is there");
+    let shown = found(&store, move |tx| outbound_trunks::by_id(tx, ours, trunk)).await;
     let mut known = shown.auth_realms;
     known.sort_by(|one, other| one.realm.cmp(&other.realm));
     assert_eq!(known.len(), 4, "{known:?}");
@@ -331,74 +379,78 @@ async fn realms_are_learnt(bed: &Bed) {
         forgets_realms: true,
         ..OutboundTrunkChange::default()
     };
-    let cleared = trunks
-        .update(ours, trunk, &forgets, NOW)
-        .await
-        .expect("changed");
+    let cleared = done(&store, move |tx| {
+        outbound_trunks::update(tx, ours, trunk, &forgets, NOW)
+    })
+    .await;
     assert_eq!(cleared.auth_realms, []);
-    let gone = trunks
-        .learn_realm(ours, Uuid::nil(), &seen("a", true), NOW)
-        .await;
-    gone.expect("a trunk that is gone learns nothing");
+    done(&store, move |tx| {
+        outbound_trunks::learn_realm(tx, ours, Uuid::nil(), &seen("a", true), NOW)
+    })
+    .await;
 }
 
 async fn every_edit_is_told(bed: &Bed) {
     let store = bed.open().await;
     let ours = org(&store, "Ours").await.id;
     let anna = agent(&store, ours, "Anna").await.id;
-    let (trunks, destinations) = (store.outbound_trunks(), store.destinations());
-    let mut seq = store.read(feed::position).await.expect("a position");
+    let mut seq = found(&store, feed::position).await;
     let mut told = async |edit: &str| {
-        let changes = store
-            .read_inline(move |tx| feed::since(tx, seq))
-            .await
-            .expect("changes");
+        let changes = found(&store, move |tx| feed::since(tx, seq)).await;
         assert_eq!(changes.changes, [Change::Org(ours)], "{edit}");
         seq = changes.seq;
     };
-    let trunk = trunks
-        .create(ours, &carrier(), 10, NOW)
-        .await
-        .expect("made")
-        .id;
+    let trunk = done(&store, move |tx| {
+        outbound_trunks::create(tx, ours, &carrier(), 10, NOW)
+    })
+    .await
+    .id;
     told("a trunk is made").await;
-    trunks
-        .update(ours, trunk, &named("x"), NOW)
-        .await
-        .expect("renamed");
+    done(&store, move |tx| {
+        outbound_trunks::update(tx, ours, trunk, &named("x"), NOW)
+    })
+    .await;
     told("a trunk is renamed").await;
-    trunks
-        .assign(ours, anna, Some(trunk), NOW)
-        .await
-        .expect("assigned");
+    done(&store, move |tx| {
+        outbound_trunks::assign(tx, ours, anna, Some(trunk), NOW)
+    })
+    .await;
     told("a trunk is assigned").await;
-    trunks.assign(ours, anna, None, NOW).await.expect("free");
+    done(&store, move |tx| {
+        outbound_trunks::assign(tx, ours, anna, None, NOW)
+    })
+    .await;
     told("a trunk is taken").await;
-    trunks.delete(ours, trunk, NOW).await.expect("deleted");
+    done(&store, move |tx| {
+        outbound_trunks::delete(tx, ours, trunk, NOW)
+    })
+    .await;
     told("a trunk is deleted").await;
-    let made = destinations.create(ours, &desk("a"), NOW).await;
+    let made = store
+        .write(move |tx| destinations::create(tx, ours, &desk("a"), NOW))
+        .await;
     let made: Uuid = made.expect("made").id;
     told("a destination is made").await;
-    destinations
-        .update(ours, made, &DestinationChange::default(), NOW)
-        .await
-        .expect("changed");
+    done(&store, move |tx| {
+        destinations::update(tx, ours, made, &DestinationChange::default(), NOW)
+    })
+    .await;
     told("a destination is changed").await;
-    destinations
-        .assign(ours, anna, made, NOW)
-        .await
-        .expect("assigned");
+    done(&store, move |tx| {
+        destinations::assign(tx, ours, anna, made, NOW)
+    })
+    .await;
     told("a destination is assigned").await;
-    destinations
-        .unassign(ours, anna, made, NOW)
-        .await
-        .expect("taken");
+    done(&store, move |tx| {
+        destinations::unassign(tx, ours, anna, made, NOW)
+    })
+    .await;
     told("a destination is taken").await;
-    destinations
-        .create_for(ours, anna, &desk("b"), NOW)
-        .await
-        .expect("made");
+    done(&store, move |tx| {
+        destinations::create_for(tx, ours, anna, &desk("b"), NOW)
+    })
+    .await;
     told("a destination is made for an agent").await;
-    destinations.delete(ours, made, NOW).await.expect("deleted");
+    done(&store, move |tx| destinations::delete(tx, ours, made, NOW)).await;
     told("a destination is deleted").await;
 }

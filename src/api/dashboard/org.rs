@@ -10,7 +10,7 @@ use axum::response::Redirect;
 use maud::Markup;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Acting, Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong, agents,
+    Acting, Call, CallFilter, Error, HandoffFilter, Kind, Narrow, NewOrgKey, Wrong, agents, numbers,
 };
 use uuid::Uuid;
 
@@ -210,8 +210,7 @@ async fn page(state: &State<Api>, visit: &Visit, secret: Option<&str>) -> Result
             .read_inline(move |tx| agents::page(tx, org, &Narrow::default(), None, SHOWN))
             .await?,
         numbers: store
-            .numbers()
-            .page(org, &Narrow::default(), None, SHOWN)
+            .read_inline(move |tx| numbers::page(tx, org, &Narrow::default(), None, SHOWN))
             .await?,
         trunk,
         sip_endpoint: api.config().sip.endpoint(),

@@ -129,7 +129,8 @@ pub(super) async fn update(
 ) -> Result<Json<OrgLimitsView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
     let changes = changed(body.fields()?)?;
-    let (orgs, defaults) = (api.store().orgs(), default_limits(api.config()));
+    let orgs = api.store().orgs();
+    let defaults = default_limits(api.config());
     let stored = orgs
         .limit(org, &changes, LimitedBy::Partner, defaults, api.now())
         .await?;

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
-use trunkline_store::{Error, LoginLink, NewLogin, Wrong};
+use trunkline_store::{Error, LoginLink, NewLogin, Wrong, logins};
 
 use super::caller::PartnerCaller;
 use crate::api::body::{Body, Fields};
@@ -50,8 +50,10 @@ pub(super) async fn create(
         expires_at: now + LIFETIME,
         confirm,
     };
-    let logins = api.store().logins();
-    let created = logins.create_link(org, &login, &link, now).await;
+    let new = login.clone();
+    let created = api
+        .write(move |tx, now| logins::create_link(tx, org, &new, &link, now))
+        .await;
     created.map_err(|error| refused(&login, error))?;
     let shown = LinkView {
         url: format!("{}/partner-login?token={token}", api.dashboard_url()),

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use trunkline_store::Kind;
+use trunkline_store::{Kind, numbers};
 
 use super::caller::PartnerCaller;
 use crate::api::body::Body;
@@ -23,11 +23,9 @@ pub(super) async fn list(
     let narrow = [query.switch("verified"), query.number("phone_number")];
     let paging = Paging::read(&mut query, "numbers", narrow);
     query.finish()?;
-    let numbers = api.store().numbers();
-    let page = numbers
-        .page(org, &paging.filters, paging.after, paging.limit)
-        .await?;
-    Ok(paging.page(page, NumberView::from))
+    paging
+        .find(api.store(), org, numbers::page, NumberView::from)
+        .await
 }
 
 /// `POST /partner/v1/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify`: 403 unless the operator gave the partner that right, 409 for
@@ -41,9 +39,11 @@ pub(super) async fn verify(
     let org = caller.owned(&api, &named).await?.id;
     caller.may_verify_numbers()?;
     let id = named.id("phoneNumberId", Kind::Number)?;
-    let numbers = api.store().numbers();
-    numbers.by_id(org, id).await?;
+    api.read_inline(move |tx| numbers::by_id(tx, org, id))
+        .await?;
     body.empty()?;
-    let verified = numbers.verify(org, id, api.now()).await?;
+    let verified = api
+        .write(move |tx, now| numbers::verify(tx, org, id, now))
+        .await?;
     Ok(Json(verified.into()))
 }

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{Access, Role};
+use trunkline_store::{Access, Role, logins};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
@@ -49,9 +49,7 @@ pub(super) async fn list(
     ];
     let paging = Paging::read(&mut query, "roles", narrow);
     query.finish()?;
-    let logins = api.store().logins();
-    let page = logins
-        .roles(org, &paging.filters, paging.after, paging.limit)
-        .await?;
-    Ok(paging.page(page, RoleView::from))
+    paging
+        .find(api.store(), org, logins::roles, RoleView::from)
+        .await
 }

@@ -90,10 +90,8 @@ pub(crate) async fn create(
     caller.needs(WRITE)?;
     let new = new_agent(body.fields()?, &api.config().phone.voices)?;
     may_call_runtime(&api, None, new.runtime.as_ref())?;
-    let (org, now) = (caller.org, api.now());
-    let agent = api
-        .store()
-        .write(move |tx| agents::create(tx, org, &new, now));
+    let org = caller.org;
+    let agent = api.write(move |tx, now| agents::create(tx, org, &new, now));
     let agent = agent.await?;
     Ok((StatusCode::CREATED, Json(agent.into())))
 }
@@ -111,17 +109,9 @@ pub(crate) async fn list(
     ];
     let paging = Paging::read(&mut query, "agents", narrow);
     query.finish()?;
-    let (org, narrow, after, limit) = (
-        caller.org,
-        paging.filters.clone(),
-        paging.after,
-        paging.limit,
-    );
-    let page = api
-        .store()
-        .read_inline(move |tx| agents::page(tx, org, &narrow, after, limit));
-    let page = page.await?;
-    Ok(paging.page(page, AgentView::from))
+    paging
+        .find(api.store(), caller.org, agents::page, AgentView::from)
+        .await
 }
 
 /// `GET /phone/{agent_id}`
@@ -149,10 +139,8 @@ pub(crate) async fn update(
     let change = change(body.fields()?, &api.config().phone.voices)?;
     let runtime = change.runtime.as_ref().and_then(Option::as_ref);
     may_call_runtime(&api, agent.runtime.as_ref(), runtime)?;
-    let (org, now) = (caller.org, api.now());
-    let changed = api
-        .store()
-        .write(move |tx| agents::update(tx, org, agent.id, &change, now));
+    let org = caller.org;
+    let changed = api.write(move |tx, now| agents::update(tx, org, agent.id, &change, now));
     let changed = changed.await?;
     Ok(Json(changed.into()))
 }
@@ -167,10 +155,8 @@ pub(crate) async fn delete(
     caller.needs(WRITE)?;
     let agent = find(&api, &caller, &named).await?;
     query.finish()?;
-    let (org, now) = (caller.org, api.now());
-    let deleted = api
-        .store()
-        .write(move |tx| agents::delete(tx, org, agent.id, now));
+    let org = caller.org;
+    let deleted = api.write(move |tx, now| agents::delete(tx, org, agent.id, now));
     deleted.await?;
     Ok(Json(Success::DONE))
 }
@@ -219,9 +205,7 @@ pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Ag
     }
     let id = named.id("agent_id", Kind::Agent)?;
     let org = caller.org;
-    let agent = api
-        .store()
-        .read_inline(move |tx| agents::by_id(tx, org, id));
+    let agent = api.read_inline(move |tx| agents::by_id(tx, org, id));
     Ok(agent.await?)
 }
 

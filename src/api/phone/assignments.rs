@@ -5,7 +5,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
-use trunkline_store::AgentConfig;
+use trunkline_store::{AgentConfig, agent_config, numbers};
 use uuid::Uuid;
 
 use super::destinations::DestinationView;
@@ -81,9 +81,7 @@ pub(crate) async fn set_inbound_numbers(
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let ids = numbers(body.fields()?)?;
-    let numbers = api.store().numbers();
-    numbers
-        .assign(caller.org, agent.id, &ids, api.now())
+    api.write(move |tx, now| numbers::assign(tx, caller.org, agent.id, &ids, now))
         .await
         .map_err(ApiError::in_field(NUMBERS))?;
     view(&api, &caller, agent.id).await
@@ -99,11 +97,11 @@ pub(crate) async fn set_outbound_trunk(
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let trunk = trunk(body.fields()?)?;
-    let trunks = api.store().outbound_trunks();
-    trunks
-        .assign(caller.org, agent.id, trunk, api.now())
-        .await
-        .map_err(ApiError::in_field(TRUNK))?;
+    api.write(move |tx, now| {
+        trunkline_store::outbound_trunks::assign(tx, caller.org, agent.id, trunk, now)
+    })
+    .await
+    .map_err(ApiError::in_field(TRUNK))?;
     view(&api, &caller, agent.id).await
 }
 
@@ -129,6 +127,9 @@ pub(super) fn trunk(mut fields: Fields) -> Result<Option<Uuid>, ApiError> {
 }
 
 async fn view(api: &Api, caller: &Caller, agent: Uuid) -> Result<Json<ConfigView>, ApiError> {
-    let config = api.store().agent_config(caller.org, agent).await?;
+    let org = caller.org;
+    let config = api
+        .read_inline(move |tx| agent_config::of_agent(tx, org, agent))
+        .await?;
     Ok(Json(ConfigView::seen(api, config)))
 }

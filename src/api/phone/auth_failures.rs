@@ -4,7 +4,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::net::IpAddr;
-use trunkline_store::AuthFailure;
+use trunkline_store::{AuthFailure, auth_failures};
 use uuid::Uuid;
 
 use super::{READ, inbound_trunk};
@@ -67,9 +67,12 @@ pub(crate) async fn list(
     let narrow = [query.text("username"), source];
     let paging = Paging::read(&mut query, "auth-failures", narrow);
     query.finish()?;
-    let failures = api.store().auth_failures();
-    let page = failures
-        .list(caller.org, &paging.filters, paging.after, paging.limit)
-        .await?;
-    Ok(paging.page(page, AuthFailureView::from))
+    paging
+        .find(
+            api.store(),
+            caller.org,
+            auth_failures::list,
+            AuthFailureView::from,
+        )
+        .await
 }

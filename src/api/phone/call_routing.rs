@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use trunkline_model::attempt::Attempt;
 use trunkline_routing::Decision;
-use trunkline_store::{Call, Explained, Kind};
+use trunkline_store::{Call, Explained, Kind, attempts};
 use uuid::Uuid;
 
 use super::calls::{SCOPE, find};
@@ -58,9 +58,13 @@ pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, Api
 
 /// The attempts of a call at its targets, from memory while it is up.
 pub(super) async fn attempts(api: &Api, call: &Call) -> Result<Vec<Attempt>, ApiError> {
-    Ok(match api.live().one(call.org_id, call.id) {
+    let (org, id) = (call.org_id, call.id);
+    Ok(match api.live().one(org, id) {
         Some(live) => live.attempts,
-        None => api.store().calls().attempts(call.org_id, call.id).await?,
+        None => {
+            api.read_inline(move |tx| attempts::of_call(tx, org, id))
+                .await?
+        }
     })
 }
 

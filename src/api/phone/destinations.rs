@@ -11,7 +11,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use trunkline_model::settings::{TransferTarget, Via};
-use trunkline_store::{Destination, DestinationChange, Kind, NewDestination};
+use trunkline_store::{
+    Destination, DestinationChange, Kind, Narrow, NewDestination, Tx, destinations,
+};
 use uuid::Uuid;
 
 use super::sip_uri::{SIP_URI, may_call};
@@ -74,8 +76,9 @@ pub(crate) async fn create(
     caller.needs(WRITE)?;
     let new = described(body.fields()?)?;
     may_call(&api, uri_of(VALUE, &new.target))?;
-    let destinations = api.store().destinations();
-    let made = destinations.create(caller.org, &new, api.now()).await?;
+    let made = api
+        .write(move |tx, now| destinations::create(tx, caller.org, &new, now))
+        .await?;
     Ok((StatusCode::CREATED, Json(made.into())))
 }
 
@@ -89,11 +92,14 @@ pub(crate) async fn list(
     let narrow = [query.one_of("type", &["phone", "sip"]), query.text("name")];
     let paging = Paging::read(&mut query, "transfer-destinations", narrow);
     query.finish()?;
-    let destinations = api.store().destinations();
-    let page = destinations
-        .page(caller.org, &paging.filters, paging.after, paging.limit)
-        .await?;
-    Ok(paging.page(page, DestinationView::from))
+    paging
+        .find(
+            api.store(),
+            caller.org,
+            destinations::page,
+            DestinationView::from,
+        )
+        .await
 }
 
 /// `GET /phone/sip/transfer-destinations/{destination_id}`
@@ -122,9 +128,8 @@ pub(crate) async fn update(
     let target = change.target.iter();
     let others = target.filter(|target| **target != destination.target);
     may_call(&api, others.flat_map(|target| uri_of(VALUE, target)))?;
-    let destinations = api.store().destinations();
-    let changed = destinations
-        .update(caller.org, destination.id, &change, api.now())
+    let changed = api
+        .write(move |tx, now| destinations::update(tx, caller.org, destination.id, &change, now))
         .await?;
     Ok(Json(changed.into()))
 }
@@ -139,9 +144,7 @@ pub(crate) async fn delete(
     caller.needs(WRITE)?;
     let destination = find(&api, &caller, &named).await?;
     query.finish()?;
-    let destinations = api.store().destinations();
-    destinations
-        .delete(caller.org, destination.id, api.now())
+    api.write(move |tx, now| destinations::delete(tx, caller.org, destination.id, now))
         .await?;
     Ok(Json(Success::DONE))
 }
@@ -158,17 +161,12 @@ pub(crate) async fn of_agent(
     let narrow = [query.one_of("type", &["phone", "sip"]), query.text("name")];
     let paging = Paging::read(&mut query, "agent-transfer-destinations", narrow);
     query.finish()?;
-    let destinations = api.store().destinations();
-    let page = destinations
-        .of_agent(
-            caller.org,
-            agent.id,
-            &paging.filters,
-            paging.after,
-            paging.limit,
-        )
-        .await?;
-    Ok(paging.page(page, DestinationView::from))
+    let of_agent = move |tx: &mut Tx, org, narrow: &Narrow, after, limit| {
+        destinations::page_of_agent(tx, org, agent.id, narrow, after, limit)
+    };
+    paging
+        .find(api.store(), caller.org, of_agent, DestinationView::from)
+        .await
 }
 
 /// Some target, for what is the same whatever the target.
@@ -192,17 +190,18 @@ pub(crate) async fn assign(
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?.id;
     let assigned = assigned(body.fields()?)?;
-    let (destinations, now) = (api.store().destinations(), api.now());
     let (status, destination) = match assigned {
         Assigned::There(id) => {
-            let there = destinations.assign(caller.org, agent, id, now).await;
+            let there = api
+                .write(move |tx, now| destinations::assign(tx, caller.org, agent, id, now))
+                .await;
             let there = there.map_err(ApiError::in_field("destination_id"))?;
             (StatusCode::OK, there)
         }
         Assigned::New(new) => {
             may_call(&api, uri_of("create.value", &new.target))?;
-            let made = destinations
-                .create_for(caller.org, agent, &new, now)
+            let made = api
+                .write(move |tx, now| destinations::create_for(tx, caller.org, agent, &new, now))
                 .await?;
             (StatusCode::CREATED, made)
         }
@@ -220,16 +219,14 @@ pub(crate) async fn unassign(
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let destination = find(&api, &caller, &named).await?;
-    let destinations = api.store().destinations();
-    let assigned = destinations
-        .is_assigned(caller.org, agent.id, destination.id)
+    let assigned = api
+        .read_inline(move |tx| destinations::is_assigned(tx, caller.org, agent.id, destination.id))
         .await?;
     if !assigned {
         return Err(ApiError::absent(Kind::Destination));
     }
     query.finish()?;
-    destinations
-        .unassign(caller.org, agent.id, destination.id, api.now())
+    api.write(move |tx, now| destinations::unassign(tx, caller.org, agent.id, destination.id, now))
         .await?;
     Ok(Json(Success::DONE))
 }
@@ -250,7 +247,9 @@ fn uri_of<'t>(
 
 async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Destination, ApiError> {
     let id = named.id("destination_id", Kind::Destination)?;
-    Ok(api.store().destinations().by_id(caller.org, id).await?)
+    let org = caller.org;
+    let found = api.read_inline(move |tx| destinations::by_id(tx, org, id));
+    Ok(found.await?)
 }
 
 pub(super) fn described(mut fields: Fields) -> Result<NewDestination, ApiError> {

@@ -81,10 +81,10 @@ pub(crate) async fn stream(
     let seat = seat(&api, &caller)?;
     let org = caller.caller.org;
     let seq = match start {
-        None => api.store().read(events::position).await?,
+        None => api.read(events::position).await?,
         Some(Start::Oldest) => 0,
         Some(Start::After(id)) => {
-            let seq = api.store().read(move |tx| events::seq(tx, org, id));
+            let seq = api.read(move |tx| events::seq(tx, org, id));
             seq.await?.unwrap_or(0)
         }
     };
@@ -210,7 +210,6 @@ impl Listener {
             let (org, seq) = (self.caller.caller.org, self.seq);
             let found = self
                 .api
-                .store()
                 .read(move |tx| events::since(tx, org, seq, AT_ONCE));
             match found.await {
                 Ok(found) if !found.is_empty() => self.waiting = found.into(),

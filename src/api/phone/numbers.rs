@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_routing::E164;
-use trunkline_store::{Kind, Number};
+use trunkline_store::{Kind, Number, numbers};
 use uuid::Uuid;
 
 use super::{READ, WRITE};
@@ -57,9 +57,8 @@ pub(crate) async fn create(
     caller.needs(WRITE)?;
     let number = named(body.fields()?)?;
     let verified = api.config().phone.auto_verify_numbers;
-    let numbers = api.store().numbers();
-    let made = numbers
-        .create(caller.org, number, verified, api.now())
+    let made = api
+        .write(move |tx, now| numbers::create(tx, caller.org, number, verified, now))
         .await?;
     Ok((StatusCode::CREATED, Json(made.into())))
 }
@@ -79,11 +78,9 @@ pub(crate) async fn list(
     let narrow = [query.switch("verified"), query.number("phone_number")];
     let paging = Paging::read(&mut query, "numbers", narrow);
     query.finish()?;
-    let numbers = api.store().numbers();
-    let page = numbers
-        .page(caller.org, &paging.filters, paging.after, paging.limit)
-        .await?;
-    Ok(paging.page(page, NumberView::from))
+    paging
+        .find(api.store(), caller.org, numbers::page, NumberView::from)
+        .await
 }
 
 /// `GET /phone/numbers/{number_id}`
@@ -95,7 +92,9 @@ pub(crate) async fn one(
 ) -> Result<Json<NumberView>, ApiError> {
     caller.needs(READ)?;
     let id = named.id("number_id", Kind::Number)?;
-    let number = api.store().numbers().by_id(caller.org, id).await?;
+    let number = api
+        .read_inline(move |tx| numbers::by_id(tx, caller.org, id))
+        .await?;
     query.finish()?;
     Ok(Json(number.into()))
 }
@@ -109,9 +108,10 @@ pub(crate) async fn delete(
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
     let id = named.id("number_id", Kind::Number)?;
-    let numbers = api.store().numbers();
-    numbers.by_id(caller.org, id).await?;
+    api.read_inline(move |tx| numbers::by_id(tx, caller.org, id))
+        .await?;
     query.finish()?;
-    numbers.delete(caller.org, id, api.now()).await?;
+    api.write(move |tx, now| numbers::delete(tx, caller.org, id, now))
+        .await?;
     Ok(Json(Success::DONE))
 }

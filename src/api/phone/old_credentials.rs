@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::OldPair;
+use trunkline_store::{OldPair, old_pairs};
 
 use super::{READ, WRITE};
 use crate::api::caller::Caller;
@@ -37,10 +37,12 @@ pub(crate) async fn list(
     query: Query,
 ) -> Result<Page<OldPairView>, ApiError> {
     caller.needs(READ)?;
-    let trunks = api.store().inbound_trunks();
-    trunks.of_org(caller.org).await?;
+    api.store().inbound_trunks().of_org(caller.org).await?;
     query.finish()?;
-    let pairs = trunks.old_pairs(caller.org, api.now()).await?;
+    let now = api.now();
+    let pairs = api
+        .read_inline(move |tx| old_pairs::list(tx, caller.org, now))
+        .await?;
     let items: Vec<_> = pairs.into_iter().map(OldPairView::from).collect();
     Ok(Page {
         total: items.len() as u64,
@@ -56,9 +58,9 @@ pub(crate) async fn end(
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
-    let trunks = api.store().inbound_trunks();
-    trunks.of_org(caller.org).await?;
+    api.store().inbound_trunks().of_org(caller.org).await?;
     query.finish()?;
-    trunks.end_old_pairs(caller.org, api.now()).await?;
+    api.write(move |tx, now| old_pairs::end(tx, caller.org, now))
+        .await?;
     Ok(Json(Success::DONE))
 }

@@ -102,7 +102,7 @@ pub(super) async fn begin(api: &Api, order: Order) -> Result<CommandResult, ApiE
 
 /// While the database is away, what is known decides, as it does for inbound calls.
 async fn caught_up(api: &Api) {
-    if let Ok(latest) = api.store().read_inline(feed::position).await {
+    if let Ok(latest) = api.read_inline(feed::position).await {
         let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
     }
 }

@@ -15,7 +15,9 @@ use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::settings::TransferWay;
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
-use trunkline_store::{Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password};
+use trunkline_store::{
+    Kind, NewOutboundTrunk, OutboundTrunk, OutboundTrunkChange, Password, outbound_trunks,
+};
 use uuid::Uuid;
 
 use super::transfer_way::{TRANSFER_WAY, WayInForceView};
@@ -173,10 +175,9 @@ pub(crate) async fn create(
         let judged = api.addresses().judge_host(host, *port);
         judged.map_err(|fault| ApiError::bad(format!("host: {host} {fault}")))?;
     }
-    let trunks = api.store().outbound_trunks();
     let registrations = api.config().limits.registrations_per_org;
-    let trunk = trunks
-        .create(caller.org, &new, registrations, api.now())
+    let trunk = api
+        .write(move |tx, now| outbound_trunks::create(tx, caller.org, &new, registrations, now))
         .await?;
     Ok((StatusCode::CREATED, Json(trunk.into())))
 }
@@ -194,11 +195,11 @@ pub(crate) async fn list(
     ];
     let paging = Paging::read(&mut query, "outbound-trunks", narrow);
     query.finish()?;
-    let trunks = api.store().outbound_trunks();
-    let page = trunks
-        .page(caller.org, &paging.filters, paging.after, paging.limit)
-        .await?;
-    Ok(paging.page(page, |trunk| OutboundTrunkView::seen(&api, trunk)))
+    paging
+        .find(api.store(), caller.org, outbound_trunks::page, |trunk| {
+            OutboundTrunkView::seen(&api, trunk)
+        })
+        .await
 }
 
 /// `GET /phone/sip/outbound-trunks/{trunk_id}`
@@ -224,9 +225,8 @@ pub(crate) async fn update(
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller, &named).await?;
     let change = change(body.fields()?)?;
-    let trunks = api.store().outbound_trunks();
-    let changed = trunks
-        .update(caller.org, trunk.id, &change, api.now())
+    let changed = api
+        .write(move |tx, now| outbound_trunks::update(tx, caller.org, trunk.id, &change, now))
         .await?;
     Ok(Json(OutboundTrunkView::seen(&api, changed)))
 }
@@ -241,14 +241,16 @@ pub(crate) async fn delete(
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller, &named).await?;
     query.finish()?;
-    let trunks = api.store().outbound_trunks();
-    trunks.delete(caller.org, trunk.id, api.now()).await?;
+    api.write(move |tx, now| outbound_trunks::delete(tx, caller.org, trunk.id, now))
+        .await?;
     Ok(Json(Success::DONE))
 }
 
 async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<OutboundTrunk, ApiError> {
     let id = named.id("trunk_id", Kind::OutboundTrunk)?;
-    Ok(api.store().outbound_trunks().by_id(caller.org, id).await?)
+    let org = caller.org;
+    let found = api.read_inline(move |tx| outbound_trunks::by_id(tx, org, id));
+    Ok(found.await?)
 }
 
 pub(super) fn change(mut fields: Fields) -> Result<OutboundTrunkChange, ApiError> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use trunkline_calls::outbound::Order;
 use trunkline_calls::transfer::Ask;
-use trunkline_store::{Asking, Call};
+use trunkline_store::{Asking, Call, asks};
 use uuid::Uuid;
 
 use super::{calls, holding, outbound_call, remote_trace, transfers};
@@ -126,19 +126,22 @@ async fn ask(
     asked: &Asked,
 ) -> Result<CommandResult, ApiError> {
     let what = serde_json::to_string(asked).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
-    let asks = api.store().asks();
     let (org, _) = of;
-    let ask = asks.put(of, node, &what, api.now()).await?;
+    let ask = api
+        .write(move |tx, now| asks::put(tx, of, node, &what, now))
+        .await?;
     let answered = tokio::time::timeout(PATIENCE, async {
         loop {
             tokio::time::sleep(LOOK).await;
-            if let Asking::Answered(status, body) = asks.state(org, ask).await? {
+            if let Asking::Answered(status, body) =
+                api.read(move |tx| asks::state(tx, org, ask)).await?
+            {
                 return Ok::<_, trunkline_store::Error>((status, body));
             }
         }
     })
     .await;
-    let untouched = asks.forget(org, ask).await;
+    let untouched = api.write(move |tx, _| asks::forget(tx, org, ask)).await;
     match answered {
         Ok(answered) => {
             let (status, body) = answered?;
@@ -189,8 +192,7 @@ pub(in crate::api) async fn serve(api: Api) {
         if running.len() >= AT_ONCE {
             continue;
         }
-        let (asks, now) = (api.store().asks(), api.now());
-        match asks.take(node, now - PATIENCE, now).await {
+        match take(&api, node).await {
             Ok(taken) => {
                 fails = false;
                 for ask in taken {
@@ -206,7 +208,20 @@ pub(in crate::api) async fn serve(api: Api) {
     }
 }
 
-async fn carry_out(api: Api, ask: trunkline_store::Ask) {
+/// What this node is asked. Most looks find nothing, and need no transaction that writes.
+async fn take(api: &Api, node: u8) -> Result<Vec<asks::Ask>, trunkline_store::Error> {
+    let since = api.now() - PATIENCE;
+    if !api
+        .read(move |tx| asks::are_waiting(tx, node, since))
+        .await?
+    {
+        return Ok(Vec::new());
+    }
+    api.write(move |tx, now| asks::take(tx, node, since, now))
+        .await
+}
+
+async fn carry_out(api: Api, ask: asks::Ask) {
     let done = match serde_json::from_str::<Asked>(&ask.what) {
         Ok(Asked::Place { place }) => outbound_call::begin(&api, place).await,
         Ok(Asked::OfCall(command)) => match calls::find(&api, ask.org_id, ask.call_id).await {
@@ -220,7 +235,7 @@ async fn carry_out(api: Api, ask: trunkline_store::Ask) {
         Ok(result) => (result.status, result.body),
         Err(error) => (error.status(), error.to_string()),
     };
-    let answered = api.store().asks().answer(ask.id, status.as_u16(), &body);
+    let answered = api.write(move |tx, _| asks::answer(tx, ask.id, status.as_u16(), &body));
     if let Err(error) = answered.await {
         tracing::warn!(call.id = %ask.call_id, %error, "the result of another node's command can't be told");
     }

@@ -43,7 +43,7 @@ pub(crate) async fn decide(
 
 /// Waits until the live view shows what was changed before. While the database is away, what is known decides, as it does for calls.
 pub(super) async fn caught_up(api: &Api) {
-    if let Ok(latest) = api.store().read_inline(feed::position).await {
+    if let Ok(latest) = api.read_inline(feed::position).await {
         let _ = tokio::time::timeout(CATCH_UP, api.directory().reaches(latest)).await;
     }
 }

@@ -16,7 +16,7 @@ use trunkline_calls::token;
 use trunkline_model::destinations::Destination;
 use trunkline_model::record::{Direction, Status};
 use trunkline_routing::E164;
-use trunkline_store::{AgentConfig, Call, Contact, Error, Kind, Wrong};
+use trunkline_store::{AgentConfig, Call, Contact, Error, Kind, Wrong, agent_config};
 use uuid::Uuid;
 
 use super::agents::AgentView;
@@ -180,7 +180,10 @@ pub(crate) async fn show(
     }
     query.finish()?;
     let config = match call.agent_id {
-        Some(agent) => or_none(api.store().agent_config(org, agent).await)?,
+        Some(agent) => or_none(
+            api.read_inline(move |tx| agent_config::of_agent(tx, org, agent))
+                .await,
+        )?,
         None => None,
     };
     let contact = match call.contact_id {

@@ -16,7 +16,7 @@ use trunkline_calls::target::default_port;
 use trunkline_calls::verification::{SpokenCode, Verification};
 use trunkline_model::view::{PeerLogin, WayOut};
 use trunkline_routing::E164;
-use trunkline_store::{Kind, MadeCode, TRIES, TriedCode};
+use trunkline_store::{Kind, MadeCode, TRIES, TriedCode, number_codes};
 use uuid::Uuid;
 
 use super::WRITE;
@@ -81,7 +81,9 @@ pub(crate) async fn verify(
 ) -> Result<Response, ApiError> {
     caller.needs(WRITE)?;
     let id = named.id("number_id", Kind::Number)?;
-    let number = api.store().numbers().by_id(caller.org, id).await?;
+    let number = api
+        .read_inline(move |tx| trunkline_store::numbers::by_id(tx, caller.org, id))
+        .await?;
     body.empty()?;
     if number.verified_at.is_some() {
         return Ok(Json(NumberView::from(number)).into_response());
@@ -94,8 +96,9 @@ pub(crate) async fn verify(
     };
 
     let code = SpokenCode(drawn());
-    let codes = api.store().number_codes();
-    let made = codes.make(caller.org, id, &code.0, api.now()).await?;
+    let made = api
+        .write(move |tx, now| number_codes::make(tx, caller.org, id, &code.0, now))
+        .await?;
     let (made, expires_at, calls_left) = match made {
         MadeCode::TooOften { wait } => return Err(too_often(number.number, wait)),
         MadeCode::Code {
@@ -116,7 +119,8 @@ pub(crate) async fn verify(
         Err(fault) => Err(ApiError::Broke(Box::new(fault))),
     };
     if let Err(error) = begun {
-        codes.take_back(caller.org, made).await?;
+        api.write(move |tx, _| number_codes::take_back(tx, caller.org, made))
+            .await?;
         return Err(error);
     }
     let view = VerificationView {
@@ -139,10 +143,13 @@ pub(crate) async fn confirm(
 ) -> Result<Json<NumberView>, ApiError> {
     caller.needs(WRITE)?;
     let id = named.id("number_id", Kind::Number)?;
-    api.store().numbers().by_id(caller.org, id).await?;
+    api.read_inline(move |tx| trunkline_store::numbers::by_id(tx, caller.org, id))
+        .await?;
     let code = code(body.fields()?)?;
-    let codes = api.store().number_codes();
-    match codes.try_code(caller.org, id, &code, api.now()).await? {
+    match api
+        .write(move |tx, now| number_codes::try_code(tx, caller.org, id, &code, now))
+        .await?
+    {
         TriedCode::Right(number) => Ok(Json(number.into())),
         TriedCode::Wrong { left: 0 } => Err(wrong(
             "no try is left: ask for another call with POST /phone/numbers/{number_id}/verify",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trunkline_calls::Unanswerable;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Store, UnansweredOf};
+use trunkline_store::{Store, UnansweredOf, challenges};
 
 use super::orgs::Orgs;
 use crate::explain::finding::Finding;
@@ -13,7 +13,9 @@ use crate::explain::finding::Finding;
 const OF_LATE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 pub(super) async fn examine(store: &Store, orgs: &Orgs, now: Moment) -> Vec<Finding> {
-    let unanswered = store.unanswered_challenges(now - OF_LATE).await;
+    let unanswered = store
+        .read(move |tx| challenges::since(tx, now - OF_LATE))
+        .await;
     let unanswered = unanswered.unwrap_or_default();
     let named = unanswered.iter().filter_map(|one| {
         let of_org = orgs.rows.iter().find(|rows| rows.org.id == one.org_id);

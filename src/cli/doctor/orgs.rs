@@ -8,7 +8,7 @@ use trunkline_calls::Reason;
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_model::settings::TransferWay;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{AgentKind, Error, OrgRows, Recorded, Store};
+use trunkline_store::{AgentKind, Error, OrgRows, Recorded, Store, auth_failures};
 use uuid::Uuid;
 
 use crate::engine::skew::{Off, REPORTED};
@@ -225,9 +225,9 @@ fn families(org: &str, calls: &[Recorded]) -> Option<Finding> {
 const LOOKED_AT: u32 = 100;
 
 async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> {
+    let org = rows.org.id;
     let page = store
-        .auth_failures()
-        .list(rows.org.id, &Default::default(), None, LOOKED_AT)
+        .read_inline(move |tx| auth_failures::list(tx, org, &Default::default(), None, LOOKED_AT))
         .await
         .ok()?;
     let late = page
